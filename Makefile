@@ -1,0 +1,46 @@
+# make demo and make test do all of their own set-up inside .venv; nothing else is touched.
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint types contracts check bench clean
+
+help:  ## say what can be made
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 12
+
+$(VENV)/.base: pyproject.toml tools/make_venv.sh
+	@test -x $(BIN)/python || { echo "Setting up $(VENV) ..."; tools/make_venv.sh $(VENV); }
+	@echo "Installing brainweave into $(VENV) (once; a minute or two) ..."
+	@$(PIP) install -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.base
+	@echo "Installing the test tools into $(VENV) ..."
+	@$(PIP) install -e ".[dev]"
+	@touch $@
+
+demo: $(VENV)/.base  ## align a simulated study that no time-locked method can align
+	@$(BIN)/python -m brainweave.demo
+
+test: $(VENV)/.dev  ## unit tests and doctests
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+lint: $(VENV)/.dev  ## style and spelling
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/codespell src tests docs benchmarks README.md CHANGELOG.md CONTRIBUTING.md
+
+types: $(VENV)/.dev  ## mypy, strict
+	$(BIN)/mypy
+
+contracts: $(VENV)/.dev  ## who may import whom
+	$(BIN)/lint-imports
+
+check: lint types contracts test  ## the whole gate
+
+bench: $(VENV)/.dev  ## speed and memory, each as a ratio to a floor of the same run
+	$(BIN)/python benchmarks/bench_gdm.py
+
+clean:  ## remove the environment and all caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

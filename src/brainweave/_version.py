@@ -1,0 +1,3 @@
+"""The version, kept here alone."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,39 @@
+"""Errors and warnings that users can catch by name."""
+
+__all__ = [
+    "BrainweaveError",
+    "InputError",
+    "KernelWarning",
+    "ModelFileError",
+    "SolverError",
+    "StudyError",
+    "UniquenessWarning",
+]
+
+
+class BrainweaveError(Exception):
+    """Base of all errors raised on purpose by brainweave."""
+
+
+class InputError(BrainweaveError, ValueError):
+    """An argument has the right type but a value that cannot be used."""
+
+
+class StudyError(BrainweaveError, ValueError):
+    """Data on disk, or a study built from it, are not what they should be."""
+
+
+class ModelFileError(BrainweaveError, ValueError):
+    """A model file is damaged, truncated, foreign, or newer than this version."""
+
+
+class SolverError(BrainweaveError, RuntimeError):
+    """A numerical solver did not reach a result that can be trusted."""
+
+
+class UniquenessWarning(UserWarning):
+    """The solution is one of many: some shared features are arbitrary directions."""
+
+
+class KernelWarning(UserWarning):
+    """A kernel lost part of its energy because it is not positive semi-definite."""
