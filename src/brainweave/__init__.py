@@ -9,9 +9,32 @@ from typing import TYPE_CHECKING, Any
 from brainweave._version import __version__
 
 # public name -> the module it lives in
-_HOME: dict[str, str] = {}
+_HOME = {
+    "GDM": "brainweave.aligners.gdm",
+    "SubjectMap": "brainweave.aligners.maps",
+    "SubjectBasis": "brainweave.basis",
+    "Graph": "brainweave.graphs",
+    "affinity_graph": "brainweave.graphs",
+    "hyperalignment_graph": "brainweave.graphs",
+    "label_graph": "brainweave.graphs",
+    "matrix_graph": "brainweave.graphs",
+    "neighbor_graph": "brainweave.graphs",
+    "time_graph": "brainweave.graphs",
+}
 
-__all__ = ["__version__", *_HOME]  # noqa: PLE0604
+__all__ = ["__version__", *_HOME]
+
+if TYPE_CHECKING:
+    from brainweave.aligners.gdm import GDM as GDM
+    from brainweave.aligners.maps import SubjectMap as SubjectMap
+    from brainweave.basis import SubjectBasis as SubjectBasis
+    from brainweave.graphs import Graph as Graph
+    from brainweave.graphs import affinity_graph as affinity_graph
+    from brainweave.graphs import hyperalignment_graph as hyperalignment_graph
+    from brainweave.graphs import label_graph as label_graph
+    from brainweave.graphs import matrix_graph as matrix_graph
+    from brainweave.graphs import neighbor_graph as neighbor_graph
+    from brainweave.graphs import time_graph as time_graph
 
 
 def __getattr__(name: str) -> Any:

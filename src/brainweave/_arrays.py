@@ -1,0 +1,184 @@
+"""Arrays from anywhere, in column chunks, on the processor or on a GPU.
+
+The only module that knows torch. A subject's samples may be a NumPy array, a memory
+map, anything two-dimensional that can be sliced by columns (HDF5, zarr), or a torch
+tensor; the two small classes of operations below are all that a pass over voxels
+needs from either kind.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from importlib import import_module
+from typing import Any, TypeVar
+
+import numpy as np
+from joblib import Parallel, cpu_count, delayed
+from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
+
+Floats = NDArray[Any]  # float32 or float64; the dtype follows the data
+Result = TypeVar("Result")
+
+CHUNK_BYTES = 8 * 2**20  # a chunk of columns that stays in the cache while it is used
+
+
+def is_torch(X: Any) -> bool:
+    """Whether X is a torch tensor, without importing torch."""
+    return type(X).__module__.partition(".")[0] == "torch"
+
+
+def working_dtype(X: Any) -> np.dtype[Any]:
+    """float32 stays float32 (float16 joins it); everything else works in float64."""
+    name = str(X.dtype).removeprefix("torch.")
+    single = name in ("float32", "float16", "bfloat16")
+    return np.dtype(np.float32 if single else np.float64)
+
+
+def column_chunks(X: Any) -> Iterator[tuple[slice, Any]]:
+    """Cut X into blocks of whole columns, small enough to stay in the cache.
+
+    A memory map is opened anew for the pass, so that its pages leave the process
+    when the pass is over, however many subjects are mapped.
+    """
+    n_samples, n_voxels = X.shape
+    width = max(256, CHUNK_BYTES // (8 * n_samples))
+    source = _reopened(X)
+    for start in range(0, n_voxels, width):
+        columns = slice(start, min(start + width, n_voxels))
+        yield columns, source[:, columns]
+
+
+def _reopened(X: Any) -> Any:
+    """Map the same file again if X is a whole memory map; else give X."""
+    whole = isinstance(X, np.memmap) and X.base is getattr(X, "_mmap", None)
+    if not whole or X.filename is None:
+        return X
+    order: Any = "C" if X.flags.c_contiguous else "F"
+    return np.memmap(
+        X.filename, X.dtype, "r", offset=X.offset, shape=X.shape, order=order
+    )
+
+
+def to_numpy(x: Any) -> Floats:
+    """Bring an array to the processor's memory."""
+    return np.asarray(x.detach().cpu().numpy() if is_torch(x) else x)
+
+
+class NumpyOps:
+    """What a pass over voxels needs, on the processor."""
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        self.dtype = dtype
+
+    def array(self, x: Any) -> Floats:
+        """Give x in the working dtype."""
+        return np.asarray(x, dtype=self.dtype)
+
+    def subtract(self, chunk: Floats, mean: Floats) -> Floats:
+        """Give chunk - mean as a new array that keeps the memory order of chunk."""
+        order: Any = "F" if chunk.strides[0] < chunk.strides[1] else "C"
+        out = np.empty(chunk.shape, self.dtype, order=order)
+        return np.subtract(chunk, mean, out=out)
+
+    def column_square_sums(self, z: Floats) -> NDArray[np.float64]:
+        """Sum the squares of each column."""
+        return np.einsum("ij,ij->j", z, z).astype(np.float64)
+
+    def add_gram(self, total: Floats | None, z: Floats) -> Floats:
+        """Add z @ z.T to the float64 matrix total.
+
+        NumPy sees the transpose of the same array and calls ``syrk``, half the work.
+        """
+        product = z @ z.T
+        if total is None:
+            return product.astype(np.float64, copy=False)
+        total += product
+        return total
+
+    def full(self, gram: Floats) -> NDArray[np.float64]:
+        """Give the finished matrix."""
+        return gram
+
+    def eigh(self, gram: Floats) -> tuple[Floats, Floats]:
+        """Eigenvalues, ascending, and eigenvectors of a symmetric matrix."""
+        values, vectors = np.linalg.eigh(gram)
+        return values, vectors
+
+
+class TorchOps:
+    """The same on the device of a torch tensor."""
+
+    def __init__(self, like: Any) -> None:
+        self.torch = import_module("torch")
+        self.device = like.device
+        self.dtype = getattr(self.torch, working_dtype(like).name)
+
+    def array(self, x: Any) -> Any:
+        """Give x as a tensor in the working dtype, on the device."""
+        if isinstance(x, np.ndarray):
+            x = self.torch.from_numpy(np.ascontiguousarray(x))
+        return x.to(device=self.device, dtype=self.dtype)
+
+    def subtract(self, chunk: Any, mean: Any) -> Any:
+        """Give chunk - mean."""
+        return chunk - mean
+
+    def column_square_sums(self, z: Any) -> NDArray[np.float64]:
+        """Sum the squares of each column."""
+        return to_numpy((z * z).sum(0)).astype(np.float64)
+
+    def add_gram(self, total: Any, z: Any) -> Any:
+        """Add z @ z.T, accumulating in float64."""
+        product = (z @ z.T).to(self.torch.float64)
+        return product if total is None else total.add_(product)
+
+    def full(self, gram: Any) -> NDArray[np.float64]:
+        """Bring the finished matrix to the processor."""
+        return to_numpy(gram)
+
+    def eigh(self, gram: Floats) -> tuple[Floats, Floats]:
+        """Eigenvalues, ascending, and eigenvectors, computed on the device."""
+        tensor = self.torch.from_numpy(gram).to(self.device)
+        values, vectors = self.torch.linalg.eigh(tensor)
+        return to_numpy(values), to_numpy(vectors)
+
+
+def ops_for(X: Any) -> NumpyOps | TorchOps:
+    """Take the operations from the kind of array, never from a global switch."""
+    return TorchOps(X) if is_torch(X) else NumpyOps(working_dtype(X))
+
+
+@lru_cache(maxsize=1)
+def _thread_controller() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def blas_threads(number: int) -> Any:
+    """Limit BLAS to a number of threads for a while.
+
+    NumPy and SciPy bring a BLAS each, whose idle threads spin; small problems that call
+    both run several times slower unless each keeps to one thread.
+    """
+    return _thread_controller().limit(limits=number, user_api="blas")
+
+
+def map_subjects(
+    function: Callable[..., Result], *arguments: Any, n_jobs: int | None = None
+) -> list[Result]:
+    """Apply a function to every subject, several subjects at a time in threads.
+
+    ``None`` takes one thread per core, since the linear algebra of one subject hardly
+    gains from a second core while two subjects gain fully. Inside
+    ``joblib.parallel_config`` the configured backend (Dask, say) is used instead.
+    """
+    items = list(zip(*arguments, strict=True))
+    cores = cpu_count()
+    requested = cores if n_jobs is None else max(1, n_jobs if n_jobs > 0 else cores)
+    workers = min(requested, len(items))
+    if workers <= 1:
+        return [function(*item) for item in items]
+    with blas_threads(max(1, cores // workers)):
+        results: list[Result] = Parallel(n_jobs=workers, prefer="threads")(
+            delayed(function)(*item) for item in items
+        )
+    return results

@@ -1,0 +1,97 @@
+"""Checks of what users pass in; each message names the subject and the way out."""
+
+from collections.abc import Sequence
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from brainweave.exceptions import InputError
+
+
+def check_int(name: str, value: Any, *, minimum: int, owner: str) -> int:
+    """Give value as an int that is at least minimum."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError(
+            f"{name} of {owner} must be an integer >= {minimum}, got {value!r}."
+        )
+    if value < minimum:
+        raise InputError(f"{name} of {owner} must be >= {minimum}, got {value}.")
+    return int(value)
+
+
+def check_fraction(name: str, value: Any, *, owner: str) -> float:
+    """Give value as a float in (0, 1]."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name} of {owner} must be a number in (0, 1], got {value!r}.")
+    if not 0 < float(value) <= 1:
+        raise InputError(
+            f"{name} of {owner} must be in (0, 1], got {value}. "
+            "82 % is written 0.82; 1 keeps everything."
+        )
+    return float(value)
+
+
+def check_option(name: str, value: Any, allowed: Sequence[str], *, owner: str) -> str:
+    """Give value if it is one of the allowed names."""
+    if not isinstance(value, str) or value not in allowed:
+        listed = ", ".join(map(repr, allowed))
+        raise InputError(f"{name} of {owner} must be one of {listed}; got {value!r}.")
+    return value
+
+
+def check_shape(X: Any, name: str) -> tuple[int, int]:
+    """Give (n_samples, n_voxels) of something two-dimensional with enough samples."""
+    shape = getattr(X, "shape", None)
+    if shape is None or not hasattr(X, "dtype"):
+        raise TypeError(
+            f"{name} must be a 2-D array (samples x voxels), got {type(X).__name__}."
+        )
+    if len(shape) != 2:
+        raise InputError(
+            f"{name} must be 2-D (samples x voxels), got shape {tuple(shape)}."
+        )
+    kind = getattr(X.dtype, "kind", "f")
+    if kind not in "fiub":
+        raise TypeError(f"{name} must hold real numbers, got dtype {X.dtype}.")
+    n_samples, n_voxels = int(shape[0]), int(shape[1])
+    if n_samples < 2:
+        raise InputError(
+            f"{name} has {n_samples} sample(s); at least 2 are needed per subject."
+        )
+    if n_voxels < 1:
+        raise InputError(f"{name} has no voxels (shape {tuple(shape)}).")
+    return n_samples, n_voxels
+
+
+def check_list_of_subjects(X: Any, *, owner: str, minimum: int = 2) -> list[Any]:
+    """Give X as a list with one entry per subject."""
+    if isinstance(X, np.ndarray) or hasattr(X, "shape"):
+        raise TypeError(
+            f"{owner} takes a list with one array (samples x voxels) per subject; got "
+            f"one array of shape {tuple(X.shape)}. Pass [X1, X2, ...]."
+        )
+    try:
+        subjects = list(X)
+    except TypeError:
+        raise TypeError(
+            f"{owner} takes a list with one array (samples x voxels) per subject; got "
+            f"{type(X).__name__}."
+        ) from None
+    if len(subjects) < minimum:
+        raise InputError(
+            f"{owner} needs at least {minimum} subject(s); got {len(subjects)}."
+        )
+    return subjects
+
+
+def one_per_subject(name: str, value: Any, n_subjects: int, *, owner: str) -> list[Any]:
+    """Repeat a single setting for all subjects, or check a list of one per subject."""
+    if not isinstance(value, (list, tuple)):
+        return [value] * n_subjects
+    if len(value) != n_subjects:
+        raise InputError(
+            f"{name} of {owner} has {len(value)} entries for {n_subjects} subjects. "
+            "Give one value for all, or one per subject."
+        )
+    return list(value)

@@ -1,0 +1,1 @@
+"""Methods that learn one map per subject into a shared space."""

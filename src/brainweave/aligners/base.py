@@ -1,0 +1,385 @@
+"""What all aligners share: reading subjects, mapping samples, adding subjects."""
+
+import warnings
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from brainweave._arrays import map_subjects, to_numpy
+from brainweave._validation import (
+    check_fraction,
+    check_int,
+    check_list_of_subjects,
+    one_per_subject,
+)
+from brainweave.aligners.maps import SubjectMap
+from brainweave.basis import SubjectBasis
+from brainweave.exceptions import InputError, KernelWarning
+from brainweave.kernels import check_kernel
+
+Matrix = NDArray[np.float64]
+
+LOST_SHARE_WARNING = 0.05  # a kernel that loses more than this is worth a warning
+
+
+class BaseAligner(BaseEstimator):
+    """Base of the aligners.
+
+    A subclass stores its parameters and implements :meth:`_solve`, which turns bases
+    and what is known of the samples into one coefficient matrix per subject; everything
+    else is here. Parameters that a subclass may have and that are honoured here:
+    ``energy``, ``kernel``, ``kernel_params``, ``standardize``, ``n_jobs``.
+    """
+
+    _needs_eigenbasis = True  # else the Gram matrix is enough when nothing is cut
+
+    # -- fitting ----------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn one map per subject.
+
+        Parameters
+        ----------
+        X : list of arrays of shape (n_samples_i, n_voxels_i), or a Study
+            One entry per subject. Entries may also be :class:`SubjectBasis` objects,
+            such as ``bases_`` of another fitted aligner, so that the voxels are not
+            read again.
+        y : list of array-like, optional
+            What is known of the samples, one array per subject.
+
+        Returns
+        -------
+        self
+        """
+        subjects = check_list_of_subjects(X, owner=self._owner)
+        y = self._known_samples(subjects, y)
+        bases = self._read_bases(subjects)
+        coefs = self._solve(bases, y)
+        self._keep(bases, coefs, [getattr(s, "space", None) for s in subjects])
+        return self
+
+    @abstractmethod
+    def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
+        """Give one coefficient matrix (n_kept_i, K) per subject; set learned values."""
+
+    @property
+    def _owner(self) -> str:
+        return type(self).__name__
+
+    def _known_samples(self, subjects: list[Any], y: Any) -> list[Any] | None:
+        """Take y as given, or from subjects that know their labels."""
+        if y is None and all(hasattr(s, "labels") for s in subjects):
+            known = [s.labels for s in subjects]
+            y = None if any(k is None for k in known) else known
+        if y is None:
+            return None
+        y = check_list_of_subjects(y, owner=f"y of {self._owner}", minimum=1)
+        if len(y) != len(subjects):
+            raise InputError(f"y has {len(y)} entries for {len(subjects)} subjects.")
+        for i, (s, known) in enumerate(zip(subjects, y, strict=True)):
+            n = s.n_samples if hasattr(s, "n_samples") else _n_rows(s, f"X[{i}]")
+            if len(known) != n:
+                raise InputError(f"y[{i}] has {len(known)} labels for {n} samples.")
+        return y
+
+    def _read_bases(self, subjects: list[Any]) -> list[SubjectBasis]:
+        """Make, or take over, one basis per subject; several subjects at a time."""
+        n, owner = len(subjects), self._owner
+        params = self.get_params(deep=False)
+        kernels = one_per_subject(
+            "kernel", params.get("kernel", "linear"), n, owner=owner
+        )
+        hps = one_per_subject(
+            "kernel_params", params.get("kernel_params"), n, owner=owner
+        )
+        checked = [
+            check_kernel(k, p, owner=owner) for k, p in zip(kernels, hps, strict=True)
+        ]
+        energies = one_per_subject("energy", params.get("energy", 1.0), n, owner=owner)
+        energies = [check_fraction("energy", e, owner=owner) for e in energies]
+        standardize = params.get("standardize", True)
+        if not isinstance(standardize, (bool, np.bool_)):
+            raise TypeError(
+                f"standardize of {owner} must be True or False, got {standardize!r}."
+            )
+
+        def read(i: int) -> SubjectBasis:
+            given = subjects[i]
+            if isinstance(given, SubjectBasis):
+                basis = given.with_kernel(checked[i]).cut(energies[i])
+                if basis.standardize != standardize:
+                    raise InputError(
+                        f"X[{i}] is a basis with standardize={basis.standardize}; "
+                        f"{owner} has standardize={standardize}."
+                    )
+            else:
+                basis = SubjectBasis(
+                    _samples_of(given),
+                    kernel=checked[i],
+                    energy=energies[i],
+                    standardize=bool(standardize),
+                    name=f"X[{i}]",
+                )
+            if self._needs_eigenbasis or energies[i] < 1:
+                _ = basis.n_kept  # the eigenbasis belongs to this stage
+            return basis
+
+        bases = map_subjects(read, range(n), n_jobs=params.get("n_jobs"))
+        self._warn_of_lost_energy(bases)
+        return bases
+
+    def _warn_of_lost_energy(self, bases: list[SubjectBasis]) -> None:
+        lost = {
+            i: b.lost_share
+            for i, b in enumerate(bases)
+            if b.kernel.name not in ("linear", "gaussian", "quadratic")
+            and b.lost_share > LOST_SHARE_WARNING
+        }
+        if lost:
+            worst = max(lost, key=lambda i: lost[i])
+            warnings.warn(
+                f"The {bases[worst].kernel.name} kernel is not positive semi-definite: "
+                f"X[{worst}] loses {lost[worst]:.0%} of its energy, {len(lost)} of "
+                f"{len(bases)} subjects more than {LOST_SHARE_WARNING:.0%}. A larger "
+                "hp loses less.",
+                KernelWarning,
+                stacklevel=4,
+            )
+
+    def _keep(
+        self, bases: list[SubjectBasis], coefs: list[Matrix], spaces: list[Any]
+    ) -> None:
+        self.bases_ = bases
+        self.coef_ = coefs
+        self.maps_ = [
+            self._make_map(b, c, space=s)
+            for b, c, s in zip(bases, coefs, spaces, strict=True)
+        ]
+        self.n_subjects_ = len(bases)
+        self.n_components_ = int(coefs[0].shape[1])
+
+    def _make_map(
+        self, basis: SubjectBasis, coef: Matrix, *, space: Any = None
+    ) -> SubjectMap:
+        return SubjectMap(basis, coef, space=space)
+
+    # -- using ------------------------------------------------------------------------
+
+    def transform(self, X: Any, subjects: Sequence[int] | None = None) -> list[Any]:
+        """Map samples into the shared space.
+
+        Parameters
+        ----------
+        X : list of arrays of shape (n_samples_i, n_voxels_i)
+            Samples of fitted subjects.
+        subjects : sequence of int, optional
+            Which fitted subject each entry of X belongs to; by default all, in order.
+
+        Returns
+        -------
+        list of arrays of shape (n_samples_i, n_components)
+        """
+        check_is_fitted(self, "maps_")
+        arrays, who = self._pair(X, subjects)
+        n_jobs = self.get_params(deep=False).get("n_jobs")
+
+        def one(Z: Any, i: int) -> Any:
+            name = f"X[{who.index(i)}] (subject {i})"
+            return self.maps_[i].transform(_samples_of(Z), name=name)
+
+        return self._output(map_subjects(one, arrays, who, n_jobs=n_jobs))
+
+    def fit_transform(self, X: Any, y: Any = None) -> list[Any]:
+        """Fit, and give the shared features of the aligning samples."""
+        self.fit(X, y)
+        return self._output([self._features(i) for i in range(self.n_subjects_)])
+
+    def _features(self, i: int) -> NDArray[Any]:
+        basis, coef = self.bases_[i], self.coef_[i]
+        return (basis.coordinates @ coef).astype(basis.dtype, copy=False)
+
+    def inverse_transform(
+        self, shared: Any, subjects: Sequence[int] | None = None
+    ) -> list[NDArray[Any]]:
+        """Give the voxel patterns of subjects for shared features (linear kernel).
+
+        Parameters
+        ----------
+        shared : list of arrays of shape (n_samples_i, n_components)
+            Shared features, one array per subject.
+        subjects : sequence of int, optional
+            Which fitted subject each entry belongs to; by default all, in order.
+        """
+        check_is_fitted(self, "maps_")
+        arrays, who = self._pair(shared, subjects)
+        return [
+            self.maps_[i].inverse_transform(S) for S, i in zip(arrays, who, strict=True)
+        ]
+
+    def predict_subject(
+        self, target: int, X: Any, subjects: Sequence[int] | None = None
+    ) -> NDArray[Any]:
+        """Predict the voxels of one subject from other subjects' samples.
+
+        The samples must be the same stimuli in the same order; their shared features
+        are averaged and mapped back, mean restored.
+
+        Parameters
+        ----------
+        target : int
+            The fitted subject whose voxels are wanted.
+        X : list of arrays of shape (n_samples, n_voxels_i)
+            Samples of other fitted subjects.
+        subjects : sequence of int, optional
+            Which subjects these are; by default all but the target, in order.
+        """
+        check_is_fitted(self, "maps_")
+        (target,) = self._indices([target])
+        if subjects is None:
+            subjects = [i for i in range(self.n_subjects_) if i != target]
+        features = [to_numpy(s) for s in self.transform(X, subjects)]
+        counts = {len(f) for f in features}
+        if len(counts) > 1:
+            raise InputError(
+                f"predict_subject needs the same stimuli for all subjects; got "
+                f"{[len(f) for f in features]} samples. Average per stimulus first, or "
+                "pass one subject."
+            )
+        return self.maps_[target].inverse_transform(np.mean(features, axis=0))
+
+    def _pair(
+        self, X: Any, subjects: Sequence[int] | None
+    ) -> tuple[list[Any], list[int]]:
+        arrays = check_list_of_subjects(X, owner=self._owner, minimum=1)
+        who = self._indices(
+            range(self.n_subjects_) if subjects is None else list(subjects)
+        )
+        if len(arrays) != len(who):
+            raise InputError(
+                f"{len(arrays)} arrays for {len(who)} subjects. Name the subjects they "
+                f"belong to: transform(X, subjects=[...]), out of {self.n_subjects_}."
+            )
+        return arrays, who
+
+    def _indices(self, subjects: Any) -> list[int]:
+        for i in subjects:
+            if isinstance(i, bool) or not isinstance(i, (int, np.integer)):
+                raise TypeError(f"subjects are numbers 0, 1, ...; got {i!r}.")
+            if not 0 <= i < self.n_subjects_:
+                raise InputError(
+                    f"Unknown subject {i}: this {self._owner} was fitted on subjects "
+                    f"0 to {self.n_subjects_ - 1}. A new one joins by fit_new_subject."
+                )
+        return [int(i) for i in subjects]
+
+    # -- a new subject -----------------------------------------------------------------
+
+    def fit_new_subject(self, X: Any, y: Any = None) -> SubjectMap:
+        """Learn the map of a subject that was not in the fit; the model is unchanged.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_voxels), or a Subject
+            Samples of the new subject.
+        y : array-like, optional
+            What is known of them, as in :meth:`fit`.
+
+        Returns
+        -------
+        SubjectMap
+        """
+        basis, y = self._new_subject(X, y)
+        coef = self._solve_new(basis, y)
+        return self._make_map(basis, coef, space=getattr(X, "space", None))
+
+    @abstractmethod
+    def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
+        """Give the coefficient matrix of a new subject."""
+
+    def _new_subject(self, X: Any, y: Any) -> tuple[SubjectBasis, Any]:
+        """Check a new subject and make its basis with the settings of the fit."""
+        check_is_fitted(self, "maps_")
+        y = getattr(X, "labels", None) if y is None else y
+        params = self.get_params(deep=False)
+        chosen = {}
+        for name, default in (
+            ("kernel", "linear"),
+            ("kernel_params", None),
+            ("energy", 1),
+        ):
+            value = params.get(name, default)
+            # settings per subject say nothing of a new one: the first serves
+            chosen[name] = value[0] if isinstance(value, (list, tuple)) else value
+        basis = X
+        if not isinstance(X, SubjectBasis):
+            basis = SubjectBasis(
+                _samples_of(X),
+                standardize=params.get("standardize", True),
+                name="the new subject",
+                **chosen,
+            )
+        if y is not None and len(y) != basis.n_samples:
+            raise InputError(
+                f"y has {len(y)} labels for {basis.n_samples} samples of {basis.name}."
+            )
+        return basis, y
+
+    # -- scikit-learn habits -----------------------------------------------------------
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
+        """Name the shared features: gdm0, gdm1, ..."""
+        check_is_fitted(self, "maps_")
+        stem = self._owner.lower()
+        return np.array([f"{stem}{k}" for k in range(self.n_components_)], dtype=object)
+
+    def set_output(self, *, transform: str | None = None) -> Self:
+        """Choose what transform gives: "default" (arrays) or "pandas" (data frames)."""
+        if transform not in (None, "default", "pandas"):
+            raise InputError(
+                f"set_output takes 'default' or 'pandas'; got {transform!r}."
+            )
+        if transform is not None:
+            self._output_kind = transform
+        return self
+
+    def _output(self, arrays: list[Any]) -> list[Any]:
+        if getattr(self, "_output_kind", "default") == "default":
+            return arrays
+        import pandas as pd
+
+        names = self.get_feature_names_out()
+        return [pd.DataFrame(to_numpy(a), columns=names) for a in arrays]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle what mapping needs; the aligning data of linear maps stay behind."""
+        state: dict[str, Any] = super().__getstate__()
+        if "bases_" in state and all(
+            b.kernel.name == "linear" for b in state["bases_"]
+        ):
+            state = {k: v for k, v in state.items() if k != "bases_"}
+        return state
+
+    def _n_components(self) -> int:
+        params = self.get_params(deep=False)
+        return check_int(
+            "n_components", params["n_components"], minimum=1, owner=self._owner
+        )
+
+
+def _samples_of(subject: Any) -> Any:
+    """Give the samples of a Subject, which knows its labels, or the array as it is."""
+    return subject.data() if hasattr(subject, "labels") else subject
+
+
+def _n_rows(X: Any, name: str) -> int:
+    shape = getattr(X, "shape", None)
+    if not shape:
+        raise TypeError(
+            f"{name} must be a 2-D array (samples x voxels), got {type(X).__name__}."
+        )
+    return int(shape[0])

@@ -1,0 +1,195 @@
+"""The map of one subject into the shared space, and back."""
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from brainweave._arrays import column_chunks, ops_for, to_numpy, working_dtype
+from brainweave.basis import SubjectBasis
+from brainweave.exceptions import InputError
+
+Matrix = NDArray[np.float64]
+
+
+class SubjectMap:
+    """What an aligner learned for one subject.
+
+    Made either from a basis and coefficients in its coordinates, or from explicit voxel
+    weights (``basis=None``).
+
+    Parameters
+    ----------
+    basis : SubjectBasis, optional
+        The subject's kernel coordinates.
+    coef : ndarray of shape (n_kept, K), optional
+        Shared features per coordinate.
+    pattern_coef : ndarray of shape (K, n_kept), optional
+        Coordinates per shared feature, for the way back. Default: the least-squares fit
+        of the aligning samples' coordinates on their shared features.
+    weights : ndarray of shape (n_voxels, K), optional
+        Shared features per standardised voxel, when there is no basis.
+    patterns : ndarray of shape (K, n_voxels), optional
+        Standardised voxels per shared feature, when there is no basis.
+    mean, scale : ndarray of shape (n_voxels,), optional
+        What standardises samples, when there is no basis.
+    space : object, optional
+        Knows how to turn voxel values into an image (``space.to_image(values)``).
+    """
+
+    def __init__(
+        self,
+        basis: SubjectBasis | None = None,
+        coef: Matrix | None = None,
+        *,
+        pattern_coef: Matrix | None = None,
+        weights: NDArray[Any] | None = None,
+        patterns: NDArray[Any] | None = None,
+        mean: Matrix | None = None,
+        scale: Matrix | None = None,
+        space: Any = None,
+    ) -> None:
+        self.basis, self.coef, self._pattern_coef = basis, coef, pattern_coef
+        self.space = space
+        self.objective_history: list[float] | None = None  # of a descent, if any
+        if basis is not None:
+            self.mean, self.scale = basis.mean, basis.scale
+        elif weights is None or mean is None or scale is None:
+            raise InputError("A map needs a basis, or weights with mean and scale.")
+        else:
+            self.mean, self.scale = mean, scale
+            self.__dict__["weights"] = weights
+            if patterns is not None:
+                self.__dict__["patterns"] = patterns
+
+    @property
+    def kernel(self) -> str:
+        """Name of the subject's kernel."""
+        return "linear" if self.basis is None else self.basis.kernel.name
+
+    @property
+    def n_components(self) -> int:
+        """Number of shared features."""
+        known = self.weights if self.coef is None else self.coef
+        return int(known.shape[1])
+
+    @property
+    def n_voxels(self) -> int:
+        """Number of voxels a sample must have (of training samples, if precomputed)."""
+        if self.basis is not None and self.kernel == "precomputed":
+            return self.basis.n_samples
+        return int(self.mean.size)
+
+    @cached_property
+    def weights(self) -> NDArray[Any]:
+        """Shared features per standardised voxel, (n_voxels, K); linear kernel only."""
+        basis, coef = self._from_basis("weights")
+        return basis.weights(coef)
+
+    @cached_property
+    def patterns(self) -> NDArray[Any]:
+        """Standardised voxels per shared feature, (K, n_voxels); linear kernel only.
+
+        The forward model of the weights (Haufe et al., 2014): what the voxels show when
+        a feature is active. This, not the weights, is what to look at on a brain.
+        """
+        basis, _ = self._from_basis("patterns")
+        mixing = basis.vectors @ (self.pattern_coef / np.sqrt(basis.values)).T
+        return np.ascontiguousarray(basis.combine(mixing).T)
+
+    @property
+    def pattern_coef(self) -> Matrix:
+        """Coordinates per shared feature, (K, n_kept)."""
+        if self._pattern_coef is not None:
+            return self._pattern_coef
+        basis, coef = self._from_basis("patterns")
+        weighted = basis.values[:, None] * coef
+        # regression of V sqrt(d) on V sqrt(d) coef, without forming either
+        return np.asarray(np.linalg.pinv(coef.T @ weighted, rcond=1e-10) @ weighted.T)
+
+    def _from_basis(self, what: str) -> tuple[SubjectBasis, Matrix]:
+        if self.basis is None or self.coef is None:
+            raise InputError(f"This map was made without {what}.")
+        return self.basis, self.coef
+
+    def transform(self, Z: Any, *, name: str = "Z") -> Any:
+        """Map samples of this subject into the shared space, (n_samples, K)."""
+        if self.basis is not None:
+            Z = self.basis.check_samples(Z, name)
+        elif len(getattr(Z, "shape", ())) != 2 or Z.shape[1] != self.n_voxels:
+            raise InputError(
+                f"{name} must be samples x {self.n_voxels} voxels; got shape "
+                f"{getattr(Z, 'shape', None)}."
+            )
+        if self.kernel != "linear":
+            basis, coef = self._from_basis("weights")
+            mapped = basis.project(Z, name) @ coef
+            return mapped.astype(working_dtype(Z), copy=False)
+        ops = ops_for(Z)
+        features: Any = 0
+        for columns, raw in column_chunks(Z):
+            z = ops.subtract(ops.array(raw), ops.array(self.mean[columns]))
+            z *= ops.array(1 / self.scale[columns])
+            features = features + z @ ops.array(self.weights[columns])
+        if not np.isfinite(to_numpy(features)).all():
+            raise InputError(
+                f"{name} has NaN or infinite values. Mask these voxels or drop these "
+                "samples."
+            )
+        return features
+
+    def inverse_transform(self, features: Any) -> NDArray[Any]:
+        """Give the voxel patterns that go with shared features, mean restored."""
+        shared = to_numpy(features)
+        if shared.ndim != 2 or shared.shape[1] != self.n_components:
+            raise InputError(
+                f"Shared features must be samples x {self.n_components}; got shape "
+                f"{shared.shape}."
+            )
+        scale = np.where(np.isinf(self.scale), 0, self.scale)
+        voxels = (shared @ self.patterns) * scale + self.mean
+        return np.asarray(voxels, dtype=shared.dtype)
+
+    def to_image(self, component: int, *, what: str = "patterns") -> Any:
+        """Put the weights or patterns of one shared feature on the brain.
+
+        Parameters
+        ----------
+        component : int
+            Which shared feature.
+        what : {"patterns", "weights"}
+            What the voxels show when the feature is active, or how they are weighed.
+        """
+        if self.space is None:
+            raise InputError(
+                "This subject's map does not know its brain space. Fit on a Study that "
+                "was loaded from images."
+            )
+        if what not in ("patterns", "weights"):
+            raise InputError(f"what must be 'patterns' or 'weights'; got {what!r}.")
+        if not -self.n_components <= component < self.n_components:
+            raise InputError(
+                f"component must be below {self.n_components}; got {component}."
+            )
+        values = (
+            self.patterns[component]
+            if what == "patterns"
+            else (self.weights[:, component])
+        )
+        return self.space.to_image(np.asarray(values))
+
+    def detach(self) -> "SubjectMap":
+        """Give the same map without a reference to the data (linear kernel)."""
+        if self.kernel != "linear" or self.basis is None:
+            return self
+        return SubjectMap(
+            weights=self.weights,
+            patterns=self.patterns,
+            mean=self.mean,
+            scale=self.scale,
+            space=self.space,
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return dict(self.detach().__dict__)

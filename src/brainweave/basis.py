@@ -1,0 +1,427 @@
+r"""One subject's kernel coordinates: the only stage that touches voxels.
+
+A :class:`SubjectBasis` standardises the voxels of one subject and accumulates the inner
+products of its samples in one streamed pass. From these follow, each computed when
+first needed, the centred Gram matrix :math:`K`, its eigenpairs :math:`K = V D V^\top`
+cut at an energy, and the coordinates :math:`V D^{1/2}` of the samples.
+"""
+
+from collections.abc import Iterator
+from copy import copy
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from brainweave._arrays import column_chunks, is_torch, ops_for, to_numpy, working_dtype
+from brainweave._validation import check_fraction, check_shape
+from brainweave.exceptions import InputError
+from brainweave.kernels import Centring, Kernel, center_gram, check_kernel
+
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class _Spectrum:
+    """All positive eigenvalues (descending), their eigenvectors, and what was lost."""
+
+    values: Matrix
+    vectors: Matrix
+    lost_share: float
+
+
+class SubjectBasis:
+    """Kernel coordinates of one subject's samples.
+
+    Parameters
+    ----------
+    X : array of shape (n_samples, n_voxels)
+        NumPy array, memory map, anything 2-D that can be sliced by columns, or a torch
+        tensor (then the work is done on its device). With ``kernel="precomputed"``, the
+        (n_samples, n_samples) Gram matrix.
+    kernel : str, callable or Kernel, default="linear"
+        See :mod:`brainweave.kernels`.
+    kernel_params : dict, optional
+        ``{"hp": value}``.
+    energy : float in (0, 1], default=1
+        Share of the summed singular values (square roots of the eigenvalues) to keep:
+        the smallest number of components that reaches it.
+    standardize : bool, default=True
+        Give every voxel zero mean and unit variance. Constant voxels are left out.
+    name : str, default="X"
+        How error messages call this subject.
+
+    Attributes
+    ----------
+    mean, scale : ndarray of shape (n_voxels,)
+        What standardises new samples; the scale of a constant voxel is infinite.
+    constant_voxels : ndarray of int
+        Indices of the voxels that were left out.
+
+    Notes
+    -----
+    Time O(n_samples^2 n_voxels + n_samples^3), memory O(n_samples^2) beside one chunk
+    of columns. float32 data multiply in float32 and accumulate in float64. The data are
+    referred to, not copied; voxel weights read them again, and refuse if they changed.
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).normal(size=(20, 300))
+    >>> basis = SubjectBasis(X, energy=0.5)
+    >>> bool(np.allclose(basis.vectors.T @ basis.vectors, np.eye(basis.n_kept)))
+    True
+    >>> basis.cut(0.25).n_kept < basis.n_kept
+    True
+    """
+
+    def __init__(
+        self,
+        X: Any,
+        *,
+        kernel: Any = "linear",
+        kernel_params: Any = None,
+        energy: float = 1.0,
+        standardize: bool = True,
+        name: str = "X",
+    ) -> None:
+        self.name = name
+        self.energy = check_fraction("energy", energy, owner=name)
+        self.kernel: Kernel = check_kernel(kernel, kernel_params, owner=name)
+        self.n_samples, self.n_voxels = check_shape(X, name)
+        self.standardize = standardize
+        self.dtype = working_dtype(X)
+        self._data: Any = X
+        if self.kernel.name == "precomputed":
+            self._take_gram(X)
+        else:
+            self._read_voxels()
+
+    # -- the pass over voxels -------------------------------------------------------
+
+    def _take_gram(self, gram: Any) -> None:
+        gram = to_numpy(gram).astype(np.float64)
+        if gram.shape[0] != gram.shape[1]:
+            raise InputError(
+                f"{self.name} must be a square Gram matrix for kernel='precomputed'; "
+                f"got shape {gram.shape}."
+            )
+        if not np.isfinite(gram).all():
+            raise InputError(
+                f"{self.name} has NaN or infinite values in its Gram matrix."
+            )
+        if not np.allclose(gram, gram.T, rtol=1e-5, atol=1e-8 * np.abs(gram).max()):
+            raise InputError(f"{self.name} is not a symmetric Gram matrix.")
+        self.mean = self.scale = np.empty(0)
+        self.constant_voxels = np.empty(0, dtype=int)
+        self._products = gram
+        self._data = None
+
+    def _read_voxels(self) -> None:
+        """Standardise column chunks and accumulate the samples' inner products."""
+        ops = ops_for(self._data)
+        n = self.n_samples
+        rows = ops.array(np.vstack([np.full(n, 1 / n), _probe(n)]))
+        self.mean, self.scale = np.empty(self.n_voxels), np.empty(self.n_voxels)
+        self._probed = np.empty(self.n_voxels)
+        narrow = self.uses_covariance
+        kept: list[Matrix] = []
+        gram: Any = None
+        shift, offset = np.zeros(n), 0.0
+        for columns, raw in column_chunks(self._data):
+            chunk = ops.array(raw)
+            mean, probed = to_numpy(rows @ chunk).astype(np.float64)
+            if not np.isfinite(mean).all():
+                self._refuse_non_finite(columns, to_numpy(chunk))
+            z = ops.subtract(chunk, ops.array(mean))
+            # a float32 mean is off by rounding; the mean of what is left is not
+            rest = rows[:1] @ z
+            z -= rest
+            mean += to_numpy(rest)[0]
+            squares = ops.column_square_sums(z)
+            constant = squares <= n * (4 * np.finfo(self.dtype).eps * np.abs(mean)) ** 2
+            if self.standardize:
+                scale = np.sqrt(squares / n)
+                z *= ops.array(np.divide(1, scale, where=~constant, out=0 * scale))
+            else:
+                scale = np.ones_like(mean)
+                shift += to_numpy(z @ ops.array(mean)).astype(np.float64)
+                offset += float(mean @ mean)
+            self.mean[columns], self._probed[columns] = mean, probed
+            self.scale[columns] = np.where(constant, np.inf, scale)
+            if narrow:
+                kept.append(to_numpy(z).astype(np.float64))
+            else:
+                gram = ops.add_gram(gram, z)
+        self.constant_voxels = np.flatnonzero(np.isinf(self.scale))
+        if self.constant_voxels.size == self.n_voxels:
+            raise InputError(
+                f"{self.name}: all {self.n_voxels} voxels are constant over its "
+                f"{n} samples; there is nothing to align. Check the mask and the file."
+            )
+        if narrow:
+            self._narrow = np.hstack(kept)
+        else:
+            self._products = ops.full(gram)
+        self._shift, self._offset = shift, offset
+
+    def _refuse_non_finite(self, columns: slice, chunk: Any) -> None:
+        bad = ~np.isfinite(chunk)
+        sample, voxel = np.argwhere(bad)[0]
+        raise InputError(
+            f"{self.name} has NaN or infinite values, first at sample {sample}, voxel "
+            f"{columns.start + voxel} ({bad.any(axis=0).sum()} such voxels in columns "
+            f"{columns.start}-{columns.stop - 1}). Mask these voxels or drop these "
+            "samples."
+        )
+
+    @property
+    def uses_covariance(self) -> bool:
+        """Whether the voxel covariance is the smaller problem (linear kernel only)."""
+        return self.kernel.name == "linear" and self.n_voxels < self.n_samples
+
+    def _standardized(
+        self, Z: Any, *, verify: bool = False
+    ) -> Iterator[tuple[Any, Any]]:
+        """Yield column chunks of Z standardised with this subject's mean and scale."""
+        ops = ops_for(Z)
+        probe = ops.array(_probe(self.n_samples)) if verify else None
+        for columns, raw in column_chunks(Z):
+            chunk = ops.array(raw)
+            if verify:
+                now = to_numpy(probe @ chunk).astype(np.float64)
+                size = np.abs(self._probed[columns]) + np.abs(self.mean[columns])
+                size = size + np.where(np.isinf(self.scale[columns]), 0, 1)
+                if not np.allclose(now, self._probed[columns], atol=1e-3 * size.max()):
+                    raise InputError(
+                        f"{self.name} was changed in place after it was read; its "
+                        "voxel weights can no longer be computed. Fit again."
+                    )
+            z = ops.subtract(chunk, ops.array(self.mean[columns]))
+            z *= ops.array(1 / self.scale[columns])
+            yield columns, z
+
+    # -- inner products, Gram matrix, eigenbasis --------------------------------------
+
+    @cached_property
+    def _products(self) -> Matrix:
+        return np.asarray(self._narrow @ self._narrow.T)
+
+    @cached_property
+    def _centred(self) -> tuple[Matrix, Centring]:
+        products = (
+            self._raw(self._products, self._shift, self._shift)
+            if (self.kernel.from_products)
+            else self._products
+        )
+        if self.kernel.function is not None:
+            dense = self._dense(self._data)
+            gram = np.asarray(self.kernel.function(dense, dense), dtype=np.float64)
+            if gram.shape != (self.n_samples, self.n_samples):
+                raise InputError(
+                    f"The kernel callable gave shape {gram.shape} for {self.name}; "
+                    f"expected {(self.n_samples, self.n_samples)}."
+                )
+        elif self.kernel.from_products:
+            squares = products.diagonal().copy()
+            gram = self.kernel(products, squares, squares)
+        else:
+            gram = products
+        return center_gram(gram)
+
+    def _raw(self, products: Matrix, shift_a: Matrix, shift_b: Matrix) -> Matrix:
+        """Undo the centring of voxels where the kernel is to see raw samples."""
+        if self.standardize or self.kernel.name in ("linear", "gaussian"):
+            return products
+        return products + shift_a[:, None] + shift_b[None, :] + self._offset
+
+    def _dense(self, Z: Any) -> Matrix:
+        out = np.hstack([to_numpy(z) for _, z in self._standardized(Z)])
+        return out if self.standardize else out + self.mean
+
+    @property
+    def gram(self) -> Matrix:
+        """The centred Gram matrix of the samples."""
+        return self._centred[0]
+
+    @cached_property
+    def _spectrum(self) -> _Spectrum:
+        """Eigenpairs of the Gram matrix, without those that are zero to rounding."""
+        covariance = self.uses_covariance
+        small = self._narrow.T @ self._narrow if covariance else self.gram
+        ops = ops_for(self._data) if is_torch(self._data) else ops_for(small)
+        values, vectors = ops.eigh(small)
+        values, vectors = values[::-1], vectors[:, ::-1]
+        eps = np.finfo(self.dtype).eps
+        floor = 10 * np.sqrt(self.n_samples) * eps * max(values[0], 0)
+        positive = int((values > floor).sum())
+        if positive == 0:
+            raise InputError(
+                f"{self.name}: the kernel {self.kernel.name!r} gives the same value "
+                "for all samples. Choose another hp, or the linear kernel."
+            )
+        negative = -values[values < -floor].sum()
+        lost = float(negative / (negative + values[:positive].sum()))
+        values, vectors = values[:positive], vectors[:, :positive]
+        if covariance:
+            vectors = self._narrow @ (vectors / np.sqrt(values))
+            if (
+                values[-1] < 1e-8 * values[0]
+            ):  # squaring cost the last ones their angles
+                vectors = scipy.linalg.qr(vectors, mode="economic")[0]
+        return _Spectrum(values, np.ascontiguousarray(vectors), lost)
+
+    @property
+    def spectrum(self) -> Matrix:
+        """All positive eigenvalues of the Gram matrix, descending, before the cut."""
+        return self._spectrum.values
+
+    @property
+    def lost_share(self) -> float:
+        """Share of the eigenvalues that a kernel with negative ones loses."""
+        return self._spectrum.lost_share
+
+    @cached_property
+    def n_kept(self) -> int:
+        """How many components the energy keeps."""
+        share = np.cumsum(np.sqrt(self.spectrum))
+        return int(np.searchsorted(share, share[-1] * (self.energy - 1e-12))) + 1
+
+    @property
+    def values(self) -> Matrix:
+        """The kept eigenvalues, descending."""
+        return self.spectrum[: self.n_kept]
+
+    @property
+    def vectors(self) -> Matrix:
+        """The kept eigenvectors, (n_samples, n_kept), orthonormal columns."""
+        return self._spectrum.vectors[:, : self.n_kept]
+
+    @property
+    def coordinates(self) -> Matrix:
+        """Coordinates of the samples: ``vectors * sqrt(values)``."""
+        return self.vectors * np.sqrt(self.values)
+
+    # -- other bases from the same pass ------------------------------------------------
+
+    def cut(self, energy: float) -> Self:
+        """Give the same basis at another energy; nothing is computed again."""
+        other = copy(self)
+        other.energy = check_fraction("energy", energy, owner=self.name)
+        other.__dict__.pop("n_kept", None)
+        return other
+
+    def with_kernel(self, kernel: Any, kernel_params: Any = None) -> "SubjectBasis":
+        """Give the basis of another kernel from the same inner products."""
+        new = check_kernel(kernel, kernel_params, owner=self.name)
+        if new == self.kernel:
+            return self
+        if "precomputed" in (new.name, self.kernel.name):
+            raise InputError(
+                f"{self.name}: a precomputed Gram matrix cannot change its kernel."
+            )
+        other = copy(self)
+        for derived in ("_centred", "_spectrum", "n_kept"):
+            other.__dict__.pop(derived, None)
+        if self.uses_covariance:
+            other.__dict__["_products"] = self._products
+        other.kernel = new
+        if other.uses_covariance and "_narrow" not in self.__dict__:
+            other._narrow = self._dense(self._data).astype(np.float64)
+        return other
+
+    # -- other samples of the subject --------------------------------------------------
+
+    def check_samples(self, Z: Any, name: str) -> Any:
+        """Refuse samples of this subject that its basis cannot map."""
+        if not hasattr(Z, "shape") or not hasattr(Z, "dtype"):
+            Z = np.asarray(Z, dtype=np.float64)
+        if len(Z.shape) != 2:
+            raise InputError(f"{name} must be 2-D (samples x voxels); got {Z.shape}.")
+        expected = (
+            self.n_samples if self.kernel.name == "precomputed" else self.n_voxels
+        )
+        if Z.shape[1] != expected:
+            what = "columns" if self.kernel.name == "precomputed" else "voxels"
+            raise InputError(
+                f"{name} has {Z.shape[1]} {what}; its map was learned from "
+                f"{expected}. Use the same mask as for fitting."
+            )
+        return Z
+
+    def kernel_to(self, Z: Any, name: str = "Z") -> Matrix:
+        """Give the centred kernel between samples Z and the aligning samples."""
+        Z = self.check_samples(Z, name)
+        if self.kernel.name == "precomputed":
+            cross = to_numpy(Z).astype(np.float64)
+        elif self.kernel.function is not None:
+            dense = self._dense(self._data), self._dense(Z)
+            cross = np.asarray(self.kernel.function(dense[1], dense[0]), np.float64)
+        else:
+            cross = self._products_with(Z)
+        if not np.isfinite(cross).all():
+            raise InputError(f"{name} has NaN or infinite values.")
+        return self._centred[1].new(cross)
+
+    def _products_with(self, Z: Any) -> Matrix:
+        cross = np.zeros((Z.shape[0], self.n_samples))
+        squares, shift = np.zeros(Z.shape[0]), np.zeros(Z.shape[0])
+        own = self._standardized(self._data, verify=True)
+        for (columns, z), (_, x) in zip(self._same_chunks(Z), own, strict=True):
+            cross += to_numpy(z @ x.T)
+            squares += to_numpy((z * z).sum(1))
+            if not self.standardize:
+                shift += to_numpy(z).astype(np.float64) @ self.mean[columns]
+        own_squares = self._raw_squares(self._products.diagonal(), self._shift)
+        return self.kernel(
+            self._raw(cross, shift, self._shift),
+            self._raw_squares(squares, shift),
+            own_squares,
+        )
+
+    def _raw_squares(self, squares: Matrix, shift: Matrix) -> Matrix:
+        if self.standardize or self.kernel.name in ("linear", "gaussian"):
+            return squares
+        return squares + 2 * shift + self._offset
+
+    def _same_chunks(self, Z: Any) -> Iterator[tuple[slice, Any]]:
+        """Cut Z at the columns at which the aligning samples are cut."""
+        ops = ops_for(Z)
+        for columns, _ in column_chunks(self._data):
+            z = ops.subtract(ops.array(Z[:, columns]), ops.array(self.mean[columns]))
+            z *= ops.array(1 / self.scale[columns])
+            yield columns, z
+
+    def project(self, Z: Any, name: str = "Z") -> Matrix:
+        """Give the coordinates of other samples of this subject."""
+        return self.kernel_to(Z, name) @ (self.vectors / np.sqrt(self.values))
+
+    def weights(self, coef: Matrix) -> NDArray[Any]:
+        """Turn coordinates' coefficients (n_kept, K) into voxel weights (n_voxels, K).
+
+        For the linear kernel alone: standardised samples times the weights are the
+        shared features.
+        """
+        return self.combine(self.vectors @ (coef / np.sqrt(self.values)[:, None]))
+
+    def combine(self, mixing: Matrix) -> NDArray[Any]:
+        """Mix standardised samples into voxel patterns: ``X.T @ mixing``."""
+        if self.kernel.name != "linear":
+            raise InputError(
+                f"{self.name}: only the linear kernel has voxel weights; this is the "
+                f"{self.kernel.name} kernel."
+            )
+        out = np.empty((self.n_voxels, mixing.shape[1]), dtype=self.dtype)
+        ops = ops_for(self._data)
+        columns_of = ops.array(mixing)
+        for columns, z in self._standardized(self._data, verify=True):
+            out[columns] = to_numpy(z.T @ columns_of)
+        return out
+
+
+def _probe(n_samples: int) -> Matrix:
+    """Give fixed random signs over samples, whose sums reveal changed data."""
+    signs = np.random.default_rng(n_samples).integers(0, 2, n_samples)
+    return (2.0 * signs - 1) / n_samples

@@ -1,0 +1,397 @@
+r"""Cross-subject graphs: which samples belong together, and which apart.
+
+A :class:`Graph` is a sum of *group terms* :math:`Z A Z^\top`, where :math:`Z` is the
+one-hot membership of the samples in groups and :math:`A` a small symmetric affinity of
+the groups, and of an optional sparse matrix. Group terms are never expanded: the
+degrees and all products that alignment needs follow from the groups. Samples are those
+of all subjects, one subject after the other.
+"""
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+import scipy.sparse.csgraph
+from numpy.typing import NDArray
+
+from brainweave._validation import check_int, check_list_of_subjects
+from brainweave.exceptions import InputError
+
+Matrix = NDArray[np.float64]
+Codes = NDArray[np.intp]
+
+NO_GROUP = -1  # the code of a sample without a group: it gets no edges
+
+
+@dataclass(frozen=True)
+class GroupTerm:
+    """``Z A Z^T``: group codes of all samples, and the affinity of the groups."""
+
+    codes: Codes
+    affinity: Matrix
+    names: tuple[Hashable, ...]
+
+    @property
+    def counts(self) -> Matrix:
+        """Number of samples in each group."""
+        known = self.codes[self.codes != NO_GROUP]
+        return np.bincount(known, minlength=len(self.names)).astype(np.float64)
+
+    def degrees(self) -> Matrix:
+        """Sum of the edges of every sample; it depends on the group alone."""
+        per_group = np.append(self.affinity @ self.counts, 0.0)  # the last: no group
+        return np.asarray(per_group[self.codes])
+
+    def membership(self, rows: slice = slice(None)) -> scipy.sparse.csr_array:
+        """Give the one-hot membership of some samples, (samples, groups)."""
+        codes = self.codes[rows]
+        known = np.flatnonzero(codes != NO_GROUP)
+        return scipy.sparse.csr_array(
+            (np.ones(known.size), (known, codes[known])),
+            shape=(codes.size, len(self.names)),
+        )
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A weighted, symmetric graph over the samples of all subjects.
+
+    Build one with :func:`label_graph`, :func:`time_graph`, :func:`affinity_graph`,
+    :func:`neighbor_graph` or :func:`matrix_graph`. Graphs over the same samples can be
+    added, and multiplied by numbers.
+
+    Examples
+    --------
+    >>> labels = label_graph([["cat", "dog"], ["dog", "cat", "cat"]])
+    >>> graph = 0.5 * labels + time_graph([[0, 1], [0, 1, 2]])
+    >>> graph.n_samples, graph.lengths
+    (5, (2, 3))
+    >>> graph.degrees()
+    array([2.5, 1.5, 1.5, 2.5, 1.5])
+    """
+
+    lengths: tuple[int, ...]
+    groups: tuple[GroupTerm, ...] = ()
+    matrix: scipy.sparse.csr_array | None = field(default=None, compare=False)
+
+    @property
+    def n_samples(self) -> int:
+        """Number of samples of all subjects."""
+        return sum(self.lengths)
+
+    def slices(self) -> list[slice]:
+        """Give the rows of each subject."""
+        ends = np.cumsum(self.lengths)
+        return [
+            slice(int(e - n), int(e)) for e, n in zip(ends, self.lengths, strict=True)
+        ]
+
+    def degrees(self) -> Matrix:
+        """Give the sum of the edges of each sample."""
+        total = np.zeros(self.n_samples)
+        for term in self.groups:
+            total += term.degrees()
+        if self.matrix is not None:
+            total += np.asarray(self.matrix.sum(axis=1)).ravel()
+        return total
+
+    def to_sparse(self) -> scipy.sparse.csr_array:
+        """Expand to a sparse (n_samples, n_samples) matrix."""
+        size = self.n_samples
+        total = scipy.sparse.csr_array((size, size), dtype=np.float64)
+        for term in self.groups:
+            Z = term.membership()
+            total = total + Z @ scipy.sparse.csr_array(term.affinity) @ Z.T
+        if self.matrix is not None:
+            total = total + self.matrix
+        return scipy.sparse.csr_array(total)
+
+    def connected_components(self) -> tuple[int, NDArray[np.intp]]:
+        """Count the connected parts and say to which each sample belongs.
+
+        Samples are linked through their groups, so group terms are not expanded.
+        """
+        size = self.n_samples
+        rows, columns, offset = [], [], size
+        for term in self.groups:
+            a, b = np.nonzero(term.affinity)
+            known = np.flatnonzero(np.isin(term.codes, a))
+            # members without an edge among themselves are linked through other groups
+            rows += [known, offset + a]
+            columns += [offset + term.codes[known], offset + b]
+            offset += len(term.names)
+        if self.matrix is not None:
+            coo = self.matrix.tocoo()
+            rows.append(coo.row)
+            columns.append(coo.col)
+        i = np.concatenate([*rows, np.empty(0, int)]).astype(int)
+        j = np.concatenate([*columns, np.empty(0, int)]).astype(int)
+        linked = scipy.sparse.coo_array((np.ones(i.size), (i, j)), (offset, offset))
+        _, labels = scipy.sparse.csgraph.connected_components(linked, directed=False)
+        _, of_samples = np.unique(labels[:size], return_inverse=True)
+        return int(of_samples.max()) + 1, of_samples
+
+    def lonely_subjects(self) -> list[int]:
+        """List the subjects none of whose samples has an edge to another subject."""
+        n_subjects = len(self.lengths)
+        linked = np.zeros(n_subjects, dtype=bool)
+        where = np.repeat(np.arange(n_subjects), self.lengths)
+        for term in self.groups:
+            present = np.zeros((n_subjects, len(term.names)), dtype=bool)
+            known = term.codes != NO_GROUP
+            present[where[known], term.codes[known]] = True
+            for i in range(n_subjects):
+                others = np.delete(present, i, axis=0).any(axis=0)
+                linked[i] |= bool((term.affinity[present[i]][:, others] != 0).any())
+        if self.matrix is not None:
+            coo = self.matrix.tocoo()
+            across = (where[coo.row] != where[coo.col]) & (coo.data != 0)
+            linked[where[coo.row[across]]] = True
+        return [int(i) for i in np.flatnonzero(~linked)]
+
+    def __add__(self, other: "Graph") -> "Graph":
+        if not isinstance(other, Graph):
+            return NotImplemented
+        if self.lengths != other.lengths:
+            raise InputError(
+                f"Graphs over different samples cannot be added: {list(self.lengths)} "
+                f"and {list(other.lengths)} samples per subject."
+            )
+        matrices = [g.matrix for g in (self, other) if g.matrix is not None]
+        matrix = None
+        if matrices:
+            matrix = scipy.sparse.csr_array(sum(matrices[1:], start=matrices[0]))
+        return Graph(self.lengths, self.groups + other.groups, matrix)
+
+    def __mul__(self, weight: float) -> "Graph":
+        weight = float(weight)
+        if not np.isfinite(weight):
+            raise InputError(
+                f"A graph can be multiplied by a finite number; got {weight}."
+            )
+        groups = tuple(
+            GroupTerm(t.codes, weight * t.affinity, t.names) for t in self.groups
+        )
+        matrix = None if self.matrix is None else weight * self.matrix
+        return Graph(self.lengths, groups, matrix)
+
+    __rmul__ = __mul__
+
+
+def label_graph(
+    labels: Sequence[Any],
+    *,
+    same: float = 1.0,
+    different: float = -1.0,
+    missing: Any = None,
+) -> Graph:
+    """Join samples of the same category, separate those of different ones.
+
+    Parameters
+    ----------
+    labels : sequence of array-like
+        One array of category labels per subject.
+    same, different : float
+        Weight between samples of the same and of different categories.
+    missing : object, optional
+        A label that means *unlabelled*, besides None and NaN, which always do. Such
+        samples get no edges.
+
+    Examples
+    --------
+    >>> label_graph([["a", "b"], ["b", None]]).to_sparse().toarray()
+    array([[ 1., -1., -1.,  0.],
+           [-1.,  1.,  1.,  0.],
+           [-1.,  1.,  1.,  0.],
+           [ 0.,  0.,  0.,  0.]])
+    """
+    codes, names, lengths = _encode(labels, missing=missing)
+    if len(names) < 2:
+        raise InputError(
+            f"A label graph needs at least two categories; got {list(names)}. For "
+            "samples locked in time without categories use graph='time'."
+        )
+    size = len(names)
+    affinity = np.full((size, size), float(different))
+    np.fill_diagonal(affinity, float(same))
+    _check_affinity(affinity)
+    return Graph(lengths, (GroupTerm(codes, affinity, names),))
+
+
+def time_graph(ids: Sequence[Any], *, missing: Any = None) -> Graph:
+    """Join samples of the same time point or stimulus, with weight 1.
+
+    Parameters
+    ----------
+    ids : sequence of array-like
+        One array of stimulus or time ids per subject.
+    missing : object, optional
+        An id that means *unknown*, besides None and NaN.
+    """
+    codes, names, lengths = _encode(ids, missing=missing)
+    return Graph(lengths, (GroupTerm(codes, np.eye(len(names)), names),))
+
+
+def hyperalignment_graph(ids: Sequence[Any], *, missing: Any = None) -> Graph:
+    r"""Give the graph whose GDM objective is that of hyperalignment.
+
+    It has 1/M between aligned samples, M being the number of subjects. For samples
+    locked in time, :math:`\sum_i \lVert Y_i - S \rVert^2 = \mathrm{tr}\,
+    Y (I - G) Y^\top`.
+    """
+    graph = time_graph(ids, missing=missing)
+    return (1 / len(graph.lengths)) * graph
+
+
+def affinity_graph(
+    groups: Sequence[Any], affinity: Any, *, missing: Any = None
+) -> Graph:
+    """Weigh samples by an affinity of their groups.
+
+    Parameters
+    ----------
+    groups : sequence of array-like
+        One array of group labels per subject.
+    affinity : array-like or DataFrame of shape (n_groups, n_groups)
+        Symmetric weights between groups, such as a semantic similarity of stimuli or a
+        representational similarity matrix. A DataFrame is matched by its index; an
+        array is in the sorted order of the group labels.
+    missing : object, optional
+        A group label that means *unknown*, besides None and NaN.
+    """
+    codes, names, lengths = _encode(groups, missing=missing)
+    if hasattr(affinity, "loc"):
+        absent = [name for name in names if name not in affinity.index]
+        if absent or set(affinity.index) != set(affinity.columns):
+            raise InputError(
+                f"The affinity table lacks rows or columns for {absent or 'groups'}."
+            )
+        affinity = affinity.loc[list(names), list(names)]
+    matrix = np.array(affinity, dtype=np.float64)
+    if matrix.shape != (len(names), len(names)):
+        raise InputError(
+            f"The affinity has shape {matrix.shape}; there are {len(names)} groups "
+            f"({', '.join(map(str, names[:5]))}{', ...' if len(names) > 5 else ''})."
+        )
+    _check_affinity(matrix)
+    return Graph(lengths, (GroupTerm(codes, (matrix + matrix.T) / 2, names),))
+
+
+def neighbor_graph(
+    features: Sequence[Any], *, n_neighbors: int = 10, metric: str = "euclidean"
+) -> Graph:
+    """Join each sample with its nearest neighbours among other subjects' samples.
+
+    Parameters
+    ----------
+    features : sequence of array-like of shape (n_samples_i, n_features)
+        What describes the samples: stimulus features, ratings, model embeddings.
+    n_neighbors : int, default=10
+        How many samples of other subjects each sample is joined with.
+    metric : str, default="euclidean"
+        Any metric of :class:`sklearn.neighbors.NearestNeighbors`.
+    """
+    from sklearn.neighbors import NearestNeighbors
+
+    arrays = [
+        np.asarray(f, dtype=np.float64)
+        for f in check_list_of_subjects(features, owner="neighbor_graph")
+    ]
+    for i, array in enumerate(arrays):
+        if array.ndim != 2 or array.shape[1] != arrays[0].shape[-1]:
+            raise InputError(
+                f"features[{i}] has shape {array.shape}; all subjects need the same "
+                f"features, (n_samples, {arrays[0].shape[-1]})."
+            )
+        if not np.isfinite(array).all():
+            raise InputError(f"features[{i}] has NaN or infinite values.")
+    lengths = tuple(len(a) for a in arrays)
+    check_int("n_neighbors", n_neighbors, minimum=1, owner="neighbor_graph")
+    fewest = sum(lengths) - max(lengths)
+    if n_neighbors > fewest:
+        raise InputError(
+            f"n_neighbors is {n_neighbors}, but one subject has only {fewest} samples "
+            "of other subjects to be joined with."
+        )
+    stacked, where = np.concatenate(arrays), np.repeat(np.arange(len(arrays)), lengths)
+    rows, columns = [], []
+    for i in range(len(arrays)):
+        others = np.flatnonzero(where != i)
+        search = NearestNeighbors(n_neighbors=n_neighbors, metric=metric)
+        found = search.fit(stacked[others]).kneighbors(arrays[i], return_distance=False)
+        columns.append(others[found.ravel()])
+        rows.append(np.repeat(np.flatnonzero(where == i), n_neighbors))
+    edges = (np.concatenate(rows), np.concatenate(columns))
+    directed = scipy.sparse.csr_array(
+        (np.ones(edges[0].size), edges), (where.size, where.size)
+    )
+    return Graph(lengths, matrix=scipy.sparse.csr_array(directed.maximum(directed.T)))
+
+
+def matrix_graph(matrix: Any, lengths: Sequence[int]) -> Graph:
+    """Take any symmetric matrix, dense or sparse, as the graph.
+
+    Parameters
+    ----------
+    matrix : array-like or sparse matrix of shape (n_samples, n_samples)
+        Weights between all samples of all subjects, in subject order.
+    lengths : sequence of int
+        Number of samples of each subject.
+    """
+    sparse = scipy.sparse.csr_array(matrix, dtype=np.float64)
+    sizes = tuple(int(n) for n in lengths)
+    if sparse.shape != (sum(sizes), sum(sizes)):
+        raise InputError(
+            f"The graph matrix has shape {sparse.shape}; the subjects have "
+            f"{' + '.join(map(str, sizes))} = {sum(sizes)} samples."
+        )
+    if not np.isfinite(sparse.data).all():
+        raise InputError("The graph matrix has NaN or infinite weights.")
+    largest = np.abs(sparse.data).max(initial=0.0)
+    if np.abs((sparse - sparse.T).data).max(initial=0.0) > 1e-10 * largest:
+        raise InputError(
+            "The graph matrix is not symmetric. Use (G + G.T) / 2 if its direction "
+            "does not matter."
+        )
+    return Graph(sizes, matrix=sparse)
+
+
+def _check_affinity(affinity: Matrix) -> None:
+    if not np.isfinite(affinity).all():
+        raise InputError("The affinity between groups has NaN or infinite weights.")
+    if np.abs(affinity - affinity.T).max() > 1e-10 * np.abs(affinity).max():
+        raise InputError("The affinity between groups is not symmetric.")
+
+
+def _is_missing(label: Any, missing: Any) -> bool:
+    if label is None or (missing is not None and label == missing):
+        return True
+    return isinstance(label, (float, np.floating)) and bool(np.isnan(label))
+
+
+def _encode(
+    labels: Sequence[Any], *, missing: Any
+) -> tuple[Codes, tuple[Hashable, ...], tuple[int, ...]]:
+    """Turn one list of labels per subject into codes over all samples."""
+    per_subject = []
+    for i, part in enumerate(
+        check_list_of_subjects(labels, owner="A graph", minimum=1)
+    ):
+        array = np.asarray(part, dtype=object)
+        if array.ndim != 1:
+            raise InputError(
+                f"The labels of subject {i} must be a list with one label per sample; "
+                f"got shape {array.shape}."
+            )
+        per_subject.append(array.tolist())
+    flat = [x for part in per_subject for x in part]
+    known = {x for x in flat if not _is_missing(x, missing)}
+    try:
+        names = tuple(sorted(known))
+    except TypeError:  # labels of several types have no order of their own
+        names = tuple(sorted(known, key=lambda x: (type(x).__name__, str(x))))
+    code_of = {name: code for code, name in enumerate(names)}
+    codes = [NO_GROUP if _is_missing(x, missing) else code_of[x] for x in flat]
+    return np.array(codes, dtype=np.intp), names, tuple(map(len, per_subject))

@@ -1,0 +1,117 @@
+r"""The kernels of the paper, as functions of inner products and norms.
+
+One pass over the voxels therefore serves all of them. With the paper's parameter
+``hp``:
+
+============ ============================================
+linear       :math:`x^\top y`
+gaussian     :math:`\exp(-\lVert x-y\rVert^2 / hp)`
+quadratic    :math:`(x^\top y + hp)^2`
+sigmoid      :math:`\tanh(x^\top y / hp)`
+precomputed  the matrix that is given
+callable     ``f(A, B)`` on standardised samples
+============ ============================================
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from brainweave.exceptions import InputError
+
+Matrix = NDArray[np.float64]
+KernelFunction = Callable[[Any, Any], Any]
+
+# name -> the value of hp that the paper's supplement uses
+DEFAULT_HP = {"gaussian": 5000.0, "quadratic": 100.0, "sigmoid": 200.0}
+NAMES = ("linear", *DEFAULT_HP, "precomputed")
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel and its parameter, checked."""
+
+    name: str
+    hp: float | None = None
+    function: KernelFunction | None = None
+
+    @property
+    def from_products(self) -> bool:
+        """Whether inner products and norms are all that the kernel needs."""
+        return self.function is None and self.name != "precomputed"
+
+    def __call__(self, products: Matrix, sq_a: Matrix, sq_b: Matrix) -> Matrix:
+        """Evaluate on inner products (a x b) and the squared norms of both sides."""
+        hp = self.hp or 0.0
+        if self.name == "gaussian":
+            distances = sq_a[:, None] + sq_b[None, :] - 2 * products
+            return np.asarray(np.exp(-np.maximum(distances, 0) / hp))
+        if self.name == "quadratic":
+            return np.asarray((products + hp) ** 2)
+        if self.name == "sigmoid":
+            return np.tanh(products / hp)
+        return products
+
+
+def check_kernel(kernel: Any, params: Any = None, *, owner: str = "GDM") -> Kernel:
+    """Give a checked Kernel from a name or callable and its parameters."""
+    if isinstance(kernel, Kernel):
+        return kernel
+    params = {} if params is None else params
+    if not isinstance(params, Mapping):
+        raise TypeError(
+            f"kernel_params of {owner} must be a dict such as {{'hp': 5000}}, or one "
+            f"per subject; got {params!r}."
+        )
+    unknown = set(params) - {"hp"}
+    if callable(kernel):
+        if params:
+            raise InputError(
+                f"kernel_params of {owner} belong to named kernels; bind those of a "
+                "callable with functools.partial."
+            )
+        return Kernel("callable", function=kernel)
+    if not isinstance(kernel, str) or kernel not in NAMES:
+        raise InputError(
+            f"kernel of {owner} must be a callable or one of "
+            f"{', '.join(map(repr, NAMES))}; got {kernel!r}."
+        )
+    if unknown or (params and kernel not in DEFAULT_HP):
+        raise InputError(
+            f"kernel {kernel!r} of {owner} takes "
+            f"{'only hp' if kernel in DEFAULT_HP else 'no parameter'}; "
+            f"got {sorted(params)}."
+        )
+    hp = params.get("hp", DEFAULT_HP.get(kernel))
+    if hp is not None and (
+        isinstance(hp, bool) or not isinstance(hp, Real) or not 0 < float(hp) < np.inf
+    ):
+        raise InputError(f"hp of kernel {kernel!r} must be a number > 0; got {hp!r}.")
+    return Kernel(kernel, None if hp is None else float(hp))
+
+
+@dataclass(frozen=True)
+class Centring:
+    """The means of a training Gram matrix, which centre new rows in feature space."""
+
+    column_means: Matrix
+    grand_mean: float
+
+    def new(self, cross: Matrix) -> Matrix:
+        """Centre k(new, training) with the mean of the training samples."""
+        centred = cross - cross.mean(axis=1, keepdims=True)
+        centred -= self.column_means - self.grand_mean
+        return centred
+
+
+def center_gram(gram: Matrix) -> tuple[Matrix, Centring]:
+    """Centre a Gram matrix in feature space (step 3 of Algorithm 1)."""
+    means = gram.mean(axis=0)
+    centring = Centring(means, float(means.mean()))
+    centred = gram - means
+    centred -= means[:, None] - centring.grand_mean
+    return centred, centring
