@@ -12,7 +12,7 @@ def rng():
 
 @pytest.fixture(scope="session")
 def real_data():
-    """The folder of real data: $BRAINWEAVE_DATA, else ../shared/data of the checkout."""
+    """Real data: $BRAINWEAVE_DATA, else ../shared/data of the checkout."""
     named = os.environ.get("BRAINWEAVE_DATA")
     folder = Path(named) if named else Path(__file__).parents[2] / "shared" / "data"
     if not folder.is_dir():

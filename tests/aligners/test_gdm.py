@@ -53,7 +53,8 @@ def test_callable_and_precomputed_kernels_equal_the_named_one(study):
     new = [x[:5] for x in X]
     expected = named.transform(new)
     crossed = [quadratic(z[:5], z) for z in Z]
-    for a, b, c in zip(expected, called.transform(new), given.transform(crossed)):
+    others = called.transform(new), given.transform(crossed)
+    for a, b, c in zip(expected, *others, strict=True):
         assert_allclose(a, b, atol=1e-8)
         assert_allclose(a, c, atol=1e-8)
 
@@ -86,7 +87,7 @@ def test_patterns_are_the_least_squares_way_back(study):
 
 def test_predicting_a_subject_from_the_others(rng):
     order = np.arange(60) % 6
-    X, y = planted_study(
+    X, _ = planted_study(
         rng, (60,) * 4, (50, 60, 70, 80), 6, noise=0.3, labels=[order] * 4
     )
     X_align, X_rest = [x[:30] for x in X], [x[30:] for x in X]

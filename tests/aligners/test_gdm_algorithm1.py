@@ -170,7 +170,8 @@ def test_every_kernel_with_voxels_below_and_above_samples(rng, kernel, voxels):
     graph, G = dense_graph("labels", [len(x) for x in X], y, rng)
     gdm, literal, _ = compare(X, graph, G, kernels=[kernel] * 3)
     new = [rng.normal(size=(5, v)) for v in voxels]
-    ours, theirs = gdm.transform(new), [f(z.T) for f, z in zip(literal.maps, new)]
+    ours = gdm.transform(new)
+    theirs = [f(z.T) for f, z in zip(literal.maps, new, strict=True)]
     scale = np.sqrt(literal.Y.shape[1])
     ours = np.concatenate(ours) / scale
     theirs = np.concatenate([t.T for t in theirs])

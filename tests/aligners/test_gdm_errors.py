@@ -152,8 +152,8 @@ def test_precomputed_kernels(study):
 
 
 def test_graphs(study):
-    X, y = study with pytest.raises(InputError, match="graph of GDM must be one of
-    'labels', 'time'"):
+    X, y = study
+    with pytest.raises(InputError, match="graph of GDM must be one of 'labels', 'time"):
         GDM(3, graph="categories").fit(X, y)
     with pytest.raises(TypeError, match="graph of GDM must be"):
         GDM(3, graph=3).fit(X, y)

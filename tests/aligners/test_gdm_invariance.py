@@ -99,8 +99,8 @@ def test_a_constant_voxel_changes_nothing_but_the_record(rng):
 @pytest.mark.parametrize("n_jobs", [1, 2, -1])
 def test_number_of_jobs(rng, n_jobs):
     X, y = planted_study(rng)
-    one, Y = fitted(X, y)
-    other, Z = fitted(X, y, n_jobs=n_jobs)
+    _, Y = fitted(X, y)
+    _, Z = fitted(X, y, n_jobs=n_jobs)
     for a, b in zip(Y, Z, strict=True):
         assert_allclose(a, b, atol=1e-10)
 

@@ -113,8 +113,9 @@ def test_matrix_graphs_take_edges(study):
     a = by_matrix.fit_new_subject(X[3], edges=scipy.sparse.csr_array(edges))
     b = by_labels.fit_new_subject(X[3], y[3])
     # edges among the new samples themselves are all that differs
-    assert np.corrcoef(a.transform(X[3])[:, 0], b.transform(X[3])[:, 0])[0, 1] ** 2 >
-    0.9 with pytest.raises(InputError, match="pass edges"):
+    first, second = a.transform(X[3])[:, 0], b.transform(X[3])[:, 0]
+    assert np.corrcoef(first, second)[0, 1] ** 2 > 0.9
+    with pytest.raises(InputError, match="pass edges"):
         by_matrix.fit_new_subject(X[3])
     with pytest.raises(InputError, match="new samples x aligning samples"):
         by_matrix.fit_new_subject(X[3], edges=edges[:, 1:])
