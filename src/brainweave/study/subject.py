@@ -179,7 +179,7 @@ class Subject:
         counts = np.bincount(groups)
         if counts.min() < 2:
             lonely = (
-                f" in run {self.runs[groups == counts.argmin()][0]!r}"
+                f" in run {self.runs[groups == counts.argmin()].tolist()[0]!r}"
                 if by == "run" and self.runs is not None
                 else ""
             )
