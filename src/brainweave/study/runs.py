@@ -34,6 +34,13 @@ class Run:
         they are picked after the cleaning. All (of `sample_mask`) by default.
     t_r : float, optional
         Repetition time in seconds; by default what the header says.
+    plan : SamplePlan, optional
+        Turns the cleaned volumes into samples (blocks, trials), instead of `keep`:
+        anything with a length and ``apply(volumes)``, which gets an array with a row
+        per volume of the whole run (zeros where `sample_mask` leaves one out).
+    segments : array-like of int, optional
+        If the file holds several runs one after the other: the run of each volume;
+        they are cleaned separately.
     """
 
     image: ImageLike
@@ -41,6 +48,8 @@ class Run:
     sample_mask: Any = None
     keep: Any = None
     t_r: float | None = None
+    plan: Any = None
+    segments: Any = None
 
     @property
     def name(self) -> str:
@@ -52,7 +61,9 @@ class Run:
 
     def rows(self, n_volumes: int) -> NDArray[np.intp]:
         """Give the volumes that become samples, counted in the whole run."""
-        used = _volumes(self.sample_mask, n_volumes, "sample_mask", self.name)
+        used = np.unique(
+            _volumes(self.sample_mask, n_volumes, "sample_mask", self.name)
+        )
         if self.keep is None:
             return used
         keep = _volumes(self.keep, n_volumes, "keep", self.name)
@@ -63,6 +74,10 @@ class Run:
                 "it out."
             )
         return keep
+
+    def n_samples(self, n_volumes: int) -> int:
+        """Count the samples that a run of so many volumes gives."""
+        return len(self.rows(n_volumes)) if self.plan is None else len(self.plan)
 
 
 def read_run(
@@ -91,20 +106,61 @@ def read_run(
     values = space.read(run.image, smoothing_fwhm=cleaning.smoothing_fwhm)
     if values.dtype.kind != "f":
         values = values.astype(np.float32)
-    rows = run.rows(len(values))
-    used = _volumes(run.sample_mask, len(values), "sample_mask", run.name)
-    values = cleaning.apply(
-        values,
-        name=run.name,
-        confounds=read_confounds(run.confounds, len(values), run.name),
-        sample_mask=None if run.sample_mask is None else used,
-        t_r=run.t_r if run.t_r is not None else header.t_r,
-    )
-    if len(rows) == len(used) and np.array_equal(rows, used):
-        return values
-    position = np.full(int(used.max(initial=0)) + 1, -1)
-    position[used] = np.arange(len(used))
-    return np.asarray(values[position[rows]])
+    cleaned, used = _clean_run(run, values, cleaning, header.t_r)
+    if run.plan is None and run.keep is None:
+        return cleaned
+    if len(used) < len(values):
+        values = np.zeros((len(values), cleaned.shape[1]), cleaned.dtype)
+        values[used] = cleaned
+    else:
+        values = cleaned
+    if run.plan is None:
+        return np.asarray(values[run.rows(len(values))])
+    return np.asarray(run.plan.apply(values))
+
+
+def _clean_run(
+    run: Run, values: NDArray[Any], cleaning: Cleaning, t_r: float | None
+) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """Clean the volumes of `sample_mask`, and say which ones those are."""
+    n_volumes = len(values)
+    used = _volumes(run.sample_mask, n_volumes, "sample_mask", run.name)
+    confounds = read_confounds(run.confounds, n_volumes, run.name)
+    t_r = run.t_r if run.t_r is not None else t_r
+    segments = np.zeros(n_volumes, np.intp)
+    if run.segments is not None:
+        segments = np.asarray(run.segments)
+        if segments.shape != (n_volumes,):
+            raise InputError(
+                f"{run.name!r} has {n_volumes} volumes, but segments have shape "
+                f"{segments.shape}. Give the run of each volume."
+            )
+    # np.unique sorts, but the runs must come out in the order of the volumes
+    _, first = np.unique(segments, return_index=True)
+    cleaned = []
+    order = []
+    for start in np.sort(first):
+        rows = np.flatnonzero(segments == segments[start])
+        kept = np.flatnonzero(np.isin(rows, used))
+        if kept.size == 0:
+            continue
+        cleaned.append(
+            cleaning.apply(
+                values if len(rows) == n_volumes else values[rows],
+                name=run.name,
+                confounds=None if confounds is None else confounds[rows],
+                sample_mask=None if len(kept) == len(rows) else kept,
+                t_r=t_r,
+            )
+        )
+        order.append(rows[kept])
+    if not cleaned:
+        raise InputError(f"{run.name!r}: sample_mask leaves no volume at all.")
+    if len(cleaned) == 1:
+        return cleaned[0], order[0]
+    joined, order_of_rows = np.vstack(cleaned), np.concatenate(order)
+    ascending = np.argsort(order_of_rows)
+    return joined[ascending], order_of_rows[ascending]
 
 
 class ImageSource:
@@ -140,13 +196,13 @@ class ImageSource:
             raise StudyError("A source of samples needs at least one run, got none.")
         self.headers: list[RunHeader] = [space.header(run.image) for run in self.runs]
         pairs = zip(self.runs, self.headers, strict=True)
-        #: per run, the volumes that are samples
-        self.rows = [run.rows(header.n_samples) for run, header in pairs]
+        #: samples of each run
+        self.counts = [run.n_samples(header.n_samples) for run, header in pairs]
 
     @property
     def shape(self) -> tuple[int, int]:
         """Samples of all runs, and voxels."""
-        return sum(len(rows) for rows in self.rows), int(self.space.n_voxels)
+        return sum(self.counts), int(self.space.n_voxels)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -157,30 +213,32 @@ class ImageSource:
         """Read and clean all runs."""
         samples = np.empty(self.shape, self._dtype)
         start = 0
-        for run, rows in zip(self.runs, self.rows, strict=True):
+        for run, count in zip(self.runs, self.counts, strict=True):
             values = read_run(run, self.space, self.cleaning)
-            if len(values) != len(rows):
+            if len(values) != count:
                 raise StudyError(
                     f"{run.name!r} gave {len(values)} samples where its header "
-                    f"announced {len(rows)}. It has changed: load the study again."
+                    f"announced {count}. It has changed: load the study again."
                 )
-            samples[start : start + len(rows)] = values
-            start += len(rows)
+            samples[start : start + count] = values
+            start += count
         return samples
 
     def run_of_samples(self) -> NDArray[np.intp]:
         """Give the number of each sample's run, from 1."""
-        numbers = range(1, len(self.rows) + 1)
-        return np.repeat(list(numbers), [len(rows) for rows in self.rows])
+        return np.repeat(np.arange(1, len(self.runs) + 1), self.counts)
 
     def onsets(self) -> NDArray[np.float64] | None:
         """Time of each sample in its run in seconds, if all runs tell their TR."""
         times = []
-        for run, header, rows in zip(self.runs, self.headers, self.rows, strict=True):
+        for run, header in zip(self.runs, self.headers, strict=True):
             t_r = run.t_r if run.t_r is not None else header.t_r
-            if t_r is None:
+            if run.plan is not None:
+                times.append(np.asarray(run.plan.onsets))
+            elif t_r is None:
                 return None
-            times.append(rows * t_r)
+            else:
+                times.append(run.rows(header.n_samples) * t_r)
         return np.concatenate(times)
 
     def __repr__(self) -> str:
