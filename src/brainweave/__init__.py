@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Any
 from brainweave._version import __version__
 
 # public name -> the module it lives in
-_HOME: dict[str, str] = {}
+_HOME: dict[str, str] = {
+    "Study": "brainweave.study.study",
+    "Subject": "brainweave.study.subject",
+    "fetch_haxby": "brainweave.study.fetch",
+    "fetch_openneuro": "brainweave.study.openneuro",
+    "fetch_raider": "brainweave.study.fetch",
+    "load_cifti": "brainweave.study.images",
+    "load_gifti": "brainweave.study.images",
+    "load_matlab": "brainweave.study.matlab",
+    "load_nifti": "brainweave.study.images",
+    "load_openfmri": "brainweave.study.openfmri",
+}
 
 __all__ = ["__version__", *_HOME]  # noqa: PLE0604
 
