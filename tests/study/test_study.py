@@ -356,3 +356,13 @@ def test_lists_mark_a_subject_without_labels_as_unlabelled():
         study.to_lists("stimuli")
     with pytest.raises(InputError, match="got 'runs'"):
         study.to_lists("runs")
+
+
+def test_torch_tensors_are_chosen_from_on_their_device():
+    torch = pytest.importorskip("torch")
+    subject = Subject("x", torch.arange(6.0).reshape(3, 2), runs=[1, 1, 1])
+    chosen = subject.select([2, 0])
+    assert isinstance(chosen.samples, torch.Tensor)
+    assert chosen.data().tolist() == [[4.0, 5.0], [0.0, 1.0]]
+    with pytest.raises(TypeError, match="torch tensor"):
+        subject.zscore()
