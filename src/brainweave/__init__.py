@@ -15,11 +15,13 @@ _HOME: dict[str, str] = {
     "fetch_haxby": "brainweave.study.fetch",
     "fetch_openneuro": "brainweave.study.openneuro",
     "fetch_raider": "brainweave.study.fetch",
+    "load_bids": "brainweave.study.bids",
     "load_cifti": "brainweave.study.images",
     "load_gifti": "brainweave.study.images",
     "load_matlab": "brainweave.study.matlab",
     "load_nifti": "brainweave.study.images",
     "load_openfmri": "brainweave.study.openfmri",
+    "simulate_study": "brainweave.study.simulate",
 }
 
 __all__ = ["__version__", *_HOME]  # noqa: PLE0604
