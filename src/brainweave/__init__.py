@@ -10,15 +10,27 @@ from brainweave._version import __version__
 
 # public name -> the module it lives in
 _HOME = {
-    "GDM": "brainweave.aligners.gdm",
-    "SubjectMap": "brainweave.aligners.maps",
-    "SubjectBasis": "brainweave.basis",
-    "Graph": "brainweave.graphs",
     "affinity_graph": "brainweave.graphs",
+    "fetch_haxby": "brainweave.study.fetch",
+    "fetch_openneuro": "brainweave.study.openneuro",
+    "fetch_raider": "brainweave.study.fetch",
+    "GDM": "brainweave.aligners.gdm",
+    "Graph": "brainweave.graphs",
     "hyperalignment_graph": "brainweave.graphs",
     "label_graph": "brainweave.graphs",
+    "load_bids": "brainweave.study.bids",
+    "load_cifti": "brainweave.study.images",
+    "load_gifti": "brainweave.study.images",
+    "load_matlab": "brainweave.study.matlab",
+    "load_nifti": "brainweave.study.images",
+    "load_openfmri": "brainweave.study.openfmri",
     "matrix_graph": "brainweave.graphs",
     "neighbor_graph": "brainweave.graphs",
+    "simulate_study": "brainweave.study.simulate",
+    "Study": "brainweave.study.study",
+    "Subject": "brainweave.study.subject",
+    "SubjectBasis": "brainweave.basis",
+    "SubjectMap": "brainweave.aligners.maps",
     "time_graph": "brainweave.graphs",
 }
 
@@ -35,6 +47,18 @@ if TYPE_CHECKING:
     from brainweave.graphs import matrix_graph as matrix_graph
     from brainweave.graphs import neighbor_graph as neighbor_graph
     from brainweave.graphs import time_graph as time_graph
+    from brainweave.study.bids import load_bids as load_bids
+    from brainweave.study.fetch import fetch_haxby as fetch_haxby
+    from brainweave.study.fetch import fetch_raider as fetch_raider
+    from brainweave.study.images import load_cifti as load_cifti
+    from brainweave.study.images import load_gifti as load_gifti
+    from brainweave.study.images import load_nifti as load_nifti
+    from brainweave.study.matlab import load_matlab as load_matlab
+    from brainweave.study.openfmri import load_openfmri as load_openfmri
+    from brainweave.study.openneuro import fetch_openneuro as fetch_openneuro
+    from brainweave.study.simulate import simulate_study as simulate_study
+    from brainweave.study.study import Study as Study
+    from brainweave.study.subject import Subject as Subject
 
 
 def __getattr__(name: str) -> Any:
