@@ -203,6 +203,12 @@ class SubjectBasis:
             z *= ops.array(1 / self.scale[columns])
             yield columns, z
 
+    def standardized(self) -> Iterator[tuple[slice, Any]]:
+        """Yield column chunks of the aligning samples, standardised."""
+        if self.kernel.name == "precomputed":
+            raise InputError(f"{self.name} is a Gram matrix; it has no voxels.")
+        return self._standardized(self._data, verify=True)
+
     # -- inner products, Gram matrix, eigenbasis --------------------------------------
 
     @cached_property

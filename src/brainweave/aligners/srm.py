@@ -6,23 +6,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils import check_random_state
 
 from brainweave._arrays import subject_threads
 from brainweave.aligners.maps import SubjectMap
 from brainweave.aligners.procrustes import Alignment, align_to
-from brainweave.aligners.timelocked import Progress, TimeLocked
+from brainweave.aligners.timelocked import GramOnly, Progress
 from brainweave.basis import SubjectBasis
-from brainweave.exceptions import InputError
 from brainweave.linalg import flip_signs
 
 Matrix = NDArray[np.float64]
 
 
-class _SharedResponse(TimeLocked):
+class _SharedResponse(GramOnly):
     """What both models share: Gram-only maps, the start, the order of components."""
-
-    _needs_eigenbasis = False
 
     def __init__(
         self,
@@ -58,37 +54,6 @@ class _SharedResponse(TimeLocked):
         self, bases: list[SubjectBasis], start: Matrix, over_subjects: Any
     ) -> tuple[list[Matrix], Matrix, Progress]:
         """Give the mixings, the rotation that orders components, and the history."""
-
-    def _start(self, n_samples: int, k: int) -> Matrix:
-        """Give the shared response to start from: the one given, or a random one."""
-        if isinstance(self.init, str):
-            if self.init != "random":
-                raise InputError(
-                    f"init of {self._owner} must be 'random' or a shared response of "
-                    f"shape (n_samples, n_components); got {self.init!r}."
-                )
-            rng = check_random_state(self.random_state)
-            return np.asarray(rng.normal(size=(n_samples, k)))
-        start = np.asarray(self.init, dtype=np.float64)
-        if start.shape != (n_samples, k):
-            raise InputError(
-                f"init of {self._owner} must have shape {(n_samples, k)} (samples x "
-                f"n_components); got {start.shape}."
-            )
-        if not np.isfinite(start).all():
-            raise InputError(f"init of {self._owner} has NaN or infinite values.")
-        return start
-
-    def _keep_solution(self, solution: list[Matrix]) -> None:
-        self.mixing_ = solution
-
-    @property
-    def coef_(self) -> list[Matrix]:  # type: ignore[override]
-        """The maps in kernel coordinates; computing them needs the eigenbases."""
-        known = [m.coef for m in self.maps_]
-        if any(c is None for c in known):
-            raise AttributeError("coef_ is not kept when a fitted model is pickled.")
-        return [c for c in known if c is not None]
 
     def _make_map(
         self, basis: SubjectBasis, solution: Matrix, *, space: Any = None

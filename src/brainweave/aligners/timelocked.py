@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from brainweave._validation import check_int
@@ -108,7 +109,8 @@ class TimeLocked(BaseAligner):
     """Base of the aligners whose subjects share their rows.
 
     A subclass sets ``shared_response_``, one row per aligning sample, when it solves.
-    Parameters honoured here, if a subclass has them: ``max_iter``, ``tol``.
+    Parameters honoured here, if a subclass has them: ``max_iter``, ``tol``,
+    ``init``, ``random_state``, ``reference``.
     """
 
     shared_response_: Matrix
@@ -136,7 +138,7 @@ class TimeLocked(BaseAligner):
         self.converged_ = progress.converged
         if not progress.converged and progress.tol > 0:
             change = abs(progress.history[-1] - progress.history[-2])
-            gained = abs(progress.history[-1] - progress.history[0])
+            gained = abs(progress.history[-1] - progress.history[0]) or 1.0
             warnings.warn(
                 f"{self._owner} did not converge in {progress.n_iter} iterations: the "
                 f"last one still changed the objective by {change / gained:.1e} of all "
@@ -160,6 +162,39 @@ class TimeLocked(BaseAligner):
                     f"{b.energy:g}). Use fewer components or more samples."
                 )
         return k
+
+    def _start(self, n_samples: int, k: int) -> Matrix:
+        """Give the shared response to start from: the one given, or a random one."""
+        params = self.get_params(deep=False)
+        init = params["init"]
+        if isinstance(init, str):
+            if init != "random":
+                raise InputError(
+                    f"init of {self._owner} must be 'random' or a shared response of "
+                    f"shape (n_samples, n_components); got {init!r}."
+                )
+            rng = check_random_state(params["random_state"])
+            return np.asarray(rng.normal(size=(n_samples, k)))
+        start = np.asarray(init, dtype=np.float64)
+        if start.shape != (n_samples, k):
+            raise InputError(
+                f"init of {self._owner} must have shape {(n_samples, k)} (samples x "
+                f"n_components); got {start.shape}."
+            )
+        if not np.isfinite(start).all():
+            raise InputError(f"init of {self._owner} has NaN or infinite values.")
+        return start
+
+    def _reference(self, n_subjects: int) -> int:
+        """Give the parameter ``reference``, if it is one of the subjects."""
+        given = self.get_params(deep=False)["reference"]
+        reference = check_int("reference", given, minimum=0, owner=self._owner)
+        if reference >= n_subjects:
+            raise InputError(
+                f"reference={reference} of {self._owner} is not one of the "
+                f"{n_subjects} subjects, 0 to {n_subjects - 1}."
+            )
+        return reference
 
     # -- a new subject -----------------------------------------------------------------
 
@@ -204,3 +239,23 @@ class TimeLocked(BaseAligner):
         basis, _ = self._new_subject(X, None)
         solution = self._solve_new(basis, rows)
         return self._make_map(basis, solution, space=getattr(X, "space", None))
+
+
+class GramOnly(TimeLocked):
+    """Base of those whose maps are mixings of samples, so that no eigenbasis is needed.
+
+    ``_solve`` gives one mixing (n_samples, K) per subject.
+    """
+
+    _needs_eigenbasis = False
+
+    def _keep_solution(self, solution: list[Matrix]) -> None:
+        self.mixing_ = solution
+
+    @property
+    def coef_(self) -> list[Matrix]:  # type: ignore[override]
+        """The maps in kernel coordinates; computing them needs the eigenbases."""
+        known = [m.coef for m in self.maps_]
+        if any(c is None for c in known):
+            raise AttributeError("coef_ is not kept when a fitted model is pickled.")
+        return [c for c in known if c is not None]
