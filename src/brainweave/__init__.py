@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     )
     from brainweave.aligners.maps import SubjectMap as SubjectMap
     from brainweave.aligners.none import NoAlignment as NoAlignment
-    from brainweave.aligners.srm import DetSRM as DetSRM
     from brainweave.aligners.srm import SRM as SRM
+    from brainweave.aligners.srm import DetSRM as DetSRM
     from brainweave.aligners.svd_hyperalignment import (
         SVDHyperalignment as SVDHyperalignment,
     )
