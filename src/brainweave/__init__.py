@@ -11,12 +11,16 @@ from brainweave._version import __version__
 # public name -> the module it lives in
 _HOME = {
     "affinity_graph": "brainweave.graphs",
+    "DetSRM": "brainweave.aligners.srm",
+    "drop_samples": "brainweave.samples",
     "fetch_haxby": "brainweave.study.fetch",
     "fetch_openneuro": "brainweave.study.openneuro",
     "fetch_raider": "brainweave.study.fetch",
     "GDM": "brainweave.aligners.gdm",
     "Graph": "brainweave.graphs",
+    "Hyperalignment": "brainweave.aligners.hyperalignment",
     "hyperalignment_graph": "brainweave.graphs",
+    "KernelHyperalignment": "brainweave.aligners.hyperalignment",
     "label_graph": "brainweave.graphs",
     "load_bids": "brainweave.study.bids",
     "load_cifti": "brainweave.study.images",
@@ -24,13 +28,18 @@ _HOME = {
     "load_matlab": "brainweave.study.matlab",
     "load_nifti": "brainweave.study.images",
     "load_openfmri": "brainweave.study.openfmri",
+    "match_samples": "brainweave.samples",
     "matrix_graph": "brainweave.graphs",
     "neighbor_graph": "brainweave.graphs",
+    "NoAlignment": "brainweave.aligners.none",
+    "RegularizedHyperalignment": "brainweave.aligners.hyperalignment",
     "simulate_study": "brainweave.study.simulate",
+    "SRM": "brainweave.aligners.srm",
     "Study": "brainweave.study.study",
     "Subject": "brainweave.study.subject",
     "SubjectBasis": "brainweave.basis",
     "SubjectMap": "brainweave.aligners.maps",
+    "SVDHyperalignment": "brainweave.aligners.svd_hyperalignment",
     "time_graph": "brainweave.graphs",
 }
 
@@ -38,7 +47,20 @@ __all__ = ["__version__", *_HOME]
 
 if TYPE_CHECKING:
     from brainweave.aligners.gdm import GDM as GDM
+    from brainweave.aligners.hyperalignment import Hyperalignment as Hyperalignment
+    from brainweave.aligners.hyperalignment import (
+        KernelHyperalignment as KernelHyperalignment,
+    )
+    from brainweave.aligners.hyperalignment import (
+        RegularizedHyperalignment as RegularizedHyperalignment,
+    )
     from brainweave.aligners.maps import SubjectMap as SubjectMap
+    from brainweave.aligners.none import NoAlignment as NoAlignment
+    from brainweave.aligners.srm import SRM as SRM
+    from brainweave.aligners.srm import DetSRM as DetSRM
+    from brainweave.aligners.svd_hyperalignment import (
+        SVDHyperalignment as SVDHyperalignment,
+    )
     from brainweave.basis import SubjectBasis as SubjectBasis
     from brainweave.graphs import Graph as Graph
     from brainweave.graphs import affinity_graph as affinity_graph
@@ -47,6 +69,8 @@ if TYPE_CHECKING:
     from brainweave.graphs import matrix_graph as matrix_graph
     from brainweave.graphs import neighbor_graph as neighbor_graph
     from brainweave.graphs import time_graph as time_graph
+    from brainweave.samples import drop_samples as drop_samples
+    from brainweave.samples import match_samples as match_samples
     from brainweave.study.bids import load_bids as load_bids
     from brainweave.study.fetch import fetch_haxby as fetch_haxby
     from brainweave.study.fetch import fetch_raider as fetch_raider
