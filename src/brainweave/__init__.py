@@ -13,6 +13,9 @@ _HOME = {
     "GDM": "brainweave.aligners.gdm",
     "SubjectMap": "brainweave.aligners.maps",
     "SubjectBasis": "brainweave.basis",
+    "ClassificationResult": "brainweave.evaluation.classification",
+    "between_subject_classification": "brainweave.evaluation.classification",
+    "split_study": "brainweave.evaluation.splits",
     "Graph": "brainweave.graphs",
     "affinity_graph": "brainweave.graphs",
     "hyperalignment_graph": "brainweave.graphs",
@@ -28,6 +31,13 @@ if TYPE_CHECKING:
     from brainweave.aligners.gdm import GDM as GDM
     from brainweave.aligners.maps import SubjectMap as SubjectMap
     from brainweave.basis import SubjectBasis as SubjectBasis
+    from brainweave.evaluation.classification import (
+        ClassificationResult as ClassificationResult,
+    )
+    from brainweave.evaluation.classification import (
+        between_subject_classification as between_subject_classification,
+    )
+    from brainweave.evaluation.splits import split_study as split_study
     from brainweave.graphs import Graph as Graph
     from brainweave.graphs import affinity_graph as affinity_graph
     from brainweave.graphs import hyperalignment_graph as hyperalignment_graph
