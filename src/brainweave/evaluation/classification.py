@@ -21,7 +21,7 @@ from brainweave.evaluation.classifiers import (
     check_permutations,
     default_classifier,
     nu_parameter,
-    permuted_accuracy,
+    permuted_accuracies,
     run_task,
 )
 from brainweave.evaluation.mapping import (
@@ -37,6 +37,8 @@ from brainweave.study.study import Study
 
 if TYPE_CHECKING:
     import pandas as pd
+
+PERMUTATION_BLOCK = 20  # permutations that one thread runs in a row
 
 __all__ = ["ClassificationResult", "between_subject_classification"]
 
@@ -264,17 +266,19 @@ class _Tally:
         if not self.permuted.size:
             return
         with clock("permute"):
+            blocks = _blocks(self.permuted.size, PERMUTATION_BLOCK)
             jobs = [
-                (task, [[self.seed, fold.part, i] for i in fold.train], number)
+                (task, [[self.seed, fold.part, i] for i in fold.train], numbers)
                 for fold, task in zip(batch, tasks, strict=True)
-                for number in range(self.permuted.size)
+                for numbers in blocks
             ]
             scores = map_subjects(
-                lambda job: permuted_accuracy(job[0], self.classifier, *job[1:]),
+                lambda job: permuted_accuracies(job[0], self.classifier, *job[1:]),
                 jobs,
                 n_jobs=self.n_jobs,
             )
-            self.permuted += np.reshape(scores, (len(batch), -1)).sum(axis=0)
+            by_fold = np.reshape(np.concatenate(scores), (len(batch), -1))
+            self.permuted += by_fold.sum(axis=0)
 
     def _record(
         self, fold: AlignedFold, task: Task, predicted: Codes, nu: float | None
@@ -317,6 +321,10 @@ class _Tally:
             permutation_scores=permuted,
             seconds=seconds,
         )
+
+
+def _blocks(size: int, length: int) -> list[range]:
+    return [range(s, min(s + length, size)) for s in range(0, size, length)]
 
 
 def _encode(split: SplitStudy) -> list[list[Codes]]:

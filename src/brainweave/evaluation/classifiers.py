@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.svm import NuSVC
 
@@ -125,21 +126,28 @@ def run_task(task: Task, classifier: Any) -> tuple[Codes, float | None]:
     return np.asarray(model.fit(task.train, codes).predict(task.test), np.intp), nu
 
 
-def permuted_accuracy(
-    task: Task, classifier: Any, keys: list[list[int]], number: int
-) -> float:
-    """Give the accuracy after permuting the training labels within each subject.
+def permuted_accuracies(
+    task: Task, classifier: Any, keys: list[list[int]], numbers: range
+) -> list[float]:
+    """Give accuracies after permuting the training labels within each subject.
 
     A permutation is drawn from the seed, its number, the part and the subject alone, so
     that it is the same in every fold and whatever runs in parallel.
     """
-    shuffled = [
-        np.random.default_rng([*key, number]).permutation(codes)
-        for key, codes in zip(keys, task.train_codes, strict=True)
-    ]
-    model, _ = feasible(classifier, np.concatenate(shuffled))
-    predicted = model.fit(task.train, np.concatenate(shuffled)).predict(task.test)
-    return float(np.mean(predicted == task.test_codes))
+    # permuting within subjects changes no count, so one nu is feasible for all
+    model, _ = feasible(classifier, np.concatenate(task.train_codes))
+    accuracies = []
+    # the true labels were fitted before: nothing is left to validate
+    with config_context(assume_finite=True, skip_parameter_validation=True):
+        for number in numbers:
+            shuffled = [
+                np.random.default_rng([*key, number]).permutation(codes)
+                for key, codes in zip(keys, task.train_codes, strict=True)
+            ]
+            model.fit(task.train, np.concatenate(shuffled))
+            hits = model.predict(task.test) == task.test_codes
+            accuracies.append(float(np.mean(hits)))
+    return accuracies
 
 
 def check_permutations(n_permutations: Any) -> int:

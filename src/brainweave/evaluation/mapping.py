@@ -171,7 +171,9 @@ class _Alignment:
         with self.clock("map"):
             who = sorted(self.maps)
             maps = [self.maps[i] for i in who]
-            return map_subjects(self._features, who, maps, n_jobs=self.n_jobs)
+            quick = self.shares and all(map(self.part.is_mapped, who, maps))
+            n_jobs = 1 if quick else self.n_jobs
+            return map_subjects(self._features, who, maps, n_jobs=n_jobs)
 
     def _features(self, i: int, fitted: Any) -> Matrix:
         if self.shares:

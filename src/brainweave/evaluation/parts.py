@@ -96,17 +96,30 @@ class Part:
         self, aligner: BaseAligner, who: list[int], *, n_jobs: int | None = None
     ) -> list[SubjectBasis]:
         """Give the bases of some subjects with the kernel and energy of an aligner."""
-        params = aligner.get_params(deep=False)
-        standardize = bool(params.get("standardize", True))
+        standardize = bool(aligner.get_params(deep=False).get("standardize", True))
+        settings = {i: self._settings(aligner, i) for i in who}
+        full = {
+            i: aligner._needs_eigenbasis or energy < 1
+            for i, (_, energy) in settings.items()
+        }
 
-        def one(i: int) -> SubjectBasis:
-            kernel, energy = self._settings(aligner, i)
-            basis = self._basis(i, kernel, standardize)
-            if aligner._needs_eigenbasis or energy < 1:
+        def read(i: int) -> None:
+            basis = self._basis(i, settings[i][0], standardize)
+            if full[i]:
                 _ = basis.spectrum
-            return basis if energy == basis.energy else basis.cut(energy)
 
-        return map_subjects(one, who, n_jobs=n_jobs)
+        # threads cost more than looking up what is known
+        new = [i for i in who if not self._has(i, settings[i][0], standardize, full[i])]
+        map_subjects(read, new, n_jobs=n_jobs)
+        bases = [self._bases[i, settings[i][0], standardize] for i in who]
+        return [
+            basis if settings[i][1] == basis.energy else basis.cut(settings[i][1])
+            for i, basis in zip(who, bases, strict=True)
+        ]
+
+    def _has(self, i: int, kernel: Kernel, standardize: bool, full: bool) -> bool:
+        basis = self._bases.get((i, kernel, standardize))
+        return basis is not None and (not full or "_spectrum" in basis.__dict__)
 
     def _settings(self, aligner: BaseAligner, i: int) -> tuple[Kernel, float]:
         owner, n = type(aligner).__name__, self.n_subjects
@@ -156,6 +169,13 @@ class Part:
         if fitted.coef is None:
             raise InputError(f"The map of {name} has neither coefficients nor weights.")
         return self._coordinates_of(i, basis)[:, : basis.n_kept] @ fitted.coef
+
+    def is_mapped(self, i: int, fitted: SubjectMap) -> bool:
+        """Whether mapping the scored samples takes no pass over voxels any more."""
+        basis = fitted.basis
+        return basis is not None and (
+            (i, basis.kernel, basis.standardize) in self._kernels
+        )
 
     def _is_ours(self, i: int, basis: SubjectBasis) -> bool:
         """Whether a basis comes from this part's pass over the voxels of subject i."""
