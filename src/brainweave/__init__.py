@@ -16,6 +16,7 @@ _HOME = {
     "ClassificationResult": "brainweave.evaluation.classification",
     "between_subject_classification": "brainweave.evaluation.classification",
     "split_study": "brainweave.evaluation.splits",
+    "GDMCV": "brainweave.evaluation.tuning",
     "Graph": "brainweave.graphs",
     "affinity_graph": "brainweave.graphs",
     "hyperalignment_graph": "brainweave.graphs",
@@ -23,6 +24,9 @@ _HOME = {
     "matrix_graph": "brainweave.graphs",
     "neighbor_graph": "brainweave.graphs",
     "time_graph": "brainweave.graphs",
+    "inter_subject_correlation": "brainweave.metrics",
+    "reconstruction_score": "brainweave.metrics",
+    "time_segment_matching": "brainweave.metrics",
 }
 
 __all__ = ["__version__", *_HOME]
@@ -38,6 +42,7 @@ if TYPE_CHECKING:
         between_subject_classification as between_subject_classification,
     )
     from brainweave.evaluation.splits import split_study as split_study
+    from brainweave.evaluation.tuning import GDMCV as GDMCV
     from brainweave.graphs import Graph as Graph
     from brainweave.graphs import affinity_graph as affinity_graph
     from brainweave.graphs import hyperalignment_graph as hyperalignment_graph
@@ -45,6 +50,11 @@ if TYPE_CHECKING:
     from brainweave.graphs import matrix_graph as matrix_graph
     from brainweave.graphs import neighbor_graph as neighbor_graph
     from brainweave.graphs import time_graph as time_graph
+    from brainweave.metrics import (
+        inter_subject_correlation as inter_subject_correlation,
+    )
+    from brainweave.metrics import reconstruction_score as reconstruction_score
+    from brainweave.metrics import time_segment_matching as time_segment_matching
 
 
 def __getattr__(name: str) -> Any:

@@ -171,7 +171,7 @@ def _halves(study: Study, halves: Any) -> tuple[Study, Study]:
                 "halves must be 'category', 'run' or one boolean mask per subject; got "
                 f"{halves!r}."
             )
-        masks = _named_masks(study, halves)
+        masks = named_masks(study, halves)
     else:
         masks = _given_masks(study, halves)
     return (
@@ -180,7 +180,7 @@ def _halves(study: Study, halves: Any) -> tuple[Study, Study]:
     )
 
 
-def _named_masks(study: Study, by: Any) -> list[NDArray[np.bool_]]:
+def named_masks(study: Study, by: Any) -> list[NDArray[np.bool_]]:
     # the study splits row numbers in place of samples, which may be large or on a GPU
     rows = study.map(
         lambda s: _renewed(s, samples=np.arange(s.n_samples)[:, None], space=None)
