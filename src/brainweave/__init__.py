@@ -11,7 +11,14 @@ from brainweave._version import __version__
 # public name -> the module it lives in
 _HOME = {
     "GDM": "brainweave.aligners.gdm",
+    "Hyperalignment": "brainweave.aligners.hyperalignment",
+    "KernelHyperalignment": "brainweave.aligners.hyperalignment",
+    "RegularizedHyperalignment": "brainweave.aligners.hyperalignment",
     "SubjectMap": "brainweave.aligners.maps",
+    "NoAlignment": "brainweave.aligners.none",
+    "DetSRM": "brainweave.aligners.srm",
+    "SRM": "brainweave.aligners.srm",
+    "SVDHyperalignment": "brainweave.aligners.svd_hyperalignment",
     "SubjectBasis": "brainweave.basis",
     "ClassificationResult": "brainweave.evaluation.classification",
     "between_subject_classification": "brainweave.evaluation.classification",
@@ -27,13 +34,28 @@ _HOME = {
     "inter_subject_correlation": "brainweave.metrics",
     "reconstruction_score": "brainweave.metrics",
     "time_segment_matching": "brainweave.metrics",
+    "drop_samples": "brainweave.samples",
+    "match_samples": "brainweave.samples",
 }
 
 __all__ = ["__version__", *_HOME]
 
 if TYPE_CHECKING:
     from brainweave.aligners.gdm import GDM as GDM
+    from brainweave.aligners.hyperalignment import Hyperalignment as Hyperalignment
+    from brainweave.aligners.hyperalignment import (
+        KernelHyperalignment as KernelHyperalignment,
+    )
+    from brainweave.aligners.hyperalignment import (
+        RegularizedHyperalignment as RegularizedHyperalignment,
+    )
     from brainweave.aligners.maps import SubjectMap as SubjectMap
+    from brainweave.aligners.none import NoAlignment as NoAlignment
+    from brainweave.aligners.srm import SRM as SRM
+    from brainweave.aligners.srm import DetSRM as DetSRM
+    from brainweave.aligners.svd_hyperalignment import (
+        SVDHyperalignment as SVDHyperalignment,
+    )
     from brainweave.basis import SubjectBasis as SubjectBasis
     from brainweave.evaluation.classification import (
         ClassificationResult as ClassificationResult,
@@ -55,6 +77,8 @@ if TYPE_CHECKING:
     )
     from brainweave.metrics import reconstruction_score as reconstruction_score
     from brainweave.metrics import time_segment_matching as time_segment_matching
+    from brainweave.samples import drop_samples as drop_samples
+    from brainweave.samples import match_samples as match_samples
 
 
 def __getattr__(name: str) -> Any:
