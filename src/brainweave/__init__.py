@@ -22,6 +22,8 @@ _HOME = {
     "SubjectBasis": "brainweave.basis",
     "ClassificationResult": "brainweave.evaluation.classification",
     "between_subject_classification": "brainweave.evaluation.classification",
+    "between_subject_matching": "brainweave.evaluation.scores",
+    "between_subject_reconstruction": "brainweave.evaluation.scores",
     "split_study": "brainweave.evaluation.splits",
     "GDMCV": "brainweave.evaluation.tuning",
     "Graph": "brainweave.graphs",
@@ -62,6 +64,12 @@ if TYPE_CHECKING:
     )
     from brainweave.evaluation.classification import (
         between_subject_classification as between_subject_classification,
+    )
+    from brainweave.evaluation.scores import (
+        between_subject_matching as between_subject_matching,
+    )
+    from brainweave.evaluation.scores import (
+        between_subject_reconstruction as between_subject_reconstruction,
     )
     from brainweave.evaluation.splits import split_study as split_study
     from brainweave.evaluation.tuning import GDMCV as GDMCV

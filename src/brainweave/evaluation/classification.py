@@ -131,6 +131,7 @@ def between_subject_classification(
     *,
     halves: Any = "category",
     align: Any = None,
+    match: str | None = None,
     leave_out: int = 1,
     protocol: str = "joint",
     classifier: Any = None,
@@ -160,6 +161,9 @@ def between_subject_classification(
     align : list of Study, or of lists of arrays, optional
         Separate samples to align with, such as thirds of a movie: each aligns once, all
         samples of `study` are classified, and `halves` is not used.
+    match : {"truncate", "average", "intersect"}, optional
+        Make the aligning samples correspond row by row, for methods that need them
+        locked in time; see :func:`split_study`.
     leave_out : int, default=1
         How many subjects are tested at a time.
     protocol : {"joint", "held-out"}, default="joint"
@@ -207,7 +211,7 @@ def between_subject_classification(
     n_permutations = check_permutations(n_permutations)
     seed = seed_from(random_state)
     with clock("bases"):
-        split = split_study(study, y, halves=halves, align=align)
+        split = split_study(study, y, halves=halves, align=align, match=match)
     codes = _encode(split)
     model = seeded(default_classifier() if classifier is None else classifier, seed)
     drawn = np.random.SeedSequence(seed).generate_state(1)[0]

@@ -15,6 +15,7 @@ from brainweave._arrays import map_subjects, to_numpy
 from brainweave._validation import one_per_subject
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap
+from brainweave.aligners.timelocked import TimeLocked
 from brainweave.basis import SampleProducts, SubjectBasis
 from brainweave.exceptions import InputError
 from brainweave.kernels import Kernel, check_kernel
@@ -73,7 +74,7 @@ class Part:
     def check_locked(self, aligner: Any) -> None:
         """Refuse samples in different orders for a method that joins them by row."""
         by_row = uses_time_graph(aligner) and self.known(aligner) is None
-        if not (by_row or getattr(aligner, "_time_locked", False)):
+        if not (by_row or is_time_locked(aligner)):
             return
         first = self.aligning[0]
         for subject in self.aligning:
@@ -160,12 +161,10 @@ class Part:
     def features(self, i: int, fitted: SubjectMap) -> Matrix:
         """Map the scored samples of subject i, without their voxels where possible."""
         basis, name = fitted.basis, self._name_of(i)
-        plain = type(fitted).transform is SubjectMap.transform
-        if basis is None or not plain or not self._is_ours(i, basis):
+        if basis is None or not _is_plain(fitted) or not self._is_ours(i, basis):
             return to_numpy(fitted.transform(self.scored[i].samples, name=name))
-        mixing = getattr(fitted, "mixing", None)
-        if mixing is not None:
-            return self._kernel_of(i, basis) @ np.asarray(mixing)
+        if fitted.mixing is not None:
+            return self._kernel_of(i, basis) @ fitted.mixing
         if fitted.coef is None:
             raise InputError(f"The map of {name} has neither coefficients nor weights.")
         return self._coordinates_of(i, basis)[:, : basis.n_kept] @ fitted.coef
@@ -173,9 +172,9 @@ class Part:
     def is_mapped(self, i: int, fitted: SubjectMap) -> bool:
         """Whether mapping the scored samples takes no pass over voxels any more."""
         basis = fitted.basis
-        return basis is not None and (
-            (i, basis.kernel, basis.standardize) in self._kernels
-        )
+        if basis is None or not _is_plain(fitted):
+            return False
+        return (i, basis.kernel, basis.standardize) in self._kernels
 
     def _is_ours(self, i: int, basis: SubjectBasis) -> bool:
         """Whether a basis comes from this part's pass over the voxels of subject i."""
@@ -259,6 +258,17 @@ class GramPart(Part):
 
     def _make_kernel(self, i: int, basis: SubjectBasis) -> Matrix:
         return basis.kernel_to(self._grams[i][np.ix_(self._others[i], self._rows[i])])
+
+
+def _is_plain(fitted: SubjectMap) -> bool:
+    """Whether a map is coefficients on a basis, and not a class with its own ways."""
+    return type(fitted).transform is SubjectMap.transform
+
+
+def is_time_locked(aligner: Any) -> bool:
+    """Whether an aligner, or one inside it, needs samples locked in time."""
+    inside = aligner.get_params(deep=True) if hasattr(aligner, "get_params") else {}
+    return any(isinstance(a, TimeLocked) for a in (aligner, *inside.values()))
 
 
 def uses_time_graph(aligner: Any) -> bool:
