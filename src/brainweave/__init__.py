@@ -11,15 +11,21 @@ from brainweave._version import __version__
 # public name -> the module it lives in
 _HOME = {
     "affinity_graph": "brainweave.graphs",
+    "between_subject_classification": "brainweave.evaluation.classification",
+    "between_subject_matching": "brainweave.evaluation.scores",
+    "between_subject_reconstruction": "brainweave.evaluation.scores",
+    "ClassificationResult": "brainweave.evaluation.classification",
     "DetSRM": "brainweave.aligners.srm",
     "drop_samples": "brainweave.samples",
     "fetch_haxby": "brainweave.study.fetch",
     "fetch_openneuro": "brainweave.study.openneuro",
     "fetch_raider": "brainweave.study.fetch",
     "GDM": "brainweave.aligners.gdm",
+    "GDMCV": "brainweave.evaluation.tuning",
     "Graph": "brainweave.graphs",
     "Hyperalignment": "brainweave.aligners.hyperalignment",
     "hyperalignment_graph": "brainweave.graphs",
+    "inter_subject_correlation": "brainweave.metrics",
     "KernelHyperalignment": "brainweave.aligners.hyperalignment",
     "label_graph": "brainweave.graphs",
     "load_bids": "brainweave.study.bids",
@@ -32,8 +38,10 @@ _HOME = {
     "matrix_graph": "brainweave.graphs",
     "neighbor_graph": "brainweave.graphs",
     "NoAlignment": "brainweave.aligners.none",
+    "reconstruction_score": "brainweave.metrics",
     "RegularizedHyperalignment": "brainweave.aligners.hyperalignment",
     "simulate_study": "brainweave.study.simulate",
+    "split_study": "brainweave.evaluation.splits",
     "SRM": "brainweave.aligners.srm",
     "Study": "brainweave.study.study",
     "Subject": "brainweave.study.subject",
@@ -41,6 +49,7 @@ _HOME = {
     "SubjectMap": "brainweave.aligners.maps",
     "SVDHyperalignment": "brainweave.aligners.svd_hyperalignment",
     "time_graph": "brainweave.graphs",
+    "time_segment_matching": "brainweave.metrics",
 }
 
 __all__ = ["__version__", *_HOME]
@@ -62,6 +71,20 @@ if TYPE_CHECKING:
         SVDHyperalignment as SVDHyperalignment,
     )
     from brainweave.basis import SubjectBasis as SubjectBasis
+    from brainweave.evaluation.classification import (
+        ClassificationResult as ClassificationResult,
+    )
+    from brainweave.evaluation.classification import (
+        between_subject_classification as between_subject_classification,
+    )
+    from brainweave.evaluation.scores import (
+        between_subject_matching as between_subject_matching,
+    )
+    from brainweave.evaluation.scores import (
+        between_subject_reconstruction as between_subject_reconstruction,
+    )
+    from brainweave.evaluation.splits import split_study as split_study
+    from brainweave.evaluation.tuning import GDMCV as GDMCV
     from brainweave.graphs import Graph as Graph
     from brainweave.graphs import affinity_graph as affinity_graph
     from brainweave.graphs import hyperalignment_graph as hyperalignment_graph
@@ -69,6 +92,11 @@ if TYPE_CHECKING:
     from brainweave.graphs import matrix_graph as matrix_graph
     from brainweave.graphs import neighbor_graph as neighbor_graph
     from brainweave.graphs import time_graph as time_graph
+    from brainweave.metrics import (
+        inter_subject_correlation as inter_subject_correlation,
+    )
+    from brainweave.metrics import reconstruction_score as reconstruction_score
+    from brainweave.metrics import time_segment_matching as time_segment_matching
     from brainweave.samples import drop_samples as drop_samples
     from brainweave.samples import match_samples as match_samples
     from brainweave.study.bids import load_bids as load_bids
