@@ -15,7 +15,7 @@ from brainweave.study.simulate import simulate_study
 
 
 def main() -> None:
-    """Simulate an unaligned study, align it, and print how well classifiers transfer."""
+    """Simulate an unaligned study, align it, print how well classifiers transfer."""
     console = Console()
     warnings.simplefilter("ignore", UniquenessWarning)
     with Progress(console=console, transient=True) as progress:

@@ -49,8 +49,8 @@ def common_voxels(study: Study) -> Study:
     image = nib.Nifti1Image(shared.astype(np.uint8), spaces[0].affine)
     space = VolumeSpace(image)
 
-    def kept(subject: Subject) -> Subject:
-        inside = shared[subject.space.mask]
+    def kept(subject: Subject, own: Any) -> Subject:
+        inside = shared[own.mask]
         return Subject(
             subject.id,
             np.asarray(subject.data())[:, inside],
@@ -61,4 +61,5 @@ def common_voxels(study: Study) -> Study:
             space=space,
         )
 
-    return Study([kept(subject) for subject in study], name=study.name)
+    subjects = [kept(*pair) for pair in zip(study, spaces, strict=True)]
+    return Study(subjects, name=study.name)
