@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from planted import planted_study
 
 from brainweave import GDM, SubjectBasis
 from brainweave.exceptions import InputError
+from planted import planted_study
 
 torch = pytest.importorskip("torch", reason="torch comes with the extra 'gpu'")
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
