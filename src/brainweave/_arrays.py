@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib import import_module
+from threading import Lock
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,6 +22,8 @@ from threadpoolctl import ThreadpoolController
 Floats = NDArray[Any]  # float32 or float64; the dtype follows the data
 Result = TypeVar("Result")
 
+# torch loads its linear algebra on first use, which two threads must not do at once
+_TORCH_LINALG = Lock()
 CHUNK_BYTES = 8 * 2**20  # a chunk of columns that stays in the cache while it is used
 
 
@@ -141,7 +144,8 @@ class TorchOps:
     def eigh(self, gram: Floats) -> tuple[Floats, Floats]:
         """Eigenvalues, ascending, and eigenvectors, computed on the device."""
         tensor = self.torch.from_numpy(gram).to(self.device)
-        values, vectors = self.torch.linalg.eigh(tensor)
+        with _TORCH_LINALG:
+            values, vectors = self.torch.linalg.eigh(tensor)
         return to_numpy(values), to_numpy(vectors)
 
 
