@@ -23,7 +23,6 @@ _HOME = {
     "fetch_raider": "brainweave.study.fetch",
     "haxby_plan": "brainweave.study.fetch",
     "load_bids": "brainweave.study.bids",
-    "load_bids": "brainweave.study.bids",
     "load_cifti": "brainweave.study.images",
     "load_gifti": "brainweave.study.images",
     "load_matlab": "brainweave.study.matlab",
@@ -35,7 +34,6 @@ _HOME = {
     "save_study": "brainweave.study.folder",
     "simulate_study": "brainweave.study.simulate",
     "simulate_like": "brainweave.study.simulate",
-    "simulate_study": "brainweave.study.simulate",
     "to_image": "brainweave.study.spaces",
     "write_bids": "brainweave.study.bids_writer",
 }

@@ -158,14 +158,13 @@ class SimulatedStudy(Study):
         from brainweave.study.bids_writer import write_bids
 
         return write_bids(
-            self.simulation,
+            self,
             folder,
             task=task,
             image_dtype=image_dtype,
             raw=raw,
             derivatives=derivatives,
             overwrite=overwrite,
-            name=self.name or "Simulated study",
         )
 
 
