@@ -25,7 +25,7 @@ def make_study(seed=0, *, n=40, voxels=(60, 50, 70), k=3, noise=0.1, dtype=float
     X, individual = [], []
     for v in voxels:
         S = np.where(rng.random((n, v)) < 0.02, rng.choice([-4.0, 4.0], (n, v)), 0)
-        W = rng.normal(size=(v, k)) / np.sqrt(k)
+        W = 7 * np.linalg.qr(rng.normal(size=(v, k)))[0]  # as the model has it
         X.append((R @ W.T + S + noise * rng.normal(size=(n, v)) + 5).astype(dtype))
         individual.append(S)
     return X, R, individual
@@ -106,12 +106,11 @@ def test_infinite_lam_is_deterministic_srm():
 
 def test_planted_individual_values_are_found():
     X, _, planted = make_study(noise=0.05)
-    model = fitted(X, standardize=False, lam=0.5)
+    model = fitted(X, standardize=False, lam=1.0)
     for found, S in zip(model.individual_, planted, strict=True):
-        support, large = found.toarray() != 0, S != 0
-        assert (support & large).sum() > 0.97 * large.sum()
-        assert (support & ~large).sum() < 0.2 * large.sum()
-        assert_allclose(found.toarray()[large & support].std(), 3.5, atol=0.4)
+        assert_array_equal(np.sign(found.toarray()), np.sign(S))
+        size = np.median(np.abs(found.data))
+        assert_allclose(size, 4 - 1, atol=0.4)  # thresholding takes lam off
 
 
 def test_individual_term_is_the_thresholded_residual():
