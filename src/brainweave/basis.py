@@ -211,12 +211,6 @@ class SubjectBasis:
             z *= ops.array(1 / self.scale[columns])
             yield columns, z
 
-    def standardized(self) -> Iterator[tuple[slice, Any]]:
-        """Yield column chunks of the aligning samples, standardised."""
-        if self.kernel.name == "precomputed":
-            raise InputError(f"{self.name} is a Gram matrix; it has no voxels.")
-        return self._standardized(self._data, verify=True)
-
     @property
     def ops(self) -> NumpyOps | TorchOps:
         """The operations for the kind of array that the samples are."""
@@ -416,12 +410,12 @@ class SubjectBasis:
             dense = self._dense(self._data), self._dense(Z)
             cross = np.asarray(self.kernel.function(dense[1], dense[0]), np.float64)
         else:
-            cross = self._products_with(Z)
+            cross = self._products_with(Z, name)
         if not np.isfinite(cross).all():
             raise InputError(f"{name} has NaN or infinite values.")
         return self._centred[1].new(cross)
 
-    def _products_with(self, Z: Any) -> Matrix:
+    def _products_with(self, Z: Any, name: str) -> Matrix:
         cross = np.zeros((Z.shape[0], self.n_samples))
         squares, shift = np.zeros(Z.shape[0]), np.zeros(Z.shape[0])
         own = self._standardized(self._data, verify=True)
@@ -430,6 +424,8 @@ class SubjectBasis:
             squares += to_numpy((z * z).sum(1))
             if not self.standardize:
                 shift += to_numpy(z).astype(np.float64) @ self.mean[columns]
+        if not np.isfinite(squares).all():  # a kernel may hide it: exp(-inf) is 0
+            raise InputError(f"{name} has NaN or infinite values.")
         own_squares = self._raw_squares(self._products.diagonal(), self._shift)
         return self.kernel(
             self._raw(cross, shift, self._shift),
