@@ -89,6 +89,14 @@ class NumpyOps:
         """Sum the squares of each column."""
         return np.einsum("ij,ij->j", z, z).astype(np.float64)
 
+    def clip(self, z: Floats, bound: float) -> Floats:
+        """Give z with every entry brought between -bound and bound."""
+        return z.clip(-bound, bound)
+
+    def inner(self, a: Floats, b: Floats) -> float:
+        """Sum the products of the entries, accumulated in float64 over the rows."""
+        return float(np.einsum("ij,ij->i", a, b).sum(dtype=np.float64))
+
     def add_gram(self, total: Floats | None, z: Floats) -> Floats:
         """Add z @ z.T to the float64 matrix total.
 
@@ -131,6 +139,14 @@ class TorchOps:
     def column_square_sums(self, z: Any) -> NDArray[np.float64]:
         """Sum the squares of each column."""
         return to_numpy((z * z).sum(0)).astype(np.float64)
+
+    def clip(self, z: Any, bound: float) -> Any:
+        """Give z with every entry brought between -bound and bound."""
+        return z.clip(-bound, bound)
+
+    def inner(self, a: Any, b: Any) -> float:
+        """Sum the products of the entries, accumulated in float64 over the rows."""
+        return float((a * b).sum(1).to(self.torch.float64).sum())
 
     def add_gram(self, total: Any, z: Any) -> Any:
         """Add z @ z.T, accumulating in float64."""
