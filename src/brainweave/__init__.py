@@ -10,34 +10,46 @@ from brainweave._version import __version__
 
 # public name -> the module it lives in
 _HOME = {
-    "GDM": "brainweave.aligners.gdm",
-    "Hyperalignment": "brainweave.aligners.hyperalignment",
-    "KernelHyperalignment": "brainweave.aligners.hyperalignment",
-    "RegularizedHyperalignment": "brainweave.aligners.hyperalignment",
-    "SubjectMap": "brainweave.aligners.maps",
-    "NoAlignment": "brainweave.aligners.none",
-    "DetSRM": "brainweave.aligners.srm",
-    "SRM": "brainweave.aligners.srm",
-    "SVDHyperalignment": "brainweave.aligners.svd_hyperalignment",
-    "SubjectBasis": "brainweave.basis",
-    "ClassificationResult": "brainweave.evaluation.classification",
+    "affinity_graph": "brainweave.graphs",
     "between_subject_classification": "brainweave.evaluation.classification",
     "between_subject_matching": "brainweave.evaluation.scores",
     "between_subject_reconstruction": "brainweave.evaluation.scores",
-    "split_study": "brainweave.evaluation.splits",
+    "ClassificationResult": "brainweave.evaluation.classification",
+    "DetSRM": "brainweave.aligners.srm",
+    "drop_samples": "brainweave.samples",
+    "fetch_haxby": "brainweave.study.fetch",
+    "fetch_openneuro": "brainweave.study.openneuro",
+    "fetch_raider": "brainweave.study.fetch",
+    "GDM": "brainweave.aligners.gdm",
     "GDMCV": "brainweave.evaluation.tuning",
     "Graph": "brainweave.graphs",
-    "affinity_graph": "brainweave.graphs",
+    "Hyperalignment": "brainweave.aligners.hyperalignment",
     "hyperalignment_graph": "brainweave.graphs",
+    "inter_subject_correlation": "brainweave.metrics",
+    "KernelHyperalignment": "brainweave.aligners.hyperalignment",
     "label_graph": "brainweave.graphs",
+    "load_bids": "brainweave.study.bids",
+    "load_cifti": "brainweave.study.images",
+    "load_gifti": "brainweave.study.images",
+    "load_matlab": "brainweave.study.matlab",
+    "load_nifti": "brainweave.study.images",
+    "load_openfmri": "brainweave.study.openfmri",
+    "match_samples": "brainweave.samples",
     "matrix_graph": "brainweave.graphs",
     "neighbor_graph": "brainweave.graphs",
-    "time_graph": "brainweave.graphs",
-    "inter_subject_correlation": "brainweave.metrics",
+    "NoAlignment": "brainweave.aligners.none",
     "reconstruction_score": "brainweave.metrics",
+    "RegularizedHyperalignment": "brainweave.aligners.hyperalignment",
+    "simulate_study": "brainweave.study.simulate",
+    "split_study": "brainweave.evaluation.splits",
+    "SRM": "brainweave.aligners.srm",
+    "Study": "brainweave.study.study",
+    "Subject": "brainweave.study.subject",
+    "SubjectBasis": "brainweave.basis",
+    "SubjectMap": "brainweave.aligners.maps",
+    "SVDHyperalignment": "brainweave.aligners.svd_hyperalignment",
+    "time_graph": "brainweave.graphs",
     "time_segment_matching": "brainweave.metrics",
-    "drop_samples": "brainweave.samples",
-    "match_samples": "brainweave.samples",
 }
 
 __all__ = ["__version__", *_HOME]
@@ -87,6 +99,18 @@ if TYPE_CHECKING:
     from brainweave.metrics import time_segment_matching as time_segment_matching
     from brainweave.samples import drop_samples as drop_samples
     from brainweave.samples import match_samples as match_samples
+    from brainweave.study.bids import load_bids as load_bids
+    from brainweave.study.fetch import fetch_haxby as fetch_haxby
+    from brainweave.study.fetch import fetch_raider as fetch_raider
+    from brainweave.study.images import load_cifti as load_cifti
+    from brainweave.study.images import load_gifti as load_gifti
+    from brainweave.study.images import load_nifti as load_nifti
+    from brainweave.study.matlab import load_matlab as load_matlab
+    from brainweave.study.openfmri import load_openfmri as load_openfmri
+    from brainweave.study.openneuro import fetch_openneuro as fetch_openneuro
+    from brainweave.study.simulate import simulate_study as simulate_study
+    from brainweave.study.study import Study as Study
+    from brainweave.study.subject import Subject as Subject
 
 
 def __getattr__(name: str) -> Any:
