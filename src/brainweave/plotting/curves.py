@@ -103,7 +103,7 @@ def plot_curve_panels(
     curves = _names(panel.curves for panel in panels)
     lines = _names(panel.lines for panel in panels)
     colors = dict(zip(curves, palette(len(curves)), strict=True))
-    handles: "dict[str, Artist]" = {}
+    handles: dict[str, Artist] = {}
     for ax, panel in zip(axes, panels, strict=False):
         x = np.asarray(panel.x, dtype=float)
         for name, values in panel.curves.items():
