@@ -15,10 +15,15 @@ _HOME = {
     "SubjectBasis": "brainweave.basis",
     "Graph": "brainweave.graphs",
     "affinity_graph": "brainweave.graphs",
+    "describe": "brainweave.models",
     "hyperalignment_graph": "brainweave.graphs",
     "label_graph": "brainweave.graphs",
+    "load": "brainweave.models",
+    "load_basis": "brainweave.models",
     "matrix_graph": "brainweave.graphs",
     "neighbor_graph": "brainweave.graphs",
+    "save": "brainweave.models",
+    "save_basis": "brainweave.models",
     "time_graph": "brainweave.graphs",
 }
 
@@ -35,6 +40,11 @@ if TYPE_CHECKING:
     from brainweave.graphs import matrix_graph as matrix_graph
     from brainweave.graphs import neighbor_graph as neighbor_graph
     from brainweave.graphs import time_graph as time_graph
+    from brainweave.models import describe as describe
+    from brainweave.models import load as load
+    from brainweave.models import load_basis as load_basis
+    from brainweave.models import save as save
+    from brainweave.models import save_basis as save_basis
 
 
 def __getattr__(name: str) -> Any:
