@@ -178,7 +178,17 @@ def map_subjects(
     if workers <= 1:
         return [function(*item) for item in items]
     with blas_threads(max(1, cores // workers)):
-        results: list[Result] = Parallel(n_jobs=workers, prefer="threads")(
-            delayed(function)(*item) for item in items
+        outcomes = Parallel(n_jobs=workers, prefer="threads")(
+            delayed(_attempt)(function, item) for item in items
         )
-    return results
+    for _, error in outcomes:  # the first subject's error, whichever came first
+        if error is not None:
+            raise error
+    return [result for result, _ in outcomes]
+
+
+def _attempt(function: Callable[..., Result], item: Any) -> Any:
+    try:
+        return function(*item), None
+    except Exception as error:
+        return None, error

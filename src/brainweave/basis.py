@@ -263,7 +263,7 @@ class SubjectBasis:
                 "for all samples. Choose another hp, or the linear kernel."
             )
         negative = -values[values < -floor].sum()
-        lost = float(negative / (negative + values[:positive].sum()))
+        lost = abs(float(negative / (negative + values[:positive].sum())))
         values, vectors = values[:positive], vectors[:, :positive]
         if covariance:
             vectors = self._narrow @ (vectors / np.sqrt(values))
@@ -308,8 +308,12 @@ class SubjectBasis:
 
     def cut(self, energy: float) -> Self:
         """Give the same basis at another energy; nothing is computed again."""
+        energy = check_fraction("energy", energy, owner=self.name)
+        if energy == self.energy:
+            return self
+        _ = self._spectrum  # once, for all energies
         other = copy(self)
-        other.energy = check_fraction("energy", energy, owner=self.name)
+        other.energy = energy
         other.__dict__.pop("n_kept", None)
         return other
 

@@ -8,8 +8,29 @@ from typing import Any
 
 # public name -> the module it lives in
 _HOME = {
+    "CiftiSpace": "brainweave.study.spaces",
+    "Cleaning": "brainweave.study.cleaning",
+    "DownloadPlan": "brainweave.study.download",
+    "ImageSource": "brainweave.study.runs",
+    "Run": "brainweave.study.runs",
     "Study": "brainweave.study.study",
     "Subject": "brainweave.study.subject",
+    "SurfaceSpace": "brainweave.study.surface",
+    "VolumeSpace": "brainweave.study.spaces",
+    "fetch_haxby": "brainweave.study.fetch",
+    "fetch_openneuro": "brainweave.study.openneuro",
+    "fetch_raider": "brainweave.study.fetch",
+    "haxby_plan": "brainweave.study.fetch",
+    "load_cifti": "brainweave.study.images",
+    "load_gifti": "brainweave.study.images",
+    "load_matlab": "brainweave.study.matlab",
+    "load_nifti": "brainweave.study.images",
+    "load_openfmri": "brainweave.study.openfmri",
+    "open_study": "brainweave.study.folder",
+    "openneuro_plan": "brainweave.study.openneuro",
+    "raider_plan": "brainweave.study.fetch",
+    "save_study": "brainweave.study.folder",
+    "to_image": "brainweave.study.spaces",
 }
 
 __all__ = [*_HOME]

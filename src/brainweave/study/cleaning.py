@@ -179,7 +179,13 @@ def read_confounds(
     if isinstance(confounds, str | PathLike):
         source = f"its confounds {str(confounds)!r}"
         confounds = _read_table(Path(confounds))
-    values = np.asarray(confounds, dtype=np.float64)
+    try:
+        values = np.asarray(confounds, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise StudyError(
+            f"{name!r}: {source} are not all numbers ({error}). Leave out columns of "
+            "text."
+        ) from None
     if values.ndim == 1:
         values = values[:, None]
     if values.ndim != 2 or len(values) != n_samples:

@@ -46,20 +46,24 @@ def reading(image: ImageLike) -> Iterator[None]:
         raise StudyError(f"There is no file {name!r}. Check the path.") from None
     except (EOFError, zlib.error) as error:
         raise StudyError(
-            f"{name!r} ends early: the copy or download was cut off ({error}). "
-            "Get the file again."
+            f"{name!r} ends early: the copy or download was cut off "
+            f"({_first_line(error)}). Get the file again."
         ) from error
     except (ImageFileError, HeaderDataError) as error:
         raise StudyError(
-            f"{name!r} is not a readable image ({error}). Check the file's type, or "
-            "get it again."
+            f"{name!r} is not a readable image ({_first_line(error)}). Check the "
+            "file's type, or get it again."
         ) from error
     except OSError as error:
         # nibabel reports an uncompressed file that is too short as an OSError
         raise StudyError(
-            f"{name!r} cannot be read ({error}). It may be cut off or damaged: get the "
-            "file again."
+            f"{name!r} cannot be read ({_first_line(error)}). It may be cut off or "
+            "damaged: get the file again."
         ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def load_image(image: ImageLike, *kinds: type) -> Any:

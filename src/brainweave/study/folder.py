@@ -85,7 +85,7 @@ def save_study(
     target.parent.mkdir(parents=True, exist_ok=True)
     _check_space(study, target, dtype)
     stems = _file_stems(study.ids)
-    with full_disk_is_an_error(target):
+    with full_disk_is_an_error(target, "save again; nothing was left behind"):
         work = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.partial")
         work.mkdir()
         try:

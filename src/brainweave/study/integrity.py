@@ -101,7 +101,7 @@ def flush(file: Any) -> None:
 
 
 @contextmanager
-def full_disk_is_an_error(target: Path) -> Iterator[None]:
+def full_disk_is_an_error(target: Path, way_out: str) -> Iterator[None]:
     """Turn a full disk into a StudyError that names what was being written."""
     try:
         yield
@@ -109,6 +109,6 @@ def full_disk_is_an_error(target: Path) -> Iterator[None]:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise StudyError(
-            f"The disk was full before {str(target)!r} was complete; nothing was left "
-            "behind. Free some space and save again."
+            f"The disk was full before {str(target)!r} was complete. Free some space "
+            f"and {way_out}."
         ) from error
