@@ -11,15 +11,25 @@ from brainweave._version import __version__
 # public name -> the module it lives in
 _HOME = {
     "GDM": "brainweave.aligners.gdm",
-    "SubjectMap": "brainweave.aligners.maps",
-    "SubjectBasis": "brainweave.basis",
     "Graph": "brainweave.graphs",
+    "Study": "brainweave.study.study",
+    "Subject": "brainweave.study.subject",
+    "SubjectBasis": "brainweave.basis",
+    "SubjectMap": "brainweave.aligners.maps",
     "affinity_graph": "brainweave.graphs",
     "describe": "brainweave.models",
+    "fetch_haxby": "brainweave.study.fetch",
+    "fetch_openneuro": "brainweave.study.openneuro",
+    "fetch_raider": "brainweave.study.fetch",
     "hyperalignment_graph": "brainweave.graphs",
     "label_graph": "brainweave.graphs",
     "load": "brainweave.models",
     "load_basis": "brainweave.models",
+    "load_cifti": "brainweave.study.images",
+    "load_gifti": "brainweave.study.images",
+    "load_matlab": "brainweave.study.matlab",
+    "load_nifti": "brainweave.study.images",
+    "load_openfmri": "brainweave.study.openfmri",
     "matrix_graph": "brainweave.graphs",
     "neighbor_graph": "brainweave.graphs",
     "save": "brainweave.models",
@@ -45,6 +55,16 @@ if TYPE_CHECKING:
     from brainweave.models import load_basis as load_basis
     from brainweave.models import save as save
     from brainweave.models import save_basis as save_basis
+    from brainweave.study.fetch import fetch_haxby as fetch_haxby
+    from brainweave.study.fetch import fetch_raider as fetch_raider
+    from brainweave.study.images import load_cifti as load_cifti
+    from brainweave.study.images import load_gifti as load_gifti
+    from brainweave.study.images import load_nifti as load_nifti
+    from brainweave.study.matlab import load_matlab as load_matlab
+    from brainweave.study.openfmri import load_openfmri as load_openfmri
+    from brainweave.study.openneuro import fetch_openneuro as fetch_openneuro
+    from brainweave.study.study import Study as Study
+    from brainweave.study.subject import Subject as Subject
 
 
 def __getattr__(name: str) -> Any:

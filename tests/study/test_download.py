@@ -169,6 +169,14 @@ def test_no_network_says_so(tmp_path, monkeypatch):
         download(plan, progress=False)
 
 
+def test_an_unknown_host_is_not_asked_again(tmp_path):
+    file = RemoteFile("http://no-such-host.invalid/a.bin", "a.bin", 10)
+    with pytest.raises(
+        StudyError, match=r"no-such-host.invalid/a.bin cannot be reached"
+    ):
+        download(DownloadPlan("Toy", (file,), tmp_path), progress=False)
+
+
 class FullDisk:
     """A file on a disk with room for some bytes."""
 

@@ -9,6 +9,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.io import savemat
 
 from brainweave.exceptions import InputError, StudyError
 from brainweave.study import download, fetch
@@ -70,6 +71,25 @@ def test_raider_has_two_parts():
     assert "2 files, 29.8 MB" in str(raider_plan("movie", "/nowhere"))
     with pytest.raises(InputError, match='"images" or "movie", got \'film\''):
         fetch_raider("film")
+
+
+def test_raider_movie_is_locked_in_time(server, tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    listed = {}
+    for side in ("lh", "rh"):
+        buffer = io.BytesIO()
+        savemat(buffer, {f"movie_data_{side}": rng.normal(size=(5, 20, 3))})
+        content = buffer.getvalue()
+        server.files[f"movie_data_{side}.mat"] = content
+        head = f"blob {len(content)}\0".encode()
+        id = hashlib.sha1(head + content).hexdigest()
+        listed[f"movie_data_{side}.mat"] = (len(content), id)
+    monkeypatch.setattr(fetch, "_RAIDER_MOVIE", listed)
+    monkeypatch.setattr(fetch, "RAIDER_URL", server.url)
+    study = fetch_raider("movie", cache_dir=tmp_path, progress=False)
+    assert {s.samples.shape for s in study} == {(20, 10)}
+    assert study[2].stimuli.tolist() == list(range(20))
+    assert study[2].labels is None
 
 
 # --- Haxby: the archives that nilearn expects, made of real slices ----------------

@@ -269,6 +269,20 @@ def test_halves_by_category_are_a_balanced_partition_in_order(labels):
         assert not where[0] or not where[1] or max(where[0]) < min(where[1])
 
 
+def test_labels_in_another_order_give_the_same_categories_and_balanced_halves():
+    study = Study(
+        [
+            Subject("x", np.arange(8.0).reshape(8, 1), labels=list("aabbccdd")),
+            Subject("y", np.arange(8.0).reshape(8, 1), labels=list("dcbadcba")),
+        ]
+    )
+    assert study["x"].categories == study["y"].categories == ["a", "b", "c", "d"]
+    first, second = study.split_halves()
+    assert first["x"].data()[:, 0].tolist() == [0, 2, 4, 6]
+    assert first["y"].labels.tolist() == list("dcba")
+    assert second["y"].labels.tolist() == list("dcba")
+
+
 def test_halves_by_run_put_a_run_in_the_same_half_for_all():
     study = Study(
         [
@@ -342,3 +356,13 @@ def test_lists_mark_a_subject_without_labels_as_unlabelled():
         study.to_lists("stimuli")
     with pytest.raises(InputError, match="got 'runs'"):
         study.to_lists("runs")
+
+
+def test_torch_tensors_are_chosen_from_on_their_device():
+    torch = pytest.importorskip("torch")
+    subject = Subject("x", torch.arange(6.0).reshape(3, 2), runs=[1, 1, 1])
+    chosen = subject.select([2, 0])
+    assert isinstance(chosen.samples, torch.Tensor)
+    assert chosen.data().tolist() == [[4.0, 5.0], [0.0, 1.0]]
+    with pytest.raises(TypeError, match="torch tensor"):
+        subject.zscore()

@@ -40,8 +40,6 @@ class Brain:
         From voxel indices to millimetres.
     maps : ndarray of shape (n_shared, n_voxels)
         The response of each voxel to each dimension of the shared space.
-    nuisance_maps : ndarray of shape (n_nuisance, n_voxels)
-        The voxels' part in each time course of structured noise.
     baseline : ndarray of shape (n_voxels,)
         The mean image.
     """
@@ -49,7 +47,6 @@ class Brain:
     mask: NDArray[np.bool_]
     affine: NDArray[np.float64]
     maps: NDArray[np.float32]
-    nuisance_maps: NDArray[np.float32]
     baseline: NDArray[np.float32]
 
     @property
@@ -134,7 +131,6 @@ def draw_brain(
     affine: NDArray[np.float64],
     *,
     n_shared: int,
-    n_nuisance: int,
     smoothness: float,
     baseline: float,
     rng: np.random.Generator,
@@ -144,13 +140,12 @@ def draw_brain(
     The maps are independent between subjects: the same place in two brains has
     nothing in common.
     """
-    maps = draw_maps(mask, n_shared + n_nuisance + 1, smoothness, rng)
+    maps = draw_maps(mask, n_shared + 1, smoothness, rng)
     level = baseline * (1 + 0.05 * np.clip(maps[-1], -3, 3))
     return Brain(
         mask=mask,
         affine=affine,
-        maps=maps[:n_shared],
-        nuisance_maps=maps[n_shared:-1],
+        maps=maps[:-1],
         baseline=level.astype(np.float32),
     )
 

@@ -85,8 +85,6 @@ class Cleaning:
         -------
         ndarray
         """
-        from nilearn.signal import clean
-
         values = self._finite(values, name)
         filters = self.high_pass is not None or self.low_pass is not None
         if filters and t_r is None:
@@ -98,6 +96,8 @@ class Cleaning:
             return values if sample_mask is None else values[sample_mask]
         if filters and t_r is not None:
             self._check_cutoffs(t_r, name)
+        from nilearn.signal import clean  # slow to import, and seldom needed
+
         cleaned = clean(
             values,
             detrend=self.detrend,

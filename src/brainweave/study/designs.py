@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from brainweave.exceptions import InputError
 from brainweave.study.events import Events
 
-__all__ = ["DESIGNS", "Design", "Run", "plan_runs"]
+__all__ = ["DESIGNS", "Design", "Run", "plan_runs", "stimulus_number"]
 
 #: The designs that :func:`plan_runs` knows.
 DESIGNS = ("blocks", "events", "movie")
@@ -70,7 +70,7 @@ def plan_runs(design: Design, rng: np.random.Generator) -> list[Run]:
     """Draw the order and the gaps of all runs of one subject.
 
     Subjects that share a sequence get it by being given generators in the same state.
-    Every presentation has a stimulus of its own, named ``<category>_<number>``, so that
+    Every presentation has a stimulus of its own, named ``<category>_<number>.png``:
     the same stimulus is found in every subject, wherever it comes in the sequence.
     """
     n_categories = len(design.categories)
@@ -92,6 +92,17 @@ def plan_runs(design: Design, rng: np.random.Generator) -> list[Run]:
         )
         runs.append(run)
     return runs
+
+
+def stimulus_number(stimulus: str) -> int:
+    """Give the number in the name of a stimulus that :func:`plan_runs` made.
+
+    Examples
+    --------
+    >>> stimulus_number("face_012.png")
+    12
+    """
+    return int(stimulus.removesuffix(".png").rpartition("_")[2])
 
 
 def _place(
@@ -118,7 +129,7 @@ def _place(
             seconds = min(seconds, n_volumes * tr)
         shown[c] += 1
         category = design.categories[c]
-        stimulus = f"{category}_{shown[c]:03d}"
+        stimulus = f"{category}_{shown[c]:03d}.png"
         rows.append((round(now, 6), round(seconds, 6), category, stimulus))
         gap = rng.uniform(*design.gap)
         # at least a volume per brief event, so that every event keeps one for itself

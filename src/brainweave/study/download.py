@@ -206,14 +206,14 @@ def _download_file(
             http.client.HTTPException,
             ConnectionError,
             TimeoutError,
-            socket.gaierror,
         ) as error:
             problem = error
         else:
             if complete:
                 break
             problem = ConnectionError("the connection closed early")
-        if attempt == _ATTEMPTS:
+        offline = isinstance(getattr(problem, "reason", None), socket.gaierror)
+        if offline or attempt == _ATTEMPTS:
             raise StudyError(
                 f"{file.url} cannot be reached ({problem}), and {str(target)!r} is not "
                 "there yet. Try again when online: what has arrived is kept and "

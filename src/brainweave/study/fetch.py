@@ -10,6 +10,7 @@ import urllib.request
 from collections.abc import Iterable
 from os import PathLike
 from pathlib import Path
+from textwrap import shorten
 from typing import Any, Literal
 
 import numpy as np
@@ -264,8 +265,9 @@ def _nilearn_haxby(
     except (OSError, RequestException, ValueError) as error:
         if isinstance(error, StudyError):
             raise
+        reason = shorten(str(error), 120)
         raise StudyError(
-            f"The Haxby data could not be downloaded ({error}), and they are not "
+            f"The Haxby data could not be downloaded ({reason}), and they are not "
             f"complete in {str(plan.folder)!r}. Try again when online; nilearn resumes."
         ) from error
 

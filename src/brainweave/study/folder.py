@@ -337,11 +337,13 @@ def _file_stems(ids: list[str]) -> list[str]:
     stems: list[str] = []
     taken: set[str] = set()
     for id in ids:
-        safe = re.sub(r"[^A-Za-z0-9._-]+", "_", id.removeprefix("sub-"))[:80]
-        stem, number = f"sub-{safe}".rstrip("."), 1
+        safe = re.sub(r"[^A-Za-z0-9._-]+", "_", id)[:80].rstrip(".")
+        # the prefix keeps clear of dot files and of names that Windows reserves
+        safe = safe if safe.startswith("sub") else f"sub-{safe}"
+        stem, number = safe, 1
         while stem.casefold() in taken:  # "a/b" and "a_b", or "A" and "a"
             number += 1
-            stem = f"sub-{safe}~{number}"
+            stem = f"{safe}~{number}"
         taken.add(stem.casefold())
         stems.append(stem)
     return stems

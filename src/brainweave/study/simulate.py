@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -133,6 +135,37 @@ class SimulatedStudy(Study):
             affine=brain.affine,
             events=tuple(events),
             tr=simulation.design.tr,
+        )
+
+    def to_bids(
+        self,
+        folder: str | PathLike[str],
+        *,
+        task: str = "objects",
+        image_dtype: str = "int16",
+        raw: bool = True,
+        derivatives: bool = True,
+        overwrite: bool = False,
+    ) -> Path:
+        """Write the study as a BIDS dataset with fMRIPrep-like derivatives.
+
+        :func:`brainweave.load_bids` reads the same study from it, with
+        ``confounds=None`` (the samples as they are), ``stimulus="stim_file"``, the
+        study's own ``samples``, ``keep_rest`` and ``hrf_delay``, and ``scrub=0.5`` if
+        samples are missing. See :func:`brainweave.study.bids_writer.write_bids` for
+        the options.
+        """
+        from brainweave.study.bids_writer import write_bids
+
+        return write_bids(
+            self.simulation,
+            folder,
+            task=task,
+            image_dtype=image_dtype,
+            raw=raw,
+            derivatives=derivatives,
+            overwrite=overwrite,
+            name=self.name or "Simulated study",
         )
 
 

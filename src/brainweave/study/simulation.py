@@ -25,14 +25,22 @@ from brainweave.study.brains import (
     draw_mask,
     mix_time_courses,
 )
-from brainweave.study.designs import DESIGNS, Design, Run, plan_runs
+from brainweave.study.designs import (
+    DESIGNS,
+    Design,
+    Run,
+    plan_runs,
+    stimulus_number,
+)
 from brainweave.study.events import Events
 from brainweave.study.sampling import SamplePlan, plan_samples
 
 __all__ = ["RunSignals", "Simulation", "SubjectSource"]
 
 # One number per purpose, so that streams never meet.
-_CENTROIDS, _EXEMPLARS, _BRAIN, _SEQUENCE, _NOISE, _MISSING, _RUN_MAPS = range(7)
+_CENTROIDS, _EXEMPLARS, _BRAIN, _SEQUENCE, _NOISE, _MISSING, _NUISANCE, _RUN_MAPS = (
+    range(8)
+)
 # Fine steps per volume for the neural time course.
 _STEPS = 10
 
@@ -115,7 +123,6 @@ class Simulation:
             mask,
             affine,
             n_shared=self.n_shared,
-            n_nuisance=self.n_nuisance,
             smoothness=self.smoothness,
             baseline=self.baseline,
             rng=rng,
@@ -172,8 +179,19 @@ class Simulation:
         nuisance = autoregressive_noise(run.n_volumes, self.n_nuisance, phi, rng)
         return RunSignals(shared, spontaneous, nuisance)
 
-    def volumes(self, subject: int, run: Run, brain: Brain) -> NDArray[np.float32]:
-        """Simulate all volumes of one run (n_volumes, n_voxels)."""
+    def volumes(
+        self,
+        subject: int,
+        run: Run,
+        brain: Brain,
+        nuisance_maps: NDArray[np.float32] | None = None,
+    ) -> NDArray[np.float32]:
+        """Simulate all volumes of one run (n_volumes, n_voxels).
+
+        `nuisance_maps` spares drawing :meth:`nuisance_maps` again for each run.
+        """
+        if nuisance_maps is None:
+            nuisance_maps = self.nuisance_maps(subject, brain)
         signals = self.signals(subject, run)
         # a stream of its own, so that signals() need not draw the local noise
         rng = self._noise_stream(subject, run, local=True)
@@ -186,7 +204,7 @@ class Simulation:
         data += mix_time_courses(scale * (signals.shared + own), brain.maps)
         data += mix_time_courses(
             self.nuisance_scale * signals.nuisance,
-            self._nuisance_maps(subject, run, brain),
+            self._change_maps(nuisance_maps, subject, run, brain),
         )
         data += brain.baseline
         return data
@@ -198,11 +216,16 @@ class Simulation:
         scale = np.sqrt(power / max(power.sum(), 1e-300))
         return np.asarray(self.structured_noise * scale)
 
-    def _nuisance_maps(
-        self, subject: int, run: Run, brain: Brain
+    def nuisance_maps(self, subject: int, brain: Brain) -> NDArray[np.float32]:
+        """Draw where the sources of structured noise lie (n_nuisance, n_voxels)."""
+        rng = self._stream(_NUISANCE, subject)
+        return draw_maps(brain.mask, self.n_nuisance, self.smoothness, rng)
+
+    def _change_maps(
+        self, maps: NDArray[np.float32], subject: int, run: Run, brain: Brain
     ) -> NDArray[np.float32]:
-        """One source of structured noise in three lies elsewhere in each run."""
-        maps = brain.nuisance_maps.copy()
+        """Move one source of structured noise in three, as each run does."""
+        maps = maps.copy()
         rng = self._stream(_RUN_MAPS, subject, run.number)
         maps[2::3] = draw_maps(brain.mask, len(maps[2::3]), self.smoothness, rng)
         return maps
@@ -246,7 +269,7 @@ class Simulation:
         """Shared neural response to one stimulus: the same in all subjects."""
         category = self.design.categories.index(str(events.label[e]))
         name = "" if events.stimulus is None else str(events.stimulus[e])
-        number = int(name.rpartition("_")[2])
+        number = stimulus_number(name)
         rng = self._stream(_EXEMPLARS, category, number)
         level = self.centroids[category]
         level = level + self.within * rng.standard_normal(self.n_shared)
@@ -300,13 +323,14 @@ class SubjectSource:
         """Simulate the subject; one run is in memory besides the result."""
         simulation, subject = self.simulation, self.subject
         brain = simulation.brain(subject) if brain is None else brain
+        maps = simulation.nuisance_maps(subject, brain)
         out = np.empty(self.shape, dtype=self.dtype)
         start = 0
         for run, plan in zip(
             simulation.runs(subject), simulation.plans(subject), strict=True
         ):
             stop = start + len(plan)
-            out[start:stop] = plan.apply(simulation.volumes(subject, run, brain))
+            out[start:stop] = plan.apply(simulation.volumes(subject, run, brain, maps))
             start = stop
         return out
 

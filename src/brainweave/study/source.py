@@ -53,6 +53,8 @@ def read_samples(samples: Samples) -> NDArray[Any]:
         return np.asarray(samples)
     if isinstance(samples, Source):
         return np.asarray(samples.read())
+    if hasattr(samples, "detach"):  # a torch tensor, perhaps on another device
+        samples = samples.detach().cpu()
     return np.asarray(samples[:, :])
 
 

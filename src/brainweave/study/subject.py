@@ -160,6 +160,11 @@ class Subject:
         See :meth:`Study.zscore`.
         """
         groups = self._zscore_groups(by)
+        if _is_tensor(self.samples):
+            raise TypeError(
+                f"Subject {self.id!r}: samples are a torch tensor, which is not "
+                "standardised here. Standardise before making the Subject."
+            )
         if _is_plain_array(self.samples):
             return self._replace(samples=zscore_groups(self.samples, groups))
         return self._replace(samples=ZScoreView(self.samples, groups))
@@ -244,11 +249,15 @@ def _is_plain_array(samples: Samples) -> bool:
     return isinstance(samples, np.ndarray) and not isinstance(samples, np.memmap)
 
 
+def _is_tensor(samples: Samples) -> bool:
+    return type(samples).__module__.split(".")[0] == "torch"
+
+
 def _take_rows(samples: Samples, rows: NDArray[np.intp]) -> Samples:
     contiguous = len(rows) > 0 and bool(np.all(np.diff(rows) == 1))
     if contiguous and isinstance(samples, np.ndarray):
         return samples[rows[0] : rows[-1] + 1]
-    if _is_plain_array(samples):
+    if _is_plain_array(samples) or _is_tensor(samples):
         return samples[rows]
     return RowView(samples, rows)
 
