@@ -10,14 +10,22 @@ from brainweave._version import __version__
 
 # public name -> the module it lives in
 _HOME = {
+    "DetSRM": "brainweave.aligners.srm",
     "GDM": "brainweave.aligners.gdm",
     "Graph": "brainweave.graphs",
+    "Hyperalignment": "brainweave.aligners.hyperalignment",
+    "KernelHyperalignment": "brainweave.aligners.hyperalignment",
+    "NoAlignment": "brainweave.aligners.none",
+    "RegularizedHyperalignment": "brainweave.aligners.hyperalignment",
+    "SRM": "brainweave.aligners.srm",
+    "SVDHyperalignment": "brainweave.aligners.svd_hyperalignment",
     "Study": "brainweave.study.study",
     "Subject": "brainweave.study.subject",
     "SubjectBasis": "brainweave.basis",
     "SubjectMap": "brainweave.aligners.maps",
     "affinity_graph": "brainweave.graphs",
     "describe": "brainweave.models",
+    "drop_samples": "brainweave.samples",
     "fetch_haxby": "brainweave.study.fetch",
     "fetch_openneuro": "brainweave.study.openneuro",
     "fetch_raider": "brainweave.study.fetch",
@@ -30,6 +38,7 @@ _HOME = {
     "load_matlab": "brainweave.study.matlab",
     "load_nifti": "brainweave.study.images",
     "load_openfmri": "brainweave.study.openfmri",
+    "match_samples": "brainweave.samples",
     "matrix_graph": "brainweave.graphs",
     "neighbor_graph": "brainweave.graphs",
     "save": "brainweave.models",
@@ -41,7 +50,20 @@ __all__ = ["__version__", *_HOME]
 
 if TYPE_CHECKING:
     from brainweave.aligners.gdm import GDM as GDM
+    from brainweave.aligners.hyperalignment import Hyperalignment as Hyperalignment
+    from brainweave.aligners.hyperalignment import (
+        KernelHyperalignment as KernelHyperalignment,
+    )
+    from brainweave.aligners.hyperalignment import (
+        RegularizedHyperalignment as RegularizedHyperalignment,
+    )
     from brainweave.aligners.maps import SubjectMap as SubjectMap
+    from brainweave.aligners.none import NoAlignment as NoAlignment
+    from brainweave.aligners.srm import SRM as SRM
+    from brainweave.aligners.srm import DetSRM as DetSRM
+    from brainweave.aligners.svd_hyperalignment import (
+        SVDHyperalignment as SVDHyperalignment,
+    )
     from brainweave.basis import SubjectBasis as SubjectBasis
     from brainweave.graphs import Graph as Graph
     from brainweave.graphs import affinity_graph as affinity_graph
@@ -55,6 +77,8 @@ if TYPE_CHECKING:
     from brainweave.models import load_basis as load_basis
     from brainweave.models import save as save
     from brainweave.models import save_basis as save_basis
+    from brainweave.samples import drop_samples as drop_samples
+    from brainweave.samples import match_samples as match_samples
     from brainweave.study.fetch import fetch_haxby as fetch_haxby
     from brainweave.study.fetch import fetch_raider as fetch_raider
     from brainweave.study.images import load_cifti as load_cifti

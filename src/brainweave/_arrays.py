@@ -7,6 +7,8 @@ needs from either kind.
 """
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, TypeVar
@@ -173,8 +175,7 @@ def map_subjects(
     """
     items = list(zip(*arguments, strict=True))
     cores = cpu_count()
-    requested = cores if n_jobs is None else max(1, n_jobs if n_jobs > 0 else cores)
-    workers = min(requested, len(items))
+    workers = _workers(len(items), n_jobs)
     if workers <= 1:
         return [function(*item) for item in items]
     with blas_threads(max(1, cores // workers)):
@@ -192,3 +193,28 @@ def _attempt(function: Callable[..., Result], item: Any) -> Any:
         return function(*item), None
     except Exception as error:
         return None, error
+
+
+def _workers(n_items: int, n_jobs: int | None) -> int:
+    cores = cpu_count()
+    requested = cores if n_jobs is None else max(1, n_jobs if n_jobs > 0 else cores)
+    return int(min(requested, n_items))
+
+
+@contextmanager
+def subject_threads(
+    n_subjects: int, n_jobs: int | None = None
+) -> Iterator[Callable[..., list[Any]]]:
+    """Give a map over subjects whose threads stay alive for a whole iteration.
+
+    For many rounds of little work, where :func:`map_subjects` would spend its time on
+    starting. Each subject keeps to one BLAS thread, so the result does not depend on
+    the number of workers in a single bit.
+    """
+    workers = _workers(n_subjects, n_jobs)
+    with blas_threads(1):
+        if workers <= 1:
+            yield lambda function, *lists: list(map(function, *lists))
+            return
+        with ThreadPoolExecutor(workers) as pool:
+            yield lambda function, *lists: list(pool.map(function, *lists))

@@ -203,6 +203,12 @@ class SubjectBasis:
             z *= ops.array(1 / self.scale[columns])
             yield columns, z
 
+    def standardized(self) -> Iterator[tuple[slice, Any]]:
+        """Yield column chunks of the aligning samples, standardised."""
+        if self.kernel.name == "precomputed":
+            raise InputError(f"{self.name} is a Gram matrix; it has no voxels.")
+        return self._standardized(self._data, verify=True)
+
     # -- inner products, Gram matrix, eigenbasis --------------------------------------
 
     @cached_property
@@ -303,6 +309,32 @@ class SubjectBasis:
     def coordinates(self) -> Matrix:
         """Coordinates of the samples: ``vectors * sqrt(values)``."""
         return self.vectors * np.sqrt(self.values)
+
+    # -- the Gram matrix as an operator, for methods that need no eigenbasis ----------
+
+    @property
+    def power(self) -> float:
+        """Squared norm of the kept samples: the trace of the kept Gram matrix."""
+        if self.energy < 1:
+            return float(self.values.sum())
+        if self.uses_covariance:
+            return float((self._narrow * self._narrow).sum())
+        return float(np.trace(self.gram))
+
+    def gram_times(self, S: Matrix) -> Matrix:
+        """Multiply the kept Gram matrix with S, (n_samples, K), by the cheapest way."""
+        if self.energy < 1:
+            V = self.vectors
+            return np.asarray(V @ (self.values[:, None] * (V.T @ S)))
+        if self.uses_covariance:
+            return np.asarray(self._narrow @ (self._narrow.T @ S))
+        return np.asarray(self.gram @ S)
+
+    def restrict(self, mixing: Matrix) -> Matrix:
+        """Keep of a mixing of samples what the energy keeps of the samples."""
+        if self.energy == 1:
+            return mixing
+        return np.asarray(self.vectors @ (self.vectors.T @ mixing))
 
     # -- other bases from the same pass ------------------------------------------------
 

@@ -58,14 +58,22 @@ class BaseAligner(BaseEstimator):
         """
         subjects = check_list_of_subjects(X, owner=self._owner)
         y = self._known_samples(subjects, y)
+        self._check_subjects(subjects, y)
         bases = self._read_bases(subjects)
-        coefs = self._solve(bases, y)
-        self._keep(bases, coefs, [getattr(s, "space", None) for s in subjects])
+        solution = self._solve(bases, y)
+        self._keep(bases, solution, [getattr(s, "space", None) for s in subjects])
         return self
+
+    def _check_subjects(self, subjects: list[Any], y: list[Any] | None) -> None:
+        """Refuse, before any voxel is read, what this method cannot align."""
 
     @abstractmethod
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
-        """Give one coefficient matrix (n_kept_i, K) per subject; set learned values."""
+        """Give one coefficient matrix (n_kept_i, K) per subject; set learned values.
+
+        A class whose ``_make_map`` reads them so may give anything else per subject
+        with K columns, such as a mixing of samples.
+        """
 
     @property
     def _owner(self) -> str:
@@ -152,16 +160,19 @@ class BaseAligner(BaseEstimator):
             )
 
     def _keep(
-        self, bases: list[SubjectBasis], coefs: list[Matrix], spaces: list[Any]
+        self, bases: list[SubjectBasis], solution: list[Matrix], spaces: list[Any]
     ) -> None:
         self.bases_ = bases
-        self.coef_ = coefs
+        self._keep_solution(solution)
         self.maps_ = [
             self._make_map(b, c, space=s)
-            for b, c, s in zip(bases, coefs, spaces, strict=True)
+            for b, c, s in zip(bases, solution, spaces, strict=True)
         ]
         self.n_subjects_ = len(bases)
-        self.n_components_ = int(coefs[0].shape[1])
+        self.n_components_ = self.maps_[0].n_components
+
+    def _keep_solution(self, solution: list[Matrix]) -> None:
+        self.coef_ = solution
 
     def _make_map(
         self, basis: SubjectBasis, coef: Matrix, *, space: Any = None
@@ -200,8 +211,7 @@ class BaseAligner(BaseEstimator):
         return self._output([self._features(i) for i in range(self.n_subjects_)])
 
     def _features(self, i: int) -> NDArray[Any]:
-        basis, coef = self.bases_[i], self.coef_[i]
-        return (basis.coordinates @ coef).astype(basis.dtype, copy=False)
+        return self.maps_[i].aligning_features()
 
     def inverse_transform(
         self, shared: Any, subjects: Sequence[int] | None = None
@@ -315,8 +325,10 @@ class BaseAligner(BaseEstimator):
             value = params.get(name, default)
             # settings per subject say nothing of a new one: the first serves
             chosen[name] = value[0] if isinstance(value, (list, tuple)) else value
-        basis = X
-        if not isinstance(X, SubjectBasis):
+        if isinstance(X, SubjectBasis):
+            kernel = X.with_kernel(chosen["kernel"], chosen["kernel_params"])
+            basis = kernel.cut(chosen["energy"])
+        else:
             basis = SubjectBasis(
                 _samples_of(X),
                 standardize=params.get("standardize", True),

@@ -16,8 +16,9 @@ Matrix = NDArray[np.float64]
 class SubjectMap:
     """What an aligner learned for one subject.
 
-    Made either from a basis and coefficients in its coordinates, or from explicit voxel
-    weights (``basis=None``).
+    Made from a basis and coefficients in its coordinates, from a basis and a mixing of
+    its samples (which needs no eigenbasis), or from explicit voxel weights
+    (``basis=None``).
 
     Parameters
     ----------
@@ -25,6 +26,11 @@ class SubjectMap:
         The subject's kernel coordinates.
     coef : ndarray of shape (n_kept, K), optional
         Shared features per coordinate.
+    mixing : ndarray of shape (n_samples, K), optional
+        In place of ``coef``: the weights as mixtures of the standardised aligning
+        samples, ``X.T @ mixing``; within what the energy keeps.
+    isometric : bool, default=False
+        Whether the way back is the transpose of the map (orthonormal weights).
     pattern_coef : ndarray of shape (K, n_kept), optional
         Coordinates per shared feature, for the way back. Default: the least-squares fit
         of the aligning samples' coordinates on their shared features.
@@ -43,6 +49,8 @@ class SubjectMap:
         basis: SubjectBasis | None = None,
         coef: Matrix | None = None,
         *,
+        mixing: Matrix | None = None,
+        isometric: bool = False,
         pattern_coef: Matrix | None = None,
         weights: NDArray[Any] | None = None,
         patterns: NDArray[Any] | None = None,
@@ -50,8 +58,10 @@ class SubjectMap:
         scale: Matrix | None = None,
         space: Any = None,
     ) -> None:
-        self.basis, self.coef, self._pattern_coef = basis, coef, pattern_coef
-        self.space = space
+        self.basis, self.mixing, self._pattern_coef = basis, mixing, pattern_coef
+        self.isometric, self.space = isometric, space
+        if coef is not None or mixing is None:
+            self.__dict__["coef"] = coef
         self.objective_history: list[float] | None = None  # of a descent, if any
         if basis is not None:
             self.mean, self.scale = basis.mean, basis.scale
@@ -71,8 +81,10 @@ class SubjectMap:
     @property
     def n_components(self) -> int:
         """Number of shared features."""
-        known = self.weights if self.coef is None else self.coef
-        return int(known.shape[1])
+        for known in (self.mixing, self.__dict__.get("coef")):
+            if known is not None:
+                return int(known.shape[1])
+        return int(self.weights.shape[1])
 
     @property
     def n_voxels(self) -> int:
@@ -84,8 +96,18 @@ class SubjectMap:
     @cached_property
     def weights(self) -> NDArray[Any]:
         """Shared features per standardised voxel, (n_voxels, K); linear kernel only."""
+        if self.basis is not None and self.mixing is not None:
+            return self.basis.combine(self.mixing)
         basis, coef = self._from_basis("weights")
         return basis.weights(coef)
+
+    @cached_property
+    def coef(self) -> Matrix | None:
+        """Shared features per kernel coordinate, (n_kept, K)."""
+        if self.basis is None or self.mixing is None:
+            return None
+        V = self.basis.vectors
+        return np.asarray(np.sqrt(self.basis.values)[:, None] * (V.T @ self.mixing))
 
     @cached_property
     def patterns(self) -> NDArray[Any]:
@@ -94,6 +116,13 @@ class SubjectMap:
         The forward model of the weights (Haufe et al., 2014): what the voxels show when
         a feature is active. This, not the weights, is what to look at on a brain.
         """
+        if self.isometric:
+            return np.ascontiguousarray(self.weights.T)
+        if self.basis is not None and self.mixing is not None:
+            features = self.basis.gram_times(self.mixing)
+            inverse = np.linalg.pinv(features.T @ features, rcond=1e-10)
+            mixing = self.basis.restrict(features @ inverse)
+            return np.ascontiguousarray(self.basis.combine(mixing).T)
         basis, _ = self._from_basis("patterns")
         mixing = basis.vectors @ (self.pattern_coef / np.sqrt(basis.values)).T
         return np.ascontiguousarray(basis.combine(mixing).T)
@@ -104,6 +133,8 @@ class SubjectMap:
         if self._pattern_coef is not None:
             return self._pattern_coef
         basis, coef = self._from_basis("patterns")
+        if self.isometric:
+            return coef.T
         weighted = basis.values[:, None] * coef
         # regression of V sqrt(d) on V sqrt(d) coef, without forming either
         return np.asarray(np.linalg.pinv(coef.T @ weighted, rcond=1e-10) @ weighted.T)
@@ -112,6 +143,15 @@ class SubjectMap:
         if self.basis is None or self.coef is None:
             raise InputError(f"This map was made without {what}.")
         return self.basis, self.coef
+
+    def aligning_features(self) -> NDArray[Any]:
+        """Give the shared features of the aligning samples, without their voxels."""
+        if self.basis is not None and self.mixing is not None:
+            basis, features = self.basis, self.basis.gram_times(self.mixing)
+        else:
+            basis, coef = self._from_basis("aligning samples")
+            features = basis.coordinates @ coef
+        return features.astype(basis.dtype, copy=False)
 
     def transform(self, Z: Any, *, name: str = "Z") -> Any:
         """Map samples of this subject into the shared space, (n_samples, K)."""
@@ -123,8 +163,7 @@ class SubjectMap:
                 f"{getattr(Z, 'shape', None)}."
             )
         if self.kernel != "linear":
-            basis, coef = self._from_basis("weights")
-            mapped = basis.project(Z, name) @ coef
+            mapped = self._through_kernel(Z, name)
             return mapped.astype(working_dtype(Z), copy=False)
         ops = ops_for(Z)
         features: Any = 0
@@ -138,6 +177,12 @@ class SubjectMap:
                 "samples."
             )
         return features
+
+    def _through_kernel(self, Z: Any, name: str) -> Matrix:
+        if self.basis is not None and self.mixing is not None:
+            return self.basis.kernel_to(Z, name) @ self.mixing
+        basis, coef = self._from_basis("weights")
+        return basis.project(Z, name) @ coef
 
     def inverse_transform(self, features: Any) -> NDArray[Any]:
         """Give the voxel patterns that go with shared features, mean restored."""
@@ -185,7 +230,8 @@ class SubjectMap:
             return self
         return SubjectMap(
             weights=self.weights,
-            patterns=self.patterns,
+            patterns=None if self.isometric else self.patterns,
+            isometric=self.isometric,
             mean=self.mean,
             scale=self.scale,
             space=self.space,

@@ -1,0 +1,394 @@
+"""Hyperalignment (Haxby et al. 2011), with whitening (Xu et al. 2012) or a kernel."""
+
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from brainweave._arrays import subject_threads
+from brainweave.aligners.maps import SubjectMap
+from brainweave.aligners.procrustes import rotate_onto
+from brainweave.aligners.timelocked import Progress, TimeLocked
+from brainweave.basis import SubjectBasis
+from brainweave.exceptions import InputError
+from brainweave.linalg import flip_signs
+
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Rotations:
+    """One rotation per subject (L_i, c), the mean of the rotated samples, the fit."""
+
+    rotations: list[Matrix]
+    template: Matrix
+    objective: float
+
+
+def hyperalign(
+    coordinates: list[Matrix], reference: int, progress_from: Any, over_subjects: Any
+) -> tuple[Rotations, Progress]:
+    """Rotate every subject's coordinates into one space, in three levels.
+
+    Parameters
+    ----------
+    coordinates : list of ndarray of shape (n_samples, L_i)
+        Samples of each subject in an orthonormal basis of its own.
+    reference : int
+        The subject that the first level starts from.
+    progress_from : callable
+        Gives a Progress from the first value of the objective.
+    over_subjects : callable
+        Maps a function over subjects.
+
+    Notes
+    -----
+    The common space has as many dimensions as the largest L_i, so no rotation loses
+    anything. Components are the principal ones of the template, largest first.
+    """
+    n_subjects = len(coordinates)
+    power = sum(float((Z * Z).sum()) for Z in coordinates)
+    size = max(Z.shape[1] for Z in coordinates)
+
+    def objective(total: Matrix) -> float:
+        return power - float((total * total).sum()) / n_subjects
+
+    # level 1: each subject to the mean of those before it
+    order = [reference, *(i for i in range(n_subjects) if i != reference)]
+    aligned: list[Matrix] = [np.empty(0)] * n_subjects
+    first = coordinates[reference]
+    aligned[reference] = np.pad(first, ((0, 0), (0, size - first.shape[1])))
+    total = aligned[reference].copy()
+    for i in order[1:]:
+        aligned[i] = coordinates[i] @ rotate_onto(coordinates[i], total)
+        total += aligned[i]
+    progress: Progress = progress_from(objective(total))
+
+    # level 2: each subject to the mean of all others, which follows at once
+    while progress.go_on():
+        for i in order:
+            total -= aligned[i]
+            aligned[i] = coordinates[i] @ rotate_onto(coordinates[i], total)
+            total += aligned[i]
+        progress.add(objective(total))
+
+    # level 3: all to the common space of level 2, turned to its principal axes
+    _, turn = np.linalg.eigh(total.T @ total)
+    turn = turn[:, ::-1]
+    target = total @ (turn * flip_signs(total @ turn))
+    rotations = over_subjects(lambda Z: rotate_onto(Z, target), coordinates)
+    template = sum(Z @ Q for Z, Q in zip(coordinates, rotations, strict=True))
+    found = Rotations(rotations, template / n_subjects, objective(template))
+    return found, progress
+
+
+class Hyperalignment(TimeLocked):
+    r"""Rotate every subject onto a common mean, as Haxby et al. (2011) describe.
+
+    With :math:`X_i` the samples of subject i (rows are time points), it lowers
+
+    .. math:: \sum_i \lVert X_i R_i - T \rVert_F^2, \quad T = \frac1M \sum_i X_i R_i,
+              \quad\text{subject to}\quad R_i^\top R_i = I
+
+    in three levels: each subject is rotated to the mean of those before it, from a
+    reference subject on; then each to the mean of all others, which follows every
+    change; then all to the common space found so far. No level can raise the objective.
+    The shared features are the leading principal components of the common space.
+
+    Parameters
+    ----------
+    n_components : int or None, default=None
+        Leading dimensions of the common space to keep; None keeps all.
+    reference : int, default=0
+        The subject that the first level starts from.
+    max_iter : int, default=1
+        Most passes of the second level; the publication does one.
+    tol : float, default=0
+        Stop the second level once a pass changes the objective by less than this share
+        of all that was gained; 0 does all ``max_iter`` passes.
+    energy : float in (0, 1], or one per subject, default=1
+        Share of the summed singular values that each subject keeps.
+    standardize : bool, default=True
+        Give every voxel zero mean and unit variance; else zero mean only.
+    n_jobs : int, optional
+        Subjects worked on at the same time; default one per core. The result does not
+        depend on it.
+
+    Attributes
+    ----------
+    maps_ : list of SubjectMap
+        One map per subject.
+    coef_ : list of ndarray of shape (n_kept_i, K)
+        The maps in kernel coordinates.
+    template_ : ndarray of shape (n_samples, c)
+        The common space T in all its dimensions.
+    shared_response_ : ndarray of shape (n_samples, K)
+        Its leading dimensions.
+    objective_history_ : list of float
+        The objective after the first level, each pass of the second, and the third.
+    n_iter_ : int
+        Passes of the second level done.
+    converged_ : bool
+        Whether these settled.
+
+    Notes
+    -----
+    A rotation of voxels acts on the samples only through their span, so rotations of
+    the at most n - 1 kernel coordinates lose nothing: time O(M (n^2 v + n^3)) for M
+    subjects with n samples and v voxels, memory O(M n^2); no voxels x voxels matrix is
+    ever formed, and voxel counts may differ. Nothing is random.
+
+    References
+    ----------
+    Haxby, J. V., Guntupalli, J. S., Connolly, A. C., Halchenko, Y. O., Conroy, B. R.,
+    Gobbini, M. I., Hanke, M., & Ramadge, P. J. (2011). A common, high-dimensional model
+    of the representational space in human ventral temporal cortex. Neuron 72.
+
+    Examples
+    --------
+    Two subjects that differ by a rotation become equal:
+
+    >>> rng = np.random.default_rng(0)
+    >>> X, Q = rng.normal(size=(20, 30)), np.linalg.qr(rng.normal(size=(30, 30)))[0]
+    >>> a, b = Hyperalignment(standardize=False).fit_transform([X, X @ Q])
+    >>> bool(np.allclose(a, b))
+    True
+    """
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        reference: int = 0,
+        max_iter: int = 1,
+        tol: float = 0.0,
+        energy: Any = 1.0,
+        standardize: bool = True,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.reference = reference
+        self.max_iter = max_iter
+        self.tol = tol
+        self.energy = energy
+        self.standardize = standardize
+        self.n_jobs = n_jobs
+
+    def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
+        reference = self._reference(len(bases))
+        k = self._kept_components(max(b.n_kept for b in bases))
+        coordinates = [b.coordinates * self._shrink(b) for b in bases]
+        with subject_threads(len(bases), self.n_jobs) as over_subjects:
+            found, progress = hyperalign(
+                coordinates, reference, self._progress, over_subjects
+            )
+        self.template_ = found.template
+        self.shared_response_ = found.template[:, :k]
+        self._keep_progress(progress)
+        self.objective_history_ = [*progress.history, found.objective]
+        return [
+            self._shrink(b)[:, None] * Q[:, :k]
+            for b, Q in zip(bases, found.rotations, strict=True)
+        ]
+
+    def _kept_components(self, available: int) -> int:
+        if self.n_components is None:
+            return available
+        k = self._n_components()
+        if k > available:
+            raise InputError(
+                f"n_components={k} is more than the {available} dimensions of the "
+                "common space, the most that any subject keeps. Use fewer components "
+                "or more energy."
+            )
+        return k
+
+    def _shrink(self, basis: SubjectBasis) -> Matrix:
+        """Give the factor by which each kernel coordinate is scaled before rotation."""
+        return np.ones(basis.n_kept)
+
+    def _make_map(
+        self, basis: SubjectBasis, solution: Matrix, *, space: Any = None
+    ) -> SubjectMap:
+        # X = T R^T: the way back undoes the rotation, and the scaling if there is any
+        back = (solution / (self._shrink(basis) ** 2)[:, None]).T
+        isometric = bool((self._shrink(basis) == 1).all())
+        return SubjectMap(
+            basis,
+            solution,
+            isometric=isometric,
+            pattern_coef=None if isometric else back,
+            space=space,
+        )
+
+    def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
+        scale = self._shrink(basis)
+        Q = rotate_onto(basis.coordinates * scale, self.template_[y])
+        return scale[:, None] * Q[:, : self.n_components_]
+
+
+class RegularizedHyperalignment(Hyperalignment):
+    r"""Hyperalignment of whitened subjects: from CCA to hyperalignment.
+
+    With :math:`C_i = (1 - \alpha) X_i^\top X_i + \alpha I`, it lowers
+
+    .. math:: \sum_i \lVert X_i R_i - T \rVert_F^2 \quad\text{subject to}\quad
+              R_i^\top C_i R_i = I, \quad T = \frac1M \sum_i X_i R_i,
+
+    which is hyperalignment of the :math:`X_i C_i^{-1/2}`. At :math:`\alpha = 0` it is
+    canonical correlation analysis, at 1 hyperalignment.
+
+    Parameters
+    ----------
+    n_components : int or None, default=None
+        Leading dimensions of the common space to keep; None keeps all.
+    alpha : float in [0, 1], default=0.5
+        From full whitening (0, CCA) to none (1, hyperalignment). Its meaning depends on
+        the scale of the data: a direction of :math:`X_i` with squared singular value d
+        is scaled to :math:`d / ((1 - \alpha) d + \alpha)`. The d of n standardised
+        samples of v voxels are about v, so that values of interest lie close to 1,
+        :math:`1 - \alpha` being of the order of 1 / v.
+    reference, max_iter, tol, energy, standardize, n_jobs
+        As in :class:`Hyperalignment`.
+
+    Attributes
+    ----------
+    maps_, coef_, template_, shared_response_, objective_history_, n_iter_, converged_
+        As in :class:`Hyperalignment`.
+
+    Notes
+    -----
+    In kernel coordinates the whitening is one factor per coordinate. Cost as in
+    :class:`Hyperalignment`. With fewer samples than voxels, CCA fits anything: at alpha
+    near 0 aligning samples agree perfectly, whatever they hold.
+
+    References
+    ----------
+    Xu, H., Lorbert, A., Ramadge, P. J., Guntupalli, J. S., & Haxby, J. V. (2012).
+    Regularized hyperalignment of multi-set fMRI data. IEEE Statistical Signal
+    Processing Workshop.
+
+    Examples
+    --------
+    CCA undoes any linear mixing of voxels, not only rotations:
+
+    >>> rng = np.random.default_rng(0)
+    >>> X, A = rng.normal(size=(20, 8)), rng.normal(size=(8, 8))
+    >>> rha = RegularizedHyperalignment(alpha=0, standardize=False)
+    >>> a, b = rha.fit_transform([X, X @ A])
+    >>> bool(np.allclose(a, b))
+    True
+    """
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        alpha: Any = 0.5,
+        reference: int = 0,
+        max_iter: int = 1,
+        tol: float = 0.0,
+        energy: Any = 1.0,
+        standardize: bool = True,
+        n_jobs: int | None = None,
+    ) -> None:
+        super().__init__(
+            n_components,
+            reference=reference,
+            max_iter=max_iter,
+            tol=tol,
+            energy=energy,
+            standardize=standardize,
+            n_jobs=n_jobs,
+        )
+        self.alpha = alpha
+
+    def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
+        if isinstance(self.alpha, bool) or not isinstance(self.alpha, Real):
+            raise TypeError(
+                f"alpha of {self._owner} must be a number, got {self.alpha!r}."
+            )
+        if not 0 <= float(self.alpha) <= 1:
+            raise InputError(
+                f"alpha of {self._owner} must be from 0 (CCA) to 1 (hyperalignment); "
+                f"got {self.alpha}."
+            )
+        return super()._solve(bases, y)
+
+    def _shrink(self, basis: SubjectBasis) -> Matrix:
+        alpha = float(self.alpha)
+        return np.asarray(1 / np.sqrt((1 - alpha) * basis.values + alpha))
+
+
+class KernelHyperalignment(Hyperalignment):
+    r"""Hyperalignment in kernel coordinates.
+
+    With :math:`\Phi_i` the images of subject i's samples in the feature space of a
+    kernel, centred, it lowers
+
+    .. math:: \sum_i \lVert \Phi_i R_i - T \rVert_F^2, \quad
+              T = \frac1M \sum_i \Phi_i R_i,
+              \quad\text{subject to}\quad R_i^\top R_i = I.
+
+    With the linear kernel it is :class:`Hyperalignment`.
+
+    Parameters
+    ----------
+    n_components : int or None, default=None
+        Leading dimensions of the common space to keep; None keeps all.
+    kernel : str, callable, or one per subject, default="gaussian"
+        "linear", "gaussian", "quadratic", "sigmoid", "precomputed" or a callable.
+    kernel_params : dict, or one per subject, optional
+        ``{"hp": value}``; see :mod:`brainweave.kernels`.
+    reference, max_iter, tol, energy, standardize, n_jobs
+        As in :class:`Hyperalignment`.
+
+    Attributes
+    ----------
+    maps_, coef_, template_, shared_response_, objective_history_, n_iter_, converged_
+        As in :class:`Hyperalignment`.
+
+    Notes
+    -----
+    Cost as in :class:`Hyperalignment`. A map of a kernel other than the linear one
+    keeps the subject's aligning samples, and has no way back to voxels.
+
+    References
+    ----------
+    Lorbert, A., & Ramadge, P. J. (2012). Kernel hyperalignment. NIPS 25.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = [rng.normal(size=(20, v)) for v in (30, 40)]
+    >>> kha = KernelHyperalignment(5, kernel="linear").fit_transform(X)
+    >>> bool(np.allclose(kha[0], Hyperalignment(5).fit_transform(X)[0]))
+    True
+    """
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        kernel: Any = "gaussian",
+        kernel_params: Any = None,
+        reference: int = 0,
+        max_iter: int = 1,
+        tol: float = 0.0,
+        energy: Any = 1.0,
+        standardize: bool = True,
+        n_jobs: int | None = None,
+    ) -> None:
+        super().__init__(
+            n_components,
+            reference=reference,
+            max_iter=max_iter,
+            tol=tol,
+            energy=energy,
+            standardize=standardize,
+            n_jobs=n_jobs,
+        )
+        self.kernel = kernel
+        self.kernel_params = kernel_params

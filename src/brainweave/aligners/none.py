@@ -1,0 +1,196 @@
+"""No alignment at all: the row of every comparison that the others have to beat."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from brainweave._arrays import column_chunks, ops_for, to_numpy
+from brainweave.aligners.base import BaseAligner
+from brainweave.aligners.maps import SubjectMap
+from brainweave.basis import SubjectBasis
+from brainweave.exceptions import InputError
+
+Matrix = NDArray[np.float64]
+
+
+class VoxelMap(SubjectMap):
+    """The map of a subject that keeps its voxels: standardising, and its inverse.
+
+    Parameters
+    ----------
+    basis : SubjectBasis, optional
+        What standardises the samples, and what the energy keeps of them.
+    axes : ndarray of shape (n_voxels, n_kept), optional
+        Orthonormal directions to which samples are confined, when energy is cut.
+    mean, scale : ndarray of shape (n_voxels,), optional
+        What standardises samples, when there is no basis.
+    space : object, optional
+        Knows how to turn voxel values into an image.
+    """
+
+    def __init__(
+        self,
+        basis: SubjectBasis | None = None,
+        *,
+        axes: NDArray[Any] | None = None,
+        mean: Matrix | None = None,
+        scale: Matrix | None = None,
+        space: Any = None,
+    ) -> None:
+        self.basis, self.axes, self.space = basis, axes, space
+        self.mixing = self._pattern_coef = self.objective_history = None
+        self.isometric = True
+        self.__dict__["coef"] = None
+        if basis is not None:
+            mean, scale = basis.mean, basis.scale
+            if basis.energy < 1:
+                self.axes = basis.combine(basis.vectors / np.sqrt(basis.values))
+        if mean is None or scale is None:
+            raise InputError("A voxel map needs a basis, or mean and scale.")
+        self.mean, self.scale = mean, scale
+
+    @property
+    def n_components(self) -> int:
+        """Number of features: the voxels."""
+        return int(self.mean.size)
+
+    @property
+    def weights(self) -> NDArray[Any]:
+        """There are none worth forming: every feature is a voxel."""
+        raise InputError(
+            "Without alignment every feature is one standardised voxel; there are no "
+            "weights or patterns. Use transform and inverse_transform."
+        )
+
+    @property
+    def patterns(self) -> NDArray[Any]:
+        """There are none worth forming: every feature is a voxel."""
+        return self.weights
+
+    def transform(self, Z: Any, *, name: str = "Z") -> Any:
+        """Standardise samples of this subject, (n_samples, n_voxels)."""
+        if not hasattr(Z, "shape") or not hasattr(Z, "dtype"):
+            Z = np.asarray(Z, dtype=np.float64)
+        if len(Z.shape) != 2 or Z.shape[1] != self.n_voxels:
+            raise InputError(
+                f"{name} must be samples x {self.n_voxels} voxels; got shape "
+                f"{tuple(Z.shape)}. Use the same mask as for fitting."
+            )
+        ops = ops_for(Z)
+        parts = []
+        for columns, raw in column_chunks(Z):
+            z = ops.subtract(ops.array(raw), ops.array(self.mean[columns]))
+            z *= ops.array(1 / self.scale[columns])
+            parts.append(to_numpy(z))
+        return self._confined(np.hstack(parts), name)
+
+    def aligning_features(self) -> NDArray[Any]:
+        """Give the standardised aligning samples."""
+        if self.basis is None:
+            raise InputError("This map was made without aligning samples.")
+        chunks = [to_numpy(z) for _, z in self.basis.standardized()]
+        return self._confined(np.hstack(chunks), self.basis.name)
+
+    def _confined(self, z: NDArray[Any], name: str) -> NDArray[Any]:
+        if not np.isfinite(z).all():
+            raise InputError(
+                f"{name} has NaN or infinite values. Mask these voxels or drop these "
+                "samples."
+            )
+        if self.axes is None:
+            return z
+        return np.asarray((z @ self.axes) @ self.axes.T, dtype=z.dtype)
+
+    def inverse_transform(self, features: Any) -> NDArray[Any]:
+        """Undo the standardising: scale and mean restored."""
+        voxels = to_numpy(features)
+        if voxels.ndim != 2 or voxels.shape[1] != self.n_components:
+            raise InputError(
+                f"Features must be samples x {self.n_components} voxels; got shape "
+                f"{voxels.shape}."
+            )
+        scale = np.where(np.isinf(self.scale), 0, self.scale)
+        return np.asarray(voxels * scale + self.mean, dtype=voxels.dtype)
+
+    def detach(self) -> "VoxelMap":
+        """Give the same map without a reference to the data."""
+        if self.basis is None:
+            return self
+        return VoxelMap(
+            axes=self.axes, mean=self.mean, scale=self.scale, space=self.space
+        )
+
+
+class NoAlignment(BaseAligner):
+    r"""Standardise every voxel and align nothing.
+
+    The features of a sample are its voxels, :math:`(x - \mu_i) / \sigma_i`, with the
+    mean and deviation of the aligning samples of subject i. This is the comparison's
+    plain row: subjects share a space only as far as anatomy aligned them, so they must
+    have the same voxels.
+
+    Parameters
+    ----------
+    energy : float in (0, 1], or one per subject, default=1
+        Confine each subject to the leading directions that hold this share of its
+        summed singular values.
+    standardize : bool, default=True
+        Give every voxel zero mean and unit variance; else zero mean only.
+    n_jobs : int, optional
+        Subjects worked on at the same time; default one per core.
+
+    Attributes
+    ----------
+    maps_ : list of VoxelMap
+        One map per subject.
+    bases_ : list of SubjectBasis
+        Reusable: pass them in place of X to other aligners.
+
+    Notes
+    -----
+    Time O(M n^2 v) for M subjects with n samples and v voxels, since the bases that
+    other aligners can go on with are made too; memory O(M n^2) beside the result.
+
+    Examples
+    --------
+    >>> X = [np.random.default_rng(i).normal(5, 3, size=(20, 4)) for i in range(2)]
+    >>> a, b = NoAlignment().fit_transform(X)
+    >>> bool(np.allclose(a.mean(axis=0), 0) and np.allclose(b.std(axis=0), 1))
+    True
+    """
+
+    _needs_eigenbasis = False
+
+    def __init__(
+        self, *, energy: Any = 1.0, standardize: bool = True, n_jobs: int | None = None
+    ) -> None:
+        self.energy = energy
+        self.standardize = standardize
+        self.n_jobs = n_jobs
+
+    def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
+        for i, b in enumerate(bases):
+            if b.n_voxels != bases[0].n_voxels:
+                raise InputError(
+                    f"X[{i}] has {b.n_voxels} voxels, X[0] has {bases[0].n_voxels}; "
+                    f"{self._owner} compares voxel by voxel and needs equal counts. "
+                    "Use one mask for all subjects, or an aligner such as SRM or GDM."
+                )
+        return [np.empty((b.n_voxels, 0)) for b in bases]
+
+    def _keep_solution(self, solution: list[Matrix]) -> None:
+        """There is nothing to keep: the bases hold mean and scale."""
+
+    def _make_map(
+        self, basis: SubjectBasis, solution: Matrix, *, space: Any = None
+    ) -> SubjectMap:
+        return VoxelMap(basis, space=space)
+
+    def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
+        if basis.n_voxels != self.n_components_:
+            raise InputError(
+                f"{basis.name} has {basis.n_voxels} voxels; the others have "
+                f"{self.n_components_}. Use one mask for all subjects."
+            )
+        return np.empty((basis.n_voxels, 0))

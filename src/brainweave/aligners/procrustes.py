@@ -1,0 +1,78 @@
+r"""Orthonormal maps nearest to a target, in coordinates or from the Gram matrix alone.
+
+With :math:`X` the samples of one subject, :math:`K = X X^\top` and :math:`S` a target
+with one row per sample, the orthonormal :math:`W` that minimises
+:math:`\lVert X W - S \rVert_F` and :math:`\lVert X - S W^\top \rVert_F` is the polar
+factor of :math:`X^\top S`:
+
+.. math:: W = X^\top S \, (S^\top K S)^{-1/2} = X^\top A, \qquad X W = K A,
+
+so :math:`K` and matrices as wide as the target are all that is needed.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from brainweave.basis import SubjectBasis
+from brainweave.exceptions import InputError
+
+Matrix = NDArray[np.float64]
+
+# squared singular values, relative to the largest, that the Gram matrix cannot resolve
+SINGULAR = 1e-10
+UNSURE = 1e-6  # below this, one more step restores orthonormality
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """An orthonormal map ``W = X.T @ mixing`` and the features ``X @ W``."""
+
+    mixing: Matrix
+    features: Matrix
+
+
+def rotate_onto(coordinates: Matrix, target: Matrix) -> Matrix:
+    """Give the orthonormal matrix that takes coordinates nearest to the target.
+
+    Rows are orthonormal if the target is the wider one, columns if it is not.
+    """
+    left, _, right = np.linalg.svd(coordinates.T @ target, full_matrices=False)
+    return np.asarray(left @ right)
+
+
+def align_to(basis: SubjectBasis, S: Matrix) -> Alignment:
+    """Align one subject to a target without its eigenbasis, O(n_samples^2 K)."""
+    product = basis.gram_times(S)
+    metric = S.T @ product
+    values, vectors = np.linalg.eigh((metric + metric.T) / 2)
+    if not values[0] > SINGULAR * values[-1]:
+        return _align_in_coordinates(basis, S)
+    root = (vectors / np.sqrt(values)) @ vectors.T
+    mixing, features = S @ root, product @ root
+    if values[0] < UNSURE * values[-1]:
+        step = (3 * np.eye(len(values)) - features.T @ mixing) / 2  # Newton's
+        step = (step + step.T) / 2
+        mixing, features = mixing @ step, features @ step
+    return Alignment(mixing, features)
+
+
+def _align_in_coordinates(basis: SubjectBasis, S: Matrix) -> Alignment:
+    """Do the same by a decomposition that completes directions the target lacks."""
+    k = S.shape[1]
+    check_rank(basis, k)
+    Q = rotate_onto(basis.coordinates, S)
+    return Alignment(
+        basis.vectors @ (Q / np.sqrt(basis.values)[:, None]), basis.coordinates @ Q
+    )
+
+
+def check_rank(basis: SubjectBasis, n_components: int) -> None:
+    """Refuse more orthonormal columns than the subject has dimensions."""
+    if basis.n_kept < n_components:
+        raise InputError(
+            f"n_components={n_components} is more than the {basis.n_kept} dimensions "
+            f"of {basis.name} ({basis.n_samples} samples, {basis.n_voxels} voxels, "
+            f"energy {basis.energy:g}). Use fewer components or more samples."
+        )

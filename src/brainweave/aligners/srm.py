@@ -1,0 +1,326 @@
+"""The Shared Response Model of Chen et al. (2015), probabilistic and deterministic."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from brainweave._arrays import subject_threads
+from brainweave.aligners.maps import SubjectMap
+from brainweave.aligners.procrustes import Alignment, align_to
+from brainweave.aligners.timelocked import GramOnly, Progress
+from brainweave.basis import SubjectBasis
+from brainweave.linalg import flip_signs
+
+Matrix = NDArray[np.float64]
+
+
+class _SharedResponse(GramOnly):
+    """What both models share: Gram-only maps, the start, the order of components."""
+
+    def __init__(
+        self,
+        n_components: int = 10,
+        *,
+        max_iter: int = 500,
+        tol: float = 1e-5,
+        init: Any = "random",
+        energy: Any = 1.0,
+        standardize: bool = True,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.max_iter = max_iter
+        self.tol = tol
+        self.init = init
+        self.energy = energy
+        self.standardize = standardize
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
+        k = self._wanted_components(bases)
+        start = self._start(bases[0].n_samples, k)
+        with subject_threads(len(bases), self.n_jobs) as over_subjects:
+            mixings, turn, progress = self._iterate(bases, start, over_subjects)
+        self._keep_progress(progress)
+        return [b.restrict(A @ turn) for b, A in zip(bases, mixings, strict=True)]
+
+    @abstractmethod
+    def _iterate(
+        self, bases: list[SubjectBasis], start: Matrix, over_subjects: Any
+    ) -> tuple[list[Matrix], Matrix, Progress]:
+        """Give the mixings, the rotation that orders components, and the history."""
+
+    def _make_map(
+        self, basis: SubjectBasis, solution: Matrix, *, space: Any = None
+    ) -> SubjectMap:
+        return SubjectMap(basis, mixing=solution, isometric=True, space=space)
+
+    def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
+        return basis.restrict(align_to(basis, self.shared_response_[y]).mixing)
+
+
+class DetSRM(_SharedResponse):
+    r"""Deterministic Shared Response Model.
+
+    With :math:`X_i` the samples of subject i (rows are time points), it descends
+
+    .. math:: \sum_i \lVert X_i - S W_i^\top \rVert_F^2
+              \quad\text{subject to}\quad W_i^\top W_i = I_K
+
+    by turns: every :math:`W_i` is the polar factor of :math:`X_i^\top S`, and
+    :math:`S` the mean of the :math:`X_i W_i`. No step can rise.
+
+    Parameters
+    ----------
+    n_components : int, default=10
+        Number of shared features K.
+    max_iter : int, default=500
+        Most iterations.
+    tol : float, default=1e-5
+        Stop once an iteration changes the objective by less than this share of all
+        that was gained; 0 does all ``max_iter`` iterations.
+    init : "random" or array of shape (n_samples, K), default="random"
+        Shared response to start from.
+    energy : float in (0, 1], or one per subject, default=1
+        Share of the summed singular values that each subject keeps.
+    standardize : bool, default=True
+        Give every voxel zero mean and unit variance; else zero mean only.
+    random_state : int, RandomState or None
+        Seed of the random start.
+    n_jobs : int, optional
+        Subjects worked on at the same time; default one per core. The result does not
+        depend on it.
+
+    Attributes
+    ----------
+    maps_ : list of SubjectMap
+        One map per subject, with orthonormal weights.
+    mixing_ : list of ndarray of shape (n_samples, K)
+        The weights as mixtures of the standardised samples, ``X_i.T @ mixing_[i]``.
+    shared_response_ : ndarray of shape (n_samples, K)
+        S, columns in order of decreasing variance, signs fixed.
+    objective_history_ : list of float
+        The objective at the start and after each iteration.
+    n_iter_ : int
+        Iterations done.
+    converged_ : bool
+        Whether the objective settled.
+
+    Notes
+    -----
+    Everything is computed from the Gram matrices, exactly: time O(M n^2 v) once for M
+    subjects with n samples and v voxels, then O(M n^2 K) an iteration; memory O(M n^2).
+    A second fit on ``bases_`` reads no voxel.
+
+    References
+    ----------
+    Chen, P.-H., Chen, J., Yeshurun, Y., Hasson, U., Haxby, J., & Ramadge, P. J. (2015).
+    A reduced-dimension fMRI shared response model. NIPS 28.
+
+    Examples
+    --------
+    Subjects with different voxels who share a response of three dimensions:
+
+    >>> rng = np.random.default_rng(0)
+    >>> S = rng.normal(size=(40, 3))
+    >>> W = [np.linalg.qr(rng.normal(size=(v, 3)))[0] for v in (60, 50, 70)]
+    >>> X = [S @ w.T for w in W]
+    >>> srm = DetSRM(n_components=3, standardize=False, random_state=0)
+    >>> a, b, c = srm.fit_transform(X)
+    >>> bool(np.allclose(a, b) and np.allclose(a, c))
+    True
+    """
+
+    def _iterate(
+        self, bases: list[SubjectBasis], start: Matrix, over_subjects: Any
+    ) -> tuple[list[Matrix], Matrix, Progress]:
+        power = sum(b.power for b in bases)
+
+        def step(S: Matrix) -> tuple[list[Alignment], Matrix, float]:
+            aligned = over_subjects(lambda b: align_to(b, S), bases)
+            mean = sum(a.features for a in aligned) / len(bases)
+            return aligned, mean, power - len(bases) * float((mean * mean).sum())
+
+        aligned, S, value = step(start)
+        progress = self._progress(value)
+        while progress.go_on():
+            aligned, S, value = step(S)
+            progress.add(value)
+        _, turn = np.linalg.eigh(S.T @ S)
+        turn = turn[:, ::-1]
+        turn = turn * flip_signs(S @ turn)
+        self.shared_response_ = S @ turn
+        return [a.mixing for a in aligned], turn, progress
+
+
+@dataclass(frozen=True)
+class _Model:
+    """Parameters of the probabilistic model, and the features under its maps."""
+
+    mixings: list[Matrix]
+    features: list[Matrix]
+    sigma: Matrix
+    rho2: Matrix
+
+
+@dataclass(frozen=True)
+class _Posterior:
+    """Mean (n_samples, K) and covariance of the shared response; the likelihood."""
+
+    mean: Matrix
+    covariance: Matrix
+    log_likelihood: float
+
+
+class SRM(_SharedResponse):
+    r"""Probabilistic Shared Response Model.
+
+    The samples of subject i at time t are drawn from
+
+    .. math:: x_{it} \mid s_t \sim N(W_i s_t + \mu_i, \rho_i^2 I), \qquad
+              s_t \sim N(0, \Sigma_s), \qquad W_i^\top W_i = I_K.
+
+    Expectation maximisation climbs the likelihood of the data; no step can fall. The E
+    step gives the posterior of :math:`s_t`, with covariance :math:`C = (\Sigma_s^{-1} +
+    \sum_i \rho_i^{-2} I)^{-1}` and mean :math:`C \sum_i \rho_i^{-2} W_i^\top x_{it}`;
+    the M step :math:`\Sigma_s`, the :math:`\rho_i^2` and, by a polar factor, the
+    :math:`W_i`.
+
+    Parameters
+    ----------
+    n_components : int, default=10
+        Number of shared features K.
+    max_iter : int, default=500
+        Most iterations.
+    tol : float, default=1e-5
+        Stop once an iteration changes the log-likelihood by less than this share of
+        all that was gained; 0 does all ``max_iter`` iterations.
+    init : "random" or array of shape (n_samples, K), default="random"
+        Shared response to start from.
+    energy : float in (0, 1], or one per subject, default=1
+        Share of the summed singular values that each subject keeps.
+    standardize : bool, default=True
+        Give every voxel zero mean and unit variance; else zero mean only.
+    random_state : int, RandomState or None
+        Seed of the random start.
+    n_jobs : int, optional
+        Subjects worked on at the same time; default one per core. The result does not
+        depend on it.
+
+    Attributes
+    ----------
+    maps_ : list of SubjectMap
+        One map per subject, with orthonormal weights.
+    mixing_ : list of ndarray of shape (n_samples, K)
+        The weights as mixtures of the standardised samples, ``X_i.T @ mixing_[i]``.
+    shared_response_ : ndarray of shape (n_samples, K)
+        Posterior mean of the shared response.
+    sigma_s_ : ndarray of shape (K, K)
+        Covariance of the shared response; diagonal, since components are rotated to be
+        uncorrelated under the model, in order of decreasing variance.
+    rho2_ : ndarray of shape (n_subjects,)
+        Noise variance per voxel of each subject.
+    objective_history_ : list of float
+        The log-likelihood at the start and after each iteration.
+    log_likelihood_ : float
+        Its last value.
+    n_iter_ : int
+        Iterations done.
+    converged_ : bool
+        Whether the log-likelihood settled.
+
+    Notes
+    -----
+    Everything is computed from the Gram matrices, exactly: time O(M n^2 v) once for M
+    subjects with n samples and v voxels, then O(M n^2 K) an iteration; memory O(M n^2).
+    A second fit on ``bases_`` reads no voxel. Constant voxels do not count.
+
+    References
+    ----------
+    Chen, P.-H., Chen, J., Yeshurun, Y., Hasson, U., Haxby, J., & Ramadge, P. J. (2015).
+    A reduced-dimension fMRI shared response model. NIPS 28.
+
+    Examples
+    --------
+    The noise of each subject is found:
+
+    >>> rng = np.random.default_rng(0)
+    >>> S, noise = rng.normal(size=(80, 3)), (0.1, 0.2, 0.3)
+    >>> W = [np.linalg.qr(rng.normal(size=(50, 3)))[0] for _ in noise]
+    >>> X = [S @ w.T + s * rng.normal(size=(80, 50)) for w, s in zip(W, noise)]
+    >>> srm = SRM(n_components=3, standardize=False, random_state=0).fit(X)
+    >>> np.sqrt(srm.rho2_).round(1)
+    array([0.1, 0.2, 0.3])
+    """
+
+    def _iterate(
+        self, bases: list[SubjectBasis], start: Matrix, over_subjects: Any
+    ) -> tuple[list[Matrix], Matrix, Progress]:
+        data = _Data(bases, over_subjects)
+        model = data.first_model(start)
+        posterior = data.expect(model)
+        progress = self._progress(posterior.log_likelihood)
+        while progress.go_on():
+            model = data.maximise(posterior)
+            posterior = data.expect(model)
+            progress.add(posterior.log_likelihood)
+        variances, turn = np.linalg.eigh(model.sigma)
+        turn = turn[:, ::-1]
+        turn = turn * flip_signs(posterior.mean @ turn)
+        self.shared_response_ = posterior.mean @ turn
+        self.sigma_s_ = np.diag(variances[::-1])
+        self.rho2_ = model.rho2
+        self.log_likelihood_ = posterior.log_likelihood
+        return model.mixings, turn, progress
+
+
+class _Data:
+    """The two steps of expectation maximisation on given subjects."""
+
+    def __init__(self, bases: list[SubjectBasis], over_subjects: Any) -> None:
+        self.bases, self.over_subjects = bases, over_subjects
+        self.n_samples = bases[0].n_samples
+        self.power = np.array([b.power for b in bases])
+        self.n_voxels = np.array([b.n_voxels - b.constant_voxels.size for b in bases])
+
+    def first_model(self, start: Matrix) -> _Model:
+        """Align all to the start, and take their mean for the shared response."""
+        aligned = self.over_subjects(lambda b: align_to(b, start), self.bases)
+        mean = sum(a.features for a in aligned) / len(self.bases)
+        return self._model(aligned, mean, mean.T @ mean / self.n_samples)
+
+    def expect(self, model: _Model) -> _Posterior:
+        """Give the posterior of the shared response, and the likelihood of the data."""
+        precision = 1 / model.rho2
+        summed = sum(w * F for w, F in zip(precision, model.features, strict=True))
+        # in the eigenbasis of sigma nothing has to be inverted, not even a rank below K
+        variances, Q = np.linalg.eigh(model.sigma)
+        variances = np.maximum(variances, 0)
+        tightness = 1 + precision.sum() * variances
+        covariance = (Q * (variances / tightness)) @ Q.T
+        mean = summed @ covariance
+        log_det = (self.n_voxels * np.log(model.rho2)).sum() + np.log(tightness).sum()
+        constant = self.n_voxels.sum() * np.log(2 * np.pi)
+        fit = (self.power * precision).sum() - (summed * mean).sum()
+        value = -0.5 * (self.n_samples * (log_det + constant) + fit)
+        return _Posterior(np.asarray(mean), covariance, float(value))
+
+    def maximise(self, posterior: _Posterior) -> _Model:
+        """Give the parameters that make the posterior most likely."""
+        S = posterior.mean
+        aligned = self.over_subjects(lambda b: align_to(b, S), self.bases)
+        return self._model(aligned, S, posterior.covariance + S.T @ S / self.n_samples)
+
+    def _model(self, aligned: list[Alignment], S: Matrix, sigma: Matrix) -> _Model:
+        agreement = np.array([(a.features * S).sum() for a in aligned])
+        residual = self.power - 2 * agreement + self.n_samples * np.trace(sigma)
+        floor = np.finfo(np.float64).eps * self.power  # noiseless data leave nothing
+        rho2 = np.maximum(residual, floor) / (self.n_samples * self.n_voxels)
+        return _Model(
+            [a.mixing for a in aligned], [a.features for a in aligned], sigma, rho2
+        )

@@ -1,0 +1,261 @@
+"""What the methods share that need the same stimuli in the same rows."""
+
+import warnings
+from collections.abc import Sequence
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from brainweave._validation import check_int
+from brainweave.aligners.base import BaseAligner
+from brainweave.aligners.maps import SubjectMap
+from brainweave.basis import SubjectBasis
+from brainweave.exceptions import InputError
+
+Matrix = NDArray[np.float64]
+
+ROUNDING = 1e-13  # changes of an objective below this, relative to it, are rounding
+
+WAYS_OUT = (
+    "Either make the rows correspond, brainweave.match_samples(X, y, how='truncate', "
+    "'average' or 'intersect'), or use GDM, which needs no common time line."
+)
+
+
+def check_same_samples(
+    subjects: Sequence[Any], y: Sequence[Any] | None, *, owner: str
+) -> None:
+    """Refuse subjects whose rows cannot, or by their labels do not, correspond."""
+    counts = [_n_samples(s, f"X[{i}]") for i, s in enumerate(subjects)]
+    for i, n in enumerate(counts):
+        if n != counts[0]:
+            raise InputError(
+                f"{owner} aligns row by row, but X[0] has {counts[0]} samples and "
+                f"X[{i}] has {n}. {WAYS_OUT}"
+            )
+    if y is None:
+        return
+    first = list(y[0])
+    for i, known in enumerate(y):
+        differing = [
+            t
+            for t, (a, b) in enumerate(zip(first, known, strict=True))
+            if not _same(a, b)
+        ]
+        if differing:
+            t = differing[0]
+            raise InputError(
+                f"{owner} aligns row by row, but y[{i}] differs from y[0] in "
+                f"{len(differing)} of {len(first)} samples, first at sample {t} "
+                f"({known[t]!r} and {first[t]!r}). {WAYS_OUT}"
+            )
+
+
+def _same(a: Any, b: Any) -> bool:
+    missing = [v is None or v != v for v in (a, b)]  # noqa: PLR0124 (NaN)
+    return bool(all(missing) or (not any(missing) and a == b))
+
+
+def _n_samples(subject: Any, name: str) -> int:
+    if hasattr(subject, "n_samples"):
+        return int(subject.n_samples)
+    shape = getattr(subject, "shape", None)
+    if not shape:
+        raise TypeError(
+            f"{name} must be a 2-D array (samples x voxels), got "
+            f"{type(subject).__name__}."
+        )
+    return int(shape[0])
+
+
+class Progress:
+    """The objective after each iteration, and whether it has settled.
+
+    It has once an iteration changes it by no more than ``tol`` times all that was
+    gained since the start, which depends neither on the scale of the data nor on the
+    noise that no iteration can remove. With ``tol=0`` every iteration is done.
+    """
+
+    def __init__(self, start: float, *, max_iter: int, tol: float) -> None:
+        self.history = [start]
+        self.max_iter, self.tol = max_iter, tol
+        self.converged = False
+
+    @property
+    def n_iter(self) -> int:
+        """Number of iterations done."""
+        return len(self.history) - 1
+
+    def go_on(self) -> bool:
+        """Whether another iteration is wanted."""
+        return not self.converged and self.n_iter < self.max_iter
+
+    def add(self, value: float) -> None:
+        """Record the objective after one more iteration."""
+        change = abs(value - self.history[-1])
+        self.history.append(value)
+        gained = abs(value - self.history[0])
+        self.converged = self.tol > 0 and change <= max(
+            self.tol * gained, ROUNDING * abs(value)
+        )
+
+
+class TimeLocked(BaseAligner):
+    """Base of the aligners whose subjects share their rows.
+
+    A subclass sets ``shared_response_``, one row per aligning sample, when it solves.
+    Parameters honoured here, if a subclass has them: ``max_iter``, ``tol``,
+    ``init``, ``random_state``, ``reference``.
+    """
+
+    shared_response_: Matrix
+
+    def _check_subjects(self, subjects: list[Any], y: list[Any] | None) -> None:
+        check_same_samples(subjects, y, owner=self._owner)
+
+    def _progress(self, start: float) -> Progress:
+        """Begin to record an iteration with the limits that the user set."""
+        params = self.get_params(deep=False)
+        max_iter = check_int(
+            "max_iter", params["max_iter"], minimum=1, owner=self._owner
+        )
+        tol = params["tol"]
+        if isinstance(tol, bool) or not isinstance(tol, Real):
+            raise TypeError(f"tol of {self._owner} must be a number, got {tol!r}.")
+        if not 0 <= float(tol) < np.inf:
+            raise InputError(f"tol of {self._owner} must be >= 0, got {tol}.")
+        return Progress(start, max_iter=max_iter, tol=float(tol))
+
+    def _keep_progress(self, progress: Progress) -> None:
+        """Set what is known of the iteration, and say so if it was cut short."""
+        self.objective_history_ = progress.history
+        self.n_iter_ = progress.n_iter
+        self.converged_ = progress.converged
+        if not progress.converged and progress.tol > 0:
+            change = abs(progress.history[-1] - progress.history[-2])
+            gained = abs(progress.history[-1] - progress.history[0]) or 1.0
+            warnings.warn(
+                f"{self._owner} did not converge in {progress.n_iter} iterations: the "
+                f"last one still changed the objective by {change / gained:.1e} of all "
+                f"that was gained, more than tol={progress.tol:g}. Increase max_iter "
+                "or tol; tol=0 asks for exactly max_iter iterations.",
+                ConvergenceWarning,
+                stacklevel=5,
+            )
+
+    def _wanted_components(self, bases: list[SubjectBasis]) -> int:
+        """Give n_components, if every subject has as many dimensions."""
+        k = self._n_components()
+        for b in bases:
+            # without an eigenbasis only the bound is known; the solver finds the rest
+            most = min(b.n_samples - 1, b.n_voxels - b.constant_voxels.size)
+            most = most if b.energy == 1 else b.n_kept
+            if k > most:
+                raise InputError(
+                    f"n_components={k} is more than the {most} dimensions of {b.name} "
+                    f"({b.n_samples} samples, {b.n_voxels} voxels, energy "
+                    f"{b.energy:g}). Use fewer components or more samples."
+                )
+        return k
+
+    def _start(self, n_samples: int, k: int) -> Matrix:
+        """Give the shared response to start from: the one given, or a random one."""
+        params = self.get_params(deep=False)
+        init = params["init"]
+        if isinstance(init, str):
+            if init != "random":
+                raise InputError(
+                    f"init of {self._owner} must be 'random' or a shared response of "
+                    f"shape (n_samples, n_components); got {init!r}."
+                )
+            rng = check_random_state(params["random_state"])
+            return np.asarray(rng.normal(size=(n_samples, k)))
+        start = np.asarray(init, dtype=np.float64)
+        if start.shape != (n_samples, k):
+            raise InputError(
+                f"init of {self._owner} must have shape {(n_samples, k)} (samples x "
+                f"n_components); got {start.shape}."
+            )
+        if not np.isfinite(start).all():
+            raise InputError(f"init of {self._owner} has NaN or infinite values.")
+        return start
+
+    def _reference(self, n_subjects: int) -> int:
+        """Give the parameter ``reference``, if it is one of the subjects."""
+        given = self.get_params(deep=False)["reference"]
+        reference = check_int("reference", given, minimum=0, owner=self._owner)
+        if reference >= n_subjects:
+            raise InputError(
+                f"reference={reference} of {self._owner} is not one of the "
+                f"{n_subjects} subjects, 0 to {n_subjects - 1}."
+            )
+        return reference
+
+    # -- a new subject -----------------------------------------------------------------
+
+    def fit_new_subject(
+        self, X: Any, y: Any = None, *, samples: Any = None
+    ) -> SubjectMap:
+        """Learn the map of a subject that was not in the fit; the model is unchanged.
+
+        The new subject is aligned to the stored shared response.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_voxels), or a Subject
+            Samples of the new subject, in the order of the aligning samples.
+        y : ignored
+            Rows correspond by their number.
+        samples : array-like of int, optional
+            Which aligning samples the rows of X are, for a subject that has only some
+            of them; by default all, in order.
+
+        Returns
+        -------
+        SubjectMap
+        """
+        check_is_fitted(self, "maps_")
+        n = len(self.shared_response_)
+        rows = np.arange(n) if samples is None else np.asarray(samples)
+        given = _n_samples(X, "the new subject")
+        if rows.ndim != 1 or rows.dtype.kind not in "iu":
+            raise TypeError("samples must be row numbers of the aligning samples.")
+        if rows.size and (rows.min() < 0 or rows.max() >= n):
+            raise InputError(
+                f"samples must be row numbers from 0 to {n - 1}; got "
+                f"{rows.min()} to {rows.max()}."
+            )
+        if len(rows) != given:
+            raise InputError(
+                f"The new subject has {given} samples for {len(rows)} rows of the "
+                "shared response. Say which aligning samples they are: "
+                "fit_new_subject(X, samples=[...]), or use GDM, which joins by labels."
+            )
+        basis, _ = self._new_subject(X, None)
+        solution = self._solve_new(basis, rows)
+        return self._make_map(basis, solution, space=getattr(X, "space", None))
+
+
+class GramOnly(TimeLocked):
+    """Base of those whose maps are mixings of samples, so that no eigenbasis is needed.
+
+    ``_solve`` gives one mixing (n_samples, K) per subject.
+    """
+
+    _needs_eigenbasis = False
+
+    def _keep_solution(self, solution: list[Matrix]) -> None:
+        self.mixing_ = solution
+
+    @property
+    def coef_(self) -> list[Matrix]:  # type: ignore[override]
+        """The maps in kernel coordinates; computing them needs the eigenbases."""
+        known = [m.coef for m in self.maps_]
+        if any(c is None for c in known):
+            raise AttributeError("coef_ is not kept when a fitted model is pickled.")
+        return [c for c in known if c is not None]

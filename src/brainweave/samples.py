@@ -1,0 +1,335 @@
+"""Samples that correspond between subjects, or no longer do: matching and dropping.
+
+Methods that align row by row need the same number of samples in the same order.
+:func:`match_samples` makes them so from labels, and says what it cost;
+:func:`drop_samples` makes incomplete studies of complete ones.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+
+from brainweave._arrays import is_torch
+from brainweave._validation import check_list_of_subjects, check_option
+from brainweave.exceptions import InputError
+
+HOW = ("truncate", "average", "intersect")
+UNLABELLED = "(unlabelled)"
+MAX_SHOWN = 20  # rows of a summary that are printed before it is cut
+
+Indices = NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class SampleSummary:
+    """How many samples of each category every subject had, and how many were used.
+
+    Attributes
+    ----------
+    categories : list
+        The categories or ids, in the order of the columns below; samples without a
+        label, if there are any, come last.
+    had, used : ndarray of shape (n_subjects, n_categories)
+        Number of samples before, and of those that went into the result.
+    """
+
+    categories: list[Any]
+    had: NDArray[np.intp]
+    used: NDArray[np.intp]
+
+    @property
+    def dropped(self) -> NDArray[np.intp]:
+        """Number of samples that did not go into the result."""
+        return self.had - self.used
+
+    @property
+    def n_dropped(self) -> int:
+        """Number of samples dropped of all subjects together."""
+        return int(self.dropped.sum())
+
+    def to_frame(self) -> Any:
+        """Give a pandas table with one row per subject and category."""
+        import pandas as pd
+
+        subject, category = np.indices(self.had.shape)
+        return pd.DataFrame(
+            {
+                "subject": subject.ravel(),
+                "category": [self.categories[c] for c in category.ravel()],
+                "had": self.had.ravel(),
+                "used": self.used.ravel(),
+                "dropped": self.dropped.ravel(),
+            }
+        )
+
+    def __str__(self) -> str:
+        total = int(self.had.sum())
+        head = f"{total - self.n_dropped} of {total} samples used"
+        lines = [
+            f"subject {i}: {self.dropped[i, c]} of {self.had[i, c]} "
+            f"{self.categories[c]!s} dropped"
+            for i, c in np.argwhere(self.dropped)
+        ]
+        if len(lines) > MAX_SHOWN:
+            lines = [*lines[:MAX_SHOWN], f"... and {len(lines) - MAX_SHOWN} more"]
+        return "\n  ".join([head, *lines])
+
+
+class Samples(NamedTuple):
+    """Samples of all subjects, where they come from, and what was left out.
+
+    Attributes
+    ----------
+    X : list of arrays
+        One array per subject.
+    y : list of ndarray, or None
+        Their labels.
+    kept : list of ndarray of int
+        Per subject, the rows of the given X that went into the result.
+    summary : SampleSummary
+        Counts per subject and category.
+    """
+
+    X: list[Any]
+    y: list[NDArray[Any]] | None
+    kept: list[Indices]
+    summary: SampleSummary
+
+
+def match_samples(X: Any, y: Any = None, how: str = "truncate") -> Samples:
+    """Make the rows of all subjects correspond, by their labels.
+
+    Parameters
+    ----------
+    X : list of arrays of shape (n_samples_i, n_voxels_i), or a Study
+        One entry per subject.
+    y : list of array-like
+        Categories (or, for "intersect", stimulus ids), one array per subject; None or
+        NaN for samples without a label, which are dropped. A Study brings its own.
+    how : {"truncate", "average", "intersect"}, default="truncate"
+        "truncate": order samples by category and keep of each category as many as the
+        subject with fewest has, the first ones. "average": one sample per category, the
+        mean. "intersect": keep the stimuli that all subjects have, in the order of the
+        first; of a repeated stimulus as many repetitions as all have.
+
+    Returns
+    -------
+    Samples
+        A tuple ``(X, y, kept, summary)`` with names: ``print(result.summary)`` tells
+        what was dropped. Afterwards all entries of y are equal.
+
+    Examples
+    --------
+    >>> X = [np.arange(4.0)[:, None], np.arange(5.0)[:, None]]
+    >>> y = [["cat", "dog", "cat", "dog"], ["dog", "dog", "dog", "cat", "cat"]]
+    >>> matched = match_samples(X, y)
+    >>> matched.kept
+    [array([0, 2, 1, 3]), array([3, 4, 0, 1])]
+    >>> print(matched.summary)
+    8 of 9 samples used
+      subject 1: 1 of 3 dog dropped
+    """
+    check_option("how", how, HOW, owner="match_samples")
+    arrays, labels = _read(X, y, owner="match_samples", minimum=2)
+    if labels is None:
+        raise InputError(
+            "match_samples needs the labels of the samples: match_samples(X, y)."
+        )
+    where = [_rows_by_label(known) for known in labels]
+    order = list(where[0]) if how == "intersect" else _sorted_labels(where)
+    counts = {c: min(len(rows.get(c, ())) for rows in where) for c in order}
+    common = [c for c in order if counts[c] > 0]
+    if not common:
+        raise InputError(
+            "No label occurs in all subjects, so nothing can be matched. X[0] has "
+            f"{_listed(where[0])}; X[1] has {_listed(where[1])}."
+        )
+    if how == "average":
+        kept = [np.sort(np.concatenate([rows[c] for c in common])) for rows in where]
+        means = [
+            _stack_means(x, [rows[c] for c in common])
+            for x, rows in zip(arrays, where, strict=True)
+        ]
+        new_y = [_label_array(common) for _ in arrays]
+        return Samples(means, new_y, kept, _summarise(labels, where, kept))
+    kept = [np.concatenate([rows[c][: counts[c]] for c in common]) for rows in where]
+    if how == "intersect":  # as the first subject saw them, repetitions where they were
+        kept = _in_order_of_first(where, common, counts)
+    matched = [_take(x, rows) for x, rows in zip(arrays, kept, strict=True)]
+    new_y = [known[rows] for known, rows in zip(labels, kept, strict=True)]
+    return Samples(matched, new_y, kept, _summarise(labels, where, kept))
+
+
+def drop_samples(
+    X: Any, y: Any = None, fraction: Any = 0.2, random_state: Any = None
+) -> Samples:
+    """Remove a share of every subject's samples at random: an incomplete study.
+
+    Which samples go is drawn for each subject on its own; the others keep their order.
+
+    Parameters
+    ----------
+    X : list of arrays of shape (n_samples_i, n_voxels_i), or a Study
+        One entry per subject.
+    y : list of array-like, optional
+        Labels, one array per subject, which go with their samples.
+    fraction : float in [0, 1), default=0.2
+        Share of the samples to remove, rounded to whole samples; two must be left.
+    random_state : int, RandomState or None
+        Seed of the draw.
+
+    Returns
+    -------
+    Samples
+        A tuple ``(X, y, kept, summary)`` with names.
+
+    Examples
+    --------
+    >>> X = [np.zeros((10, 3)), np.zeros((20, 3))]
+    >>> [len(x) for x in drop_samples(X, fraction=0.3, random_state=0).X]
+    [7, 14]
+    """
+    if isinstance(fraction, bool) or not isinstance(fraction, Real):
+        raise TypeError(f"fraction must be a number in [0, 1), got {fraction!r}.")
+    if not 0 <= float(fraction) < 1:
+        raise InputError(
+            f"fraction must be in [0, 1), got {fraction}; 20 % is written 0.2."
+        )
+    arrays, labels = _read(X, y, owner="drop_samples", minimum=1)
+    rng = check_random_state(random_state)
+    kept = []
+    for i, x in enumerate(arrays):
+        n = int(x.shape[0])
+        left = n - round(float(fraction) * n)
+        if left < 2:
+            raise InputError(
+                f"X[{i}] has {n} samples; without {fraction:.0%} of them {left} would "
+                "be left, and at least 2 are needed. Use a smaller fraction."
+            )
+        kept.append(np.sort(rng.permutation(n)[:left]))
+    known = (
+        [_label_array([None] * len(x)) for x in arrays] if labels is None else labels
+    )
+    summary = _summarise(known, [_rows_by_label(k) for k in known], kept)
+    rest = [_take(x, rows) for x, rows in zip(arrays, kept, strict=True)]
+    if labels is None:
+        return Samples(rest, None, kept, summary)
+    new_y = [k[rows] for k, rows in zip(labels, kept, strict=True)]
+    return Samples(rest, new_y, kept, summary)
+
+
+def _read(
+    X: Any, y: Any, *, owner: str, minimum: int
+) -> tuple[list[Any], list[NDArray[Any]] | None]:
+    """Give the arrays and labels of lists, or of subjects that know theirs."""
+    subjects = check_list_of_subjects(X, owner=owner, minimum=minimum)
+    if y is None and all(hasattr(s, "labels") for s in subjects):
+        known = [s.labels for s in subjects]
+        y = None if any(k is None for k in known) else known
+    arrays = [s.data() if hasattr(s, "labels") else s for s in subjects]
+    for i, x in enumerate(arrays):
+        if len(getattr(x, "shape", ())) != 2:
+            raise TypeError(
+                f"X[{i}] must be a 2-D array (samples x voxels), got "
+                f"{getattr(x, 'shape', type(x).__name__)}."
+            )
+    if y is None:
+        return arrays, None
+    labels = check_list_of_subjects(y, owner=f"y of {owner}", minimum=1)
+    if len(labels) != len(arrays):
+        raise InputError(f"y has {len(labels)} entries for {len(arrays)} subjects.")
+    for i, (x, known) in enumerate(zip(arrays, labels, strict=True)):
+        if len(known) != x.shape[0]:
+            raise InputError(
+                f"y[{i}] has {len(known)} labels for {x.shape[0]} samples."
+            )
+    return arrays, [_label_array(known) for known in labels]
+
+
+def _label_array(known: Any) -> NDArray[Any]:
+    """Give labels as an array, of their own dtype if they have one."""
+    if isinstance(known, np.ndarray):
+        return known
+    values = list(known)
+    plain = all(isinstance(v, (str, int, float, np.generic)) for v in values)
+    if plain and len({isinstance(v, str) for v in values}) == 1:
+        return np.asarray(values)
+    out = np.empty(len(values), dtype=object)
+    out[:] = values
+    return out
+
+
+def _rows_by_label(known: NDArray[Any]) -> dict[Any, Indices]:
+    """Give the rows of each label, in the order of first appearance."""
+    rows: dict[Any, list[int]] = {}
+    for row, label in enumerate(known.tolist()):
+        if label is not None and label == label:  # noqa: PLR0124 (NaN)
+            rows.setdefault(label, []).append(row)
+    return {label: np.array(found, dtype=np.intp) for label, found in rows.items()}
+
+
+def _sorted_labels(where: Sequence[dict[Any, Any]]) -> list[Any]:
+    labels = dict.fromkeys(label for rows in where for label in rows)
+    try:
+        return sorted(labels)
+    except TypeError:  # of different types
+        return sorted(labels, key=lambda v: (type(v).__name__, str(v)))
+
+
+def _in_order_of_first(
+    where: list[dict[Any, Indices]], common: list[Any], counts: dict[Any, int]
+) -> list[Indices]:
+    pairs = [(c, n) for c in common for n in range(counts[c])]
+    pairs.sort(key=lambda pair: int(where[0][pair[0]][pair[1]]))
+    return [np.array([rows[c][n] for c, n in pairs], dtype=np.intp) for rows in where]
+
+
+def _take(x: Any, rows: Indices) -> Any:
+    return x[rows.tolist()] if is_torch(x) else np.asarray(x)[rows]
+
+
+def _stack_means(x: Any, groups: list[Indices]) -> Any:
+    """Average groups of rows, in the dtype of the data."""
+    if is_torch(x):
+        return _torch_means(x, groups)
+    data = np.asarray(x)
+    dtype = data.dtype if data.dtype.kind == "f" else np.float64
+    return np.stack([data[g].mean(axis=0, dtype=np.float64) for g in groups]).astype(
+        dtype
+    )
+
+
+def _torch_means(x: Any, groups: list[Indices]) -> Any:
+    out = x.new_empty((len(groups), x.shape[1]))
+    for row, group in enumerate(groups):
+        out[row] = x[group.tolist()].mean(0)
+    return out
+
+
+def _summarise(
+    labels: list[NDArray[Any]], where: list[dict[Any, Indices]], kept: list[Indices]
+) -> SampleSummary:
+    categories = _sorted_labels(where)
+    shape = (len(labels), len(categories) + 1)
+    had, used = np.zeros(shape, dtype=np.intp), np.zeros(shape, dtype=np.intp)
+    for i, (known, rows, chosen) in enumerate(zip(labels, where, kept, strict=True)):
+        is_kept = np.zeros(len(known), dtype=bool)
+        is_kept[chosen] = True
+        for c, label in enumerate(categories):
+            found = rows.get(label, np.empty(0, dtype=np.intp))
+            had[i, c], used[i, c] = len(found), int(is_kept[found].sum())
+        had[i, -1] = len(known) - had[i].sum()
+        used[i, -1] = len(chosen) - used[i].sum()
+    if not had[:, -1].any():
+        return SampleSummary(categories, had[:, :-1], used[:, :-1])
+    return SampleSummary([*categories, UNLABELLED], had, used)
+
+
+def _listed(rows: dict[Any, Any]) -> str:
+    shown = [repr(label) for label in list(rows)[:5]]
+    return ", ".join(shown) + (", ..." if len(rows) > 5 else "") if shown else "none"
