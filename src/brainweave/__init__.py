@@ -10,8 +10,10 @@ from brainweave._version import __version__
 
 # public name -> the module it lives in
 _HOME = {
+    "ClassificationResult": "brainweave.evaluation.classification",
     "DetSRM": "brainweave.aligners.srm",
     "GDM": "brainweave.aligners.gdm",
+    "GDMCV": "brainweave.evaluation.tuning",
     "Graph": "brainweave.graphs",
     "Hyperalignment": "brainweave.aligners.hyperalignment",
     "KernelHyperalignment": "brainweave.aligners.hyperalignment",
@@ -24,12 +26,14 @@ _HOME = {
     "SubjectBasis": "brainweave.basis",
     "SubjectMap": "brainweave.aligners.maps",
     "affinity_graph": "brainweave.graphs",
+    "between_subject_classification": "brainweave.evaluation.classification",
     "describe": "brainweave.models",
     "drop_samples": "brainweave.samples",
     "fetch_haxby": "brainweave.study.fetch",
     "fetch_openneuro": "brainweave.study.openneuro",
     "fetch_raider": "brainweave.study.fetch",
     "hyperalignment_graph": "brainweave.graphs",
+    "inter_subject_correlation": "brainweave.metrics",
     "label_graph": "brainweave.graphs",
     "load": "brainweave.models",
     "load_basis": "brainweave.models",
@@ -41,9 +45,12 @@ _HOME = {
     "match_samples": "brainweave.samples",
     "matrix_graph": "brainweave.graphs",
     "neighbor_graph": "brainweave.graphs",
+    "reconstruction_score": "brainweave.metrics",
     "save": "brainweave.models",
     "save_basis": "brainweave.models",
+    "split_study": "brainweave.evaluation.splits",
     "time_graph": "brainweave.graphs",
+    "time_segment_matching": "brainweave.metrics",
 }
 
 __all__ = ["__version__", *_HOME]
@@ -65,6 +72,14 @@ if TYPE_CHECKING:
         SVDHyperalignment as SVDHyperalignment,
     )
     from brainweave.basis import SubjectBasis as SubjectBasis
+    from brainweave.evaluation.classification import (
+        ClassificationResult as ClassificationResult,
+    )
+    from brainweave.evaluation.classification import (
+        between_subject_classification as between_subject_classification,
+    )
+    from brainweave.evaluation.splits import split_study as split_study
+    from brainweave.evaluation.tuning import GDMCV as GDMCV
     from brainweave.graphs import Graph as Graph
     from brainweave.graphs import affinity_graph as affinity_graph
     from brainweave.graphs import hyperalignment_graph as hyperalignment_graph
@@ -72,6 +87,11 @@ if TYPE_CHECKING:
     from brainweave.graphs import matrix_graph as matrix_graph
     from brainweave.graphs import neighbor_graph as neighbor_graph
     from brainweave.graphs import time_graph as time_graph
+    from brainweave.metrics import (
+        inter_subject_correlation as inter_subject_correlation,
+    )
+    from brainweave.metrics import reconstruction_score as reconstruction_score
+    from brainweave.metrics import time_segment_matching as time_segment_matching
     from brainweave.models import describe as describe
     from brainweave.models import load as load
     from brainweave.models import load_basis as load_basis

@@ -33,6 +33,20 @@ class _Spectrum:
     lost_share: float
 
 
+@dataclass(frozen=True)
+class SampleProducts:
+    """Inner products of other samples with a subject's aligning samples.
+
+    Made by :meth:`SubjectBasis.products_with` in one pass over the voxels, and taken by
+    :meth:`SubjectBasis.project` in place of the samples: it serves every energy and
+    every kernel but a callable.
+    """
+
+    cross: Matrix
+    squares: Matrix
+    shift: Matrix
+
+
 class SubjectBasis:
     """Kernel coordinates of one subject's samples.
 
@@ -388,7 +402,12 @@ class SubjectBasis:
         return Z
 
     def kernel_to(self, Z: Any, name: str = "Z") -> Matrix:
-        """Give the centred kernel between samples Z and the aligning samples."""
+        """Give the centred kernel between samples Z and the aligning samples.
+
+        Z may also be what :meth:`products_with` gave for them.
+        """
+        if isinstance(Z, SampleProducts):
+            return self._centred[1].new(self._kernel_of(Z))
         Z = self.check_samples(Z, name)
         if self.kernel.name == "precomputed":
             cross = to_numpy(Z).astype(np.float64)
@@ -396,12 +415,16 @@ class SubjectBasis:
             dense = self._dense(self._data), self._dense(Z)
             cross = np.asarray(self.kernel.function(dense[1], dense[0]), np.float64)
         else:
-            cross = self._products_with(Z)
+            cross = self._kernel_of(self.products_with(Z, name))
         if not np.isfinite(cross).all():
             raise InputError(f"{name} has NaN or infinite values.")
         return self._centred[1].new(cross)
 
-    def _products_with(self, Z: Any) -> Matrix:
+    def products_with(self, Z: Any, name: str = "Z") -> SampleProducts:
+        """Give the inner products of other samples with the aligning ones, once."""
+        if self.kernel.name == "precomputed":
+            raise InputError(f"{self.name} is a Gram matrix: it has no voxels.")
+        Z = self.check_samples(Z, name)
         cross = np.zeros((Z.shape[0], self.n_samples))
         squares, shift = np.zeros(Z.shape[0]), np.zeros(Z.shape[0])
         own = self._standardized(self._data, verify=True)
@@ -410,11 +433,20 @@ class SubjectBasis:
             squares += to_numpy((z * z).sum(1))
             if not self.standardize:
                 shift += to_numpy(z).astype(np.float64) @ self.mean[columns]
-        own_squares = self._raw_squares(self._products.diagonal(), self._shift)
+        if not np.isfinite(squares).all():
+            raise InputError(f"{name} has NaN or infinite values.")
+        return SampleProducts(cross, squares, shift)
+
+    def _kernel_of(self, products: SampleProducts) -> Matrix:
+        if not self.kernel.from_products:
+            raise InputError(
+                f"{self.name}: the {self.kernel.name} kernel needs the samples, not "
+                "their inner products."
+            )
         return self.kernel(
-            self._raw(cross, shift, self._shift),
-            self._raw_squares(squares, shift),
-            own_squares,
+            self._raw(products.cross, products.shift, self._shift),
+            self._raw_squares(products.squares, products.shift),
+            self._raw_squares(self._products.diagonal(), self._shift),
         )
 
     def _raw_squares(self, squares: Matrix, shift: Matrix) -> Matrix:
