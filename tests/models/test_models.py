@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
 
 import brainweave as bw
 from brainweave.aligners.maps import SubjectMap
@@ -179,6 +180,45 @@ def test_provenance_and_description(tmp_path):
     assert next(iter(info.parts)) == "samples"
     assert "10 to 50 voxels, 3 shared features, gaussian kernel" in info.what
     assert "not linear compares new ones" in str(info)
+
+
+LOCKED = {
+    "Hyperalignment": bw.Hyperalignment(),
+    "some dimensions": bw.Hyperalignment(2, max_iter=3),
+    "RegularizedHyperalignment": bw.RegularizedHyperalignment(alpha=0.9),
+    "KernelHyperalignment": bw.KernelHyperalignment(3),
+    "SVDHyperalignment": bw.SVDHyperalignment(3),
+    "SRM": bw.SRM(3, random_state=0, tol=0, max_iter=3),
+    "DetSRM": bw.DetSRM(3, random_state=0, tol=0, max_iter=3),
+    "DetSRM, less energy": bw.DetSRM(3, energy=0.9, random_state=0, tol=0, max_iter=2),
+    "NoAlignment": bw.NoAlignment(),
+    "NoAlignment, less energy": bw.NoAlignment(energy=0.5),
+}
+
+
+@pytest.mark.parametrize("aligner", LOCKED.values(), ids=LOCKED)
+def test_every_aligner_comes_back(tmp_path, aligner):
+    X, _ = make_data((30, 30, 30))
+    model = clone(aligner).fit(X)
+    loaded = bw.load(bw.save(model, tmp_path / "m.safetensors"))
+    assert type(loaded) is type(model)
+    assert loaded.get_params() == model.get_params()
+    shared = model.transform(X)
+    for a, b in zip(shared, loaded.transform(X), strict=True):
+        assert_allclose(b, a, rtol=0, atol=1e-10)
+    if aligner.get_params().get("kernel", "linear") == "linear":
+        pairs = model.inverse_transform(shared), loaded.inverse_transform(shared)
+        for a, b in zip(*pairs, strict=True):
+            assert_allclose(b, a, rtol=0, atol=1e-8)
+    new = X[0] + np.random.default_rng(3).normal(size=X[0].shape)
+    assert_allclose(
+        loaded.fit_new_subject(new).transform(new),
+        model.fit_new_subject(new).transform(new),
+        rtol=0,
+        atol=1e-8,
+    )
+    again = bw.save(loaded, tmp_path / "again.safetensors")
+    assert again.read_bytes() == (tmp_path / "m.safetensors").read_bytes()
 
 
 @register_aligner

@@ -1,6 +1,7 @@
 """Whether what a model learned fits together, before the model is made."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -92,6 +93,46 @@ def _check_gdm(learned: Learned) -> str | None:
     return next((why for why, holds in rules.items() if not holds), None)
 
 
+# Learned arrays of the time-locked methods. K: shared features, n: aligning samples, M:
+# subjects; a list has one entry per subject; d: any length, the same wherever it occurs.
+_COMMON = {"shared_response_": ("n", "K")}
+_SHAPES: dict[str, dict[str, tuple[str, ...]]] = {
+    "Hyperalignment": {**_COMMON, "template_": ("n", "d")},
+    "RegularizedHyperalignment": {**_COMMON, "template_": ("n", "d")},
+    "KernelHyperalignment": {**_COMMON, "template_": ("n", "d")},
+    "SVDHyperalignment": {
+        **_COMMON,
+        "joint_": ("n", "K"),
+        "singular_values_": ("K",),
+    },
+    "DetSRM": _COMMON,
+    "SRM": {**_COMMON, "sigma_s_": ("K", "K"), "rho2_": ("M",)},
+}
+
+
+def _check_shapes(learned: Learned, shapes: dict[str, tuple[str, ...]]) -> str | None:
+    sizes = {"K": learned["n_components_"]}
+    for name, dims in shapes.items():
+        array = learned.get(name)
+        if not _is_floats(array, (None,) * len(dims)):
+            return f"{name} is not an array of numbers with {len(dims)} dimensions"
+        for dim, size in zip(dims, np.shape(array), strict=True):
+            if sizes.setdefault(dim, size) != size:
+                return f"{name} has shape {np.shape(array)}, which does not fit"
+    if sizes.get("M", 0) > len(learned["maps_"]):
+        return f"it has noise of {sizes['M']} subjects"
+    mixing = learned.get("mixing_", [])
+    if not isinstance(mixing, list) or not all(
+        _is_floats(m, (sizes["n"], sizes["K"])) for m in mixing
+    ):
+        return "its mixings of samples do not fit its shared response"
+    return None
+
+
 _OF_CLASS: dict[str, tuple[Callable[[Learned], str | None], ...]] = {
     "GDM": (_check_gdm,),
+    **{
+        name: (partial(_check_shapes, shapes=shapes),)
+        for name, shapes in _SHAPES.items()
+    },
 }

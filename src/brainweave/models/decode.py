@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap
+from brainweave.aligners.none import VoxelMap
 from brainweave.exceptions import BrainweaveError, ModelFileError
 from brainweave.graphs import NO_GROUP, Graph, GroupTerm
 from brainweave.kernels import NAMES, check_kernel
@@ -61,6 +62,7 @@ class Decoder:
             "graph": self._graph,
             "aligner": self.aligner,
             "map": self._map,
+            "voxel_map": self._voxel_map,
             "basis": self.basis,
         }
         if tag not in readers:
@@ -244,8 +246,8 @@ class Decoder:
     def _map(self, body: Any, path: str) -> SubjectMap:
         if isinstance(body, dict) and "basis" in body:
             return self._kernel_map(body, path)
-        keys = {"space", "history", "mean", "scale", "weights", "patterns"}
-        table = self._table(body, path, keys)
+        keys = {"space", "history", "isometric", "mean", "scale"}
+        table = self._table(body, path, keys | {"weights", "patterns"})
         mean, scale, weights = (
             self._floats(table[key], f"{path}.{key}", ndim)
             for key, ndim in (("mean", 1), ("scale", 1), ("weights", 2))
@@ -260,27 +262,63 @@ class Decoder:
                 self.bad(path, "has weights and patterns of different shapes")
         space = self.space(table["space"], path, n_voxels)
         map_ = SubjectMap(
-            weights=weights, patterns=patterns, mean=mean, scale=scale, space=space
+            weights=weights,
+            patterns=patterns,
+            mean=mean,
+            scale=scale,
+            space=space,
+            isometric=self._flag(table["isometric"], path),
         )
         map_.objective_history = self._history(table["history"], path)
         return map_
 
     def _kernel_map(self, body: Any, path: str) -> SubjectMap:
-        keys = {"space", "history", "basis", "coef", "pattern_coef"}
-        table = self._table(body, path, keys)
+        keys = {"space", "history", "isometric", "basis"}
+        parts = ("coef", "mixing", "pattern_coef")
+        table = self._table(body, path, keys | set(parts))
         basis = self.basis(table["basis"], path)
-        coef = self._floats(table["coef"], f"{path}.coef", 2)
-        back = table["pattern_coef"]
-        if back is not None:
-            back = self._floats(back, f"{path}.pattern_coef", 2)
-        if coef.shape[0] != basis.n_kept or (
-            back is not None and back.shape != coef.shape[::-1]
-        ):
+        coef, mixing, back = (
+            None
+            if table[part] is None
+            else self._floats(table[part], f"{path}.{part}", 2)
+            for part in parts
+        )
+        if coef is not None:
+            fits = mixing is None and coef.shape[0] == basis.n_kept
+            fits = fits and (back is None or back.shape == coef.shape[::-1])
+        else:
+            fits = mixing is not None and mixing.shape[0] == basis.n_samples
+            fits = fits and back is None
+        if not fits:
             self.bad(path, "has coefficients that do not fit its basis")
         space = self.space(table["space"], path, basis.n_voxels)
-        map_ = SubjectMap(basis, coef, pattern_coef=back, space=space)
+        map_ = SubjectMap(
+            basis,
+            coef,
+            mixing=mixing,
+            pattern_coef=back,
+            space=space,
+            isometric=self._flag(table["isometric"], path),
+        )
         map_.objective_history = self._history(table["history"], path)
         return map_
+
+    def _voxel_map(self, body: Any, path: str) -> VoxelMap:
+        table = self._table(body, path, {"space", "mean", "scale", "axes"})
+        mean = self._floats(table["mean"], f"{path}.mean", 1)
+        scale = self._floats(table["scale"], f"{path}.scale", 1)
+        axes = table["axes"]
+        if axes is not None:
+            axes = self._floats(axes, f"{path}.axes", 2)
+        if scale.shape != mean.shape or (axes is not None and len(axes) != len(mean)):
+            self.bad(path, "has mean, scale and axes of different voxels")
+        space = self.space(table["space"], path, len(mean))
+        return VoxelMap(axes=axes, mean=mean, scale=scale, space=space)
+
+    def _flag(self, value: Any, path: str) -> bool:
+        if not isinstance(value, bool):
+            self.bad(path, "has a flag that is neither true nor false")
+        return value
 
     def _floats(self, node: Any, path: str, ndim: int) -> NDArray[Any]:
         array = self.value(node, path)

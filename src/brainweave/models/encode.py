@@ -17,6 +17,7 @@ import scipy.sparse
 from brainweave._arrays import to_numpy
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap
+from brainweave.aligners.none import VoxelMap
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import ModelFileError
 from brainweave.graphs import Graph, GroupTerm
@@ -70,6 +71,8 @@ class Encoder:
             return {"graph": self._graph(value, path)}
         if isinstance(value, BaseAligner):
             return {"aligner": self.aligner(value, path)}
+        if type(value) is VoxelMap:
+            return {"voxel_map": self._voxel_map(value, path)}
         if isinstance(value, SubjectMap):
             return {"map": self._map(value, path)}
         if isinstance(value, SubjectBasis):
@@ -144,9 +147,13 @@ class Encoder:
         """
         name = type(model).__name__
         if aligner_class(name) is not type(model):
+            remedy = (
+                "Save its best_estimator_."
+                if hasattr(model, "best_estimator_")
+                else "Decorate the class with brainweave.models.register_aligner."
+            )
             raise ModelFileError(
-                f"{name} is not an aligner that model files know. Decorate the class "
-                "with brainweave.models.register_aligner."
+                f"{name} is not an aligner that model files know. {remedy}"
             )
         if not hasattr(model, "maps_"):
             raise ModelFileError(f"This {name} is not fitted yet: call fit, then save.")
@@ -157,7 +164,7 @@ class Encoder:
             "class": name,
             "params": {
                 key: self.value(value, f"{dot}{key}")
-                for key, value in model.get_params(deep=False).items()
+                for key, value in _params(model).items()
             },
             "state": {
                 key: self.value(value, f"{dot}{key}")
@@ -174,20 +181,28 @@ class Encoder:
         encoded: dict[str, Any] = {
             "space": self.space(map_.space, path),
             "history": self.value(map_.objective_history, path),
+            "isometric": bool(map_.isometric),
         }
         if map_.kernel != "linear" and map_.basis is not None:
-            coef, back = map_.coef, map_._pattern_coef
             encoded["basis"] = self.basis(map_.basis, f"{path}.basis")
-            encoded["coef"] = self.value(coef, f"{path}.coef")
-            encoded["pattern_coef"] = self.value(back, f"{path}.pattern_coef")
-            return encoded
-        for name in ("mean", "scale"):
-            encoded[name] = self.value(getattr(map_, name), f"{path}.{name}")
-        encoded["weights"] = self._voxels(map_, "weights", path)
-        has_patterns = map_.basis is not None or "patterns" in vars(map_)
-        encoded["patterns"] = (
-            self._voxels(map_, "patterns", path) if has_patterns else None
-        )
+            mixed = map_.mixing is not None
+            parts = {
+                "mixing": map_.mixing,
+                "coef": None if mixed else map_.coef,
+                "pattern_coef": map_._pattern_coef,
+            }
+        else:
+            parts = {"mean": map_.mean, "scale": map_.scale}
+            encoded["weights"] = self._voxels(map_, "weights", path)
+            # an isometric map goes back by its own transpose
+            known = map_.basis is not None or "patterns" in vars(map_)
+            encoded["patterns"] = (
+                self._voxels(map_, "patterns", path)
+                if known and not map_.isometric
+                else None
+            )
+        for name, value in parts.items():
+            encoded[name] = self.value(value, f"{path}.{name}")
         return encoded
 
     def _voxels(self, map_: SubjectMap, what: str, path: str) -> Any:
@@ -196,16 +211,30 @@ class Encoder:
             return self.value(getattr(map_, what), f"{path}.{what}")
         v, k = map_.n_voxels, map_.n_components
         shape = (v, k) if what == "weights" else (k, v)
-        basis, coef = map_.basis, map_.coef
-        if basis is None or coef is None:
+        basis = map_.basis
+        if basis is None:
             raise ModelFileError(f"{path} is a map without {what}.")
 
         def make() -> Any:
-            fresh = SubjectMap(basis, coef, pattern_coef=map_._pattern_coef)
+            fresh = SubjectMap(
+                basis,
+                vars(map_).get("coef"),
+                mixing=map_.mixing,
+                isometric=map_.isometric,
+                pattern_coef=map_._pattern_coef,
+            )
             return getattr(fresh, what)
 
         array = PendingArray(shape, basis.dtype, make)
         return {"array": self._add(f"{path}.{what}", array)}
+
+    def _voxel_map(self, map_: VoxelMap, path: str) -> dict[str, Any]:
+        return {
+            "space": self.space(map_.space, path),
+            "mean": self.value(map_.mean, f"{path}.mean"),
+            "scale": self.value(map_.scale, f"{path}.scale"),
+            "axes": self.value(map_.axes, f"{path}.axes"),
+        }
 
     def space(self, space: Any, path: str) -> int | None:
         """Store the files of a brain space once; give its number."""
@@ -291,3 +320,12 @@ class Encoder:
             }
         )
         return number
+
+
+def _params(model: BaseAligner) -> dict[str, Any]:
+    """Give the parameters; the graph that a function made stands for the function."""
+    params = dict(model.get_params(deep=False))
+    graph = params.get("graph")
+    if callable(graph) and isinstance(getattr(model, "graph_", None), Graph):
+        params["graph"] = vars(model)["graph_"]
+    return params

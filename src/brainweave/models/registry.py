@@ -8,7 +8,14 @@ from brainweave.exceptions import ModelFileError
 
 # class name -> the module it lives in, imported when a file names the class
 _HOME = {
+    "DetSRM": "brainweave.aligners.srm",
     "GDM": "brainweave.aligners.gdm",
+    "Hyperalignment": "brainweave.aligners.hyperalignment",
+    "KernelHyperalignment": "brainweave.aligners.hyperalignment",
+    "NoAlignment": "brainweave.aligners.none",
+    "RegularizedHyperalignment": "brainweave.aligners.hyperalignment",
+    "SRM": "brainweave.aligners.srm",
+    "SVDHyperalignment": "brainweave.aligners.svd_hyperalignment",
 }
 _REGISTERED: dict[str, type[BaseAligner]] = {}
 

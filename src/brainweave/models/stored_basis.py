@@ -5,13 +5,14 @@ the kept directions, serves for all voxel weights, and is read only when those a
 wanted. Other kernels compare new samples with the aligning ones, so these are stored.
 """
 
+from collections.abc import Iterator
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._arrays import column_chunks, ops_for, to_numpy
-from brainweave.basis import SubjectBasis, _Spectrum
+from brainweave._arrays import to_numpy
+from brainweave.basis import SampleProducts, SubjectBasis, _Spectrum
 from brainweave.exceptions import InputError
 from brainweave.kernels import Kernel
 
@@ -126,15 +127,33 @@ class StoredBasis(SubjectBasis):
             out[rows] = loadings[rows] @ small
         return out
 
-    def _products_with(self, Z: Any) -> Matrix:
+    def products_with(self, Z: Any, name: str = "Z") -> SampleProducts:
+        """Give the inner products of other samples with the aligning ones."""
         if self._data is not None or self.kernel.name != "linear":
-            return super()._products_with(Z)
+            return super().products_with(Z, name)
+        Z = self.check_samples(Z, name)
         narrow = self.__dict__.get("_narrow")
         loadings = self._voxel_loadings() if narrow is None else narrow.T
-        ops = ops_for(Z)
+        squares, shift = np.zeros(Z.shape[0]), np.zeros(Z.shape[0])
         total: Any = 0.0
-        for columns, raw in column_chunks(Z):
-            z = ops.subtract(ops.array(raw), ops.array(self.mean[columns]))
-            z *= ops.array(1 / self.scale[columns])
-            total = total + to_numpy(z).astype(np.float64) @ loadings[columns]
-        return np.asarray(total if narrow is not None else total @ self._stored.T)
+        for columns, z in self._standardized(Z):
+            values = to_numpy(z).astype(np.float64)
+            total = total + values @ loadings[columns]
+            squares += (values * values).sum(axis=1)
+            if not self.standardize:
+                shift += values @ self.mean[columns]
+        if not np.isfinite(squares).all():
+            raise InputError(f"{name} has NaN or infinite values.")
+        cross = total if narrow is not None else total @ self._stored.T
+        return SampleProducts(np.asarray(cross), squares, shift)
+
+    def standardized(self) -> Iterator[tuple[slice, Any]]:
+        """Yield the standardised aligning samples, if they were stored."""
+        if self._data is not None or self.kernel.name == "precomputed":
+            return super().standardized()
+        if "_narrow" in self.__dict__:
+            whole = np.asarray(self._narrow, dtype=self.dtype)
+            return iter([(slice(0, self.n_voxels), whole)])
+        raise InputError(
+            f"{self.name} was stored without its samples. Use the study itself."
+        )
