@@ -93,9 +93,9 @@ def _check_gdm(learned: Learned) -> str | None:
     return next((why for why, holds in rules.items() if not holds), None)
 
 
-# Learned arrays of the time-locked methods. K: shared features, n: aligning samples, M:
-# subjects; a list has one entry per subject; d: any length, the same wherever it occurs.
-_COMMON = {"shared_response_": ("n", "K")}
+# Learned arrays of the time-locked methods. K: shared features, n: aligning samples,
+# M: subjects, d: any length, the same wherever it occurs.
+_COMMON: dict[str, tuple[str, ...]] = {"shared_response_": ("n", "K")}
 _SHAPES: dict[str, dict[str, tuple[str, ...]]] = {
     "Hyperalignment": {**_COMMON, "template_": ("n", "d")},
     "RegularizedHyperalignment": {**_COMMON, "template_": ("n", "d")},
@@ -113,12 +113,12 @@ _SHAPES: dict[str, dict[str, tuple[str, ...]]] = {
 def _check_shapes(learned: Learned, shapes: dict[str, tuple[str, ...]]) -> str | None:
     sizes = {"K": learned["n_components_"]}
     for name, dims in shapes.items():
-        array = learned.get(name)
+        array: Any = learned.get(name)
         if not _is_floats(array, (None,) * len(dims)):
             return f"{name} is not an array of numbers with {len(dims)} dimensions"
-        for dim, size in zip(dims, np.shape(array), strict=True):
+        for dim, size in zip(dims, array.shape, strict=True):
             if sizes.setdefault(dim, size) != size:
-                return f"{name} has shape {np.shape(array)}, which does not fit"
+                return f"{name} has shape {array.shape}, which does not fit"
     if sizes.get("M", 0) > len(learned["maps_"]):
         return f"it has noise of {sizes['M']} subjects"
     mixing = learned.get("mixing_", [])

@@ -66,17 +66,18 @@ class Encoder:
         if isinstance(value, np.ndarray):
             return self._array(value, path)
         if scipy.sparse.issparse(value):
-            return {"sparse": self._sparse(scipy.sparse.csr_array(value), path)}
-        if isinstance(value, Graph):
-            return {"graph": self._graph(value, path)}
-        if isinstance(value, BaseAligner):
-            return {"aligner": self.aligner(value, path)}
-        if type(value) is VoxelMap:
-            return {"voxel_map": self._voxel_map(value, path)}
-        if isinstance(value, SubjectMap):
-            return {"map": self._map(value, path)}
-        if isinstance(value, SubjectBasis):
-            return {"basis": self.basis(value, path)}
+            value = scipy.sparse.csr_array(value)
+        kinds: dict[type, tuple[str, Any]] = {
+            scipy.sparse.csr_array: ("sparse", self._sparse),
+            Graph: ("graph", self._graph),
+            BaseAligner: ("aligner", self.aligner),
+            VoxelMap: ("voxel_map", self._voxel_map),
+            SubjectMap: ("map", self._map),
+            SubjectBasis: ("basis", self.basis),
+        }
+        for kind, (tag, encode) in kinds.items():
+            if isinstance(value, kind):
+                return {tag: encode(value, path)}
         if callable(value):
             raise ModelFileError(
                 f"{path} is a function ({getattr(value, '__name__', value)!r}), which "
