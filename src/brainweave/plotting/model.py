@@ -127,6 +127,8 @@ def plot_energy(model: Any, *, names: Sequence[Any] | None = None) -> "Figure":
         )
     check_not_empty(bases, "bases")
     names = names or [f"subject {i}" for i in range(len(bases))]
+    if len(names) != len(bases):
+        raise InputError(f"{len(names)} names for {len(bases)} subjects.")
     colors = palette(len(bases))
     figure, (ax,) = new_figure(4.6, 3.0)
     handles = []

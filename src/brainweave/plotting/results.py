@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BASELINES = ("noalignment", "withoutalignment", "none")
+ON_ACCENT = "#fffffe"  # white on light and dark pages alike
 MAX_NUMBERS = 12  # categories up to which cells of a confusion matrix hold numbers
 
 
@@ -100,15 +101,16 @@ def plot_accuracy(results: Any) -> "Figure":
     named = list_results(results)
     check_not_empty(named, "results")
     groups = _group_by_protocol(named)
-    titled = [p for p in groups if p]
-    n_slots = len(named) + 0.9 * len(titled)
-    figure, (ax,) = new_figure(6.4, 0.75 + 0.34 * n_slots)
+    headings: list[str] = [p for p in groups if p]
+    n_slots = len(named) + 0.8 * len(headings)
+    figure, (ax,) = new_figure(6.0, 0.75 + 0.34 * n_slots)
     ticks, names, y = [], [], 0.0
     chances = {float(r.chance) for _, r in named}
     for protocol, members in groups.items():
         if protocol:
-            y += 0.9
-            _write_heading(ax, y - 0.75, protocol)
+            ticks.append(y)
+            names.append(protocol)
+            y += 0.8
         for name, result in members:
             _draw_bar(ax, y, result, muted=is_baseline(name))
             if len(chances) > 1:
@@ -118,6 +120,9 @@ def plot_accuracy(results: Any) -> "Figure":
             y += 1
     name_ticks(ax.yaxis, ticks, names)
     ax.tick_params(axis="y", length=0)
+    for label in ax.get_yticklabels():
+        if label.get_text() in headings:
+            label.set(color=MUTED, fontstyle="italic")
     ax.set_xlim(0, 1)
     ax.set_ylim(y - 0.4, -0.6)
     ax.set_xticks(np.linspace(0, 1, 6), [f"{p} %" for p in range(0, 101, 20)])
@@ -131,18 +136,6 @@ def plot_accuracy(results: Any) -> "Figure":
     else:
         ax.set_xlabel("accuracy per fold, and mean; dashed: chance")
     return figure
-
-
-def _write_heading(ax: Any, y: float, protocol: str) -> None:
-    ax.text(
-        0,
-        y,
-        clean_text(protocol) + (" protocol" if " " not in protocol else ""),
-        color=MUTED,
-        fontsize=8.5,
-        va="center",
-        parse_math=False,
-    )
 
 
 def _draw_bar(ax: Any, y: float, result: Any, *, muted: bool) -> None:
@@ -202,7 +195,7 @@ def plot_confusion(result: Any, *, title: str | None = None) -> "Figure":
     if n <= MAX_NUMBERS:
         for (i, j), share in np.ndenumerate(shares):
             if np.isfinite(share) and round(100 * share) > 0:
-                color = PAPER if share > 0.5 else INK
+                color = ON_ACCENT if share > 0.55 else INK
                 text = f"{100 * share:.0f}"
                 ax.text(j, i, text, ha="center", va="center", color=color, fontsize=8)
         name_ticks(ax.xaxis, list(range(n)), categories)

@@ -8,7 +8,6 @@ import numpy as np
 
 from brainweave.exceptions import InputError
 from brainweave.plotting.style import (
-    INK,
     PAPER,
     UNLABELLED,
     add_legend,
@@ -69,7 +68,9 @@ def _listed(values: Iterable[Any] | None, n: int) -> list[Any]:
 
 
 @styled
-def plot_sequences(study: Any, *, names: Sequence[Any] | None = None) -> "Figure":
+def plot_sequences(
+    study: Any, *, names: Sequence[Any] | None = None, legend: bool = True
+) -> "Figure":
     """Draw a strip of coloured samples per subject, one colour per category.
 
     Parameters
@@ -78,6 +79,8 @@ def plot_sequences(study: Any, *, names: Sequence[Any] | None = None) -> "Figure
         Subjects with labels (and runs), or one array of labels per subject.
     names : sequence of str, optional
         What to call the subjects; default: their ids.
+    legend : bool, default=True
+        Say which colour is which category, if these are not too many.
 
     Returns
     -------
@@ -102,7 +105,7 @@ def plot_sequences(study: Any, *, names: Sequence[Any] | None = None) -> "Figure
         for column, label in enumerate(labels):
             image[row, column] = to_rgba(colors.get(label, UNLABELLED))
 
-    figure, (ax,) = new_figure(7.2, 0.75 + 0.26 * max(n, 2))
+    figure, (ax,) = new_figure(7.2 if legend else 6.6, 0.75 + 0.26 * max(n, 2))
     ax.imshow(image, aspect="auto", interpolation="none", extent=(0, longest, n, 0))
     ax.hlines(np.arange(1, n), 0, longest, color=PAPER, linewidth=3)
     for row, runs in enumerate(sequences.runs):
@@ -112,13 +115,11 @@ def plot_sequences(study: Any, *, names: Sequence[Any] | None = None) -> "Figure
     ax.tick_params(axis="y", length=0)
     ax.set_xlabel("sample, in the order seen")
     ax.spines[:].set_visible(False)
-    if 0 < len(categories) <= MAX_LEGEND:
+    if legend and 0 < len(categories) <= MAX_LEGEND:
         handles = [Patch(color=colors[c]) for c in categories]
         shown: list[Any] = list(categories)
         if any(label is None for labels in sequences.labels for label in labels):
             handles.append(Patch(color=UNLABELLED))
             shown.append("unlabelled")
-        legend = add_legend(ax, handles, shown)
-        for text in legend.get_texts():
-            text.set_color(INK)
+        add_legend(ax, handles, shown)
     return figure

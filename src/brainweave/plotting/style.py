@@ -102,6 +102,18 @@ def is_missing(value: Any) -> bool:
     return value is None or value != value  # noqa: PLR0124
 
 
+def subject_name(name: Any) -> str:
+    """Call a subject so that a reader knows it is one.
+
+    Examples
+    --------
+    >>> subject_name("01"), subject_name("sub-01")
+    ('subject 01', 'sub-01')
+    """
+    text = clean_text(name)
+    return text if text.lower().startswith("sub") else f"subject {text}"
+
+
 def percent(value: float, digits: int = 1) -> str:
     """Write a share as people read it.
 

@@ -52,7 +52,7 @@ class Table:
     def is_number(self, column: int) -> bool:
         """Say whether a column holds numbers, which stand right."""
         cells = [row[column] for row in self.rows if row[column] is not None]
-        return bool(cells) and all(isinstance(c, Real) for c in cells)
+        return column > 0 and bool(cells) and all(_is_number(c) for c in cells)
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,8 @@ class Element:
         Numbers to show.
     data : Table, optional
         Numbers to download.
+    legend : list of (name, colour)
+        What the colours of the figure mean.
     wide : bool
         Whether it takes the whole width.
     """
@@ -83,6 +85,7 @@ class Element:
     figure: Markup | None = None
     table: Table | None = None
     data: Table | None = None
+    legend: list[tuple[str, str]] = field(default_factory=list)
     wide: bool = False
 
 
@@ -113,6 +116,12 @@ def show(value: Any) -> str:
     if isinstance(value, Real):
         return f"{float(value):.4g}"
     return str(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) or (
+        isinstance(value, str) and value.endswith(" %") and value[0].isdigit()
+    )
 
 
 def _csv_cell(value: Any) -> str:

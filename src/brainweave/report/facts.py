@@ -12,7 +12,7 @@ import numpy as np
 
 from brainweave._version import __version__
 from brainweave.plotting.results import is_baseline, protocol_of
-from brainweave.plotting.style import clean_text, percent
+from brainweave.plotting.style import clean_text, percent, subject_name
 from brainweave.report.elements import Table
 from brainweave.report.inputs import Inputs
 
@@ -41,7 +41,7 @@ def headlines(inputs: Inputs) -> list[Headline]:
         members = [r for r in inputs.results if protocol_of(r[1]) == protocol]
         name, result = _main_result(members, inputs.method)
         mean = float(np.mean(result.scores))
-        note = f"chance {percent(float(result.chance))}"
+        note = f"{clean_text(name)}; chance {percent(float(result.chance))}"
         baseline = [r for n, r in members if is_baseline(n)]
         if baseline and not is_baseline(name):
             without = float(np.mean(baseline[0].scores))
@@ -49,7 +49,7 @@ def headlines(inputs: Inputs) -> list[Headline]:
         p = getattr(result, "p_value", None)
         if p is not None:
             note += f", p = {p:.2g}"
-        what = " ".join(filter(None, ("accuracy,", clean_text(name), protocol)))
+        what = ", ".join(filter(None, ("accuracy", protocol)))
         found.append(Headline(percent(mean), what, note))
     found += _data_headlines(inputs)
     k = getattr(inputs.model, "n_components_", None)
@@ -87,7 +87,8 @@ def _data_headlines(inputs: Inputs) -> list[Headline]:
 def collect_warnings(inputs: Inputs, given: Iterable[Any] = ()) -> list[str]:
     """Say what a reader must know before believing the numbers."""
     texts = [_warning_text(w) for w in given]
-    if getattr(inputs.model, "is_unique_", True) is False:
+    said = any("not unique" in text for text in texts)
+    if not said and getattr(inputs.model, "is_unique_", True) is False:
         model = inputs.model
         texts.append(
             f"The shared space is not unique: {model.n_informative_} of "
@@ -98,12 +99,12 @@ def collect_warnings(inputs: Inputs, given: Iterable[Any] = ()) -> list[str]:
         constant = len(getattr(basis, "constant_voxels", ()))
         if constant:
             texts.append(
-                f"{name}: {constant} of {basis.n_voxels} voxels are constant and were "
-                "left out. Check the mask."
+                f"{subject_name(name)}: {constant} of {basis.n_voxels} voxels are "
+                "constant and were left out. Check the mask."
             )
         if basis.energy < 1 and basis.lost_share > _LOST_SHARE:
             texts.append(
-                f"{name}: the {basis.kernel.name} kernel loses "
+                f"{subject_name(name)}: the {basis.kernel.name} kernel loses "
                 f"{percent(basis.lost_share)} of the energy to negative eigenvalues."
             )
     texts += _missing_categories(inputs)
@@ -133,7 +134,7 @@ def _missing_categories(inputs: Inputs) -> Iterator[str]:
         if lacking and len(categories) <= 100:
             listed = ", ".join(clean_text(c) for c in lacking[:6])
             more = f" and {len(lacking) - 6} more" if len(lacking) > 6 else ""
-            yield f"{name} has no sample of: {listed}{more}."
+            yield f"{subject_name(name)} has no sample of: {listed}{more}."
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> list[list[str]]:
@@ -181,12 +182,16 @@ def versions() -> Table:
 
 
 def times(inputs: Inputs, seconds: Mapping[str, float] | None) -> Table | None:
-    """List the seconds of each stage: of this run, and of each result."""
-    rows: list[list[Any]] = [
-        ["this run", k, float(v)] for k, v in (seconds or {}).items()
-    ]
+    """Tabulate the seconds of each stage: of this run, and of each result."""
+    spent = {"this run": dict(seconds)} if seconds else {}
     for name, result in inputs.results:
-        who = " ".join(filter(None, (name, protocol_of(result))))
-        for stage, spent in (getattr(result, "seconds", None) or {}).items():
-            rows.append([who, str(stage), float(spent)])
-    return Table(["of", "stage", "seconds"], rows) if rows else None
+        of_result = getattr(result, "seconds", None)
+        if of_result:
+            who = ", ".join(filter(None, (clean_text(name), protocol_of(result))))
+            spent[who] = dict(of_result)
+    stages = list(dict.fromkeys(stage for of in spent.values() for stage in of))
+    rows = [
+        [who, *(None if s not in of else round(float(of[s]), 3) for s in stages)]
+        for who, of in spent.items()
+    ]
+    return Table(["", *map(str, stages)], rows) if rows else None

@@ -1,6 +1,6 @@
 """A methods paragraph that can be pasted into a manuscript, with its references."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +39,11 @@ HAUFE = Citation(
     "Haufe, S., Meinecke, F., Görgen, K., Dähne, S., Haynes, J.-D., Blankertz, B., & "
     "Bießmann, F. (2014). On the interpretation of weight vectors of linear models in "
     "multivariate neuroimaging. NeuroImage, 87, 96–110.",
+)
+NU_SVM = Citation(
+    "Schölkopf et al., 2000",
+    "Schölkopf, B., Smola, A. J., Williamson, R. C., & Bartlett, P. L. (2000). New "
+    "support vector algorithms. Neural Computation, 12(5), 1207–1245.",
 )
 SKLEARN = Citation(
     "Pedregosa et al., 2011",
@@ -204,7 +209,7 @@ def _data_phrase(inputs: Inputs) -> str:
     text = f"{len(inputs.names)} subjects{detail}"
     if inputs.sequences is not None and inputs.sequences.categories:
         n = len(inputs.sequences.categories)
-        text += f" in {n} {'category' if n == 1 else 'categories'}"
+        text += " in one category" if n == 1 else f" in {n} categories"
     return text
 
 
@@ -260,23 +265,39 @@ def _about_settings(inputs: Inputs) -> list[str]:
 
 
 def _about_evaluation(inputs: Inputs, cited: list[Citation]) -> list[str]:
-    sentences = []
-    protocols = dict.fromkeys(protocol_of(result) for _, result in inputs.results)
+    if not inputs.results:
+        return []
+    protocols = list(dict.fromkeys(protocol_of(result) for _, result in inputs.results))
+    sentences = ["Alignment was assessed by between-subject classification"]
+    nu = _nu([result for _, result in inputs.results])
+    if nu is not None:
+        cited.append(NU_SVM)
+        sentences[0] += f" with a ν-SVM (ν = {nu:g}; {NU_SVM.short})"
+    sentences[0] += "."
     for protocol in protocols:
         members = [r for r in inputs.results if protocol_of(r[1]) == protocol]
-        first = members[0][1]
-        how = _PROTOCOLS.get(protocol, "")
-        named = f" (protocol “{protocol}”: {how})" if how else ""
-        n_folds = np.size(first.scores)
-        sentences.append(
-            f"Alignment was assessed by between-subject classification{named}."
-        )
-        listed = [_accuracy_phrase(name, result, cited) for name, result in members]
-        sentences.append(
-            f"Mean accuracy over {n_folds} {'fold' if n_folds == 1 else 'folds'} was "
-            f"{_join(listed)}; chance is {percent(float(first.chance))}."
-        )
+        n_folds = np.size(members[0][1].scores)
+        how = _PROTOCOLS.get(protocol)
+        listed = _join(_accuracy_phrase(name, r, cited) for name, r in members)
+        found = f"mean accuracy over {n_folds} {_plural('fold', n_folds)} was {listed}"
+        if how:
+            sentences.append(f"In the {protocol} protocol, {how}; {found}.")
+        else:
+            sentences.append(f"{found[0].upper()}{found[1:]}.")
+    chances = sorted({percent(float(r.chance)) for _, r in inputs.results})
+    sentences.append(f"Chance is {_join(chances)}.")
     return sentences
+
+
+def _nu(results: Iterable[Any]) -> float | None:
+    """Give the nu of the classifier, if all folds used one and the same."""
+    folds = [fold for r in results for fold in getattr(r, "folds", None) or []]
+    found = {fold.get("nu") for fold in folds if isinstance(fold, Mapping)}
+    return found.pop() if len(found) == 1 else None
+
+
+def _plural(noun: str, n: int) -> str:
+    return noun if n == 1 else f"{noun}s"
 
 
 def _accuracy_phrase(name: str, result: Any, cited: list[Citation]) -> str:
@@ -285,7 +306,7 @@ def _accuracy_phrase(name: str, result: Any, cited: list[Citation]) -> str:
     p = getattr(result, "p_value", None)
     if p is not None:
         details.append(f"permutation p = {p:.3g}")
-    if name in METHODS:
+    if name in METHODS and METHODS[name][1] not in cited:
         cited.append(METHODS[name][1])
         details.append(METHODS[name][1].short)
     extra = f" ({'; '.join(details)})" if details else ""

@@ -14,53 +14,67 @@ from brainweave.plotting.results import (
     protocol_of,
     row_shares,
 )
-from brainweave.plotting.sequences import Sequences, plot_sequences
-from brainweave.plotting.style import clean_text, percent
+from brainweave.plotting.sequences import MAX_LEGEND, Sequences, plot_sequences
+from brainweave.plotting.style import (
+    UNLABELLED,
+    clean_text,
+    palette,
+    percent,
+    subject_name,
+)
 from brainweave.report.elements import Element, Section, Table
 from brainweave.report.facts import flatten, times, versions
 from brainweave.report.inputs import Inputs
 from brainweave.report.svg import figure_png, figure_svg
 
 MAX_STRIPS = 40  # subjects whose sequences are drawn
+MAX_VOXELS = 1000  # whose values a map offers for download
 MAX_COUNTED = 16  # categories that fit into a table
 
 
 def data_section(inputs: Inputs) -> Section | None:
     """Describe the samples: how many, and in which order they were seen."""
     elements = []
-    if inputs.study is not None:
-        elements.append(
-            Element("subjects", "Subjects", table=_subjects(inputs), wide=True)
-        )
     sequences = inputs.sequences
     if sequences is not None and sequences.categories:
         elements.append(_sequences(inputs, sequences))
-        if len(sequences.categories) <= MAX_COUNTED:
-            elements.append(_counts(inputs, sequences))
+    if sequences is not None:
+        table = _subjects(inputs, sequences)
+        elements.append(
+            Element("subjects", "Subjects", table=table, data=table, wide=True)
+        )
     return Section("data", "Data", elements=elements) if elements else None
 
 
-def _subjects(inputs: Inputs) -> Table:
-    rows = [
-        [
-            subject.id,
-            subject.n_samples,
-            subject.n_voxels,
-            len(subject.run_ids) or None,
-            len(subject.categories),
-            subject.n_unlabelled,
-            "–" if subject.space is None else subject.space.kind,
+def _subjects(inputs: Inputs, sequences: Sequences) -> Table:
+    columns: dict[str, list[Any]] = {
+        "subject": inputs.names,
+        "samples": [len(labels) for labels in sequences.labels],
+    }
+    if inputs.study is not None:
+        columns["voxels"] = [s.n_voxels for s in inputs.study]
+        columns["space"] = [getattr(s.space, "kind", "–") for s in inputs.study]
+    if any(run is not None for runs in sequences.runs for run in runs):
+        columns["runs"] = [len(set(runs)) for runs in sequences.runs]
+    if len(sequences.categories) <= MAX_COUNTED:
+        for category in sequences.categories:
+            counts = [labels.count(category) for labels in sequences.labels]
+            columns[f"“{clean_text(category)}”"] = counts
+    else:
+        columns["categories"] = [
+            len(set(labels) - {None}) for labels in sequences.labels
         ]
-        for subject in inputs.study
-    ]
-    columns = ["subject", "samples", "voxels", "runs", "categories", "unlabelled"]
-    return Table([*columns, "space"], rows)
+    unlabelled = [labels.count(None) for labels in sequences.labels]
+    if any(unlabelled):
+        columns["unlabelled"] = unlabelled
+    rows = list(zip(*columns.values(), strict=True))
+    return Table(list(columns), rows)
 
 
 def _sequences(inputs: Inputs, sequences: Sequences) -> Element:
     labels = sequences.labels[:MAX_STRIPS]
     shown = list(inputs.study or labels)[:MAX_STRIPS]
-    figure = plot_sequences(shown, names=inputs.names[:MAX_STRIPS])
+    figure = plot_sequences(shown, names=inputs.names[:MAX_STRIPS], legend=False)
     n = len(sequences.labels)
     distinct = len({tuple(map(str, s)) for s in sequences.labels})
     if distinct == 1 and n > 1:
@@ -85,18 +99,20 @@ def _sequences(inputs: Inputs, sequences: Sequences) -> Element:
         caption,
         figure=figure_svg(figure, "sequences", "A strip of samples per subject"),
         data=Table(["subject", "sample", "run", "label"], rows),
+        legend=_legend(sequences),
         wide=True,
     )
 
 
-def _counts(inputs: Inputs, sequences: Sequences) -> Element:
+def _legend(sequences: Sequences) -> list[tuple[str, str]]:
     categories = sequences.categories
-    rows = [
-        [name, *(labels.count(c) for c in categories)]
-        for name, labels in zip(inputs.names, sequences.labels, strict=True)
-    ]
-    table = Table(["subject", *(clean_text(c) for c in categories)], rows)
-    return Element("counts", "Samples per category", table=table, data=table, wide=True)
+    if len(categories) > MAX_LEGEND:
+        return []
+    names = [clean_text(c) for c in categories]
+    legend = list(zip(names, palette(len(names)), strict=True))
+    if any(None in labels for labels in sequences.labels):
+        legend.append(("unlabelled", UNLABELLED))
+    return legend
 
 
 def results_section(inputs: Inputs) -> Section | None:
@@ -324,16 +340,18 @@ def maps_section(
 
 
 def _map(inputs: Inputs, subject: int, component: int) -> Element:
-    name = clean_text(inputs.names[subject])
+    name = subject_name(inputs.names[subject])
     title = f"Shared feature {component + 1}, {name}"
     one = inputs.model.maps_[subject]
     values = np.asarray(one.patterns[component], dtype=float)
     figure = plot_feature_map(one, component)
-    strongest = np.argsort(-np.abs(values), kind="stable")[:1000]
+    strongest = np.argsort(-np.abs(values), kind="stable")[:MAX_VOXELS]
     rows = [[int(v), float(values[v])] for v in np.sort(strongest)]
+    which = f"the {MAX_VOXELS} strongest" if len(values) > MAX_VOXELS else "all"
     return Element(
         f"map-{component}-{subject}",
         title,
+        f"The download has {which} of {len(values)} voxels, counted from 0.",
         figure=figure_png(figure, title),
         data=Table(["voxel", "pattern"], rows),
     )
@@ -351,6 +369,8 @@ def details_section(
         )
     spent = times(inputs, seconds)
     if spent is not None:
-        elements.append(Element("times", "Time per stage", table=spent, data=spent))
+        elements.append(
+            Element("times", "Seconds per stage", table=spent, data=spent, wide=True)
+        )
     elements.append(Element("versions", "Versions", table=versions(), data=versions()))
     return Section("details", "Details", elements=elements)

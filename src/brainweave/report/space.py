@@ -10,7 +10,7 @@ from brainweave.plotting.style import UNLABELLED, clean_text, palette
 from brainweave.report.elements import Table
 from brainweave.report.inputs import Inputs, two_dimensional
 
-WIDTH, HEIGHT, MARGIN = 680, 460, 34
+WIDTH, HEIGHT, MARGIN = 680, 460, 40
 MAX_POINTS = 6000  # more would make the page slow to open
 MAX_SWITCHES = 60  # more categories are told by colour and on hover alone
 MAX_EMBEDDED = 10  # columns a reader can choose from

@@ -149,7 +149,8 @@
     const run = facts.run[best.row];
     const heading = document.createElement("b");
     heading.textContent = facts.categories[best.category] ?? "unlabelled";
-    const rest = [facts.subjects[best.subject]];
+    const name = facts.subjects[best.subject];
+    const rest = [/^sub/i.test(name) ? name : "subject " + name];
     if (run >= 0) rest.push("run " + facts.runs[run]);
     rest.push("sample " + facts.samples[best.row]);
     tip.replaceChildren(heading, rest.join(" · "));
