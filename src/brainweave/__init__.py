@@ -10,38 +10,17 @@ from brainweave._version import __version__
 
 # public name -> the module it lives in
 _HOME = {
-<<<<<<< HEAD
     "affinity_graph": "brainweave.graphs",
     "between_subject_classification": "brainweave.evaluation.classification",
     "between_subject_matching": "brainweave.evaluation.scores",
     "between_subject_reconstruction": "brainweave.evaluation.scores",
     "ClassificationResult": "brainweave.evaluation.classification",
-    "DetSRM": "brainweave.aligners.srm",
-=======
-    "ClassificationResult": "brainweave.evaluation.classification",
-    "DetSRM": "brainweave.aligners.srm",
-    "GDM": "brainweave.aligners.gdm",
-    "GDMCV": "brainweave.evaluation.tuning",
-    "Graph": "brainweave.graphs",
-    "Hyperalignment": "brainweave.aligners.hyperalignment",
-    "KernelHyperalignment": "brainweave.aligners.hyperalignment",
-    "NoAlignment": "brainweave.aligners.none",
-    "RegularizedHyperalignment": "brainweave.aligners.hyperalignment",
-    "SRM": "brainweave.aligners.srm",
-    "SVDHyperalignment": "brainweave.aligners.svd_hyperalignment",
-    "Study": "brainweave.study.study",
-    "Subject": "brainweave.study.subject",
-    "SubjectBasis": "brainweave.basis",
-    "SubjectMap": "brainweave.aligners.maps",
-    "affinity_graph": "brainweave.graphs",
-    "between_subject_classification": "brainweave.evaluation.classification",
     "describe": "brainweave.models",
->>>>>>> app
+    "DetSRM": "brainweave.aligners.srm",
     "drop_samples": "brainweave.samples",
     "fetch_haxby": "brainweave.study.fetch",
     "fetch_openneuro": "brainweave.study.openneuro",
     "fetch_raider": "brainweave.study.fetch",
-<<<<<<< HEAD
     "GDM": "brainweave.aligners.gdm",
     "GDMCV": "brainweave.evaluation.tuning",
     "Graph": "brainweave.graphs",
@@ -50,14 +29,9 @@ _HOME = {
     "inter_subject_correlation": "brainweave.metrics",
     "KernelHyperalignment": "brainweave.aligners.hyperalignment",
     "label_graph": "brainweave.graphs",
-    "load_bids": "brainweave.study.bids",
-=======
-    "hyperalignment_graph": "brainweave.graphs",
-    "inter_subject_correlation": "brainweave.metrics",
-    "label_graph": "brainweave.graphs",
     "load": "brainweave.models",
     "load_basis": "brainweave.models",
->>>>>>> app
+    "load_bids": "brainweave.study.bids",
     "load_cifti": "brainweave.study.images",
     "load_gifti": "brainweave.study.images",
     "load_matlab": "brainweave.study.matlab",
@@ -66,10 +40,11 @@ _HOME = {
     "match_samples": "brainweave.samples",
     "matrix_graph": "brainweave.graphs",
     "neighbor_graph": "brainweave.graphs",
-<<<<<<< HEAD
     "NoAlignment": "brainweave.aligners.none",
     "reconstruction_score": "brainweave.metrics",
     "RegularizedHyperalignment": "brainweave.aligners.hyperalignment",
+    "save": "brainweave.models",
+    "save_basis": "brainweave.models",
     "simulate_study": "brainweave.study.simulate",
     "split_study": "brainweave.evaluation.splits",
     "SRM": "brainweave.aligners.srm",
@@ -78,12 +53,6 @@ _HOME = {
     "SubjectBasis": "brainweave.basis",
     "SubjectMap": "brainweave.aligners.maps",
     "SVDHyperalignment": "brainweave.aligners.svd_hyperalignment",
-=======
-    "reconstruction_score": "brainweave.metrics",
-    "save": "brainweave.models",
-    "save_basis": "brainweave.models",
-    "split_study": "brainweave.evaluation.splits",
->>>>>>> app
     "time_graph": "brainweave.graphs",
     "time_segment_matching": "brainweave.metrics",
 }
@@ -140,10 +109,7 @@ if TYPE_CHECKING:
     from brainweave.models import save_basis as save_basis
     from brainweave.samples import drop_samples as drop_samples
     from brainweave.samples import match_samples as match_samples
-<<<<<<< HEAD
     from brainweave.study.bids import load_bids as load_bids
-=======
->>>>>>> app
     from brainweave.study.fetch import fetch_haxby as fetch_haxby
     from brainweave.study.fetch import fetch_raider as fetch_raider
     from brainweave.study.images import load_cifti as load_cifti
@@ -152,10 +118,7 @@ if TYPE_CHECKING:
     from brainweave.study.matlab import load_matlab as load_matlab
     from brainweave.study.openfmri import load_openfmri as load_openfmri
     from brainweave.study.openneuro import fetch_openneuro as fetch_openneuro
-<<<<<<< HEAD
     from brainweave.study.simulate import simulate_study as simulate_study
-=======
->>>>>>> app
     from brainweave.study.study import Study as Study
     from brainweave.study.subject import Subject as Subject
 
