@@ -15,6 +15,7 @@ _HOME = {
     "between_subject_matching": "brainweave.evaluation.scores",
     "between_subject_reconstruction": "brainweave.evaluation.scores",
     "ClassificationResult": "brainweave.evaluation.classification",
+    "describe": "brainweave.models",
     "DetSRM": "brainweave.aligners.srm",
     "drop_samples": "brainweave.samples",
     "fetch_haxby": "brainweave.study.fetch",
@@ -28,6 +29,8 @@ _HOME = {
     "inter_subject_correlation": "brainweave.metrics",
     "KernelHyperalignment": "brainweave.aligners.hyperalignment",
     "label_graph": "brainweave.graphs",
+    "load": "brainweave.models",
+    "load_basis": "brainweave.models",
     "load_bids": "brainweave.study.bids",
     "load_cifti": "brainweave.study.images",
     "load_gifti": "brainweave.study.images",
@@ -40,6 +43,8 @@ _HOME = {
     "NoAlignment": "brainweave.aligners.none",
     "reconstruction_score": "brainweave.metrics",
     "RegularizedHyperalignment": "brainweave.aligners.hyperalignment",
+    "save": "brainweave.models",
+    "save_basis": "brainweave.models",
     "simulate_study": "brainweave.study.simulate",
     "split_study": "brainweave.evaluation.splits",
     "SRM": "brainweave.aligners.srm",
@@ -97,6 +102,11 @@ if TYPE_CHECKING:
     )
     from brainweave.metrics import reconstruction_score as reconstruction_score
     from brainweave.metrics import time_segment_matching as time_segment_matching
+    from brainweave.models import describe as describe
+    from brainweave.models import load as load
+    from brainweave.models import load_basis as load_basis
+    from brainweave.models import save as save
+    from brainweave.models import save_basis as save_basis
     from brainweave.samples import drop_samples as drop_samples
     from brainweave.samples import match_samples as match_samples
     from brainweave.study.bids import load_bids as load_bids

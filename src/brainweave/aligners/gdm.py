@@ -358,6 +358,15 @@ class GDM(BaseAligner):
         import pandas as pd
 
         check_is_fitted(self, "maps_")
+        if not hasattr(self, "bases_"):  # a loaded model keeps the table alone
+            known = getattr(self, "_component_table", None)
+            if known is None:
+                raise InputError(
+                    "This model came back without its bases, so its components cannot "
+                    "be described. Call component_summary before pickling it, or use "
+                    "brainweave.save, which keeps the table."
+                )
+            return pd.DataFrame(known).rename_axis("component")
         table = {
             "eigenvalue": self.eigenvalues_,
             "informative": np.arange(self.n_components_) < self.n_informative_,
