@@ -48,6 +48,7 @@ def load_bids(
     subjects: Iterable[str] | None = None,
     sessions: Iterable[str] | None = None,
     runs: Iterable[int | str] | None = None,
+    entities: Mapping[str, str] | None = None,
     derivatives: Any = "auto",
     mask: Any = None,
     resample_mask: bool = False,
@@ -86,6 +87,8 @@ def load_bids(
         (``"fsLR"``) are read as such; ``"native"`` means files without a space.
     subjects, sessions, runs : iterable, optional
         Which to read, with or without ``sub-``, ``ses-`` and ``run-``; all by default.
+    entities : mapping of str to str, optional
+        Other parts that file names must have, such as ``{"res": "2"}``.
     derivatives : "auto", path or None, default="auto"
         Where the preprocessed images are, None to use raw images in their native
         space, without normalisation; ``"auto"`` prefers ``derivatives/fmriprep``.
@@ -153,11 +156,19 @@ def load_bids(
         keeps its own).
     """
     check_samples(samples)
+    if scrub is not None and not scrub > 0:
+        raise InputError(f"scrub={scrub} must be a displacement above zero, in mm.")
     if label is None and samples != "volumes":
         raise InputError(f"samples={samples!r} needs events: give label=...")
     dataset = open_dataset(folder, derivatives)
     found = find_runs(
-        dataset, task=task, space=space, subjects=subjects, sessions=sessions, runs=runs
+        dataset,
+        task=task,
+        space=space,
+        subjects=subjects,
+        sessions=sessions,
+        runs=runs,
+        entities=entities,
     )
     if isinstance(confounds, str) and confounds == "auto":
         confounds = "simple" if dataset.preprocessed else None
@@ -328,7 +339,7 @@ def _make_subject(
     if source.shape[0] == 0:
         raise StudyError(
             f"Subject {id!r} has no samples: its events lie outside of its runs, or "
-            "all of them are ignored. Check the onsets and the labels."
+            "all are ignored or scrubbed. Check the onsets, the labels and scrub."
         )
     return Subject(
         id,
