@@ -173,7 +173,7 @@ def test_errors_name_what_is_wrong(call, error, message):
 
 
 def test_no_common_label_shows_what_there_is():
-    with pytest.raises(ValueError, match="X.0. has 'a', 'b'; X.1. has 'c'"):
+    with pytest.raises(ValueError, match=r"X\[0\] has 'a', 'b'; X\[1\] has 'c'"):
         match_samples([rows(2), rows(2)], [["a", "b"], ["c", "c"]])
 
 
