@@ -15,7 +15,7 @@ uses labels; labels of scored samples never are.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -74,10 +74,13 @@ def align_folds(
     *,
     leave_out: int = 1,
     protocol: str = "joint",
+    only: Collection[tuple[int, int]] | None = None,
     n_jobs: int | None = None,
     clock: Clock | None = None,
 ) -> Iterator[list[AlignedFold]]:
     """Fit an aligner for every fold and map all scored samples.
+
+    With `only`, pairs of part and fold, nothing is done for the others.
 
     Yields
     ------
@@ -95,6 +98,13 @@ def align_folds(
         )
     everyone = list(range(n))
     for number, part in enumerate(split.parts):
+        chosen = [
+            (f, test)
+            for f, test in enumerate(folds)
+            if only is None or (number, f) in only
+        ]
+        if not chosen:
+            continue
         part.check_locked(aligner)
         if protocol == "joint":
             fitted = _Alignment(aligner, part, everyone, n_jobs=n_jobs, clock=clock)
@@ -109,10 +119,10 @@ def align_folds(
                     [fitted.maps[i] for i in everyone],
                     fitted.aligner,
                 )
-                for f, test in enumerate(folds)
+                for f, test in chosen
             ]
             continue
-        for f, test in enumerate(folds):
+        for f, test in chosen:
             train = _without(everyone, test)
             fitted = _Alignment(aligner, part, train, n_jobs=n_jobs, clock=clock)
             fitted.join(test)
