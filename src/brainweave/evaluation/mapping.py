@@ -158,7 +158,7 @@ class _Alignment:
         self.y = part.known(aligner)
         X = self._inputs(who)
         y = None if self.y is None else [self.y[i] for i in who]
-        with clock("align"):
+        with clock("align"), _naming(part, who):
             self.aligner.fit(X, y)
         self.maps = dict(zip(who, self.aligner.maps_, strict=True))
 
@@ -189,6 +189,22 @@ class _Alignment:
         if self.shares:
             return self.part.features(i, fitted)
         return to_numpy(fitted.transform(self.part.scored[i].samples))
+
+
+@contextmanager
+def _naming(part: Part, who: list[int]) -> Iterator[None]:
+    """Say which subjects an aligner's error calls X[0], X[1], ..."""
+    try:
+        yield
+    except InputError as error:
+        ids = part.aligning.ids
+        called = {
+            f"X[{k}]": ids[i] for k, i in enumerate(who) if f"X[{k}]" in str(error)
+        }
+        if not called:
+            raise
+        names = ", ".join(f"{x} is subject {id!r}" for x, id in called.items())
+        raise InputError(f"{error} Here {names}.") from error
 
 
 def takes_bases(aligner: Any) -> bool:
