@@ -13,6 +13,7 @@ _HOME = {
     "DownloadPlan": "brainweave.study.download",
     "ImageSource": "brainweave.study.runs",
     "Run": "brainweave.study.runs",
+    "SimulatedStudy": "brainweave.study.simulate",
     "Study": "brainweave.study.study",
     "Subject": "brainweave.study.subject",
     "SurfaceSpace": "brainweave.study.surface",
@@ -32,6 +33,7 @@ _HOME = {
     "raider_plan": "brainweave.study.fetch",
     "save_study": "brainweave.study.folder",
     "simulate_study": "brainweave.study.simulate",
+    "simulate_like": "brainweave.study.simulate",
     "to_image": "brainweave.study.spaces",
     "write_bids": "brainweave.study.bids_writer",
 }

@@ -26,16 +26,18 @@ from brainweave.study.cleaning import Cleaning
 from brainweave.study.events import Events, read_events
 from brainweave.study.images import epi_mask, mask_on_grid
 from brainweave.study.runs import ImageSource, Run
-from brainweave.study.sampling import SamplePlan, check_samples, plan_samples
+from brainweave.study.sampling import (
+    DRIFT_CUTOFF,
+    SamplePlan,
+    check_samples,
+    plan_samples,
+)
 from brainweave.study.spaces import CiftiSpace, VolumeSpace
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
 from brainweave.study.surface import SurfaceSpace
 
 __all__ = ["load_bids"]
-
-# A trial model's drift terms stop here unless high_pass says otherwise: 128 s.
-_DRIFT = 1 / 128
 
 
 def load_bids(
@@ -181,7 +183,7 @@ def load_bids(
             "keep_rest": keep_rest or label is None,
             "name_moments": moments,
             "hrf_model": hrf_model,
-            "high_pass": _DRIFT if high_pass is None else high_pass,
+            "high_pass": DRIFT_CUTOFF if high_pass is None else high_pass,
             "max_gap": max_gap,
         },
     )
