@@ -445,8 +445,10 @@ class SubjectBasis:
         Z = self.check_samples(Z, name)
         cross = np.zeros((Z.shape[0], self.n_samples))
         squares, shift = np.zeros(Z.shape[0]), np.zeros(Z.shape[0])
-        own = self._standardized(self._data, verify=True)
-        for (columns, z), (_, x) in zip(self._same_chunks(Z), own, strict=True):
+        ops = ops_for(Z)
+        for columns, x in self._standardized(self._data, verify=True):
+            z = ops.subtract(ops.array(Z[:, columns]), ops.array(self.mean[columns]))
+            z *= ops.array(1 / self.scale[columns])
             cross += to_numpy(z @ x.T)
             squares += to_numpy((z * z).sum(1))
             if not self.standardize:
@@ -471,14 +473,6 @@ class SubjectBasis:
         if self.standardize or self.kernel.name in ("linear", "gaussian"):
             return squares
         return squares + 2 * shift + self._offset
-
-    def _same_chunks(self, Z: Any) -> Iterator[tuple[slice, Any]]:
-        """Cut Z at the columns at which the aligning samples are cut."""
-        ops = ops_for(Z)
-        for columns, _ in column_chunks(self._data):
-            z = ops.subtract(ops.array(Z[:, columns]), ops.array(self.mean[columns]))
-            z *= ops.array(1 / self.scale[columns])
-            yield columns, z
 
     def project(self, Z: Any, name: str = "Z") -> Matrix:
         """Give the coordinates of other samples of this subject."""

@@ -78,20 +78,38 @@ class Part:
             return
         first = self.aligning[0]
         for subject in self.aligning:
-            if first.labels is None or subject.labels is None:
+            what, known, shown = "categories", first.labels, subject.labels
+            if known is None or shown is None:
+                what, known, shown = "stimuli", first.stimuli, subject.stimuli
+            if known is None or shown is None:
                 continue
             if subject.n_samples == first.n_samples and not np.array_equal(
-                subject.labels, first.labels
+                shown, known
             ):
                 raise InputError(
                     f"{type(aligner).__name__} joins samples by their row, but the "
-                    f"aligning samples of subject {subject.id!r} show other categories "
+                    f"aligning samples of subject {subject.id!r} show other {what} "
                     f"than those of {first.id!r} in the same rows. Pass "
                     "match='truncate' to reorder them by category, or use GDM with "
                     "graph='labels'."
                 )
 
     # -- bases -------------------------------------------------------------------------
+
+    def prepare(self, aligner: BaseAligner, *, n_jobs: int | None = None) -> None:
+        """Compute now what an aligner needs of all subjects, so that it is only read.
+
+        Several threads may then evaluate such aligners on this part at the same time.
+        """
+        everyone = list(range(self.n_subjects))
+        bases = self.bases_for(aligner, everyone, n_jobs=n_jobs)
+
+        def scored(i: int, basis: SubjectBasis) -> None:
+            self._kernel_of(i, basis)
+            if "_spectrum" in basis.__dict__:
+                self._coordinates_of(i, basis)
+
+        map_subjects(scored, everyone, bases, n_jobs=n_jobs)
 
     def bases_for(
         self, aligner: BaseAligner, who: list[int], *, n_jobs: int | None = None
