@@ -291,8 +291,10 @@ def _about_evaluation(inputs: Inputs, cited: list[Citation]) -> list[str]:
 
 def _nu(results: Iterable[Any]) -> float | None:
     """Give the nu of the classifier, if all folds used one and the same."""
-    folds = [fold for r in results for fold in getattr(r, "folds", None) or []]
-    found = {fold.get("nu") for fold in folds if isinstance(fold, Mapping)}
+    found = set()
+    for result in results:
+        folds = getattr(result, "folds", None) or [{}]
+        found |= {fold.get("nu") for fold in folds if isinstance(fold, Mapping)}
     return found.pop() if len(found) == 1 else None
 
 
