@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
+import brainweave
 from brainweave import GDM
 from brainweave.exceptions import InputError
 from brainweave.plotting import plot_sequences
@@ -222,7 +223,7 @@ def test_headlines_compare_with_chance_and_with_no_alignment(page):
 def test_warnings_given_and_found_are_shown(page):
     assert "it rained" in page.text
     assert "The shared space is not unique: 3 of 5 components" in page.text
-    assert "NoAlignment (joint): accuracy is not above chance" in page.text
+    assert "without alignment (joint): accuracy is not above chance" in page.text
 
 
 def test_configuration_versions_and_times_are_listed(page):
@@ -329,6 +330,46 @@ def test_a_model_alone_knows_its_labels(tmp_path, study):
     figures = {a["id"] for a in page.all("figure")}
     assert {"sequences", "shared-space", "eigenvalues", "configuration"} <= figures
     assert page.csv("shared-space")[1][3] == study[0].labels[0]
+
+
+@pytest.mark.parametrize(
+    ("aligner", "text"),
+    [
+        (
+            brainweave.DetSRM(n_components=3),
+            "deterministic shared response model (Chen",
+        ),
+        (brainweave.Hyperalignment(), "were aligned with hyperalignment (Haxby et al."),
+        (brainweave.NoAlignment(), "compared voxel by voxel, without functional align"),
+    ],
+)
+def test_other_methods_are_named_and_cited(tmp_path, aligner, text):
+    rng = np.random.default_rng(0)
+    X = [rng.normal(size=(12, 15)) for _ in range(2)]
+    path = write_report(tmp_path / "r.html", model=aligner.fit(X))
+    assert text in Page(path.read_text("utf-8")).text
+
+
+def test_a_tuned_model_is_described_by_what_it_chose(tmp_path, study, model):
+    class Tuned:
+        best_estimator_ = model
+        best_params_ = {"energy": 0.9}  # noqa: RUF012
+
+        def get_params(self, deep=True):
+            return {"energy": [0.5, 0.9]}
+
+    path = write_report(tmp_path / "r.html", study=study, model=Tuned())
+    page = Page(path.read_text("utf-8"))
+    assert "chosen.energy 0.9" in page.text
+    assert len(page.csv("eigenvalues")) == 6
+
+
+def test_a_model_file_comes_back_with_its_report(tmp_path, study, model):
+    brainweave.save(model, tmp_path / "m.safetensors")
+    loaded = brainweave.load(tmp_path / "m.safetensors")
+    page = Page(write_report(tmp_path / "r.html", model=loaded).read_text("utf-8"))
+    figures = {a["id"] for a in page.all("figure")}
+    assert {"sequences", "eigenvalues", "components", "configuration"} <= figures
 
 
 def test_results_alone_make_a_report(tmp_path, results):

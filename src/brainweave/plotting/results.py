@@ -48,7 +48,7 @@ def list_results(results: Any) -> list[tuple[str, Any]]:
     else:
         single = hasattr(results, "scores") or not isinstance(results, Iterable)
         listed = [results] if single else list(results)
-        named = [(str(getattr(r, "method", "?")), r) for r in listed]
+        named = [(_method_name(r), r) for r in listed]
     for name, result in named:
         for field in ("scores", "chance"):
             if not hasattr(result, field):
@@ -59,6 +59,11 @@ def list_results(results: Any) -> list[tuple[str, Any]]:
         if np.size(result.scores) == 0:
             raise InputError(f"Result {name!r} has no folds.")
     return named
+
+
+def _method_name(result: Any) -> str:
+    name = str(getattr(result, "method", "?"))
+    return "without alignment" if is_baseline(name) else name
 
 
 def is_baseline(method: str) -> bool:
