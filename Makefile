@@ -24,6 +24,7 @@ demo: $(VENV)/.base  ## align a simulated study that no time-locked method can a
 	@$(BIN)/python -m brainweave.demo
 
 test: $(VENV)/.dev  ## unit tests and doctests
+	@tools/install_browser.sh
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(VENV)/.dev  ## style and spelling

@@ -104,7 +104,7 @@ def test_accuracy_bars_are_means_and_dots_are_folds():
     assert_allclose(np.concatenate(dots), [0.5, 0.7, 0.2, 0.4, 0.6], rtol=1e-12)
     assert_allclose(ax.get_lines()[0].get_xdata(), 0.25, rtol=1e-12)
     ticks = [t.get_text() for t in ax.get_yticklabels()]
-    assert ticks == ["joint", "GDM", "NoAlignment", "held-out", "GDM"]
+    assert ticks == ["joint", "GDM", "without alignment", "held-out", "GDM"]
 
 
 def test_accuracy_of_a_mapping_is_named_by_it():

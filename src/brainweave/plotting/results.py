@@ -1,6 +1,6 @@
 """How well subjects were classified: accuracies with their folds, and confusions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -46,8 +46,9 @@ def list_results(results: Any) -> list[tuple[str, Any]]:
     if isinstance(results, Mapping):
         named = [(str(name), result) for name, result in results.items()]
     else:
-        listed = [results] if hasattr(results, "scores") else list(results)
-        named = [(str(getattr(r, "method", "?")), r) for r in listed]
+        single = hasattr(results, "scores") or not isinstance(results, Iterable)
+        listed = [results] if single else list(results)
+        named = [(_method_name(r), r) for r in listed]
     for name, result in named:
         for field in ("scores", "chance"):
             if not hasattr(result, field):
@@ -58,6 +59,11 @@ def list_results(results: Any) -> list[tuple[str, Any]]:
         if np.size(result.scores) == 0:
             raise InputError(f"Result {name!r} has no folds.")
     return named
+
+
+def _method_name(result: Any) -> str:
+    name = str(getattr(result, "method", "?"))
+    return "without alignment" if is_baseline(name) else name
 
 
 def is_baseline(method: str) -> bool:

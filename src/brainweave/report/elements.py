@@ -49,6 +49,16 @@ class Table:
         """Give all cells as text for people."""
         return [[show(cell) for cell in row] for row in self.rows]
 
+    def without_empty_columns(self) -> "Table":
+        """Leave out columns that say nothing."""
+        kept = [
+            j
+            for j in range(len(self.columns))
+            if any(row[j] is not None for row in self.rows)
+        ]
+        rows = [[row[j] for j in kept] for row in self.rows]
+        return Table([self.columns[j] for j in kept], rows)
+
     def is_number(self, column: int) -> bool:
         """Say whether a column holds numbers, which stand right."""
         cells = [row[column] for row in self.rows if row[column] is not None]

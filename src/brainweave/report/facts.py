@@ -190,6 +190,7 @@ def times(inputs: Inputs, seconds: Mapping[str, float] | None) -> Table | None:
             who = ", ".join(filter(None, (clean_text(name), protocol_of(result))))
             spent[who] = dict(of_result)
     stages = list(dict.fromkeys(stage for of in spent.values() for stage in of))
+    stages.sort(key=lambda stage: stage == "total")  # the sum comes last
     rows = [
         [who, *(None if s not in of else round(float(of[s]), 3) for s in stages)]
         for who, of in spent.items()

@@ -35,6 +35,10 @@ class Inputs:
         Labels and runs of the samples.
     shared : list of ndarray or None
         Shared features of the samples, per subject.
+    in_sample : bool
+        Whether these may be the samples that the model was fitted on.
+    method : str
+        Class of the model.
     """
 
     study: Any
@@ -44,11 +48,8 @@ class Inputs:
     names: list[str] = field(default_factory=list)
     sequences: Sequences | None = None
     shared: list[NDArray[np.float64]] | None = None
-
-    @property
-    def method(self) -> str:
-        """Class of the model."""
-        return "" if self.model is None else type(self.model).__name__
+    in_sample: bool = True
+    method: str = ""
 
     @property
     def bases(self) -> list[Any]:
@@ -58,13 +59,18 @@ class Inputs:
 
 def gather(*, study: Any, model: Any, results: Any, config: Any, shared: Any) -> Inputs:
     """Check the arguments of a report against each other."""
+    method = "" if model is None else type(model).__name__
     if config is None:
         config = model.get_params(deep=False) if hasattr(model, "get_params") else {}
+        if hasattr(model, "best_params_"):
+            config = {**config, "chosen": model.best_params_}
+    # an aligner that tunes itself is described by what it chose
+    model = getattr(model, "best_estimator_", model)
     if not isinstance(config, Mapping):
         raise TypeError(
             f"config must be a mapping of settings; got {type(config).__name__}."
         )
-    inputs = Inputs(study, model, list_results(results), config)
+    inputs = Inputs(study, model, list_results(results), config, method=method)
     if model is not None and not hasattr(model, "maps_"):
         raise InputError(
             f"This {inputs.method} is not fitted: call fit before writing its report."
@@ -80,6 +86,7 @@ def gather(*, study: Any, model: Any, results: Any, config: Any, shared: Any) ->
     elif model is not None:
         inputs.names = [f"subject {i}" for i in range(len(model.maps_))]
         inputs.sequences = _sequences_of_graph(model, inputs.names)
+    inputs.in_sample = shared is None
     inputs.shared = _shared_features(inputs, shared)
     return inputs
 
@@ -102,7 +109,7 @@ def _shared_features(inputs: Inputs, shared: Any) -> list[NDArray[np.float64]] |
     if shared is None and inputs.model is not None:
         if inputs.study is not None:
             shared = inputs.model.transform(list(inputs.study))
-        elif inputs.bases:
+        elif inputs.bases and getattr(inputs.model, "coef_", None):
             pairs = zip(inputs.bases, inputs.model.coef_, strict=True)
             shared = [basis.coordinates @ coef for basis, coef in pairs]
     if shared is None:

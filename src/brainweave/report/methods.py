@@ -136,6 +136,11 @@ METHODS: dict[str, tuple[str, Citation]] = {
         ),
     ),
 }
+METHODS["GDMCV"] = (
+    "the graph-based decoding model (GDM) with settings chosen by cross-validation "
+    "within the aligning samples",
+    GDM_PAPER,
+)
 METHODS["DetSRM"] = (
     "the deterministic shared response model",
     METHODS["SRM"][1],
@@ -190,8 +195,10 @@ def _about_alignment(inputs: Inputs, cited: list[Citation]) -> list[str]:
             else (f"{name} ({citation.short})")
         )
     who = f"The functional data of {data}" if data else "The functional data"
+    if is_baseline(inputs.method):
+        return [f"{who} were compared voxel by voxel, without functional alignment."]
     sentences = [f"{who} were aligned with {name}."]
-    if inputs.method == "GDM":
+    if inputs.method.startswith("GDM"):
         sentences.append(_about_graph(inputs))
     sentences += _about_settings(inputs)
     return sentences
@@ -291,8 +298,10 @@ def _about_evaluation(inputs: Inputs, cited: list[Citation]) -> list[str]:
 
 def _nu(results: Iterable[Any]) -> float | None:
     """Give the nu of the classifier, if all folds used one and the same."""
-    folds = [fold for r in results for fold in getattr(r, "folds", None) or []]
-    found = {fold.get("nu") for fold in folds if isinstance(fold, Mapping)}
+    found = set()
+    for result in results:
+        folds = getattr(result, "folds", None) or [{}]
+        found |= {fold.get("nu") for fold in folds if isinstance(fold, Mapping)}
     return found.pop() if len(found) == 1 else None
 
 

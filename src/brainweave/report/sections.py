@@ -1,11 +1,13 @@
 """The chapters of a report; each is left out when there is nothing to say."""
 
 from collections.abc import Mapping
+from contextlib import suppress
+from copy import copy
 from typing import Any
 
 import numpy as np
 
-from brainweave.exceptions import BrainweaveError
+from brainweave.exceptions import BrainweaveError, InputError
 from brainweave.plotting.brain import plot_feature_map
 from brainweave.plotting.model import energy_curves, plot_eigenvalues, plot_energy
 from brainweave.plotting.results import (
@@ -153,6 +155,7 @@ def _accuracy(inputs: Inputs) -> Element:
         )
         folds += _fold_rows(name, result, scores)
     header = ["method", "protocol", "accuracy", "SD", "balanced", "chance", "p"]
+    shown = Table([*header, "folds"], table).without_empty_columns()
     return Element(
         "accuracy",
         "Accuracy",
@@ -160,7 +163,7 @@ def _accuracy(inputs: Inputs) -> Element:
         figure=figure_svg(
             plot_accuracy(dict_or_list(inputs)), "accuracy", "Accuracy of each method"
         ),
-        table=Table([*header, "folds"], table),
+        table=shown,
         data=Table(
             ["method", "protocol", "fold", "test subjects", "accuracy", "chance"], folds
         ),
@@ -227,8 +230,10 @@ def model_section(inputs: Inputs) -> Section | None:
         elements.append(_eigenvalues(inputs))
     if inputs.bases and any(basis.energy < 1 for basis in inputs.bases):
         elements.append(_energy(inputs))
-    if inputs.bases and hasattr(inputs.model, "component_summary"):
-        elements.append(_components(inputs))
+    if hasattr(inputs.model, "component_summary"):
+        # a model that came back without its bases may not know any more
+        with suppress(InputError):
+            elements.append(_components(inputs))
     if not elements:
         return None
     return Section("model", "What was learned", elements=elements)
@@ -291,7 +296,8 @@ def _components(inputs: Inputs) -> Element:
     return Element(
         "components",
         "Components",
-        "Agreement: mean correlation between subjects of the feature's category means. "
+        "Agreement: mean correlation between subjects of the feature's category means, "
+        "over the samples the model was fitted on. "
         "Variance: share of a subject's variance that the feature explains, mean and "
         "range over subjects. The download has it for each subject.",
         table=Table(
@@ -314,16 +320,19 @@ def maps_section(
     inputs: Inputs, *, n_components: int, n_subjects: int
 ) -> Section | None:
     """Draw the first shared features on the brains of the first subjects."""
-    maps = getattr(inputs.model, "maps_", None) or []
-    known = [i for i, m in enumerate(maps) if getattr(m, "space", None) is not None]
+    maps = {
+        i: one
+        for i, m in enumerate(getattr(inputs.model, "maps_", None) or [])
+        if (one := _with_space(inputs, i, m)) is not None
+    }
     k = min(n_components, int(getattr(inputs.model, "n_components_", 0)))
     informative = getattr(inputs.model, "n_informative_", k)
     k = min(k, max(1, informative))
     elements: list[Element] = []
     for component in range(k):
-        for i in known[:n_subjects]:
+        for i in list(maps)[:n_subjects]:
             try:
-                elements.append(_map(inputs, i, component))
+                elements.append(_map(inputs, i, maps[i], component))
             except BrainweaveError as error:  # no voxel weights, or no picture
                 note = Element("maps-note", caption=str(error), wide=True)
                 return Section("maps", "On the brain", elements=[note])
@@ -339,10 +348,21 @@ def maps_section(
     )
 
 
-def _map(inputs: Inputs, subject: int, component: int) -> Element:
+def _with_space(inputs: Inputs, subject: int, one: Any) -> Any:
+    """Give a subject's map if its brain is known, from the fit or from the study."""
+    if getattr(one, "space", None) is not None:
+        return one
+    space = inputs.study[subject].space if inputs.study is not None else None
+    if space is None:
+        return None
+    one = copy(one)
+    one.space = space
+    return one
+
+
+def _map(inputs: Inputs, subject: int, one: Any, component: int) -> Element:
     name = subject_name(inputs.names[subject])
     title = f"Shared feature {component + 1}, {name}"
-    one = inputs.model.maps_[subject]
     values = np.asarray(one.patterns[component], dtype=float)
     figure = plot_feature_map(one, component)
     strongest = np.argsort(-np.abs(values), kind="stable")[:MAX_VOXELS]
@@ -367,10 +387,10 @@ def details_section(
         elements.append(
             Element("configuration", "Configuration", table=table, data=table)
         )
+    elements.append(Element("versions", "Versions", table=versions(), data=versions()))
     spent = times(inputs, seconds)
     if spent is not None:
         elements.append(
             Element("times", "Seconds per stage", table=spent, data=spent, wide=True)
         )
-    elements.append(Element("versions", "Versions", table=versions(), data=versions()))
     return Section("details", "Details", elements=elements)

@@ -161,5 +161,7 @@
   };
   svg.addEventListener("pointermove", inspect);
   svg.addEventListener("pointerdown", inspect);
-  svg.addEventListener("pointerleave", hide);
+  // a finger leaves as soon as it is lifted; what it asked for stays until the next tap
+  svg.addEventListener("pointerleave", (event) => { if (event.pointerType === "mouse") hide(); });
+  document.addEventListener("pointerdown", (event) => { if (!svg.contains(event.target)) hide(); });
 })();
