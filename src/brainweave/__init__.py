@@ -16,6 +16,8 @@ _HOME = {
     "RegularizedHyperalignment": "brainweave.aligners.hyperalignment",
     "SubjectMap": "brainweave.aligners.maps",
     "NoAlignment": "brainweave.aligners.none",
+    "RobustSRM": "brainweave.aligners.robust_srm",
+    "SemiSupervisedSRM": "brainweave.aligners.semisupervised_srm",
     "DetSRM": "brainweave.aligners.srm",
     "SRM": "brainweave.aligners.srm",
     "SVDHyperalignment": "brainweave.aligners.svd_hyperalignment",
@@ -44,6 +46,10 @@ if TYPE_CHECKING:
     )
     from brainweave.aligners.maps import SubjectMap as SubjectMap
     from brainweave.aligners.none import NoAlignment as NoAlignment
+    from brainweave.aligners.robust_srm import RobustSRM as RobustSRM
+    from brainweave.aligners.semisupervised_srm import (
+        SemiSupervisedSRM as SemiSupervisedSRM,
+    )
     from brainweave.aligners.srm import SRM as SRM
     from brainweave.aligners.srm import DetSRM as DetSRM
     from brainweave.aligners.svd_hyperalignment import (
