@@ -64,6 +64,17 @@ def test_joint_scores_equal_the_protocol_written_out(rng, kernel):
     assert_allclose(found.scores, expected, atol=1e-12)
 
 
+def test_scores_of_voxels_equal_the_protocol_written_out(rng):
+    X, y = study_lists(rng, n_subjects=4, voxels=300, noise=6.0)
+    shared = X[0][np.argsort(y[0], kind="stable")]  # so that voxels do correspond
+    X = [shared + 25 * rng.normal(size=shared.shape) for _ in X]
+    y = [np.sort(y[0])] * 4
+    found = between_subject_classification(NoAlignment(), X, y)
+    expected = literal_joint(X, y, NoAlignment(), 1)
+    assert 0.4 < expected.mean() < 1
+    assert_allclose(found.scores, expected, atol=1e-12)
+
+
 def test_held_out_scores_equal_the_protocol_written_out(rng):
     X, y = study_lists(rng, n_subjects=4, noise=6.0)
     masks = [np.arange(24) % 2 == 0] * 4
@@ -276,6 +287,12 @@ def test_errors_say_what_is_wrong_and_what_to_do(rng):
     X, y = study_lists(rng)
     with pytest.raises(ValueError, match="protocol of the evaluation must be one of"):
         between_subject_classification(GDM(2), X, y, protocol="fair")
+    with pytest.raises(TypeError, match="as objects such as GDM"):
+        between_subject_classification(GDM, X, y)
+    with pytest.raises(TypeError, match="got 'svm'"):
+        between_subject_classification(GDM(2), X, y, classifier="svm")
+    with pytest.raises(ValueError, match="match of the evaluation must be one of"):
+        between_subject_classification(GDM(2), X, y, match="sort")
     with pytest.raises(ValueError, match="at least two categories; got \\[\\]"):
         between_subject_classification(GDM(2), X)
     with pytest.raises(ValueError, match="leaves 1 of 4 subjects to make a template"):
