@@ -170,11 +170,3 @@ def test_a_precomputed_kernel_cannot_change(rng):
     basis = SubjectBasis(X @ X.T, kernel="precomputed")
     with pytest.raises(InputError, match="cannot change its kernel"):
         basis.with_kernel("linear")
-
-
-def test_torch_tensors_work_and_stay_tensors(rng):
-    torch = pytest.importorskip("torch", reason="torch is the extra 'gpu'")
-    X = rng.normal(size=(30, 300))
-    basis, expected = SubjectBasis(torch.from_numpy(X)), SubjectBasis(X)
-    assert_allclose(basis.gram, expected.gram, atol=1e-9)
-    assert_allclose(basis.values, expected.values, rtol=1e-9)

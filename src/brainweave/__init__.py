@@ -10,33 +10,28 @@ from brainweave._version import __version__
 
 # public name -> the module it lives in
 _HOME = {
-    "ClassificationResult": "brainweave.evaluation.classification",
-    "DetSRM": "brainweave.aligners.srm",
-    "GDM": "brainweave.aligners.gdm",
-    "GDMCV": "brainweave.evaluation.tuning",
-    "Graph": "brainweave.graphs",
-    "Hyperalignment": "brainweave.aligners.hyperalignment",
-    "KernelHyperalignment": "brainweave.aligners.hyperalignment",
-    "NoAlignment": "brainweave.aligners.none",
-    "RegularizedHyperalignment": "brainweave.aligners.hyperalignment",
-    "SRM": "brainweave.aligners.srm",
-    "SVDHyperalignment": "brainweave.aligners.svd_hyperalignment",
-    "Study": "brainweave.study.study",
-    "Subject": "brainweave.study.subject",
-    "SubjectBasis": "brainweave.basis",
-    "SubjectMap": "brainweave.aligners.maps",
     "affinity_graph": "brainweave.graphs",
     "between_subject_classification": "brainweave.evaluation.classification",
+    "between_subject_matching": "brainweave.evaluation.scores",
+    "between_subject_reconstruction": "brainweave.evaluation.scores",
+    "ClassificationResult": "brainweave.evaluation.classification",
     "describe": "brainweave.models",
+    "DetSRM": "brainweave.aligners.srm",
     "drop_samples": "brainweave.samples",
     "fetch_haxby": "brainweave.study.fetch",
     "fetch_openneuro": "brainweave.study.openneuro",
     "fetch_raider": "brainweave.study.fetch",
+    "GDM": "brainweave.aligners.gdm",
+    "GDMCV": "brainweave.evaluation.tuning",
+    "Graph": "brainweave.graphs",
+    "Hyperalignment": "brainweave.aligners.hyperalignment",
     "hyperalignment_graph": "brainweave.graphs",
     "inter_subject_correlation": "brainweave.metrics",
+    "KernelHyperalignment": "brainweave.aligners.hyperalignment",
     "label_graph": "brainweave.graphs",
     "load": "brainweave.models",
     "load_basis": "brainweave.models",
+    "load_bids": "brainweave.study.bids",
     "load_cifti": "brainweave.study.images",
     "load_gifti": "brainweave.study.images",
     "load_matlab": "brainweave.study.matlab",
@@ -45,10 +40,19 @@ _HOME = {
     "match_samples": "brainweave.samples",
     "matrix_graph": "brainweave.graphs",
     "neighbor_graph": "brainweave.graphs",
+    "NoAlignment": "brainweave.aligners.none",
     "reconstruction_score": "brainweave.metrics",
+    "RegularizedHyperalignment": "brainweave.aligners.hyperalignment",
     "save": "brainweave.models",
     "save_basis": "brainweave.models",
+    "simulate_study": "brainweave.study.simulate",
     "split_study": "brainweave.evaluation.splits",
+    "SRM": "brainweave.aligners.srm",
+    "Study": "brainweave.study.study",
+    "Subject": "brainweave.study.subject",
+    "SubjectBasis": "brainweave.basis",
+    "SubjectMap": "brainweave.aligners.maps",
+    "SVDHyperalignment": "brainweave.aligners.svd_hyperalignment",
     "time_graph": "brainweave.graphs",
     "time_segment_matching": "brainweave.metrics",
 }
@@ -78,6 +82,12 @@ if TYPE_CHECKING:
     from brainweave.evaluation.classification import (
         between_subject_classification as between_subject_classification,
     )
+    from brainweave.evaluation.scores import (
+        between_subject_matching as between_subject_matching,
+    )
+    from brainweave.evaluation.scores import (
+        between_subject_reconstruction as between_subject_reconstruction,
+    )
     from brainweave.evaluation.splits import split_study as split_study
     from brainweave.evaluation.tuning import GDMCV as GDMCV
     from brainweave.graphs import Graph as Graph
@@ -99,6 +109,7 @@ if TYPE_CHECKING:
     from brainweave.models import save_basis as save_basis
     from brainweave.samples import drop_samples as drop_samples
     from brainweave.samples import match_samples as match_samples
+    from brainweave.study.bids import load_bids as load_bids
     from brainweave.study.fetch import fetch_haxby as fetch_haxby
     from brainweave.study.fetch import fetch_raider as fetch_raider
     from brainweave.study.images import load_cifti as load_cifti
@@ -107,6 +118,7 @@ if TYPE_CHECKING:
     from brainweave.study.matlab import load_matlab as load_matlab
     from brainweave.study.openfmri import load_openfmri as load_openfmri
     from brainweave.study.openneuro import fetch_openneuro as fetch_openneuro
+    from brainweave.study.simulate import simulate_study as simulate_study
     from brainweave.study.study import Study as Study
     from brainweave.study.subject import Subject as Subject
 

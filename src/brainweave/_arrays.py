@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib import import_module
+from threading import Lock
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,6 +22,8 @@ from threadpoolctl import ThreadpoolController
 Floats = NDArray[Any]  # float32 or float64; the dtype follows the data
 Result = TypeVar("Result")
 
+# torch loads its linear algebra on first use, which two threads must not do at once
+_TORCH_LINALG = Lock()
 CHUNK_BYTES = 8 * 2**20  # a chunk of columns that stays in the cache while it is used
 
 
@@ -86,6 +89,14 @@ class NumpyOps:
         """Sum the squares of each column."""
         return np.einsum("ij,ij->j", z, z).astype(np.float64)
 
+    def clip(self, z: Floats, bound: float) -> Floats:
+        """Give z with every entry brought between -bound and bound."""
+        return z.clip(-bound, bound)
+
+    def inner(self, a: Floats, b: Floats) -> float:
+        """Sum the products of the entries, accumulated in float64 over the rows."""
+        return float(np.einsum("ij,ij->i", a, b).sum(dtype=np.float64))
+
     def add_gram(self, total: Floats | None, z: Floats) -> Floats:
         """Add z @ z.T to the float64 matrix total.
 
@@ -129,6 +140,14 @@ class TorchOps:
         """Sum the squares of each column."""
         return to_numpy((z * z).sum(0)).astype(np.float64)
 
+    def clip(self, z: Any, bound: float) -> Any:
+        """Give z with every entry brought between -bound and bound."""
+        return z.clip(-bound, bound)
+
+    def inner(self, a: Any, b: Any) -> float:
+        """Sum the products of the entries, accumulated in float64 over the rows."""
+        return float((a * b).sum(1).to(self.torch.float64).sum())
+
     def add_gram(self, total: Any, z: Any) -> Any:
         """Add z @ z.T, accumulating in float64."""
         product = (z @ z.T).to(self.torch.float64)
@@ -141,7 +160,8 @@ class TorchOps:
     def eigh(self, gram: Floats) -> tuple[Floats, Floats]:
         """Eigenvalues, ascending, and eigenvectors, computed on the device."""
         tensor = self.torch.from_numpy(gram).to(self.device)
-        values, vectors = self.torch.linalg.eigh(tensor)
+        with _TORCH_LINALG:
+            values, vectors = self.torch.linalg.eigh(tensor)
         return to_numpy(values), to_numpy(vectors)
 
 

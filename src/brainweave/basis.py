@@ -16,7 +16,15 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from brainweave._arrays import column_chunks, is_torch, ops_for, to_numpy, working_dtype
+from brainweave._arrays import (
+    NumpyOps,
+    TorchOps,
+    column_chunks,
+    is_torch,
+    ops_for,
+    to_numpy,
+    working_dtype,
+)
 from brainweave._validation import check_fraction, check_shape
 from brainweave.exceptions import InputError
 from brainweave.kernels import Centring, Kernel, center_gram, check_kernel
@@ -217,10 +225,20 @@ class SubjectBasis:
             z *= ops.array(1 / self.scale[columns])
             yield columns, z
 
-    def standardized(self) -> Iterator[tuple[slice, Any]]:
-        """Yield column chunks of the aligning samples, standardised."""
-        if self.kernel.name == "precomputed":
-            raise InputError(f"{self.name} is a Gram matrix; it has no voxels.")
+    @property
+    def ops(self) -> NumpyOps | TorchOps:
+        """The operations for the kind of array that the samples are."""
+        return ops_for(self._data)
+
+    def chunks(self) -> Iterator[tuple[slice, Any]]:
+        """Read the aligning samples again, standardised, by chunks of columns.
+
+        For the methods that work on voxels. Each chunk is new and may be overwritten.
+        """
+        if self._data is None:
+            raise InputError(
+                f"{self.name} is a precomputed Gram matrix, which has no voxels."
+            )
         return self._standardized(self._data, verify=True)
 
     # -- inner products, Gram matrix, eigenbasis --------------------------------------
@@ -427,13 +445,15 @@ class SubjectBasis:
         Z = self.check_samples(Z, name)
         cross = np.zeros((Z.shape[0], self.n_samples))
         squares, shift = np.zeros(Z.shape[0]), np.zeros(Z.shape[0])
-        own = self._standardized(self._data, verify=True)
-        for (columns, z), (_, x) in zip(self._same_chunks(Z), own, strict=True):
+        ops = ops_for(Z)
+        for columns, x in self._standardized(self._data, verify=True):
+            z = ops.subtract(ops.array(Z[:, columns]), ops.array(self.mean[columns]))
+            z *= ops.array(1 / self.scale[columns])
             cross += to_numpy(z @ x.T)
             squares += to_numpy((z * z).sum(1))
             if not self.standardize:
                 shift += to_numpy(z).astype(np.float64) @ self.mean[columns]
-        if not np.isfinite(squares).all():
+        if not np.isfinite(squares).all():  # a kernel may hide it: exp(-inf) is 0
             raise InputError(f"{name} has NaN or infinite values.")
         return SampleProducts(cross, squares, shift)
 
@@ -453,14 +473,6 @@ class SubjectBasis:
         if self.standardize or self.kernel.name in ("linear", "gaussian"):
             return squares
         return squares + 2 * shift + self._offset
-
-    def _same_chunks(self, Z: Any) -> Iterator[tuple[slice, Any]]:
-        """Cut Z at the columns at which the aligning samples are cut."""
-        ops = ops_for(Z)
-        for columns, _ in column_chunks(self._data):
-            z = ops.subtract(ops.array(Z[:, columns]), ops.array(self.mean[columns]))
-            z *= ops.array(1 / self.scale[columns])
-            yield columns, z
 
     def project(self, Z: Any, name: str = "Z") -> Matrix:
         """Give the coordinates of other samples of this subject."""

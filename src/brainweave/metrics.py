@@ -21,7 +21,9 @@ __all__ = [
     "inter_subject_correlation",
     "match_segments",
     "reconstruction_score",
+    "segment_chance",
     "time_segment_matching",
+    "zscored",
 ]
 
 Matrix = NDArray[np.float64]
@@ -101,15 +103,24 @@ def time_segment_matching(
     >>> time_segment_matching(X).mean
     1.0
     """
-    features = [_zscored(s) for s in _locked(shared, owner="time_segment_matching")]
+    features = [zscored(s) for s in _locked(shared, owner="time_segment_matching")]
     total = np.sum(features, axis=0)
     scores = [
         match_segments(own, total - own, window=window, step=step) for own in features
     ]
-    starts = _starts(len(total), window, step)
+    return SegmentMatching(
+        scores=np.array(scores),
+        chance=segment_chance(len(total), window=window, step=step),
+        n_segments=len(_starts(len(total), window, step)),
+        window=window,
+    )
+
+
+def segment_chance(n_samples: int, *, window: int = 9, step: int = 1) -> float:
+    """Give the share of segments that guessing among those without overlap matches."""
+    starts = _starts(n_samples, window, step)
     apart = np.abs(starts[:, None] - starts[None, :]) >= window
-    chance = float(np.mean(1 / (1 + apart.sum(axis=1))))
-    return SegmentMatching(np.array(scores), chance, len(starts), window)
+    return float(np.mean(1 / (1 + apart.sum(axis=1))))
 
 
 def match_segments(own: Any, others: Any, *, window: int = 9, step: int = 1) -> float:
@@ -195,7 +206,7 @@ def inter_subject_correlation(shared: Sequence[Any]) -> Matrix:
            [nan, nan],
            [-1., -1.]])
     """
-    features = [_zscored(s) for s in _locked(shared, owner="inter_subject_correlation")]
+    features = [zscored(s) for s in _locked(shared, owner="inter_subject_correlation")]
     total = np.sum(features, axis=0)
     correlations = []
     for own in features:
@@ -278,7 +289,9 @@ def _scale(x: Matrix) -> Matrix:
     return np.where(deviation <= rounding, 0.0, deviation)
 
 
-def _zscored(x: Matrix) -> Matrix:
+def zscored(x: NDArray[Any]) -> Matrix:
+    """Give every column zero mean and unit variance; constant ones become zero."""
+    x = np.asarray(x, dtype=np.float64)
     scale = _scale(x)
     return (x - x.mean(axis=0)) / np.where(scale > 0, scale, np.inf)
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import scipy.sparse
-from planted import planted_study
 from sklearn.exceptions import NotFittedError
 
 from brainweave import GDM, label_graph
 from brainweave.exceptions import InputError
+from planted import planted_study
 
 
 @pytest.fixture
@@ -179,7 +179,7 @@ def test_transform(study):
     gdm = GDM(3).fit(X, y)
     with pytest.raises(InputError, match=r"\(subject 1\) has 30 voxels.*from 40"):
         gdm.transform([X[0], X[0], X[2]])
-    with pytest.raises(InputError, match="Unknown subject 7.*0 to 2"):
+    with pytest.raises(InputError, match=r"Unknown subject 7.*0 to 2"):
         gdm.transform([X[0]], subjects=[7])
     with pytest.raises(TypeError, match="subjects are numbers"):
         gdm.transform([X[0]], subjects=["sub-01"])

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import scipy.sparse
 from numpy.testing import assert_allclose
-from planted import planted_study
 from sklearn.svm import NuSVC
 
 from brainweave import GDM, matrix_graph
 from brainweave.aligners.newcomer import descend
 from brainweave.exceptions import InputError
+from planted import planted_study
 
 
 @pytest.fixture

@@ -89,7 +89,7 @@ class VoxelMap(SubjectMap):
         """Give the standardised aligning samples."""
         if self.basis is None:
             raise InputError("This map was made without aligning samples.")
-        chunks = [to_numpy(z) for _, z in self.basis.standardized()]
+        chunks = [to_numpy(z) for _, z in self.basis.chunks()]
         return self._confined(np.hstack(chunks), self.basis.name)
 
     def _confined(self, z: NDArray[Any], name: str) -> NDArray[Any]:

@@ -32,6 +32,7 @@ from brainweave.evaluation.mapping import (
     seeded,
 )
 from brainweave.evaluation.splits import SplitStudy, split_study
+from brainweave.evaluation.wide import task_maker
 from brainweave.exceptions import ClassifierWarning, InputError
 from brainweave.study.study import Study
 
@@ -131,6 +132,7 @@ def between_subject_classification(
     *,
     halves: Any = "category",
     align: Any = None,
+    match: str | None = None,
     leave_out: int = 1,
     protocol: str = "joint",
     classifier: Any = None,
@@ -160,6 +162,9 @@ def between_subject_classification(
     align : list of Study, or of lists of arrays, optional
         Separate samples to align with, such as thirds of a movie: each aligns once, all
         samples of `study` are classified, and `halves` is not used.
+    match : {"truncate", "average", "intersect"}, optional
+        Make the aligning samples correspond row by row, for methods that need them
+        locked in time; see :func:`split_study`.
     leave_out : int, default=1
         How many subjects are tested at a time.
     protocol : {"joint", "held-out"}, default="joint"
@@ -207,8 +212,8 @@ def between_subject_classification(
     n_permutations = check_permutations(n_permutations)
     seed = seed_from(random_state)
     with clock("bases"):
-        split = split_study(study, y, halves=halves, align=align)
-    codes = _encode(split)
+        split = split_study(study, y, halves=halves, align=align, match=match)
+    codes = encode_labels(split)
     model = seeded(default_classifier() if classifier is None else classifier, seed)
     drawn = np.random.SeedSequence(seed).generate_state(1)[0]
     tally = _Tally(
@@ -257,9 +262,12 @@ class _Tally:
     def add(self, batch: list[AlignedFold], clock: Clock) -> None:
         ids = self.split.ids
         with clock("classify"):
-            tasks = [Task.from_fold(f, self.codes[f.part], ids) for f in batch]
+            make, model = task_maker(
+                batch, self.codes[batch[0].part], ids, self.classifier
+            )
+            tasks = [make(fold) for fold in batch]
             answers = map_subjects(
-                lambda task: run_task(task, self.classifier), tasks, n_jobs=self.n_jobs
+                lambda task: run_task(task, model), tasks, n_jobs=self.n_jobs
             )
             for fold, task, (predicted, nu) in zip(batch, tasks, answers, strict=True):
                 self._record(fold, task, predicted, nu)
@@ -273,7 +281,7 @@ class _Tally:
                 for numbers in blocks
             ]
             scores = map_subjects(
-                lambda job: permuted_accuracies(job[0], self.classifier, *job[1:]),
+                lambda job: permuted_accuracies(job[0], model, *job[1:]),
                 jobs,
                 n_jobs=self.n_jobs,
             )
@@ -327,7 +335,7 @@ def _blocks(size: int, length: int) -> list[range]:
     return [range(s, min(s + length, size)) for s in range(0, size, length)]
 
 
-def _encode(split: SplitStudy) -> list[list[Codes]]:
+def encode_labels(split: SplitStudy) -> list[list[Codes]]:
     """Give numbers for the categories of the scored samples, per part and subject."""
     if len(split.categories) < 2:
         raise InputError(

@@ -15,7 +15,7 @@ uses labels; labels of scored samples never are.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -74,10 +74,13 @@ def align_folds(
     *,
     leave_out: int = 1,
     protocol: str = "joint",
+    only: Collection[tuple[int, int]] | None = None,
     n_jobs: int | None = None,
     clock: Clock | None = None,
 ) -> Iterator[list[AlignedFold]]:
     """Fit an aligner for every fold and map all scored samples.
+
+    With `only`, pairs of part and fold, nothing is done for the others.
 
     Yields
     ------
@@ -95,6 +98,13 @@ def align_folds(
         )
     everyone = list(range(n))
     for number, part in enumerate(split.parts):
+        chosen = [
+            (f, test)
+            for f, test in enumerate(folds)
+            if only is None or (number, f) in only
+        ]
+        if not chosen:
+            continue
         part.check_locked(aligner)
         if protocol == "joint":
             fitted = _Alignment(aligner, part, everyone, n_jobs=n_jobs, clock=clock)
@@ -109,10 +119,10 @@ def align_folds(
                     [fitted.maps[i] for i in everyone],
                     fitted.aligner,
                 )
-                for f, test in enumerate(folds)
+                for f, test in chosen
             ]
             continue
-        for f, test in enumerate(folds):
+        for f, test in chosen:
             train = _without(everyone, test)
             fitted = _Alignment(aligner, part, train, n_jobs=n_jobs, clock=clock)
             fitted.join(test)
@@ -148,7 +158,7 @@ class _Alignment:
         self.y = part.known(aligner)
         X = self._inputs(who)
         y = None if self.y is None else [self.y[i] for i in who]
-        with clock("align"):
+        with clock("align"), _naming(part, who):
             self.aligner.fit(X, y)
         self.maps = dict(zip(who, self.aligner.maps_, strict=True))
 
@@ -179,6 +189,22 @@ class _Alignment:
         if self.shares:
             return self.part.features(i, fitted)
         return to_numpy(fitted.transform(self.part.scored[i].samples))
+
+
+@contextmanager
+def _naming(part: Part, who: list[int]) -> Iterator[None]:
+    """Say which subjects an aligner's error calls X[0], X[1], ..."""
+    try:
+        yield
+    except InputError as error:
+        ids = part.aligning.ids
+        called = {
+            f"X[{k}]": ids[i] for k, i in enumerate(who) if f"X[{k}]" in str(error)
+        }
+        if not called:
+            raise
+        names = ", ".join(f"{x} is subject {id!r}" for x, id in called.items())
+        raise InputError(f"{error} Here {names}.") from error
 
 
 def takes_bases(aligner: Any) -> bool:

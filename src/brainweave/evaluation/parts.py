@@ -15,6 +15,7 @@ from brainweave._arrays import map_subjects, to_numpy
 from brainweave._validation import one_per_subject
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap
+from brainweave.aligners.timelocked import TimeLocked
 from brainweave.basis import SampleProducts, SubjectBasis
 from brainweave.exceptions import InputError
 from brainweave.kernels import Kernel, check_kernel
@@ -73,24 +74,42 @@ class Part:
     def check_locked(self, aligner: Any) -> None:
         """Refuse samples in different orders for a method that joins them by row."""
         by_row = uses_time_graph(aligner) and self.known(aligner) is None
-        if not (by_row or getattr(aligner, "_time_locked", False)):
+        if not (by_row or is_time_locked(aligner)):
             return
         first = self.aligning[0]
         for subject in self.aligning:
-            if first.labels is None or subject.labels is None:
+            what, known, shown = "categories", first.labels, subject.labels
+            if known is None or shown is None:
+                what, known, shown = "stimuli", first.stimuli, subject.stimuli
+            if known is None or shown is None:
                 continue
             if subject.n_samples == first.n_samples and not np.array_equal(
-                subject.labels, first.labels
+                shown, known
             ):
                 raise InputError(
                     f"{type(aligner).__name__} joins samples by their row, but the "
-                    f"aligning samples of subject {subject.id!r} show other categories "
+                    f"aligning samples of subject {subject.id!r} show other {what} "
                     f"than those of {first.id!r} in the same rows. Pass "
                     "match='truncate' to reorder them by category, or use GDM with "
                     "graph='labels'."
                 )
 
     # -- bases -------------------------------------------------------------------------
+
+    def prepare(self, aligner: BaseAligner, *, n_jobs: int | None = None) -> None:
+        """Compute now what an aligner needs of all subjects, so that it is only read.
+
+        Several threads may then evaluate such aligners on this part at the same time.
+        """
+        everyone = list(range(self.n_subjects))
+        bases = self.bases_for(aligner, everyone, n_jobs=n_jobs)
+
+        def scored(i: int, basis: SubjectBasis) -> None:
+            self._kernel_of(i, basis)
+            if "_spectrum" in basis.__dict__:
+                self._coordinates_of(i, basis)
+
+        map_subjects(scored, everyone, bases, n_jobs=n_jobs)
 
     def bases_for(
         self, aligner: BaseAligner, who: list[int], *, n_jobs: int | None = None
@@ -160,12 +179,10 @@ class Part:
     def features(self, i: int, fitted: SubjectMap) -> Matrix:
         """Map the scored samples of subject i, without their voxels where possible."""
         basis, name = fitted.basis, self._name_of(i)
-        plain = type(fitted).transform is SubjectMap.transform
-        if basis is None or not plain or not self._is_ours(i, basis):
+        if basis is None or not _is_plain(fitted) or not self._is_ours(i, basis):
             return to_numpy(fitted.transform(self.scored[i].samples, name=name))
-        mixing = getattr(fitted, "mixing", None)
-        if mixing is not None:
-            return self._kernel_of(i, basis) @ np.asarray(mixing)
+        if fitted.mixing is not None:
+            return self._kernel_of(i, basis) @ fitted.mixing
         if fitted.coef is None:
             raise InputError(f"The map of {name} has neither coefficients nor weights.")
         return self._coordinates_of(i, basis)[:, : basis.n_kept] @ fitted.coef
@@ -173,9 +190,9 @@ class Part:
     def is_mapped(self, i: int, fitted: SubjectMap) -> bool:
         """Whether mapping the scored samples takes no pass over voxels any more."""
         basis = fitted.basis
-        return basis is not None and (
-            (i, basis.kernel, basis.standardize) in self._kernels
-        )
+        if basis is None or not _is_plain(fitted):
+            return False
+        return (i, basis.kernel, basis.standardize) in self._kernels
 
     def _is_ours(self, i: int, basis: SubjectBasis) -> bool:
         """Whether a basis comes from this part's pass over the voxels of subject i."""
@@ -259,6 +276,17 @@ class GramPart(Part):
 
     def _make_kernel(self, i: int, basis: SubjectBasis) -> Matrix:
         return basis.kernel_to(self._grams[i][np.ix_(self._others[i], self._rows[i])])
+
+
+def _is_plain(fitted: SubjectMap) -> bool:
+    """Whether a map is coefficients on a basis, and not a class with its own ways."""
+    return type(fitted).transform is SubjectMap.transform
+
+
+def is_time_locked(aligner: Any) -> bool:
+    """Whether an aligner, or one inside it, needs samples locked in time."""
+    inside = aligner.get_params(deep=True) if hasattr(aligner, "get_params") else {}
+    return any(isinstance(a, TimeLocked) for a in (aligner, *inside.values()))
 
 
 def uses_time_graph(aligner: Any) -> bool:

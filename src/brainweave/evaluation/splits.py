@@ -10,6 +10,7 @@ from brainweave._arrays import is_torch
 from brainweave._validation import check_int, check_list_of_subjects
 from brainweave.evaluation.parts import Part
 from brainweave.exceptions import InputError
+from brainweave.samples import match_samples
 from brainweave.study.study import Study, Subject
 
 __all__ = ["SplitStudy", "split_study", "subject_folds"]
@@ -64,6 +65,7 @@ def split_study(
     *,
     halves: Any = "category",
     align: Sequence[Any] | None = None,
+    match: str | None = None,
 ) -> SplitStudy:
     """Divide a study into samples that align and samples that are scored.
 
@@ -82,6 +84,10 @@ def split_study(
         Separate samples of the same subjects to align with, such as three thirds of a
         movie; each aligns once, and all samples of `study` are scored. `halves` is then
         not used.
+    match : {"truncate", "average", "intersect"}, optional
+        Make the aligning samples correspond row by row, for methods that need them
+        locked in time; see :func:`brainweave.match_samples`. "intersect" goes by the
+        stimuli if all subjects have them. By default samples stay as they are.
 
     Returns
     -------
@@ -97,16 +103,22 @@ def split_study(
     ['a', 'a', 'b', 'b']
     """
     if isinstance(study, SplitStudy):
-        if y is not None or align is not None:
-            raise InputError("This study is split already; y and align belong to it.")
+        if any(given is not None for given in (y, align, match)):
+            raise InputError(
+                "This study is split already: give y, align and match to split_study."
+            )
         return study
     whole = in_memory(as_study(study, y))
     if align is not None:
-        return _split_by_alignment(whole, align, named=isinstance(study, Study))
-    first, second = _halves(whole, halves)
+        pairs = _aligned_apart(whole, align, named=isinstance(study, Study))
+    else:
+        first, second = _halves(whole, halves)
+        pairs = [("first half", first, second), ("second half", second, first)]
     parts = [
-        Part(first, second, name="first half"),
-        Part(second, first, name="second half"),
+        Part(
+            aligning if match is None else _matched(aligning, match), scored, name=name
+        )
+        for name, aligning, scored in pairs
     ]
     return SplitStudy(parts, name=whole.name)
 
@@ -216,11 +228,11 @@ def _given_masks(study: Study, masks: Any) -> list[NDArray[np.bool_]]:
     return checked
 
 
-def _select(subject: Subject, mask: NDArray[np.bool_]) -> Subject:
+def _select(subject: Subject, rows: NDArray[Any]) -> Subject:
     if not is_torch(subject.samples):
-        return subject.select(mask)
+        return subject.select(rows)
     # tensors are indexed where they are, so that they stay on their device
-    rows = np.flatnonzero(mask)
+    rows = np.flatnonzero(rows) if rows.dtype == bool else rows
     known = {
         name: None if (values := getattr(subject, name)) is None else values[rows]
         for name in ("labels", "runs", "onsets", "stimuli")
@@ -228,15 +240,15 @@ def _select(subject: Subject, mask: NDArray[np.bool_]) -> Subject:
     return _renewed(subject, samples=subject.samples[rows.tolist()], **known)
 
 
-def _split_by_alignment(
+def _aligned_apart(
     study: Study, align: Sequence[Any], *, named: bool
-) -> SplitStudy:
+) -> list[tuple[str, Study, Study]]:
     if isinstance(align, Study) or not isinstance(align, (list, tuple)) or not align:
         raise TypeError(
             "align takes a list with one entry per part, each a Study or a list of "
             "arrays: align=[movie] or align=[third1, third2, third3]."
         )
-    parts = []
+    parts: list[tuple[str, Study, Study]] = []
     for number, entry in enumerate(align):
         aligning = in_memory(as_study(entry))
         name = aligning.name or f"part {number + 1}"
@@ -253,5 +265,31 @@ def _split_by_alignment(
                     f"where the study has {s.id!r} with {s.n_voxels}. Give the same "
                     "subjects and voxels in the same order."
                 )
-        parts.append(Part(aligning, study, name=name))
-    return SplitStudy(parts, name=study.name)
+        parts.append((name, aligning, study))
+    return parts
+
+
+def _matched(study: Study, how: str) -> Study:
+    """Make rows correspond; samples are averaged or chosen, in order."""
+    stimuli = [s.stimuli for s in study]
+    by_stimulus = how == "intersect" and all(s is not None for s in stimuli)
+    y = stimuli if by_stimulus else [s.labels for s in study]
+    if any(known is None for known in y):
+        raise InputError(
+            f"match={how!r} needs the categories of all aligning samples; subject "
+            f"{study.ids[[k is None for k in y].index(True)]!r} has none."
+        )
+    if how == "average":
+        means = match_samples([s.samples for s in study], y, how)
+        return Study(
+            (
+                Subject(s.id, x, labels=known, space=s.space)
+                for s, x, known in zip(study, means.X, means.y or y, strict=True)
+            ),
+            study.name,
+        )
+    rows = [np.arange(s.n_samples)[:, None] for s in study]
+    kept = match_samples(rows, y, how).kept
+    return Study(
+        (_select(s, chosen) for s, chosen in zip(study, kept, strict=True)), study.name
+    )

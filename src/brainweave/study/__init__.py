@@ -13,6 +13,7 @@ _HOME = {
     "DownloadPlan": "brainweave.study.download",
     "ImageSource": "brainweave.study.runs",
     "Run": "brainweave.study.runs",
+    "SimulatedStudy": "brainweave.study.simulate",
     "Study": "brainweave.study.study",
     "Subject": "brainweave.study.subject",
     "SurfaceSpace": "brainweave.study.surface",
@@ -21,6 +22,7 @@ _HOME = {
     "fetch_openneuro": "brainweave.study.openneuro",
     "fetch_raider": "brainweave.study.fetch",
     "haxby_plan": "brainweave.study.fetch",
+    "load_bids": "brainweave.study.bids",
     "load_cifti": "brainweave.study.images",
     "load_gifti": "brainweave.study.images",
     "load_matlab": "brainweave.study.matlab",
@@ -30,7 +32,10 @@ _HOME = {
     "openneuro_plan": "brainweave.study.openneuro",
     "raider_plan": "brainweave.study.fetch",
     "save_study": "brainweave.study.folder",
+    "simulate_study": "brainweave.study.simulate",
+    "simulate_like": "brainweave.study.simulate",
     "to_image": "brainweave.study.spaces",
+    "write_bids": "brainweave.study.bids_writer",
 }
 
 __all__ = [*_HOME]

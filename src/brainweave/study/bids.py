@@ -26,16 +26,18 @@ from brainweave.study.cleaning import Cleaning
 from brainweave.study.events import Events, read_events
 from brainweave.study.images import epi_mask, mask_on_grid
 from brainweave.study.runs import ImageSource, Run
-from brainweave.study.sampling import SamplePlan, check_samples, plan_samples
+from brainweave.study.sampling import (
+    DRIFT_CUTOFF,
+    SamplePlan,
+    check_samples,
+    plan_samples,
+)
 from brainweave.study.spaces import CiftiSpace, VolumeSpace
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
 from brainweave.study.surface import SurfaceSpace
 
 __all__ = ["load_bids"]
-
-# A trial model's drift terms stop here unless high_pass says otherwise: 128 s.
-_DRIFT = 1 / 128
 
 
 def load_bids(
@@ -46,6 +48,7 @@ def load_bids(
     subjects: Iterable[str] | None = None,
     sessions: Iterable[str] | None = None,
     runs: Iterable[int | str] | None = None,
+    entities: Mapping[str, str] | None = None,
     derivatives: Any = "auto",
     mask: Any = None,
     resample_mask: bool = False,
@@ -84,6 +87,8 @@ def load_bids(
         (``"fsLR"``) are read as such; ``"native"`` means files without a space.
     subjects, sessions, runs : iterable, optional
         Which to read, with or without ``sub-``, ``ses-`` and ``run-``; all by default.
+    entities : mapping of str to str, optional
+        Other parts that file names must have, such as ``{"res": "2"}``.
     derivatives : "auto", path or None, default="auto"
         Where the preprocessed images are, None to use raw images in their native
         space, without normalisation; ``"auto"`` prefers ``derivatives/fmriprep``.
@@ -151,11 +156,19 @@ def load_bids(
         keeps its own).
     """
     check_samples(samples)
+    if scrub is not None and not scrub > 0:
+        raise InputError(f"scrub={scrub} must be a displacement above zero, in mm.")
     if label is None and samples != "volumes":
         raise InputError(f"samples={samples!r} needs events: give label=...")
     dataset = open_dataset(folder, derivatives)
     found = find_runs(
-        dataset, task=task, space=space, subjects=subjects, sessions=sessions, runs=runs
+        dataset,
+        task=task,
+        space=space,
+        subjects=subjects,
+        sessions=sessions,
+        runs=runs,
+        entities=entities,
     )
     if isinstance(confounds, str) and confounds == "auto":
         confounds = "simple" if dataset.preprocessed else None
@@ -181,7 +194,7 @@ def load_bids(
             "keep_rest": keep_rest or label is None,
             "name_moments": moments,
             "hrf_model": hrf_model,
-            "high_pass": _DRIFT if high_pass is None else high_pass,
+            "high_pass": DRIFT_CUTOFF if high_pass is None else high_pass,
             "max_gap": max_gap,
         },
     )
@@ -326,7 +339,7 @@ def _make_subject(
     if source.shape[0] == 0:
         raise StudyError(
             f"Subject {id!r} has no samples: its events lie outside of its runs, or "
-            "all of them are ignored. Check the onsets and the labels."
+            "all are ignored or scrubbed. Check the onsets, the labels and scrub."
         )
     return Subject(
         id,

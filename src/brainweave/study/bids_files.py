@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ _KINDS = {
     ".dtseries.nii": "cifti",
     ".func.gii": "surface",
 }
+# Entities that tell versions of one and the same run apart.
+_ALTERNATIVES = ("res", "den", "desc", "rec", "echo")
 _ENTITY = re.compile(r"([a-zA-Z]+)-([a-zA-Z0-9+]+)")
 
 
@@ -169,6 +172,7 @@ def find_runs(
     subjects: Iterable[str] | None = None,
     sessions: Iterable[str] | None = None,
     runs: Iterable[int | str] | None = None,
+    entities: Mapping[str, str] | None = None,
 ) -> dict[str, list[BidsRun]]:
     """List the runs of each subject, in order, by task, space, session and run.
 
@@ -193,10 +197,14 @@ def find_runs(
         found, chosen, where
     )
     found = _Choice("space", lambda run: run.space).pick_one(found, space, where)
-    for detail in ("res", "den", "desc", "acq", "rec", "dir", "echo"):
-        values = {run.entities.get(detail, "") for run in found}
-        if len(values) > 1 and detail != "acq":
-            found = _prefer(found, detail, values, where)
+    for key, value in (entities or {}).items():
+        found = _Choice(key, partial(_entity, key=key)).pick(
+            found, [_bare(value, key)], where
+        )
+    for key in _ALTERNATIVES:
+        values = sorted({_entity(run, key) for run in found})
+        if len(values) > 1:
+            found = _prefer(found, key, values, where)
     if runs is not None:
         numbers = [str(r).removeprefix("run-") for r in _listed(runs)]
         numbers = [n.lstrip("0") or "0" for n in numbers]
@@ -256,15 +264,19 @@ class _Choice:
         return runs
 
 
+def _entity(run: BidsRun, key: str) -> str:
+    return run.entities.get(key, "")
+
+
 def _prefer(
-    runs: list[BidsRun], detail: str, values: set[str], where: str
+    runs: list[BidsRun], key: str, values: list[str], where: str
 ) -> list[BidsRun]:
     # fMRIPrep's preprocessed series; its other series have other descriptions
-    if detail == "desc" and "preproc" in values:
-        return [run for run in runs if run.entities.get("desc") == "preproc"]
+    if key == "desc" and "preproc" in values:
+        return [run for run in runs if _entity(run, key) == "preproc"]
     raise StudyError(
-        f"{where} has images that differ in {detail!r}: {_quoted(sorted(values))}. "
-        "Keep one of them in a folder of its own."
+        f"{where} has images that differ in {key!r}: {_quoted(values)}. Choose one "
+        f"with entities={{{key!r}: ...}}."
     )
 
 

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +17,13 @@ from brainweave._version import __version__
 from brainweave.exceptions import InputError, StudyError
 from brainweave.study.brains import Brain
 from brainweave.study.designs import Run
+from brainweave.study.integrity import full_disk_is_an_error
 from brainweave.study.pictures import one_colour_png
 from brainweave.study.simulated_confounds import confounds_of_run
 from brainweave.study.simulation import Simulation
+
+if TYPE_CHECKING:
+    from brainweave.study.simulate import SimulatedStudy
 
 __all__ = ["DERIVATIVES", "write_bids"]
 
@@ -30,7 +34,7 @@ _IMAGE_TYPES = ("int16", "float32")
 
 
 def write_bids(
-    simulation: Simulation,
+    study: SimulatedStudy,
     folder: str | PathLike[str],
     *,
     task: str = "objects",
@@ -38,7 +42,6 @@ def write_bids(
     raw: bool = True,
     derivatives: bool = True,
     overwrite: bool = False,
-    name: str = "Simulated study",
 ) -> Path:
     """Write a simulated study as BIDS, all of it or nothing.
 
@@ -50,8 +53,8 @@ def write_bids(
 
     Parameters
     ----------
-    simulation : Simulation
-        The study; see :meth:`SimulatedStudy.to_bids`.
+    study : SimulatedStudy
+        What to write; whole runs, whatever part of them are samples.
     folder : path
         Must not exist, or be empty, unless `overwrite`.
     task : str, default="objects"
@@ -62,8 +65,6 @@ def write_bids(
         Which images to write. Events are always written.
     overwrite : bool, default=False
         Whether a dataset in `folder` is replaced.
-    name : str
-        Name of the dataset.
 
     Returns
     -------
@@ -71,6 +72,12 @@ def write_bids(
         The folder.
     """
     target = Path(folder)
+    simulation = getattr(study, "simulation", None)
+    if not isinstance(simulation, Simulation):
+        raise TypeError(
+            f"A {type(study).__name__} cannot be written as BIDS, only a study of "
+            "simulate_study, whole and unchanged. Study.save writes any study."
+        )
     if not task.isalnum():
         raise InputError(f"task={task!r} must consist of letters and digits.")
     if image_dtype not in _IMAGE_TYPES:
@@ -84,6 +91,7 @@ def write_bids(
     target.parent.mkdir(parents=True, exist_ok=True)
     # beside the target: renaming works only within a file system
     work = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    way_out = "write again, or choose another folder"
     try:
         work.chmod(0o755)  # mkdtemp makes it private
         writer = _Writer(
@@ -94,7 +102,8 @@ def write_bids(
             raw=raw,
             derivatives=derivatives,
         )
-        writer.write(name)
+        with full_disk_is_an_error(target, way_out):
+            writer.write(study.name or "Simulated study")
         if target.exists():
             shutil.rmtree(target)
         work.rename(target)

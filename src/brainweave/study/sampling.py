@@ -21,10 +21,13 @@ from brainweave.study.events import (
     name_positions,
 )
 
-__all__ = ["SAMPLES", "SamplePlan", "check_samples", "plan_samples"]
+__all__ = ["DRIFT_CUTOFF", "SAMPLES", "SamplePlan", "check_samples", "plan_samples"]
 
 #: The ways to make samples.
 SAMPLES = ("volumes", "blocks", "trials", "trials-lsa", "trials-lss")
+
+#: Where the drift terms of trial models stop, in Hz.
+DRIFT_CUTOFF = 1 / 128
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,7 @@ def plan_samples(
     kept_volumes: NDArray[np.int64] | None = None,
     confounds: NDArray[np.float64] | None = None,
     hrf_model: str = "glover",
-    high_pass: float | None = None,
+    high_pass: float | None = DRIFT_CUTOFF,
     max_gap: float = 4.0,
 ) -> SamplePlan:
     """Plan the samples of one run.
@@ -121,7 +124,7 @@ def plan_samples(
         Further columns of the trial models.
     hrf_model : str, default="glover"
         The response of the trial models, one of nilearn's.
-    high_pass : float or None
+    high_pass : float or None, default=1/128
         Cut-off of the trial models' drift terms, in Hz; None for none.
     max_gap : float, default=4.0
         See :func:`brainweave.study.events.find_blocks`.

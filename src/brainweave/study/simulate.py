@@ -158,14 +158,13 @@ class SimulatedStudy(Study):
         from brainweave.study.bids_writer import write_bids
 
         return write_bids(
-            self.simulation,
+            self,
             folder,
             task=task,
             image_dtype=image_dtype,
             raw=raw,
             derivatives=derivatives,
             overwrite=overwrite,
-            name=self.name or "Simulated study",
         )
 
 
@@ -195,11 +194,11 @@ def simulate_study(
     missing_runs: int | Mapping[str, Sequence[int]] = 0,
     missing_categories: int | Mapping[str, Sequence[str]] = 0,
     n_shared: int = 10,
-    n_nuisance: int = 180,
-    signal: float = 2.0,
-    spontaneous: float = 0.3,
-    structured_noise: float = 2.0,
-    local_noise: float = 0.4,
+    n_nuisance: int = 40,
+    signal: float = 2.5,
+    spontaneous: float = 0.35,
+    structured_noise: float = 4.0,
+    local_noise: float = 0.3,
     autocorrelation: float = 0.3,
     within: float = 0.3,
     trial_variability: float = 0.3,
@@ -270,12 +269,12 @@ def simulate_study(
         A number: so many subjects lack a category each.
     n_shared : int, default=10
         Dimensions of the shared space.
-    n_nuisance : int, default=180
+    n_nuisance : int, default=40
         Rank of the structured noise.
-    signal, structured_noise, local_noise : float, default=2.0, 2.0, 0.4
+    signal, structured_noise, local_noise : float, default=2.5, 4.0, 0.3
         Standard deviation over voxels of a category's response, and of both noises, in
         per cent of a mean image of 100.
-    spontaneous : float, default=0.3
+    spontaneous : float, default=0.35
         Activity of the subject's own in the places that respond, relative to the
         responses.
     autocorrelation : float, default=0.3

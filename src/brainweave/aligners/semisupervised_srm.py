@@ -1,0 +1,420 @@
+"""The Semi-Supervised Shared Response Model of Turek et al. (2017)."""
+
+from collections.abc import Sequence
+from numbers import Real
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from brainweave._arrays import subject_threads, to_numpy
+from brainweave._validation import check_list_of_subjects, check_shape
+from brainweave.aligners.maps import SubjectMap
+from brainweave.aligners.procrustes import check_rank
+from brainweave.aligners.semisupervised_solver import (
+    Balance,
+    Classifier,
+    Coordinates,
+    fit_all,
+    step_map,
+)
+from brainweave.aligners.timelocked import WAYS_OUT, TimeLocked, check_same_samples
+from brainweave.basis import SubjectBasis
+from brainweave.exceptions import InputError
+from brainweave.graphs import NO_GROUP, time_graph
+from brainweave.linalg import flip_signs, polar
+
+Matrix = NDArray[np.float64]
+Codes = NDArray[np.intp]
+
+
+class SemiSupervisedSRM(TimeLocked):
+    r"""Shared Response Model that also separates the classes of labelled samples.
+
+    Subject i has samples :math:`X_i` locked in time to those of the others, and
+    labelled samples :math:`z_{ij}` in any number and order. With maps :math:`W_i`, the
+    shared response :math:`R` and a multinomial logistic classifier :math:`(\theta, b)`
+    with loss :math:`\ell`, common to all subjects, it descends
+
+    .. math:: (1 - \alpha) \sum_i \frac{1}{2n} \lVert X_i - R W_i^\top \rVert_F^2
+              + \frac{\alpha}{\gamma} \sum_i \frac{1}{m_i} \sum_{j=1}^{m_i}
+              \ell(\theta^\top W_i^\top z_{ij} + b, y_{ij})
+              + \frac12 \lVert \theta \rVert_F^2
+
+    subject to :math:`W_i^\top W_i = I_K`, by turns over maps, response and classifier.
+    No turn can rise.
+
+    Parameters
+    ----------
+    n_components : int, default=10
+        Number of shared features K.
+    alpha : float in (0, 1), default=0.5
+        Weight of the labels against the time-locked samples. The distance from the
+        shared response grows with the number of voxels, the loss does not: with many
+        voxels, values near 1 or a small ``gamma`` are needed for labels to matter.
+    gamma : float > 0, default=1
+        Regularisation of the classifier.
+    max_iter : int, default=200
+        Most rounds.
+    tol : float, default=1e-5
+        Stop once a round changes the objective by less than this share of all that was
+        gained; 0 does all ``max_iter`` rounds.
+    init : "random" or array of shape (n_locked, K), default="random"
+        Shared response that the first maps are aligned to.
+    energy : float in (0, 1], or one per subject, default=1
+        Share of the summed singular values that each subject keeps.
+    standardize : bool, default=True
+        Give every voxel zero mean and unit variance over all samples of the subject;
+        else zero mean only. Sessions that differ in mean should be standardised each.
+    random_state : int, RandomState or None
+        Seed of the random start.
+    n_jobs : int, optional
+        Subjects worked on at the same time; default one per core. The result does not
+        depend on it.
+
+    Attributes
+    ----------
+    maps_ : list of SubjectMap
+        One map per subject, with orthonormal weights.
+    coef_ : list of ndarray of shape (n_kept_i, K)
+        The maps in kernel coordinates.
+    shared_response_ : ndarray of shape (n_locked, K)
+        R, columns in order of decreasing variance, signs fixed.
+    classes_ : ndarray
+        The labels, sorted.
+    theta_ : ndarray of shape (K, n_classes)
+        Weights of the classifier.
+    bias_ : ndarray of shape (n_classes,)
+        Its intercepts.
+    labels_locked_ : bool
+        Whether labelled samples are locked in time, since all samples are labelled.
+    objective_history_ : list of float
+        The objective at the start and after each round.
+    n_iter_ : int
+        Rounds done.
+    converged_ : bool
+        Whether the objective settled.
+
+    Notes
+    -----
+    The objective depends on a map through the features of the subject's samples alone,
+    so its gradient lies in the span of these samples; a descent that starts in the span
+    never leaves it. So the maps are sought there, in the coordinates of the subject's
+    basis of all its samples, and every step equals the same step on voxels. (A map with
+    a part outside the span would spend some of its unit length on directions in which
+    this subject has no data.) Time O(M N^2 v) once for M subjects with N samples and v
+    voxels, then O(M N^2 K) a round; memory O(M N^2).
+
+    References
+    ----------
+    Turek, J. S., Willke, T. L., Chen, P.-H., & Ramadge, P. J. (2017). A semi-supervised
+    method for multi-subject fMRI functional alignment. ICASSP.
+
+    Examples
+    --------
+    Samples without a label (None) are locked in time, the others are not:
+
+    >>> rng = np.random.default_rng(0)
+    >>> movie, faces, houses = rng.normal(size=(30, 4)), [2, 0, 0, 0], [0, 2, 0, 0]
+    >>> labels = [["face", "house"] * 6, ["house", "face", "face"] * 5]
+    >>> X, y = [], []
+    >>> for known, v in zip(labels, (50, 40)):
+    ...     seen = [faces if name == "face" else houses for name in known]
+    ...     X.append(np.vstack([movie, seen]) @ rng.normal(size=(4, v)))
+    ...     y.append([None] * 30 + known)
+    >>> model = SemiSupervisedSRM(4, alpha=0.9, random_state=0).fit(X, y)
+    >>> [str(name) for name in model.predict([X[1][30:34]], subjects=[1])[0]]
+    ['house', 'face', 'face', 'house']
+    """
+
+    def __init__(
+        self,
+        n_components: int = 10,
+        *,
+        alpha: float = 0.5,
+        gamma: float = 1.0,
+        max_iter: int = 200,
+        tol: float = 1e-5,
+        init: Any = "random",
+        energy: Any = 1.0,
+        standardize: bool = True,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.alpha = alpha
+        self.gamma = gamma
+        self.max_iter = max_iter
+        self.tol = tol
+        self.init = init
+        self.energy = energy
+        self.standardize = standardize
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    # -- fitting -----------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None, *, labelled: Any = None) -> Self:
+        """Learn one map per subject, and the classifier.
+
+        Parameters
+        ----------
+        X : list of arrays of shape (n_samples_i, n_voxels_i), or a Study
+            One entry per subject, time-locked and labelled samples together.
+        y : list of array-like
+            Labels, None or NaN for the time-locked samples. These must be equally many
+            for all subjects, in the same order; the labelled ones may differ. If all
+            samples of all subjects are labelled, all must correspond row by row.
+        labelled : list of arrays of shape (n_labelled_i, n_voxels_i), optional
+            The labelled samples, if they come apart: then y are their labels, and all
+            of X are time-locked.
+
+        Returns
+        -------
+        self
+        """
+        if labelled is not None:
+            X, y = _join_samples(X, y, labelled, owner=self._owner)
+        super().fit(X, y)
+        return self
+
+    def _check_subjects(self, subjects: list[Any], y: list[Any] | None) -> None:
+        self._balance()
+        if y is None:
+            raise InputError(
+                f"{self._owner} needs labels for some samples: fit(X, y) with None for "
+                "the others. Without any labels use DetSRM or SRM."
+            )
+        codes, names = _encode(y)
+        if len(names) < 2:
+            raise InputError(
+                f"{self._owner} needs at least 2 classes; y has {len(names)}: "
+                f"{names}. Without labels use DetSRM or SRM."
+            )
+        counts = [int((c == NO_GROUP).sum()) for c in codes]
+        if not any(counts):
+            check_same_samples(subjects, y, owner=self._owner)
+        for i, n in enumerate(counts):
+            if n != counts[0]:
+                raise InputError(
+                    f"{self._owner} aligns samples without a label row by row, but "
+                    f"X[0] has {counts[0]} of them and X[{i}] has {n}. {WAYS_OUT}"
+                )
+
+    def _balance(self) -> Balance:
+        for name in ("alpha", "gamma"):
+            value: Any = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, Real):
+                raise TypeError(
+                    f"{name} of {self._owner} must be a number, got {value!r}."
+                )
+        if not 0 < self.alpha < 1:
+            raise InputError(
+                f"alpha of {self._owner} must be between 0 and 1, got {self.alpha}. "
+                "For the shared response alone use DetSRM."
+            )
+        if not 0 < self.gamma < np.inf:
+            raise InputError(f"gamma of {self._owner} must be > 0, got {self.gamma}.")
+        return Balance(float(self.alpha), float(self.gamma))
+
+    def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
+        codes, names = _encode(y or [])
+        k = self._n_components()
+        for b in bases:
+            check_rank(b, k)
+        subjects = [_split(b, c) for b, c in zip(bases, codes, strict=True)]
+        start = self._start(len(subjects[0].locked), k)
+        with subject_threads(len(bases), self.n_jobs) as over_subjects:
+            R, classifier, progress = fit_all(
+                subjects,
+                start,
+                len(names),
+                self._balance(),
+                over_subjects=over_subjects,
+                new_progress=self._progress,
+            )
+        turn = np.linalg.eigh(R.T @ R)[1][:, ::-1]
+        turn = turn * flip_signs(R @ turn)
+        self.shared_response_ = R @ turn
+        kinds = {type(name) for name in names}
+        self.classes_ = np.array(names, dtype=None if len(kinds) == 1 else object)
+        self.labels_locked_ = any((c != NO_GROUP).all() for c in codes)
+        self.theta_, self.bias_ = turn.T @ classifier.theta, classifier.bias
+        self._keep_progress(progress)
+        return [s.Q @ turn for s in subjects]
+
+    def _make_map(
+        self, basis: SubjectBasis, solution: Matrix, *, space: Any = None
+    ) -> SubjectMap:
+        return SubjectMap(basis, solution, isometric=True, space=space)
+
+    # -- the classifier ----------------------------------------------------------------
+
+    def predict(
+        self, X: Any, subjects: Sequence[int] | None = None
+    ) -> list[NDArray[Any]]:
+        """Give the most probable label of each sample.
+
+        Parameters
+        ----------
+        X : list of arrays of shape (n_samples_i, n_voxels_i)
+            Samples of fitted subjects.
+        subjects : sequence of int, optional
+            Which fitted subject each entry of X belongs to; by default all, in order.
+
+        Returns
+        -------
+        list of arrays of shape (n_samples_i,)
+        """
+        return [self.classify(f) for f in self.transform(X, subjects)]
+
+    def predict_proba(
+        self, X: Any, subjects: Sequence[int] | None = None
+    ) -> list[Matrix]:
+        """Give the probability of each class, columns in the order of ``classes_``."""
+        features = [to_numpy(f) for f in self.transform(X, subjects)]
+        return [np.exp(self._classifier().log_probabilities(f)) for f in features]
+
+    def classify(self, features: Any) -> NDArray[Any]:
+        """Give the labels of shared features, of any subject, also of a new one."""
+        check_is_fitted(self, "maps_")
+        scores = self._classifier().log_probabilities(to_numpy(features))
+        return self.classes_[scores.argmax(axis=1)]
+
+    def _classifier(self) -> Classifier:
+        return Classifier(self.theta_, self.bias_)
+
+    # -- a new subject -----------------------------------------------------------------
+
+    def fit_new_subject(
+        self, X: Any, y: Any = None, *, samples: Any = None
+    ) -> SubjectMap:
+        """Learn the map of a subject that was not in the fit; the model is unchanged.
+
+        The same objective is minimised over the new map alone.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_voxels), or a Subject
+            Samples of the new subject.
+        y : array-like, optional
+            Their labels, None or NaN for the samples that are locked in time to the
+            shared response; by default all are. Labelled samples alone are enough.
+        samples : array-like of int, optional
+            Which rows of the shared response the time-locked samples are; by default
+            all, in order.
+
+        Returns
+        -------
+        SubjectMap
+            With ``objective_history``, the objective but for constants.
+        """
+        basis, y = self._new_subject(X, y)
+        check_rank(basis, self.n_components_)
+        codes = self._known_codes(y, basis)
+        rows = self._known_rows(samples, int((codes == NO_GROUP).sum()), len(codes))
+        subject = _split(basis, codes, lock_all=bool(len(rows)))
+        R = self.shared_response_[rows]
+        pull = subject.locked.T @ R if len(rows) else None
+        if pull is None:
+            centred = self.theta_ - self.theta_.mean(axis=1, keepdims=True)
+            pull = subject.labelled.T @ centred.T[subject.codes]
+        subject.Q = polar(pull)
+        limit = self._progress(0.0)
+        history = step_map(
+            subject,
+            R,
+            self._classifier(),
+            self._balance(),
+            n_steps=10 * limit.max_iter,
+            tol=1e-3 * limit.tol,
+        )
+        new = self._make_map(basis, subject.Q, space=getattr(X, "space", None))
+        new.objective_history = history
+        return new
+
+    def _known_codes(self, y: Any, basis: SubjectBasis) -> Codes:
+        if y is None:
+            return np.full(basis.n_samples, NO_GROUP)
+        code_of = {name: code for code, name in enumerate(self.classes_.tolist())}
+        given, names = _encode([y])
+        unknown = [name for name in names if name not in code_of]
+        if unknown:
+            raise InputError(
+                f"The new subject has labels that the model does not know: {unknown}. "
+                f"Known: {list(code_of)}. Set them to None, or leave these samples out."
+            )
+        back = np.array([code_of[name] for name in names] + [NO_GROUP])
+        return back[given[0]]
+
+    def _known_rows(self, samples: Any, n_locked: int, n_samples: int) -> Codes:
+        """Find the rows of the shared response that the new samples are locked to."""
+        n = len(self.shared_response_)
+        if samples is not None:
+            rows = np.asarray(samples)
+            if rows.ndim != 1 or rows.dtype.kind not in "iu":
+                raise TypeError("samples must be row numbers of the shared response.")
+            if rows.size and (rows.min() < 0 or rows.max() >= n):
+                raise InputError(
+                    f"samples must be row numbers from 0 to {n - 1}; got "
+                    f"{rows.min()} to {rows.max()}."
+                )
+            wanted = n_locked or n_samples
+        else:
+            # a model of labelled samples alone has locked them, too
+            all_labelled = n_locked == 0 and self.labels_locked_ and n_samples == n
+            rows = np.arange(n if n_locked or all_labelled else 0)
+            wanted = n_samples if all_labelled else n_locked
+        if len(rows) != wanted:
+            raise InputError(
+                f"The new subject has {wanted} samples without a label for "
+                f"{len(rows)} rows of the shared response. Say which rows they are: "
+                "fit_new_subject(X, y, samples=[...])."
+            )
+        return rows
+
+
+def _encode(y: Sequence[Any]) -> tuple[list[Codes], list[Any]]:
+    """Give codes of the labels per subject (NO_GROUP: none), and the sorted labels."""
+    graph = time_graph(y)
+    (term,) = graph.groups
+    return [term.codes[rows] for rows in graph.slices()], list(term.names)
+
+
+def _split(basis: SubjectBasis, codes: Codes, *, lock_all: bool = True) -> Coordinates:
+    """Take the rows without a label as locked; all of them if all have one."""
+    coordinates = basis.coordinates
+    labelled = codes != NO_GROUP
+    locked = ~labelled if not labelled.all() else np.full(len(codes), lock_all)
+    return Coordinates(coordinates[locked], coordinates[labelled], codes[labelled])
+
+
+def _join_samples(
+    X: Any, y: Any, labelled: Any, *, owner: str
+) -> tuple[list[Any], list[Any]]:
+    """Stack time-locked and labelled samples of each subject, and their labels."""
+    locked = check_list_of_subjects(X, owner=owner)
+    others = check_list_of_subjects(labelled, owner=f"labelled of {owner}", minimum=1)
+    if y is None:
+        raise InputError(f"{owner} needs y, the labels of the samples in labelled.")
+    known = check_list_of_subjects(y, owner=f"y of {owner}", minimum=1)
+    if not len(locked) == len(others) == len(known):
+        raise InputError(
+            f"X has {len(locked)} subjects, labelled {len(others)} and y {len(known)}."
+        )
+    stacked, labels = [], []
+    for i, (x, z, names) in enumerate(zip(locked, others, known, strict=True)):
+        n, v = check_shape(x, f"X[{i}]")
+        if len(z.shape) != 2 or z.shape[1] != v:
+            raise InputError(
+                f"labelled[{i}] has shape {tuple(z.shape)}; X[{i}] has {v} voxels. Use "
+                "the same mask for both."
+            )
+        if len(names) != z.shape[0]:
+            raise InputError(
+                f"y[{i}] has {len(names)} labels for {z.shape[0]} labelled samples."
+            )
+        stacked.append(np.concatenate([to_numpy(x), to_numpy(z)]))
+        labels.append([None] * n + list(names))
+    return stacked, labels

@@ -1,0 +1,292 @@
+"""What every aligner of the package must do, whatever it does: ``check_aligner``.
+
+Each check takes an unfitted estimator and a small study. An estimator that cannot pass
+one is excused by name, with a sentence that says why.
+"""
+
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+from brainweave.aligners.base import BaseAligner
+from brainweave.aligners.maps import SubjectMap
+
+N_SUBJECTS, N_SAMPLES, N_CATEGORIES = 4, 24, 4
+
+
+@dataclass
+class Case:
+    """An estimator, what it needs to be fitted, and what it is excused from."""
+
+    estimator: BaseAligner
+    voxels: tuple[int, ...] = (40, 36, 44, 30)
+    labels: bool = False
+    excused: dict[str, str] = field(default_factory=dict)
+
+    def study(self, dtype: Any = np.float64) -> tuple[list[Any], list[Any] | None]:
+        """Give samples that share a response of four dimensions, and their labels."""
+        rng = np.random.default_rng(7)
+        y = np.arange(N_SAMPLES) % N_CATEGORIES
+        shared = 3 * rng.normal(size=(N_CATEGORIES, 4))[y]
+        shared = shared + rng.normal(size=shared.shape)
+        X = []
+        for v in self.voxels:
+            x = shared @ rng.normal(size=(4, v)) + 0.5 * rng.normal(size=(N_SAMPLES, v))
+            X.append((2 * x + 10 * rng.normal(size=v)).astype(dtype))
+        return X, [y.copy() for _ in X] if self.labels else None
+
+    def new(self) -> BaseAligner:
+        return clone(self.estimator)
+
+
+def fit(case: Case) -> tuple[Any, list[Any], list[Any] | None]:
+    X, y = case.study()
+    return case.new().fit(X, y), X, y
+
+
+def check_parameters(case: Case) -> None:
+    params = case.estimator.get_params(deep=False)
+    assert vars(case.estimator).items() >= params.items()
+    assert set(vars(case.estimator)) == set(params), "the constructor only stores"
+    other = clone(case.estimator)
+    assert other is not case.estimator
+    assert repr(other) == repr(case.estimator)
+    assert other.set_params(standardize=False).get_params()["standardize"] is False
+    for required in ("energy", "standardize", "n_jobs"):
+        assert required in params
+
+
+def check_fit_returns_self(case: Case) -> None:
+    estimator = case.new()
+    X, y = case.study()
+    assert estimator.fit(X, y) is estimator
+    assert estimator.n_subjects_ == len(estimator.maps_) == N_SUBJECTS
+    assert estimator.n_components_ >= 1
+    assert all(isinstance(m, SubjectMap) for m in estimator.maps_)
+
+
+def check_fit_does_not_touch_parameters(case: Case) -> None:
+    before = case.estimator.get_params(deep=False)
+    fitted, _, _ = fit(case)
+    after = fitted.get_params(deep=False)
+    assert repr(after) == repr(before)
+
+
+def check_inputs_unchanged(case: Case) -> None:
+    X, y = case.study()
+    before = [x.copy() for x in X]
+    estimator = case.new().fit(X, y)
+    estimator.transform(X)
+    estimator.fit_transform(X, y)
+    for x, kept in zip(X, before, strict=True):
+        assert_array_equal(x, kept)
+
+
+def check_fit_transform(case: Case) -> None:
+    fitted, X, y = fit(case)
+    separate = fitted.transform(X)
+    together = case.new().fit_transform(X, y)
+    for a, b in zip(separate, together, strict=True):
+        assert a.shape == (N_SAMPLES, fitted.n_components_)
+        assert_allclose(a, b, atol=1e-7 * np.abs(b).max())
+
+
+def check_mean_is_removed(case: Case) -> None:
+    fitted, X, y = fit(case)
+    for f in fitted.transform(X):
+        assert_allclose(f.mean(axis=0), 0, atol=1e-7 * np.abs(f).max())
+    offset = [x + 100.0 for x in X]
+    moved = case.new().fit(offset, y)
+    pairs = zip(moved.transform(offset), fitted.transform(X), strict=True)
+    for a, b in pairs:
+        assert_allclose(a, b, atol=1e-5 * np.abs(b).max())
+
+
+def check_one_sample_is_mapped_as_among_others(case: Case) -> None:
+    fitted, X, _ = fit(case)
+    alone = fitted.transform([x[3:4] for x in X])
+    for a, all_of_them in zip(alone, fitted.transform(X), strict=True):
+        assert_allclose(a, all_of_them[3:4], atol=1e-7 * np.abs(all_of_them).max())
+
+
+def check_different_voxel_counts(case: Case) -> None:
+    voxels = (40, 31, 50, 20)
+    X, y = Case(case.estimator, voxels, case.labels).study()
+    fitted = case.new().fit(X, y)
+    shapes = {f.shape for f in fitted.transform(X)}
+    assert shapes == {(N_SAMPLES, fitted.n_components_)}
+    again = pickle.loads(pickle.dumps(fitted))
+    for a, b in zip(again.transform(X), fitted.transform(X), strict=True):
+        assert_allclose(a, b, atol=1e-10)
+
+
+def check_float32(case: Case) -> None:
+    X, y = case.study(np.float32)
+    single = case.new().fit(X, y)
+    features = single.transform(X)
+    assert {f.dtype for f in features} == {np.dtype(np.float32)}
+    assert {f.dtype for f in case.new().fit_transform(X, y)} == {np.dtype(np.float32)}
+    double = case.new().fit([x.astype(np.float64) for x in X], y)
+    expected = double.transform([x.astype(np.float64) for x in X])
+    for a, b in zip(features, expected, strict=True):
+        assert b.dtype == np.float64
+        assert_allclose(a, b, atol=2e-3 * np.abs(b).max())
+
+
+def check_float32_way_back(case: Case) -> None:
+    X, y = case.study(np.float32)
+    single = case.new().fit(X, y)
+    voxels = single.inverse_transform(single.transform(X))
+    assert {v.dtype for v in voxels} == {np.dtype(np.float32)}
+
+
+def check_integers(case: Case) -> None:
+    X, y = case.study()
+    X = [np.round(10 * x).astype(np.int16) for x in X]
+    assert {f.dtype for f in case.new().fit_transform(X, y)} == {np.dtype(np.float64)}
+
+
+def check_nan_is_refused(case: Case) -> None:
+    X, y = case.study()
+    X[1][2, 5] = np.nan
+    with pytest.raises(ValueError, match=r"X\[1\].*NaN or infinite"):
+        case.new().fit(X, y)
+    fitted, X, _ = fit(case)
+    X = [x.copy() for x in X]
+    X[2][1, 3] = np.inf
+    with pytest.raises(ValueError, match=r"X\[2\].*NaN or infinite"):
+        fitted.transform(X)
+
+
+def check_constant_voxel(case: Case) -> None:
+    X, y = case.study()
+    X[0][:, 4] = 7.0
+    features = case.new().fit_transform(X, y)
+    assert all(np.isfinite(f).all() for f in features)
+
+
+def check_pickling(case: Case) -> None:
+    fitted, X, _ = fit(case)
+    again = pickle.loads(pickle.dumps(fitted))
+    for a, b in zip(again.transform(X), fitted.transform(X), strict=True):
+        assert_allclose(a, b, atol=1e-10 * np.abs(b).max())
+
+
+def check_same_result_whatever_n_jobs(case: Case) -> None:
+    X, y = case.study()
+    results = [
+        case.new().set_params(n_jobs=n).fit(X, y).transform(X) for n in (1, 2, 1)
+    ]
+    for other in results[1:]:
+        for a, b in zip(results[0], other, strict=True):
+            assert_allclose(a, b, atol=1e-9 * np.abs(a).max())
+
+
+def check_some_subjects(case: Case) -> None:
+    fitted, X, _ = fit(case)
+    (third,) = fitted.transform([X[2]], subjects=[2])
+    assert_allclose(third, fitted.transform(X)[2], atol=1e-10 * np.abs(third).max())
+
+
+def check_wrong_input(case: Case) -> None:
+    X, y = case.study()
+    with pytest.raises(NotFittedError):
+        case.new().transform(X)
+    with pytest.raises(TypeError, match="list with one array"):
+        case.new().fit(X[0], y)
+    with pytest.raises(ValueError, match="at least 2 subject"):
+        case.new().fit(X[:1], None if y is None else y[:1])
+    fitted = case.new().fit(X, y)
+    with pytest.raises(ValueError, match=r"\d+ voxels"):
+        fitted.transform([x[:, :-1] for x in X])
+    with pytest.raises(ValueError, match="Unknown subject 9"):
+        fitted.transform([X[0]], subjects=[9])
+    with pytest.raises(ValueError, match="2 arrays for 4 subjects"):
+        fitted.transform(X[:2])
+
+
+def check_bad_settings(case: Case) -> None:
+    X, y = case.study()
+    with pytest.raises(ValueError, match="energy"):
+        case.new().set_params(energy=0).fit(X, y)
+    with pytest.raises(TypeError, match="standardize"):
+        case.new().set_params(standardize="yes").fit(X, y)
+    if "n_components" in case.estimator.get_params():
+        with pytest.raises(ValueError, match="n_components"):
+            case.new().set_params(n_components=1000).fit(X, y)
+        with pytest.raises((TypeError, ValueError), match="n_components"):
+            case.new().set_params(n_components=2.5).fit(X, y)
+
+
+def check_energy(case: Case) -> None:
+    X, y = case.study()
+    cut = case.new().set_params(energy=0.9).fit(X, y)
+    a, b = cut.transform(X), cut.fit_transform(X, y)
+    for one, two in zip(a, b, strict=True):
+        assert np.isfinite(one).all()
+        assert_allclose(one, two, atol=1e-7 * np.abs(one).max())
+
+
+def check_new_subject(case: Case) -> None:
+    fitted, X, y = fit(case)
+    before = fitted.transform(X)
+    new = fitted.fit_new_subject(X[1], None if y is None else y[1])
+    assert isinstance(new, SubjectMap)
+    mapped = new.transform(X[1])
+    assert mapped.shape == before[1].shape
+    # a subject of the fit, met again, goes where it was
+    correlation = np.corrcoef(mapped.ravel(), before[1].ravel())[0, 1]
+    assert correlation > 0.8
+    for a, b in zip(fitted.transform(X), before, strict=True):
+        assert_array_equal(a, b)
+
+
+def check_way_back(case: Case) -> None:
+    fitted, X, _ = fit(case)
+    shared = fitted.transform(X)
+    voxels = fitted.inverse_transform(shared)
+    for v, x in zip(voxels, X, strict=True):
+        assert v.shape == x.shape
+        assert np.corrcoef((v - x.mean(0)).ravel(), (x - x.mean(0)).ravel())[0, 1] > 0.5
+    zeros = [np.zeros_like(s) for s in shared]
+    for v, x in zip(fitted.inverse_transform(zeros), X, strict=True):
+        assert_allclose(v, np.broadcast_to(x.mean(axis=0), v.shape), rtol=1e-6)
+    predicted = fitted.predict_subject(0, X[1:])
+    assert predicted.shape == X[0].shape
+
+
+def check_fit_on_bases(case: Case) -> None:
+    fitted, X, y = fit(case)
+    again = case.new().fit(fitted.bases_, y)
+    for a, b in zip(again.transform(X), fitted.transform(X), strict=True):
+        assert_allclose(a, b, atol=1e-9 * np.abs(b).max())
+
+
+def check_pandas_output(case: Case) -> None:
+    fitted, X, _ = fit(case)
+    frame = fitted.set_output(transform="pandas").transform(X)[0]
+    assert frame.shape == (N_SAMPLES, fitted.n_components_)
+    assert list(frame.columns) == list(fitted.get_feature_names_out())
+
+
+CHECKS: dict[str, Callable[[Case], None]] = {
+    name.removeprefix("check_"): function
+    for name, function in list(globals().items())
+    if name.startswith("check_") and name != "check_aligner"
+}
+
+
+def check_aligner(case: Case) -> None:
+    """Run every check from which the estimator is not excused."""
+    unknown = set(case.excused) - set(CHECKS)
+    assert not unknown, f"no such checks: {unknown}"
+    for name, check in CHECKS.items():
+        if name not in case.excused:
+            check(case)

@@ -1,0 +1,330 @@
+"""The Shared Response Models against plain voxel-space versions and planted truths."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.exceptions import ConvergenceWarning
+
+from brainweave import SRM, DetSRM
+from brainweave.aligners.procrustes import align_to
+from brainweave.basis import SubjectBasis
+
+BOTH = (SRM, DetSRM)
+
+
+def study(seed=0, n=30, voxels=(50, 40, 45), noise=0.3, k=3):
+    rng = np.random.default_rng(seed)
+    S = rng.normal(size=(n, k)) * np.arange(k, 0, -1)
+    S -= S.mean(axis=0)
+    W = [np.linalg.qr(rng.normal(size=(v, k)))[0] for v in voxels]
+    X = [S @ w.T + noise * rng.normal(size=(n, len(w))) + 5 for w in W]
+    return X, S, W
+
+
+def polar(A):
+    U, _, Vt = np.linalg.svd(A, full_matrices=False)
+    return U @ Vt
+
+
+def voxel_detsrm(X, start, n_iter):
+    """Deterministic SRM on voxels."""
+    X = [x - x.mean(axis=0) for x in X]
+    S = start
+    for _ in range(n_iter + 1):
+        W = [polar(x.T @ S) for x in X]
+        S = np.mean([x @ w for x, w in zip(X, W, strict=True)], axis=0)
+    value = sum(np.sum((x - S @ w.T) ** 2) for x, w in zip(X, W, strict=True))
+    return W, S, value
+
+
+def voxel_srm(X, start, n_iter):
+    """Probabilistic SRM on voxels; the likelihood from the full covariance."""
+    X = [x - x.mean(axis=0) for x in X]
+    n = len(start)
+    W = [polar(x.T @ start) for x in X]
+    S = np.mean([x @ w for x, w in zip(X, W, strict=True)], axis=0)
+    sigma = S.T @ S / n
+    pairs = list(zip(X, W, strict=True))
+    rho2 = [np.sum((x - S @ w.T) ** 2) / x.size for x, w in pairs]
+    likelihoods = []
+    for i in range(n_iter + 1):
+        stacked = np.vstack(W)
+        psi = np.concatenate([np.full(len(w), r) for w, r in zip(W, rho2, strict=True)])
+        full = stacked @ sigma @ stacked.T + np.diag(psi)
+        data = np.hstack(X)
+        value = -0.5 * (
+            n * (np.linalg.slogdet(full)[1] + len(full) * np.log(2 * np.pi))
+            + np.sum(data.T * np.linalg.solve(full, data.T))
+        )
+        likelihoods.append(value)
+        C = np.linalg.inv(np.linalg.inv(sigma) + sum(1 / r for r in rho2) * np.eye(3))
+        S = sum(x @ w / r for x, w, r in zip(X, W, rho2, strict=True)) @ C
+        if i == n_iter:
+            break
+        sigma = C + S.T @ S / n
+        W = [polar(x.T @ S) for x in X]
+        rho2 = [
+            (np.sum(x**2) - 2 * np.sum((x @ w) * S) + n * np.trace(sigma)) / x.size
+            for x, w in zip(X, W, strict=True)
+        ]
+    return W, S, sigma, rho2, likelihoods
+
+
+@pytest.mark.parametrize("voxels", [(50, 40, 45), (12, 10, 15), (20, 50, 8)])
+def test_detsrm_from_gram_matrices_equals_the_voxel_space_version(voxels):
+    X, _, _ = study(voxels=voxels)
+    start = np.random.default_rng(1).normal(size=(30, 3))
+    W, S, value = voxel_detsrm(X, start, 7)
+    model = DetSRM(3, init=start, max_iter=7, tol=0, standardize=False).fit(X)
+    assert_allclose(model.objective_history_[-1], value, rtol=1e-9)
+    expected = S @ S.T
+    assert_allclose(
+        model.shared_response_ @ model.shared_response_.T, expected, atol=1e-8
+    )
+    for m, w in zip(model.maps_, W, strict=True):
+        assert_allclose(m.weights @ m.weights.T, w @ w.T, atol=1e-8)
+
+
+@pytest.mark.parametrize("voxels", [(50, 40, 45), (12, 10, 15), (20, 50, 8)])
+def test_srm_from_gram_matrices_equals_the_voxel_space_version(voxels):
+    X, _, _ = study(voxels=voxels)
+    start = np.random.default_rng(1).normal(size=(30, 3))
+    W, S, sigma, rho2, likelihoods = voxel_srm(X, start, 7)
+    model = SRM(3, init=start, max_iter=7, tol=0, standardize=False).fit(X)
+    assert_allclose(model.objective_history_, likelihoods, rtol=1e-9)
+    assert_allclose(model.rho2_, rho2, rtol=1e-8)
+    assert_allclose(np.diag(model.sigma_s_), np.linalg.eigvalsh(sigma)[::-1], rtol=1e-8)
+    assert_allclose(
+        model.shared_response_ @ model.shared_response_.T, S @ S.T, atol=1e-8
+    )
+    for m, w in zip(model.maps_, W, strict=True):
+        assert_allclose(m.weights @ m.weights.T, w @ w.T, atol=1e-8)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_planted_maps_are_recovered_exactly(kind):
+    X, S, W = study(2, noise=0)
+    model = kind(3, standardize=False, random_state=0, max_iter=2000, tol=1e-13).fit(X)
+    for x, w, m in zip(X, W, model.maps_, strict=True):
+        assert_allclose(m.weights @ m.weights.T, w @ w.T, atol=1e-6)
+        assert_allclose(m.inverse_transform(m.transform(x)), x, atol=1e-5)
+    first, *others = model.transform(X)
+    for other in others:
+        assert_allclose(other, first, atol=1e-5)
+    turn = np.linalg.lstsq(first, S, rcond=None)[0]
+    assert_allclose(turn.T @ turn, np.eye(3), atol=1e-5)
+
+
+def test_noise_and_covariance_are_found():
+    X, S, _ = study(3, n=400, noise=0.5, voxels=(60, 50, 70))
+    model = SRM(3, standardize=False, random_state=0).fit(X)
+    assert_allclose(model.rho2_, 0.25, rtol=0.05)
+    assert_allclose(np.diag(model.sigma_s_), np.var(S, axis=0), rtol=0.25)
+    assert_array_equal(model.sigma_s_, np.diag(np.diag(model.sigma_s_)))
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 1000), noise=st.floats(0.01, 5), k=st.integers(1, 6))
+def test_objectives_are_monotone(seed, noise, k):
+    X, _, _ = study(seed, noise=noise, voxels=(40, 20, 12))
+    det = DetSRM(k, random_state=seed, max_iter=30, tol=0).fit(X)
+    rises = np.diff(det.objective_history_)
+    assert (rises <= 1e-10 * det.objective_history_[0]).all()
+    srm = SRM(k, random_state=seed, max_iter=30, tol=0).fit(X)
+    rises = np.diff(srm.objective_history_)
+    assert (rises >= -1e-10 * abs(srm.objective_history_[0])).all()
+    assert srm.log_likelihood_ == srm.objective_history_[-1]
+    assert len(srm.objective_history_) == srm.n_iter_ + 1 == 31
+
+
+@pytest.mark.parametrize("kind", BOTH)
+@pytest.mark.parametrize("energy", [1.0, 0.8])
+def test_maps_are_orthonormal(kind, energy):
+    X, _, _ = study(4)
+    model = kind(3, random_state=0, energy=energy).fit(X)
+    for m in model.maps_:
+        assert_allclose(m.weights.T @ m.weights, np.eye(3), atol=1e-10)
+        assert_allclose(m.coef.T @ m.coef, np.eye(3), atol=1e-8)
+        assert_allclose(m.patterns, m.weights.T, atol=0)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_no_eigenbasis_is_computed_unless_energy_is_cut(kind):
+    X, _, _ = study(5)
+    model = kind(3, random_state=0).fit(X)
+    model.transform(X)
+    assert not any("_spectrum" in vars(b) for b in model.bases_)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_energy_confines_the_maps(kind):
+    X, _, _ = study(6)
+    model = kind(2, random_state=0, energy=0.5).fit(X)
+    for m, b in zip(model.maps_, model.bases_, strict=True):
+        axes = b.weights(np.eye(b.n_kept))
+        assert b.n_kept < 29
+        assert_allclose(axes @ (axes.T @ m.weights), m.weights, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_result_is_the_same_to_the_last_bit_whatever_n_jobs(kind):
+    X, _, _ = study(7)
+    bases = DetSRM(3, max_iter=1, tol=0).fit(X).bases_
+    one, two = (
+        kind(3, random_state=5, n_jobs=n).fit(bases).shared_response_ for n in (1, 2)
+    )
+    assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_seeds_end_at_the_same_optimum(kind):
+    X, _, _ = study(8, noise=1.0)
+    ends = [
+        kind(3, random_state=s, tol=1e-9, max_iter=3000).fit(X).objective_history_[-1]
+        for s in range(3)
+    ]
+    assert_allclose(ends, ends[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_subject_order_does_not_matter(kind):
+    X, _, _ = study(9)
+    a = kind(3, random_state=0).fit(X)
+    b = kind(3, random_state=0).fit(X[::-1])
+    assert_allclose(a.shared_response_, b.shared_response_, atol=1e-8)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_voxel_order_does_not_matter(kind):
+    X, _, _ = study(10)
+    rng = np.random.default_rng(0)
+    a = kind(3, random_state=0).fit_transform(X)
+    b = kind(3, random_state=0).fit_transform(
+        [x[:, rng.permutation(x.shape[1])] for x in X]
+    )
+    for one, two in zip(a, b, strict=True):
+        assert_allclose(one, two, atol=1e-8)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_stopping_short_warns_and_says_how_far(kind):
+    X, _, _ = study(11, noise=2.0)
+    with pytest.warns(
+        ConvergenceWarning, match=r"in 2 iterations.*tol=1e-09.*max_iter"
+    ):
+        kind(3, max_iter=2, tol=1e-9, random_state=0).fit(X)
+    settled = kind(3, random_state=0).fit(X)
+    assert settled.converged_
+    assert settled.n_iter_ < settled.max_iter
+    fixed = kind(3, max_iter=2, tol=0, random_state=0).fit(X)  # no warning: as asked
+    assert fixed.n_iter_ == 2
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_fewer_dimensions_than_components_is_refused(kind):
+    X, _, _ = study(12)
+    with pytest.raises(ValueError, match=r"n_components=30 .* 29 dimensions of X\[0\]"):
+        kind(30).fit(X)
+    rng = np.random.default_rng(0)
+    flat = rng.normal(size=(30, 2)) @ rng.normal(size=(2, 40))
+    with pytest.raises(ValueError, match=r"n_components=3 .* 2 dimensions of X\[1\]"):
+        kind(3, standardize=False).fit([X[0], flat])
+
+
+def test_a_target_that_a_subject_lacks_is_completed():
+    rng = np.random.default_rng(13)
+    x = np.zeros((20, 30))
+    x[:10] = rng.normal(size=(10, 30))
+    basis = SubjectBasis(x, standardize=False)
+    S = np.linalg.qr(rng.normal(size=(20, 3)))[0]
+    S[:, 2] = S[:, 0]  # a target of rank two
+    found = align_to(basis, S)
+    W = basis.combine(found.mixing)
+    assert_allclose(W.T @ W, np.eye(3), atol=1e-9)
+    assert_allclose((x - x.mean(axis=0)) @ W, found.features, atol=1e-9)
+    A = (x - x.mean(axis=0)).T @ S
+    assert_allclose(np.sum(W * A), np.linalg.norm(A, "nuc"), rtol=1e-9)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    v=st.integers(4, 40),
+    k=st.integers(1, 3),
+    spread=st.floats(0, 7),
+)
+def test_polar_factor_from_the_gram_matrix_is_the_polar_factor(seed, v, k, spread):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(15, v))
+    S = rng.normal(size=(15, k)) * np.logspace(0, -spread, k)
+    basis = SubjectBasis(x, standardize=False)
+    x = x - x.mean(axis=0)
+    found = align_to(basis, S)
+    W = basis.combine(found.mixing)
+    assert_allclose(W.T @ W, np.eye(k), atol=1e-7)
+    assert_allclose(np.sum(W * (x.T @ S)), np.linalg.norm(x.T @ S, "nuc"), rtol=1e-7)
+    assert_allclose(x @ W, found.features, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_new_subject_is_aligned_by_procrustes_to_the_shared_response(kind):
+    X, _, _ = study(14, voxels=(50, 40, 45, 35))
+    model = kind(3, standardize=False, random_state=0).fit(X[:3])
+    new = model.fit_new_subject(X[3])
+    centred = X[3] - X[3].mean(axis=0)
+    assert_allclose(new.weights, polar(centred.T @ model.shared_response_), atol=1e-9)
+    some = np.arange(0, 30, 2)
+    part = model.fit_new_subject(X[3][some], samples=some)
+    centred = X[3][some] - X[3][some].mean(axis=0)
+    assert_allclose(
+        part.weights, polar(centred.T @ model.shared_response_[some]), atol=1e-9
+    )
+    with pytest.raises(ValueError, match="from 0 to 29; got 5 to 30"):
+        model.fit_new_subject(X[3][:2], samples=[5, 30])
+    with pytest.raises(TypeError, match="row numbers"):
+        model.fit_new_subject(X[3][:2], samples=["a", "b"])
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_unequal_samples_name_both_ways_out(kind):
+    X, _, _ = study(15)
+    with pytest.raises(
+        ValueError, match=r"X\[0\] has 30 samples and X\[2\] has 28.*match_samples.*GDM"
+    ):
+        kind(3).fit([X[0], X[1], X[2][:-2]])
+
+
+@pytest.mark.parametrize(
+    ("init", "message"),
+    [
+        ("pca", "'random' or a shared response"),
+        (np.zeros((30, 2)), r"shape \(30, 3\).*got \(30, 2\)"),
+        (np.full((30, 3), np.nan), "init of DetSRM has NaN"),
+    ],
+)
+def test_bad_starts_are_refused(init, message):
+    X, _, _ = study(16)
+    with pytest.raises(ValueError, match=message):
+        DetSRM(3, init=init).fit(X)
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_predicting_a_subject_restores_its_mean(kind):
+    X, _, _ = study(17, noise=0.1)
+    model = kind(3, random_state=0).fit(X)
+    predicted = model.predict_subject(0, X[1:])
+    assert_allclose(predicted.mean(axis=0), X[0].mean(axis=0), atol=1e-9)
+    unexplained = np.var(X[0] - predicted) / np.var(X[0])
+    assert unexplained < 0.2
+
+
+def test_coef_is_not_kept_in_a_pickle():
+    import pickle
+
+    X, _, _ = study(18)
+    model = pickle.loads(pickle.dumps(DetSRM(3, random_state=0).fit(X)))
+    with pytest.raises(AttributeError, match="pickled"):
+        _ = model.coef_
+    assert model.fit_new_subject(X[0]).n_components == 3
