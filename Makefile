@@ -42,6 +42,7 @@ check: lint types contracts test  ## the whole gate
 
 bench: $(VENV)/.dev  ## speed and memory, each as a ratio to a floor of the same run
 	$(BIN)/python benchmarks/bench_gdm.py
+	$(BIN)/python benchmarks/bench_evaluation.py
 
 clean:  ## remove the environment and all caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

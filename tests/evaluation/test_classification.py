@@ -64,6 +64,17 @@ def test_joint_scores_equal_the_protocol_written_out(rng, kernel):
     assert_allclose(found.scores, expected, atol=1e-12)
 
 
+def test_scores_of_voxels_equal_the_protocol_written_out(rng):
+    X, y = study_lists(rng, n_subjects=4, voxels=300, noise=6.0)
+    shared = X[0][np.argsort(y[0], kind="stable")]  # so that voxels do correspond
+    X = [shared + 25 * rng.normal(size=shared.shape) for _ in X]
+    y = [np.sort(y[0])] * 4
+    found = between_subject_classification(NoAlignment(), X, y)
+    expected = literal_joint(X, y, NoAlignment(), 1)
+    assert 0.4 < expected.mean() < 1
+    assert_allclose(found.scores, expected, atol=1e-12)
+
+
 def test_held_out_scores_equal_the_protocol_written_out(rng):
     X, y = study_lists(rng, n_subjects=4, noise=6.0)
     masks = [np.arange(24) % 2 == 0] * 4
