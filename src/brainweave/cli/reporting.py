@@ -8,7 +8,7 @@ import typer
 from brainweave.cli.config import effective, write_config
 from brainweave.cli.console import Console, table
 from brainweave.cli.errors import UsageError
-from brainweave.cli.methods import matched, open_study
+from brainweave.cli.methods import open_study
 from brainweave.cli.modelling import fit_study, load_model, provenance
 from brainweave.cli.options import Running, bundled
 from brainweave.cli.results import HEADER, read_results, row_of, write_folds
@@ -83,8 +83,8 @@ def demo(
     ] = None,
     energy: Annotated[
         float, typer.Option(help="Share of the singular values to keep.")
-    ] = 0.35,
-    n_subjects: Annotated[int, typer.Option(help="Subjects to simulate.")] = 6,
+    ] = 0.82,
+    n_subjects: Annotated[int, typer.Option(help="Subjects to simulate.")] = 8,
     n_permutations: Annotated[
         int, typer.Option(help="For a p-value; 100 take a few minutes.")
     ] = 0,
@@ -93,8 +93,9 @@ def demo(
 ) -> None:
     """Show the whole way: simulate, align, evaluate, and write a report.
 
-    The simulated subjects saw the categories in orders of their own and differ in
-    voxels: no method that is locked in time can align them as they are.
+    The simulated subjects saw the categories in orders of their own, differ in voxels,
+    and lack samples, runs and categories: no method that is locked in time can align
+    them.
     """
     import brainweave
     from brainweave.cli.scoring import Scoring, prepare_folder, score
@@ -109,18 +110,13 @@ def demo(
         gdm = brainweave.GDM("auto", energy=energy)
         results = {}
         scoring = Scoring(n_permutations=n_permutations)
-        matched_people = _comparable(people)
         rivals: dict[str, tuple[Any, Any, str]] = {
             "GDM": (gdm, people, "joint"),
             "GDM, subject held out": (gdm, people, "held-out"),
-            "SRM, samples matched": (
-                brainweave.SRM(10, random_state=random_state),
-                matched_people,
-                "joint",
-            ),
         }
-        if len({s.n_voxels for s in people}) == 1:
-            rivals["no alignment"] = (brainweave.NoAlignment(), people, "joint")
+        anatomy = _anatomically_aligned(people)
+        if anatomy is not None:
+            rivals["no alignment"] = (brainweave.NoAlignment(), anatomy, "joint")
         with console.stage("Scoring methods", len(rivals)) as tick:
             for name, (aligner, data, protocol) in rivals.items():
                 results[name] = score(
@@ -160,10 +156,23 @@ def _demo_study(folder: Path, n_subjects: int, seed: int, console: Console) -> A
     from brainweave.study.study import Study
 
     with console.stage("Simulating"):
-        study = simulate_study(n_subjects=n_subjects, n_runs=4, random_state=seed)
+        study = simulate_study(
+            n_subjects=n_subjects,
+            missing_categories=min(2, n_subjects - 1),
+            missing_runs=min(2, n_subjects - 1),
+            missing_samples=0.1,
+            random_state=seed,
+        )
     save_study(study, folder, console, overwrite=folder.exists())
     return Study.open(folder)
 
 
-def _comparable(study: Any) -> Any:
-    return matched(study, "truncate")
+def _anatomically_aligned(study: Any) -> Any:
+    """Give the voxels that all subjects have, or None if that cannot be known."""
+    from brainweave.exceptions import StudyError
+    from brainweave.study.common import common_voxels
+
+    try:
+        return common_voxels(study)
+    except StudyError:
+        return study if len({s.n_voxels for s in study}) == 1 else None
