@@ -14,6 +14,8 @@ from sklearn.base import clone
 
 import brainweave as bw
 from brainweave.aligners.maps import SubjectMap
+from brainweave.aligners.robust_srm import RobustSRM
+from brainweave.aligners.semisupervised_srm import SemiSupervisedSRM
 from brainweave.exceptions import InputError, ModelFileError
 from brainweave.models import register_aligner
 from brainweave.models.container import pending, read_container, write_container
@@ -191,6 +193,8 @@ LOCKED = {
     "SRM": bw.SRM(3, random_state=0, tol=0, max_iter=3),
     "DetSRM": bw.DetSRM(3, random_state=0, tol=0, max_iter=3),
     "DetSRM, less energy": bw.DetSRM(3, energy=0.9, random_state=0, tol=0, max_iter=2),
+    "RobustSRM": RobustSRM(3, random_state=0, tol=0, max_iter=3, lam=0.5),
+    "RobustSRM, linear": RobustSRM(3, random_state=0, lam=np.inf, tol=0, max_iter=2),
     "NoAlignment": bw.NoAlignment(),
     "NoAlignment, less energy": bw.NoAlignment(energy=0.5),
 }
@@ -219,6 +223,23 @@ def test_every_aligner_comes_back(tmp_path, aligner):
     )
     again = bw.save(loaded, tmp_path / "again.safetensors")
     assert again.read_bytes() == (tmp_path / "m.safetensors").read_bytes()
+
+
+def test_a_classifier_comes_back_with_its_model(tmp_path):
+    X, y = make_data((30, 30, 30))
+    y = [y[0]] * 3
+    model = SemiSupervisedSRM(3, random_state=0, tol=0, max_iter=3).fit(X, y)
+    loaded = bw.load(bw.save(model, tmp_path / "m.safetensors"))
+    for a, b in zip(model.predict(X), loaded.predict(X), strict=True):
+        assert_array_equal(a, b)
+    assert loaded.classes_.dtype == model.classes_.dtype
+    new = X[0] + 0.1
+    assert_allclose(
+        loaded.fit_new_subject(new, y[0]).transform(new),
+        model.fit_new_subject(new, y[0]).transform(new),
+        rtol=0,
+        atol=1e-8,
+    )
 
 
 @register_aligner

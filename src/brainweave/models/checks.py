@@ -12,7 +12,7 @@ from brainweave.graphs import Graph
 Learned = Mapping[str, Any]
 
 
-def disagreement(learned: Learned, name: str) -> str | None:
+def disagreement(learned: Learned, name: str, *, nested: bool = False) -> str | None:
     """Say what does not fit, or None if all does.
 
     Parameters
@@ -21,24 +21,28 @@ def disagreement(learned: Learned, name: str) -> str | None:
         The learned attributes of one aligner.
     name : str
         The class of the aligner.
+    nested : bool, default=False
+        Whether it belongs to another aligner, which then has the maps.
     """
-    for check in (_check_maps, *_OF_CLASS.get(name, ())):
+    first: Callable[[Learned], str | None] = partial(_check_maps, nested=nested)
+    for check in (first, *_OF_CLASS.get(name, ())):
         why = check(learned)
         if why is not None:
             return why
     return None
 
 
-def _check_maps(learned: Learned) -> str | None:
+def _check_maps(learned: Learned, *, nested: bool) -> str | None:
     maps, k = learned.get("maps_"), learned.get("n_components_")
-    if not isinstance(maps, list) or not maps:
+    empty = nested and maps == []
+    if not isinstance(maps, list) or not (maps or empty):
         return "it has no maps"
     if not all(isinstance(m, SubjectMap) for m in maps):
         return "one of its maps is not a map"
     if type(k) is not int or any(m.n_components != k for m in maps):
         return f"its maps do not have the {k} shared features it states"
     stated = learned.get("n_subjects_")
-    if type(stated) is not int or stated != len(maps):
+    if type(stated) is not int or not (empty or stated == len(maps)):
         return f"it has {len(maps)} maps, but not as many subjects"
     coef = learned.get("coef_", [])
     if not isinstance(coef, list) or not all(_is_floats(c, (None, k)) for c in coef):
@@ -66,7 +70,7 @@ def _check_gdm(learned: Learned) -> str | None:
     embedding = learned.get("embedding_")
     rules = {
         "its graph is over other subjects": (
-            2 <= len(graph.lengths) <= len(learned["maps_"])
+            2 <= len(graph.lengths) <= learned["n_subjects_"]
         ),
         f"it does not have {k} eigenvalues": (
             _is_floats(learned.get("eigenvalues_"), (k,))
@@ -94,7 +98,7 @@ def _check_gdm(learned: Learned) -> str | None:
 
 
 # Learned arrays of the time-locked methods. K: shared features, n: aligning samples,
-# M: subjects, d: any length, the same wherever it occurs.
+# M: subjects, C: classes, d: any length, the same wherever it occurs.
 _COMMON: dict[str, tuple[str, ...]] = {"shared_response_": ("n", "K")}
 _SHAPES: dict[str, dict[str, tuple[str, ...]]] = {
     "Hyperalignment": {**_COMMON, "template_": ("n", "d")},
@@ -107,6 +111,8 @@ _SHAPES: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "DetSRM": _COMMON,
     "SRM": {**_COMMON, "sigma_s_": ("K", "K"), "rho2_": ("M",)},
+    "RobustSRM": _COMMON,
+    "SemiSupervisedSRM": {**_COMMON, "theta_": ("K", "C"), "bias_": ("C",)},
 }
 
 
@@ -119,13 +125,22 @@ def _check_shapes(learned: Learned, shapes: dict[str, tuple[str, ...]]) -> str |
         for dim, size in zip(dims, array.shape, strict=True):
             if sizes.setdefault(dim, size) != size:
                 return f"{name} has shape {array.shape}, which does not fit"
-    if sizes.get("M", 0) > len(learned["maps_"]):
+    if sizes.get("M", 0) > learned["n_subjects_"]:
         return f"it has noise of {sizes['M']} subjects"
     mixing = learned.get("mixing_", [])
     if not isinstance(mixing, list) or not all(
         _is_floats(m, (sizes["n"], sizes["K"])) for m in mixing
     ):
         return "its mixings of samples do not fit its shared response"
+    return None
+
+
+def _check_classes(learned: Learned) -> str | None:
+    classes, bias = learned.get("classes_"), learned["bias_"]
+    if not isinstance(classes, np.ndarray) or classes.shape != bias.shape:
+        return "its classes are not those of its classifier"
+    if not isinstance(learned.get("labels_locked_"), bool):
+        return "it does not say whether labelled samples are locked in time"
     return None
 
 
@@ -136,3 +151,4 @@ _OF_CLASS: dict[str, tuple[Callable[[Learned], str | None], ...]] = {
         for name, shapes in _SHAPES.items()
     },
 }
+_OF_CLASS["SemiSupervisedSRM"] += (_check_classes,)

@@ -6,6 +6,8 @@ those that a fit sets, and shapes must agree before an object is made.
 
 import re
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -14,12 +16,12 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from brainweave.aligners.base import BaseAligner
-from brainweave.aligners.maps import SubjectMap
-from brainweave.aligners.none import VoxelMap
 from brainweave.exceptions import BrainweaveError, ModelFileError
 from brainweave.graphs import NO_GROUP, Graph, GroupTerm
 from brainweave.kernels import NAMES, check_kernel
+from brainweave.models.checks import disagreement
 from brainweave.models.container import Container
+from brainweave.models.maps import decode_map
 from brainweave.models.registry import aligner_class
 from brainweave.models.stored_basis import StoredBasis
 
@@ -52,7 +54,7 @@ class Decoder:
         if not isinstance(node, dict) or len(node) != 1:
             self.bad(path, "is not a value")
         ((tag, body),) = node.items()
-        readers = {
+        readers: dict[str, Callable[[Any, str], Any]] = {
             "float": self._float,
             "tuple": self._tuple,
             "dict": self._dict,
@@ -61,8 +63,7 @@ class Decoder:
             "sparse": self._sparse,
             "graph": self._graph,
             "aligner": self.aligner,
-            "map": self._map,
-            "voxel_map": self._voxel_map,
+            "map": partial(decode_map, self),
             "basis": self.basis,
         }
         if tag not in readers:
@@ -75,10 +76,10 @@ class Decoder:
         return float(body)
 
     def _tuple(self, body: Any, path: str) -> tuple[Any, ...]:
-        return tuple(self.value(v, path) for v in self._list(body, path))
+        return tuple(self.value(v, path) for v in self.items(body, path))
 
     def _dict(self, body: Any, path: str) -> dict[Any, Any]:
-        pairs = self._list(body, path)
+        pairs = self.items(body, path)
         if not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
             self.bad(path, "is not a table")
         out = {}
@@ -94,12 +95,14 @@ class Decoder:
         except TypeError:
             self.bad(path, "has a name that cannot be one")
 
-    def _list(self, body: Any, path: str) -> list[Any]:
+    def items(self, body: Any, path: str) -> list[Any]:
+        """Give a list."""
         if not isinstance(body, list):
             self.bad(path, "is not a list")
         return body
 
-    def _table(self, body: Any, path: str, keys: set[str]) -> dict[str, Any]:
+    def table(self, body: Any, path: str, keys: set[str]) -> dict[str, Any]:
+        """Give a table that has exactly these entries."""
         if not isinstance(body, dict) or set(body) != keys:
             self.bad(path, f"does not have the entries {', '.join(sorted(keys))}")
         return body
@@ -140,20 +143,23 @@ class Decoder:
         return array
 
     def _objects(self, body: Any, path: str) -> NDArray[Any]:
-        table = self._table(body, path, {"shape", "items"})
-        lengths = self._list(table["shape"], path)
+        table = self.table(body, path, {"shape", "items", "text"})
+        lengths = self.items(table["shape"], path)
         shape = tuple(self.count(n, path) for n in lengths)
-        items = [self.value(v, path) for v in self._list(table["items"], path)]
+        items = [self.value(v, path) for v in self.items(table["items"], path)]
         out = np.empty(len(items), dtype=object)
         out[:] = items
+        text = self.flag(table["text"], path)
+        if text and not all(isinstance(item, str) for item in items):
+            self.bad(path, "holds something else than texts")
         try:
-            return out.reshape(shape)
+            return (out.astype(str) if text else out).reshape(shape)
         except ValueError:
             self.bad(path, f"has {len(items)} entries for shape {shape}")
 
     def _sparse(self, body: Any, path: str) -> scipy.sparse.csr_array:
-        table = self._table(body, path, {"shape", "data", "indices", "indptr"})
-        sides = self._list(table["shape"], path)
+        table = self.table(body, path, {"shape", "data", "indices", "indptr"})
+        sides = self.items(table["shape"], path)
         if len(sides) != 2:
             self.bad(path, "is not a matrix")
         rows, columns = (self.count(n, path) for n in sides)
@@ -171,12 +177,12 @@ class Decoder:
     # -- graphs -----------------------------------------------------------------------
 
     def _graph(self, body: Any, path: str) -> Graph:
-        table = self._table(body, path, {"lengths", "groups", "matrix"})
-        lengths = tuple(self.count(n, path) for n in self._list(table["lengths"], path))
+        table = self.table(body, path, {"lengths", "groups", "matrix"})
+        lengths = tuple(self.count(n, path) for n in self.items(table["lengths"], path))
         total = sum(lengths)
         groups = tuple(
             self._term(term, f"{path}.{i}", total)
-            for i, term in enumerate(self._list(table["groups"], path))
+            for i, term in enumerate(self.items(table["groups"], path))
         )
         matrix = None
         if table["matrix"] is not None:
@@ -186,8 +192,8 @@ class Decoder:
         return Graph(lengths, groups, matrix)
 
     def _term(self, body: Any, path: str, total: int) -> GroupTerm:
-        table = self._table(body, path, {"codes", "affinity", "names"})
-        names = tuple(self.value(self._list(table["names"], path), path))
+        table = self.table(body, path, {"codes", "affinity", "names"})
+        names = tuple(self.value(self.items(table["names"], path), path))
         for name in names:
             self._hashable(name, path)
         size = len(names)
@@ -205,7 +211,7 @@ class Decoder:
 
     def aligner(self, body: Any, path: str) -> BaseAligner:
         """Make an aligner of a known class, with what it learned."""
-        table = self._table(body, path, {"class", "params", "state"})
+        table = self.table(body, path, {"class", "params", "state"})
         cls = aligner_class(table["class"])
         if cls is None:
             raise ModelFileError(
@@ -220,11 +226,13 @@ class Decoder:
             self.bad(path, f"has parameters that {cls.__name__} does not take")
         dot = f"{path}." if path else ""
         model = cls(**{k: self.value(v, f"{dot}{k}") for k, v in params.items()})
+        if path and not state:  # a parameter, not fitted
+            return model
         learned = {k: self.value(v, f"{dot}{k}") for k, v in state.items()}
         for name in learned:
             if not _ATTRIBUTE.fullmatch(name) or hasattr(cls, name):
                 self.bad(path, f"has a learned value with the name {name[:60]!r}")
-        self._check_learned(learned, cls.__name__)
+        self._check_learned(learned, cls.__name__, nested=bool(path))
         set_state = getattr(model, "_set_state", None)
         if set_state is not None:
             set_state(learned)
@@ -232,95 +240,19 @@ class Decoder:
             for name, value in learned.items():
                 setattr(model, name, value)
         bases = [m.basis for m in learned["maps_"] if m.basis is not None]
-        if len(bases) == len(learned["maps_"]):
+        if bases and len(bases) == len(learned["maps_"]):
             model.bases_ = bases
         return model
 
-    def _check_learned(self, learned: dict[str, Any], name: str) -> None:
-        from brainweave.models.checks import disagreement
-
-        why = disagreement(learned, name)
+    def _check_learned(
+        self, learned: dict[str, Any], name: str, *, nested: bool
+    ) -> None:
+        why = disagreement(learned, name, nested=nested)
         if why is not None:
             raise ModelFileError(f"{self.file} is damaged: {why}.")
 
-    def _map(self, body: Any, path: str) -> SubjectMap:
-        if isinstance(body, dict) and "basis" in body:
-            return self._kernel_map(body, path)
-        keys = {"space", "history", "isometric", "mean", "scale"}
-        table = self._table(body, path, keys | {"weights", "patterns"})
-        mean, scale, weights = (
-            self._floats(table[key], f"{path}.{key}", ndim)
-            for key, ndim in (("mean", 1), ("scale", 1), ("weights", 2))
-        )
-        n_voxels = len(mean)
-        if scale.shape != mean.shape or weights.shape[0] != n_voxels:
-            self.bad(path, "has weights, mean and scale of different voxels")
-        patterns = None
-        if table["patterns"] is not None:
-            patterns = self._floats(table["patterns"], f"{path}.patterns", 2)
-            if patterns.shape != weights.shape[::-1]:
-                self.bad(path, "has weights and patterns of different shapes")
-        space = self.space(table["space"], path, n_voxels)
-        map_ = SubjectMap(
-            weights=weights,
-            patterns=patterns,
-            mean=mean,
-            scale=scale,
-            space=space,
-            isometric=self._flag(table["isometric"], path),
-        )
-        map_.objective_history = self._history(table["history"], path)
-        return map_
-
-    def _kernel_map(self, body: Any, path: str) -> SubjectMap:
-        keys = {"space", "history", "isometric", "basis"}
-        parts = ("coef", "mixing", "pattern_coef")
-        table = self._table(body, path, keys | set(parts))
-        basis = self.basis(table["basis"], path)
-        coef, mixing, back = (
-            None
-            if table[part] is None
-            else self._floats(table[part], f"{path}.{part}", 2)
-            for part in parts
-        )
-        if coef is not None:
-            fits = mixing is None and coef.shape[0] == basis.n_kept
-            fits = fits and (back is None or back.shape == coef.shape[::-1])
-        else:
-            fits = mixing is not None and mixing.shape[0] == basis.n_samples
-            fits = fits and back is None
-        if not fits:
-            self.bad(path, "has coefficients that do not fit its basis")
-        space = self.space(table["space"], path, basis.n_voxels)
-        map_ = SubjectMap(
-            basis,
-            coef,
-            mixing=mixing,
-            pattern_coef=back,
-            space=space,
-            isometric=self._flag(table["isometric"], path),
-        )
-        map_.objective_history = self._history(table["history"], path)
-        return map_
-
-    def _voxel_map(self, body: Any, path: str) -> VoxelMap:
-        table = self._table(body, path, {"space", "mean", "scale", "axes"})
-        mean = self._floats(table["mean"], f"{path}.mean", 1)
-        scale = self._floats(table["scale"], f"{path}.scale", 1)
-        axes = table["axes"]
-        if axes is not None:
-            axes = self._floats(axes, f"{path}.axes", 2)
-        if scale.shape != mean.shape or (axes is not None and len(axes) != len(mean)):
-            self.bad(path, "has mean, scale and axes of different voxels")
-        space = self.space(table["space"], path, len(mean))
-        return VoxelMap(axes=axes, mean=mean, scale=scale, space=space)
-
-    def _flag(self, value: Any, path: str) -> bool:
-        if not isinstance(value, bool):
-            self.bad(path, "has a flag that is neither true nor false")
-        return value
-
-    def _floats(self, node: Any, path: str, ndim: int) -> NDArray[Any]:
+    def floats(self, node: Any, path: str, ndim: int) -> NDArray[Any]:
+        """Decode an array of real numbers with so many dimensions."""
         array = self.value(node, path)
         if not isinstance(array, np.ndarray) or array.dtype.kind != "f":
             self.bad(path, "is not an array of numbers")
@@ -328,10 +260,17 @@ class Decoder:
             self.bad(path, f"has {array.ndim} dimensions where {ndim} are needed")
         return array
 
-    def _history(self, node: Any, path: str) -> list[float] | None:
+    def flag(self, value: Any, path: str) -> bool:
+        """Give a value that is true or false."""
+        if not isinstance(value, bool):
+            self.bad(path, "has a flag that is neither true nor false")
+        return value
+
+    def history(self, node: Any, path: str) -> list[float] | None:
+        """Decode a list of numbers, or None."""
         if node is None:
             return None
-        return [self.number(v, path) for v in self._list(node, path)]
+        return [self.number(v, path) for v in self.items(node, path)]
 
     # -- bases and spaces -------------------------------------------------------------
 
@@ -356,13 +295,13 @@ class Decoder:
 
     def _make_basis(self, body: Any, path: str) -> StoredBasis:
         keys = {"name", "kernel", "hp", "energy", "standardize", "dtype", "shape"}
-        table = self._table(body, path, keys | {"lost_share", "offset", "arrays"})
+        table = self.table(body, path, keys | {"lost_share", "offset", "arrays"})
         texts = isinstance(table["name"], str) and table["kernel"] in NAMES
         if not texts or table["dtype"] not in ("float32", "float64"):
             self.bad(path, "has an unknown kernel or type")
         if not isinstance(table["standardize"], bool):
             self.bad(path, "does not say whether it is standardised")
-        sides = self._list(table["shape"], path)
+        sides = self.items(table["shape"], path)
         if len(sides) != 2:
             self.bad(path, "has no shape")
         n, v = (self.count(side, path) for side in sides)
@@ -409,7 +348,7 @@ class Decoder:
                 needed["loadings"] = (v, None)
             elif not precomputed:
                 needed |= {"samples": (n, v), "probed": (v,), "shift": (n,)}
-        table = self._table(names, path, set(needed))
+        table = self.table(names, path, set(needed))
         out = {
             key: self.shaped(
                 table[key], f"{path}.{key}", dims, "fiub" if key == "samples" else "f"
@@ -441,13 +380,13 @@ class Decoder:
     def _make_space(self, body: Any, path: str) -> Any:
         from brainweave.study.spaces import load_space
 
-        table = self._table(body, path, {"kind", "files"})
+        table = self.table(body, path, {"kind", "files"})
         if not isinstance(table["kind"], str):
             self.bad(path, "has no kind")
         with tempfile.TemporaryDirectory() as folder:
             paths = []
-            for i, file in enumerate(self._list(table["files"], path)):
-                entry = self._table(file, path, {"suffix", "file"})
+            for i, file in enumerate(self.items(table["files"], path)):
+                entry = self.table(file, path, {"suffix", "file"})
                 suffix = entry["suffix"]
                 if not isinstance(suffix, str) or not _SUFFIX.fullmatch(suffix):
                     self.bad(path, "has a file with a wrong name")

@@ -8,6 +8,7 @@ entry whose key says what it is: ``{"array": name}``, ``{"tuple": [...]}``, and 
 import math
 import tempfile
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,15 @@ import scipy.sparse
 from brainweave._arrays import to_numpy
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap
-from brainweave.aligners.none import VoxelMap
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import ModelFileError
 from brainweave.graphs import Graph, GroupTerm
 from brainweave.models.container import CODES, PendingArray, pending
+from brainweave.models.maps import encode_map
 from brainweave.models.registry import aligner_class
+
+# learned, but as large as the data: maps go without them
+LEFT_BEHIND = ("bases_", "individual_")
 
 
 class Encoder:
@@ -71,8 +75,7 @@ class Encoder:
             scipy.sparse.csr_array: ("sparse", self._sparse),
             Graph: ("graph", self._graph),
             BaseAligner: ("aligner", self.aligner),
-            VoxelMap: ("voxel_map", self._voxel_map),
-            SubjectMap: ("map", self._map),
+            SubjectMap: ("map", partial(encode_map, self)),
             SubjectBasis: ("basis", self.basis),
         }
         for kind, (tag, encode) in kinds.items():
@@ -94,15 +97,18 @@ class Encoder:
             if array.dtype.kind not in "OUS":
                 raise ModelFileError(f"{path} holds {array.dtype}, which has no place.")
             items = [self.value(v, path) for v in array.ravel().tolist()]
-            return {"objects": {"shape": list(array.shape), "items": items}}
+            text = array.dtype.kind == "U"
+            shape = list(array.shape)
+            return {"objects": {"shape": shape, "items": items, "text": text}}
         known = self._known_arrays.get(id(array))
         if known is None:
             # the reference keeps the id from being given to another array
             known = self._known_arrays[id(array)] = (path, array)
-            self._add(path, pending(array))
+            self.add(path, pending(array))
         return {"array": known[0]}
 
-    def _add(self, name: str, array: PendingArray) -> str:
+    def add(self, name: str, array: PendingArray) -> str:
+        """Store an array under a name of its own; give the name."""
         if name in self.arrays or name == "__metadata__":
             raise ModelFileError(f"Two arrays of the model have the name {name!r}.")
         self.arrays[name] = array
@@ -112,9 +118,9 @@ class Encoder:
         matrix.sum_duplicates()
         return {
             "shape": [int(n) for n in matrix.shape],
-            "data": self._add(f"{path}.data", pending(matrix.data)),
-            "indices": self._add(f"{path}.indices", pending(matrix.indices)),
-            "indptr": self._add(f"{path}.indptr", pending(matrix.indptr)),
+            "data": self.add(f"{path}.data", pending(matrix.data)),
+            "indices": self.add(f"{path}.indices", pending(matrix.indices)),
+            "indptr": self.add(f"{path}.indptr", pending(matrix.indptr)),
         }
 
     # -- the package's own objects ----------------------------------------------------
@@ -135,8 +141,8 @@ class Encoder:
     def _term(self, term: GroupTerm, path: str) -> dict[str, Any]:
         codes = term.codes.astype(np.int32)
         return {
-            "codes": self._add(f"{path}.codes", pending(codes)),
-            "affinity": self._add(f"{path}.affinity", pending(term.affinity)),
+            "codes": self.add(f"{path}.codes", pending(codes)),
+            "affinity": self.add(f"{path}.affinity", pending(term.affinity)),
             "names": self.value(list(term.names), f"{path}.names"),
         }
 
@@ -144,7 +150,7 @@ class Encoder:
         """Encode a fitted aligner: its class by name, its parameters, what it learned.
 
         What it learned are its attributes whose names end in ``_``, or what its
-        method ``_get_state`` gives, a dict; the bases of linear maps stay behind.
+        method ``_get_state`` gives, a dict; what is as large as the data stays behind.
         """
         name = type(model).__name__
         if aligner_class(name) is not type(model):
@@ -156,7 +162,7 @@ class Encoder:
             raise ModelFileError(
                 f"{name} is not an aligner that model files know. {remedy}"
             )
-        if not hasattr(model, "maps_"):
+        if not path and not hasattr(model, "maps_"):
             raise ModelFileError(f"This {name} is not fitted yet: call fit, then save.")
         get_state = getattr(model, "_get_state", None)
         learned = get_state() if get_state is not None else vars(model)
@@ -170,71 +176,8 @@ class Encoder:
             "state": {
                 key: self.value(value, f"{dot}{key}")
                 for key, value in learned.items()
-                if key.endswith("_") and not key.startswith("_") and key != "bases_"
+                if key.endswith("_") and key[0] != "_" and key not in LEFT_BEHIND
             },
-        }
-
-    def _map(self, map_: SubjectMap, path: str) -> dict[str, Any]:
-        if type(map_) is not SubjectMap:
-            raise ModelFileError(
-                f"{path} is a {type(map_).__name__}, which model files do not know."
-            )
-        encoded: dict[str, Any] = {
-            "space": self.space(map_.space, path),
-            "history": self.value(map_.objective_history, path),
-            "isometric": bool(map_.isometric),
-        }
-        if map_.kernel != "linear" and map_.basis is not None:
-            encoded["basis"] = self.basis(map_.basis, f"{path}.basis")
-            mixed = map_.mixing is not None
-            parts = {
-                "mixing": map_.mixing,
-                "coef": None if mixed else map_.coef,
-                "pattern_coef": map_._pattern_coef,
-            }
-        else:
-            parts = {"mean": map_.mean, "scale": map_.scale}
-            encoded["weights"] = self._voxels(map_, "weights", path)
-            # an isometric map goes back by its own transpose
-            known = map_.basis is not None or "patterns" in vars(map_)
-            encoded["patterns"] = (
-                self._voxels(map_, "patterns", path)
-                if known and not map_.isometric
-                else None
-            )
-        for name, value in parts.items():
-            encoded[name] = self.value(value, f"{path}.{name}")
-        return encoded
-
-    def _voxels(self, map_: SubjectMap, what: str, path: str) -> Any:
-        """Add weights or patterns, computed only while they are written."""
-        if what in vars(map_):
-            return self.value(getattr(map_, what), f"{path}.{what}")
-        v, k = map_.n_voxels, map_.n_components
-        shape = (v, k) if what == "weights" else (k, v)
-        basis = map_.basis
-        if basis is None:
-            raise ModelFileError(f"{path} is a map without {what}.")
-
-        def make() -> Any:
-            fresh = SubjectMap(
-                basis,
-                vars(map_).get("coef"),
-                mixing=map_.mixing,
-                isometric=map_.isometric,
-                pattern_coef=map_._pattern_coef,
-            )
-            return getattr(fresh, what)
-
-        array = PendingArray(shape, basis.dtype, make)
-        return {"array": self._add(f"{path}.{what}", array)}
-
-    def _voxel_map(self, map_: VoxelMap, path: str) -> dict[str, Any]:
-        return {
-            "space": self.space(map_.space, path),
-            "mean": self.value(map_.mean, f"{path}.mean"),
-            "scale": self.value(map_.scale, f"{path}.scale"),
-            "axes": self.value(map_.axes, f"{path}.axes"),
         }
 
     def space(self, space: Any, path: str) -> int | None:
@@ -253,7 +196,7 @@ class Encoder:
         with tempfile.TemporaryDirectory() as folder:
             for i, file in enumerate(space.save(Path(folder) / "space")):
                 content = np.frombuffer(file.read_bytes(), np.uint8)
-                name = self._add(f"spaces.{number}.{i}", pending(content))
+                name = self.add(f"spaces.{number}.{i}", pending(content))
                 files.append({"suffix": file.name.removeprefix("space"), "file": name})
         self._known_spaces.append(space)
         self.spaces.append({"kind": str(space.kind), "files": files})
@@ -315,7 +258,7 @@ class Encoder:
                 "lost_share": basis.lost_share,
                 "offset": float(getattr(basis, "_offset", 0.0)),
                 "arrays": {
-                    key: self._add(f"{path}.{key}", array)
+                    key: self.add(f"{path}.{key}", array)
                     for key, array in parts.items()
                 },
             }

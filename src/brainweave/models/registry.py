@@ -14,7 +14,9 @@ _HOME = {
     "KernelHyperalignment": "brainweave.aligners.hyperalignment",
     "NoAlignment": "brainweave.aligners.none",
     "RegularizedHyperalignment": "brainweave.aligners.hyperalignment",
+    "RobustSRM": "brainweave.aligners.robust_srm",
     "SRM": "brainweave.aligners.srm",
+    "SemiSupervisedSRM": "brainweave.aligners.semisupervised_srm",
     "SVDHyperalignment": "brainweave.aligners.svd_hyperalignment",
 }
 _REGISTERED: dict[str, type[BaseAligner]] = {}

@@ -115,15 +115,15 @@ def subject_name(name: Any) -> str:
 
 
 def percent(value: float, digits: int = 1) -> str:
-    """Write a share as people read it.
+    r"""Write a share as people read it; the space does not break.
 
     Examples
     --------
     >>> percent(0.125), percent(1.0)
-    ('12.5 %', '100 %')
+    ('12.5\xa0%', '100\xa0%')
     """
     text = f"{100 * value:.{digits}f}"
-    return (text.rstrip("0").rstrip(".") if "." in text else text) + " %"
+    return (text.rstrip("0").rstrip(".") if "." in text else text) + "\u00a0%"
 
 
 def styled(function: Callable[P, R]) -> Callable[P, R]:

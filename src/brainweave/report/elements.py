@@ -130,7 +130,7 @@ def show(value: Any) -> str:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, Real) or (
-        isinstance(value, str) and value.endswith(" %") and value[0].isdigit()
+        isinstance(value, str) and value.endswith("\u00a0%") and value[0].isdigit()
     )
 
 

@@ -56,6 +56,7 @@ def headlines(inputs: Inputs) -> list[Headline]:
     if k is not None:
         informative = getattr(inputs.model, "n_informative_", None)
         note = "" if informative is None else f"{informative} of them informative"
+        note = "all informative" if informative == k else note
         found.append(Headline(str(k), "shared features", note))
     return found
 

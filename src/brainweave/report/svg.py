@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 from markupsafe import Markup
 
-from brainweave.plotting.style import GRID, INK, MUTED, PAPER
+from brainweave.plotting.style import ACCENT, GRID, INK, MUTED, PAPER
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,6 +21,7 @@ _THEME = {
     MUTED: "var(--muted)",
     GRID: "var(--grid)",
     PAPER: "var(--paper)",
+    ACCENT: "var(--mark)",
 }
 _THEMED = re.compile("|".join(map(re.escape, _THEME)))
 _REFERENCE = re.compile(r"url\(#([^)]+)\)")
