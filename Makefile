@@ -21,7 +21,7 @@ $(VENV)/.dev: $(VENV)/.base
 	@touch $@
 
 demo: $(VENV)/.base  ## align a simulated study that no time-locked method can align
-	@$(BIN)/python -m brainweave.demo
+	@$(BIN)/brainweave demo out/demo
 
 test: $(VENV)/.dev  ## unit tests and doctests
 	@tools/install_browser.sh
