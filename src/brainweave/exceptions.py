@@ -5,6 +5,7 @@ __all__ = [
     "InputError",
     "KernelWarning",
     "ModelFileError",
+    "SkippedWarning",
     "SolverError",
     "StudyError",
     "UniquenessWarning",
@@ -37,3 +38,7 @@ class UniquenessWarning(UserWarning):
 
 class KernelWarning(UserWarning):
     """A kernel lost part of its energy because it is not positive semi-definite."""
+
+
+class SkippedWarning(UserWarning):
+    """Parts of the brain could not be aligned and were left out."""
