@@ -16,7 +16,9 @@ _HOME = {
     "RegularizedHyperalignment": "brainweave.aligners.hyperalignment",
     "SubjectMap": "brainweave.aligners.maps",
     "NoAlignment": "brainweave.aligners.none",
+    "Parcelwise": "brainweave.aligners.parcelwise",
     "RobustSRM": "brainweave.aligners.robust_srm",
+    "Searchlight": "brainweave.aligners.searchlight",
     "SemiSupervisedSRM": "brainweave.aligners.semisupervised_srm",
     "DetSRM": "brainweave.aligners.srm",
     "SRM": "brainweave.aligners.srm",
@@ -46,7 +48,9 @@ if TYPE_CHECKING:
     )
     from brainweave.aligners.maps import SubjectMap as SubjectMap
     from brainweave.aligners.none import NoAlignment as NoAlignment
+    from brainweave.aligners.parcelwise import Parcelwise as Parcelwise
     from brainweave.aligners.robust_srm import RobustSRM as RobustSRM
+    from brainweave.aligners.searchlight import Searchlight as Searchlight
     from brainweave.aligners.semisupervised_srm import (
         SemiSupervisedSRM as SemiSupervisedSRM,
     )
