@@ -32,12 +32,8 @@ TABLE: dict[str, Callable[[], Case]] = {
 }
 
 INSIDE = "energy and standardize are those of the aligner inside: aligner__energy"
-    "energy and standardize belong to the aligner inside; reached as aligner__energy"
-)
 PIECES = "pieces of the brain need the voxels themselves, not a basis of all of them"
 PER_VOXEL = "its parcels or neighbourhoods are made for these voxels; own tests vary"
-    "its parcels or neighbourhoods are made for these voxels (its own tests vary)"
-)
 ROBUST = "robust features are no linear function, so their mean is near zero only"
 
 TABLE |= {
