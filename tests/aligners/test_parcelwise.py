@@ -136,10 +136,9 @@ def test_atlas_image_is_looked_up_at_each_voxel(shift):
     space = Volume(mask, np.diag([2.0, 2, 2, 1]))
     fine = np.zeros((12, 16, 6), dtype=np.float32)
     fine[:5], fine[5:, :, :] = 3, 4  # at half the voxel size
-    atlas = Atlas(
-        fine,
-        np.array([[1.0, 0, 0, -shift], [0, 1, 0, 0], [0, 0, 1, 0]] + [[0, 0, 0, 1]]),
-    )
+    affine = np.eye(4)
+    affine[0, 3] = -shift
+    atlas = Atlas(fine, affine)
     people = [Person(x, space) for x in make_study()]
     model = model_of(atlas).fit(people)
     x_of = np.argwhere(mask)[:, 0] * 2 + shift
