@@ -99,18 +99,18 @@ class VoxelPass:
         for columns, raw in column_chunks(Z):
             chunk = ops.array(raw)
             if verify:
-                self._refuse_changed(columns, to_numpy(probe @ chunk))
+                self._refuse_changed(columns, to_numpy(probe @ chunk), chunk)
             z = ops.subtract(chunk, ops.array(self.mean[columns]))
             z *= ops.array(1 / self.scale[columns])
             yield columns, z
 
-    def _refuse_changed(self, columns: slice, probed: Matrix) -> None:
+    def _refuse_changed(self, columns: slice, probed: Matrix, chunk: Any) -> None:
         """Compare sums over samples with those of the first pass."""
         before, mean = self._probed[columns], self.mean[columns]
+        spread = self.scale[columns] if self.standardize else to_numpy(chunk).std(0)
         # far above the rounding of sums, far below what another order of samples does
         rounding = 100 * np.finfo(self.dtype).eps * (np.abs(before) + np.abs(mean))
-        if self.standardize:
-            rounding += 0.01 * self.scale[columns] / np.sqrt(self.n_samples)
+        rounding += 0.01 * spread / np.sqrt(self.n_samples)
         if (np.abs(probed - before) > rounding).any():
             raise InputError(
                 f"{self.name} was changed in place after it was read; its voxel "
