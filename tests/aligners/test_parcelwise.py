@@ -185,7 +185,7 @@ def test_nothing_left_to_align_is_an_error_with_the_reason():
     X = make_study()
     with pytest.raises(InputError, match=r"None of the 3 parcels .* n_components=60"):
         model_of(aligner=DetSRM(60)).fit(X)
-    with pytest.raises(InputError, match=r"None of the 3 parcels .* match_samples"):
+    with pytest.raises(InputError, match=r"None of the 3 parcels .*match_samples"):
         model_of().fit([X[0], X[1][:20]])
 
 

@@ -1,6 +1,7 @@
 """Neighbourhoods of voxels: given, or within a radius of a centre."""
 
 from collections.abc import Sequence
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,7 @@ def _is_per_subject(given: Any) -> bool:
     return (
         isinstance(first, (list, tuple))
         and len(first) > 0
-        and not isinstance(first[0], (int, np.integer))
+        and not isinstance(first[0], Number)
     )
 
 
