@@ -94,6 +94,12 @@ class Resources:
             group=RUN_GROUP,
         ),
     ] = False
+    report: Annotated[
+        bool,
+        _option(
+            "Write an HTML report (group).", "--report/--no-report", group=RUN_GROUP
+        ),
+    ] = True
     overwrite: Annotated[
         bool,
         _option("Make bases that are there again.", "--overwrite", group=RUN_GROUP),
@@ -369,8 +375,9 @@ class _Job:
                     basis, map_.aligning_features(), self.selection, self.method.method
                 )
                 tick(basis.id)
-        with self.console.stage("Writing the report"):
-            self._report(target, model, bases)
+        if self.resources.report:
+            with self.console.stage("Writing the report"):
+                self._report(target, model, bases)
         self.console.result(str(target))
 
     def _report(self, target: Path, model: Any, bases: list[Any]) -> None:

@@ -50,20 +50,22 @@ def simulate(
     *,
     n_subjects: Annotated[int, typer.Option(help="Number of subjects.")] = 8,
     categories: Annotated[
-        str, typer.Option(help="Number of categories, or names with commas.")
-    ] = "8",
-    design: Annotated[str, typer.Option(help="blocks, events or movie.")] = "blocks",
+        str | None, typer.Option(help="Number of categories, or names with commas.")
+    ] = None,
+    design: Annotated[str | None, typer.Option(help="blocks, events or movie.")] = None,
     n_runs: Annotated[int | None, typer.Option(help="Runs per subject.")] = None,
     n_voxels: Annotated[
-        str, typer.Option(help="One number, or a range such as 1200-1800.")
-    ] = "1200-1800",
+        str | None, typer.Option(help="One number, or a range such as 1200-1800.")
+    ] = None,
     own_sequence: Annotated[
         bool | None, typer.Option(help="Each subject sees an order of its own.")
     ] = None,
     missing_samples: Annotated[
-        float, typer.Option(help="Share of samples that each subject lacks.")
-    ] = 0.0,
-    signal: Annotated[float, typer.Option(help="Strength of the responses.")] = 2.0,
+        float | None, typer.Option(help="Share of samples that each subject lacks.")
+    ] = None,
+    signal: Annotated[
+        float | None, typer.Option(help="Strength of the responses.")
+    ] = None,
     dtype: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
     bids: Annotated[
         bool, typer.Option("--bids", help="Write a BIDS dataset, not a study folder.")
@@ -81,10 +83,10 @@ def simulate(
         study = _simulated(
             console,
             n_subjects=n_subjects,
-            categories=_categories(categories),
+            categories=None if categories is None else _categories(categories),
             design=design,
             n_runs=n_runs,
-            n_voxels=_voxels(n_voxels),
+            n_voxels=None if n_voxels is None else _voxels(n_voxels),
             own_sequence=own_sequence,
             missing_samples=missing_samples,
             signal=signal,
@@ -116,8 +118,9 @@ def _simulated(console: Console, **settings: Any) -> Any:
             raise UsageError(
                 f"simulate has no setting {name!r}; there are {', '.join(known)}."
             )
+    given = {name: value for name, value in settings.items() if value is not None}
     with console.stage("Simulating"):
-        return simulate_study(**settings)
+        return simulate_study(**given)
 
 
 def _categories(text: str) -> int | list[str]:
@@ -256,7 +259,7 @@ def fetch(
     running: Running,
 ) -> None:
     """Download a public dataset and make a study folder of it."""
-    from brainweave.cli.downloads import fetch_dataset, plan_of
+    from brainweave.cli.downloads import fetch_dataset, kind_of, plan_of
 
     console = Console(running.quiet)
     resume_with("Run the same command again: the download goes on where it stopped.")
@@ -268,7 +271,7 @@ def fetch(
     if dry_run:
         console.result(str(plan_of(dataset, options)))
         return
-    is_openneuro = dataset.lower().startswith("ds")
+    is_openneuro = kind_of(dataset) == "openneuro"
     if out is not None and is_openneuro:
         raise UsageError(
             "OpenNeuro datasets are fetched as BIDS. Leave out the folder, then: "

@@ -10,7 +10,7 @@ KNOWN = "raider, raider-movie, haxby, or an OpenNeuro accession such as ds000105
 def fetch_dataset(name: str, options: dict[str, Any], *, quiet: bool) -> Any:
     """Download a dataset; give a Study, or the folder of an OpenNeuro one."""
     cache, progress = options["cache_dir"], not quiet
-    kind = _kind(name)
+    kind = kind_of(name)
     if kind == "haxby":
         from brainweave.study.fetch import fetch_haxby
 
@@ -34,7 +34,7 @@ def fetch_dataset(name: str, options: dict[str, Any], *, quiet: bool) -> Any:
 
 def plan_of(name: str, options: dict[str, Any]) -> Any:
     """Say what would be downloaded, how much and where to."""
-    cache, kind = options["cache_dir"], _kind(name)
+    cache, kind = options["cache_dir"], kind_of(name)
     if kind == "haxby":
         from brainweave.study.fetch import haxby_plan
 
@@ -55,7 +55,8 @@ def plan_of(name: str, options: dict[str, Any]) -> Any:
     return raider_plan(part, cache)
 
 
-def _kind(name: str) -> str:
+def kind_of(name: str) -> str:
+    """Give the kind of dataset that a name stands for."""
     lowered = name.lower()
     if lowered in ("raider", "raider-movie", "haxby"):
         return lowered

@@ -35,15 +35,21 @@ def run(arguments: Sequence[str]) -> int:
             standalone_mode=False,
         )
     except KeyboardInterrupt:
-        _tell("Interrupted. Every file that is there is whole.", _resume_hint())
-        return INTERRUPTED
+        return _interrupted()
     except BrokenPipeError:
         # the reader of our output went away, as in "brainweave info | head"
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
-        return _explain(error)
+        # Typer turns an interruption into an exception of its own
+        is_abort = type(error).__name__ == "Abort"
+        return _interrupted() if is_abort else _explain(error)
     return code if isinstance(code, int) else 0
+
+
+def _interrupted() -> int:
+    _tell("Interrupted. Every file that is there is whole.", _resume_hint())
+    return INTERRUPTED
 
 
 def spread_labels(arguments: list[str]) -> list[str]:
@@ -96,8 +102,6 @@ def _exit_code(error: Exception) -> int | None:
     own = getattr(error, "exit_code", None)  # of Typer: wrong options, or a plain exit
     if isinstance(own, int):
         return own
-    if type(error).__name__ == "Abort":
-        return INTERRUPTED
     if isinstance(error, (InputError, TypeError)) and _is_ours(error):
         return USAGE
     if isinstance(error, (BrainweaveError, OSError, MemoryError, ImportError)):
@@ -118,7 +122,7 @@ def _is_ours(error: Exception) -> bool:
 
 
 def _message(error: Exception) -> str:
-    if type(error).__name__ in ("Exit", "Abort"):
+    if type(error).__name__ == "Exit":
         return ""
     if hasattr(error, "format_message"):
         return _one_line(error.format_message())

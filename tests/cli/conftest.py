@@ -1,0 +1,69 @@
+"""The real executable on a small simulated study."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from brainweave.cli.errors import run as run_in_process
+
+EXECUTABLE = Path(sys.executable).with_name("brainweave")
+
+
+def execute(*arguments, code=0, cwd=None, **options):
+    """Run the executable; check its exit code and that it never shows a traceback."""
+    done = subprocess.run(
+        [EXECUTABLE, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        check=False,
+        timeout=240,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "100"},
+        **options,
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    assert done.returncode == code, done.stderr + done.stdout
+    return done
+
+
+@pytest.fixture(name="execute", scope="session")
+def _execute():
+    return execute
+
+
+@pytest.fixture
+def call(capsys, monkeypatch):
+    """Run a command in this process: for the many ways to be wrong."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+    def run(*arguments, code=0):
+        got = run_in_process([str(a) for a in arguments])
+        out, err = capsys.readouterr()
+        assert "Traceback" not in err, err
+        assert got == code, err
+        return out, err
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def study(tmp_path_factory):
+    """A study folder that the executable simulated."""
+    folder = tmp_path_factory.mktemp("data") / "study"
+    execute(
+        *("simulate", folder, "--n-subjects", 4, "--n-voxels", "90-120", "-q"),
+        *("--categories", "cat,dog,house", "--n-runs", 2, "--dtype", "float64"),
+        *("--param", "n_nuisance=20"),
+    )
+    return folder
+
+
+@pytest.fixture(scope="session")
+def model(study):
+    """A model of that study."""
+    path = study.parent / "model.safetensors"
+    execute("fit", study, "-o", path, "--n-components", 2, "--energy", 0.6, "-q")
+    return path

@@ -1,0 +1,151 @@
+"""simulate, convert, fetch and info, end to end."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import brainweave as bw
+
+
+def test_simulate_writes_the_study_of_the_library(study):
+    got = bw.Study.open(study, verify=True)
+    want = bw.simulate_study(
+        n_subjects=4,
+        n_voxels=(90, 120),
+        categories=["cat", "dog", "house"],
+        n_runs=2,
+        dtype="float64",
+        n_nuisance=20,
+    )
+    assert got.ids == want.ids
+    for a, b in zip(got, want, strict=True):
+        assert_allclose(a.data(), b.data(), rtol=0, atol=0)
+        assert a.labels.tolist() == b.labels.tolist()
+
+
+def test_simulate_writes_its_configuration_which_gives_the_same_again(
+    study, tmp_path, call
+):
+    config = study / "brainweave.toml"
+    kept = tomllib.loads(config.read_text())["simulate"]
+    assert kept["n_subjects"] == 4
+    assert kept["random_state"] == 0
+    call("simulate", tmp_path / "again", "--config", config, "-q")
+    names = {p.name for p in study.iterdir()} - {"brainweave.toml", "study.json"}
+    for name in names:
+        assert (tmp_path / "again" / name).read_bytes() == (study / name).read_bytes()
+
+
+def test_convert_reads_bids(tmp_path, execute):
+    execute(
+        *("simulate", tmp_path / "bids", "--bids", "--n-subjects", 2, "-q"),
+        *("--n-voxels", "60-80", "--categories", 3, "--n-runs", 2),
+    )
+    done = execute("convert", tmp_path / "bids", tmp_path / "st", "--task", "objects")
+    assert "Writing subjects: done" in done.stderr
+    assert done.stdout.startswith(str(tmp_path / "st"))
+    got = bw.Study.open(tmp_path / "st")
+    want = bw.load_bids(tmp_path / "bids", task="objects")
+    assert got.ids == want.ids == ["01", "02"]
+    for a, b in zip(got, want, strict=True):
+        assert_allclose(a.data(), b.data())
+        assert a.labels.tolist() == b.labels.tolist()
+    kept = tomllib.loads((tmp_path / "st" / "brainweave.toml").read_text())
+    assert kept["convert"]["task"] == "objects"
+
+
+def test_convert_reads_matlab_with_labels(tmp_path, call):
+    from scipy.io import savemat
+
+    X = np.random.default_rng(0).normal(size=(2, 6, 5))  # subjects, samples, voxels
+    savemat(tmp_path / "x.mat", {"x": X.transpose(2, 1, 0)})
+    (tmp_path / "y.tsv").write_text("label\n" + "\n".join("aabbcc") + "\n")
+    call(
+        *("convert", tmp_path / "x.mat", tmp_path / "st"),
+        *("--labels", tmp_path / "y.tsv", "--param", "samples_per_run=3", "-q"),
+    )
+    study = bw.Study.open(tmp_path / "st")
+    assert_allclose(study[1].data(), X[1])
+    assert study[0].labels.tolist() == list("aabbcc")
+    assert study[0].runs.tolist() == [1, 1, 1, 2, 2, 2]
+
+
+def test_convert_reads_nifti_files_of_subjects(tmp_path, call):
+    nib = pytest.importorskip("nibabel")
+    rng = np.random.default_rng(0)
+    mask = np.ones((3, 3, 2), np.uint8)
+    nib.save(nib.Nifti1Image(mask, np.eye(4)), tmp_path / "mask.nii.gz")
+    paths = []
+    for id in ("01", "02"):
+        image = nib.Nifti1Image(rng.normal(size=(3, 3, 2, 4)), np.eye(4))
+        paths.append(tmp_path / f"sub-{id}_bold.nii.gz")
+        nib.save(image, paths[-1])
+    table = "subject\tlabel\n" + "".join(
+        f"{id}\t{label}\n"
+        for id, ls in (("01", "aabb"), ("02", "abab"))
+        for label in ls
+    )
+    (tmp_path / "y.tsv").write_text(table)
+    call(
+        *("convert", *paths, tmp_path / "st", "--mask", tmp_path / "mask.nii.gz"),
+        *("--labels", tmp_path / "y.tsv", "-q"),
+    )
+    study = bw.Study.open(tmp_path / "st")
+    assert study.ids == ["01", "02"]
+    assert study["02"].labels.tolist() == list("abab")
+    assert study["01"].n_voxels == 18
+
+
+def test_convert_copies_some_subjects_of_a_study(study, tmp_path, call):
+    call(
+        *("convert", study, tmp_path / "two", "-q", "--name", "two"),
+        *("--participant-label", "03", "--participant-label", "01"),
+    )
+    two = bw.Study.open(tmp_path / "two")
+    assert (two.ids, two.name) == (["03", "01"], "two")
+
+
+def test_info_of_a_study(study, execute, call):
+    text = execute("info", study).stdout
+    assert "4 subjects" in text
+    assert "cat, dog, house" in text
+    assert "sequences differ: GDM" in text
+    facts = json.loads(call("info", study, "--json", "--verify")[0])
+    assert facts["locked_in_time"] is False
+    assert [s["subject"] for s in facts["subjects"]] == ["01", "02", "03", "04"]
+
+
+def test_info_of_a_model_says_how_large_and_why(model, call):
+    text, _ = call("info", model)
+    assert "GDM of 4 subjects" in text
+    assert "weights (from voxels to shared features)" in text
+    assert "subjects: 01, 02, 03, 04" in text
+    facts = json.loads(call("info", model, "--json")[0])
+    assert facts["bytes"] == model.stat().st_size
+    assert facts["provenance"]["options"]["energy"] == 0.6
+
+
+def test_fetch_says_what_it_would_download(tmp_path, call):
+    out, _ = call("fetch", "raider", "--dry-run", "--cache-dir", tmp_path)
+    assert "Raider" in out
+    assert "image_data_lh.mat" in out or "MB" in out
+
+
+def test_fetch_uses_what_is_there_and_makes_a_study(tmp_path, execute):
+    data = Path(__file__).parents[3] / "shared" / "data" / "raider_images"
+    if not data.is_dir():
+        pytest.skip("the Raider files are not on this machine")
+    cache = tmp_path / "cache" / "raider"
+    cache.mkdir(parents=True)
+    for file in data.glob("*.mat"):
+        (cache / file.name).symlink_to(file)
+    execute(
+        *("fetch", "raider", tmp_path / "st", "--cache-dir", tmp_path / "cache", "-q")
+    )
+    study = bw.Study.open(tmp_path / "st")
+    assert len(study) == 10
+    assert study[0].n_voxels == 1000

@@ -1,0 +1,109 @@
+"""fit, transform and add-subject, end to end."""
+
+import tomllib
+
+import pytest
+from numpy.testing import assert_allclose
+
+import brainweave as bw
+
+
+def test_fit_gives_the_model_of_the_library(study, model):
+    loaded, data = bw.load(model), bw.Study.open(study)
+    want = bw.GDM(2, energy=0.6).fit(data)
+    X, _ = data.to_lists()
+    for a, b in zip(loaded.transform(X), want.transform(X), strict=True):
+        assert_allclose(a, b, rtol=0, atol=1e-10)
+    made = bw.describe(model).provenance
+    assert made["subjects"] == ["01", "02", "03", "04"]
+    assert made["command"] == "brainweave fit"
+
+
+def test_fit_writes_a_configuration_that_gives_the_same_bytes_of_maps(
+    study, model, tmp_path, call
+):
+    config = model.with_suffix(".toml")
+    kept = tomllib.loads(config.read_text())["fit"]
+    assert kept["method"] == "gdm"
+    assert kept["kernel"] == "linear"
+    assert kept["n_components"] == "2"
+    again = tmp_path / "again.safetensors"
+    call("fit", "--config", config, "-o", again, "-q")
+    a, b = bw.load(model), bw.load(again)
+    for one, two in zip(a.maps_, b.maps_, strict=True):
+        assert_allclose(one.weights, two.weights, rtol=0, atol=0)
+
+
+def test_options_win_over_the_configuration(study, tmp_path, call):
+    config = tmp_path / "study.toml"
+    config.write_text(
+        f'study = "{study}"\nenergy = 0.9\n[fit]\nn-components = "2"\n'
+        "[evaluate]\nleave_out = 2\n"
+    )
+    out = tmp_path / "m.safetensors"
+    call("fit", "--config", config, "--energy", 0.5, "-o", out, "-q")
+    params = bw.load(out).get_params()
+    assert params["energy"] == 0.5
+    assert params["n_components"] == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "cls"),
+    [
+        (("--method", "srm", "--match", "truncate", "--n-components", 2), "SRM"),
+        (("--method", "gdm", "--kernel", "gaussian", "--hp", 900), "GDM"),
+        (
+            (
+                *("--method", "regularized-hyperalignment", "--match", "average"),
+                *("--param", "alpha=0.9"),
+            ),
+            "RegularizedHyperalignment",
+        ),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_every_kind_of_option_reaches_the_aligner(study, tmp_path, call, options, cls):
+    out = tmp_path / "m.safetensors"
+    call("fit", study, "-o", out, "-q", *options)
+    model = bw.load(out)
+    assert type(model).__name__ == cls
+    params = model.get_params()
+    if "--hp" in options:
+        assert params["kernel_params"] == {"hp": 900.0}
+    if cls.startswith("Regularized"):
+        assert params["alpha"] == 0.9
+        assert len(model.shared_response_) == 3  # one sample per category
+
+
+def test_transform_writes_shared_features_with_labels(study, model, tmp_path, execute):
+    done = execute("transform", model, study, tmp_path / "shared")
+    assert "2 shared features" in done.stdout
+    shared, data = bw.Study.open(tmp_path / "shared"), bw.Study.open(study)
+    want = bw.load(model).transform(data.to_lists()[0])
+    for a, b, subject in zip(shared, want, data, strict=True):
+        assert_allclose(a.data(), b, rtol=0, atol=1e-12)
+        assert a.labels.tolist() == subject.labels.tolist()
+    assert (tmp_path / "shared" / "brainweave.toml").is_file()
+
+
+def test_add_subject_joins_without_changing_the_others(study, tmp_path, execute, call):
+    three = tmp_path / "three"
+    call(
+        *("convert", study, three, "-q", "--participant-label", "01"),
+        *("--participant-label", "02", "--participant-label", "04"),
+    )
+    small, large = tmp_path / "m.safetensors", tmp_path / "n.safetensors"
+    call("fit", three, "-o", small, "--n-components", 2, "--energy", 0.6, "-q")
+    done = execute("add-subject", small, study, "-o", large, "-q")
+    assert "joined: 03" in done.stdout
+    before, after = bw.load(small), bw.load(large)
+    assert after.n_subjects_ == 4
+    for a, b in zip(before.maps_, after.maps_, strict=False):
+        assert_allclose(a.weights, b.weights, rtol=0, atol=0)
+    new = bw.Study.open(study)["03"]
+    want = before.fit_new_subject(new).transform(new.data())
+    (got,) = after.transform([new.data()], [3])
+    assert_allclose(got, want, rtol=0, atol=1e-8)
+    assert bw.describe(large).provenance["subjects"] == ["01", "02", "04", "03"]
+    _, error = call("add-subject", large, study, code=2)
+    assert "in the model already" in error

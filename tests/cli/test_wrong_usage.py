@@ -1,0 +1,200 @@
+"""Wrong paths, types and options: one sentence, exit 2 or 1, nothing half-written."""
+
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+
+from brainweave.cli.errors import run as run_in_process
+
+HERE = "{tmp}"
+
+WRONG = [
+    # arguments ({study}, {model}, {tmp} are filled in), exit code, what is said
+    (("fit", "{tmp}/none", "-o", "{tmp}/m.safetensors"), 2, "There is no folder"),
+    (("fit", "{tmp}", "-o", "{tmp}/m.safetensors"), 2, "is not a study folder"),
+    (("fit", "{study}", "-o", "{tmp}/m.pkl"), 2, "must end in .safetensors"),
+    (("fit", "{study}", "-o", "{tmp}/a/m.safetensors"), 2, "There is no folder"),
+    (("fit", "{study}", "-o", "/proc/m.safetensors"), 1, "cannot be written"),
+    (("fit", "{study}", "--method", "magic"), 2, "There is no method 'magic'"),
+    (("fit", "{study}", "--n-components", "many"), 2, "must be a number or auto"),
+    (("fit", "{study}", "--energy", "lots"), 2, "'--energy'"),
+    (("fit", "{study}", "--energy", "82"), 2, "82 % is written 0.82"),
+    (("fit", "{study}", "--hp", "5"), 2, "kernel that is not linear"),
+    (
+        ("fit", "{study}", "--method", "srm", "--kernel", "linear"),
+        2,
+        "no option of srm",
+    ),
+    (("fit", "{study}", "--method", "srm"), 2, "aligns row by row"),
+    (("fit", "{study}", "--param", "alpha"), 2, "takes NAME=VALUE"),
+    (("fit", "{study}", "--param", "alpha=1"), 2, "--alpha is no option of gdm"),
+    (("fit", "{study}", "--match", "guess"), 2, "--match must be one of"),
+    (("fit", "{study}", "--graph", "sketch"), 2, "graph of GDM must be one of"),
+    (("fit", "{study}", "--n-components", "9999"), 2, "is more than the"),
+    (("fit", "{study}", "--config", "{tmp}/none.toml"), 2, "no configuration file"),
+    (("fit", "{study}", "--nonsense"), 2, "No such option"),
+    (("fit",), 2, "Missing argument"),
+    (("frobnicate",), 2, "No such command"),
+    (("transform", "{model}", "{tmp}/none", "{tmp}/o"), 2, "There is no folder"),
+    (("transform", "{tmp}/x.safetensors", "{study}", "{tmp}/o"), 2, "no model file"),
+    (("transform", "{model}", "{study}", "{study}"), 2, "exists. Choose another"),
+    (("add-subject", "{model}", "{study}"), 2, "is in the model already"),
+    (("add-subject", "{model}", "{study}", "--subject", "9"), 1, "no subject '9'"),
+    (("info", "{tmp}/none"), 2, "There is nothing at"),
+    (("info", "{study}/sub-01.npy"), 2, "neither a study folder nor"),
+    (("simulate", "{study}"), 2, "exists. Choose another folder"),
+    (("simulate", "{tmp}", "--overwrite"), 2, "holds no study"),
+    (("simulate", "{tmp}/s", "--n-voxels", "few"), 2, "must be a number or a range"),
+    (("simulate", "{tmp}/s", "--n-subjects", "0"), 2, "n_subjects"),
+    (("simulate", "{tmp}/s", "--param", "magic=1"), 2, "no setting 'magic'"),
+    (("simulate", "{tmp}/s", "--design", "nap"), 2, "nap"),
+    (("convert", "{tmp}/none", "{tmp}/s"), 2, "There is no"),
+    (("convert", "{tmp}"), 2, "then the folder to make"),
+    (("convert", "{tmp}", "{tmp}/s"), 2, "is not clear"),
+    (("convert", "{study}", "{tmp}/s", "--format", "vhs"), 2, "--format must be one"),
+    (("convert", "{study}", "{tmp}/s", "--task", "x"), 2, "copied without task"),
+    (("evaluate", "{study}", "-o", "{model}"), 2, "is a file; --output names"),
+    (("evaluate", "{study}", "--protocol", "cheat", "-o", "{tmp}/e"), 2, "--protocol"),
+    (("evaluate", "{study}", "--halves", "x", "-o", "{tmp}/e"), 2, "halves"),
+    (("evaluate", "{study}", "-o", "/proc/e"), 1, "/proc/e"),
+    (("compare", "{study}", "--method", "x", "-o", "{tmp}/e"), 2, "no method 'x'"),
+    (("tune", "{study}", "--energies", "a", "-o", "{tmp}/t"), 2, "takes numbers"),
+    (("tune", "{study}", "--n-components", "x", "-o", "{tmp}/t"), 2, "whole numbers"),
+    (("report", "{tmp}/r.html"), 2, "needs --study, --model or --results"),
+    (("report", "{tmp}/r.pdf", "--study", "{study}"), 2, "is an HTML file"),
+    (("report", "{tmp}/r.html", "--results", "{model}"), 2, "does not hold results"),
+    (("report", "/proc/r.html", "--study", "{study}"), 1, "/proc"),
+    (("fetch", "moon"), 2, "There is no dataset 'moon'"),
+    (("fetch", "raider"), 2, "Name the folder to make"),
+    (("fetch", "raider", "{study}"), 2, "exists. Choose another"),
+    (("run", "{tmp}/none", "{tmp}/o", "participant"), 2, "There is no folder"),
+    (("run", "{study}", "{tmp}/o", "participant"), 2, "no dataset_description.json"),
+    (("run", "{study}", "{tmp}/o", "village"), 2, "must be participant or group"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"), WRONG, ids=[" ".join(w[0][:4]) for w in WRONG]
+)
+def test_wrong_usage_is_one_sentence(
+    study, model, tmp_path, call, monkeypatch, arguments, code, said
+):
+    monkeypatch.chdir(tmp_path)
+    before = {p: p.stat().st_mtime_ns for p in study.parent.rglob("*")}
+    filled = [a.format(study=study, model=model, tmp=tmp_path) for a in arguments]
+    _, error = call(*filled, code=code)
+    lines = [line for line in error.splitlines() if line.startswith("Error: ")]
+    assert len(lines) == 1, error
+    assert said in lines[0]
+    left = [p.name for p in tmp_path.rglob("*") if "partial" in p.name or p.is_file()]
+    assert left == []
+    assert {p: p.stat().st_mtime_ns for p in study.parent.rglob("*")} == before
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("energy = ", "is not valid TOML"),
+        ("enrgy = 0.5", "Did you mean 'energy'?"),
+        ("[fit]\nenrgy = 0.5", "no option of fit"),
+        ("[fitt]\nenergy = 0.5", "is no command"),
+        ('[fit]\nenergy = "lots"', "'--energy'"),
+    ],
+)
+def test_wrong_configurations_are_explained(study, tmp_path, call, text, said):
+    (tmp_path / "c.toml").write_text(text)
+    out = tmp_path / "m.safetensors"
+    _, error = call("fit", study, "-o", out, "--config", tmp_path / "c.toml", code=2)
+    assert said in error
+    assert not out.exists()
+
+
+def test_the_executable_says_the_same_as_the_function(study, tmp_path, execute):
+    done = execute("fit", tmp_path / "none", code=2)
+    assert done.stdout == ""
+    assert done.stderr.startswith("Error: There is no folder")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_damaged_files_are_named(study, model, tmp_path, call):
+    broken = tmp_path / "m.safetensors"
+    broken.write_bytes(model.read_bytes()[:-10])
+    _, error = call("info", broken, code=1)
+    assert "is cut off" in error
+    shutil.copytree(study, tmp_path / "st")
+    (tmp_path / "st" / "sub-02.npy").write_bytes(b"x")
+    _, error = call("fit", tmp_path / "st", "-o", tmp_path / "n.safetensors", code=1)
+    assert "sub-02.npy" in error
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("fit", "{study}", "-o", "{tmp}/m.safetensors", "--n-components", "2"),
+        ("transform", "{model}", "{study}", "{tmp}/out"),
+        ("simulate", "{tmp}/st", "--n-subjects", "2", "--n-voxels", "500"),
+        ("report", "{tmp}/r.html", "--study", "{study}"),
+    ],
+    ids=lambda a: a[0],
+)
+def test_a_full_disk_leaves_nothing_half_written(
+    study, model, tmp_path, execute, arguments
+):
+    def limit():  # files may not grow beyond a kilobyte: as on a full disk
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))
+
+    filled = [a.format(study=study, model=model, tmp=tmp_path) for a in arguments]
+    done = execute(*filled, "-q", code=1, preexec_fn=limit)
+    lines = [li for li in done.stderr.splitlines() if li.startswith("Error: ")]
+    assert len(lines) == 1, done.stderr
+    assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
+
+
+def test_an_interruption_leaves_whole_files_and_says_how_to_go_on(
+    study, tmp_path, execute
+):
+    import sys
+    from pathlib import Path
+
+    out = tmp_path / "cmp"
+    command = [
+        *(Path(sys.executable).with_name("brainweave"), "compare", study, "-o", out),
+        *("--method", "gdm", "--method", "none", "--n-permutations", "100000"),
+        *("--n-components", "2", "--n-jobs", "1"),
+    ]
+    process = subprocess.Popen(
+        list(map(str, command)),
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert "Scoring methods ..." in process.stderr.readline()
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in error
+    assert "Every file that is there is whole" in error
+    assert "methods that are done are kept" in error
+    assert [p for p in out.rglob("*") if p.is_file()] == []
+
+
+def test_a_mistake_of_ours_is_reported_without_a_traceback(monkeypatch, capsys):
+    import brainweave.cli.looking as looking
+
+    def broken(*_):
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr(looking, "_study", broken)
+    monkeypatch.delenv("BRAINWEAVE_DEBUG", raising=False)
+    assert run_in_process(["info", "."]) == 1
+    error = capsys.readouterr().err
+    assert "ZeroDivisionError: oops" in error
+    assert "BRAINWEAVE_DEBUG=1" in error
+    assert "Traceback" not in error
