@@ -22,9 +22,10 @@ $(VENV)/.dev: $(VENV)/.base
 	@touch $@
 
 demo: $(VENV)/.base  ## align a simulated study that no time-locked method can align
-	@$(BIN)/python -m brainweave.demo
+	@$(BIN)/brainweave demo out/demo
 
 test: $(VENV)/.dev  ## unit tests and doctests
+	@tools/install_browser.sh
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(VENV)/.dev  ## style and spelling
@@ -42,6 +43,7 @@ check: lint types contracts test  ## the whole gate
 
 bench: $(VENV)/.dev  ## speed and memory, each as a ratio to a floor of the same run
 	$(BIN)/python benchmarks/bench_gdm.py
+	$(BIN)/python benchmarks/bench_evaluation.py
 
 $(PEERS)/.ready: pyproject.toml tools/make_venv.sh
 	@test -x $(PEERS)/bin/python || { echo "Setting up $(PEERS) ..."; tools/make_venv.sh $(PEERS); }

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib import import_module
+from threading import Lock
 from typing import Any, TypeVar
 
 import numpy as np
@@ -21,6 +22,8 @@ from threadpoolctl import ThreadpoolController
 Floats = NDArray[Any]  # float32 or float64; the dtype follows the data
 Result = TypeVar("Result")
 
+# torch loads its linear algebra on first use, which two threads must not do at once
+_TORCH_LINALG = Lock()
 CHUNK_BYTES = 8 * 2**20  # a chunk of columns that stays in the cache while it is used
 
 
@@ -157,7 +160,8 @@ class TorchOps:
     def eigh(self, gram: Floats) -> tuple[Floats, Floats]:
         """Eigenvalues, ascending, and eigenvectors, computed on the device."""
         tensor = self.torch.from_numpy(gram).to(self.device)
-        values, vectors = self.torch.linalg.eigh(tensor)
+        with _TORCH_LINALG:
+            values, vectors = self.torch.linalg.eigh(tensor)
         return to_numpy(values), to_numpy(vectors)
 
 
@@ -195,10 +199,20 @@ def map_subjects(
     if workers <= 1:
         return [function(*item) for item in items]
     with blas_threads(max(1, cores // workers)):
-        results: list[Result] = Parallel(n_jobs=workers, prefer="threads")(
-            delayed(function)(*item) for item in items
+        outcomes = Parallel(n_jobs=workers, prefer="threads")(
+            delayed(_attempt)(function, item) for item in items
         )
-    return results
+    for _, error in outcomes:  # the first subject's error, whichever came first
+        if error is not None:
+            raise error
+    return [result for result, _ in outcomes]
+
+
+def _attempt(function: Callable[..., Result], item: Any) -> Any:
+    try:
+        return function(*item), None
+    except Exception as error:
+        return None, error
 
 
 def _workers(n_items: int, n_jobs: int | None) -> int:

@@ -6,7 +6,6 @@ first needed, the centred Gram matrix :math:`K`, its eigenpairs :math:`K = V D V
 cut at an energy, and the coordinates :math:`V D^{1/2}` of the samples.
 """
 
-from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,9 +16,6 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from brainweave._arrays import (
-    NumpyOps,
-    TorchOps,
-    column_chunks,
     is_torch,
     ops_for,
     to_numpy,
@@ -28,6 +24,7 @@ from brainweave._arrays import (
 from brainweave._validation import check_fraction, check_shape
 from brainweave.exceptions import InputError
 from brainweave.kernels import Centring, Kernel, center_gram, check_kernel
+from brainweave.voxels import VoxelPass
 
 Matrix = NDArray[np.float64]
 
@@ -41,7 +38,21 @@ class _Spectrum:
     lost_share: float
 
 
-class SubjectBasis:
+@dataclass(frozen=True)
+class SampleProducts:
+    """Inner products of other samples with a subject's aligning samples.
+
+    Made by :meth:`SubjectBasis.products_with` in one pass over the voxels, and taken by
+    :meth:`SubjectBasis.project` in place of the samples: it serves every energy and
+    every kernel but a callable.
+    """
+
+    cross: Matrix
+    squares: Matrix
+    shift: Matrix
+
+
+class SubjectBasis(VoxelPass):
     """Kernel coordinates of one subject's samples.
 
     Parameters
@@ -105,9 +116,12 @@ class SubjectBasis:
         if self.kernel.name == "precomputed":
             self._take_gram(X)
         else:
-            self._read_voxels()
-
-    # -- the pass over voxels -------------------------------------------------------
+            narrow = self.uses_covariance
+            read, self._shift, self._offset = self._read_voxels(narrow=narrow)
+            if narrow:
+                self._narrow = read
+            else:
+                self._products = read
 
     def _take_gram(self, gram: Any) -> None:
         gram = to_numpy(gram).astype(np.float64)
@@ -127,105 +141,10 @@ class SubjectBasis:
         self._products = gram
         self._data = None
 
-    def _read_voxels(self) -> None:
-        """Standardise column chunks and accumulate the samples' inner products."""
-        ops = ops_for(self._data)
-        n = self.n_samples
-        rows = ops.array(np.vstack([np.full(n, 1 / n), _probe(n)]))
-        self.mean, self.scale = np.empty(self.n_voxels), np.empty(self.n_voxels)
-        self._probed = np.empty(self.n_voxels)
-        narrow = self.uses_covariance
-        kept: list[Matrix] = []
-        gram: Any = None
-        shift, offset = np.zeros(n), 0.0
-        for columns, raw in column_chunks(self._data):
-            chunk = ops.array(raw)
-            mean, probed = to_numpy(rows @ chunk).astype(np.float64)
-            if not np.isfinite(mean).all():
-                self._refuse_non_finite(columns, to_numpy(chunk))
-            z = ops.subtract(chunk, ops.array(mean))
-            # a float32 mean is off by rounding; the mean of what is left is not
-            rest = rows[:1] @ z
-            z -= rest
-            mean += to_numpy(rest)[0]
-            squares = ops.column_square_sums(z)
-            constant = squares <= n * (4 * np.finfo(self.dtype).eps * np.abs(mean)) ** 2
-            if self.standardize:
-                scale = np.sqrt(squares / n)
-                z *= ops.array(np.divide(1, scale, where=~constant, out=0 * scale))
-            else:
-                scale = np.ones_like(mean)
-                shift += to_numpy(z @ ops.array(mean)).astype(np.float64)
-                offset += float(mean @ mean)
-            self.mean[columns], self._probed[columns] = mean, probed
-            self.scale[columns] = np.where(constant, np.inf, scale)
-            if narrow:
-                kept.append(to_numpy(z).astype(np.float64))
-            else:
-                gram = ops.add_gram(gram, z)
-        self.constant_voxels = np.flatnonzero(np.isinf(self.scale))
-        if self.constant_voxels.size == self.n_voxels:
-            raise InputError(
-                f"{self.name}: all {self.n_voxels} voxels are constant over its "
-                f"{n} samples; there is nothing to align. Check the mask and the file."
-            )
-        if narrow:
-            self._narrow = np.hstack(kept)
-        else:
-            self._products = ops.full(gram)
-        self._shift, self._offset = shift, offset
-
-    def _refuse_non_finite(self, columns: slice, chunk: Any) -> None:
-        bad = ~np.isfinite(chunk)
-        sample, voxel = np.argwhere(bad)[0]
-        raise InputError(
-            f"{self.name} has NaN or infinite values, first at sample {sample}, voxel "
-            f"{columns.start + voxel} ({bad.any(axis=0).sum()} such voxels in columns "
-            f"{columns.start}-{columns.stop - 1}). Mask these voxels or drop these "
-            "samples."
-        )
-
     @property
     def uses_covariance(self) -> bool:
         """Whether the voxel covariance is the smaller problem (linear kernel only)."""
         return self.kernel.name == "linear" and self.n_voxels < self.n_samples
-
-    def _standardized(
-        self, Z: Any, *, verify: bool = False
-    ) -> Iterator[tuple[Any, Any]]:
-        """Yield column chunks of Z standardised with this subject's mean and scale."""
-        ops = ops_for(Z)
-        probe = ops.array(_probe(self.n_samples)) if verify else None
-        for columns, raw in column_chunks(Z):
-            chunk = ops.array(raw)
-            if verify:
-                now = to_numpy(probe @ chunk).astype(np.float64)
-                size = np.abs(self._probed[columns]) + np.abs(self.mean[columns])
-                size = size + np.where(np.isinf(self.scale[columns]), 0, 1)
-                if not np.allclose(now, self._probed[columns], atol=1e-3 * size.max()):
-                    raise InputError(
-                        f"{self.name} was changed in place after it was read; its "
-                        "voxel weights can no longer be computed. Fit again."
-                    )
-            z = ops.subtract(chunk, ops.array(self.mean[columns]))
-            z *= ops.array(1 / self.scale[columns])
-            yield columns, z
-
-    @property
-    def ops(self) -> NumpyOps | TorchOps:
-        """The operations for the kind of array that the samples are."""
-        return ops_for(self._data)
-
-    def chunks(self) -> Iterator[tuple[slice, Any]]:
-        """Read the aligning samples again, standardised, by chunks of columns.
-
-        For the methods that work on voxels. Each chunk is new and may be overwritten.
-        """
-        if self._data is None:
-            raise InputError(
-                f"{self.name} is a precomputed Gram matrix, which has no voxels."
-            )
-        return self._standardized(self._data, verify=True)
 
     # -- inner products, Gram matrix, eigenbasis --------------------------------------
 
@@ -261,10 +180,6 @@ class SubjectBasis:
             return products
         return products + shift_a[:, None] + shift_b[None, :] + self._offset
 
-    def _dense(self, Z: Any) -> Matrix:
-        out = np.hstack([to_numpy(z) for _, z in self._standardized(Z)])
-        return out if self.standardize else out + self.mean
-
     @property
     def gram(self) -> Matrix:
         """The centred Gram matrix of the samples."""
@@ -287,7 +202,7 @@ class SubjectBasis:
                 "for all samples. Choose another hp, or the linear kernel."
             )
         negative = -values[values < -floor].sum()
-        lost = float(negative / (negative + values[:positive].sum()))
+        lost = abs(float(negative / (negative + values[:positive].sum())))
         values, vectors = values[:positive], vectors[:, :positive]
         if covariance:
             vectors = self._narrow @ (vectors / np.sqrt(values))
@@ -358,8 +273,12 @@ class SubjectBasis:
 
     def cut(self, energy: float) -> Self:
         """Give the same basis at another energy; nothing is computed again."""
+        energy = check_fraction("energy", energy, owner=self.name)
+        if energy == self.energy:
+            return self
+        _ = self._spectrum  # once, for all energies
         other = copy(self)
-        other.energy = check_fraction("energy", energy, owner=self.name)
+        other.energy = energy
         other.__dict__.pop("n_kept", None)
         return other
 
@@ -402,7 +321,12 @@ class SubjectBasis:
         return Z
 
     def kernel_to(self, Z: Any, name: str = "Z") -> Matrix:
-        """Give the centred kernel between samples Z and the aligning samples."""
+        """Give the centred kernel between samples Z and the aligning samples.
+
+        Z may also be what :meth:`products_with` gave for them.
+        """
+        if isinstance(Z, SampleProducts):
+            return self._centred[1].new(self._kernel_of(Z))
         Z = self.check_samples(Z, name)
         if self.kernel.name == "precomputed":
             cross = to_numpy(Z).astype(np.float64)
@@ -410,41 +334,46 @@ class SubjectBasis:
             dense = self._dense(self._data), self._dense(Z)
             cross = np.asarray(self.kernel.function(dense[1], dense[0]), np.float64)
         else:
-            cross = self._products_with(Z, name)
+            cross = self._kernel_of(self.products_with(Z, name))
         if not np.isfinite(cross).all():
             raise InputError(f"{name} has NaN or infinite values.")
         return self._centred[1].new(cross)
 
-    def _products_with(self, Z: Any, name: str) -> Matrix:
+    def products_with(self, Z: Any, name: str = "Z") -> SampleProducts:
+        """Give the inner products of other samples with the aligning ones, once."""
+        if self.kernel.name == "precomputed":
+            raise InputError(f"{self.name} is a Gram matrix: it has no voxels.")
+        Z = self.check_samples(Z, name)
         cross = np.zeros((Z.shape[0], self.n_samples))
         squares, shift = np.zeros(Z.shape[0]), np.zeros(Z.shape[0])
-        own = self._standardized(self._data, verify=True)
-        for (columns, z), (_, x) in zip(self._same_chunks(Z), own, strict=True):
+        ops = ops_for(Z)
+        for columns, x in self._standardized(self._data, verify=True):
+            z = ops.subtract(ops.array(Z[:, columns]), ops.array(self.mean[columns]))
+            z *= ops.array(1 / self.scale[columns])
             cross += to_numpy(z @ x.T)
             squares += to_numpy((z * z).sum(1))
             if not self.standardize:
                 shift += to_numpy(z).astype(np.float64) @ self.mean[columns]
         if not np.isfinite(squares).all():  # a kernel may hide it: exp(-inf) is 0
             raise InputError(f"{name} has NaN or infinite values.")
-        own_squares = self._raw_squares(self._products.diagonal(), self._shift)
+        return SampleProducts(cross, squares, shift)
+
+    def _kernel_of(self, products: SampleProducts) -> Matrix:
+        if not self.kernel.from_products:
+            raise InputError(
+                f"{self.name}: the {self.kernel.name} kernel needs the samples, not "
+                "their inner products."
+            )
         return self.kernel(
-            self._raw(cross, shift, self._shift),
-            self._raw_squares(squares, shift),
-            own_squares,
+            self._raw(products.cross, products.shift, self._shift),
+            self._raw_squares(products.squares, products.shift),
+            self._raw_squares(self._products.diagonal(), self._shift),
         )
 
     def _raw_squares(self, squares: Matrix, shift: Matrix) -> Matrix:
         if self.standardize or self.kernel.name in ("linear", "gaussian"):
             return squares
         return squares + 2 * shift + self._offset
-
-    def _same_chunks(self, Z: Any) -> Iterator[tuple[slice, Any]]:
-        """Cut Z at the columns at which the aligning samples are cut."""
-        ops = ops_for(Z)
-        for columns, _ in column_chunks(self._data):
-            z = ops.subtract(ops.array(Z[:, columns]), ops.array(self.mean[columns]))
-            z *= ops.array(1 / self.scale[columns])
-            yield columns, z
 
     def project(self, Z: Any, name: str = "Z") -> Matrix:
         """Give the coordinates of other samples of this subject."""
@@ -465,15 +394,4 @@ class SubjectBasis:
                 f"{self.name}: only the linear kernel has voxel weights; this is the "
                 f"{self.kernel.name} kernel."
             )
-        out = np.empty((self.n_voxels, mixing.shape[1]), dtype=self.dtype)
-        ops = ops_for(self._data)
-        columns_of = ops.array(mixing)
-        for columns, z in self._standardized(self._data, verify=True):
-            out[columns] = to_numpy(z.T @ columns_of)
-        return out
-
-
-def _probe(n_samples: int) -> Matrix:
-    """Give fixed random signs over samples, whose sums reveal changed data."""
-    signs = np.random.default_rng(n_samples).integers(0, 2, n_samples)
-    return (2.0 * signs - 1) / n_samples
+        return self._combine(mixing)

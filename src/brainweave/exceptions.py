@@ -2,6 +2,7 @@
 
 __all__ = [
     "BrainweaveError",
+    "ClassifierWarning",
     "InputError",
     "KernelWarning",
     "ModelFileError",
@@ -38,6 +39,10 @@ class UniquenessWarning(UserWarning):
 
 class KernelWarning(UserWarning):
     """A kernel lost part of its energy because it is not positive semi-definite."""
+
+
+class ClassifierWarning(UserWarning):
+    """A classifier's setting was infeasible for the data and had to be changed."""
 
 
 class SkippedWarning(UserWarning):

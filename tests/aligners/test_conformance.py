@@ -12,9 +12,15 @@ from tests.aligners.check_aligner import CHECKS, Case
 EQUAL = (40, 40, 40, 40)
 VOXELWISE = "it compares voxel by voxel and says so when counts differ (test_none)"
 NO_WAY_BACK = "a kernel other than the linear one has no way back to voxels"
+CHOOSES = "it chooses the energy among several instead of taking one"
 
 TABLE: dict[str, Callable[[], Case]] = {
     "GDM": lambda: Case(bw.GDM(3, energy=0.9), labels=True),
+    "GDMCV": lambda: Case(
+        bw.GDMCV(energies=(0.5, 0.9)),
+        labels=True,
+        excused={"energy": CHOOSES, "parameters": CHOOSES},
+    ),
     "NoAlignment": lambda: Case(
         bw.NoAlignment(), EQUAL, excused={"different_voxel_counts": VOXELWISE}
     ),

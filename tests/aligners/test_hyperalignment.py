@@ -272,7 +272,7 @@ def test_bad_settings_are_named(settings_, message):
 
 @pytest.mark.parametrize("alpha", [-0.1, 1.5])
 def test_alpha_outside_its_range_is_refused(alpha):
-    with pytest.raises(ValueError, match="from 0 .CCA. to 1"):
+    with pytest.raises(ValueError, match=r"from 0 .CCA. to 1"):
         RegularizedHyperalignment(alpha=alpha).fit(study(18))
     with pytest.raises(TypeError, match="alpha"):
         RegularizedHyperalignment(alpha="0.5").fit(study(18))

@@ -54,11 +54,12 @@ class GDM(BaseAligner):
         "linear", "gaussian", "quadratic", "sigmoid", "precomputed" or a callable.
     kernel_params : dict, or one per subject, optional
         ``{"hp": value}``; by default the value of the paper's supplement.
-    graph : "labels", "time", Graph or matrix, default="labels"
+    graph : "labels", "time", callable, Graph or matrix, default="labels"
         "labels": y are categories, +1 within and -1 between. "time": y are stimulus
-        or time ids (default: the row number), +1 between equal ones. Or a graph made by
-        :mod:`brainweave.graphs`, or a symmetric (sparse) matrix over all samples in
-        subject order.
+        or time ids (default: the row number), +1 between equal ones. A callable makes
+        the graph from y, such as ``partial(label_graph, different=-0.5)``. Or a graph
+        made by :mod:`brainweave.graphs`, or a symmetric (sparse) matrix over all
+        samples in subject order.
     standardize : bool, default=True
         Give every voxel zero mean and unit variance over the aligning samples.
     solver : {"auto", "closed", "dense", "iterative"}, default="auto"
@@ -158,6 +159,13 @@ class GDM(BaseAligner):
 
     def _make_graph(self, lengths: list[int], y: list[Any] | None) -> Graph:
         graph = self.graph
+        if callable(graph):
+            if y is None:
+                raise InputError(
+                    f"graph of {self._owner} is a callable, which needs what is known "
+                    "of the samples: fit(X, y)."
+                )
+            graph = graph(y)
         if isinstance(graph, Graph):
             if list(graph.lengths) != lengths:
                 raise InputError(
@@ -171,8 +179,8 @@ class GDM(BaseAligner):
         if scipy.sparse.issparse(graph) or isinstance(graph, np.ndarray):
             return matrix_graph(graph, lengths)
         raise TypeError(
-            f"graph of {self._owner} must be 'labels', 'time', a Graph, or a symmetric "
-            f"matrix over all samples; got {type(graph).__name__}."
+            f"graph of {self._owner} must be 'labels', 'time', a callable, a Graph, "
+            f"or a symmetric matrix over all samples; got {type(graph).__name__}."
         )
 
     def _named_graph(
@@ -350,6 +358,15 @@ class GDM(BaseAligner):
         import pandas as pd
 
         check_is_fitted(self, "maps_")
+        if not hasattr(self, "bases_"):  # a loaded model keeps the table alone
+            known = getattr(self, "_component_table", None)
+            if known is None:
+                raise InputError(
+                    "This model came back without its bases, so its components cannot "
+                    "be described. Call component_summary before pickling it, or use "
+                    "brainweave.save, which keeps the table."
+                )
+            return pd.DataFrame(known).rename_axis("component")
         table = {
             "eigenvalue": self.eigenvalues_,
             "informative": np.arange(self.n_components_) < self.n_informative_,

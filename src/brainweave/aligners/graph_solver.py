@@ -15,7 +15,6 @@ the same eigenvalues and, wherever the spectrum has a gap, the same space.
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
 from brainweave._arrays import blas_threads, map_subjects
@@ -161,8 +160,7 @@ class _Problem:
         for i, (end, dim) in enumerate(zip(ends, self.dims, strict=True)):
             block = self._diagonal_block(i)
             M[end - dim : end, end - dim : end] = block
-            lowest = scipy.linalg.eigvalsh(block, subset_by_index=[0, 0])[0]
-            floor = min(floor, float(lowest))
+            floor = min(floor, float(np.linalg.eigvalsh(block)[0]))
         for term in self.graph.groups:
             B = self._group_rows(term)
             M -= B @ term.affinity @ B.T

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._arrays import column_chunks, ops_for, to_numpy, working_dtype
+from brainweave._arrays import column_chunks, ops_for, to_numpy
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError
 
@@ -163,8 +163,7 @@ class SubjectMap:
                 f"{getattr(Z, 'shape', None)}."
             )
         if self.kernel != "linear":
-            mapped = self._through_kernel(Z, name)
-            return mapped.astype(working_dtype(Z), copy=False)
+            return ops_for(Z).array(self._through_kernel(Z, name))
         ops = ops_for(Z)
         features: Any = 0
         for columns, raw in column_chunks(Z):

@@ -9,7 +9,6 @@ minimum is the polar factor of :math:`F + (\alpha I - N) Q`; so no step can rise
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
 from brainweave.linalg import polar
@@ -30,9 +29,9 @@ def descend(
     N: Matrix, F: Matrix, *, max_iter: int = 1000, tol: float = 1e-10
 ) -> Descent:
     """Descend from the Procrustes solution, the polar factor of F."""
-    size = N.shape[0]
-    top = scipy.linalg.eigvalsh(N, subset_by_index=[size - 1, size - 1])[0]
-    shifted = max(float(top), 0.0) * np.eye(size) - N
+    # all of them: LAPACK's search for the last one alone fails when most are equal
+    top = np.linalg.eigvalsh(N)[-1]
+    shifted = max(float(top), 0.0) * np.eye(N.shape[0]) - N
     Q = polar(F)
     history = [_objective(N, F, Q)]
     for _ in range(max_iter):

@@ -1,0 +1,179 @@
+"""Where the BIDS App puts its files, and how it describes them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from brainweave._version import __version__
+from brainweave.cli.config import write_whole
+from brainweave.cli.errors import UsageError
+
+BIDS_VERSION = "1.10.0"
+# files whose names BIDS does not define yet; the validator passes over them
+IGNORED = (
+    "*.safetensors",
+    "*_basis.json",
+    "*_model.json",
+    "*_timeseries.*",
+    "*.toml",
+    "*.html",
+)
+
+
+class Derivative:
+    """A BIDS derivative: its folder and what it was made from.
+
+    Parameters
+    ----------
+    root : Path
+        Folder of the derivative.
+    source : Path
+        The dataset it is made from.
+    """
+
+    def __init__(self, root: Path, source: Path) -> None:
+        self.root, self.source = root, source
+
+    def describe(self) -> None:
+        """Write ``dataset_description.json``, ``README`` and ``.bidsignore``."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        of = _read_json(self.source / "dataset_description.json")
+        name = str(of.get("Name") or self.source.resolve().name)
+        origin = {"URL": self.source.resolve().as_uri()}
+        if of.get("DatasetDOI"):
+            origin["DOI"] = str(of["DatasetDOI"])
+        description = {
+            "Name": f"brainweave: functional alignment of {name}",
+            "BIDSVersion": BIDS_VERSION,
+            "DatasetType": "derivative",
+            "License": str(of.get("License", "n/a")),
+            "GeneratedBy": [
+                {
+                    "Name": "brainweave",
+                    "Version": __version__,
+                    "Description": "Functional alignment of fMRI data",
+                }
+            ],
+            **({"Authors": of["Authors"]} if of.get("Authors") else {}),
+            "SourceDatasets": [origin],
+            "DatasetLinks": {"source": self.source.resolve().as_uri()},
+        }
+        self._write("dataset_description.json", json.dumps(description, indent=1))
+        self._write(
+            "README.md",
+            f"# Functional alignment of {name}\n\n"
+            f"Made by brainweave {__version__}. Files `*_basis.safetensors` hold the "
+            "kernel coordinates of one subject, `*_model.safetensors` the maps of all "
+            "subjects into the shared space, `*_timeseries.tsv` the shared features. "
+            "Read them with `brainweave info FILE` or `brainweave.load(FILE)`.\n",
+        )
+        self._write(".bidsignore", "\n".join(IGNORED) + "\n")
+
+    def _write(self, name: str, text: str) -> None:
+        path = self.root / name
+        text = text.rstrip("\n") + "\n"
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            write_whole(path, text)
+
+    def basis(self, id: str, selection: Any) -> Path:
+        """Give the place of a subject's basis."""
+        name = f"sub-{id}{_entities(selection)}_desc-brainweave_basis.safetensors"
+        return self.root / f"sub-{id}" / "func" / name
+
+    def bases(self, selection: Any) -> list[Path]:
+        """Find the bases of the subjects that were asked for."""
+        pattern = f"sub-*/func/sub-*{_entities(selection)}_desc-brainweave_basis"
+        found = {
+            p.parent.parent.name.removeprefix("sub-"): p
+            for p in sorted(self.root.glob(f"{pattern}.safetensors"))
+        }
+        given = selection.participant_label
+        wanted = [i.removeprefix("sub-") for i in given] if given else list(found)
+        missing = [id for id in wanted if id not in found]
+        if missing or not wanted:
+            who = f"subject {missing[0]!r}" if missing else "any subject"
+            raise UsageError(
+                f"There is no basis file of {who} in {str(self.root)!r}. Run the level "
+                "participant first, with the same --task and --space."
+            )
+        return [found[id] for id in wanted]
+
+    def model(self, selection: Any, method: str) -> Path:
+        """Give the place of the model."""
+        entities = _entities(selection).lstrip("_")
+        stem = f"{entities}_" if entities else ""
+        word = "".join(c for c in method if c.isalnum())
+        return self.root / f"{stem}desc-{word}_model.safetensors"
+
+    def features(self, basis: Any, values: Any, selection: Any, method: str) -> None:
+        """Write the shared features of a subject's samples as a table."""
+        word = "".join(c for c in method if c.isalnum())
+        stem = f"sub-{basis.id}{_entities(selection)}_desc-{word}_timeseries"
+        folder = self.root / f"sub-{basis.id}" / "func"
+        folder.mkdir(parents=True, exist_ok=True)
+        names = [f"feature{k}" for k in range(values.shape[1])]
+        rows = ["\t".join(names)]
+        rows += ["\t".join(f"{v:.8g}" for v in row) for row in values]
+        write_whole(folder / f"{stem}.tsv", "\n".join(rows) + "\n")
+        about: dict[str, Any] = {
+            "Description": "Shared features of the labelled samples, in order",
+            "SamplingFrequency": "n/a",
+            **{
+                name: {"Description": f"Shared feature {k}"}
+                for k, name in enumerate(names)
+            },
+        }
+        for column in ("labels", "runs"):
+            known = getattr(basis, column)
+            if known is not None:
+                about[column.capitalize()] = [
+                    v if isinstance(v, (int, str)) or v is None else str(v)
+                    for v in known.tolist()
+                ]
+        write_whole(folder / f"{stem}.json", json.dumps(about, indent=1) + "\n")
+
+    def mask(self, basis: Any, selection: Any) -> None:
+        """Write the voxels that were used, as a mask image, if they lie in a volume."""
+        if getattr(basis.space, "kind", None) != "volume":
+            return
+        import numpy as np
+
+        stem = f"sub-{basis.id}{_entities(selection)}_desc-brainweave_mask"
+        path = self.root / f"sub-{basis.id}" / "func" / f"{stem}.nii.gz"
+        work = path.with_name(f".{path.name}.partial.nii.gz")
+        image = basis.space.to_image(np.ones(basis.n_voxels, np.uint8))
+        try:
+            image.to_filename(work)
+            work.replace(path)
+        finally:
+            work.unlink(missing_ok=True)
+        about = {"Type": "ROI", "Sources": self.sources(basis.id)}
+        text = json.dumps(about, indent=1) + "\n"
+        write_whole(path.with_name(f"{stem}.json"), text)
+
+    def sidecar(self, path: Path, content: dict[str, Any]) -> None:
+        """Write the JSON file beside a file."""
+        text = json.dumps(content, indent=1, default=str) + "\n"
+        write_whole(path.with_suffix(".json"), text)
+
+    def sources(self, id: str) -> list[str]:
+        """Give the BIDS URI of a subject of the source dataset."""
+        return [f"bids:source:sub-{id}"]
+
+    def uri(self, path: Path) -> str:
+        """Give the BIDS URI of a file of the derivative."""
+        return f"bids::{path.relative_to(self.root).as_posix()}"
+
+
+def _entities(selection: Any) -> str:
+    task = f"_task-{selection.task}" if selection.task else ""
+    space = f"_space-{selection.space}" if selection.space else ""
+    return task + space
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,159 @@
+"""Options from a TOML file, and the effective options written beside every result."""
+
+import json
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from difflib import get_close_matches
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from brainweave._version import __version__
+from brainweave.cli.errors import UsageError
+
+# options that say how to run, not what to do
+NOT_KEPT = {"config", "quiet", "help"}
+
+
+def read_config(context: Any, path: Path | None) -> Path | None:
+    """Take the defaults of a command's options from a TOML file.
+
+    Keys at the top apply to every command that has such an option; those in a table
+    with the command's name, to this command. Options on the command line win.
+    """
+    if path is None or context.resilient_parsing:
+        return path
+    command = context.info_name
+    known = {p.name for p in context.command.params if p.name} - NOT_KEPT
+    document = _parse(path)
+    tables = {k: v for k, v in document.items() if isinstance(v, dict)}
+    top = {_name(k): v for k, v in document.items() if k not in tables}
+    others = set(context.parent.command.commands) if context.parent else set()
+    for name in tables:
+        if name not in others and _name(name) not in known:
+            raise UsageError(
+                f"{str(path)!r} has a table [{name}], which is no command. Commands "
+                f"are: {', '.join(sorted(others))}."
+            )
+    own = {_name(k): v for k, v in tables.get(command, {}).items()}
+    _refuse_unknown(own, known, path, command)
+    every = _options_of_all(context)
+    _refuse_unknown(top, every, path, "any command")
+    chosen = {**{k: v for k, v in top.items() if k in known}, **own}
+    context.default_map = {**(context.default_map or {}), **chosen}
+    return path
+
+
+def _options_of_all(context: Any) -> set[str]:
+    commands = context.parent.command.commands.values() if context.parent else []
+    listed = [*commands, context.command]
+    return {p.name for c in listed for p in c.params if p.name} - NOT_KEPT
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except FileNotFoundError:
+        raise UsageError(f"There is no configuration file {str(path)!r}.") from None
+    except OSError as error:
+        raise UsageError(f"{str(path)!r} cannot be read ({error.strerror}).") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{str(path)!r} is not valid TOML: {error}.") from None
+
+
+def _refuse_unknown(
+    values: Mapping[str, Any], known: set[str], path: Path, command: str
+) -> None:
+    for name in values:
+        if name not in known:
+            close = get_close_matches(name, known, 1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise UsageError(
+                f"{str(path)!r} has {name!r}, which is no option of {command}.{hint}"
+            )
+
+
+def _name(key: str) -> str:
+    return key.replace("-", "_")
+
+
+def effective(context: Any, **resolved: Any) -> dict[str, Any]:
+    """Give all options of a command as they were used.
+
+    Parameters
+    ----------
+    context : Context
+        Of the command that runs.
+    **resolved
+        Values that defaults turned into.
+    """
+    options = {k: v for k, v in context.params.items() if k not in NOT_KEPT}
+    options.update(resolved)
+    return {k: _plain(v) for k, v in options.items() if v not in (None, (), [])}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items() if v is not None}
+    return value if isinstance(value, (bool, int, float, str)) else str(value)
+
+
+def write_config(path: Path, command: str, options: Mapping[str, Any]) -> Path:
+    """Write options so that ``--config`` gives the same run again."""
+    lines = [
+        f"# brainweave {__version__}; the same again: "
+        f"brainweave {command} --config {path.name}",
+        f"[{command}]",
+    ]
+    lines += [f"{key} = {toml(value)}" for key, value in options.items()]
+    write_whole(path, "\n".join(lines) + "\n")
+    return path
+
+
+def toml(value: Any) -> str:
+    r"""Write a value as TOML.
+
+    Examples
+    --------
+    >>> toml({"energy": 0.82, "names": ["a", 'b"'], "on": True})
+    '{energy = 0.82, names = ["a", "b\\""], on = true}'
+    """
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return repr(value)
+    if isinstance(value, Mapping):
+        pairs = (f"{_key(k)} = {toml(v)}" for k, v in value.items())
+        return "{" + ", ".join(pairs) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(toml(v) for v in value) + "]"
+    # JSON's escapes are TOML's, but for the one character TOML forbids in addition
+    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a small text file beside its place, then move it there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    work = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with work.open("w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(work, path)
+    except BaseException:
+        work.unlink(missing_ok=True)
+        raise

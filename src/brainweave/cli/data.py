@@ -1,0 +1,288 @@
+"""Commands that make studies: simulate, convert, fetch."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from brainweave.cli.config import effective, write_config
+from brainweave.cli.console import Console
+from brainweave.cli.errors import UsageError, resume_with
+from brainweave.cli.options import Running, bundled, parse_params
+
+if TYPE_CHECKING:
+    from brainweave.study.study import Study
+
+CONFIG = "brainweave.toml"
+
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace a study that is there.")
+]
+Param = Annotated[
+    list[str] | None,
+    typer.Option(help="Any other setting, NAME=VALUE; may be repeated."),
+]
+
+
+def check_new_folder(folder: Path, overwrite: bool) -> None:
+    """Refuse a target that is there before any work is done."""
+    from brainweave.study.folder import INDEX
+
+    if (folder.exists() or folder.is_symlink()) and not overwrite:
+        raise UsageError(
+            f"{str(folder)!r} exists. Choose another folder, or add --overwrite to "
+            "replace the study in it."
+        )
+    if folder.exists() and not (folder / INDEX).is_file():
+        raise UsageError(f"{str(folder)!r} holds no study, so it is not replaced.")
+
+
+def save_study(study: "Study", folder: Path, console: Console, **options: Any) -> None:
+    """Write a study folder with a bar that counts subjects."""
+    with console.stage("Writing subjects", len(study)) as tick:
+        study.save(folder, progress=lambda done, total, id: tick(id), **options)
+
+
+@bundled(running=Running)
+def simulate(
+    context: typer.Context,
+    out: Annotated[Path, typer.Argument(help="Folder to make.")],
+    *,
+    n_subjects: Annotated[int, typer.Option(help="Number of subjects.")] = 8,
+    categories: Annotated[
+        str, typer.Option(help="Number of categories, or names with commas.")
+    ] = "8",
+    design: Annotated[str, typer.Option(help="blocks, events or movie.")] = "blocks",
+    n_runs: Annotated[int | None, typer.Option(help="Runs per subject.")] = None,
+    n_voxels: Annotated[
+        str, typer.Option(help="One number, or a range such as 1200-1800.")
+    ] = "1200-1800",
+    own_sequence: Annotated[
+        bool | None, typer.Option(help="Each subject sees an order of its own.")
+    ] = None,
+    missing_samples: Annotated[
+        float, typer.Option(help="Share of samples that each subject lacks.")
+    ] = 0.0,
+    signal: Annotated[float, typer.Option(help="Strength of the responses.")] = 2.0,
+    dtype: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
+    bids: Annotated[
+        bool, typer.Option("--bids", help="Write a BIDS dataset, not a study folder.")
+    ] = False,
+    random_state: Annotated[int, typer.Option(help="Seed.")] = 0,
+    param: Param = None,
+    overwrite: Overwrite = False,
+    running: Running,
+) -> None:
+    """Make a study whose shared space is known, to try things on."""
+    console = Console(running.quiet)
+    if not bids:
+        check_new_folder(out, overwrite)
+    with console.collect_warnings():
+        study = _simulated(
+            console,
+            n_subjects=n_subjects,
+            categories=_categories(categories),
+            design=design,
+            n_runs=n_runs,
+            n_voxels=_voxels(n_voxels),
+            own_sequence=own_sequence,
+            missing_samples=missing_samples,
+            signal=signal,
+            dtype=dtype,
+            random_state=random_state,
+            **parse_params(param),
+        )
+        if bids:
+            with console.stage("Writing BIDS files"):
+                study.to_bids(out, image_dtype=_image_dtype(dtype), overwrite=overwrite)
+        else:
+            save_study(study, out, console, overwrite=overwrite)
+            write_config(out / CONFIG, "simulate", effective(context))
+    console.result(f"{out}: {len(study)} subjects, {_sizes(study)}")
+
+
+def _image_dtype(dtype: str) -> str:
+    return dtype if dtype in ("float32", "float64") else "float32"
+
+
+def _simulated(console: Console, **settings: Any) -> Any:
+    import inspect
+
+    from brainweave.study.simulate import simulate_study
+
+    known = inspect.signature(simulate_study).parameters
+    for name in settings:
+        if name not in known:
+            raise UsageError(
+                f"simulate has no setting {name!r}; there are {', '.join(known)}."
+            )
+    with console.stage("Simulating"):
+        return simulate_study(**settings)
+
+
+def _categories(text: str) -> int | list[str]:
+    if text.strip().isdigit():
+        return int(text)
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _voxels(text: str) -> int | tuple[int, int]:
+    parts = text.split("-")
+    try:
+        numbers = [int(part) for part in parts]
+    except ValueError:
+        numbers = []
+    if len(numbers) == 1:
+        return numbers[0]
+    if len(numbers) == 2:
+        return numbers[0], numbers[1]
+    raise UsageError(
+        f"--n-voxels must be a number or a range such as 300-400; got {text!r}."
+    )
+
+
+def _sizes(study: Any) -> str:
+    samples = sorted(s.n_samples for s in study)
+    voxels = sorted(s.n_voxels for s in study)
+
+    def spread(numbers: list[int]) -> str:
+        low, high = numbers[0], numbers[-1]
+        return str(low) if low == high else f"{low} to {high}"
+
+    return f"{spread(samples)} samples, {spread(voxels)} voxels"
+
+
+@bundled(running=Running)
+def convert(
+    context: typer.Context,
+    sources: Annotated[
+        list[Path],
+        typer.Argument(
+            help="A BIDS or OpenfMRI folder, .mat files, or one .nii.gz per subject; "
+            "then the folder to make."
+        ),
+    ],
+    *,
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format", help="auto, bids, nifti, matlab, openfmri or study (a copy)."
+        ),
+    ] = "auto",
+    task: Annotated[str | None, typer.Option(help="Task (BIDS, OpenfMRI).")] = None,
+    space: Annotated[str | None, typer.Option(help="Space (BIDS).")] = None,
+    participant_label: Annotated[
+        list[str] | None,
+        typer.Option(help="Subjects to read; all by default. May be repeated."),
+    ] = None,
+    samples: Annotated[
+        str | None, typer.Option(help="volumes, blocks or trials.")
+    ] = None,
+    mask: Annotated[
+        str | None, typer.Option(help="Mask image, or epi to compute one.")
+    ] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            help="Labels of samples: a .tsv file with columns label and, if they "
+            "differ, subject; a .mat file for MATLAB."
+        ),
+    ] = None,
+    smoothing_fwhm: Annotated[
+        float | None, typer.Option(help="Smooth by so many mm.")
+    ] = None,
+    detrend: Annotated[bool, typer.Option("--detrend", help="Remove trends.")] = False,
+    high_pass: Annotated[float | None, typer.Option(help="Cut-off in Hz.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="Type to store samples in.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the study.")] = None,
+    param: Param = None,
+    n_jobs: Annotated[int | None, typer.Option(help="Subjects at a time.")] = None,
+    overwrite: Overwrite = False,
+    running: Running,
+) -> None:
+    """Turn BIDS, NIfTI, MATLAB or OpenfMRI files into a study folder."""
+    from brainweave.cli.loading import load_any
+
+    console = Console(running.quiet)
+    if len(sources) < 2:
+        raise UsageError("Name the files to read, then the folder to make.")
+    *inputs, out = sources
+    check_new_folder(out, overwrite)
+    resume_with("Nothing was left behind; run the same command again.")
+    options = {
+        "task": task,
+        "space": space,
+        "subjects": participant_label or None,
+        "samples": samples,
+        "mask": mask,
+        "labels": labels,
+        "smoothing_fwhm": smoothing_fwhm,
+        "detrend": detrend or None,
+        "high_pass": high_pass,
+        "name": name,
+        **parse_params(param),
+    }
+    with console.collect_warnings():
+        with console.stage("Looking at the files"):
+            study = load_any(inputs, form, options)
+        save_study(study, out, console, overwrite=overwrite, dtype=dtype, n_jobs=n_jobs)
+        write_config(out / CONFIG, "convert", effective(context))
+    console.result(f"{out}: {len(study)} subjects, {_sizes(study)}")
+
+
+@bundled(running=Running)
+def fetch(
+    context: typer.Context,
+    dataset: Annotated[
+        str,
+        typer.Argument(help="raider, raider-movie, haxby, or an OpenNeuro ds000000."),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Argument(help="Study folder to make; for OpenNeuro see convert."),
+    ] = None,
+    *,
+    participant_label: Annotated[
+        list[str] | None, typer.Option(help="Subjects to fetch; may be repeated.")
+    ] = None,
+    task: Annotated[str | None, typer.Option(help="Task (OpenNeuro).")] = None,
+    cache_dir: Annotated[
+        Path | None, typer.Option(help="Where to keep downloads.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be downloaded.")
+    ] = False,
+    overwrite: Overwrite = False,
+    running: Running,
+) -> None:
+    """Download a public dataset and make a study folder of it."""
+    from brainweave.cli.downloads import fetch_dataset, plan_of
+
+    console = Console(running.quiet)
+    resume_with("Run the same command again: the download goes on where it stopped.")
+    options = {
+        "subjects": participant_label or None,
+        "task": task,
+        "cache_dir": cache_dir,
+    }
+    if dry_run:
+        console.result(str(plan_of(dataset, options)))
+        return
+    is_openneuro = dataset.lower().startswith("ds")
+    if out is not None and is_openneuro:
+        raise UsageError(
+            "OpenNeuro datasets are fetched as BIDS. Leave out the folder, then: "
+            "brainweave convert FETCHED STUDY."
+        )
+    if out is None and not is_openneuro:
+        raise UsageError(f"Name the folder to make: brainweave fetch {dataset} STUDY.")
+    if out is not None:
+        check_new_folder(out, overwrite)
+    with console.collect_warnings():
+        found = fetch_dataset(dataset, options, quiet=running.quiet)
+        if out is None:
+            console.result(str(found))
+            return
+        save_study(found, out, console, overwrite=overwrite)
+        write_config(out / CONFIG, "fetch", effective(context))
+    console.result(f"{out}: {len(found)} subjects, {_sizes(found)}")

@@ -1,0 +1,161 @@
+"""From whatever goes wrong to one sentence and an exit code.
+
+0: done. 1: the work could not be done, or a part of it failed. 2: wrong usage. 130:
+interrupted.
+"""
+
+import errno
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+from brainweave.exceptions import BrainweaveError, InputError
+
+USAGE, FAILED, INTERRUPTED = 2, 1, 130
+DEBUG = "BRAINWEAVE_DEBUG"
+
+
+class UsageError(InputError):
+    """The command was called in a way that cannot work."""
+
+
+class PartlyFailed(BrainweaveError):
+    """Some subjects failed and were named; the others are done."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command line; give the exit code."""
+    from brainweave.cli.app import app
+
+    try:
+        code = app(
+            args=spread_labels(list(arguments)),
+            prog_name="brainweave",
+            standalone_mode=False,
+        )
+    except KeyboardInterrupt:
+        _tell("Interrupted. Every file that is there is whole.", _resume_hint())
+        return INTERRUPTED
+    except BrokenPipeError:
+        # the reader of our output went away, as in "brainweave info | head"
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        return _explain(error)
+    return code if isinstance(code, int) else 0
+
+
+def spread_labels(arguments: list[str]) -> list[str]:
+    """Allow what BIDS Apps allow: ``run IN OUT LEVEL --participant-label 01 02``.
+
+    Examples
+    --------
+    >>> call = "run in out group --participant-label 01 02"
+    >>> spread_labels(call.split())[4:]
+    ['--participant-label', '01', '--participant-label', '02']
+    """
+    names = ("--participant-label", "--participant_label")
+    if arguments[:1] != ["run"] or not any(
+        a in ("participant", "group") for a in arguments
+    ):
+        return arguments
+    out: list[str] = []
+    option, taken, level_seen = "", 0, False
+    for argument in arguments:
+        if argument in names:
+            option, taken = argument, 0
+        elif argument.startswith("-"):
+            option = ""
+        elif option and taken and level_seen:
+            out.append(option)
+        level_seen = level_seen or argument in ("participant", "group")
+        taken += argument not in names
+        out.append(argument)
+    return out
+
+
+def _explain(error: Exception) -> int:
+    if os.environ.get(DEBUG):
+        traceback.print_exception(error)
+    code = _exit_code(error)
+    if code is None:
+        _tell(
+            f"Error: {type(error).__name__}: {' '.join(str(error).split())}",
+            f"This should not happen. Set {DEBUG}=1 to see where, and report it.",
+        )
+        return FAILED
+    message = _message(error)
+    if message:
+        _tell(f"Error: {message}")
+    return code
+
+
+def _exit_code(error: Exception) -> int | None:
+    """Give the code of an error that is expected, else None."""
+    own = getattr(error, "exit_code", None)  # of Typer: wrong options, or a plain exit
+    if isinstance(own, int):
+        return own
+    if type(error).__name__ == "Abort":
+        return INTERRUPTED
+    if isinstance(error, (InputError, TypeError)) and _is_ours(error):
+        return USAGE
+    if isinstance(error, (BrainweaveError, OSError, MemoryError, ImportError)):
+        return FAILED
+    return None
+
+
+def _is_ours(error: Exception) -> bool:
+    """Whether our own code raised it: a TypeError from elsewhere is a mistake."""
+    if isinstance(error, BrainweaveError):
+        return True
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    return last is not None and last.tb_frame.f_globals.get("__name__", "").startswith(
+        "brainweave."
+    )
+
+
+def _message(error: Exception) -> str:
+    if type(error).__name__ in ("Exit", "Abort"):
+        return ""
+    if hasattr(error, "format_message"):
+        return _one_line(error.format_message())
+    if isinstance(error, OSError) and not isinstance(error, BrainweaveError):
+        return _os_message(error)
+    if isinstance(error, MemoryError):
+        return "There is not enough memory. Use fewer subjects at a time (--n-jobs 1)."
+    return _one_line(str(error))
+
+
+def _os_message(error: OSError) -> str:
+    name = "" if error.filename is None else f" {str(error.filename)!r}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"The disk is full{', writing' + name if name else ''}. Free some space."
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"No permission to use{name or ' a file'}. Choose another folder."
+    reason = error.strerror or str(error)
+    return f"{reason}:{name}." if name else f"{_one_line(reason)}."
+
+
+def _one_line(text: str) -> str:
+    return " ".join(str(text).split())
+
+
+def _tell(*lines: str) -> None:
+    for line in lines:
+        if line:
+            print(line, file=sys.stderr)
+
+
+_HINT = ["Run the same command again."]
+
+
+def resume_with(hint: str) -> None:
+    """Say what to do after an interruption of what runs now."""
+    _HINT[0] = hint
+
+
+def _resume_hint() -> str:
+    return _HINT[0]

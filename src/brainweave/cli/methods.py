@@ -1,0 +1,192 @@
+"""From a method's name and options to an aligner, and from a study to its fit."""
+
+import inspect
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from brainweave.cli.errors import UsageError
+from brainweave.cli.options import Method, parse_params
+
+if TYPE_CHECKING:
+    from brainweave.study.study import Study
+
+# what people type -> the class at the top of the package
+METHODS = {
+    "gdm": "GDM",
+    "hyperalignment": "Hyperalignment",
+    "regularized-hyperalignment": "RegularizedHyperalignment",
+    "kernel-hyperalignment": "KernelHyperalignment",
+    "svd-hyperalignment": "SVDHyperalignment",
+    "srm": "SRM",
+    "detsrm": "DetSRM",
+    "robust-srm": "RobustSRM",
+    "semi-supervised-srm": "SemiSupervisedSRM",
+    "none": "NoAlignment",
+}
+MATCHES = ("truncate", "average", "intersect")
+SHARED = ("n_components", "energy", "standardize", "random_state", "n_jobs")
+
+
+def make_aligner(options: Method, *, lenient: bool = False) -> Any:
+    """Make the aligner that options ask for.
+
+    Parameters
+    ----------
+    options : Method
+        What was asked.
+    lenient : bool, default=False
+        Pass over shared options that the method does not have: for comparisons.
+    """
+    cls = _class_of(options.method)
+    accepted = set(inspect.signature(cls).parameters)
+    given = {
+        "n_components": _components(options.n_components),
+        "energy": options.energy,
+        "kernel": options.kernel,
+        "kernel_params": None if options.hp is None else {"hp": options.hp},
+        "graph": options.graph,
+        "standardize": options.standardize,
+        "random_state": options.random_state,
+        "n_jobs": options.n_jobs,
+        **parse_params(options.param),
+    }
+    values = {k: v for k, v in given.items() if v is not None}
+    if options.hp is not None and options.kernel in (None, "linear"):
+        raise UsageError(
+            "--hp is the parameter of a kernel that is not linear: choose one with "
+            "--kernel gaussian, quadratic or sigmoid."
+        )
+    if options.match not in (None, *MATCHES):
+        raise UsageError(f"--match must be one of {', '.join(MATCHES)}.")
+    for name in list(values):
+        if name in accepted:
+            continue
+        if name == "n_jobs" or (lenient and name in {*SHARED, "kernel", "graph"}):
+            del values[name]
+            continue
+        shown = "hp" if name == "kernel_params" else name.replace("_", "-")
+        raise UsageError(
+            f"--{shown} is no option of {options.method}; it takes "
+            f"{', '.join(sorted(accepted))}."
+        )
+    return cls(**values)
+
+
+def _class_of(name: str) -> Any:
+    import brainweave
+
+    known = METHODS.get(name.lower().replace("_", "-"))
+    if known is None or known not in brainweave.__all__:
+        raise UsageError(
+            f"There is no method {name!r}; choose one of {', '.join(METHODS)}."
+        )
+    return getattr(brainweave, known)
+
+
+def _components(text: str | None) -> int | str | None:
+    if text is None or text == "auto":
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageError(
+            f"--n-components must be a number or auto; got {text!r}."
+        ) from None
+
+
+def resolved(aligner: Any) -> dict[str, Any]:
+    """Give the parameters that an aligner ends up with, as options."""
+    params = dict(aligner.get_params(deep=False))
+    kernel_params = params.pop("kernel_params", None)
+    if isinstance(kernel_params, dict):
+        params["hp"] = kernel_params.get("hp")
+    options: dict[str, Any] = {}
+    names = ("n_components", "energy", "kernel", "hp", "graph", "standardize")
+    for name in (*names, "random_state", "n_jobs"):
+        value = params.pop(name, None)
+        if isinstance(value, (bool, int, float, str)):
+            options[name] = value
+    if "n_components" in options:
+        options["n_components"] = str(options["n_components"])
+    rest = [
+        f"{k}={v!r}".replace("'", '"').replace("True", "true").replace("False", "false")
+        for k, v in params.items()
+        if isinstance(v, (bool, int, float, str))
+    ]
+    if rest:
+        options["param"] = rest
+    return options
+
+
+def open_study(path: Path) -> "Study":
+    """Open a study folder; say what to do with anything else."""
+    from brainweave.study.study import Study
+
+    if not path.exists():
+        raise UsageError(f"There is no folder {str(path)!r}. Check the path.")
+    if not (path / "study.json").is_file():
+        raise UsageError(
+            f"{str(path)!r} is not a study folder. Make one with: brainweave convert "
+            f"{path} STUDY, or: brainweave simulate STUDY."
+        )
+    return Study.open(path)
+
+
+def matched(study: "Study", how: str | None) -> "Study":
+    """Make the samples of all subjects correspond, if that was asked."""
+    if how is None:
+        return study
+    import numpy as np
+
+    import brainweave
+    from brainweave.study.study import Study, Subject
+
+    use = "stimuli" if how == "intersect" else "labels"
+    known = [getattr(s, use) for s in study]
+    if any(k is None for k in known):
+        raise UsageError(f"--match {how} needs the {use} of all samples.")
+    if how == "average":
+        means = brainweave.match_samples([s.data() for s in study], known, how=how)
+        averaged = zip(study, means.X, means.y or [], strict=True)
+        return Study(
+            (Subject(s.id, x, labels=y, space=s.space) for s, x, y in averaged),
+            study.name,
+        )
+    rows_only = [np.empty((s.n_samples, 1)) for s in study]
+    kept = brainweave.match_samples(rows_only, known, how=how).kept
+    return Study(
+        (s.select(rows) for s, rows in zip(study, kept, strict=True)), study.name
+    )
+
+
+def samples_known(aligner: Any, study: "Study") -> list[Any] | None:
+    """Give what the fit is to know of the samples: categories, stimuli, or nothing."""
+    graph = aligner.get_params(deep=False).get("graph")
+    if graph != "time":
+        return None  # the study's own labels
+    known: list[Any] = [s.stimuli for s in study]
+    if all(k is not None for k in known):
+        return known
+    counts = {s.n_samples for s in study}
+    if len(counts) > 1:
+        raise UsageError(
+            "--graph time joins samples by their stimuli, which this study does not "
+            f"have, or by their number, but the subjects have {sorted(counts)} samples."
+        )
+    return [list(range(s.n_samples)) for s in study]
+
+
+class Watched:
+    """A subject that tells when it has been read."""
+
+    def __init__(self, subject: Any, tick: Any) -> None:
+        self._subject, self._tick = subject, tick
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._subject, name)
+
+    def data(self) -> Any:
+        """Read the samples."""
+        samples = self._subject.data()
+        self._tick(f"subject {self._subject.id}")
+        return samples

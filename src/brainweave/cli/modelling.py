@@ -1,0 +1,230 @@
+"""Commands that make and use models: fit, transform, add-subject."""
+
+import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from brainweave.cli.config import effective, write_config
+from brainweave.cli.console import Console
+from brainweave.cli.data import CONFIG, Overwrite, check_new_folder, save_study
+from brainweave.cli.errors import UsageError
+from brainweave.cli.methods import (
+    Watched,
+    make_aligner,
+    matched,
+    open_study,
+    resolved,
+    samples_known,
+)
+from brainweave.cli.options import Method, Running, bundled
+
+if TYPE_CHECKING:
+    from brainweave.study.study import Study
+
+Model = Annotated[Path, typer.Argument(help="Model file.")]
+StudyFolder = Annotated[Path, typer.Argument(help="Study folder.")]
+ModelOut = Annotated[
+    Path, typer.Option("--output", "-o", help="Model file to write (.safetensors).")
+]
+
+
+def check_new_model(path: Path) -> None:
+    """Refuse a file that cannot be written, before any work is done."""
+    if path.suffix != ".safetensors":
+        raise UsageError(f"--output must end in .safetensors; got {str(path)!r}.")
+    if path.is_dir():
+        raise UsageError(f"{str(path)!r} is a folder. Name a file in it.")
+    if not path.absolute().parent.is_dir():
+        raise UsageError(
+            f"There is no folder {str(path.absolute().parent)!r} to write to."
+        )
+
+
+def provenance(
+    command: str, options: dict[str, Any], ids: list[str], **more: Any
+) -> dict[str, Any]:
+    """Say how a model was made."""
+    from importlib.metadata import version
+
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    packages = ("numpy", "scipy", "scikit-learn")
+    return {
+        "made": now,
+        "command": f"brainweave {command}",
+        "options": options,
+        "subjects": ids,
+        "versions": {name: version(name) for name in packages},
+        **more,
+    }
+
+
+def fit_study(aligner: Any, study: "Study", console: Console) -> Any:
+    """Fit an aligner on a study with a bar that counts subjects."""
+    known = samples_known(aligner, study)
+    with console.stage("Reading and aligning subjects", len(study)) as tick:
+        return aligner.fit([Watched(s, tick) for s in study], known)
+
+
+@bundled(method=Method, running=Running)
+def fit(
+    context: typer.Context,
+    study: StudyFolder,
+    output: ModelOut = Path("model.safetensors"),
+    *,
+    method: Method,
+    running: Running,
+) -> None:
+    """Align the subjects of a study; write the model to one file."""
+    import brainweave
+
+    console = Console(running.quiet)
+    check_new_model(output)
+    aligner = make_aligner(method)
+    subjects = matched(open_study(study), method.match)
+    with console.collect_warnings():
+        model = fit_study(aligner, subjects, console)
+        options = effective(context, **resolved(aligner))
+        made = provenance(
+            "fit",
+            options,
+            subjects.ids,
+            study=subjects.name,
+            seconds=dict(console.seconds),
+            warnings=list(console.warnings),
+        )
+        with console.stage("Writing the model"):
+            brainweave.save(model, output, provenance=made)
+        write_config(output.with_suffix(".toml"), "fit", options)
+    console.result(f"{output}: {_summary(model)}")
+
+
+def _summary(model: Any) -> str:
+    text = (
+        f"{type(model).__name__} of {model.n_subjects_} subjects, "
+        f"{model.n_components_} shared features"
+    )
+    informative = getattr(model, "n_informative_", None)
+    return text if informative is None else f"{text}, {informative} informative"
+
+
+def load_model(path: Path) -> tuple[Any, list[str], dict[str, Any]]:
+    """Load a model of several subjects, their ids, and how it was made."""
+    import brainweave
+    from brainweave.aligners.base import BaseAligner
+
+    if not path.is_file():
+        raise UsageError(f"There is no model file {str(path)!r}. Check the path.")
+    model = brainweave.load(path)
+    if not isinstance(model, BaseAligner):
+        raise UsageError(f"{str(path)!r} holds the map of one subject, not a model.")
+    made = brainweave.describe(path).provenance
+    ids = made.get("subjects")
+    if not isinstance(ids, list) or len(ids) != model.n_subjects_:
+        ids = [f"{i + 1:02d}" for i in range(model.n_subjects_)]
+    return model, [str(id) for id in ids], made
+
+
+@bundled(running=Running)
+def transform(
+    context: typer.Context,
+    model: Model,
+    study: StudyFolder,
+    out: Annotated[Path, typer.Argument(help="Study folder to make.")],
+    overwrite: Overwrite = False,
+    *,
+    running: Running,
+) -> None:
+    """Map samples into the shared space; write them as a study of shared features.
+
+    Subjects of the study are found in the model by their ids.
+    """
+    from brainweave.study.study import Study, Subject
+
+    console = Console(running.quiet)
+    fitted, ids, _ = load_model(model)
+    subjects = open_study(study)
+    check_new_folder(out, overwrite)
+    unknown = [id for id in subjects.ids if id not in ids]
+    if unknown:
+        raise UsageError(
+            f"The model does not know subject {unknown[0]!r}; it has "
+            f"{', '.join(ids)}. A new one joins by: brainweave add-subject."
+        )
+    shared = []
+    with console.collect_warnings():
+        with console.stage("Mapping subjects", len(subjects)) as tick:
+            for s in subjects:
+                (features,) = fitted.transform([s.data()], [ids.index(s.id)])
+                known = {n: getattr(s, n) for n in ("labels", "runs", "onsets")}
+                shared.append(Subject(s.id, features, stimuli=s.stimuli, **known))
+                tick(s.id)
+        name = f"{subjects.name}, shared features" if subjects.name else ""
+        save_study(Study(shared, name), out, console, overwrite=overwrite)
+        write_config(out / CONFIG, "transform", effective(context))
+    console.result(
+        f"{out}: {len(shared)} subjects, {fitted.n_components_} shared features"
+    )
+
+
+@bundled(running=Running)
+def add_subject(
+    context: typer.Context,
+    model: Model,
+    study: StudyFolder,
+    subject: Annotated[
+        list[str] | None,
+        typer.Option(help="Who joins; all subjects the model lacks by default."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Model file to write; default: the same."),
+    ] = None,
+    *,
+    running: Running,
+) -> None:
+    """Let new subjects join a model without fitting it again.
+
+    The maps of the subjects that are in the model do not change.
+    """
+    import brainweave
+
+    console = Console(running.quiet)
+    target = model if output is None else output
+    check_new_model(target)
+    fitted, ids, made = load_model(model)
+    people = open_study(study)
+    wanted = [i if i in people.ids else i.removeprefix("sub-") for i in subject or []]
+    joining = wanted or [id for id in people.ids if id not in ids]
+    for id in joining:
+        if id in ids:
+            raise UsageError(f"Subject {id!r} is in the model already.")
+    if not joining:
+        raise UsageError("Every subject of the study is in the model already.")
+    new = people.subset(subjects=joining)
+    with console.collect_warnings():
+        with console.stage("Joining subjects", len(new)) as tick:
+            for s, known in zip(new, _known_of_new(fitted, new), strict=True):
+                join(fitted, fitted.fit_new_subject(s, known))
+                tick(s.id)
+        options = effective(context, subject=joining, output=target)
+        made = {**made, **provenance("add-subject", options, [*ids, *joining])}
+        with console.stage("Writing the model"):
+            brainweave.save(fitted, target, provenance=made)
+        write_config(target.with_suffix(".toml"), "add-subject", options)
+    console.result(f"{target}: {_summary(fitted)}; joined: {', '.join(joining)}")
+
+
+def _known_of_new(model: Any, study: "Study") -> list[Any]:
+    known = samples_known(model, study)
+    return [None] * len(study) if known is None else known
+
+
+def join(model: Any, new: Any) -> None:
+    """Append the map of a new subject; what the others' maps rest on is unchanged."""
+    model.maps_ = [*model.maps_, new.detach()]
+    model.n_subjects_ = len(model.maps_)
+    if isinstance(vars(model).get("coef_"), list) and new.coef is not None:
+        model.coef_ = [*model.coef_, new.coef]
+    vars(model).pop("bases_", None)

@@ -1,0 +1,270 @@
+"""Align a split study, fold by fold, under one of two protocols.
+
+``"joint"``
+    The paper's. All subjects take part in the fit with their aligning samples, also
+    those whose other samples are predicted later. The fit does not depend on who is
+    left out, so it is done once per part.
+``"held-out"``
+    The template is learned without the test subjects, who then join it one by one with
+    their own aligning samples (``fit_new_subject``). Fitting a template on the test
+    subjects is known to inflate accuracy (Imaging Neuroscience, 2024,
+    doi 10.1162/imag_a_00253); this protocol does not.
+
+Under either, labels of a test subject's *aligning* samples are used where the method
+uses labels; labels of scored samples never are.
+"""
+
+import time
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from brainweave._arrays import map_subjects, to_numpy
+from brainweave._validation import check_option
+from brainweave.aligners.base import BaseAligner
+from brainweave.evaluation.parts import PER_SUBJECT, Part
+from brainweave.evaluation.splits import SplitStudy, subject_folds
+from brainweave.exceptions import InputError
+
+__all__ = [
+    "PROTOCOLS",
+    "AlignedFold",
+    "Clock",
+    "align_folds",
+    "seed_from",
+    "seeded",
+    "takes_bases",
+]
+
+PROTOCOLS = ("joint", "held-out")
+
+Matrix = NDArray[Any]
+
+
+class Clock:
+    """Seconds spent in each stage."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, stage: str) -> Iterator[None]:
+        """Add the time that passes inside to a stage."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            spent = time.perf_counter() - start
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + spent
+
+
+@dataclass(frozen=True)
+class AlignedFold:
+    """What one fold is scored on."""
+
+    part: int
+    fold: int
+    test: list[int]
+    train: list[int]
+    features: list[Matrix]  # shared features of every subject's scored samples
+    maps: list[Any]  # one per subject
+    aligner: Any  # fitted
+
+
+def align_folds(
+    aligner: Any,
+    split: SplitStudy,
+    *,
+    leave_out: int = 1,
+    protocol: str = "joint",
+    only: Collection[tuple[int, int]] | None = None,
+    n_jobs: int | None = None,
+    clock: Clock | None = None,
+) -> Iterator[list[AlignedFold]]:
+    """Fit an aligner for every fold and map all scored samples.
+
+    With `only`, pairs of part and fold, nothing is done for the others.
+
+    Yields
+    ------
+    list of AlignedFold
+        The folds that share one fit: all of a part under "joint", one under "held-out".
+    """
+    check_option("protocol", protocol, PROTOCOLS, owner="the evaluation")
+    clock = Clock() if clock is None else clock
+    n = split.n_subjects
+    folds = subject_folds(n, leave_out)
+    if protocol == "held-out" and n - leave_out < 2:
+        raise InputError(
+            f"protocol='held-out' with leave_out={leave_out} leaves {n - leave_out} of "
+            f"{n} subjects to make a template; at least 2 are needed."
+        )
+    everyone = list(range(n))
+    for number, part in enumerate(split.parts):
+        chosen = [
+            (f, test)
+            for f, test in enumerate(folds)
+            if only is None or (number, f) in only
+        ]
+        if not chosen:
+            continue
+        part.check_locked(aligner)
+        if protocol == "joint":
+            fitted = _Alignment(aligner, part, everyone, n_jobs=n_jobs, clock=clock)
+            features = fitted.features()
+            yield [
+                AlignedFold(
+                    number,
+                    f,
+                    test,
+                    _without(everyone, test),
+                    features,
+                    [fitted.maps[i] for i in everyone],
+                    fitted.aligner,
+                )
+                for f, test in chosen
+            ]
+            continue
+        for f, test in chosen:
+            train = _without(everyone, test)
+            fitted = _Alignment(aligner, part, train, n_jobs=n_jobs, clock=clock)
+            fitted.join(test)
+            yield [
+                AlignedFold(
+                    number,
+                    f,
+                    test,
+                    train,
+                    fitted.features(),
+                    [fitted.maps[i] for i in everyone],
+                    fitted.aligner,
+                )
+            ]
+
+
+class _Alignment:
+    """An aligner fitted on some subjects of a part, and the maps of all."""
+
+    def __init__(
+        self,
+        aligner: Any,
+        part: Part,
+        who: list[int],
+        *,
+        n_jobs: int | None,
+        clock: Clock,
+    ) -> None:
+        self.part, self.clock, self.n_jobs = part, clock, n_jobs
+        self.template = aligner
+        self.shares = takes_bases(aligner)
+        self.aligner = _for_subjects(aligner, who, part.n_subjects)
+        self.y = part.known(aligner)
+        X = self._inputs(who)
+        y = None if self.y is None else [self.y[i] for i in who]
+        with clock("align"), _naming(part, who):
+            self.aligner.fit(X, y)
+        self.maps = dict(zip(who, self.aligner.maps_, strict=True))
+
+    def _inputs(self, who: list[int]) -> list[Any]:
+        if not self.shares:
+            return [self.part.aligning[i].samples for i in who]
+        with self.clock("bases"):
+            return self.part.bases_for(self.template, who, n_jobs=self.n_jobs)
+
+    def join(self, who: list[int]) -> None:
+        """Learn the maps of new subjects; the template stays as it is."""
+        inputs = self._inputs(who)
+        with self.clock("join"):
+            for i, X in zip(who, inputs, strict=True):
+                y = None if self.y is None else self.y[i]
+                self.maps[i] = self.aligner.fit_new_subject(X, y)
+
+    def features(self) -> list[Matrix]:
+        """Map the scored samples of all subjects."""
+        with self.clock("map"):
+            who = sorted(self.maps)
+            maps = [self.maps[i] for i in who]
+            quick = self.shares and all(map(self.part.is_mapped, who, maps))
+            n_jobs = 1 if quick else self.n_jobs
+            return map_subjects(self._features, who, maps, n_jobs=n_jobs)
+
+    def _features(self, i: int, fitted: Any) -> Matrix:
+        if self.shares:
+            return self.part.features(i, fitted)
+        return to_numpy(fitted.transform(self.part.scored[i].samples))
+
+
+@contextmanager
+def _naming(part: Part, who: list[int]) -> Iterator[None]:
+    """Say which subjects an aligner's error calls X[0], X[1], ..."""
+    try:
+        yield
+    except InputError as error:
+        ids = part.aligning.ids
+        called = {
+            f"X[{k}]": ids[i] for k, i in enumerate(who) if f"X[{k}]" in str(error)
+        }
+        if not called:
+            raise
+        names = ", ".join(f"{x} is subject {id!r}" for x, id in called.items())
+        raise InputError(f"{error} Here {names}.") from error
+
+
+def takes_bases(aligner: Any) -> bool:
+    """Whether an aligner works on bases; some cut the brain into pieces themselves."""
+    return isinstance(aligner, BaseAligner) and getattr(aligner, "_takes_bases", True)
+
+
+def _without(everyone: list[int], test: list[int]) -> list[int]:
+    return [i for i in everyone if i not in test]
+
+
+def _for_subjects(aligner: Any, who: list[int], n_subjects: int) -> Any:
+    """Copy an aligner; settings given per subject are cut to these subjects."""
+    copy = clone(aligner)
+    if len(who) == n_subjects or not isinstance(copy, BaseAligner):
+        return copy
+    params = copy.get_params(deep=False)
+    lists = {
+        name: [params[name][i] for i in who]
+        for name in PER_SUBJECT
+        if isinstance(params.get(name), (list, tuple))
+        and len(params[name]) == n_subjects
+    }
+    return copy.set_params(**lists)
+
+
+def seeded(estimator: Any, random_state: int | None) -> Any:
+    """Copy an estimator; what has no random_state of its own gets this one."""
+    if isinstance(estimator, type) or not hasattr(estimator, "fit"):
+        raise TypeError(
+            "The evaluation takes an aligner, and a classifier, as objects such as "
+            f"GDM(n_components=10); got {estimator!r}."
+        )
+    copy = clone(estimator)
+    if random_state is None:
+        return copy
+    free = {
+        name: random_state
+        for name, value in copy.get_params(deep=True).items()
+        if name.split("__")[-1] == "random_state" and value is None
+    }
+    return copy.set_params(**free)
+
+
+def seed_from(random_state: Any) -> int | None:
+    """Give a whole number from None, an int, a Generator or a RandomState."""
+    if random_state is None or isinstance(random_state, (int, np.integer)):
+        return None if random_state is None else int(random_state)
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**31 - 1))
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**31 - 1))
+    raise TypeError(
+        f"random_state must be None, an integer or a generator; got {random_state!r}."
+    )

@@ -1,0 +1,296 @@
+"""How a study is divided: halves that align and are scored, and subjects left out."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from brainweave._arrays import is_torch
+from brainweave._validation import check_int, check_list_of_subjects, check_option
+from brainweave.evaluation.parts import Part
+from brainweave.exceptions import InputError
+from brainweave.samples import HOW, match_samples
+from brainweave.study.study import Study, Subject
+
+__all__ = ["SplitStudy", "split_study", "subject_folds"]
+
+
+class SplitStudy:
+    """A study divided for evaluation, with the work that evaluations share.
+
+    Made by :func:`split_study`; every function of this package that takes a study takes
+    this instead, so that several methods, energies or protocols share one pass over the
+    voxels.
+
+    Attributes
+    ----------
+    parts : list of Part
+        Each aligns with some samples and scores others.
+    ids : list of str
+        The subjects.
+    categories : list
+        Categories of the scored samples, sorted.
+    name : str
+        Name of the study.
+    """
+
+    def __init__(self, parts: Sequence[Part], *, name: str = "") -> None:
+        self.parts = list(parts)
+        self.name = name
+        self.ids = self.parts[0].scored.ids
+        found = {c for part in self.parts for c in part.scored.categories}
+        self.categories = sorted(found, key=lambda c: (isinstance(c, str), c))
+
+    @property
+    def n_subjects(self) -> int:
+        """Number of subjects."""
+        return len(self.ids)
+
+    def clear(self) -> None:
+        """Forget all bases and coordinates, to free their memory."""
+        for part in self.parts:
+            part.clear()
+
+    def __repr__(self) -> str:
+        return (
+            f"SplitStudy({self.n_subjects} subjects, {len(self.parts)} parts, "
+            f"{len(self.categories)} categories)"
+        )
+
+
+def split_study(
+    study: Any,
+    y: Any = None,
+    *,
+    halves: Any = "category",
+    align: Sequence[Any] | None = None,
+    match: str | None = None,
+) -> SplitStudy:
+    """Divide a study into samples that align and samples that are scored.
+
+    Parameters
+    ----------
+    study : Study, or list of arrays of shape (n_samples_i, n_voxels_i)
+        Samples of each subject. Files are read here, once.
+    y : list of array-like, optional
+        Categories; by default those of the study.
+    halves : {"category", "run"} or list of boolean arrays, default="category"
+        "category": the first half of the samples of each category, against the rest;
+        "run": the first half of the runs, against the rest (see
+        :meth:`brainweave.Study.split_halves`); or one mask per subject, True for the
+        first half. Each half aligns once and is scored once.
+    align : list of Study, or of lists of arrays, optional
+        Separate samples of the same subjects to align with, such as three thirds of a
+        movie; each aligns once, and all samples of `study` are scored. `halves` is then
+        not used.
+    match : {"truncate", "average", "intersect"}, optional
+        Make the aligning samples correspond row by row, for methods that need them
+        locked in time; see :func:`brainweave.match_samples`. "intersect" goes by the
+        stimuli if all subjects have them. By default samples stay as they are.
+
+    Returns
+    -------
+    SplitStudy
+
+    Examples
+    --------
+    >>> X = [np.random.default_rng(i).normal(size=(8, 30)) for i in range(3)]
+    >>> split = split_study(X, [list("aabbaabb")] * 3)
+    >>> split
+    SplitStudy(3 subjects, 2 parts, 2 categories)
+    >>> split.parts[0].aligning[0].labels.tolist()
+    ['a', 'a', 'b', 'b']
+    """
+    if isinstance(study, SplitStudy):
+        if any(given is not None for given in (y, align, match)):
+            raise InputError(
+                "This study is split already: give y, align and match to split_study."
+            )
+        return study
+    whole = in_memory(as_study(study, y))
+    if align is not None:
+        pairs = _aligned_apart(whole, align, named=isinstance(study, Study))
+    else:
+        first, second = _halves(whole, halves)
+        pairs = [("first half", first, second), ("second half", second, first)]
+    parts = [
+        Part(
+            aligning if match is None else _matched(aligning, match), scored, name=name
+        )
+        for name, aligning, scored in pairs
+    ]
+    return SplitStudy(parts, name=whole.name)
+
+
+def subject_folds(n_subjects: int, leave_out: int) -> list[list[int]]:
+    """Leave out consecutive groups of subjects; the last may be smaller.
+
+    Examples
+    --------
+    >>> subject_folds(5, 2)
+    [[0, 1], [2, 3], [4]]
+    """
+    check_int("leave_out", leave_out, minimum=1, owner="the evaluation")
+    if leave_out >= n_subjects:
+        raise InputError(
+            f"leave_out={leave_out} leaves no subject to train on; the study has "
+            f"{n_subjects}."
+        )
+    return [
+        list(range(start, min(start + leave_out, n_subjects)))
+        for start in range(0, n_subjects, leave_out)
+    ]
+
+
+def as_study(study: Any, y: Any = None) -> Study:
+    """Give a Study from a Study or lists; y replaces its labels."""
+    if not isinstance(study, Study):
+        entries = check_list_of_subjects(study, owner="The evaluation")
+        study = Study(
+            s if isinstance(s, Subject) else Subject(str(i), s)
+            for i, s in enumerate(entries)
+        )
+    if y is None:
+        return study
+    labels = check_list_of_subjects(y, owner="y of the evaluation", minimum=1)
+    if len(labels) != len(study):
+        raise InputError(f"y has {len(labels)} entries for {len(study)} subjects.")
+    return Study(
+        (_renewed(s, labels=known) for s, known in zip(study, labels, strict=True)),
+        study.name,
+    )
+
+
+def in_memory(study: Study) -> Study:
+    """Read the subjects that wait in files; arrays and memory maps stay as they are."""
+    return study.map(lambda s: _renewed(s, samples=s.data()) if s.is_lazy else s)
+
+
+def _renewed(subject: Subject, **changes: Any) -> Subject:
+    fields = {
+        name: getattr(subject, name)
+        for name in ("samples", "labels", "runs", "onsets", "stimuli", "space")
+    }
+    fields.update(changes)
+    return Subject(subject.id, fields.pop("samples"), **fields)
+
+
+def _halves(study: Study, halves: Any) -> tuple[Study, Study]:
+    if isinstance(halves, str):
+        if halves not in ("category", "run"):
+            raise InputError(
+                "halves must be 'category', 'run' or one boolean mask per subject; got "
+                f"{halves!r}."
+            )
+        masks = named_masks(study, halves)
+    else:
+        masks = _given_masks(study, halves)
+    return (
+        Study((_select(s, m) for s, m in zip(study, masks, strict=True)), study.name),
+        Study((_select(s, ~m) for s, m in zip(study, masks, strict=True)), study.name),
+    )
+
+
+def named_masks(study: Study, by: Any) -> list[NDArray[np.bool_]]:
+    # the study splits row numbers in place of samples, which may be large or on a GPU
+    rows = study.map(
+        lambda s: _renewed(s, samples=np.arange(s.n_samples)[:, None], space=None)
+    )
+    first, _ = rows.split_halves(by)
+    return [
+        np.isin(np.arange(s.n_samples), np.ravel(kept.data()))
+        for s, kept in zip(study, first, strict=True)
+    ]
+
+
+def _given_masks(study: Study, masks: Any) -> list[NDArray[np.bool_]]:
+    given = check_list_of_subjects(masks, owner="halves", minimum=1)
+    if len(given) != len(study):
+        raise InputError(
+            f"halves has {len(given)} masks for {len(study)} subjects. Give one "
+            "boolean mask per subject, True for the first half."
+        )
+    checked = []
+    for subject, mask in zip(study, given, strict=True):
+        array = np.asarray(mask)
+        if array.dtype != bool or array.shape != (subject.n_samples,):
+            raise InputError(
+                f"The mask of subject {subject.id!r} must hold {subject.n_samples} "
+                f"booleans; got {array.dtype} of shape {array.shape}."
+            )
+        if array.all() or not array.any():
+            raise InputError(
+                f"The mask of subject {subject.id!r} puts all its {len(array)} samples "
+                "into one half."
+            )
+        checked.append(array)
+    return checked
+
+
+def _select(subject: Subject, rows: NDArray[Any]) -> Subject:
+    if not is_torch(subject.samples):
+        return subject.select(rows)
+    # tensors are indexed where they are, so that they stay on their device
+    rows = np.flatnonzero(rows) if rows.dtype == bool else rows
+    known = {
+        name: None if (values := getattr(subject, name)) is None else values[rows]
+        for name in ("labels", "runs", "onsets", "stimuli")
+    }
+    return _renewed(subject, samples=subject.samples[rows.tolist()], **known)
+
+
+def _aligned_apart(
+    study: Study, align: Sequence[Any], *, named: bool
+) -> list[tuple[str, Study, Study]]:
+    if isinstance(align, Study) or not isinstance(align, (list, tuple)) or not align:
+        raise TypeError(
+            "align takes a list with one entry per part, each a Study or a list of "
+            "arrays: align=[movie] or align=[third1, third2, third3]."
+        )
+    parts: list[tuple[str, Study, Study]] = []
+    for number, entry in enumerate(align):
+        aligning = in_memory(as_study(entry))
+        name = aligning.name or f"part {number + 1}"
+        if len(aligning) != len(study):
+            raise InputError(
+                f"align[{number}] has {len(aligning)} subjects; the study has "
+                f"{len(study)}. Give the same subjects in the same order."
+            )
+        for a, s in zip(aligning, study, strict=True):
+            other = named and isinstance(entry, Study) and a.id != s.id
+            if other or a.n_voxels != s.n_voxels:
+                raise InputError(
+                    f"align[{number}] has subject {a.id!r} with {a.n_voxels} voxels "
+                    f"where the study has {s.id!r} with {s.n_voxels}. Give the same "
+                    "subjects and voxels in the same order."
+                )
+        parts.append((name, aligning, study))
+    return parts
+
+
+def _matched(study: Study, how: str) -> Study:
+    """Make rows correspond; samples are averaged or chosen, in order."""
+    check_option("match", how, HOW, owner="the evaluation")
+    stimuli = [s.stimuli for s in study]
+    by_stimulus = how == "intersect" and all(s is not None for s in stimuli)
+    y = stimuli if by_stimulus else [s.labels for s in study]
+    if any(known is None for known in y):
+        raise InputError(
+            f"match={how!r} needs the categories of all aligning samples; subject "
+            f"{study.ids[[k is None for k in y].index(True)]!r} has none."
+        )
+    if how == "average":
+        means = match_samples([s.samples for s in study], y, how)
+        return Study(
+            (
+                Subject(s.id, x, labels=known, space=s.space)
+                for s, x, known in zip(study, means.X, means.y or y, strict=True)
+            ),
+            study.name,
+        )
+    rows = [np.arange(s.n_samples)[:, None] for s in study]
+    kept = match_samples(rows, y, how).kept
+    return Study(
+        (_select(s, chosen) for s, chosen in zip(study, kept, strict=True)), study.name
+    )

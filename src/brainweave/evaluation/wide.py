@@ -1,0 +1,91 @@
+"""Linear support vector machines on many features, by one matrix of inner products.
+
+LIBSVM multiplies samples one pair at a time. Without alignment the features are voxels,
+tens of thousands of them, and every fold asks for the same products: here one matrix
+product serves all folds of an alignment.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.svm import SVC, NuSVC
+
+from brainweave.evaluation.classifiers import UNLABELLED, Codes, Task
+from brainweave.evaluation.mapping import AlignedFold
+
+__all__ = ["task_maker"]
+
+WIDE = 256  # from so many features on LIBSVM's own products are slower by far
+COLUMNS = 2048  # features multiplied at a time
+
+
+def task_maker(
+    batch: list[AlignedFold], codes: list[Codes], ids: list[str], classifier: Any
+) -> tuple[Callable[[AlignedFold], Task], Any]:
+    """Give what makes the tasks of folds that share their features.
+
+    Parameters
+    ----------
+    batch : list of AlignedFold
+        Folds of one part with the same features.
+    codes : list of ndarray of int
+        Labels of the scored samples of every subject.
+    ids : list of str
+        The subjects.
+    classifier : scikit-learn classifier
+        To be trained; it is not changed.
+
+    Returns
+    -------
+    make : callable
+        Gives the task of a fold.
+    classifier : scikit-learn classifier
+        What to train on these tasks: the same, or for a linear SVM on many features
+        one that takes the inner products instead of the features.
+    """
+    features = batch[0].features
+    widths = {f.shape[1] for f in features}
+    linear = isinstance(classifier, SVC | NuSVC) and classifier.kernel == "linear"
+    if not linear or len(widths) > 1 or min(widths) < WIDE:
+        return (lambda fold: Task.from_fold(fold, codes, ids)), classifier
+    kept = [np.flatnonzero(c != UNLABELLED) for c in codes]
+    products = _inner_products([f[k] for f, k in zip(features, kept, strict=True)])
+    numbers = _row_numbers(codes, kept)
+
+    def make(fold: AlignedFold) -> Task:
+        # row numbers take the place of features until the task knows who is tested
+        rows = Task.from_fold(replace(fold, features=numbers), codes, ids)
+        train, test = rows.train[:, 0], rows.test[:, 0]
+        return replace(
+            rows,
+            train=products[np.ix_(train, train)],
+            test=products[np.ix_(test, train)],
+        )
+
+    return make, clone(classifier).set_params(kernel="precomputed")
+
+
+def _row_numbers(
+    codes: list[Codes], kept: list[NDArray[np.intp]]
+) -> list[NDArray[np.intp]]:
+    """Give numbers to the labelled samples of all, as one column per subject."""
+    numbers, start = [], 0
+    for c, rows in zip(codes, kept, strict=True):
+        column = np.full((len(c), 1), -1)
+        column[rows, 0] = np.arange(start, start + len(rows))
+        start += len(rows)
+        numbers.append(column)
+    return numbers
+
+
+def _inner_products(blocks: list[NDArray[Any]]) -> NDArray[np.float64]:
+    n, width = sum(map(len, blocks)), blocks[0].shape[1]
+    total = np.zeros((n, n))
+    for start in range(0, width, COLUMNS):
+        z = np.concatenate([b[:, start : start + COLUMNS] for b in blocks])
+        total += z @ z.T
+    return total

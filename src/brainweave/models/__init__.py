@@ -1,0 +1,15 @@
+"""Files of models and bases: one ``.safetensors`` file each, no pickle anywhere."""
+
+from brainweave.models.describe import Description, describe
+from brainweave.models.files import load, load_basis, save, save_basis
+from brainweave.models.registry import register_aligner
+
+__all__ = [
+    "Description",
+    "describe",
+    "load",
+    "load_basis",
+    "register_aligner",
+    "save",
+    "save_basis",
+]

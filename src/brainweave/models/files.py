@@ -1,0 +1,247 @@
+"""Save and load fitted models and subjects' bases."""
+
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from brainweave._version import __version__
+from brainweave.aligners.base import BaseAligner
+from brainweave.aligners.maps import SubjectMap
+from brainweave.basis import SubjectBasis
+from brainweave.exceptions import ModelFileError
+from brainweave.models.container import SUFFIX, Container, read_container
+from brainweave.models.container import write_container as _write
+from brainweave.models.decode import Decoder
+from brainweave.models.encode import Encoder
+from brainweave.models.stored_basis import StoredBasis
+
+MODEL, BASIS = "brainweave-model", "brainweave-basis"
+VERSION = 1  # of both formats; raise it when old readers could misread a new file
+
+Pathlike = str | PathLike[str]
+
+
+def save(
+    model: BaseAligner | SubjectMap,
+    path: Pathlike,
+    *,
+    provenance: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write a fitted aligner, or one subject's map, to one ``.safetensors`` file.
+
+    Maps of the linear kernel are written as voxel weights and patterns, without the
+    data they were learned from; other kernels need their aligning samples to map new
+    ones, and these are written too. Nothing is pickled. The file appears whole or not
+    at all.
+
+    Parameters
+    ----------
+    model : aligner or SubjectMap
+        What was learned.
+    path : path
+        Where to; an existing file is replaced. The suffix must be ``.safetensors``.
+    provenance : mapping, optional
+        How the model was made, for people: texts, numbers, lists and dicts. Found
+        again as ``describe(path).provenance``.
+
+    Returns
+    -------
+    Path
+        The file.
+
+    See Also
+    --------
+    load : The way back.
+    brainweave.models.describe : What is in a file, and why it is so large.
+    """
+    target = _target(path)
+    if not isinstance(model, (BaseAligner, SubjectMap)):
+        raise TypeError(
+            f"save takes a fitted aligner or a SubjectMap, got {type(model).__name__}."
+        )
+    encoder = Encoder()
+    document = {
+        "model": encoder.value(model, "")
+        if isinstance(model, BaseAligner)
+        else encoder.value(model, "map"),
+        "summary": encoder.value(_component_table(model), "summary"),
+    }
+    _finish(target, MODEL, document, encoder, provenance)
+    return target
+
+
+def load(path: Pathlike, *, verify: bool = True) -> Any:
+    """Read a model file; arrays stay on disk until they are used.
+
+    Loading never runs code from the file. Every shape and type is checked first.
+
+    Parameters
+    ----------
+    path : path
+        What :func:`save` wrote.
+    verify : bool, default=True
+        Compare the checksums of all arrays, which reads the file once. False opens a
+        large file at once and trusts its arrays.
+
+    Returns
+    -------
+    aligner or SubjectMap
+
+    Raises
+    ------
+    ModelFileError
+        If the file is damaged, cut off, foreign, or newer than this brainweave.
+    """
+    container = read_container(Path(path), kind=MODEL, newest=VERSION, verify=verify)
+    return load_from(container)
+
+
+def load_from(container: Container) -> Any:
+    """Make the model of an open file."""
+    decoder = Decoder(container)
+    try:
+        model = decoder.value(container.document.get("model"), "")
+        summary = decoder.value(container.document.get("summary"), "summary")
+    except RecursionError:
+        decoder.bad("its description", "is nested too deeply")
+    if not isinstance(model, (BaseAligner, SubjectMap)):
+        decoder.bad("its model", "is neither an aligner nor a map")
+    if isinstance(summary, dict) and isinstance(model, BaseAligner):
+        model.__dict__["_component_table"] = summary
+    return model
+
+
+def save_basis(
+    basis: SubjectBasis,
+    path: Pathlike,
+    *,
+    subject: Any = None,
+    provenance: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write what alignment needs of one subject, so that voxels are not read again.
+
+    A linear basis holds the eigenpairs at its energy, the inner products of the
+    samples, and the voxel patterns of the kept directions (n_voxels x n_kept), which
+    are read only for voxel weights. Other kernels hold their samples.
+
+    Parameters
+    ----------
+    basis : SubjectBasis
+        Its energy decides how much is stored: alignment can use this or less.
+    path : path
+        Where to; the suffix must be ``.safetensors``.
+    subject : Subject, optional
+        Whose basis it is: its id, labels, runs, stimuli and space are stored.
+    provenance : mapping, optional
+        How it was made.
+
+    Returns
+    -------
+    Path
+        The file.
+    """
+    target = _target(path)
+    if not isinstance(basis, SubjectBasis):
+        raise TypeError(f"save_basis takes a SubjectBasis, got {type(basis).__name__}.")
+    subject = basis if subject is None else subject
+    encoder = Encoder()
+    known = {
+        key: encoder.value(getattr(subject, key, None), key)
+        for key in ("labels", "runs", "stimuli")
+    }
+    document = {
+        "basis": encoder.basis(basis, "basis"),
+        "id": str(getattr(subject, "id", "")),
+        "space": encoder.space(getattr(subject, "space", None), "the subject"),
+        **known,
+    }
+    _finish(target, BASIS, document, encoder, provenance)
+    return target
+
+
+def load_basis(path: Pathlike, *, verify: bool = True) -> StoredBasis:
+    """Read a basis file; it goes wherever a subject's samples go in ``fit``.
+
+    Parameters
+    ----------
+    path : path
+        What :func:`save_basis` wrote.
+    verify : bool, default=True
+        Compare the checksums of all arrays.
+
+    Returns
+    -------
+    StoredBasis
+        A :class:`SubjectBasis` that also knows its ``id``, ``labels``, ``runs``,
+        ``stimuli`` and ``space``.
+    """
+    container = read_container(Path(path), kind=BASIS, newest=VERSION, verify=verify)
+    document, decoder = container.document, Decoder(container)
+    basis = decoder.basis(document.get("basis"), "its basis")
+    if not isinstance(document.get("id"), str):
+        decoder.bad("its subject", "has no id")
+    basis.id = document["id"]
+    for key in ("labels", "runs", "stimuli"):
+        known = decoder.value(document.get(key), key)
+        if known is not None and (
+            not isinstance(known, np.ndarray) or known.shape != (basis.n_samples,)
+        ):
+            decoder.bad(key, f"are not one for each of {basis.n_samples} samples")
+        setattr(basis, key, _as_objects(known))
+    basis.space = decoder.space(document.get("space"), "its space", basis.n_voxels)
+    return basis
+
+
+def _as_objects(values: NDArray[Any] | None) -> NDArray[Any] | None:
+    # labels are used one by one: take them out of the mapped file
+    return None if values is None else np.array(values)
+
+
+def _finish(
+    target: Path,
+    kind: str,
+    document: dict[str, Any],
+    encoder: Encoder,
+    provenance: Mapping[str, Any] | None,
+) -> None:
+    if provenance is not None and not isinstance(provenance, Mapping):
+        raise TypeError(
+            f"provenance must be a dict of texts and numbers, got {provenance!r}."
+        )
+    made = encoder.value(dict(provenance or {}), "provenance")
+    full = {
+        "brainweave": __version__,
+        "provenance": made,
+        **document,
+        "bases": encoder.bases,
+        "spaces": encoder.spaces,
+    }
+    _write(target, full, encoder.arrays, kind=kind, version=VERSION)
+
+
+def _target(path: Pathlike) -> Path:
+    target = Path(path)
+    if target.suffix != SUFFIX:
+        raise ModelFileError(
+            f"{str(target)!r} must end in {SUFFIX}: {target.stem + SUFFIX!r}, say."
+        )
+    if target.is_dir():
+        raise ModelFileError(f"{str(target)!r} is a folder. Choose a file name.")
+    return target
+
+
+def _component_table(model: Any) -> dict[str, list[Any]] | None:
+    """Keep what needs the bases, which stay behind: what each component means."""
+    table = vars(model).get("_component_table")
+    if (
+        table is None
+        and hasattr(model, "component_summary")
+        and hasattr(model, "bases_")
+    ):
+        frame = model.component_summary()
+        table = {str(name): frame[name].tolist() for name in frame.columns}
+    return table

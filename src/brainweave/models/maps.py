@@ -1,0 +1,229 @@
+"""How each kind of map is stored; a new kind adds a pair of functions here.
+
+Explicit maps are stored as weights and patterns, kernel maps as a basis and
+coefficients.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from brainweave.aligners.maps import SubjectMap
+from brainweave.aligners.none import VoxelMap
+from brainweave.aligners.robust_srm import RobustMap
+from brainweave.exceptions import ModelFileError
+from brainweave.models.container import PendingArray
+
+if TYPE_CHECKING:
+    from brainweave.models.decode import Decoder
+    from brainweave.models.encode import Encoder
+
+Body = dict[str, Any]
+
+
+def encode_map(to: "Encoder", map_: SubjectMap, path: str) -> Body:
+    """Encode a map of a known kind."""
+    through_kernel = map_.basis is not None and map_.kernel != "linear"
+    for kind, (cls, encode, _) in _KINDS.items():
+        fits = cls is not SubjectMap or through_kernel == (kind == "kernel")
+        if type(map_) is cls and fits:
+            return {"kind": kind, **encode(to, map_, path)}
+    raise ModelFileError(
+        f"{path} is a {type(map_).__name__}, which model files do not know."
+    )
+
+
+def decode_map(of: "Decoder", body: Any, path: str) -> SubjectMap:
+    """Make the map that a table describes."""
+    kind = body.get("kind") if isinstance(body, dict) else None
+    if not isinstance(kind, str) or kind not in _KINDS:
+        of.bad(path, "is a map of an unknown kind")
+    rest = {key: value for key, value in body.items() if key != "kind"}
+    found: SubjectMap = _KINDS[kind][2](of, rest, path)
+    return found
+
+
+# -- weights and patterns --------------------------------------------------------------
+
+
+def _encode_linear(to: "Encoder", map_: SubjectMap, path: str) -> Body:
+    # an isometric map goes back by its own transpose
+    known = map_.basis is not None or "patterns" in vars(map_)
+    back = known and not map_.isometric
+    return {
+        "space": to.space(map_.space, path),
+        "history": to.value(map_.objective_history, path),
+        "isometric": bool(map_.isometric),
+        "mean": to.value(map_.mean, f"{path}.mean"),
+        "scale": to.value(map_.scale, f"{path}.scale"),
+        "weights": _voxels(to, map_, "weights", path),
+        "patterns": _voxels(to, map_, "patterns", path) if back else None,
+    }
+
+
+def _voxels(to: "Encoder", map_: SubjectMap, what: str, path: str) -> Any:
+    """Add weights or patterns, computed only while they are written."""
+    if what in vars(map_):
+        return to.value(getattr(map_, what), f"{path}.{what}")
+    v, k = map_.n_voxels, map_.n_components
+    shape = (v, k) if what == "weights" else (k, v)
+    basis = map_.basis
+    if basis is None:
+        raise ModelFileError(f"{path} is a map without {what}.")
+
+    def make() -> Any:
+        fresh = SubjectMap(
+            basis,
+            vars(map_).get("coef"),
+            mixing=map_.mixing,
+            isometric=map_.isometric,
+            pattern_coef=map_._pattern_coef,
+        )
+        return getattr(fresh, what)
+
+    array = PendingArray(shape, basis.dtype, make)
+    return {"array": to.add(f"{path}.{what}", array)}
+
+
+def _decode_linear(of: "Decoder", body: Body, path: str) -> SubjectMap:
+    keys = {"space", "history", "isometric", "mean", "scale", "weights", "patterns"}
+    table = of.table(body, path, keys)
+    mean, scale, weights = _explicit(of, table, path)
+    patterns = None
+    if table["patterns"] is not None:
+        patterns = of.floats(table["patterns"], f"{path}.patterns", 2)
+        if patterns.shape != weights.shape[::-1]:
+            of.bad(path, "has weights and patterns of different shapes")
+    map_ = SubjectMap(
+        weights=weights,
+        patterns=patterns,
+        mean=mean,
+        scale=scale,
+        space=of.space(table["space"], path, len(mean)),
+        isometric=of.flag(table["isometric"], path),
+    )
+    map_.objective_history = of.history(table["history"], path)
+    return map_
+
+
+def _explicit(of: "Decoder", table: Body, path: str) -> tuple[Any, Any, Any]:
+    mean, scale, weights = (
+        of.floats(table[key], f"{path}.{key}", ndim)
+        for key, ndim in (("mean", 1), ("scale", 1), ("weights", 2))
+    )
+    if scale.shape != mean.shape or weights.shape[0] != len(mean):
+        of.bad(path, "has weights, mean and scale of different voxels")
+    return mean, scale, weights
+
+
+# -- a basis and coefficients ----------------------------------------------------------
+
+
+def _encode_kernel(to: "Encoder", map_: SubjectMap, path: str) -> Body:
+    mixed = map_.mixing is not None
+    parts = {
+        "mixing": map_.mixing,
+        "coef": None if mixed else map_.coef,
+        "pattern_coef": map_._pattern_coef,
+    }
+    if map_.basis is None:
+        raise ModelFileError(f"{path} is a map without a basis.")
+    return {
+        "space": to.space(map_.space, path),
+        "history": to.value(map_.objective_history, path),
+        "isometric": bool(map_.isometric),
+        "basis": to.basis(map_.basis, f"{path}.basis"),
+        **{name: to.value(v, f"{path}.{name}") for name, v in parts.items()},
+    }
+
+
+def _decode_kernel(of: "Decoder", body: Body, path: str) -> SubjectMap:
+    keys = {"space", "history", "isometric", "basis"}
+    parts = ("coef", "mixing", "pattern_coef")
+    table = of.table(body, path, keys | set(parts))
+    basis = of.basis(table["basis"], path)
+    coef, mixing, back = (
+        None if table[part] is None else of.floats(table[part], f"{path}.{part}", 2)
+        for part in parts
+    )
+    if coef is not None:
+        fits = mixing is None and coef.shape[0] == basis.n_kept
+        fits = fits and (back is None or back.shape == coef.shape[::-1])
+    else:
+        fits = mixing is not None and mixing.shape[0] == basis.n_samples
+        fits = fits and back is None
+    if not fits:
+        of.bad(path, "has coefficients that do not fit its basis")
+    map_ = SubjectMap(
+        basis,
+        coef,
+        mixing=mixing,
+        pattern_coef=back,
+        space=of.space(table["space"], path, basis.n_voxels),
+        isometric=of.flag(table["isometric"], path),
+    )
+    map_.objective_history = of.history(table["history"], path)
+    return map_
+
+
+# -- other kinds -----------------------------------------------------------------------
+
+
+def _encode_voxels(to: "Encoder", map_: VoxelMap, path: str) -> Body:
+    return {
+        "space": to.space(map_.space, path),
+        "mean": to.value(map_.mean, f"{path}.mean"),
+        "scale": to.value(map_.scale, f"{path}.scale"),
+        "axes": to.value(map_.axes, f"{path}.axes"),
+    }
+
+
+def _decode_voxels(of: "Decoder", body: Body, path: str) -> VoxelMap:
+    table = of.table(body, path, {"space", "mean", "scale", "axes"})
+    mean = of.floats(table["mean"], f"{path}.mean", 1)
+    scale = of.floats(table["scale"], f"{path}.scale", 1)
+    axes = table["axes"]
+    if axes is not None:
+        axes = of.floats(axes, f"{path}.axes", 2)
+    if scale.shape != mean.shape or (axes is not None and len(axes) != len(mean)):
+        of.bad(path, "has mean, scale and axes of different voxels")
+    space = of.space(table["space"], path, len(mean))
+    return VoxelMap(axes=axes, mean=mean, scale=scale, space=space)
+
+
+def _encode_robust(to: "Encoder", map_: RobustMap, path: str) -> Body:
+    return {
+        "space": to.space(map_.space, path),
+        "history": to.value(map_.objective_history, path),
+        "mean": to.value(map_.mean, f"{path}.mean"),
+        "scale": to.value(map_.scale, f"{path}.scale"),
+        "weights": to.value(map_.weights, f"{path}.weights"),
+        "lam": to.value(map_.lam, path),
+        "max_iter": int(map_.max_iter),
+    }
+
+
+def _decode_robust(of: "Decoder", body: Body, path: str) -> RobustMap:
+    keys = {"space", "history", "mean", "scale", "weights", "lam", "max_iter"}
+    table = of.table(body, path, keys)
+    mean, scale, weights = _explicit(of, table, path)
+    lam = of.value(table["lam"], path)
+    if isinstance(lam, bool) or not isinstance(lam, (int, float)) or not lam > 0:
+        of.bad(path, "has a wrong weight of its individual term")
+    map_ = RobustMap(
+        weights=weights,
+        mean=mean,
+        scale=scale,
+        lam=lam,
+        max_iter=of.count(table["max_iter"], path),
+        space=of.space(table["space"], path, len(mean)),
+    )
+    map_.objective_history = of.history(table["history"], path)
+    return map_
+
+
+_KINDS: dict[str, tuple[type[SubjectMap], Callable[..., Body], Callable[..., Any]]] = {
+    "linear": (SubjectMap, _encode_linear, _decode_linear),
+    "kernel": (SubjectMap, _encode_kernel, _decode_kernel),
+    "voxels": (VoxelMap, _encode_voxels, _decode_voxels),
+    "robust": (RobustMap, _encode_robust, _decode_robust),
+}

@@ -1,0 +1,228 @@
+"""What an aligner learned: its spectrum, what it kept, and the shared space."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from brainweave._arrays import to_numpy
+from brainweave.exceptions import InputError
+from brainweave.plotting.sequences import MAX_LEGEND
+from brainweave.plotting.style import (
+    ACCENT,
+    GRID,
+    INK,
+    MUTED,
+    PAPER,
+    UNLABELLED,
+    add_legend,
+    check_not_empty,
+    is_missing,
+    new_figure,
+    ordered_names,
+    palette,
+    percent,
+    styled,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@styled
+def plot_eigenvalues(model: Any) -> "Figure":
+    """Draw the eigenvalues of a fitted model, and where information ends.
+
+    Parameters
+    ----------
+    model : GDM
+        Or another fitted aligner with ``eigenvalues_`` (and ``n_informative_``).
+
+    Returns
+    -------
+    Figure
+        Filled dots are informative components; open ones, in the shaded part, gain
+        nothing from the graph, so that their directions are arbitrary.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    values = getattr(model, "eigenvalues_", None)
+    if values is None:
+        raise InputError(
+            f"This {type(model).__name__} has no eigenvalues to draw: it is not fitted "
+            "yet, or its method has none."
+        )
+    values = np.asarray(values, dtype=float)
+    n = len(values)
+    informative = int(getattr(model, "n_informative_", n))
+    number = np.arange(1, n + 1)
+    figure, (ax,) = new_figure(4.6, 3.0)
+    ax.plot(number, values, color=GRID, linewidth=1, zorder=1)
+    known, rest = number <= informative, number > informative
+    ax.scatter(number[known], values[known], s=34, color=ACCENT, zorder=3)
+    ax.scatter(
+        number[rest], values[rest], s=30, facecolors=PAPER, edgecolors=MUTED, zorder=3
+    )
+    ax.set_xlim(0.5, n + 0.5)
+    ax.margins(y=0.14)
+    if informative < n:
+        ax.axvspan(informative + 0.5, n + 0.5, color=MUTED, alpha=0.1, linewidth=0)
+        ax.axvline(informative + 0.5, color=INK, linestyle=(0, (4, 3)), linewidth=1)
+    middle = ax.get_xaxis_transform()
+    if informative > 0:
+        ax.text(
+            (0.5 + informative + 0.5) / 2,
+            1.03,
+            f"{informative} informative",
+            ha="center",
+            color=ACCENT,
+            transform=middle,
+        )
+    if informative < n:
+        ax.text(
+            (informative + 0.5 + n + 0.5) / 2,
+            1.03,
+            f"{n - informative} arbitrary",
+            ha="center",
+            color=MUTED,
+            transform=middle,
+        )
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    ax.set_xlabel("component")
+    ax.set_ylabel("eigenvalue (smaller: better)")
+    return figure
+
+
+def energy_curves(bases: Sequence[Any]) -> list[NDArray[np.float64]]:
+    """Give, per subject, the cumulative share of its singular values."""
+    curves = []
+    for basis in bases:
+        singular = np.sqrt(np.asarray(basis.spectrum, dtype=float))
+        curves.append(np.cumsum(singular) / singular.sum())
+    return curves
+
+
+@styled
+def plot_energy(model: Any, *, names: Sequence[Any] | None = None) -> "Figure":
+    """Draw the cumulative singular values of each subject, and the cut.
+
+    Parameters
+    ----------
+    model : aligner
+        Fitted, with its ``bases_``; or a list of :class:`SubjectBasis`.
+    names : sequence of str, optional
+        What to call the subjects.
+
+    Returns
+    -------
+    Figure
+        The dot on each curve is the number of components that the energy keeps.
+    """
+    bases = getattr(model, "bases_", model)
+    if not isinstance(bases, (list, tuple)):
+        raise InputError(
+            f"This {type(model).__name__} does not hold the subjects' bases: it is not "
+            "fitted, or was loaded without them."
+        )
+    check_not_empty(bases, "bases")
+    names = names or [f"subject {i}" for i in range(len(bases))]
+    if len(names) != len(bases):
+        raise InputError(f"{len(names)} names for {len(bases)} subjects.")
+    colors = palette(len(bases))
+    figure, (ax,) = new_figure(4.6, 3.0)
+    handles = []
+    for basis, share, color in zip(bases, energy_curves(bases), colors, strict=True):
+        number = np.arange(1, len(share) + 1)
+        (line,) = ax.plot(number, share, color=color, linewidth=1.2, alpha=0.9)
+        handles.append(line)
+        kept = basis.n_kept
+        ax.scatter(kept, share[kept - 1], s=26, color=color, edgecolors=PAPER, zorder=3)
+    for energy in sorted({float(b.energy) for b in bases}):
+        if energy < 1:
+            ax.axhline(energy, color=INK, linestyle=(0, (4, 3)), linewidth=1)
+            ax.text(
+                0.99,
+                energy - 0.015,
+                f"kept: {percent(energy)}",
+                ha="right",
+                va="top",
+                fontsize=8.5,
+                transform=ax.get_yaxis_transform(),
+            )
+    ax.set_ylim(0, 1.03)
+    ax.set_xlim(left=0)
+    ax.set_yticks(np.linspace(0, 1, 6), [f"{p} %" for p in range(0, 101, 20)])
+    ax.set_xlabel("components")
+    ax.set_ylabel("cumulative singular values")
+    if len(bases) <= len(palette(10)):
+        add_legend(ax, handles, names)
+    return figure
+
+
+@styled
+def plot_shared_space(
+    shared: Sequence[Any],
+    labels: Sequence[Any],
+    *,
+    components: tuple[int, int] = (0, 1),
+    color_by: str = "label",
+    names: Sequence[Any] | None = None,
+) -> "Figure":
+    """Draw the samples of all subjects in two dimensions of the shared space.
+
+    Parameters
+    ----------
+    shared : list of arrays of shape (n_samples_i, n_components)
+        What ``transform`` or ``fit_transform`` gives.
+    labels : list of array-like
+        Category of each sample; None for unlabelled ones.
+    components : (int, int), default=(0, 1)
+        Which shared features to draw, counted from 0.
+    color_by : {"label", "subject"}
+        What the colours tell.
+    names : sequence of str, optional
+        What to call the subjects.
+
+    Returns
+    -------
+    Figure
+    """
+    if color_by not in ("label", "subject"):
+        raise InputError(f"color_by takes 'label' or 'subject'; got {color_by!r}.")
+    check_not_empty(shared, "subjects")
+    arrays = [np.asarray(to_numpy(s), dtype=float) for s in shared]
+    if len(labels) != len(arrays):
+        raise InputError(f"{len(labels)} lists of labels for {len(arrays)} subjects.")
+    for i, (array, known) in enumerate(zip(arrays, labels, strict=True)):
+        if len(array) != len(known):
+            raise InputError(f"labels[{i}] has {len(known)} for {len(array)} samples.")
+        if max(components) >= array.shape[1] or min(components) < 0:
+            raise InputError(
+                f"components={components}, but shared[{i}] has {array.shape[1]} "
+                "features, counted from 0."
+            )
+    points = np.concatenate(arrays)[:, list(components)]
+    if color_by == "subject":
+        kinds: list[Any] = list(names or [f"subject {i}" for i in range(len(arrays))])
+        of_sample = [kinds[i] for i, a in enumerate(arrays) for _ in a]
+    else:
+        of_sample = [v for known in labels for v in np.asarray(known, object).tolist()]
+        of_sample = [None if is_missing(v) else v for v in of_sample]
+        kinds = ordered_names(of_sample)
+    figure, (ax,) = new_figure(5.6, 4.2)
+    handles, shown = [], []
+    pairs = [*zip(kinds, palette(len(kinds)), strict=True), (None, UNLABELLED)]
+    for kind, color in pairs:
+        chosen = np.array([v == kind for v in of_sample])
+        if chosen.any():
+            x, y = points[chosen].T
+            handles.append(
+                ax.scatter(x, y, s=12, color=color, alpha=0.75, linewidths=0)
+            )
+            shown.append("unlabelled" if kind is None else kind)
+    ax.set_xlabel(f"shared feature {components[0] + 1}")
+    ax.set_ylabel(f"shared feature {components[1] + 1}")
+    if len(shown) <= MAX_LEGEND:
+        add_legend(ax, handles, shown)
+    return figure

@@ -1,0 +1,206 @@
+"""Colours, sizes and text rules that all figures share.
+
+Figures are plain :class:`matplotlib.figure.Figure` objects: nothing is registered with
+pyplot, so nothing has to be closed, and a user's own style sheets change nothing.
+"""
+
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from brainweave.exceptions import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# The report turns exactly these into its own light and dark colours.
+INK = "#1f2328"
+MUTED = "#656d76"
+GRID = "#d8dee4"
+PAPER = "#ffffff"
+ACCENT = "#0072b2"
+UNLABELLED = "#9ba3ac"
+
+# Okabe and Ito (2008) without black, its yellow darkened to be seen on white, and a
+# purple; distinguishable under the common colour vision deficiencies.
+_EIGHT = [
+    *("#0072b2", "#e69f00", "#009e73", "#cc79a7"),
+    *("#56b4e9", "#d55e00", "#b5a300", "#7b5ea7"),
+]
+# Petroff (2021), ten colours optimised under simulated colour vision deficiencies.
+_TEN = [
+    *("#3f90da", "#ffa90e", "#bd1f01", "#94a4a2", "#832db6"),
+    *("#a96b59", "#e76300", "#b9ac70", "#717581", "#92dadd"),
+]
+
+MAX_TEXT = 40  # longer names would leave no room for the figure
+
+
+def palette(n: int) -> list[str]:
+    """Give n colours that people with colour vision deficiencies can tell apart.
+
+    Up to 10 are chosen by hand; more are taken at equal steps of viridis, where
+    neighbours are alike but the order can be seen.
+
+    Examples
+    --------
+    >>> palette(2)
+    ['#0072b2', '#e69f00']
+    >>> len(set(palette(30)))
+    30
+    """
+    if n <= len(_EIGHT):
+        return _EIGHT[:n]
+    if n <= len(_TEN):
+        return _TEN[:n]
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
+    viridis = colormaps["viridis"]
+    return [to_hex(viridis(0.03 + 0.92 * i / (n - 1))) for i in range(n)]
+
+
+def clean_text(value: Any, limit: int = MAX_TEXT) -> str:
+    r"""Give a name from data as one line of text that any figure or file can hold.
+
+    Control characters and lone surrogates, which no XML can hold, become spaces; long
+    names lose their end.
+
+    Examples
+    --------
+    >>> clean_text("a\x00b\nc")
+    'a b c'
+    >>> clean_text("x" * 99, limit=5)
+    'xxxx…'
+    """
+    text = "".join(
+        " " if unicodedata.category(c) in ("Cc", "Cs", "Cn", "Zl", "Zp") else c
+        for c in str(value)
+    ).strip()
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def ordered_names(values: Iterable[Any]) -> list[Any]:
+    """Give the names that occur, sorted, numbers before texts; None is no name.
+
+    Examples
+    --------
+    >>> ordered_names(["b", 2, None, "a", 10, "b"])
+    [2, 10, 'a', 'b']
+    """
+    found = {v for v in values if not is_missing(v)}
+    return sorted(found, key=lambda v: (isinstance(v, str), v))
+
+
+def is_missing(value: Any) -> bool:
+    """Say whether a label stands for none: None or NaN."""
+    return value is None or value != value  # noqa: PLR0124
+
+
+def subject_name(name: Any) -> str:
+    """Call a subject so that a reader knows it is one.
+
+    Examples
+    --------
+    >>> subject_name("01"), subject_name("sub-01")
+    ('subject 01', 'sub-01')
+    """
+    text = clean_text(name)
+    return text if text.lower().startswith("sub") else f"subject {text}"
+
+
+def percent(value: float, digits: int = 1) -> str:
+    r"""Write a share as people read it; the space does not break.
+
+    Examples
+    --------
+    >>> percent(0.125), percent(1.0)
+    ('12.5\xa0%', '100\xa0%')
+    """
+    text = f"{100 * value:.{digits}f}"
+    return (text.rstrip("0").rstrip(".") if "." in text else text) + "\u00a0%"
+
+
+def styled(function: Callable[P, R]) -> Callable[P, R]:
+    """Run a plotting function under the style of this module."""
+
+    @wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        import matplotlib as mpl
+
+        with mpl.rc_context():
+            mpl.rcdefaults()
+            mpl.rcParams.update(
+                {
+                    "font.size": 9,
+                    "axes.titlesize": 10,
+                    "axes.titleweight": "bold",
+                    "axes.titlelocation": "left",
+                    "axes.labelsize": 9,
+                    "text.color": INK,
+                    "axes.edgecolor": MUTED,
+                    "axes.labelcolor": INK,
+                    "axes.titlecolor": INK,
+                    "axes.spines.top": False,
+                    "axes.spines.right": False,
+                    "axes.linewidth": 0.8,
+                    "lines.linewidth": 1.5,
+                    "legend.frameon": False,
+                    "legend.fontsize": 8.5,
+                    "axes.facecolor": "none",
+                    "figure.facecolor": PAPER,
+                }
+            )
+            return function(*args, **kwargs)
+
+    return run
+
+
+def new_figure(
+    width: float, height: float, rows: int = 1, columns: int = 1, **options: Any
+) -> tuple["Figure", list["Axes"]]:
+    """Make a figure (inches) and its axes, row by row."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False, **options)
+    axes = list(grid.ravel())
+    for ax in axes:
+        # ticks are made when drawn, when the style is no longer in force
+        ax.tick_params(
+            color=MUTED, labelcolor=INK, labelsize=8.5, width=0.8, length=3, pad=3
+        )
+    return figure, axes
+
+
+def name_ticks(axis: Any, positions: Sequence[float], names: Iterable[Any]) -> None:
+    """Put names from data at ticks, as they are: a dollar sign starts no formula."""
+    axis.set_ticks(positions, [clean_text(n) for n in names], parse_math=False)
+
+
+def add_legend(ax: "Axes", handles: Sequence[Any], names: Iterable[Any]) -> Any:
+    """Add a legend beside the axes with names from data, as they are."""
+    # Matplotlib leaves out names that begin with an underscore: a thin space protects
+    texts = [clean_text(n) for n in names]
+    legend = ax.legend(
+        handles,
+        ["\u2009" + t if t.startswith("_") else t for t in texts],
+        loc="upper left",
+        bbox_to_anchor=(1.0, 1.0),
+        borderaxespad=0.3,
+        handlelength=1.2,
+    )
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+    return legend
+
+
+def check_not_empty(things: Sequence[Any], what: str) -> None:
+    """Refuse to draw nothing."""
+    if len(things) == 0:
+        raise InputError(f"There is nothing to draw: no {what} given.")

@@ -1,0 +1,145 @@
+"""What a report is made of: sections of small elements, each with its numbers."""
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from numbers import Integral, Real
+from typing import Any
+from urllib.parse import quote
+
+from markupsafe import Markup
+
+from brainweave.plotting.style import clean_text
+
+# Text that a spreadsheet would run as a formula when it opens the numbers.
+_FORMULA = ("=", "+", "-", "@")
+_CSV_TEXT = 200
+
+
+@dataclass(frozen=True)
+class Table:
+    """Numbers with names: shown as a table, or offered as a CSV file.
+
+    Examples
+    --------
+    >>> table = Table(["method", "accuracy"], [["GDM", 0.5], ["=1+1", 0.25]])
+    >>> print(table.csv(), end="")
+    method,accuracy
+    GDM,0.5
+    '=1+1,0.25
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+
+    def csv(self) -> str:
+        """Write the table as CSV."""
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow([_csv_cell(c) for c in self.columns])
+        writer.writerows([_csv_cell(cell) for cell in row] for row in self.rows)
+        return out.getvalue()
+
+    def data_uri(self) -> str:
+        """Give the CSV as an address that holds it whole."""
+        return "data:text/csv;charset=utf-8," + quote(self.csv(), safe=",;:!*()'")
+
+    def cells(self) -> list[list[str]]:
+        """Give all cells as text for people."""
+        return [[show(cell) for cell in row] for row in self.rows]
+
+    def without_empty_columns(self) -> "Table":
+        """Leave out columns that say nothing."""
+        kept = [
+            j
+            for j in range(len(self.columns))
+            if any(row[j] is not None for row in self.rows)
+        ]
+        rows = [[row[j] for j in kept] for row in self.rows]
+        return Table([self.columns[j] for j in kept], rows)
+
+    def is_number(self, column: int) -> bool:
+        """Say whether a column holds numbers, which stand right."""
+        cells = [row[column] for row in self.rows if row[column] is not None]
+        return column > 0 and bool(cells) and all(_is_number(c) for c in cells)
+
+
+@dataclass(frozen=True)
+class Element:
+    """One figure, table or text of the report.
+
+    Parameters
+    ----------
+    id : str
+        Unique in the report; a link can point at it, and files are named after it.
+    title : str
+        Heading; may be empty.
+    caption : str
+        What is seen, in plain words.
+    figure : Markup, optional
+        Inline SVG, an image, or other HTML made by us.
+    table : Table, optional
+        Numbers to show.
+    data : Table, optional
+        Numbers to download.
+    legend : list of (name, colour)
+        What the colours of the figure mean.
+    wide : bool
+        Whether it takes the whole width.
+    """
+
+    id: str
+    title: str = ""
+    caption: str = ""
+    figure: Markup | None = None
+    table: Table | None = None
+    data: Table | None = None
+    legend: list[tuple[str, str]] = field(default_factory=list)
+    wide: bool = False
+
+
+@dataclass(frozen=True)
+class Section:
+    """A chapter of the report."""
+
+    id: str
+    title: str
+    intro: str = ""
+    elements: list[Element] = field(default_factory=list)
+
+
+def show(value: Any) -> str:
+    """Write a cell for people.
+
+    Examples
+    --------
+    >>> show(0.123456), show(3), show(None), show(True)
+    ('0.1235', '3', '–', 'yes')
+    """
+    if value is None or value != value:  # noqa: PLR0124 - NaN
+        return "–"
+    if isinstance(value, bool) or type(value).__name__ == "bool":
+        return "yes" if value else "no"
+    if isinstance(value, Integral):
+        return f"{int(value)}"
+    if isinstance(value, Real):
+        return f"{float(value):.4g}"
+    return str(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) or (
+        isinstance(value, str) and value.endswith("\u00a0%") and value[0].isdigit()
+    )
+
+
+def _csv_cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, Integral):
+        return str(int(value))
+    if isinstance(value, Real):
+        return f"{float(value):.6g}"
+    text = clean_text(value, limit=_CSV_TEXT)
+    return "'" + text if text.startswith(_FORMULA) else text

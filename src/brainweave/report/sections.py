@@ -1,0 +1,396 @@
+"""The chapters of a report; each is left out when there is nothing to say."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from copy import copy
+from typing import Any
+
+import numpy as np
+
+from brainweave.exceptions import BrainweaveError, InputError
+from brainweave.plotting.brain import plot_feature_map
+from brainweave.plotting.model import energy_curves, plot_eigenvalues, plot_energy
+from brainweave.plotting.results import (
+    plot_accuracy,
+    plot_confusion,
+    protocol_of,
+    row_shares,
+)
+from brainweave.plotting.sequences import MAX_LEGEND, Sequences, plot_sequences
+from brainweave.plotting.style import (
+    UNLABELLED,
+    clean_text,
+    palette,
+    percent,
+    subject_name,
+)
+from brainweave.report.elements import Element, Section, Table
+from brainweave.report.facts import flatten, times, versions
+from brainweave.report.inputs import Inputs
+from brainweave.report.svg import figure_png, figure_svg
+
+MAX_STRIPS = 40  # subjects whose sequences are drawn
+MAX_VOXELS = 1000  # whose values a map offers for download
+MAX_COUNTED = 16  # categories that fit into a table
+
+
+def data_section(inputs: Inputs) -> Section | None:
+    """Describe the samples: how many, and in which order they were seen."""
+    elements = []
+    sequences = inputs.sequences
+    if sequences is not None and sequences.categories:
+        elements.append(_sequences(inputs, sequences))
+    if sequences is not None:
+        table = _subjects(inputs, sequences)
+        elements.append(
+            Element("subjects", "Subjects", table=table, data=table, wide=True)
+        )
+    return Section("data", "Data", elements=elements) if elements else None
+
+
+def _subjects(inputs: Inputs, sequences: Sequences) -> Table:
+    columns: dict[str, list[Any]] = {
+        "subject": inputs.names,
+        "samples": [len(labels) for labels in sequences.labels],
+    }
+    if inputs.study is not None:
+        columns["voxels"] = [s.n_voxels for s in inputs.study]
+        columns["space"] = [getattr(s.space, "kind", "–") for s in inputs.study]
+    if any(run is not None for runs in sequences.runs for run in runs):
+        columns["runs"] = [len(set(runs)) for runs in sequences.runs]
+    if len(sequences.categories) <= MAX_COUNTED:
+        for category in sequences.categories:
+            counts = [labels.count(category) for labels in sequences.labels]
+            columns[f"“{clean_text(category)}”"] = counts
+    else:
+        columns["categories"] = [
+            len(set(labels) - {None}) for labels in sequences.labels
+        ]
+    unlabelled = [labels.count(None) for labels in sequences.labels]
+    if any(unlabelled):
+        columns["unlabelled"] = unlabelled
+    rows = list(zip(*columns.values(), strict=True))
+    return Table(list(columns), rows)
+
+
+def _sequences(inputs: Inputs, sequences: Sequences) -> Element:
+    labels = sequences.labels[:MAX_STRIPS]
+    shown = list(inputs.study or labels)[:MAX_STRIPS]
+    figure = plot_sequences(shown, names=inputs.names[:MAX_STRIPS], legend=False)
+    n = len(sequences.labels)
+    distinct = len({tuple(map(str, s)) for s in sequences.labels})
+    if distinct == 1 and n > 1:
+        told = f"All {n} subjects saw the same sequence."
+    elif distinct == n:
+        told = f"All {n} subjects saw different sequences."
+    else:
+        told = f"The {n} subjects saw {distinct} different sequences."
+    caption = f"{told} Each strip is a subject, each colour a category; gaps part runs."
+    if n > MAX_STRIPS:
+        caption += f" The first {MAX_STRIPS} subjects are drawn."
+    rows = [
+        [name, i + 1, run, label]
+        for name, known, runs in zip(
+            inputs.names, sequences.labels, sequences.runs, strict=True
+        )
+        for i, (label, run) in enumerate(zip(known, runs, strict=True))
+    ]
+    return Element(
+        "sequences",
+        "What each subject saw, in order",
+        caption,
+        figure=figure_svg(figure, "sequences", "A strip of samples per subject"),
+        data=Table(["subject", "sample", "run", "label"], rows),
+        legend=_legend(sequences),
+        wide=True,
+    )
+
+
+def _legend(sequences: Sequences) -> list[tuple[str, str]]:
+    categories = sequences.categories
+    if len(categories) > MAX_LEGEND:
+        return []
+    names = [clean_text(c) for c in categories]
+    legend = list(zip(names, palette(len(names)), strict=True))
+    if any(None in labels for labels in sequences.labels):
+        legend.append(("unlabelled", UNLABELLED))
+    return legend
+
+
+def results_section(inputs: Inputs) -> Section | None:
+    """Show accuracies and confusions."""
+    if not inputs.results:
+        return None
+    elements = [_accuracy(inputs)]
+    for number, (name, result) in enumerate(inputs.results):
+        if getattr(result, "confusion", None) is not None:
+            elements.append(_confusion(number, name, result))
+    return Section(
+        "results",
+        "Between-subject classification",
+        "A classifier is trained on some subjects and tested on others, in the shared "
+        "space. “Joint”: the test subjects' aligning samples took part in the "
+        "alignment, which favours them; “held-out”: they joined a finished space.",
+        elements,
+    )
+
+
+def _accuracy(inputs: Inputs) -> Element:
+    table = []
+    folds = []
+    for name, result in inputs.results:
+        scores = np.asarray(result.scores, dtype=float)
+        balanced = getattr(result, "balanced_accuracy", None)
+        table.append(
+            [
+                name,
+                protocol_of(result) or None,
+                percent(float(scores.mean())),
+                percent(float(scores.std())) if len(scores) > 1 else None,
+                None if balanced is None else percent(float(np.mean(balanced))),
+                percent(float(result.chance)),
+                getattr(result, "p_value", None),
+                len(scores),
+            ]
+        )
+        folds += _fold_rows(name, result, scores)
+    header = ["method", "protocol", "accuracy", "SD", "balanced", "chance", "p"]
+    shown = Table([*header, "folds"], table).without_empty_columns()
+    return Element(
+        "accuracy",
+        "Accuracy",
+        "Bars are means over folds, dots are folds, the dashed line is chance.",
+        figure=figure_svg(
+            plot_accuracy(dict_or_list(inputs)), "accuracy", "Accuracy of each method"
+        ),
+        table=shown,
+        data=Table(
+            ["method", "protocol", "fold", "test subjects", "accuracy", "chance"], folds
+        ),
+        wide=True,
+    )
+
+
+def dict_or_list(inputs: Inputs) -> Any:
+    """Give the results under their names, also where two share one."""
+    names = [name for name, _ in inputs.results]
+    if len(set(names)) == len(names):
+        return dict(inputs.results)
+    return [_Named(name, result) for name, result in inputs.results]
+
+
+class _Named:
+    """A result under another name."""
+
+    def __init__(self, name: str, result: Any) -> None:
+        self.method, self._result = name, result
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._result, name)
+
+
+def _fold_rows(name: str, result: Any, scores: Any) -> list[list[Any]]:
+    folds = list(getattr(result, "folds", None) or [])
+    rows = []
+    for i, score in enumerate(scores):
+        fold = folds[i] if i < len(folds) and isinstance(folds[i], Mapping) else {}
+        who = next((v for k, v in fold.items() if "subjects" in str(k)), "")
+        if isinstance(who, (list, tuple, np.ndarray)):
+            who = " ".join(map(str, who))
+        rows.append(
+            [name, protocol_of(result), i + 1, who, float(score), float(result.chance)]
+        )
+    return rows
+
+
+def _confusion(number: int, name: str, result: Any) -> Element:
+    title = ", ".join(filter(None, (name, protocol_of(result))))
+    counts = np.asarray(result.confusion)
+    shares = row_shares(counts)
+    rows = [
+        [true, predicted, int(counts[i, j]), float(shares[i, j])]
+        for i, true in enumerate(result.categories)
+        for j, predicted in enumerate(result.categories)
+    ]
+    id = f"confusion-{number}"
+    figure = plot_confusion(result, title="")
+    return Element(
+        id,
+        f"Confusion: {clean_text(title, 60)}",
+        "Percent of the samples of a true category (row) that were called so (column).",
+        figure=figure_svg(figure, id, f"Confusion matrix of {clean_text(title)}"),
+        data=Table(["true", "predicted", "samples", "share"], rows),
+    )
+
+
+def model_section(inputs: Inputs) -> Section | None:
+    """Show what the model learned and kept."""
+    elements = []
+    if getattr(inputs.model, "eigenvalues_", None) is not None:
+        elements.append(_eigenvalues(inputs))
+    if inputs.bases and any(basis.energy < 1 for basis in inputs.bases):
+        elements.append(_energy(inputs))
+    if hasattr(inputs.model, "component_summary"):
+        # a model that came back without its bases may not know any more
+        with suppress(InputError):
+            elements.append(_components(inputs))
+    if not elements:
+        return None
+    return Section("model", "What was learned", elements=elements)
+
+
+def _eigenvalues(inputs: Inputs) -> Element:
+    values = np.asarray(inputs.model.eigenvalues_, dtype=float)
+    informative = int(getattr(inputs.model, "n_informative_", len(values)))
+    caption = "All components gain from the graph."
+    if informative < len(values):
+        caption = (
+            "Components beyond the dashed line gain nothing from the graph: another "
+            "choice of directions there would be as good."
+        )
+    rows = [[k + 1, float(v), k < informative] for k, v in enumerate(values)]
+    return Element(
+        "eigenvalues",
+        "Eigenvalues",
+        caption,
+        figure=figure_svg(
+            plot_eigenvalues(inputs.model), "eigenvalues", "Eigenvalue per component"
+        ),
+        data=Table(["component", "eigenvalue", "informative"], rows),
+    )
+
+
+def _energy(inputs: Inputs) -> Element:
+    rows = []
+    curves = energy_curves(inputs.bases)
+    for name, basis, share in zip(inputs.names, inputs.bases, curves, strict=True):
+        rows += [
+            [name, k + 1, round(float(s), 5), k < basis.n_kept]
+            for k, s in enumerate(share)
+        ]
+    figure = plot_energy(inputs.model, names=inputs.names)
+    return Element(
+        "energy",
+        "Energy kept of each subject",
+        "Cumulative share of the singular values; the dot is the cut.",
+        figure=figure_svg(figure, "energy", "Cumulative singular values per subject"),
+        data=Table(["subject", "component", "cumulative share", "kept"], rows),
+    )
+
+
+def _components(inputs: Inputs) -> Element:
+    summary = inputs.model.component_summary()
+    variance = summary.filter(like="variance_").to_numpy()
+    rows = [
+        [
+            k + 1,
+            float(summary["eigenvalue"].iloc[k]),
+            bool(summary["informative"].iloc[k]),
+            float(summary["agreement"].iloc[k]),
+            percent(float(variance[k].mean())),
+            " – ".join(percent(float(f(variance[k]))) for f in (np.min, np.max)),
+        ]
+        for k in range(len(summary))
+    ]
+    full = [[k + 1, *map(float, row)] for k, row in enumerate(variance)]
+    return Element(
+        "components",
+        "Components",
+        "Agreement: mean correlation between subjects of the feature's category means, "
+        "over the samples the model was fitted on. "
+        "Variance: share of a subject's variance that the feature explains, mean and "
+        "range over subjects. The download has it for each subject.",
+        table=Table(
+            [
+                "component",
+                "eigenvalue",
+                "informative",
+                "agreement",
+                "variance",
+                "range",
+            ],
+            rows,
+        ),
+        data=Table(["component", *inputs.names], full),
+        wide=True,
+    )
+
+
+def maps_section(
+    inputs: Inputs, *, n_components: int, n_subjects: int
+) -> Section | None:
+    """Draw the first shared features on the brains of the first subjects."""
+    maps = {
+        i: one
+        for i, m in enumerate(getattr(inputs.model, "maps_", None) or [])
+        if (one := _with_space(inputs, i, m)) is not None
+    }
+    k = min(n_components, int(getattr(inputs.model, "n_components_", 0)))
+    informative = getattr(inputs.model, "n_informative_", k)
+    k = min(k, max(1, informative))
+    elements: list[Element] = []
+    for component in range(k):
+        for i in list(maps)[:n_subjects]:
+            try:
+                elements.append(_map(inputs, i, maps[i], component))
+            except BrainweaveError as error:  # no voxel weights, or no picture
+                note = Element("maps-note", caption=str(error), wide=True)
+                return Section("maps", "On the brain", elements=[note])
+    if not elements:
+        return None
+    return Section(
+        "maps",
+        "On the brain",
+        "What the voxels of a subject show when a shared feature is active "
+        "(standardised). The same feature may lie elsewhere in each brain: that is "
+        "what functional alignment allows for.",
+        elements,
+    )
+
+
+def _with_space(inputs: Inputs, subject: int, one: Any) -> Any:
+    """Give a subject's map if its brain is known, from the fit or from the study."""
+    if getattr(one, "space", None) is not None:
+        return one
+    space = inputs.study[subject].space if inputs.study is not None else None
+    if space is None:
+        return None
+    one = copy(one)
+    one.space = space
+    return one
+
+
+def _map(inputs: Inputs, subject: int, one: Any, component: int) -> Element:
+    name = subject_name(inputs.names[subject])
+    title = f"Shared feature {component + 1}, {name}"
+    values = np.asarray(one.patterns[component], dtype=float)
+    figure = plot_feature_map(one, component)
+    strongest = np.argsort(-np.abs(values), kind="stable")[:MAX_VOXELS]
+    rows = [[int(v), float(values[v])] for v in np.sort(strongest)]
+    which = f"the {MAX_VOXELS} strongest" if len(values) > MAX_VOXELS else "all"
+    return Element(
+        f"map-{component}-{subject}",
+        title,
+        f"The download has {which} of {len(values)} voxels, counted from 0.",
+        figure=figure_png(figure, title),
+        data=Table(["voxel", "pattern"], rows),
+    )
+
+
+def details_section(
+    inputs: Inputs, *, seconds: Mapping[str, float] | None = None
+) -> Section:
+    """List settings, times and versions."""
+    elements = []
+    if inputs.config:
+        table = Table(["setting", "value"], flatten(inputs.config))
+        elements.append(
+            Element("configuration", "Configuration", table=table, data=table)
+        )
+    elements.append(Element("versions", "Versions", table=versions(), data=versions()))
+    spent = times(inputs, seconds)
+    if spent is not None:
+        elements.append(
+            Element("times", "Seconds per stage", table=spent, data=spent, wide=True)
+        )
+    return Section("details", "Details", elements=elements)

@@ -1,0 +1,90 @@
+"""Figures as inline SVG that follows the light and dark colours of the page."""
+
+import base64
+import io
+import re
+import warnings
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree
+
+from markupsafe import Markup
+
+from brainweave.plotting.style import ACCENT, GRID, INK, MUTED, PAPER
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_SVG = "http://www.w3.org/2000/svg"
+_XLINK = "{http://www.w3.org/1999/xlink}href"
+_THEME = {
+    INK: "var(--ink)",
+    MUTED: "var(--muted)",
+    GRID: "var(--grid)",
+    PAPER: "var(--paper)",
+    ACCENT: "var(--mark)",
+}
+_THEMED = re.compile("|".join(map(re.escape, _THEME)))
+_REFERENCE = re.compile(r"url\(#([^)]+)\)")
+_FONT = re.compile(r"(font:[^;]*?px) [^;]*")
+
+
+def figure_svg(figure: "Figure", id: str, label: str) -> Markup:
+    """Give a figure as an ``<svg>`` element for the page.
+
+    Text stays text; colours of the theme become variables of the page; ids get `id` in
+    front, so that several figures can share a page.
+    """
+    import matplotlib as mpl
+
+    out = io.BytesIO()
+    with mpl.rc_context(), warnings.catch_warnings():
+        mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "brainweave"})
+        # the page's fonts draw what Matplotlib's own font lacks
+        warnings.filterwarnings("ignore", message="Glyph .* missing")
+        warnings.filterwarnings("ignore", message="Matplotlib currently does not")
+        figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
+    root = ElementTree.fromstring(out.getvalue())
+    for name in ("width", "height", "version"):
+        root.attrib.pop(name, None)
+    for parent in root.iter():
+        for child in list(parent):
+            if child.tag == f"{{{_SVG}}}metadata":
+                parent.remove(child)
+    for node in root.iter():
+        _adapt(node, id)
+    width = float(root.attrib["viewBox"].split()[2])
+    root.set("role", "img")
+    root.set("aria-label", label)
+    # 1 pt of the figure is at most 1.6 px of the page
+    root.set("style", f"max-width:{1.6 * width:.0f}px")
+    ElementTree.register_namespace("", _SVG)
+    return Markup(ElementTree.tostring(root, encoding="unicode"))
+
+
+def _adapt(node: ElementTree.Element, id: str) -> None:
+    attributes = node.attrib
+    if "id" in attributes:
+        attributes["id"] = f"{id}-{attributes['id']}"
+    if _XLINK in attributes:
+        target = attributes.pop(_XLINK)
+        attributes["href"] = f"#{id}-{target[1:]}" if target[:1] == "#" else target
+    for name in ("clip-path", "style"):
+        if name in attributes:
+            value = _REFERENCE.sub(rf"url(#{id}-\1)", attributes[name])
+            value = _FONT.sub(r"\1 inherit", value)
+            attributes[name] = _THEMED.sub(lambda m: _THEME[m.group()], value)
+
+
+def figure_png(figure: "Figure", label: str, *, dpi: int = 140) -> Markup:
+    """Give a figure as an ``<img>`` that holds its pixels; for brains."""
+    from PIL import Image
+
+    out = io.BytesIO()
+    figure.savefig(out, format="png", dpi=dpi)
+    small = io.BytesIO()
+    # a palette of 256 colours is a third of the size, and looks the same
+    Image.open(out).convert("RGB").quantize(256).save(small, "PNG", optimize=True)
+    data = base64.b64encode(small.getvalue()).decode()
+    return Markup('<img class="brain" alt="{}" src="data:image/png;base64,{}">').format(
+        label, data
+    )

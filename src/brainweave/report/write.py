@@ -1,0 +1,191 @@
+"""Write a report: one HTML file that needs nothing else."""
+
+import base64
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from datetime import date
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from brainweave._validation import check_int
+from brainweave._version import __version__
+from brainweave.exceptions import InputError
+from brainweave.report.elements import Section
+from brainweave.report.facts import collect_warnings, headlines
+from brainweave.report.inputs import Inputs, gather
+from brainweave.report.methods import write_methods
+from brainweave.report.sections import (
+    data_section,
+    details_section,
+    maps_section,
+    model_section,
+    results_section,
+)
+from brainweave.report.space import build_space
+
+
+def write_report(
+    path: str | os.PathLike[str],
+    *,
+    study: Any = None,
+    model: Any = None,
+    results: Any = None,
+    config: Mapping[str, Any] | None = None,
+    title: str = "Functional alignment",
+    shared: Any = None,
+    warnings: Iterable[Any] = (),
+    seconds: Mapping[str, float] | None = None,
+    n_maps: int = 2,
+    n_map_subjects: int = 2,
+) -> Path:
+    """Write one self-contained HTML file about a study, a model and its results.
+
+    Give what there is; chapters without content are left out. The file loads nothing
+    from anywhere, and is written whole or not at all.
+
+    Parameters
+    ----------
+    path : path
+        The file to write; its folder is made if needed. An older file is replaced.
+    study : Study, optional
+        The data the model was fitted on.
+    model : aligner, optional
+        Fitted.
+    results : result, list of results, or mapping of names to results, optional
+        What :func:`brainweave.between_subject_classification` returned, for one method
+        or several, of one protocol or both.
+    config : mapping, optional
+        All settings; default: the parameters of the model.
+    title : str
+        Heading of the report.
+    shared : list of arrays of shape (n_samples_i, n_components), optional
+        Shared features to draw; default: those of the study's samples.
+    warnings : iterable of str or warnings.WarningMessage, optional
+        What was warned of on the way; shown with what the report itself finds.
+    seconds : mapping of str to float, optional
+        Time of each stage of this run; results bring their own.
+    n_maps, n_map_subjects : int, default=2
+        Shared features to draw on the brain, and on how many subjects; 0 for none.
+
+    Returns
+    -------
+    Path
+        Where the report is.
+
+    Examples
+    --------
+    >>> from brainweave import GDM
+    >>> rng = np.random.default_rng(0)
+    >>> y = [["a", "b", "c"] * 4, ["c", "b", "a"] * 4]
+    >>> model = GDM(n_components=2).fit([rng.normal(size=(12, 20)) for _ in y], y)
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = write_report(Path(folder) / "report.html", model=model)
+    ...     path.read_text().startswith("<!doctype html>")
+    True
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise InputError(
+            f"{str(path)!r} is a folder. Name a file in it: "
+            f"{str(path / 'report.html')!r}."
+        )
+    check_int("n_maps", n_maps, minimum=0, owner="write_report")
+    check_int("n_map_subjects", n_map_subjects, minimum=0, owner="write_report")
+    inputs = gather(
+        study=study, model=model, results=results, config=config, shared=shared
+    )
+    if study is None and model is None and not inputs.results:
+        raise InputError("A report needs a study, a model or results; got none.")
+    text = _render(
+        inputs,
+        title=title,
+        given=list(warnings),
+        seconds=seconds,
+        n_maps=n_maps,
+        n_map_subjects=n_map_subjects,
+    )
+    _write_whole(path, text)
+    return path
+
+
+def _render(
+    inputs: Inputs,
+    *,
+    title: str,
+    given: list[Any],
+    seconds: Mapping[str, float] | None,
+    n_maps: int,
+    n_map_subjects: int,
+) -> str:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    maps = maps_section(inputs, n_components=n_maps, n_subjects=n_map_subjects)
+    space = build_space(inputs)
+    sections: list[Section | None] = [
+        data_section(inputs),
+        results_section(inputs),
+        Section("space", "The shared space") if space else None,
+        model_section(inputs),
+        maps,
+        details_section(inputs, seconds=seconds),
+    ]
+    environment = Environment(
+        loader=PackageLoader("brainweave"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    script = _asset("report.js")
+    return environment.get_template("report.html.jinja").render(
+        title=str(title),
+        study_name=str(getattr(inputs.study, "name", "") or ""),
+        today=date.today().isoformat(),
+        version=__version__,
+        style=Markup(_asset("report.css")),
+        script=Markup(script),
+        policy=_policy(script),
+        headlines=headlines(inputs),
+        warnings=collect_warnings(inputs, given),
+        methods=write_methods(inputs, shows_maps=maps is not None),
+        sections=[s for s in sections if s is not None],
+        space=space,
+    )
+
+
+def _asset(name: str) -> str:
+    return files("brainweave").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def _policy(script: str) -> str:
+    """Forbid the page every connection, and every script but ours."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return (
+        "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
+        f"script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Write beside the place, then move there, so that no half file is ever seen."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    number, work = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(number, "w", encoding="utf-8", errors="replace") as file:
+            file.write(text.replace("\x00", ""))
+            file.flush()
+            os.fsync(file.fileno())
+        # a temporary file is for its owner alone; a report is as open as other files
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(work, 0o666 & ~mask)
+        os.replace(work, path)
+    except BaseException:
+        Path(work).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,441 @@
+"""BIDS datasets and the output of fMRIPrep, as studies."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from brainweave.exceptions import InputError, StudyError
+from brainweave.study.bids_confounds import RunConfounds, read_fmriprep_confounds
+from brainweave.study.bids_files import (
+    BidsRun,
+    Dataset,
+    find_runs,
+    inherited,
+    open_dataset,
+    repetition_time,
+)
+from brainweave.study.cleaning import Cleaning
+from brainweave.study.events import Events, read_events
+from brainweave.study.images import epi_mask, mask_on_grid
+from brainweave.study.runs import ImageSource, Run
+from brainweave.study.sampling import (
+    DRIFT_CUTOFF,
+    SamplePlan,
+    check_samples,
+    plan_samples,
+)
+from brainweave.study.spaces import CiftiSpace, VolumeSpace
+from brainweave.study.study import Study
+from brainweave.study.subject import Subject
+from brainweave.study.surface import SurfaceSpace
+
+__all__ = ["load_bids"]
+
+
+def load_bids(
+    folder: str | PathLike[str],
+    *,
+    task: str | None = None,
+    space: str | None = None,
+    subjects: Iterable[str] | None = None,
+    sessions: Iterable[str] | None = None,
+    runs: Iterable[int | str] | None = None,
+    entities: Mapping[str, str] | None = None,
+    derivatives: Any = "auto",
+    mask: Any = None,
+    resample_mask: bool = False,
+    samples: str = "volumes",
+    label: str | None = "trial_type",
+    stimulus: str | None = None,
+    moments: bool = False,
+    ignore: Sequence[str] = ("rest", "baseline", "fixation"),
+    hrf_delay: float = 5.0,
+    keep_rest: bool = False,
+    max_gap: float = 4.0,
+    hrf_model: str = "glover",
+    confounds: Any = "auto",
+    scrub: float | None = None,
+    detrend: bool = False,
+    standardize: Any = None,
+    high_pass: float | None = None,
+    low_pass: float | None = None,
+    smoothing_fwhm: float | None = None,
+    nan: Any = "error",
+    dtype: Any = np.float32,
+    name: str | None = None,
+) -> Study:
+    """Read a BIDS dataset, raw or preprocessed by fMRIPrep, as a study.
+
+    Names of files, tables and headers are read now, images when needed (but a computed
+    mask reads the runs once). Subjects may differ in runs, samples, categories and
+    voxels; a subject without any matching run is not in the study.
+
+    Parameters
+    ----------
+    folder : path
+        Root of a raw BIDS dataset, or of fMRIPrep's output.
+    task, space : str, optional
+        Needed where there are several. Surfaces (``"fsaverage5"``) and CIFTI
+        (``"fsLR"``) are read as such; ``"native"`` means files without a space.
+    subjects, sessions, runs : iterable, optional
+        Which to read, with or without ``sub-``, ``ses-`` and ``run-``; all by default.
+    entities : mapping of str to str, optional
+        Other parts that file names must have, such as ``{"res": "2"}``.
+    derivatives : "auto", path or None, default="auto"
+        Where the preprocessed images are, None to use raw images in their native
+        space, without normalisation; ``"auto"`` prefers ``derivatives/fmriprep``.
+    mask : path, image, mapping of subject to either, "epi", "common" or None
+        By default fMRIPrep's brain mask of each subject (voxels in the masks of all
+        its runs), or ``"epi"`` for raw images: computed from the images.
+        ``"common"``: voxels in the brain masks of all subjects.
+    resample_mask : bool, default=False
+        Put a given mask of another shape or affine on the grid of the images, instead
+        of raising.
+    samples : {"volumes", "blocks", "trials", "trials-lsa", "trials-lss"}
+        Every volume that shows an event; the mean of each block's volumes; or one
+        estimate of a general linear model per trial, with all trials of a run in one
+        model (least squares all, also ``"trials"``) or with a model per trial (least
+        squares separate).
+    label : str or None, default="trial_type"
+        Column of the events that holds the category. None: no events are needed, and
+        every volume is a sample without a label.
+    stimulus : str, optional
+        Column of the events that holds the stimulus id, such as ``"stim_file"``.
+    moments : bool, default=False
+        Add the seconds since the stimulus began to the ids of volumes, so that the
+        same moment of a film has the same id in every subject.
+    ignore : sequence of str, default=("rest", "baseline", "fixation")
+        Labels that are no category; so is ``n/a``.
+    hrf_delay : float, default=5.0
+        Seconds from a stimulus to its response, for volumes and blocks.
+    keep_rest : bool, default=False
+        Keep volumes that show nothing, without a label.
+    max_gap : float, default=4.0
+        Most seconds between events of one block.
+    hrf_model : str, default="glover"
+        Response of the trial models, one of nilearn's.
+    confounds : "auto", str, tuple, list, mapping or None, default="auto"
+        What to remove: one of nilearn's strategies (``"simple"``, ``"scrubbing"``,
+        ``"compcor"``, ``"ica_aroma"``), a tuple of its components, a list of columns,
+        or options of nilearn's ``load_confounds``. ``"auto"`` is ``"simple"`` for
+        preprocessed images and nothing for raw ones. Trial models have the confounds
+        as columns; other samples are cleaned of them.
+    scrub : float, optional
+        Leave out volumes with a framewise displacement above so many mm.
+    detrend, standardize, high_pass, low_pass, smoothing_fwhm, nan
+        See :class:`brainweave.study.cleaning.Cleaning`. With trials, `high_pass` is
+        the cut-off of the models' drift terms, 1/128 Hz by default.
+    dtype : dtype, default=float32
+        Of the samples.
+    name : str, optional
+        Name of the study, by default that of the folder.
+
+    Returns
+    -------
+    Study
+        Lazy. Runs are numbered as in the file names.
+
+    Raises
+    ------
+    StudyError
+        Nothing matches (the message lists what there is), or a file is not what it
+        should be.
+
+    Warns
+    -----
+    UserWarning
+        A run has no events and is left out, or repetition times differ (every run
+        keeps its own).
+    """
+    check_samples(samples)
+    if scrub is not None and not scrub > 0:
+        raise InputError(f"scrub={scrub} must be a displacement above zero, in mm.")
+    if label is None and samples != "volumes":
+        raise InputError(f"samples={samples!r} needs events: give label=...")
+    dataset = open_dataset(folder, derivatives)
+    found = find_runs(
+        dataset,
+        task=task,
+        space=space,
+        subjects=subjects,
+        sessions=sessions,
+        runs=runs,
+        entities=entities,
+    )
+    if isinstance(confounds, str) and confounds == "auto":
+        confounds = "simple" if dataset.preprocessed else None
+    is_trials = samples.startswith("trials")
+    how = Cleaning(
+        detrend=detrend,
+        standardize=standardize,
+        high_pass=None if is_trials else high_pass,
+        low_pass=low_pass,
+        smoothing_fwhm=smoothing_fwhm,
+        nan=nan,
+    )
+    reader = _Reader(
+        dataset,
+        label=label,
+        stimulus=stimulus,
+        ignore=tuple(ignore),
+        confounds=confounds,
+        scrub=scrub,
+        options={
+            "samples": samples,
+            "hrf_delay": hrf_delay,
+            "keep_rest": keep_rest or label is None,
+            "name_moments": moments,
+            "hrf_model": hrf_model,
+            "high_pass": DRIFT_CUTOFF if high_pass is None else high_pass,
+            "max_gap": max_gap,
+        },
+    )
+    tables = {id: _with_events(id, listed, reader) for id, listed in found.items()}
+    tables = {id: listed for id, listed in tables.items() if listed}
+    if not tables:
+        raise StudyError(
+            f"No run in {str(dataset.images)!r} has an events file. Check the raw "
+            f"dataset {str(dataset.raw)!r}, or use label=None."
+        )
+    spaces = _find_spaces(dataset, tables, mask, resample_mask)
+    subjects_read = []
+    repetition_times: dict[float, str] = {}
+    for id, listed in tables.items():
+        planned = [reader.plan(run, events, spaces[id]) for run, events in listed]
+        for p in planned:
+            repetition_times.setdefault(round(p.tr, 4), p.run.path.name)
+        subjects_read.append(_make_subject(id, planned, spaces[id], how, dtype))
+    if len(repetition_times) > 1:
+        listing = ", ".join(f"{t:g} s ({f})" for t, f in repetition_times.items())
+        warnings.warn(
+            f"Repetition times differ: {listing}. Every run keeps its own; samples of "
+            "methods that are locked in time would not correspond.",
+            UserWarning,
+            stacklevel=2,
+        )
+    return Study(subjects_read, Path(folder).resolve().name if name is None else name)
+
+
+@dataclass(frozen=True)
+class _PlannedRun:
+    run: BidsRun
+    source: Run
+    plan: SamplePlan
+    tr: float
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """What is to be read of each run."""
+
+    dataset: Dataset
+    label: str | None
+    stimulus: str | None
+    ignore: tuple[str, ...]
+    confounds: Any
+    scrub: float | None
+    options: dict[str, Any]
+
+    def events(self, run: BidsRun) -> Events | None:
+        """Read the events of a run; None if there is no file."""
+        if self.label is None:
+            return Events.from_rows([])
+        files = inherited(self.dataset.raw, run, "events", ".tsv")
+        if not files:
+            return None
+        return read_events(
+            files[0], label=self.label, stimulus=self.stimulus, ignore=self.ignore
+        )
+
+    def plan(self, run: BidsRun, events: Events, space: Any) -> _PlannedRun:
+        """Plan the samples of a run, from headers and tables alone."""
+        header = _header(space, run)
+        tr = repetition_time(self.dataset, run)
+        tr = header.t_r if tr is None else tr
+        if tr is None or not tr > 0:
+            raise StudyError(
+                f"{str(run.path)!r} has no repetition time, neither in a sidecar nor "
+                "in its header. Add RepetitionTime to its JSON file."
+            )
+        removed = self._confounds(run)
+        is_trials = self.options["samples"].startswith("trials")
+        try:
+            plan = plan_samples(
+                events,
+                header.n_samples,
+                tr,
+                kept_volumes=removed.kept,
+                confounds=removed.columns if is_trials else None,
+                **self.options,
+            )
+        except StudyError as error:
+            raise StudyError(f"{str(run.path)!r}: {error}") from error
+        source = Run(
+            run.image,
+            confounds=None if is_trials else removed.columns,
+            sample_mask=removed.kept,
+            t_r=tr,
+            plan=plan,
+        )
+        if self.label is None and self.options["name_moments"]:
+            moments = [f"run-{run.run}@{onset:.2f}" for onset in plan.onsets]
+            stimuli = np.array(moments, dtype=np.str_)
+            plan = SamplePlan(plan.labels, stimuli, plan.onsets, plan.rows)
+        return _PlannedRun(run, source, plan, tr)
+
+    def _confounds(self, run: BidsRun) -> RunConfounds:
+        tables = inherited(
+            self.dataset.images, run, "desc-confounds_timeseries", ".tsv"
+        )
+        return read_fmriprep_confounds(
+            run.path,
+            tables[0] if tables else None,
+            confounds=self.confounds,
+            scrub=self.scrub,
+        )
+
+
+def _with_events(
+    id: str, runs: list[BidsRun], reader: _Reader
+) -> list[tuple[BidsRun, Events]]:
+    kept = []
+    for run in runs:
+        events = reader.events(run)
+        if events is None:
+            warnings.warn(
+                f"Subject {id!r}: {run.path.name} has no events file and is left out.",
+                UserWarning,
+                stacklevel=3,
+            )
+        else:
+            kept.append((run, events))
+    return kept
+
+
+def _header(space: Any, run: BidsRun) -> Any:
+    try:
+        return space.header(run.image)
+    except StudyError as error:
+        raise StudyError(f"Subject {run.entities['sub']!r}: {error}") from error
+
+
+def _make_subject(
+    id: str, planned: list[_PlannedRun], space: Any, how: Cleaning, dtype: Any
+) -> Subject:
+    plans = [p.plan for p in planned]
+    names = [p.run.run for p in planned]
+    run_of: NDArray[Any] = np.array(
+        names if len(set(map(type, names))) == 1 else [str(n) for n in names]
+    )
+    source = ImageSource([p.source for p in planned], space, how, dtype)
+    if source.shape[0] == 0:
+        raise StudyError(
+            f"Subject {id!r} has no samples: its events lie outside of its runs, or "
+            "all are ignored or scrubbed. Check the onsets, the labels and scrub."
+        )
+    return Subject(
+        id,
+        source,
+        labels=np.concatenate([plan.labels for plan in plans]),
+        runs=np.repeat(run_of, [len(plan) for plan in plans]),
+        onsets=np.concatenate([plan.onsets for plan in plans]),
+        stimuli=np.concatenate([plan.stimuli for plan in plans]),
+        space=space,
+    )
+
+
+def _find_spaces(
+    dataset: Dataset,
+    found: Mapping[str, list[tuple[BidsRun, Events]]],
+    mask: Any,
+    resample: bool,
+) -> dict[str, Any]:
+    runs = {id: [run for run, _ in listed] for id, listed in found.items()}
+    kinds = {run.kind for listed in runs.values() for run in listed}
+    if len(kinds) > 1:
+        raise StudyError(
+            f"The images are of several kinds: {', '.join(sorted(kinds))}."
+        )
+    kind = kinds.pop()
+    if kind == "cifti":
+        return {id: CiftiSpace(listed[0].image) for id, listed in runs.items()}
+    if kind == "surface":
+        return {
+            id: SurfaceSpace.from_run(listed[0].image, mask)
+            for id, listed in runs.items()
+        }
+    if isinstance(mask, Mapping):
+        mask = {str(key).removeprefix("sub-"): value for key, value in mask.items()}
+        missing = [id for id in runs if id not in mask]
+        if missing:
+            raise InputError(
+                f"mask has no entry for subject {missing[0]!r}; it has "
+                f"{', '.join(map(repr, mask))}."
+            )
+        return {
+            id: _given_mask(mask[id], listed, resample) for id, listed in runs.items()
+        }
+    if mask is None or (isinstance(mask, str) and mask in ("epi", "common")):
+        if mask == "epi" or (mask is None and not dataset.preprocessed):
+            return {
+                id: VolumeSpace(epi_mask([run.image for run in listed]))
+                for id, listed in runs.items()
+            }
+        own = {id: _brain_mask(dataset, id, listed) for id, listed in runs.items()}
+        return own if mask is None else _common(own)
+    return {id: _given_mask(mask, listed, resample) for id, listed in runs.items()}
+
+
+def _given_mask(mask: Any, runs: list[BidsRun], resample: bool) -> VolumeSpace:
+    return VolumeSpace(mask_on_grid(mask, runs[0].image) if resample else mask)
+
+
+def _brain_mask(dataset: Dataset, id: str, runs: list[BidsRun]) -> VolumeSpace:
+    """Voxels in fMRIPrep's masks of all runs of a subject."""
+    inside: VolumeSpace | None = None
+    for run in runs:
+        files = inherited(dataset.images, run, "desc-brain_mask", ".nii.gz")
+        files = [f for f in files if ("space-" in f.name) == ("space" in run.entities)]
+        if not files:
+            raise StudyError(
+                f"{str(run.path)!r} has no brain mask (*_desc-brain_mask.nii.gz) "
+                'beside it. Give mask=..., or mask="epi" to compute one.'
+            )
+        here = VolumeSpace(files[0])
+        inside = here if inside is None else _intersection(inside, here, id)
+    if inside is None:
+        raise StudyError(f"Subject {id!r} has no runs.")
+    return inside
+
+
+def _common(spaces: dict[str, VolumeSpace]) -> dict[str, Any]:
+    shared: VolumeSpace | None = None
+    for id, space in spaces.items():
+        shared = space if shared is None else _intersection(shared, space, id)
+    return dict.fromkeys(spaces, shared)
+
+
+def _intersection(first: VolumeSpace, second: VolumeSpace, id: str) -> VolumeSpace:
+    import nibabel as nib
+
+    if first == second:
+        return first
+    same_grid = first.mask.shape == second.mask.shape and np.allclose(
+        first.affine, second.affine, rtol=0, atol=1e-3
+    )
+    if not same_grid:
+        raise StudyError(
+            f"Subject {id!r}: brain masks are on different grids ({first.mask.shape} "
+            f"and {second.mask.shape}). Read one session or space at a time, or give a "
+            "mask with resample_mask=True."
+        )
+    both = (first.mask & second.mask).astype(np.uint8)
+    return VolumeSpace(nib.Nifti1Image(both, first.affine))

@@ -1,0 +1,377 @@
+"""Write a simulated study as a BIDS dataset with fMRIPrep-like derivatives."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from brainweave._version import __version__
+from brainweave.exceptions import InputError, StudyError
+from brainweave.study.brains import Brain
+from brainweave.study.designs import Run
+from brainweave.study.integrity import full_disk_is_an_error
+from brainweave.study.pictures import one_colour_png
+from brainweave.study.simulated_confounds import confounds_of_run
+from brainweave.study.simulation import Simulation
+
+if TYPE_CHECKING:
+    from brainweave.study.simulate import SimulatedStudy
+
+__all__ = ["DERIVATIVES", "write_bids"]
+
+#: Where the derivatives lie in the dataset.
+DERIVATIVES = Path("derivatives") / "fmriprep"
+_BIDS_VERSION = "1.10.0"
+_IMAGE_TYPES = ("int16", "float32")
+
+
+def write_bids(
+    study: SimulatedStudy,
+    folder: str | PathLike[str],
+    *,
+    task: str = "objects",
+    image_dtype: str = "int16",
+    raw: bool = True,
+    derivatives: bool = True,
+    overwrite: bool = False,
+) -> Path:
+    """Write a simulated study as BIDS, all of it or nothing.
+
+    The raw images have noise around the brain, so that a mask can be computed from
+    them; the derivatives have brain masks and confounds, in space ``T1w`` (each
+    subject's own) or, if all subjects have the same voxels,
+    ``MNI152NLin2009cAsym``. Volumes that a subject lacks are written, and marked by a
+    framewise displacement above 0.5 mm. One run is in memory at a time.
+
+    Parameters
+    ----------
+    study : SimulatedStudy
+        What to write; whole runs, whatever part of them are samples.
+    folder : path
+        Must not exist, or be empty, unless `overwrite`.
+    task : str, default="objects"
+        Name of the task, letters and digits.
+    image_dtype : {"int16", "float32"}, default="int16"
+        Of the images; int16 is scaled, as scanners do it, and half the size.
+    raw, derivatives : bool, default=True
+        Which images to write. Events are always written.
+    overwrite : bool, default=False
+        Whether a dataset in `folder` is replaced.
+
+    Returns
+    -------
+    Path
+        The folder.
+    """
+    target = Path(folder)
+    simulation = getattr(study, "simulation", None)
+    if not isinstance(simulation, Simulation):
+        raise TypeError(
+            f"A {type(study).__name__} cannot be written as BIDS, only a study of "
+            "simulate_study, whole and unchanged. Study.save writes any study."
+        )
+    if not task.isalnum():
+        raise InputError(f"task={task!r} must consist of letters and digits.")
+    if image_dtype not in _IMAGE_TYPES:
+        raise InputError(
+            f"image_dtype={image_dtype!r} is not known; choose one of "
+            f"{', '.join(map(repr, _IMAGE_TYPES))}."
+        )
+    if not (raw or derivatives):
+        raise InputError("raw=False and derivatives=False leave no images to write.")
+    _check_target(target, overwrite)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # beside the target: renaming works only within a file system
+    work = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    way_out = "write again, or choose another folder"
+    try:
+        work.chmod(0o755)  # mkdtemp makes it private
+        writer = _Writer(
+            simulation,
+            work,
+            task,
+            image_dtype=image_dtype,
+            raw=raw,
+            derivatives=derivatives,
+        )
+        with full_disk_is_an_error(target, way_out):
+            writer.write(study.name or "Simulated study")
+        if target.exists():
+            shutil.rmtree(target)
+        work.rename(target)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return target
+
+
+def _check_target(target: Path, overwrite: bool) -> None:
+    if not target.exists():
+        return
+    if not target.is_dir():
+        raise StudyError(f"{target} is a file; choose a folder.")
+    if any(target.iterdir()):
+        if not overwrite:
+            raise StudyError(
+                f"{target} is not empty. Choose another folder, or overwrite=True."
+            )
+        if not (target / "dataset_description.json").exists():
+            raise StudyError(
+                f"{target} holds something other than a BIDS dataset, which "
+                "overwrite=True does not delete. Choose another folder."
+            )
+
+
+class _Writer:
+    def __init__(
+        self,
+        simulation: Simulation,
+        root: Path,
+        task: str,
+        *,
+        image_dtype: str,
+        raw: bool,
+        derivatives: bool,
+    ) -> None:
+        self.simulation = simulation
+        self.root = root
+        self.task = task
+        self.image_dtype = np.dtype(image_dtype)
+        self.raw = raw
+        self.derivatives = derivatives
+        self.space = "MNI152NLin2009cAsym" if simulation.same_mask else "T1w"
+
+    def write(self, name: str) -> None:
+        self._write_top(name)
+        for subject in range(self.simulation.n_subjects):
+            brain = self.simulation.brain(subject)
+            maps = self.simulation.nuisance_maps(subject, brain)
+            kept = self.simulation.kept_volumes(subject)
+            if self.raw:
+                self._write_anatomy(subject, brain)
+            runs = self.simulation.runs(subject)
+            for run, usable in zip(runs, kept, strict=True):
+                self._write_events(subject, run)
+                data = self.simulation.volumes(subject, run, brain, maps)
+                if self.raw:
+                    self._write_raw(subject, run, brain, data)
+                if self.derivatives:
+                    self._write_derivatives(subject, run, brain, data, usable)
+
+    def _stem(self, subject: int, run: Run, root: Path) -> Path:
+        id = self.simulation.ids[subject]
+        folder = root / f"sub-{id}" / "func"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder / f"sub-{id}_task-{self.task}_run-{run.number}"
+
+    def _write_top(self, name: str) -> None:
+        design = self.simulation.design
+        made_by = [{"Name": "brainweave", "Version": __version__}]
+        _write_json(
+            self.root / "dataset_description.json",
+            {
+                "Name": name,
+                "BIDSVersion": _BIDS_VERSION,
+                "DatasetType": "raw",
+                "License": "CC0",
+                "Authors": ["The brainweave developers"],
+                "GeneratedBy": made_by,
+            },
+        )
+        (self.root / "README.md").write_text(
+            f"# {name}\n\nSimulated by brainweave {__version__} "
+            f"(seed {self.simulation.seed}); no person was scanned.\n",
+            encoding="utf-8",
+        )
+        ids = [f"sub-{id}" for id in self.simulation.ids]
+        _write_table(
+            self.root / "participants.tsv",
+            {"participant_id": ids, "age": ["n/a"] * len(ids)},
+        )
+        _write_json(
+            self.root / "participants.json",
+            {"age": {"Description": "Age; nobody was scanned", "Units": "year"}},
+        )
+        _write_json(
+            self.root / f"task-{self.task}_bold.json",
+            {"TaskName": self.task, "RepetitionTime": design.tr, **_SCANNER},
+        )
+        levels = {c: f"Pictures of the category {c}" for c in design.categories}
+        _write_json(
+            self.root / f"task-{self.task}_events.json",
+            {
+                "trial_type": {"Description": "Category shown", "Levels": levels},
+                "stim_file": {"Description": "What was shown"},
+            },
+        )
+        self._write_stimuli()
+        if self.derivatives:
+            (self.root / DERIVATIVES).mkdir(parents=True)
+            # the specification does not know confounds yet; fMRIPrep does the same
+            (self.root / DERIVATIVES / ".bidsignore").write_text("*_timeseries.*\n")
+            what = "Simulated, laid out like the output of fMRIPrep"
+            _write_json(
+                self.root / DERIVATIVES / "dataset_description.json",
+                {
+                    "Name": f"{name}: preprocessed",
+                    "BIDSVersion": _BIDS_VERSION,
+                    "DatasetType": "derivative",
+                    "License": "CC0",
+                    "GeneratedBy": [{**made_by[0], "Description": what}],
+                    "SourceDatasets": [{"URL": "../.."}],
+                    "DatasetLinks": {"raw": "../.."},
+                },
+            )
+
+    def _reference(self, subject: int) -> str:
+        if self.space != "T1w":
+            return self.space
+        id = self.simulation.ids[subject]
+        return f"bids:raw:sub-{id}/anat/sub-{id}_T1w.nii.gz"
+
+    def _write_stimuli(self) -> None:
+        folder = self.root / "stimuli"
+        folder.mkdir()
+        categories = self.simulation.design.categories
+        for subject in range(self.simulation.n_subjects):
+            for run in self.simulation.runs(subject):
+                for label, stimulus in _shown(run):
+                    path = folder / stimulus
+                    if not path.exists():
+                        shade = categories.index(label) / len(categories)
+                        path.write_bytes(one_colour_png(shade))
+
+    def _write_events(self, subject: int, run: Run) -> None:
+        events = run.events
+        stimuli = events.stimulus
+        _write_table(
+            _with_ending(self._stem(subject, run, self.root), "_events.tsv"),
+            {
+                "onset": [f"{x:g}" for x in events.onset],
+                "duration": [f"{x:g}" for x in events.duration],
+                "trial_type": events.label.tolist(),
+                "stim_file": [] if stimuli is None else stimuli.tolist(),
+            },
+        )
+
+    def _write_anatomy(self, subject: int, brain: Brain) -> None:
+        id = self.simulation.ids[subject]
+        folder = self.root / f"sub-{id}" / "anat"
+        folder.mkdir(parents=True)
+        volume = np.where(brain.mask, 100.0, 0.0)
+        path = folder / f"sub-{id}_T1w.nii.gz"
+        self._save(volume, brain, path)
+        _write_json(folder / f"sub-{id}_T1w.json", _SCANNER)
+
+    def _write_raw(
+        self, subject: int, run: Run, brain: Brain, data: NDArray[np.float32]
+    ) -> None:
+        # air is dark but not silent
+        rng = np.random.default_rng([self.simulation.seed, subject, run.number, 1000])
+        noise = rng.standard_normal((*brain.mask.shape, len(data)), dtype=np.float32)
+        volume = np.abs(noise) * (0.01 * float(brain.baseline.mean()))
+        volume[brain.mask] = data.T
+        stem = self._stem(subject, run, self.root)
+        self._save(volume, brain, _with_ending(stem, "_bold.nii.gz"))
+
+    def _write_derivatives(
+        self,
+        subject: int,
+        run: Run,
+        brain: Brain,
+        data: NDArray[np.float32],
+        usable: NDArray[np.int64],
+    ) -> None:
+        stem = self._stem(subject, run, self.root / DERIVATIVES)
+        volume = np.zeros((*brain.mask.shape, len(data)), dtype=np.float32)
+        volume[brain.mask] = data.T
+        image = _with_ending(stem, f"_space-{self.space}_desc-preproc_bold.nii.gz")
+        self._save(volume, brain, image)
+        tr = self.simulation.design.tr
+        _write_json(
+            _json_of(image),
+            {
+                "TaskName": self.task,
+                "RepetitionTime": tr,
+                "SkullStripped": True,
+                "SpatialReference": self._reference(subject),
+            },
+        )
+        mask = _with_ending(stem, f"_space-{self.space}_desc-brain_mask.nii.gz")
+        self._save(brain.mask, brain, mask)
+        _write_json(
+            _json_of(mask),
+            {
+                "Type": "Brain",
+                "RawSources": [],
+                "SpatialReference": self._reference(subject),
+            },
+        )
+        lost = np.setdiff1d(np.arange(run.n_volumes), usable)
+        signals = self.simulation.signals(subject, run)
+        columns, about = confounds_of_run(signals.nuisance, data, tr=tr, lost=lost)
+        table = _with_ending(stem, "_desc-confounds_timeseries.tsv")
+        _write_table(
+            table,
+            {
+                column: ["n/a" if np.isnan(x) else f"{x:.6g}" for x in values]
+                for column, values in columns.items()
+            },
+        )
+        _write_json(table.with_suffix(".json"), about)
+
+    def _save(self, volume: NDArray[Any], brain: Brain, path: Path) -> None:
+        import nibabel as nib
+
+        if volume.dtype == bool:
+            image = nib.Nifti1Image(volume.astype(np.uint8), brain.affine)
+        else:
+            image = nib.Nifti1Image(volume.astype(np.float32), brain.affine)
+            image.set_data_dtype(self.image_dtype)
+        if volume.ndim == 4:
+            zooms = (*image.header.get_zooms()[:3], self.simulation.design.tr)
+            image.header.set_zooms(zooms)
+        image.header.set_xyzt_units("mm", "sec")
+        image.set_sform(brain.affine, code=4 if self.space != "T1w" else 1)
+        image.set_qform(brain.affine, code=1)
+        nib.save(image, path)
+
+
+# What the specification recommends to know of a scan; nothing was scanned.
+_SCANNER = {
+    "Manufacturer": "brainweave",
+    "ManufacturersModelName": "simulation",
+    "MagneticFieldStrength": 3,
+    "InstitutionName": "n/a",
+}
+
+
+def _shown(run: Run) -> list[tuple[str, str]]:
+    stimuli = run.events.stimulus
+    if stimuli is None:
+        return []
+    return list(zip(run.events.label.tolist(), stimuli.tolist(), strict=True))
+
+
+def _with_ending(stem: Path, ending: str) -> Path:
+    return stem.with_name(stem.name + ending)
+
+
+def _json_of(image: Path) -> Path:
+    return image.with_name(image.name.removesuffix(".nii.gz") + ".json")
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def _write_table(path: Path, columns: Mapping[str, Sequence[str]]) -> None:
+    rows = ["\t".join(columns), *map("\t".join, zip(*columns.values(), strict=True))]
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8")

@@ -1,0 +1,65 @@
+"""The voxels that all subjects of a study share, place by place."""
+
+from typing import Any
+
+import numpy as np
+
+from brainweave.exceptions import StudyError
+from brainweave.study.spaces import VolumeSpace
+from brainweave.study.study import Study
+from brainweave.study.subject import Subject
+
+__all__ = ["common_voxels"]
+
+
+def common_voxels(study: Study) -> Study:
+    """Keep the voxels that lie inside every subject's mask.
+
+    What is left is the study as anatomy alone aligns it: the same number of voxels for
+    everyone, at the same places. Comparisons without functional alignment need this;
+    GDM does not.
+
+    Parameters
+    ----------
+    study : Study
+        Its subjects' masks must be on one grid.
+
+    Returns
+    -------
+    Study
+    """
+    spaces: list[Any] = [subject.space for subject in study]
+    for subject, space in zip(study, spaces, strict=True):
+        if not isinstance(space, VolumeSpace):
+            raise StudyError(
+                f"Subject {subject.id!r} has no volume mask, so it is not known which "
+                "of its voxels the others have too."
+            )
+        same = space.mask.shape == spaces[0].mask.shape
+        if not same or not np.allclose(space.affine, spaces[0].affine, atol=1e-3):
+            raise StudyError(
+                f"The mask of subject {subject.id!r} is on another grid than that of "
+                f"{study[0].id!r}. Resample them to one grid first."
+            )
+    shared = np.logical_and.reduce([space.mask for space in spaces])
+    if not shared.any():
+        raise StudyError("The subjects' masks have no voxel in common.")
+    import nibabel as nib
+
+    image = nib.Nifti1Image(shared.astype(np.uint8), spaces[0].affine)
+    space = VolumeSpace(image)
+
+    def kept(subject: Subject, own: Any) -> Subject:
+        inside = shared[own.mask]
+        return Subject(
+            subject.id,
+            np.asarray(subject.data())[:, inside],
+            labels=subject.labels,
+            runs=subject.runs,
+            onsets=subject.onsets,
+            stimuli=subject.stimuli,
+            space=space,
+        )
+
+    subjects = [kept(*pair) for pair in zip(study, spaces, strict=True)]
+    return Study(subjects, name=study.name)

@@ -1,0 +1,301 @@
+"""Public datasets, downloaded once and kept: Raider and Haxby 2001.
+
+They say what they will download and how large it is (``raider_plan`` and
+``haxby_plan`` do only that), resume, verify checksums, and work offline once the
+files are there.
+"""
+
+import urllib.error
+import urllib.request
+from collections.abc import Iterable
+from os import PathLike
+from pathlib import Path
+from textwrap import shorten
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from brainweave.exceptions import InputError, StudyError
+from brainweave.study.cleaning import Cleaning
+from brainweave.study.download import (
+    ByteProgress,
+    DownloadPlan,
+    RemoteFile,
+    announce,
+    cache_folder,
+    download,
+)
+from brainweave.study.files import reading
+from brainweave.study.integrity import full_disk_is_an_error
+from brainweave.study.matlab import load_matlab
+from brainweave.study.runs import ImageSource, Run
+from brainweave.study.spaces import VolumeSpace
+from brainweave.study.study import Study
+from brainweave.study.subject import Subject
+
+__all__ = ["fetch_haxby", "fetch_raider", "haxby_plan", "raider_plan"]
+
+# The state of the repository whose file ids are listed below.
+_RAIDER_COMMIT = "0cb149b63239b60d6b444d02756c00a775fdfbd3"
+RAIDER_URL = (
+    f"https://raw.githubusercontent.com/cameronphchen/SRM/{_RAIDER_COMMIT}"
+    "/data/input/raider/500vx/2203TR/"
+)
+# name -> size in bytes and git's id of the content
+_RAIDER_IMAGES = {
+    "image_data_lh.mat": (2154777, "1cdddce2fc07d7c232f2b706ca3b506d691b43f4"),
+    "image_data_rh.mat": (2154845, "9d47d3e95e13e6cd7579f53d04cd9b5a1336e879"),
+    "label.mat": (213, "8f82d62892665a5e016e6aed3a24778040c7f646"),
+}
+_RAIDER_MOVIE = {
+    "movie_data_lh.mat": (14915139, "2859bb91a5d35349148ae0798ae7338c1ee21132"),
+    "movie_data_rh.mat": (14864733, "76f126515661551084b60cd45dd24d38fd45bd01"),
+}
+
+# nilearn's fetcher downloads from here
+HAXBY_URL = "http://data.pymvpa.org/datasets/haxby2001/"
+_HAXBY_T_R = 2.5
+_HAXBY_MASKS = {"vt": "mask_vt", "face": "mask_face", "house": "mask_house"}
+
+
+def raider_plan(
+    part: Literal["images", "movie"] = "images",
+    cache_dir: str | PathLike[str] | None = None,
+) -> DownloadPlan:
+    """Say what :func:`fetch_raider` would download, how much and where to."""
+    if part not in ("images", "movie"):
+        raise InputError(f'part takes "images" or "movie", got {part!r}.')
+    listed = _RAIDER_IMAGES if part == "images" else _RAIDER_MOVIE
+    files = tuple(
+        RemoteFile(RAIDER_URL + name, name, size, f"git:{id}")
+        for name, (size, id) in listed.items()
+    )
+    folder = cache_folder("raider", cache_dir)
+    return DownloadPlan(f"Raider, {part}", files, folder)
+
+
+def fetch_raider(
+    part: Literal["images", "movie"] = "images",
+    *,
+    cache_dir: str | PathLike[str] | None = None,
+    progress: bool | ByteProgress = True,
+) -> Study:
+    """Fetch the Raider study: ventral temporal cortex of ten subjects [1]_ [2]_.
+
+    Parameters
+    ----------
+    part : {"images", "movie"}, default="images"
+        ``"images"``: responses to 7 categories of pictures, averaged over time, in 8
+        runs (56 samples). ``"movie"``: the time course of the film.
+    cache_dir : path, optional
+        Where to keep the files; see :func:`brainweave.study.download.cache_folder`.
+    progress : bool or callable, default=True
+        See :func:`brainweave.study.download.download`.
+
+    Returns
+    -------
+    Study
+        500 voxels of each hemisphere, stacked. Images have labels 1 to 7 and runs 1
+        to 8; movie samples are locked in time and numbered as stimuli.
+
+    Notes
+    -----
+    The files are those that accompany [2]_; no licence is stated. Cite both.
+
+    References
+    ----------
+    .. [1] Haxby, J. V. et al. (2011). A common, high-dimensional model of the
+       representational space in human ventral temporal cortex. Neuron 72(2).
+    .. [2] Chen, P.-H. et al. (2015). A reduced-dimension fMRI shared response model.
+       Advances in Neural Information Processing Systems 28.
+    """
+    left, right, *labels = download(raider_plan(part, cache_dir), progress)
+    if part == "images":
+        return load_matlab(
+            [left, right], labels=labels[0], samples_per_run=7, name="raider"
+        )
+    study = load_matlab([left, right], name="raider movie")
+    return study.map(
+        lambda subject: Subject(
+            subject.id, subject.samples, stimuli=np.arange(subject.n_samples)
+        )
+    )
+
+
+def haxby_plan(
+    subjects: Iterable[int] | None = None,
+    cache_dir: str | PathLike[str] | None = None,
+    url: str | None = None,
+) -> DownloadPlan:
+    """Say what :func:`fetch_haxby` would download, how much and where to.
+
+    The server is asked for the sizes of what is not there yet.
+    """
+    folder = cache_folder("nilearn", cache_dir) / "haxby2001"
+    url = HAXBY_URL if url is None else url
+    files = []
+    for number in _haxby_numbers(subjects):
+        # nilearn unpacks the archive and deletes it; the BOLD file stands for it
+        archive = f"subj{number}-2010.01.14.tar.gz"
+        name = f"subj{number}/bold.nii.gz"
+        there = (folder / name).is_file()
+        size = None if there else _remote_size(url + archive)
+        files.append(RemoteFile(url + archive, name, size))
+    return DownloadPlan("Haxby 2001 (by nilearn)", tuple(files), folder)
+
+
+def _haxby_numbers(subjects: Iterable[int] | None) -> list[int]:
+    known = range(1, 7)
+    numbers = sorted({int(number) for number in (subjects or known)})
+    unknown = [number for number in numbers if number not in known]
+    if unknown:
+        raise InputError(f"Haxby's subjects have numbers from 1 to 6, got {unknown}.")
+    return numbers
+
+
+def fetch_haxby(
+    subjects: Iterable[int] | None = None,
+    *,
+    mask: Literal["vt", "face", "house"] = "vt",
+    hrf_delay: float = 5.0,
+    keep_rest: bool = False,
+    cache_dir: str | PathLike[str] | None = None,
+    progress: bool = True,
+    url: str | None = None,
+    **cleaning: Any,
+) -> Study:
+    """Fetch the Haxby 2001 study: faces, houses and objects in native space [1]_.
+
+    nilearn downloads it (:func:`nilearn.datasets.fetch_haxby`), verifies its MD5 sums
+    and resumes. Each subject has a mask of its own, so voxel counts differ.
+
+    Parameters
+    ----------
+    subjects : iterable of int, optional
+        Numbers from 1 to 6; all by default.
+    mask : {"vt", "face", "house"}, default="vt"
+        Ventral temporal cortex, or its face- or house-responsive part.
+    hrf_delay : float, default=5.0
+        Seconds by which the response lags the stimulus; rounded to volumes of 2.5 s.
+    keep_rest : bool, default=False
+        Keep volumes of rest, as unlabelled samples.
+    cache_dir : path, optional
+        Where to keep the files; see :func:`brainweave.study.download.cache_folder`.
+    progress : bool, default=True
+        Announce the download, and let nilearn report it.
+    url : str, optional
+        A mirror of the data.
+    **cleaning
+        ``detrend``, ``standardize``, …, applied to each run: see
+        :class:`brainweave.study.cleaning.Cleaning`.
+
+    Returns
+    -------
+    Study or DownloadPlan
+        Lazy; 12 runs a subject (subject 5 has labels in 11 of them).
+
+    References
+    ----------
+    .. [1] Haxby, J. V. et al. (2001). Distributed and overlapping representations of
+       faces and objects in ventral temporal cortex. Science 293.
+    """
+    if mask not in _HAXBY_MASKS:
+        known = ", ".join(map(repr, _HAXBY_MASKS))
+        raise InputError(f"mask takes {known}, got {mask!r}.")
+    how = Cleaning(**cleaning)
+    numbers = _haxby_numbers(subjects)
+    plan = haxby_plan(numbers, cache_dir, url)
+    bunch = _nilearn_haxby(plan, numbers, progress, url)
+    listed = []
+    for position, number in enumerate(numbers):
+        labels, runs = _haxby_labels(Path(bunch.session_target[position]))
+        shown = _delayed(labels, runs, round(hrf_delay / _HAXBY_T_R))
+        keep = None if keep_rest else np.flatnonzero(shown != "rest")
+        rows = np.arange(len(shown)) if keep is None else keep
+        space = VolumeSpace(bunch[_HAXBY_MASKS[mask]][position])
+        run = Run(bunch.func[position], keep=keep, t_r=_HAXBY_T_R, segments=runs)
+        source = ImageSource([run], space, how)
+        if source.headers[0].n_samples != len(shown):
+            raise StudyError(
+                f"{run.name!r} has {source.headers[0].n_samples} volumes, but its "
+                f"labels.txt has {len(shown)} rows. Delete the folder to fetch it anew."
+            )
+        first = np.array([np.flatnonzero(runs == run)[0] for run in runs])
+        listed.append(
+            Subject(
+                f"subj{number}",
+                source,
+                labels=np.where(shown == "rest", "", shown)[rows],
+                runs=runs[rows] + 1,
+                onsets=((np.arange(len(runs)) - first) * _HAXBY_T_R)[rows],
+                space=space,
+            )
+        )
+    return Study(listed, "haxby2001")
+
+
+def _remote_size(url: str) -> int | None:
+    request = urllib.request.Request(url, method="HEAD")
+    try:
+        with urllib.request.urlopen(request, timeout=10) as response:
+            length = response.headers.get("Content-Length")
+    except (urllib.error.URLError, OSError):
+        return None
+    return None if length is None else int(length)
+
+
+def _nilearn_haxby(
+    plan: DownloadPlan,
+    numbers: list[int],
+    progress: bool,
+    url: str | None,
+) -> Any:
+    from nilearn.datasets import fetch_haxby as fetch
+    from requests import RequestException
+
+    root = plan.folder.parent
+    root.mkdir(parents=True, exist_ok=True)
+    report = progress and bool(plan.missing)
+    if report:
+        announce(plan)
+    try:
+        with full_disk_is_an_error(plan.folder, "fetch again"):
+            return fetch(data_dir=root, subjects=numbers, url=url, verbose=int(report))
+    except (OSError, RequestException, ValueError) as error:
+        if isinstance(error, StudyError):
+            raise
+        reason = shorten(str(error), 120)
+        raise StudyError(
+            f"The Haxby data could not be downloaded ({reason}), and they are not "
+            f"complete in {str(plan.folder)!r}. Try again when online; nilearn resumes."
+        ) from error
+
+
+def _haxby_labels(path: Path) -> tuple[NDArray[np.str_], NDArray[np.intp]]:
+    with reading(path):
+        lines = path.read_text().split("\n")
+    rows = [line.split() for line in lines if line.strip()]
+    if rows and rows[0] == ["labels", "chunks"]:
+        rows = rows[1:]
+    try:
+        return (
+            np.array([row[0] for row in rows]),
+            np.array([int(row[1]) for row in rows]),
+        )
+    except (IndexError, ValueError) as error:
+        raise StudyError(
+            f"{str(path)!r} is not a table of labels and chunks ({error})."
+        ) from error
+
+
+def _delayed(
+    labels: NDArray[np.str_], runs: NDArray[np.intp], n_volumes: int
+) -> NDArray[np.str_]:
+    """Move labels later by some volumes within each run."""
+    shown = np.full(len(labels), "rest", dtype=labels.dtype)
+    for run in np.unique(runs):
+        rows = np.flatnonzero(runs == run)
+        kept = max(len(rows) - n_volumes, 0)
+        shown[rows[len(rows) - kept :]] = labels[rows[:kept]]
+    return shown

@@ -1,0 +1,349 @@
+"""The plain folder format: a study on disk that is mapped, not read.
+
+Per subject an ``.npy`` file of samples x voxels and a ``.tsv`` file with a row per
+sample (label, run, onset, stimulus); the masks as images; and ``study.json``, which
+lists every file with its size and checksum.
+"""
+
+import hashlib
+import json
+import re
+import shutil
+import uuid
+from collections.abc import Callable
+from os import PathLike
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from brainweave._version import __version__
+from brainweave.exceptions import StudyError
+from brainweave.study.integrity import (
+    HashingWriter,
+    checked_file,
+    described,
+    file_digest,
+    flush,
+    full_disk_is_an_error,
+    write_text,
+)
+from brainweave.study.study import Study
+from brainweave.study.subject import Subject
+from brainweave.study.table import read_table, table_types, write_table
+
+__all__ = ["open_study", "save_study"]
+
+FORMAT = "brainweave-study"
+VERSION = 1
+INDEX = "study.json"
+
+# Called with subjects done, subjects in all, and the id of the one just done.
+Progress: TypeAlias = Callable[[int, int, str], None]
+
+
+def save_study(
+    study: Study,
+    folder: str | PathLike[str],
+    *,
+    overwrite: bool = False,
+    dtype: Any = None,
+    n_jobs: int | None = None,
+    progress: Progress | None = None,
+) -> Study:
+    """Write a study as a plain folder, all or nothing.
+
+    Everything is written into a temporary folder beside the target, which is then
+    renamed: a crash leaves no half-written study under the name asked for. A lazy
+    study is converted with memory for one subject at a time (for `n_jobs` subjects,
+    if several are converted at once).
+
+    Parameters
+    ----------
+    study : Study
+        What to write.
+    folder : path
+        Where to; it must not exist, unless `overwrite`.
+    overwrite : bool, default=False
+        Replace the study that is in `folder`. Anything else there is left alone: a
+        folder without a ``study.json`` is never replaced.
+    dtype : dtype, optional
+        Type to store the samples in (``"float32"``); by default their own.
+    n_jobs : int, optional
+        Subjects to convert at the same time, as in joblib.
+    progress : callable, optional
+        Called as ``progress(n_done, n_subjects, id)`` after each subject.
+
+    Returns
+    -------
+    Study
+        The study as saved, its samples mapped from the folder.
+    """
+    target = Path(folder).absolute()
+    _check_target(target, overwrite)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    _check_space(study, target, dtype)
+    stems = _file_stems(study.ids)
+    with full_disk_is_an_error(target, "save again; nothing was left behind"):
+        work = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.partial")
+        work.mkdir()
+        try:
+            entries = _write_subjects(
+                study, work, stems=stems, dtype=dtype, n_jobs=n_jobs, progress=progress
+            )
+            spaces = _write_spaces(study, work, entries)
+            index = {
+                "format": FORMAT,
+                "version": VERSION,
+                "brainweave": __version__,
+                "name": study.name,
+                "subjects": entries,
+                "spaces": spaces,
+            }
+            index["checksum"] = _index_checksum(index)
+            write_text(work / INDEX, json.dumps(index, indent=1) + "\n")
+            _move_into_place(work, target, overwrite)
+        except BaseException:
+            shutil.rmtree(work, ignore_errors=True)
+            raise
+    return open_study(target)
+
+
+def open_study(folder: str | PathLike[str], *, verify: bool = False) -> Study:
+    """Open a plain folder; samples are memory-mapped, read-only.
+
+    Parameters
+    ----------
+    folder : path
+        What :func:`save_study` wrote.
+    verify : bool, default=False
+        Compare the checksum of every file, which reads all of the samples. Otherwise
+        the ``.npy`` files are checked by their size and header only; the small files
+        are always checked in full.
+
+    Returns
+    -------
+    Study
+    """
+    root = Path(folder)
+    index = _read_index(root)
+    try:
+        return _study_from_index(root, index, verify)
+    except (KeyError, TypeError, IndexError) as error:
+        raise StudyError(
+            f"{str(root / INDEX)!r} lacks an entry or has a wrong one ({error!r})."
+        ) from error
+
+
+def _study_from_index(root: Path, index: dict[str, Any], verify: bool) -> Study:
+    from brainweave.study.spaces import load_space
+
+    spaces = []
+    for entry in index["spaces"]:
+        paths = [checked_file(root, file, full=True) for file in entry["files"]]
+        spaces.append(load_space(entry["kind"], paths))
+    subjects = []
+    for entry in index["subjects"]:
+        table = checked_file(root, entry["table"], full=True)
+        samples = _map_samples(root, entry["samples"], verify)
+        columns = read_table(table, entry["table"]["types"], len(samples))
+        space = None if entry["space"] is None else spaces[entry["space"]]
+        subjects.append(Subject(entry["id"], samples, space=space, **columns))
+    return Study(subjects, index["name"])
+
+
+def _write_subjects(
+    study: Study,
+    work: Path,
+    *,
+    stems: list[str],
+    dtype: Any,
+    n_jobs: int | None,
+    progress: Progress | None,
+) -> list[dict[str, Any]]:
+    from joblib import Parallel, delayed
+
+    jobs = (
+        delayed(_write_subject)(position, subject, work, stem, dtype)
+        for position, (subject, stem) in enumerate(zip(study, stems, strict=True))
+    )
+    entries: dict[int, dict[str, Any]] = {}
+    # pre_dispatch: hand over a subject only when a worker is free to take it
+    parallel = Parallel(
+        n_jobs=n_jobs, return_as="generator_unordered", pre_dispatch="n_jobs"
+    )
+    for position, entry in parallel(jobs):
+        entries[position] = entry
+        if progress is not None:
+            progress(len(entries), len(study), entry["id"])
+    return [entries[position] for position in range(len(study))]
+
+
+def _write_subject(
+    position: int, subject: Subject, work: Path, stem: str, dtype: Any
+) -> tuple[int, dict[str, Any]]:
+    values = subject.data()
+    if dtype is not None:
+        values = values.astype(dtype, copy=False)
+    path = work / f"{stem}.npy"
+    with path.open("wb") as file:
+        hashing = HashingWriter(file)
+        np.lib.format.write_array(hashing, np.ascontiguousarray(values))
+        flush(file)
+    samples = {
+        **described(path, hashing.digest()),
+        "shape": list(values.shape),
+        "dtype": values.dtype.str,
+    }
+    text = write_table(subject)
+    write_text(work / f"{stem}.tsv", text)
+    table = {
+        **described(work / f"{stem}.tsv", hashlib.sha256(text.encode()).hexdigest()),
+        "types": table_types(subject),
+    }
+    entry = {"id": subject.id, "samples": samples, "table": table, "space": None}
+    return position, entry
+
+
+def _write_spaces(
+    study: Study, work: Path, entries: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Write each distinct space once, and note in the entries which one is whose."""
+    distinct: list[Any] = []
+    written = []
+    for subject, entry in zip(study, entries, strict=True):
+        space = subject.space
+        if space is None:
+            continue
+        if space not in distinct:
+            if not hasattr(space, "save"):
+                raise StudyError(
+                    f"Subject {subject.id!r}: a {type(space).__name__} cannot be "
+                    "saved; it has no save(stem) method."
+                )
+            distinct.append(space)
+            files = space.save(work / f"space-{len(distinct)}")
+            written.append(
+                {
+                    "kind": space.kind,
+                    "files": [described(file, file_digest(file)) for file in files],
+                }
+            )
+        entry["space"] = distinct.index(space)
+    return written
+
+
+def _read_index(root: Path) -> dict[str, Any]:
+    path = root / INDEX
+    if not root.is_dir():
+        raise StudyError(f"There is no folder {str(root)!r}. Check the path.")
+    if not path.is_file():
+        raise StudyError(
+            f"{str(root)!r} is not a saved study: it has no {INDEX}. Make one with "
+            "Study.save(folder)."
+        )
+    try:
+        index = json.loads(path.read_text(encoding="utf-8"))
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise StudyError(f"{str(path)!r} is cut off or damaged ({error}).") from error
+    if not isinstance(index, dict) or index.get("format") != FORMAT:
+        raise StudyError(f"{str(path)!r} does not describe a brainweave study.")
+    if index.get("version") != VERSION:
+        raise StudyError(
+            f"{str(path)!r} has format version {index.get('version')!r}; this "
+            f"brainweave ({__version__}) reads version {VERSION}. It was written by "
+            f"brainweave {index.get('brainweave')!r}: use that one or a newer one."
+        )
+    if index.get("checksum") != _index_checksum(index):
+        raise StudyError(
+            f"{str(path)!r} was edited or damaged: its checksum does not match."
+        )
+    return index
+
+
+def _map_samples(root: Path, entry: dict[str, Any], verify: bool) -> NDArray[Any]:
+    path = checked_file(root, entry, full=verify)
+    try:
+        samples = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise StudyError(f"{str(path)!r} is not a readable array ({error}).") from error
+    if list(samples.shape) != entry["shape"] or samples.dtype.str != entry["dtype"]:
+        raise StudyError(
+            f"{str(path)!r} was edited or replaced: it holds {samples.shape} of "
+            f"{samples.dtype}, where {tuple(entry['shape'])} of {entry['dtype']} was "
+            "saved."
+        )
+    return np.asanyarray(samples)
+
+
+def _index_checksum(index: dict[str, Any]) -> str:
+    rest = {key: value for key, value in index.items() if key != "checksum"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def _check_target(target: Path, overwrite: bool) -> None:
+    if not (target.exists() or target.is_symlink()):
+        return
+    if not overwrite:
+        raise StudyError(
+            f"{str(target)!r} exists. Choose another folder, or pass overwrite=True to "
+            "replace the study in it."
+        )
+    if not (target / INDEX).is_file():
+        raise StudyError(
+            f"{str(target)!r} holds no study (no {INDEX}), so it is not replaced. "
+            "Choose another folder."
+        )
+
+
+def _check_space(study: Study, target: Path, dtype: Any) -> None:
+    needed = 0
+    for subject in study:
+        if subject.n_samples == 0:
+            raise StudyError(
+                f"Subject {subject.id!r} has no samples, so the study cannot be saved. "
+                "Leave it out with subset(subjects=...)."
+            )
+        stored = getattr(subject.samples, "dtype", None) if dtype is None else dtype
+        itemsize = getattr(np.dtype(stored) if dtype else stored, "itemsize", 8)
+        needed += subject.n_samples * subject.n_voxels * itemsize
+    free = shutil.disk_usage(target.parent).free
+    if needed > free:
+        raise StudyError(
+            f"The study needs {needed / 1e6:.1f} MB in {str(target.parent)!r}, where "
+            f'{free / 1e6:.1f} MB are free. Free some space, or pass dtype="float32".'
+        )
+
+
+def _move_into_place(work: Path, target: Path, overwrite: bool) -> None:
+    if not overwrite or not target.exists():
+        if target.exists():  # it appeared meanwhile; a rename could hide that
+            raise StudyError(f"{str(target)!r} was made by somebody else meanwhile.")
+        work.rename(target)
+        return
+    old = work.with_name(work.name + ".old")
+    target.rename(old)
+    try:
+        work.rename(target)
+    except OSError:
+        old.rename(target)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _file_stems(ids: list[str]) -> list[str]:
+    """Name the files of each subject so that any file system takes them."""
+    stems: list[str] = []
+    taken: set[str] = set()
+    for id in ids:
+        safe = re.sub(r"[^A-Za-z0-9._-]+", "_", id)[:80].rstrip(".")
+        # the prefix keeps clear of dot files and of names that Windows reserves
+        safe = safe if safe.startswith("sub") else f"sub-{safe}"
+        stem, number = safe, 1
+        while stem.casefold() in taken:  # "a/b" and "a_b", or "A" and "a"
+            number += 1
+            stem = f"{safe}~{number}"
+        taken.add(stem.casefold())
+        stems.append(stem)
+    return stems

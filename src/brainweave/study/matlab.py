@@ -1,0 +1,340 @@
+"""MATLAB files: 3-D arrays or cells of arrays, in the old format and in HDF5."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from os import PathLike
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from brainweave.exceptions import InputError, StudyError
+from brainweave.study.study import Study
+from brainweave.study.subject import Subject
+
+__all__ = ["load_matlab", "read_matlab"]
+
+MatFile: TypeAlias = str | PathLike[str]
+# one 2-D array per subject
+Arrays: TypeAlias = list[NDArray[Any]]
+
+_AXES = {"voxels", "samples", "subjects"}
+
+
+def load_matlab(
+    files: MatFile | Sequence[MatFile],
+    *,
+    variable: str | None = None,
+    order: Sequence[str] | None = None,
+    labels: MatFile | ArrayLike | None = None,
+    runs: ArrayLike | None = None,
+    samples_per_run: int | Sequence[int] | None = None,
+    stimuli: ArrayLike | None = None,
+    ids: Sequence[str] | None = None,
+    name: str = "",
+) -> Study:
+    """Make a study of ``.mat`` files.
+
+    Parameters
+    ----------
+    files : path, or list of paths
+        A file with one variable that holds all subjects: a 3-D array, or a cell with
+        a 2-D array per subject. Several files (the hemispheres) are stacked along the
+        voxels, subject by subject.
+    variable : str, optional
+        Name of the variable, needed only if a file holds several candidates.
+    order : sequence of str, optional
+        What the dimensions mean. For 3-D arrays a permutation of ``"voxels"``,
+        ``"samples"``, ``"subjects"``, by default in this order, as in the Raider
+        files; for the arrays in a cell ``("samples", "voxels")`` by default, or the
+        other way round.
+    labels : path or array-like, optional
+        Label of each sample, for all subjects; a matrix with a column per subject, or
+        a list with a vector per subject, gives each its own. A path names a ``.mat``
+        file that holds one of these, or a cell of strings.
+    runs : array-like, optional
+        Run of each sample, for all subjects.
+    samples_per_run : int or sequence of int, optional
+        Instead of `runs`: how many samples each run has. An int must divide the
+        number of samples.
+    stimuli : array-like, optional
+        Stimulus of each sample; as labels, but no path.
+    ids : sequence of str, optional
+        Ids of the subjects; ``"01"``, ``"02"``, … by default.
+    name : str, default=""
+        Name of the study.
+
+    Returns
+    -------
+    Study
+        With its samples in memory, (n_samples, n_voxels) per subject.
+
+    Examples
+    --------
+    >>> study = load_matlab(  # doctest: +SKIP
+    ...     ["image_data_lh.mat", "image_data_rh.mat"],
+    ...     labels="label.mat",
+    ...     samples_per_run=7,
+    ... )
+    """
+    listed = [files] if isinstance(files, str | PathLike) else list(files)
+    if not listed:
+        raise InputError("No MATLAB files were given.")
+    parts = [_subject_arrays(Path(file), variable, order) for file in listed]
+    arrays = _stacked(parts, [Path(file) for file in listed])
+    ids = _ids(ids, len(arrays))
+    if runs is not None and samples_per_run is not None:
+        raise InputError("Give runs or samples_per_run, not both.")
+    if isinstance(labels, str | PathLike):
+        labels = _only_vector(Path(labels), len(arrays))
+    subjects = []
+    for position, (id, samples) in enumerate(zip(ids, arrays, strict=True)):
+        own = runs
+        if samples_per_run is not None:
+            own = _runs_from_counts(samples_per_run, len(samples), id)
+        subjects.append(
+            Subject(
+                id,
+                samples,
+                labels=_of_subject(labels, position, len(arrays)),
+                runs=own,
+                stimuli=_of_subject(stimuli, position, len(arrays)),
+            )
+        )
+    return Study(subjects, name)
+
+
+def read_matlab(path: MatFile) -> dict[str, Any]:
+    """Read the variables of a ``.mat`` file of any version.
+
+    Parameters
+    ----------
+    path : path
+        Versions 4 to 7.2 are read by SciPy, 7.3 (HDF5) by h5py.
+
+    Returns
+    -------
+    dict of str to ndarray or list
+        Arrays with MATLAB's order of dimensions; a cell of arrays is a list.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise StudyError(f"There is no file {str(path)!r}. Check the path.")
+    with _readable(path):
+        if _is_hdf5(path):
+            return _read_hdf5(path)
+        from scipy.io import loadmat
+
+        content = loadmat(path)
+        return {
+            name: list(value.ravel()) if value.dtype == object else value
+            for name, value in content.items()
+            if not name.startswith("__") and isinstance(value, np.ndarray)
+        }
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    import zlib
+
+    from scipy.io.matlab import MatReadError
+
+    try:
+        yield
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        EOFError,
+        OSError,
+        NotImplementedError,
+        zlib.error,
+        MatReadError,
+    ) as error:
+        if isinstance(error, StudyError):
+            raise
+        raise StudyError(
+            f"{str(path)!r} is not a readable MATLAB file ({error}). It may be cut "
+            "off: get the file again."
+        ) from error
+
+
+def _is_hdf5(path: Path) -> bool:
+    # MATLAB puts 512 bytes of its own before the HDF5 signature
+    with path.open("rb") as file:
+        start = file.read(520)
+    return b"\x89HDF\r\n\x1a\n" in (start[:8], start[512:520])
+
+
+def _read_hdf5(path: Path) -> dict[str, Any]:
+    import h5py
+
+    with h5py.File(path, "r") as file:
+        return {
+            name: _from_hdf5(item, file)
+            for name, item in file.items()
+            if isinstance(item, h5py.Dataset)  # "#refs#" and structs are groups
+        }
+
+
+def _from_hdf5(item: Any, file: Any) -> Any:
+    import h5py
+
+    values = item[()]
+    if h5py.check_ref_dtype(item.dtype) is not None:
+        return [_from_hdf5(file[reference], file) for reference in values.T.ravel()]
+    if item.attrs.get("MATLAB_class") == b"char":
+        return np.array("".join(map(chr, np.asarray(values).T.ravel())))
+    return np.asarray(values).T  # HDF5 has MATLAB's dimensions in reverse
+
+
+def _subject_arrays(
+    path: Path, variable: str | None, order: Sequence[str] | None
+) -> Arrays:
+    """Read one file into a (n_samples x n_voxels) array per subject."""
+    name, value = _choose(path, read_matlab(path), variable)
+    where = f"{name!r} in {str(path)!r}"
+    if isinstance(value, list):
+        axes = _checked_order(order or ("samples", "voxels"), 2)
+        for number, entry in enumerate(value, start=1):
+            if not isinstance(entry, np.ndarray) or entry.ndim != 2 or not entry.size:
+                raise StudyError(
+                    f"{where} is a cell whose entry {number} is not a 2-D array."
+                )
+        arrays = [entry if axes[0] == "samples" else entry.T for entry in value]
+    else:
+        axes = _checked_order(order or ("voxels", "samples", "subjects"), value.ndim)
+        wanted = [a for a in ("subjects", "samples", "voxels") if a in axes]
+        moved = np.transpose(value, [axes.index(axis) for axis in wanted])
+        arrays = list(moved) if "subjects" in axes else [moved]
+    return [np.ascontiguousarray(array) for array in arrays]
+
+
+def _checked_order(order: Sequence[str], n_dimensions: int) -> list[str]:
+    axes = list(order)
+    if n_dimensions == 2 and len(axes) == 3:  # MATLAB drops a last dimension of 1
+        axes = [axis for axis in axes if axis != "subjects"]
+    if len(set(axes)) != len(axes) or not set(axes) <= _AXES or len(axes) < 2:
+        raise InputError(
+            f"order={tuple(order)} must be a permutation of 'voxels', 'samples' and, "
+            "for 3-D arrays, 'subjects'."
+        )
+    if len(axes) != n_dimensions:
+        raise InputError(
+            f"order={tuple(order)} names {len(axes)} dimensions, but the array has "
+            f"{n_dimensions}."
+        )
+    return axes
+
+
+def _choose(
+    path: Path, content: Mapping[str, Any], variable: str | None
+) -> tuple[str, Any]:
+    if variable is not None:
+        if variable not in content:
+            known = ", ".join(map(repr, content)) or "nothing"
+            raise StudyError(f"{str(path)!r} has no {variable!r}; it has {known}.")
+        return variable, content[variable]
+    candidates = {
+        name: value
+        for name, value in content.items()
+        if isinstance(value, list)
+        or (value.dtype.kind in "fiu" and value.ndim >= 2 and 1 not in value.shape[:2])
+    }
+    # next to an array per subject, matrices are ratings, coordinates and the like
+    large = {
+        name: value
+        for name, value in candidates.items()
+        if isinstance(value, list) or value.ndim == 3
+    }
+    candidates = large or candidates
+    if len(candidates) != 1:
+        known = ", ".join(map(repr, candidates or content)) or "nothing"
+        raise StudyError(
+            f"{str(path)!r} has {len(candidates)} variables that could be the samples "
+            f"({known}). Choose one with variable=..."
+        )
+    return next(iter(candidates.items()))
+
+
+def _stacked(parts: list[Arrays], files: list[Path]) -> Arrays:
+    first = parts[0]
+    for part, file in zip(parts[1:], files[1:], strict=True):
+        if len(part) != len(first):
+            raise StudyError(
+                f"{str(file)!r} has {len(part)} subjects, {str(files[0])!r} has "
+                f"{len(first)}. Files are stacked subject by subject."
+            )
+        for number, (one, other) in enumerate(zip(first, part, strict=True), start=1):
+            if len(one) != len(other):
+                raise StudyError(
+                    f"Subject {number} has {len(other)} samples in {str(file)!r}, but "
+                    f"{len(one)} in {str(files[0])!r}. Files are stacked along voxels."
+                )
+    return [np.hstack(arrays) for arrays in zip(*parts, strict=True)]
+
+
+def _ids(ids: Sequence[str] | None, n_subjects: int) -> list[str]:
+    if ids is None:
+        width = max(2, len(str(n_subjects)))
+        return [f"{number:0{width}d}" for number in range(1, n_subjects + 1)]
+    if len(ids) != n_subjects:
+        raise InputError(f"{len(ids)} ids were given for {n_subjects} subjects.")
+    return [str(id) for id in ids]
+
+
+def _runs_from_counts(
+    counts: int | Sequence[int], n_samples: int, id: str
+) -> NDArray[np.intp]:
+    if isinstance(counts, int | np.integer):
+        if counts < 1 or n_samples % counts:
+            raise InputError(
+                f"samples_per_run={counts} does not divide the {n_samples} samples of "
+                f"subject {id!r}. Give a list with the length of each run."
+            )
+        counts = [int(counts)] * (n_samples // int(counts))
+    if sum(counts) != n_samples:
+        raise InputError(
+            f"samples_per_run adds up to {sum(counts)}, but subject {id!r} has "
+            f"{n_samples} samples."
+        )
+    return np.repeat(np.arange(1, len(counts) + 1), counts)
+
+
+def _only_vector(path: Path, n_subjects: int) -> Any:
+    content = {
+        name: value
+        for name, value in read_matlab(path).items()
+        if isinstance(value, list)
+        or 1 in value.shape
+        or (value.ndim == 2 and n_subjects in value.shape)
+    }
+    if len(content) != 1:
+        known = ", ".join(map(repr, content)) or "none"
+        raise StudyError(
+            f"{str(path)!r} should hold one vector of labels, but has {known}. Read it "
+            "with read_matlab() and give the labels themselves."
+        )
+    value = next(iter(content.values()))
+    if isinstance(value, list):
+        if len(value) == n_subjects and np.asarray(value[0]).dtype.kind in "fiu":
+            return [np.asarray(entry).ravel() for entry in value]  # one per subject
+        # a cell of strings
+        return ["".join(np.asarray(entry).ravel().astype(str)) for entry in value]
+    return value.ravel() if 1 in value.shape else value
+
+
+def _of_subject(values: Any, position: int, n_subjects: int) -> Any:
+    if isinstance(values, list | tuple) and len(values) == n_subjects:
+        entry = values[position]
+        if isinstance(entry, list | tuple | np.ndarray):
+            return entry
+    if isinstance(values, np.ndarray) and values.ndim == 2:
+        if values.shape[1] != n_subjects:
+            raise InputError(
+                "labels and stimuli that differ between subjects need a column for "
+                f"each of the {n_subjects} subjects; got shape {values.shape}."
+            )
+        return values[:, position]
+    return values

@@ -1,0 +1,243 @@
+"""The old OpenfMRI layout: ``sub001/BOLD/task001_run001`` and onsets in cond files."""
+
+import re
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from brainweave.exceptions import StudyError
+from brainweave.study.cleaning import Cleaning
+from brainweave.study.events import Events
+from brainweave.study.images import epi_mask, mask_on_grid
+from brainweave.study.runs import ImageSource, Run
+from brainweave.study.sampling import plan_samples
+from brainweave.study.spaces import VolumeSpace
+from brainweave.study.study import Study
+from brainweave.study.subject import Subject
+
+__all__ = ["load_openfmri"]
+
+
+def load_openfmri(
+    directory: str | PathLike[str],
+    *,
+    task: int = 1,
+    model: int = 1,
+    subjects: Sequence[str] | None = None,
+    runs: Sequence[int] | None = None,
+    bold: str = "bold.nii.gz",
+    mask: Any = "epi",
+    resample_mask: bool = False,
+    confounds: str | None = None,
+    samples: str = "volumes",
+    hrf_delay: float = 5.0,
+    keep_rest: bool = False,
+    ignore: Sequence[str] = (),
+    t_r: float | None = None,
+    name: str | None = None,
+    **cleaning: Any,
+) -> Study:
+    """Make a study of a dataset in the layout of OpenfMRI.org, before BIDS.
+
+    Parameters
+    ----------
+    directory : path
+        The dataset, with ``sub001``, ``sub002``, … in it.
+    task, model : int, default=1
+        Numbers of the task and of the model whose onsets to use.
+    subjects : sequence of str, optional
+        Folders to read, such as ``"sub001"``; by default all that have this task.
+    runs : sequence of int, optional
+        Runs to read; by default all. Subjects may lack some.
+    bold : str, default="bold.nii.gz"
+        Name of the image in each run's folder.
+    mask : str, path, image or mapping, default="epi"
+        ``"epi"`` computes one from each subject's own runs; a path that exists
+        within a subject's folder (``"masks/25mm/vt.nii.gz"``) is that subject's mask;
+        any other path or image is for all; a mapping gives one per subject.
+    resample_mask : bool, default=False
+        Put a mask of another shape or affine on the grid of the runs.
+    confounds : str, optional
+        Name of a file in each run's folder whose columns are removed, such as
+        ``"bold_moest.txt"``.
+    samples : {"volumes", "blocks", "trials", "trials-lsa", "trials-lss"}
+        What a sample is; see :func:`brainweave.study.sampling.plan_samples`.
+    hrf_delay : float, default=5.0
+        Seconds by which the response lags the stimulus, for volumes and blocks.
+    keep_rest : bool, default=False
+        Keep volumes that show no condition, as unlabelled samples.
+    ignore : sequence of str
+        Conditions that are no category.
+    t_r : float, optional
+        Repetition time; by default that of ``scan_key.txt``, else of the images.
+    name : str, optional
+        Name of the study; by default that of the folder.
+    **cleaning
+        ``detrend``, ``standardize``, ``high_pass``, ``low_pass``, ``smoothing_fwhm``,
+        ``nan``: see :class:`brainweave.study.cleaning.Cleaning`.
+
+    Returns
+    -------
+    Study
+        Lazy; labels are the names in ``condition_key.txt``, runs the numbers of the
+        folders.
+    """
+    root = Path(directory)
+    if not root.is_dir():
+        raise StudyError(f"There is no folder {str(root)!r}. Check the path.")
+    how = Cleaning(**cleaning)
+    t_r = _scan_key_t_r(root) if t_r is None else t_r
+    conditions = _condition_key(root, task, model)
+    listed = []
+    for folder in _subject_folders(root, task, subjects):
+        folders = _run_folders(folder, task, runs)
+        images = [_existing(run / bold) for run in folders.values()]
+        space = _space(mask, folder, images, resample_mask)
+        prepared = []
+        plans = []
+        for run, image in zip(folders.values(), images, strict=True):
+            header = space.header(image)
+            tr = t_r if t_r is not None else header.t_r
+            if tr is None:
+                raise StudyError(f"{str(image)!r} states no repetition time. Give t_r.")
+            rows = _read_onsets(folder, run.name, model, conditions)
+            plan = plan_samples(
+                Events.from_rows(row for row in rows if row[2] not in ignore),
+                header.n_samples,
+                tr,
+                samples=samples,
+                hrf_delay=hrf_delay,
+                keep_rest=keep_rest,
+            )
+            removed = None if confounds is None else _existing(run / confounds)
+            prepared.append(Run(image, confounds=removed, t_r=tr, plan=plan))
+            plans.append(plan)
+        source = ImageSource(prepared, space, how)
+        listed.append(
+            Subject(
+                folder.name,
+                source,
+                labels=np.concatenate([plan.labels for plan in plans]),
+                runs=np.repeat(list(folders), source.counts),
+                onsets=source.onsets(),
+                space=space,
+            )
+        )
+    return Study(listed, root.name if name is None else name)
+
+
+def _subject_folders(
+    root: Path, task: int, subjects: Sequence[str] | None
+) -> list[Path]:
+    if subjects is not None:
+        chosen = [root / str(subject) for subject in subjects]
+        for folder in chosen:
+            if not folder.is_dir():
+                raise StudyError(
+                    f"There is no subject {folder.name!r} in {str(root)!r}."
+                )
+        return chosen
+    found = [
+        folder
+        for folder in sorted(root.glob("sub*"))
+        if any(folder.glob(f"BOLD/task{task:03d}_run*"))
+    ]
+    if not found:
+        raise StudyError(
+            f"{str(root)!r} has no sub*/BOLD/task{task:03d}_run* folders. Is it the "
+            "OpenfMRI layout, and the right task? For BIDS use load_bids."
+        )
+    return found
+
+
+def _run_folders(
+    folder: Path, task: int, runs: Sequence[int] | None
+) -> dict[int, Path]:
+    found = {}
+    for path in sorted(folder.glob(f"BOLD/task{task:03d}_run*")):
+        match = re.fullmatch(r"task\d+_run(\d+)", path.name)
+        if match and (runs is None or int(match[1]) in runs):
+            found[int(match[1])] = path
+    if not found:
+        which = "" if runs is None else f" among {list(runs)}"
+        raise StudyError(f"{str(folder)!r} has no run of task {task}{which}.")
+    return found
+
+
+def _existing(path: Path) -> Path:
+    if not path.is_file():
+        there = ", ".join(sorted(p.name for p in path.parent.glob("*"))) or "nothing"
+        raise StudyError(
+            f"There is no {path.name!r} in {str(path.parent)!r}, which has {there}."
+        )
+    return path
+
+
+def _space(mask: Any, folder: Path, images: list[Path], resample: bool) -> VolumeSpace:
+    if isinstance(mask, Mapping):
+        if folder.name not in mask:
+            raise StudyError(f"There is no mask for subject {folder.name!r}.")
+        mask = mask[folder.name]
+    if isinstance(mask, str) and mask == "epi":
+        return VolumeSpace(epi_mask(images))
+    if isinstance(mask, str | PathLike) and (folder / mask).is_file():
+        mask = folder / mask
+    return VolumeSpace(mask_on_grid(mask, images[0]) if resample else mask)
+
+
+def _scan_key_t_r(root: Path) -> float | None:
+    path = root / "scan_key.txt"
+    if not path.is_file():
+        return None
+    match = re.search(r"^\s*TR\s+([0-9.]+)", path.read_text(), re.MULTILINE)
+    return float(match[1]) if match else None
+
+
+def _condition_key(root: Path, task: int, model: int) -> dict[str, str]:
+    """Read the names of the conditions; early datasets leave out the task."""
+    path = _existing(root / "models" / f"model{model:03d}" / "condition_key.txt")
+    names = {}
+    for line in path.read_text().splitlines():
+        fields = line.split(maxsplit=2)
+        if fields and fields[0].startswith("cond"):
+            fields = [f"task{task:03d}", *line.split(maxsplit=1)]
+        if len(fields) == 3 and fields[0] == f"task{task:03d}":
+            names[fields[1]] = fields[2].strip()
+    if not names:
+        raise StudyError(f"{str(path)!r} names no condition of task {task}.")
+    return names
+
+
+def _read_onsets(
+    folder: Path, run: str, model: int, conditions: Mapping[str, str]
+) -> list[tuple[float, float, str]]:
+    where = folder / "model" / f"model{model:03d}" / "onsets" / run
+    files = sorted(where.glob("cond*.txt"))
+    if not files:
+        raise StudyError(
+            f"{str(where)!r} has no cond*.txt: there are no onsets for this run. Leave "
+            "it out with runs=[...]."
+        )
+    rows = []
+    for path in files:
+        for number, line in enumerate(path.read_text().splitlines(), start=1):
+            fields = line.split()
+            if not fields:
+                continue  # a condition that this run lacks has an empty file
+            try:
+                onset, duration = float(fields[0]), float(fields[1])
+            except (ValueError, IndexError):
+                raise StudyError(
+                    f"{str(path)!r}, line {number}: {line!r} is not an onset and a "
+                    "duration."
+                ) from None
+            if path.stem not in conditions:
+                raise StudyError(
+                    f"{str(path)!r} is of a condition that condition_key.txt does not "
+                    f"name; it names {', '.join(conditions)}."
+                )
+            rows.append((onset, duration, conditions[path.stem]))
+    return rows

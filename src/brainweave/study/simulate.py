@@ -1,0 +1,529 @@
+"""Studies whose truth is known: the embedded default, and the ground for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from numbers import Integral
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from brainweave.exceptions import InputError
+from brainweave.study.brains import Brain
+from brainweave.study.designs import Design
+from brainweave.study.events import Events
+from brainweave.study.sampling import check_samples
+from brainweave.study.simulation import Simulation, SubjectSource
+from brainweave.study.spaces import VolumeSpace
+from brainweave.study.study import Study
+from brainweave.study.subject import Subject
+
+__all__ = ["SimulatedStudy", "SimulationTruth", "simulate_like", "simulate_study"]
+
+# The eight categories of Haxby et al. (2001), then others.
+_CATEGORIES = (
+    *("bottle", "cat", "chair", "face", "house", "scissors", "scrambled", "shoe"),
+    *("car", "flower", "tool", "word", "bird", "body", "fruit", "landscape"),
+)
+# The stream that voxel counts are drawn from; Simulation has those below it.
+_VOXEL_STREAM = 100
+# kind -> n_runs, repetitions, seconds shown, seconds between (least, most)
+_DEFAULTS: dict[str, tuple[int, int, float, tuple[float, float]]] = {
+    "blocks": (4, 1, 22.5, (10.0, 15.0)),
+    "events": (4, 6, 2.0, (4.0, 8.0)),
+    "movie": (3, 2, 20.0, (0.0, 0.0)),
+}
+
+
+@dataclass(frozen=True)
+class SimulationTruth:
+    """What a simulated study was made of.
+
+    Parameters
+    ----------
+    categories : tuple of str
+        All categories, also those that a subject lacks.
+    centroids : ndarray of shape (n_categories, n_shared)
+        Mean response to each category in the shared space.
+    shared : tuple of ndarray of shape (n_samples, n_shared)
+        Per subject, the shared response behind each of its samples, without noise.
+    maps : tuple of ndarray of shape (n_shared, n_voxels)
+        Per subject, where the dimensions of the shared space lie in its brain.
+    masks : tuple of ndarray of bool
+        Per subject, its voxels in the volume.
+    affine : ndarray of shape (4, 4)
+        From voxel indices to millimetres, for all masks.
+    events : tuple of dict of int to Events
+        Per subject, the events of each run that it has.
+    tr : float
+        Seconds from one volume to the next.
+    """
+
+    categories: tuple[str, ...]
+    centroids: NDArray[np.float64]
+    shared: tuple[NDArray[np.float64], ...]
+    maps: tuple[NDArray[np.float32], ...]
+    masks: tuple[NDArray[np.bool_], ...]
+    affine: NDArray[np.float64]
+    events: tuple[dict[int, Events], ...]
+    tr: float
+
+
+class SimulatedStudy(Study):
+    """A :class:`Study` that knows what it was made of.
+
+    Parameters
+    ----------
+    simulation : Simulation
+        All settings.
+    name : str
+        Name of the study.
+    lazy : bool
+        Whether samples are simulated at each reading instead of once.
+
+    Attributes
+    ----------
+    truth : SimulationTruth
+        The shared responses, spatial maps, masks and designs.
+    """
+
+    truth: SimulationTruth
+    simulation: Simulation
+
+    def __init__(
+        self, simulation: Simulation, name: str = "simulated", *, lazy: bool = False
+    ) -> None:
+        self.simulation = simulation
+        subjects, shared, maps, masks, events = [], [], [], [], []
+        for i, id in enumerate(simulation.ids):
+            brain = simulation.brain(i)
+            runs, plans = simulation.runs(i), simulation.plans(i)
+            signals = [simulation.signals(i, run).shared for run in runs]
+            source = SubjectSource(simulation, i, sum(map(len, plans)))
+            subjects.append(
+                Subject(
+                    id,
+                    source if lazy else source.read(brain),
+                    labels=np.concatenate([plan.labels for plan in plans]),
+                    runs=np.repeat(
+                        [run.number for run in runs], [len(plan) for plan in plans]
+                    ),
+                    onsets=np.concatenate([plan.onsets for plan in plans]),
+                    stimuli=np.concatenate([plan.stimuli for plan in plans]),
+                    space=_volume_space(brain),
+                )
+            )
+            shared.append(
+                np.concatenate(
+                    [p.apply(s) for p, s in zip(plans, signals, strict=True)]
+                )
+            )
+            maps.append(brain.maps)
+            masks.append(brain.mask)
+            events.append({run.number: run.events for run in runs})
+        super().__init__(subjects, name)
+        self.truth = SimulationTruth(
+            categories=simulation.design.categories,
+            centroids=simulation.centroids,
+            shared=tuple(shared),
+            maps=tuple(maps),
+            masks=tuple(masks),
+            affine=brain.affine,
+            events=tuple(events),
+            tr=simulation.design.tr,
+        )
+
+    def to_bids(
+        self,
+        folder: str | PathLike[str],
+        *,
+        task: str = "objects",
+        image_dtype: str = "int16",
+        raw: bool = True,
+        derivatives: bool = True,
+        overwrite: bool = False,
+    ) -> Path:
+        """Write the study as a BIDS dataset with fMRIPrep-like derivatives.
+
+        :func:`brainweave.load_bids` reads the same study from it, with
+        ``confounds=None`` (the samples as they are), ``stimulus="stim_file"``, the
+        study's own ``samples``, ``keep_rest`` and ``hrf_delay``, and ``scrub=0.5`` if
+        samples are missing. See :func:`brainweave.study.bids_writer.write_bids` for
+        the options.
+        """
+        from brainweave.study.bids_writer import write_bids
+
+        return write_bids(
+            self,
+            folder,
+            task=task,
+            image_dtype=image_dtype,
+            raw=raw,
+            derivatives=derivatives,
+            overwrite=overwrite,
+        )
+
+
+def _volume_space(brain: Brain) -> VolumeSpace:
+    import nibabel as nib
+
+    return VolumeSpace(nib.Nifti1Image(brain.mask.astype(np.uint8), brain.affine))
+
+
+def simulate_study(
+    *,
+    n_subjects: int = 8,
+    categories: int | Sequence[str] = 8,
+    design: str = "blocks",
+    n_runs: int | None = None,
+    repetitions: int | None = None,
+    duration: float | None = None,
+    gap: tuple[float, float] | None = None,
+    tr: float = 2.5,
+    n_samples: int | None = None,
+    n_voxels: int | tuple[int, int] | Sequence[int] = (1200, 1800),
+    own_sequence: bool | None = None,
+    samples: str = "volumes",
+    hrf_delay: float = 5.0,
+    keep_rest: bool = False,
+    missing_samples: float = 0.0,
+    missing_runs: int | Mapping[str, Sequence[int]] = 0,
+    missing_categories: int | Mapping[str, Sequence[str]] = 0,
+    n_shared: int = 10,
+    n_nuisance: int = 40,
+    signal: float = 2.5,
+    spontaneous: float = 0.35,
+    structured_noise: float = 4.0,
+    local_noise: float = 0.3,
+    autocorrelation: float = 0.3,
+    within: float = 0.3,
+    trial_variability: float = 0.3,
+    smoothness: float = 1.2,
+    baseline: float = 100.0,
+    hrf: bool = True,
+    dtype: str = "float32",
+    lazy: bool = False,
+    name: str = "simulated",
+    random_state: int | None = 0,
+) -> SimulatedStudy:
+    r"""Simulate an fMRI study whose shared space is known.
+
+    Volume t of subject i is
+
+    .. math:: x_i(t) = b_i + W_i^\top (s_i(t) + u_i(t)) + N_i^\top n_i(t) + e_i(t)
+
+    where :math:`s_i(t)` are responses in a shared space of few dimensions (category
+    centroids, plus stimuli that differ within a category, plus variation from trial to
+    trial, all blurred by the haemodynamic response), :math:`u_i(t)` is spontaneous
+    activity in the same places, :math:`W_i` are smooth maps that differ from subject
+    to subject, :math:`N_i` and :math:`n_i(t)` structured noise of the subject's own,
+    strong and slow or weak and fast, part of it elsewhere in every run,
+    :math:`e_i(t)` local AR(1) noise, and :math:`b_i` the mean image. So a classifier
+    trained on other subjects' voxels is at chance, and an alignment that keeps too
+    few or too many dimensions of each subject misses the responses or learns noise.
+
+    Parameters
+    ----------
+    n_subjects : int, default=8
+        Number of subjects.
+    categories : int or sequence of str, default=8
+        Number or names of the categories.
+    design : {"blocks", "events", "movie"}, default="blocks"
+        Blocks of a category with rest between; brief trials at jittered times; or a
+        film whose scenes belong to categories, without rest, in which every moment
+        has a response of its own.
+    n_runs : int, optional
+        Number of runs (4 with blocks and events, 3 with a movie).
+    repetitions : int, optional
+        Blocks, trials or scenes per category and run (1, 6 and 2).
+    duration : float, optional
+        Seconds of one of them (22.5, 2 and 20); whole volumes except for events.
+    gap : tuple of two floats, optional
+        Least and most seconds between them.
+    tr : float, default=2.5
+        Seconds from one volume to the next.
+    n_samples : int, optional
+        The exact number of labelled volumes per subject, instead of `repetitions`:
+        as many blocks as it takes, the last one shortened. Not with ``"events"``.
+    n_voxels : int, tuple of two ints or sequence of ints, default=(1200, 1800)
+        One number: all subjects have the same voxels. A tuple of two: counts are drawn
+        from this range, and masks differ. A list: one count per subject.
+    own_sequence : bool, optional
+        Whether each subject sees a sequence of its own; by default so, but not with a
+        movie.
+    samples : {"volumes", "blocks", "trials", "trials-lsa", "trials-lss"}
+        What is a sample; see :func:`brainweave.load_bids`.
+    hrf_delay : float, default=5.0
+        Seconds by which the labels of volumes lag the stimuli.
+    keep_rest : bool, default=False
+        Whether volumes that show nothing are kept, without a label.
+    missing_samples : float, default=0.0
+        Share of the samples that each subject lacks, at random.
+    missing_runs : int or mapping of subject id to run numbers, default=0
+        A number: so many subjects lack a run each.
+    missing_categories : int or mapping of subject id to category names, default=0
+        A number: so many subjects lack a category each.
+    n_shared : int, default=10
+        Dimensions of the shared space.
+    n_nuisance : int, default=40
+        Rank of the structured noise.
+    signal, structured_noise, local_noise : float, default=2.5, 4.0, 0.3
+        Standard deviation over voxels of a category's response, and of both noises, in
+        per cent of a mean image of 100.
+    spontaneous : float, default=0.35
+        Activity of the subject's own in the places that respond, relative to the
+        responses.
+    autocorrelation : float, default=0.3
+        Of the local noise, from one volume to the next.
+    within, trial_variability : float, default=0.3
+        How much the stimuli of a category differ, in all subjects alike, and how much
+        a response differs from trial to trial, relative to the categories.
+    smoothness : float, default=1.2
+        Width of the spatial kernel of all maps, in voxels.
+    baseline : float, default=100.0
+        Level of the mean image.
+    hrf : bool, default=True
+        Whether responses are blurred and late; use ``hrf_delay=0`` without.
+    dtype : {"float32", "float64"}, default="float32"
+        Of the samples.
+    lazy : bool, default=False
+        Whether a subject is simulated anew at each reading and never kept, for
+        studies larger than the memory.
+    name : str, default="simulated"
+        Name of the study.
+    random_state : int or None, default=0
+        Seed. Brains depend on it and on `n_voxels`, not on the design: simulate twice
+        with the same seed for two experiments with the same people.
+
+    Returns
+    -------
+    SimulatedStudy
+        With the ground truth in ``truth``.
+
+    Examples
+    --------
+    >>> study = simulate_study(n_subjects=2, n_voxels=[300, 400], n_runs=2)
+    >>> study.summary()[["samples", "voxels", "runs", "categories"]]
+             samples  voxels  runs  categories
+    subject
+    01           144     300     2           8
+    02           144     400     2           8
+    >>> study.truth.shared[0].shape
+    (144, 10)
+    """
+    names = _check_categories(categories)
+    kind = Design.check_kind(design)
+    defaults = _DEFAULTS[kind]
+    _check_positive(
+        n_subjects=n_subjects, tr=tr, n_shared=n_shared, smoothness=smoothness
+    )
+    _check_not_negative(
+        n_nuisance=n_nuisance,
+        signal=signal,
+        spontaneous=spontaneous,
+        structured_noise=structured_noise,
+        local_noise=local_noise,
+        within=within,
+        trial_variability=trial_variability,
+        hrf_delay=hrf_delay,
+        baseline=baseline,
+    )
+    if not 0 <= missing_samples < 1:
+        raise InputError(f"missing_samples={missing_samples} must be in [0, 1).")
+    if not -1 < autocorrelation < 1:
+        raise InputError(f"autocorrelation={autocorrelation} must be in (-1, 1).")
+    if n_samples is not None and kind == "events":
+        raise InputError(
+            'n_samples counts the volumes of blocks or scenes; with design="events", '
+            "set n_runs and repetitions."
+        )
+    seed = int(
+        np.random.SeedSequence().generate_state(1)[0]
+        if random_state is None
+        else random_state
+    )
+    plan = Design(
+        kind=kind,
+        categories=names,
+        n_runs=defaults[0] if n_runs is None else n_runs,
+        repetitions=defaults[1] if repetitions is None else repetitions,
+        duration=defaults[2] if duration is None else duration,
+        gap=defaults[3] if gap is None else gap,
+        tr=tr,
+        hrf_delay=hrf_delay,
+        n_samples=n_samples,
+    )
+    simulation = Simulation(
+        seed=seed,
+        design=plan,
+        voxel_counts=_count_voxels(n_voxels, n_subjects, seed),
+        own_sequence=kind != "movie" if own_sequence is None else own_sequence,
+        samples=check_samples(samples),
+        keep_rest=keep_rest,
+        missing_samples=missing_samples,
+        missing_runs=(),
+        missing_categories=(),
+        n_shared=n_shared,
+        n_nuisance=n_nuisance,
+        signal=signal,
+        spontaneous=spontaneous,
+        structured_noise=structured_noise,
+        local_noise=local_noise,
+        autocorrelation=autocorrelation,
+        within=within,
+        trial_variability=trial_variability,
+        smoothness=smoothness,
+        baseline=baseline,
+        hrf=hrf,
+        dtype=_check_dtype(dtype),
+    )
+    runs = range(1, plan.n_runs + 1)
+    simulation = replace(
+        simulation,
+        missing_runs=_spread("missing_runs", missing_runs, runs, simulation),
+        missing_categories=_spread(
+            "missing_categories", missing_categories, names, simulation
+        ),
+    )
+    return SimulatedStudy(simulation, name, lazy=lazy)
+
+
+def simulate_like(
+    n_subjects: int,
+    n_samples: int,
+    n_voxels: int,
+    n_categories: int | None,
+    *,
+    aligned: bool = False,
+    **settings: Any,
+) -> SimulatedStudy:
+    """Simulate a study of given shape, for instance that of a published one.
+
+    Parameters
+    ----------
+    n_subjects, n_samples, n_voxels : int
+        The exact shape: every subject has `n_samples` labelled samples and the same
+        `n_voxels` voxels.
+    n_categories : int or None
+        Number of categories, shown in blocks; None for a movie.
+    aligned : bool, default=False
+        Whether all subjects see the same sequence, so that samples are locked in time.
+    **settings
+        Further options of :func:`simulate_study`; ``lazy=True`` keeps no subject in
+        memory.
+
+    Examples
+    --------
+    >>> study = simulate_like(2, 97, 500, 4, aligned=True)
+    >>> study[0].labels.tolist() == study[1].labels.tolist()
+    True
+    >>> study[0]
+    Subject('01': 97 samples x 500 voxels, 4 categories, 4 runs)
+    """
+    movie = n_categories is None
+    options: dict[str, Any] = {
+        "design": "movie" if movie else "blocks",
+        "categories": 8 if n_categories is None else n_categories,
+        "own_sequence": not (movie or aligned),
+        **settings,
+    }
+    return simulate_study(
+        n_subjects=n_subjects, n_samples=n_samples, n_voxels=n_voxels, **options
+    )
+
+
+def _check_categories(categories: int | Sequence[str]) -> tuple[str, ...]:
+    if isinstance(categories, Integral):
+        n = int(categories)
+        if n < 1:
+            raise InputError(f"categories={n}: there must be at least one.")
+        more = [f"category{k + 1:02d}" for k in range(len(_CATEGORIES), n)]
+        return tuple([*_CATEGORIES, *more][:n])
+    if isinstance(categories, str):
+        raise TypeError(f"categories={categories!r} must be a number or a list.")
+    names = tuple(str(c) for c in categories)  # type: ignore[union-attr]
+    if not names or len(set(names)) < len(names) or "" in names:
+        raise InputError(f"categories={list(names)} must be different names.")
+    return names
+
+
+def _check_dtype(dtype: str) -> str:
+    name = np.dtype(dtype).name
+    if name not in ("float32", "float64"):
+        raise InputError(f'dtype={dtype!r} must be "float32" or "float64".')
+    return name
+
+
+def _check_positive(**values: float) -> None:
+    for name, value in values.items():
+        if not value > 0:
+            raise InputError(f"{name}={value} must be positive.")
+
+
+def _check_not_negative(**values: float) -> None:
+    for name, value in values.items():
+        if not value >= 0:
+            raise InputError(f"{name}={value} must not be negative.")
+
+
+def _count_voxels(
+    n_voxels: int | Sequence[int], n_subjects: int, seed: int
+) -> tuple[int, ...]:
+    if isinstance(n_voxels, Integral):
+        counts = [int(n_voxels)] * n_subjects
+    elif isinstance(n_voxels, tuple) and len(n_voxels) == 2:
+        low, high = n_voxels
+        if not low <= high:
+            raise InputError(f"n_voxels={n_voxels} must be (least, most).")
+        rng = np.random.default_rng([seed, _VOXEL_STREAM])
+        counts = rng.integers(low, high, size=n_subjects, endpoint=True).tolist()
+    else:
+        counts = [int(n) for n in n_voxels]  # type: ignore[union-attr]
+        if len(counts) != n_subjects:
+            raise InputError(
+                f"n_voxels lists {len(counts)} counts for {n_subjects} subjects. Give "
+                "one per subject, one number for all, or a tuple (least, most)."
+            )
+    if min(counts) < 1:
+        raise InputError(f"n_voxels={n_voxels}: every subject needs a voxel.")
+    return tuple(counts)
+
+
+def _spread(
+    name: str,
+    missing: int | Mapping[str, Sequence[Any]],
+    known: Sequence[Any],
+    simulation: Simulation,
+) -> tuple[tuple[Any, ...], ...]:
+    """Say what each subject lacks: what was asked, or one thing for some subjects."""
+    ids = simulation.ids
+    if isinstance(missing, Integral):
+        n = int(missing)
+        if not 0 <= n <= len(ids):
+            raise InputError(f"{name}={n}, but there are {len(ids)} subjects.")
+        if n and len(known) < 2:
+            raise InputError(f"{name}={n} would leave subjects with nothing.")
+        # the last subjects lack the first things, one each
+        first = len(ids) - n
+        return tuple(
+            (known[(i - first) % len(known)],) if i >= first else ()
+            for i in range(len(ids))
+        )
+    unknown = [id for id in missing if id not in ids]  # type: ignore[union-attr]
+    if unknown:
+        raise InputError(
+            f"{name} names the subjects {', '.join(map(repr, unknown))}, but the "
+            f"subjects are {', '.join(map(repr, ids))}."
+        )
+    for id, things in missing.items():  # type: ignore[union-attr]
+        strange = [thing for thing in things if thing not in known]
+        if strange or set(known) <= set(things):
+            raise InputError(
+                f"{name}[{id!r}] is {list(things)}; choose some, not all, of "
+                f"{list(known)}."
+            )
+    return tuple(tuple(missing.get(id, ())) for id in ids)  # type: ignore[union-attr]

@@ -1,0 +1,387 @@
+"""Study: samples of many people, chosen, split and handed to aligners."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from brainweave.exceptions import InputError, StudyError
+from brainweave.study.annotations import is_missing, ordered_unique
+from brainweave.study.subject import Subject
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Study", "Subject"]
+
+
+class Study(Sequence[Subject]):
+    """Several subjects; they may differ in samples, voxels, runs and categories.
+
+    Parameters
+    ----------
+    subjects : iterable of Subject
+        At least one; ids must differ.
+    name : str, default=""
+        Name of the study.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> study = Study(
+    ...     Subject(f"0{i}", rng.normal(size=(4, 3 + i)), labels=list("aabb"))
+    ...     for i in (1, 2)
+    ... )
+    >>> study.summary()[["samples", "voxels", "categories"]]
+             samples  voxels  categories
+    subject
+    01             4       4           2
+    02             4       5           2
+    >>> first, second = study.split_halves()
+    >>> first["01"].labels.tolist()
+    ['a', 'b']
+    """
+
+    def __init__(self, subjects: Iterable[Subject], name: str = "") -> None:
+        self.subjects = tuple(subjects)
+        self.name = name
+        for position, subject in enumerate(self.subjects):
+            if not isinstance(subject, Subject):
+                raise TypeError(
+                    f"subjects[{position}] is a {type(subject).__name__}, not a "
+                    "Subject. Wrap arrays: Subject(id, samples, labels=...)."
+                )
+        if not self.subjects:
+            raise StudyError("A study needs at least one subject, got none.")
+        ids = self.ids
+        twice = sorted({id for id in ids if ids.count(id) > 1})
+        if twice:
+            raise StudyError(
+                f"Subject ids must differ, but {_join(twice)} occurs more than once. "
+                "Rename one of them, or join their runs into one Subject."
+            )
+
+    @property
+    def ids(self) -> list[str]:
+        """The subjects' ids, in order."""
+        return [subject.id for subject in self.subjects]
+
+    @property
+    def categories(self) -> list[Any]:
+        """Labels that occur in any subject, sorted."""
+        return _union(subject.categories for subject in self.subjects)
+
+    @property
+    def run_ids(self) -> list[Any]:
+        """Runs that occur in any subject, sorted."""
+        return _union(subject.run_ids for subject in self.subjects)
+
+    def __len__(self) -> int:
+        return len(self.subjects)
+
+    def __iter__(self) -> Iterator[Subject]:
+        return iter(self.subjects)
+
+    def __contains__(self, item: object) -> bool:
+        return item in self.ids if isinstance(item, str) else item in self.subjects
+
+    @overload
+    def __getitem__(self, key: int | str) -> Subject: ...
+    @overload
+    def __getitem__(self, key: slice) -> "Study": ...
+    def __getitem__(self, key: int | str | slice) -> "Subject | Study":
+        if isinstance(key, slice):
+            return Study(self.subjects[key], self.name)
+        return self.subjects[self._position(key)]
+
+    def __repr__(self) -> str:
+        name = f"{self.name!r}, " if self.name else ""
+        return f"Study({name}{len(self)} subjects: {_join(self.ids)})"
+
+    def summary(self) -> "pd.DataFrame":
+        """Tabulate the subjects: counts, types and memory; nothing is read.
+
+        Returns
+        -------
+        DataFrame
+            A row per subject: samples, voxels, runs, categories, unlabelled, stimuli,
+            dtype, space, lazy, megabytes (of the samples once read).
+        """
+        import pandas as pd
+
+        rows = [_summary_row(subject) for subject in self.subjects]
+        return pd.DataFrame(rows).set_index("subject")
+
+    def map(self, function: Callable[[Subject], Subject]) -> "Study":
+        """Apply a function to each subject and keep the name."""
+        return Study((function(subject) for subject in self.subjects), self.name)
+
+    def subset(
+        self,
+        subjects: Iterable[str | int] | None = None,
+        labels: Iterable[Any] | None = None,
+        runs: Iterable[Any] | None = None,
+        *,
+        drop_empty: bool = False,
+    ) -> "Study":
+        """Keep some subjects, categories and runs.
+
+        Parameters
+        ----------
+        subjects : iterable of str or int, optional
+            Ids (or positions, as ints) in the order wanted.
+        labels : iterable, optional
+            Categories to keep; unlabelled samples go, unless ``None`` is among them.
+        runs : iterable, optional
+            Runs to keep.
+        drop_empty : bool, default=False
+            Leave out subjects that have none of these samples, instead of raising.
+
+        Returns
+        -------
+        Study
+            Samples are views where possible; lazy sources stay lazy.
+        """
+        chosen: Iterable[Subject] = self.subjects
+        if subjects is not None:
+            chosen = [
+                self[self._position(key)] for key in _listed("subjects", subjects)
+            ]
+        wanted = {"labels": labels, "runs": runs}
+        kept = list(chosen)
+        for what, values in wanted.items():
+            if values is not None:
+                values = _known(what, _listed(what, values), self)
+                kept = [_keep(subject, what, values) for subject in kept]
+        empty = [subject.id for subject in kept if subject.n_samples == 0]
+        if empty and not drop_empty:
+            raise StudyError(
+                f"Subject {_join(empty)} has no sample with these labels and runs. "
+                "Choose others, or leave such subjects out with drop_empty=True."
+            )
+        return Study((s for s in kept if s.n_samples > 0), self.name)
+
+    def split_halves(
+        self, by: Literal["category", "run"] = "category"
+    ) -> tuple["Study", "Study"]:
+        """Split every subject's samples into two halves.
+
+        Parameters
+        ----------
+        by : {"category", "run"}, default="category"
+            ``"category"``: of each category of each subject, the first half of its
+            samples (in order) goes to the first study, as in the GDM paper. Of a
+            category with an odd count the middle sample goes to the first half and to
+            the second in turn, categories in sorted order, so that the halves differ
+            by one sample at most; a category seen once is in one half only.
+            Unlabelled samples count as one more category.
+            ``"run"``: the first half of the study's runs, sorted, and the rest; the
+            middle one of an odd number of runs goes to the first half. A run is in
+            the same half for all subjects.
+
+        Returns
+        -------
+        first, second : Study
+            Samples keep their order.
+        """
+        if by == "category":
+            masks = [_first_half_of_categories(subject) for subject in self.subjects]
+        elif by == "run":
+            masks = self._first_half_of_runs()
+        else:
+            raise InputError(
+                f'split_halves(by=...) takes "category" or "run", got {by!r}.'
+            )
+        for subject, mask in zip(self.subjects, masks, strict=True):
+            if mask.all() or not mask.any():
+                raise StudyError(
+                    f"Subject {subject.id!r} has its {subject.n_samples} samples all "
+                    f"in one half when split by {by}. Leave it out with subset()"
+                    + (', or split by "category".' if by == "run" else ".")
+                )
+        pairs = list(zip(self.subjects, masks, strict=True))
+        return (
+            Study((s.select(mask) for s, mask in pairs), self.name),
+            Study((s.select(~mask) for s, mask in pairs), self.name),
+        )
+
+    def _first_half_of_runs(self) -> list[NDArray[np.bool_]]:
+        for subject in self.subjects:
+            if subject.runs is None:
+                raise StudyError(
+                    f"Subject {subject.id!r} has no runs to split by. "
+                    'Give runs, or split by "category".'
+                )
+        runs = self.run_ids
+        first = runs[: (len(runs) + 1) // 2]
+        return [np.isin(s.runs, first) for s in self.subjects if s.runs is not None]
+
+    def zscore(self, by: Literal["run", "all"] = "run") -> "Study":
+        """Standardise each voxel of each subject within its runs.
+
+        Mean 0 and standard deviation 1 (dividing by the count) per run; a voxel that
+        is constant in a run becomes 0 there. The input is never modified: arrays in
+        memory are copied, memory maps and lazy sources are standardised when read.
+
+        Parameters
+        ----------
+        by : {"run", "all"}, default="run"
+            Within each run, or over all samples of the subject.
+
+        Returns
+        -------
+        Study
+        """
+        return self.map(lambda subject: subject.zscore(by))
+
+    def to_lists(
+        self, y: Literal["labels", "stimuli"] | None = "labels"
+    ) -> tuple[list[Any], list[NDArray[Any]] | None]:
+        """Give the lists that aligners take: ``aligner.fit(*study.to_lists())``.
+
+        Parameters
+        ----------
+        y : {"labels", "stimuli"} or None, default="labels"
+            What to give as y; None gives no y, for samples locked in time.
+
+        Returns
+        -------
+        X : list of array-like of shape (n_samples, n_voxels)
+            Arrays; memory maps and what else is sliced by columns stay on disk; lazy
+            sources are read.
+        y : list of ndarray, or None
+            One entry per sample; unlabelled samples are ``None``.
+        """
+        X = [s.data() if s.is_lazy else s.samples for s in self.subjects]
+        if y is None:
+            return X, None
+        if y not in ("labels", "stimuli"):
+            raise InputError(
+                f'to_lists(y=...) takes "labels", "stimuli" or None, got {y!r}.'
+            )
+        values = [getattr(subject, y) for subject in self.subjects]
+        if all(entry is None for entry in values):
+            raise StudyError(
+                f"No subject of this study has {y}. Use to_lists(y=None) for samples "
+                "locked in time."
+            )
+        return X, [
+            np.full(subject.n_samples, None, object) if entry is None else entry
+            for subject, entry in zip(self.subjects, values, strict=True)
+        ]
+
+    def save(
+        self,
+        folder: str | PathLike[str],
+        *,
+        overwrite: bool = False,
+        dtype: Any = None,
+        n_jobs: int | None = None,
+        progress: Callable[[int, int, str], None] | None = None,
+    ) -> "Study":
+        """Write a plain folder; see :func:`brainweave.study.folder.save_study`."""
+        from brainweave.study.folder import save_study
+
+        return save_study(
+            self,
+            folder,
+            overwrite=overwrite,
+            dtype=dtype,
+            n_jobs=n_jobs,
+            progress=progress,
+        )
+
+    @classmethod
+    def open(cls, folder: str | PathLike[str], *, verify: bool = False) -> "Study":
+        """Map a saved study; see :func:`brainweave.study.folder.open_study`."""
+        from brainweave.study.folder import open_study
+
+        return open_study(folder, verify=verify)
+
+    def _position(self, key: int | str) -> int:
+        if isinstance(key, str):
+            if key in self.ids:
+                return self.ids.index(key)
+            raise StudyError(
+                f"There is no subject {key!r} in this study; it has {_join(self.ids)}."
+            )
+        if isinstance(key, int | np.integer):
+            if -len(self) <= key < len(self):
+                return int(key)
+            # IndexError, since sequences are iterated until it is raised
+            raise IndexError(f"There is no subject {key}; the study has {len(self)}.")
+        raise TypeError(f"A subject is an id or a position, got {type(key).__name__}.")
+
+
+def _first_half_of_categories(subject: Subject) -> NDArray[np.bool_]:
+    first = np.zeros(subject.n_samples, bool)
+    groups: list[NDArray[np.intp]] = []
+    if subject.labels is not None:
+        groups = [np.flatnonzero(subject.labels == c) for c in subject.categories]
+    groups.append(np.flatnonzero(subject.unlabelled()))
+    extra_to_first = True
+    for rows in groups:
+        half = len(rows) // 2
+        if len(rows) % 2:
+            half += extra_to_first
+            extra_to_first = not extra_to_first
+        first[rows[:half]] = True
+    return first
+
+
+def _keep(subject: Subject, what: str, values: list[Any]) -> Subject:
+    entries = subject.labels if what == "labels" else subject.runs
+    if entries is None:
+        entries = np.full(subject.n_samples, None, object)
+    mask = np.zeros(subject.n_samples, bool)
+    for value in values:
+        mask |= is_missing(entries) if value is None else entries == value
+    return subject.select(mask)
+
+
+def _known(what: str, values: list[Any], study: Study) -> list[Any]:
+    present = study.categories if what == "labels" else study.run_ids
+    unknown = [v for v in values if v is not None and v not in present]
+    if unknown:
+        raise StudyError(
+            f"No subject has {what} {_join(unknown)}; the study has "
+            f"{_join(present) if present else 'none'}."
+        )
+    return values
+
+
+def _listed(what: str, values: Iterable[Any]) -> list[Any]:
+    if isinstance(values, str):
+        raise TypeError(f"{what} must be a list, got the string {values!r}.")
+    return list(values)
+
+
+def _union(lists: Iterable[list[Any]]) -> list[Any]:
+    values = {value for entries in lists for value in entries}
+    return sorted(values, key=lambda value: (isinstance(value, str), value))
+
+
+def _join(values: Iterable[Any], limit: int = 8) -> str:
+    texts = [repr(value) for value in values]
+    more = f" and {len(texts) - limit} more" if len(texts) > limit else ""
+    return ", ".join(texts[:limit]) + more
+
+
+def _summary_row(subject: Subject) -> dict[str, Any]:
+    dtype = getattr(subject.samples, "dtype", None)
+    itemsize = getattr(dtype, "itemsize", 8)
+    return {
+        "subject": subject.id,
+        "samples": subject.n_samples,
+        "voxels": subject.n_voxels,
+        "runs": len(subject.run_ids),
+        "categories": len(subject.categories),
+        "unlabelled": subject.n_unlabelled,
+        "stimuli": len(ordered_unique(subject.stimuli)),
+        "dtype": str(dtype),
+        "space": "" if subject.space is None else subject.space.kind,
+        "lazy": subject.is_lazy,
+        "megabytes": round(subject.n_samples * subject.n_voxels * itemsize / 1e6, 1),
+    }

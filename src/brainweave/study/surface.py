@@ -1,0 +1,278 @@
+"""GIfTI surfaces: one hemisphere or both, with or without a medial wall."""
+
+import gzip
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, TypeAlias
+from xml.parsers import expat
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from brainweave.exceptions import InputError, StudyError
+from brainweave.study.files import ImageLike, image_name, load_image, reading
+from brainweave.study.spaces import RunHeader, check_values
+
+__all__ = ["SurfaceSpace"]
+
+# One image, or one per structure: {"CortexLeft": left, "CortexRight": right}.
+SurfaceRun: TypeAlias = ImageLike | Mapping[str, ImageLike]
+
+
+class SurfaceSpace:
+    """The vertices of one surface, or of several stacked.
+
+    Parameters
+    ----------
+    masks : mapping of str to array-like of bool, or to int
+        Per structure (``"CortexLeft"``, ``"CortexRight"``), in the order of the
+        stacked vertices: which vertices are in, or how many there are.
+
+    Examples
+    --------
+    >>> space = SurfaceSpace({"CortexLeft": [True, False, True]})
+    >>> space.to_image([1.0, 2.0]).agg_data()
+    array([1., 0., 2.], dtype=float32)
+    """
+
+    kind = "surface"
+
+    def __init__(self, masks: Mapping[str, ArrayLike | int]) -> None:
+        self.masks: dict[str, NDArray[np.bool_]] = {}
+        for structure, mask in masks.items():
+            if isinstance(mask, int):
+                self.masks[structure] = np.ones(mask, bool)
+            else:
+                self.masks[structure] = np.asarray(mask, bool).ravel()
+        self.n_voxels = sum(int(mask.sum()) for mask in self.masks.values())
+        if self.n_voxels == 0:
+            raise StudyError("This surface has no vertices inside its mask.")
+
+    @classmethod
+    def from_run(
+        cls, run: SurfaceRun, mask: SurfaceRun | None = None
+    ) -> "SurfaceSpace":
+        """Take the structures and vertex counts of a run, and of a mask if given.
+
+        Parameters
+        ----------
+        run : path, GiftiImage, or a mapping of structure to either
+            A functional GIfTI file, or one per hemisphere.
+        mask : the same form as `run`, optional
+            Vertices above zero are in (for instance, all but the medial wall).
+        """
+        counts = {name: _gifti_header(image)[1] for name, image in _parts(run).items()}
+        if mask is None:
+            return cls(counts)
+        masks = {}
+        for name, image in _parts(mask).items():
+            masks[name] = _read_gifti(image)[0] > 0
+            if name in counts and len(masks[name]) != counts[name]:
+                raise StudyError(
+                    f"Mask {image_name(image)!r} has {len(masks[name])} vertices, but "
+                    f"the run has {counts[name]}. Use a mask of the same surface."
+                )
+        if list(masks) != list(counts):
+            raise StudyError(
+                f"The run has the structures {list(counts)}, the mask {list(masks)}. "
+                "Give a mask for each, in the same order."
+            )
+        return cls(masks)
+
+    def header(self, run: SurfaceRun) -> RunHeader:
+        """Check vertex counts and count samples without decoding the data."""
+        lengths = {}
+        for name, image in self._parts(run).items():
+            n_samples, n_vertices, _ = _gifti_header(image)
+            if n_vertices != len(self.masks[name]):
+                raise StudyError(
+                    f"{image_name(image)!r} has {n_vertices} vertices where "
+                    f"{len(self.masks[name])} are expected for {name}. Give surfaces "
+                    "of one and the same mesh."
+                )
+            lengths[image_name(image)] = n_samples
+        if len(set(lengths.values())) > 1:
+            raise StudyError(
+                "The hemispheres of a run differ in samples: "
+                + ", ".join(f"{name!r} has {n}" for name, n in lengths.items())
+                + ". Give files of the same run."
+            )
+        return RunHeader(next(iter(lengths.values())))
+
+    def read(
+        self, run: SurfaceRun, *, smoothing_fwhm: float | None = None
+    ) -> NDArray[Any]:
+        """Read one run into samples x vertices, the structures side by side."""
+        if smoothing_fwhm is not None:
+            raise InputError("smoothing_fwhm works on volumes only, not on surfaces.")
+        self.header(run)
+        parts = self._parts(run).items()
+        return np.hstack([_read_gifti(i)[:, self.masks[name]] for name, i in parts])
+
+    def _parts(self, run: SurfaceRun) -> dict[str, ImageLike]:
+        if len(self.masks) == 1 and not isinstance(run, Mapping):
+            return {next(iter(self.masks)): run}
+        parts = _parts(run)
+        if set(parts) != set(self.masks):
+            raise StudyError(
+                f"The run has the structures {list(parts)}, but {list(self.masks)} are "
+                "expected. Give one file for each."
+            )
+        return {name: parts[name] for name in self.masks}
+
+    def to_image(self, values: ArrayLike) -> Any:
+        """Make a GIfTI image with a data array per map; a dict of them if several.
+
+        Vertices outside the mask get zero.
+        """
+        maps, _ = check_values(values, self.n_voxels)
+        images, start = {}, 0
+        for name, mask in self.masks.items():
+            stop = start + int(mask.sum())
+            full = np.zeros((len(maps), len(mask)), np.float32)
+            full[:, mask] = maps[:, start:stop]
+            images[name] = _gifti_image(name, full)
+            start = stop
+        return next(iter(images.values())) if len(images) == 1 else images
+
+    def save(self, stem: Path) -> list[Path]:
+        """Write one mask per structure as GIfTI."""
+        import nibabel as nib
+
+        paths = []
+        for name, mask in self.masks.items():
+            path = stem.with_name(f"{stem.name}_{name}.shape.gii")
+            nib.save(_gifti_image(name, mask[None].astype(np.float32)), path)
+            paths.append(path)
+        return paths
+
+    @classmethod
+    def load(cls, paths: Sequence[Path]) -> "SurfaceSpace":
+        """Read what :meth:`save` wrote."""
+        masks = {_gifti_header(path)[2]: _read_gifti(path)[0] > 0 for path in paths}
+        return cls(masks)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, SurfaceSpace)
+            and list(self.masks) == list(other.masks)
+            and all(np.array_equal(m, other.masks[n]) for n, m in self.masks.items())
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.n_voxels))
+
+    def __repr__(self) -> str:
+        parts = ", ".join(f"{n}: {int(m.sum())}" for n, m in self.masks.items())
+        return f"SurfaceSpace({parts} vertices)"
+
+
+def _parts(run: SurfaceRun) -> dict[str, ImageLike]:
+    if isinstance(run, Mapping):
+        return dict(run)
+    return {_gifti_header(run)[2] or "surface": run}
+
+
+def _gifti_image(structure: str, maps: NDArray[Any]) -> Any:
+    import nibabel as nib
+
+    arrays = [
+        nib.gifti.GiftiDataArray(
+            np.ascontiguousarray(row, np.float32),
+            intent="NIFTI_INTENT_NONE",
+            datatype="NIFTI_TYPE_FLOAT32",
+        )
+        for row in maps
+    ]
+    meta = nib.gifti.GiftiMetaData({"AnatomicalStructurePrimary": structure})
+    return nib.gifti.GiftiImage(darrays=arrays, meta=meta)
+
+
+def _read_gifti(image: ImageLike) -> NDArray[Any]:
+    """Read a functional GIfTI into samples x vertices."""
+    import nibabel as nib
+
+    with reading(image), _xml_errors(image):
+        arrays = [array.data for array in load_image(image, nib.GiftiImage).darrays]
+    if len(arrays) == 1 and arrays[0].ndim == 2:
+        return np.asarray(arrays[0]).T  # one array of vertices x samples
+    return np.vstack(arrays)
+
+
+def _gifti_header(image: ImageLike) -> tuple[int, int, str]:
+    """Count samples and vertices, and name the structure, without decoding data."""
+    if isinstance(image, str | PathLike):
+        reader = _HeaderReader()
+        opener = gzip.open if str(image).endswith(".gz") else open
+        with reading(image), _xml_errors(image), opener(image, "rb") as file:
+            reader.parse(file)
+        shapes, structure = reader.shapes, reader.structure
+    else:
+        shapes = [array.data.shape for array in image.darrays]
+        structure = image.meta.get("AnatomicalStructurePrimary", "")
+    if len(shapes) == 1 and len(shapes[0]) == 2:
+        return shapes[0][1], shapes[0][0], structure
+    if not shapes or len(set(shapes)) != 1 or len(shapes[0]) != 1:
+        raise StudyError(
+            f"{image_name(image)!r} has data arrays of shapes "
+            f"{sorted(set(shapes))}; a functional GIfTI has one value per vertex in "
+            "each. Is it a mesh (.surf.gii)?"
+        )
+    return len(shapes), shapes[0][0], structure
+
+
+class _HeaderReader:
+    """Reads the attributes of a GIfTI file and passes over its data."""
+
+    def __init__(self) -> None:
+        self.shapes: list[tuple[int, ...]] = []
+        self.structure = ""
+        self._path: list[str] = []
+        self._text = ""
+        self._name = ""
+
+    def parse(self, file: Any) -> None:
+        parser = expat.ParserCreate()
+        parser.StartElementHandler = self._start
+        parser.EndElementHandler = self._end
+        parser.CharacterDataHandler = self._characters
+        parser.ParseFile(file)
+
+    def _start(self, tag: str, attributes: dict[str, str]) -> None:
+        self._path.append(tag)
+        self._text = ""
+        if tag == "DataArray":
+            n_dimensions = int(attributes["Dimensionality"])
+            shape = tuple(int(attributes[f"Dim{d}"]) for d in range(n_dimensions))
+            if len(shape) == 2 and shape[1] == 1:
+                shape = shape[:1]
+            self.shapes.append(shape)
+
+    def _characters(self, text: str) -> None:
+        if self._path[-1] in ("Name", "Value"):
+            self._text += text
+
+    def _end(self, tag: str) -> None:
+        if tag == "Name":
+            self._name = self._text.strip()
+        elif tag == "Value" and self._name == "AnatomicalStructurePrimary":
+            self.structure = self.structure or self._text.strip()
+        self._path.pop()
+
+
+class _xml_errors:
+    """Turns an XML error into a StudyError that names the file."""
+
+    def __init__(self, image: ImageLike) -> None:
+        self.name = image_name(image)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, expat.ExpatError | KeyError):
+            raise StudyError(
+                f"{self.name!r} is not a complete GIfTI file ({error}). It may be cut "
+                "off: get the file again."
+            ) from error

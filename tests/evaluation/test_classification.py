@@ -1,0 +1,336 @@
+"""Between-subject classification: the result, its invariants, its errors."""
+
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import NuSVC
+
+from brainweave import (
+    GDM,
+    SRM,
+    Hyperalignment,
+    NoAlignment,
+    between_subject_classification,
+    load_matlab,
+    split_study,
+)
+from brainweave.evaluation.classifiers import largest_nu
+from brainweave.exceptions import ClassifierWarning
+from evaluation_studies import as_named_study, study_lists
+
+PROTOCOLS = ("joint", "held-out")
+
+
+def literal_joint(X, y, model, leave_out):
+    """The paper's protocol, written out: fit, transform, train, test, swap."""
+    first = [np.zeros(len(labels), bool) for labels in y]
+    for mask, labels in zip(first, y, strict=True):
+        for c in np.unique(labels):
+            found = np.flatnonzero(labels == c)
+            mask[found[: len(found) // 2]] = True
+    scores = []
+    for aligning in (first, [~m for m in first]):
+        fitted = clone(model).fit(
+            [x[m] for x, m in zip(X, aligning, strict=True)],
+            [known[m] for known, m in zip(y, aligning, strict=True)],
+        )
+        shared = fitted.transform([x[~m] for x, m in zip(X, aligning, strict=True)])
+        known = [labels[~m] for labels, m in zip(y, aligning, strict=True)]
+        for start in range(0, len(X), leave_out):
+            test = range(start, min(start + leave_out, len(X)))
+            train = [i for i in range(len(X)) if i not in test]
+            svm = NuSVC(nu=0.5, kernel="linear").fit(
+                np.concatenate([shared[i] for i in train]),
+                np.concatenate([known[i] for i in train]),
+            )
+            hits = [svm.predict(shared[i]) == known[i] for i in test]
+            scores.append(np.concatenate(hits).mean())
+    return np.array(scores)
+
+
+@pytest.mark.parametrize("kernel", ["linear", "gaussian"])
+def test_joint_scores_equal_the_protocol_written_out(rng, kernel):
+    X, y = study_lists(rng, n_subjects=5, noise=6.0)
+    model = GDM(2, energy=0.6, kernel=kernel)
+    found = between_subject_classification(model, X, y, leave_out=2)
+    expected = literal_joint(X, y, model, 2)
+    assert 0.4 < expected.mean() < 1
+    assert_allclose(found.scores, expected, atol=1e-12)
+
+
+def test_scores_of_voxels_equal_the_protocol_written_out(rng):
+    X, y = study_lists(rng, n_subjects=4, voxels=300, noise=6.0)
+    shared = X[0][np.argsort(y[0], kind="stable")]  # so that voxels do correspond
+    X = [shared + 25 * rng.normal(size=shared.shape) for _ in X]
+    y = [np.sort(y[0])] * 4
+    found = between_subject_classification(NoAlignment(), X, y)
+    expected = literal_joint(X, y, NoAlignment(), 1)
+    assert 0.4 < expected.mean() < 1
+    assert_allclose(found.scores, expected, atol=1e-12)
+
+
+def test_held_out_scores_equal_the_protocol_written_out(rng):
+    X, y = study_lists(rng, n_subjects=4, noise=6.0)
+    masks = [np.arange(24) % 2 == 0] * 4
+    found = between_subject_classification(
+        GDM(2, energy=0.6), X, y, halves=masks, protocol="held-out"
+    )
+    expected = []
+    for m in (masks[0], ~masks[0]):
+        for test in range(4):
+            train = [i for i in range(4) if i != test]
+            model = GDM(2, energy=0.6)
+            model.fit([X[i][m] for i in train], [y[i][m] for i in train])
+            new = model.fit_new_subject(X[test][m], y[test][m])
+            shared = model.transform([X[i][~m] for i in train])
+            svm = NuSVC(nu=0.5, kernel="linear").fit(
+                np.concatenate(shared), np.concatenate([y[i][~m] for i in train])
+            )
+            expected.append(
+                np.mean(svm.predict(new.transform(X[test][~m])) == y[test][~m])
+            )
+    assert_allclose(found.scores, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_planted_categories_are_found(rng, protocol):
+    X, y = study_lists(rng, n_subjects=5)
+    result = between_subject_classification(GDM(2), X, y, protocol=protocol)
+    assert result.mean > 0.9
+    assert result.protocol == protocol
+    assert result.method == "GDM"
+    assert_allclose(result.chance, 1 / 3, rtol=1e-12)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_shuffled_labels_give_chance_level(rng, protocol):
+    X, y = study_lists(rng, n_subjects=6, n_samples=48)
+    shuffled = [rng.permutation(labels) for labels in y]
+    result = between_subject_classification(GDM(2), X, shuffled, protocol=protocol)
+    # 288 tested samples: three standard deviations of a binomial proportion
+    assert abs(result.mean - 1 / 3) < 3 * np.sqrt(2 / 9 / 288)
+
+
+def test_confusion_counts_agree_with_accuracy(rng):
+    X, y = study_lists(rng, noise=6.0)
+    result = between_subject_classification(GDM(2), X, y)
+    assert result.confusion.sum() == sum(f["n_test"] for f in result.folds) == 4 * 24
+    assert_array_equal(result.confusion.sum(axis=1), [32, 32, 32])
+    assert_allclose(np.trace(result.confusion) / 96, result.mean, rtol=1e-12)
+    assert_allclose(result.balanced_accuracy, result.mean, rtol=1e-12)
+    assert_allclose(result.std, np.std(result.scores), rtol=1e-12)
+
+
+def test_table_has_one_row_per_fold(rng):
+    X, y = study_lists(rng)
+    result = between_subject_classification(GDM(2), as_named_study(X, y), leave_out=2)
+    table = result.to_frame()
+    assert table["test_subjects"].tolist() == ["s0, s1", "s2, s3"] * 2
+    assert table["half"].tolist() == [0, 0, 1, 1]
+    assert_allclose(table["accuracy"], result.scores, rtol=0)
+    assert set(table["method"]) == {"GDM"}
+    assert {"bases", "align", "map", "classify", "total"} <= set(result.seconds)
+    parts = sum(v for k, v in result.seconds.items() if k != "total")
+    assert parts <= result.seconds["total"]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_study_lists_and_split_agree(rng, protocol):
+    X, y = study_lists(rng, noise=6.0)
+    study = as_named_study(X, y)
+    found = [
+        between_subject_classification(GDM(2), *data, protocol=protocol).scores
+        for data in ((X, y), (study,), (list(study),), (split_study(study),))
+    ]
+    for scores in found[1:]:
+        assert_array_equal(scores, found[0])
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_result_is_the_same_for_a_seed_whatever_n_jobs(rng, protocol):
+    X, y = study_lists(rng, noise=6.0)
+
+    def run(n_jobs, seed=3):
+        return between_subject_classification(
+            GDM(2),
+            X,
+            y,
+            protocol=protocol,
+            n_permutations=6,
+            random_state=seed,
+            n_jobs=n_jobs,
+        )
+
+    one, two = run(1), run(2)
+    assert_array_equal(one.scores, two.scores)
+    assert_array_equal(one.permutation_scores, two.permutation_scores)
+    assert one.p_value == two.p_value
+    assert not np.array_equal(one.permutation_scores, run(1, seed=4).permutation_scores)
+
+
+def test_permutations_tell_signal_from_noise(rng):
+    X, y = study_lists(rng)
+    good = between_subject_classification(
+        GDM(2), X, y, n_permutations=39, random_state=0
+    )
+    assert_allclose(good.p_value, 1 / 40, rtol=1e-12)
+    assert abs(good.permutation_scores.mean() - 1 / 3) < 0.05
+    noise = [rng.normal(size=x.shape) for x in X]
+    bad = between_subject_classification(
+        GDM(2), noise, y, n_permutations=39, random_state=0
+    )
+    assert bad.p_value > 0.025
+    assert between_subject_classification(GDM(2), X, y).p_value is None
+
+
+def test_random_state_seeds_an_aligner_without_one_of_its_own(rng):
+    X, y = study_lists(rng, noise=6.0)
+    y = [y[0]] * 4
+    scores = [
+        between_subject_classification(
+            SRM(3, max_iter=1, tol=0), X, y, random_state=seed
+        ).scores
+        for seed in (0, 0)
+    ]
+    assert_array_equal(scores[0], scores[1])
+
+
+def test_any_classifier_serves(rng):
+    X, y = study_lists(rng)
+    model = make_pipeline(StandardScaler(), LogisticRegression())
+    result = between_subject_classification(GDM(2), X, y, classifier=model)
+    assert result.mean > 0.9
+    assert result.folds[0]["nu"] is None
+
+
+def test_infeasible_nu_is_lowered_warned_about_and_recorded(rng):
+    X, y = study_lists(rng, n_subjects=3, n_samples=40, n_categories=2)
+    y = [np.where(np.arange(40) < 30, 0, 1) for _ in y]
+    model = make_pipeline(StandardScaler(), NuSVC(nu=0.8, kernel="linear"))
+    with pytest.warns(
+        ClassifierWarning, match=r"nu=0.8 is infeasible.*lowered to 0.499"
+    ):
+        result = between_subject_classification(GDM(1), X, y, classifier=model)
+    assert_allclose([f["nu"] for f in result.folds], 0.999 * 0.5, rtol=1e-12)
+    assert model[-1].nu == 0.8
+    assert result.chance == 0.75
+
+
+@pytest.mark.parametrize("counts", [(5, 5), (2, 6), (3, 4, 9)])
+def test_largest_nu_is_where_libsvm_draws_the_line(rng, counts):
+    y = np.repeat(np.arange(len(counts)), counts)
+    X = rng.normal(size=(len(y), 3)) + y[:, None]
+    largest = largest_nu(y)
+    NuSVC(nu=0.999 * largest, kernel="linear").fit(X, y)
+    if largest < 1:
+        with pytest.raises(ValueError, match="infeasible"):
+            NuSVC(nu=min(1, 1.001 * largest), kernel="linear").fit(X, y)
+
+
+def test_unlabelled_samples_align_but_are_not_classified(rng):
+    X, y = study_lists(rng)
+    y = [labels.astype(object) for labels in y]
+    for labels in y:
+        labels[::6] = None
+    result = between_subject_classification(GDM(2), X, y)
+    assert result.confusion.sum() == 4 * 20
+    assert result.mean > 0.9
+    assert result.categories == [0, 1, 2]
+
+
+def test_a_category_that_training_lacks_is_missed(rng):
+    X, y = study_lists(rng, n_subjects=3)
+    y[0] = y[0] + 5 * (y[0] == 2)  # category 7 is seen by the first subject alone
+    result = between_subject_classification(GDM(2), X, y, leave_out=1)
+    assert result.categories == [0, 1, 2, 7]
+    assert result.confusion[3, 3] == 0
+    assert result.confusion[3].sum() == 8
+
+
+def test_settings_per_subject_follow_their_subject(rng):
+    X, y = study_lists(rng)
+    energies = [0.5, 0.6, 0.7, 0.8]
+    joint = between_subject_classification(GDM(2, energy=energies), X, y)
+    held = between_subject_classification(
+        GDM(2, energy=energies), X, y, protocol="held-out"
+    )
+    assert min(joint.mean, held.mean) > 0.9
+
+
+def test_inputs_and_aligner_are_unchanged(rng):
+    X, y = study_lists(rng)
+    copies, model = [x.copy() for x in X], GDM(2)
+    between_subject_classification(model, X, y, protocol="held-out")
+    for x, copy in zip(X, copies, strict=True):
+        assert_array_equal(x, copy)
+    assert not hasattr(model, "maps_")
+
+
+@pytest.mark.parametrize("model", [Hyperalignment(), GDM(2, graph="time")])
+def test_rows_of_different_categories_are_refused_when_joined_by_row(rng, model):
+    X, y = study_lists(rng)
+    with pytest.raises(ValueError, match=r"than those of .0.*match="):
+        between_subject_classification(model, X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = between_subject_classification(model, X, y, match="truncate")
+    assert result.mean > 0.6
+
+
+def test_errors_say_what_is_wrong_and_what_to_do(rng):
+    X, y = study_lists(rng)
+    with pytest.raises(ValueError, match="protocol of the evaluation must be one of"):
+        between_subject_classification(GDM(2), X, y, protocol="fair")
+    with pytest.raises(TypeError, match="as objects such as GDM"):
+        between_subject_classification(GDM, X, y)
+    with pytest.raises(TypeError, match="got 'svm'"):
+        between_subject_classification(GDM(2), X, y, classifier="svm")
+    with pytest.raises(ValueError, match="match of the evaluation must be one of"):
+        between_subject_classification(GDM(2), X, y, match="sort")
+    with pytest.raises(ValueError, match="at least two categories; got \\[\\]"):
+        between_subject_classification(GDM(2), X)
+    with pytest.raises(ValueError, match="leaves 1 of 4 subjects to make a template"):
+        between_subject_classification(GDM(2), X, y, leave_out=3, protocol="held-out")
+    with pytest.raises(TypeError, match="n_permutations of the evaluation"):
+        between_subject_classification(GDM(2), X, y, n_permutations=1.5)
+    with pytest.raises(TypeError, match="random_state must be"):
+        between_subject_classification(GDM(2), X, y, random_state="lucky")
+    with pytest.raises(ValueError, match="cannot be split into halves"):
+        between_subject_classification(GDM(2, kernel="precomputed"), X, y)
+    with pytest.raises(ValueError, match="41 voxels, X\\[0\\] has 40"):
+        between_subject_classification(NoAlignment(), X, y)
+    bare = [np.full(24, None), *y[1:]]
+    with pytest.raises(ValueError, match="Subject '0' has no labelled sample to test"):
+        between_subject_classification(GDM(2), X, bare, align=[as_named_study(X, y)])
+    with pytest.raises(ValueError, match=r"sample of X\[1\] .* X\[1\] is subject '2'"):
+        between_subject_classification(
+            GDM(2), X, [*y[:2], bare[0], y[3]], protocol="held-out"
+        )
+    X[1][3, 5] = np.nan
+    with pytest.raises(ValueError, match=r"subject '1' \((aligning|scored) samples\)"):
+        between_subject_classification(GDM(2), X, y)
+
+
+def test_gdm_is_far_above_no_alignment_on_the_raider_images(real_data):
+    folder = real_data / "raider_images"
+    study = load_matlab(
+        [folder / "image_data_lh.mat", folder / "image_data_rh.mat"],
+        labels=folder / "label.mat",
+        samples_per_run=7,
+    )
+    split = split_study(study, halves="run")
+    plain = between_subject_classification(NoAlignment(), split)
+    for protocol in PROTOCOLS:
+        gdm = between_subject_classification(
+            GDM(6, energy=0.65), split, protocol=protocol
+        )
+        assert len(gdm.scores) == 20
+        assert_allclose(gdm.chance, 1 / 7, rtol=1e-12)
+        assert gdm.mean > plain.mean + 0.3
+        assert gdm.mean > 0.6

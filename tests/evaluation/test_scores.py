@@ -1,0 +1,99 @@
+"""Segment matching and reconstruction on samples that did not align."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from brainweave import (
+    GDM,
+    SRM,
+    NoAlignment,
+    between_subject_matching,
+    between_subject_reconstruction,
+    load_matlab,
+    reconstruction_score,
+    split_study,
+    time_segment_matching,
+)
+from evaluation_studies import locked_lists, study_lists
+
+PROTOCOLS = ("joint", "held-out")
+
+
+def test_joint_matching_equals_fit_transform_and_match(rng):
+    X = locked_lists(rng, noise=4.0)
+    found = between_subject_matching(GDM(4, graph="time"), X, window=4)
+    for half in (0, 1):
+        fit, score = (slice(0, 30), slice(30, 60))[:: 1 if half == 0 else -1]
+        model = GDM(4, graph="time").fit([x[fit] for x in X])
+        shared = model.transform([x[score] for x in X])
+        expected = time_segment_matching(shared, window=4)
+        assert_allclose(found.scores[half], expected.scores, atol=1e-12)
+        assert_allclose(found.chance, expected.chance, rtol=1e-12)
+    assert 0.2 < found.mean < 1
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("model", [GDM(4, graph="time"), SRM(4, random_state=0)])
+def test_locked_subjects_match_far_above_chance(rng, protocol, model):
+    X = locked_lists(rng, noise=0.5)
+    result = between_subject_matching(model, X, window=5, protocol=protocol)
+    assert result.scores.shape == (2, 4)
+    assert result.mean > 0.9 > 10 * result.chance
+
+
+def test_joint_reconstruction_equals_predict_subject(rng):
+    X = locked_lists(rng, noise=1.0)
+    found = between_subject_reconstruction(GDM(4, graph="time"), X, score="r2")
+    model = GDM(4, graph="time").fit([x[:30] for x in X])
+    for i in range(4):
+        others = [x[30:] for j, x in enumerate(X) if j != i]
+        predicted = model.predict_subject(i, others)
+        expected = reconstruction_score(X[i][30:], predicted, score="r2")
+        assert_allclose(found.voxel_scores[0][i], expected, atol=1e-9)
+        assert_allclose(found.scores[0, i], expected.mean(), atol=1e-9)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_voxels_are_predicted_better_with_alignment(rng, protocol):
+    X = locked_lists(rng, noise=1.0)
+    split = split_study(X)
+    plain = between_subject_reconstruction(NoAlignment(), split, protocol=protocol)
+    gdm = between_subject_reconstruction(GDM(4, graph="time"), split, protocol=protocol)
+    assert gdm.mean > plain.mean + 0.3
+
+
+def test_table_has_one_row_per_half_and_subject(rng):
+    result = between_subject_matching(
+        GDM(3, graph="time"), locked_lists(rng, n_subjects=3), window=5
+    )
+    table = result.to_frame()
+    assert table["half"].tolist() == [0, 0, 0, 1, 1, 1]
+    assert table["subject"].tolist() == ["0", "1", "2"] * 2
+    assert_allclose(table["matching"], result.scores.ravel(), rtol=0)
+
+
+def test_scored_samples_must_correspond(rng):
+    X, y = study_lists(rng)
+    with pytest.raises(ValueError, match="scored samples of subject '1' show other"):
+        between_subject_matching(GDM(2), X, y, window=3)
+    with pytest.raises(
+        ValueError, match="Subject '1' has 10 scored samples, '0' has 12"
+    ):
+        between_subject_reconstruction(GDM(2, graph="time"), [X[0], X[1][:20]])
+
+
+def test_only_the_linear_kernel_predicts_voxels(rng):
+    X = locked_lists(rng)
+    model = GDM(2, graph="time", kernel="gaussian")
+    with pytest.raises(ValueError, match="only the linear kernel"):
+        between_subject_reconstruction(model, X)
+
+
+def test_a_story_is_matched_between_real_subjects(real_data):
+    study = load_matlab(real_data / "pieman_htfa" / "weights.mat")
+    result = between_subject_matching(
+        GDM(10, graph="time", energy=0.7), study, window=10
+    )
+    assert result.mean > 10 * result.chance
+    assert np.isfinite(result.scores).all()

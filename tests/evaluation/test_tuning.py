@@ -1,0 +1,154 @@
+"""GDMCV: what it chooses, and that it is an aligner like any other."""
+
+import pickle
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+
+from brainweave import (
+    GDM,
+    GDMCV,
+    SubjectBasis,
+    between_subject_classification,
+    split_study,
+)
+from brainweave.evaluation.tuning import LabelGraph
+from evaluation_studies import CountedArray, as_named_study, study_lists
+
+
+@pytest.fixture
+def data(rng):
+    return study_lists(rng, noise=4.0)
+
+
+def test_it_chooses_the_best_score_and_fits_it_on_all_samples(data):
+    X, y = data
+    model = GDMCV(energies=(0.2, 0.5, 0.8), n_components=(1, 2), n_jobs=1).fit(X, y)
+    scores = model.cv_results_["mean_test_score"]
+    assert len(scores) == 6
+    assert len(set(scores)) > 1
+    best = int(np.argmax(scores))
+    assert model.best_score_ == scores[best] == max(scores)
+    assert model.best_params_ == model.cv_results_["params"][best]
+    assert model.cv_results_["rank_test_score"][best] == 1
+    assert [len(f) for f in model.cv_results_["fold_scores"]] == [8] * 6
+    alone = GDM(**model.best_params_).fit(X, y)
+    for found, wanted in zip(model.transform(X), alone.transform(X), strict=True):
+        assert_allclose(found, wanted, atol=1e-9)
+
+
+def test_inner_scores_are_those_of_the_classification_itself(data):
+    X, y = data
+    # without scaling of voxels the inner halves equal halves of the samples exactly
+    model = GDMCV(
+        energies=(0.4, 0.9),
+        n_components=2,
+        kernels=("linear", ("gaussian", 5e4)),
+        standardize=False,
+        n_jobs=1,
+    ).fit(X, y)
+    for params, scores in zip(
+        model.cv_results_["params"], model.cv_results_["fold_scores"], strict=True
+    ):
+        expected = between_subject_classification(
+            GDM(**params, standardize=False), X, y, n_jobs=1
+        )
+        assert_array_equal(scores, expected.scores)
+
+
+def test_it_prefers_a_graph_and_a_dimension_that_fit(rng):
+    # five categories cannot be told apart by one component
+    X, y = study_lists(rng, n_samples=40, n_categories=5, noise=0.5)
+    model = GDMCV(energies=(0.6,), n_components=(1, 4), n_jobs=1).fit(X, y)
+    assert model.best_params_["n_components"] == 4
+
+
+def test_voxels_are_read_once_for_the_whole_grid(data):
+    X, y = data
+    arrays = [CountedArray(x) for x in X]
+    GDMCV(
+        energies=(0.3, 0.6, 0.9),
+        kernels=("linear", "gaussian", ("gaussian", 100.0)),
+        graphs=("labels", -0.2),
+        n_jobs=1,
+    ).fit(arrays, y)
+    assert [a.passes for a in arrays] == [1.0] * 4
+
+
+def test_bases_serve_in_place_of_samples(data):
+    X, y = data
+    a = GDMCV(energies=(0.3, 0.9), n_jobs=1).fit(X, y)
+    b = GDMCV(energies=(0.3, 0.9), n_jobs=1).fit([SubjectBasis(x) for x in X], y)
+    assert a.best_params_ == b.best_params_
+    for one, two in zip(a.coef_, b.coef_, strict=True):
+        assert_allclose(one, two, atol=1e-9)
+
+
+def test_it_is_an_aligner(data):
+    X, y = data
+    model = GDMCV(energies=(0.5, 0.9), n_jobs=1)
+    shared = clone(model).fit_transform(as_named_study(X, y))
+    model.fit(X, y)
+    for found, wanted in zip(shared, model.transform(X), strict=True):
+        assert_allclose(found, wanted, atol=1e-9)
+    new = model.fit_new_subject(X[0], y[0])
+    again = model.fit_new_subject(SubjectBasis(X[0]), y[0])
+    assert_allclose(new.transform(X[0]), again.transform(X[0]), atol=1e-9)
+    back = model.inverse_transform(shared)
+    assert [b.shape for b in back] == [x.shape for x in X]
+    kept = pickle.loads(pickle.dumps(model))
+    assert_allclose(kept.transform(X)[1], model.transform(X)[1], atol=1e-9)
+    assert kept.best_params_ == model.best_params_
+
+
+def test_a_setting_that_cannot_be_scored_says_why_and_the_rest_goes_on(data):
+    X, y = data
+    model = GDMCV(energies=(0.1, 0.9), n_components=(2, 30), n_jobs=1).fit(X, y)
+    errors = model.cv_results_["error"]
+    assert any("n_components=30 is more than" in e for e in errors)
+    failed = [bool(e) for e in errors]
+    assert_array_equal(np.isnan(model.cv_results_["mean_test_score"]), failed)
+    assert model.best_params_["n_components"] == 2
+
+
+def test_evaluated_like_any_aligner(data):
+    X, y = data
+    split = split_study(X, y)
+    for protocol in ("joint", "held-out"):
+        result = between_subject_classification(
+            GDMCV(energies=(0.4, 0.8), protocol=protocol, n_jobs=1),
+            split,
+            protocol=protocol,
+            leave_out=1,
+            n_jobs=1,
+        )
+        assert result.mean > 0.6
+        assert all(f["best_params"]["energy"] in (0.4, 0.8) for f in result.folds)
+
+
+def test_label_graphs_compare_and_print():
+    assert LabelGraph(-0.5) == LabelGraph(-0.5) != LabelGraph(0)
+    assert repr(LabelGraph(-0.5)) == "LabelGraph(different=-0.5)"
+    assert len({LabelGraph(1), LabelGraph(1.0)}) == 1
+
+
+def test_errors_say_what_is_wrong_and_what_to_do(data):
+    X, y = data
+    with pytest.raises(ValueError, match="needs their categories"):
+        GDMCV().fit(X)
+    with pytest.raises(TypeError, match="energies of GDMCV is a list of candidates"):
+        GDMCV(energies=0.5).fit(X, y)
+    with pytest.raises(ValueError, match="energies of GDMCV must be in"):
+        GDMCV(energies=[82]).fit(X, y)
+    with pytest.raises(ValueError, match="kernels of GDMCV is empty"):
+        GDMCV(kernels=[]).fit(X, y)
+    with pytest.raises(ValueError, match="kernel of GDMCV must be a callable or"):
+        GDMCV(kernels=["cubic"]).fit(X, y)
+    with pytest.raises(ValueError, match="graphs of GDMCV are 'labels', numbers"):
+        GDMCV(graphs=["time"]).fit(X, y)
+    with pytest.raises(ValueError, match="None of the 1 settings of GDMCV could be"):
+        GDMCV(energies=[0.5], n_components=500).fit(X, y)
+    with pytest.raises(ValueError, match="protocol of GDMCV must be one of"):
+        GDMCV(protocol="fair").fit(X, y)

@@ -1,0 +1,479 @@
+import gzip
+import json
+import shutil
+
+import nibabel as nib
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose
+
+from brainweave.exceptions import InputError, StudyError
+from brainweave.study import load_bids, simulate_study
+
+OPTIONS = {
+    "n_subjects": 3,
+    "categories": 3,
+    "n_runs": 2,
+    "n_voxels": (150, 200),
+    "n_nuisance": 15,
+    "duration": 10.0,
+}
+FMRIPREP = "derivatives/fmriprep"
+BOLD = "sub-{s}_task-objects_run-{r}_space-T1w_desc-preproc_bold.nii.gz"
+
+
+@pytest.fixture(scope="module")
+def study():
+    return simulate_study(**OPTIONS)
+
+
+@pytest.fixture(scope="module")
+def untouched(study, tmp_path_factory):
+    return study.to_bids(tmp_path_factory.mktemp("bids") / "out")
+
+
+@pytest.fixture
+def dataset(untouched, tmp_path):
+    """A copy to spoil."""
+    return shutil.copytree(untouched, tmp_path / "out")
+
+
+def bold(root, subject="01", run=1):
+    return root / FMRIPREP / f"sub-{subject}" / "func" / BOLD.format(s=subject, r=run)
+
+
+def events(root, subject="01", run=1):
+    name = f"sub-{subject}_task-objects_run-{run}_events.tsv"
+    return root / f"sub-{subject}" / "func" / name
+
+
+# what is read
+
+
+def test_nothing_but_headers_and_tables_is_read_at_first(dataset, monkeypatch):
+    def read(*args, **kwargs):
+        raise AssertionError("an image was read")
+
+    monkeypatch.setattr("brainweave.study.spaces.VolumeSpace.read", read)
+    loaded = load_bids(dataset)
+    assert all(s.is_lazy for s in loaded)
+    assert loaded.summary()["samples"].tolist() == [24, 24, 24]
+    with pytest.raises(AssertionError, match="an image was read"):
+        loaded[0].data()
+
+
+def test_derivatives_can_be_opened_by_themselves(untouched, study):
+    loaded = load_bids(untouched / FMRIPREP, confounds=None)
+    assert loaded[1].labels.tolist() == study[1].labels.tolist()
+    named = load_bids(untouched, derivatives=FMRIPREP, confounds=None)
+    assert_allclose(named[1].data(), loaded[1].data(), rtol=0)
+
+
+def test_raw_images_are_read_in_native_space_with_computed_masks(untouched, study):
+    loaded = load_bids(untouched, derivatives=None)
+    assert [s.labels.tolist() for s in loaded] == [s.labels.tolist() for s in study]
+    assert len({s.n_voxels for s in loaded}) > 1
+    for one, two, mask in zip(loaded, study, study.truth.masks, strict=True):
+        inside = one.space.mask
+        overlap = 2 * (inside & mask).sum() / (inside.sum() + mask.sum())
+        assert overlap > 0.85
+        both = two.space.to_image(two.data()).get_fdata()[inside & mask]
+        mine = one.space.to_image(one.data()).get_fdata()[inside & mask]
+        assert_allclose(mine, both, atol=2e-3)
+
+
+@pytest.mark.parametrize("label", ["01", "sub-01"])
+def test_participant_label_with_or_without_prefix(untouched, label):
+    assert load_bids(untouched, subjects=[label]).ids == ["01"]
+    assert load_bids(untouched, subjects=label).ids == ["01"]
+
+
+def test_runs_can_be_chosen(untouched, study):
+    loaded = load_bids(untouched, runs=[2], confounds=None)
+    assert loaded[0].run_ids == [2]
+    assert loaded[0].labels.tolist() == study[0].labels[study[0].runs == 2].tolist()
+
+
+def test_column_of_category_and_stimulus_is_a_choice(dataset):
+    for subject in ("01", "02", "03"):
+        for run in (1, 2):
+            table = pd.read_csv(events(dataset, subject, run), sep="\t")
+            table["size"] = ["big", "small", "big"]
+            table.to_csv(events(dataset, subject, run), sep="\t", index=False)
+    loaded = load_bids(dataset, label="size", stimulus="trial_type")
+    assert loaded.categories == ["big", "small"]
+    assert set(loaded[0].stimuli) == {"bottle", "cat", "chair"}
+    by_file = load_bids(dataset, label="stim_file")
+    assert len(by_file.categories) == 6
+
+
+def test_without_labels_every_volume_is_a_sample(dataset):
+    for path in dataset.rglob("*_events.tsv"):
+        path.unlink()
+    loaded = load_bids(dataset, label=None, moments=True, confounds=None)
+    n_volumes = sum(nib.load(bold(dataset, "01", r)).shape[3] for r in (1, 2))
+    assert loaded[0].n_samples == n_volumes
+    assert loaded[0].labels is None
+    assert loaded[0].stimuli[:2].tolist() == ["run-1@0.00", "run-1@2.50"]
+    with pytest.raises(InputError, match="samples='blocks' needs events"):
+        load_bids(dataset, label=None, samples="blocks")
+
+
+def test_blocks_are_the_means_of_the_volumes(untouched):
+    volumes = load_bids(untouched, confounds=None)[0]
+    blocks = load_bids(untouched, confounds=None, samples="blocks")[0]
+    assert blocks.n_samples == 6
+    first = volumes.data()[:4].mean(axis=0)
+    assert_allclose(blocks.data()[0], first, rtol=1e-4)
+
+
+def test_trial_models_hold_the_confounds(untouched):
+    plain = load_bids(untouched, samples="trials-lss", confounds=None)[0].data()
+    simple = load_bids(untouched, samples="trials-lss", confounds=["csf"])[0].data()
+    assert plain.shape == simple.shape == (6, plain.shape[1])
+    assert not np.allclose(plain, simple)
+
+
+@pytest.mark.parametrize("samples", ["trials-lsa", "trials-lss"])
+def test_trial_estimates_are_the_responses(tmp_path, samples):
+    study = simulate_study(
+        **{**OPTIONS, "n_subjects": 1, "n_voxels": 200, "design": "events"},
+        structured_noise=0.3,
+        spontaneous=0,
+        within=0,
+        trial_variability=0,
+    )
+    folder = study.to_bids(tmp_path / "out", raw=False)
+    subject = load_bids(folder, samples=samples, confounds=("motion",))[0]
+    truth = study.truth
+    recovered = subject.data() @ np.linalg.pinv(truth.maps[0])
+    expected = truth.centroids[[truth.categories.index(c) for c in subject.labels]]
+    assert np.corrcoef(recovered.ravel(), expected.ravel())[0, 1] > 0.9
+
+
+def test_common_mask_gives_all_the_same_voxels(untouched, study):
+    loaded = load_bids(untouched, mask="common")
+    both = np.logical_and.reduce(study.truth.masks)
+    assert {s.n_voxels for s in loaded} == {both.sum()}
+
+
+def test_given_masks_are_used(untouched, study, tmp_path):
+    inside = study.truth.masks[0] & study.truth.masks[1]
+    image = nib.Nifti1Image(inside.astype(np.uint8), study.truth.affine)
+    nib.save(image, tmp_path / "mask.nii.gz")
+    loaded = load_bids(untouched, subjects=["01", "02"], mask=tmp_path / "mask.nii.gz")
+    assert {s.n_voxels for s in loaded} == {inside.sum()}
+    own = {"sub-01": image, "02": image}
+    assert load_bids(untouched, subjects=["01", "02"], mask=own)[1].n_voxels
+    with pytest.raises(InputError, match="mask has no entry for subject '03'"):
+        load_bids(untouched, mask=own)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"confounds": "simple"},
+        {"confounds": "scrubbing"},
+        {"confounds": "compcor"},
+        {"confounds": ("motion", "high_pass")},
+        {"confounds": ["csf", "trans_x_derivative1"]},
+        {"confounds": {"strategy": ("motion",), "motion": "basic"}},
+        {"confounds": None, "detrend": True, "standardize": "zscore"},
+        {"confounds": None, "high_pass": 0.01, "smoothing_fwhm": 12.0},
+    ],
+)
+def test_every_way_of_cleaning_changes_the_samples(untouched, options):
+    plain = load_bids(untouched, subjects=["01"], confounds=None)[0]
+    cleaned = load_bids(untouched, subjects=["01"], **options)[0]
+    assert np.isfinite(cleaned.data()).all()
+    assert cleaned.data().shape[1] == plain.n_voxels
+    assert cleaned.n_samples != plain.n_samples or not np.allclose(
+        cleaned.data(), plain.data()
+    )
+
+
+def test_study_can_be_saved_and_opened(untouched, tmp_path):
+    from brainweave.study import Study
+
+    loaded = load_bids(untouched, confounds=None)
+    loaded.save(tmp_path / "plain")
+    opened = Study.open(tmp_path / "plain")
+    assert opened[2].labels.tolist() == loaded[2].labels.tolist()
+    assert_allclose(opened[2].data(), loaded[2].data(), rtol=0)
+
+
+# what may differ between subjects
+
+
+def test_missing_run_leaves_the_others(dataset, study):
+    for path in dataset.rglob("sub-02_task-objects_run-1*"):
+        path.unlink()
+    loaded = load_bids(dataset, confounds=None)
+    assert loaded["02"].run_ids == [2]
+    assert loaded["01"].run_ids == [1, 2]
+    kept = study["02"].labels[study["02"].runs == 2]
+    assert loaded["02"].labels.tolist() == kept.tolist()
+
+
+def test_extra_run_is_read_under_its_number(dataset):
+    for path in list(dataset.rglob("sub-03_task-objects_run-2*")):
+        shutil.copy(path, path.with_name(path.name.replace("run-2", "run-10")))
+    loaded = load_bids(dataset, confounds=None)
+    assert loaded["03"].run_ids == [1, 2, 10]
+    assert loaded["03"].runs.tolist() == sorted(loaded["03"].runs)
+    assert loaded["01"].run_ids == [1, 2]
+
+
+def test_other_repetition_time_is_used_and_mentioned(dataset):
+    sidecar = bold(dataset, "02", 1).with_name(
+        bold(dataset, "02", 1).name.replace(".nii.gz", ".json")
+    )
+    content = json.loads(sidecar.read_text())
+    sidecar.write_text(json.dumps({**content, "RepetitionTime": 2.0}))
+    with pytest.warns(UserWarning, match=r"differ: 2\.5 s \(sub-01.*2 s \(sub-02"):
+        loaded = load_bids(dataset, confounds=None)
+    here = loaded["02"]
+    steps = np.diff(here.onsets[here.runs == 1])
+    assert_allclose(steps[steps < 3], 2.0, atol=1e-9)
+    assert_allclose(here.onsets[here.runs == 2] % 2.5, 0, atol=1e-9)
+
+
+def test_order_of_rows_in_the_events_does_not_matter(dataset, study):
+    for path in dataset.rglob("*_events.tsv"):
+        table = pd.read_csv(path, sep="\t")
+        table.iloc[::-1].to_csv(path, sep="\t", index=False)
+    loaded = load_bids(dataset, confounds=None)
+    assert [s.labels.tolist() for s in loaded] == [s.labels.tolist() for s in study]
+
+
+def test_run_without_events_is_left_out_and_mentioned(dataset):
+    events(dataset, "01", 2).unlink()
+    with pytest.warns(UserWarning, match="'01': .*run-2.* has no events file"):
+        loaded = load_bids(dataset)
+    assert loaded["01"].run_ids == [1]
+
+
+def test_events_of_all_subjects_can_lie_at_the_top(dataset):
+    # the inheritance principle: one file for all runs
+    table = events(dataset, "01", 1).read_text()
+    for path in dataset.rglob("sub-*_events.tsv"):
+        path.unlink()
+    (dataset / "task-objects_events.tsv").write_text(table)
+    loaded = load_bids(dataset)
+    assert loaded[0].labels.tolist() == loaded[2].labels.tolist()
+
+
+def test_sessions_are_part_of_the_run(dataset):
+    for root in (dataset, dataset / FMRIPREP):
+        folder = root / "sub-01"
+        for session in ("a", "b"):
+            target = folder / f"ses-{session}" / "func"
+            target.mkdir(parents=True)
+            for path in (folder / "func").iterdir():
+                name = path.name.replace("sub-01_", f"sub-01_ses-{session}_")
+                shutil.copy(path, target / name)
+        shutil.rmtree(folder / "func")
+    loaded = load_bids(dataset, subjects=["01"])
+    assert loaded[0].run_ids[0] == "ses-a_run-1"
+    assert len(loaded[0].run_ids) == 4
+    second = load_bids(dataset, subjects=["01"], sessions=["ses-b"])
+    assert second[0].run_ids == ["ses-b_run-1", "ses-b_run-2"]
+    with pytest.raises(StudyError, match="no sessions 'c'; it has 'a', 'b'"):
+        load_bids(dataset, subjects=["01"], sessions=["c"])
+
+
+# what cannot be read
+
+
+def test_unknown_column_lists_those_there_are(untouched):
+    with pytest.raises(StudyError, match=r"events.tsv.*'valence'.*'trial_type'"):
+        load_bids(untouched, label="valence")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("", "not even a header"), ("onset\tduration\ttrial_type\n", "no events")],
+)
+def test_empty_events_file_is_named(dataset, text, message):
+    events(dataset, "02", 1).write_text(text)
+    with pytest.raises(StudyError, match=f"sub-02_task-objects_run-1.*{message}"):
+        load_bids(dataset)
+
+
+def test_events_after_the_scan_are_an_error(dataset):
+    for run in (1, 2):
+        table = pd.read_csv(events(dataset, "01", run), sep="\t")
+        table["onset"] += 1e5
+        table.to_csv(events(dataset, "01", run), sep="\t", index=False)
+    with pytest.raises(StudyError, match=r"'01' has no samples.*Check the onsets"):
+        load_bids(dataset)
+
+
+def test_mask_of_another_shape_or_affine_is_refused(untouched, study):
+    mask = study.truth.masks[0].astype(np.uint8)
+    cut = nib.Nifti1Image(mask[1:], study.truth.affine)
+    with pytest.raises(StudyError, match=r"'01'.*its mask.*resample_mask=True"):
+        load_bids(untouched, mask=cut)
+    moved = study.truth.affine.copy()
+    moved[0, 3] += 5
+    shifted = nib.Nifti1Image(mask, moved)
+    with pytest.raises(StudyError, match="same shape but other affines"):
+        load_bids(untouched, mask=shifted)
+    resampled = load_bids(untouched, mask=shifted, resample_mask=True)
+    assert resampled[0].n_voxels > 0.5 * mask.sum()
+
+
+def test_voxels_that_are_not_numbers_are_refused_or_zeroed(dataset, study):
+    i, j, k = np.argwhere(study.truth.masks[0])[5]
+
+    image = nib.load(bold(dataset))
+    data = image.get_fdata(dtype=np.float32)
+    data[i, j, k, 3] = np.nan
+    nib.save(nib.Nifti1Image(data, image.affine), bold(dataset))
+    loaded = load_bids(dataset, confounds=None)
+    with pytest.raises(StudyError, match=r"run-1.*1 of \d+ voxels.*nan=\"zero\""):
+        loaded[0].data()
+    zeroed = load_bids(dataset, confounds=None, nan="zero")[0]
+    assert_allclose(zeroed.data()[zeroed.runs == 1, 5], 0, atol=0)
+
+
+def test_gzip_that_ends_early_is_named(dataset):
+    path = bold(dataset, "02", 2)
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    loaded = load_bids(dataset)
+    with pytest.raises(StudyError, match=r"sub-02.*run-2.*ends early"):
+        loaded["02"].data()
+
+
+def test_file_that_is_no_image_is_named(dataset):
+    bold(dataset, "01", 1).write_bytes(gzip.compress(b"not an image" * 100))
+    with pytest.raises(StudyError, match=r"sub-01.*run-1.*not a readable image"):
+        load_bids(dataset)
+
+
+def test_missing_mask_and_confounds_name_the_way_out(dataset):
+    for path in dataset.rglob("*desc-brain_mask*"):
+        path.unlink()
+    with pytest.raises(StudyError, match=r'has no brain mask.*mask="epi"'):
+        load_bids(dataset)
+    for path in dataset.rglob("*timeseries*"):
+        path.unlink()
+    with pytest.raises(StudyError, match=r"has no confounds.*confounds=None"):
+        load_bids(dataset, mask="epi")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"task": "rest"}, "no task 'rest'; it has 'objects'"),
+        ({"space": "MNI"}, "no space 'MNI'; it has 'T1w'"),
+        ({"subjects": ["09"]}, "no subjects '09'; it has '01', '02', '03'"),
+        ({"runs": [7]}, "no runs '7'; it has '1', '2'"),
+        ({"derivatives": "derivatives/xcp"}, "no folder 'derivatives/xcp'"),
+        ({"confounds": "everything"}, "'everything' is not known.*'simple'"),
+        ({"confounds": ["heart"]}, "no column 'heart'.*'trans_x'"),
+        ({"confounds": ("motions",)}, "does not serve confounds"),
+        ({"scrub": 0.0}, "scrub=0.0 must be a displacement above zero"),
+        ({"samples": "runs"}, "samples='runs' is not known"),
+    ],
+)
+def test_what_is_not_there_is_answered_with_what_is(untouched, options, message):
+    with pytest.raises(ValueError, match=message):
+        load_bids(untouched, **options)
+
+
+def test_several_tasks_or_spaces_must_be_chosen_from(dataset):
+    for path in list(dataset.rglob("sub-01_task-objects_run-1*")):
+        shutil.copy(path, path.with_name(path.name.replace("objects", "faces")))
+    with pytest.raises(StudyError, match="more than one task: 'faces', 'objects'"):
+        load_bids(dataset)
+    assert load_bids(dataset, task="faces").ids == ["01"]
+    for path in list(dataset.rglob("*space-T1w*")):
+        shutil.copy(path, path.with_name(path.name.replace("T1w", "MNI152Lin")))
+    with pytest.raises(StudyError, match="more than one space: 'MNI152Lin', 'T1w'"):
+        load_bids(dataset, task="objects")
+    assert len(load_bids(dataset, task="task-objects", space="T1w")) == 3
+
+
+def test_several_derivatives_must_be_chosen_from(dataset):
+    shutil.copytree(dataset / FMRIPREP, dataset / "derivatives" / "fmriprep-24")
+    with pytest.raises(StudyError, match=r"several derivatives.*fmriprep-24"):
+        load_bids(dataset)
+
+
+def test_other_descriptions_give_way_to_the_preprocessed_series(dataset):
+    for path in list(dataset.rglob("*desc-preproc_bold.nii.gz")):
+        shutil.copy(path, path.with_name(path.name.replace("preproc", "denoised")))
+    assert len(load_bids(dataset)) == 3
+
+
+def test_versions_of_a_run_are_told_apart_by_entities(dataset):
+    for path in list(dataset.rglob("*space-T1w*")):
+        for res in ("1", "2"):
+            name = path.name.replace("space-T1w", f"space-T1w_res-{res}")
+            shutil.copy(path, path.with_name(name))
+        path.unlink()
+    with pytest.raises(StudyError, match=r"differ in 'res': '1', '2'.*\{'res': "):
+        load_bids(dataset)
+    loaded = load_bids(dataset, entities={"res": "2"})
+    assert all("res-2" in run.name for s in loaded for run in s.samples.runs)
+    with pytest.raises(StudyError, match="no res '3'; it has '1', '2'"):
+        load_bids(dataset, entities={"res": "res-3"})
+
+
+def test_folders_without_images_are_refused(tmp_path):
+    with pytest.raises(StudyError, match="There is no folder"):
+        load_bids(tmp_path / "nowhere")
+    with pytest.raises(StudyError, match=r"has no BOLD images.*root of a BIDS"):
+        load_bids(tmp_path)
+
+
+def test_broken_description_is_named(dataset):
+    (dataset / "dataset_description.json").write_text("{")
+    with pytest.raises(StudyError, match=r"dataset_description.json.*not readable"):
+        load_bids(dataset)
+
+
+# surfaces
+
+
+def test_cifti_series_of_fmriprep_are_read(dataset, study):
+    rng = np.random.default_rng(0)
+    axis = nib.cifti2.BrainModelAxis.from_mask(
+        np.ones(30, bool), name="CIFTI_STRUCTURE_CORTEX_LEFT"
+    )
+    for path in list(dataset.rglob("*desc-preproc_bold.nii.gz")):
+        n = nib.load(path).shape[3]
+        series = nib.cifti2.SeriesAxis(0, 2.5, n)
+        image = nib.Cifti2Image(
+            rng.normal(size=(n, 30)).astype(np.float32), header=(series, axis)
+        )
+        stem = path.name.split("_space-")[0]
+        nib.save(image, path.with_name(f"{stem}_space-fsLR_den-91k_bold.dtseries.nii"))
+    loaded = load_bids(dataset, space="fsLR")
+    assert loaded[0].space.kind == "cifti"
+    assert loaded[0].data().shape == (24, 30)
+    assert loaded[0].labels.tolist() == study[0].labels.tolist()
+
+
+def test_both_hemispheres_of_a_surface_are_read(dataset, study):
+    rng = np.random.default_rng(1)
+    for path in list(dataset.rglob("*desc-preproc_bold.nii.gz")):
+        n = nib.load(path).shape[3]
+        stem = path.name.split("_space-")[0]
+        for side, size in (("L", 12), ("R", 10)):
+            arrays = [
+                nib.gifti.GiftiDataArray(
+                    rng.normal(size=size).astype(np.float32),
+                    intent="NIFTI_INTENT_TIME_SERIES",
+                )
+                for _ in range(n)
+            ]
+            name = f"{stem}_hemi-{side}_space-fsaverage5_bold.func.gii"
+            nib.save(nib.GiftiImage(darrays=arrays), path.with_name(name))
+    loaded = load_bids(dataset, space="fsaverage5", confounds=None)
+    assert loaded[0].space.kind == "surface"
+    assert loaded[0].data().shape == (24, 22)
+    assert loaded[0].labels.tolist() == study[0].labels.tolist()

@@ -1,0 +1,209 @@
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose
+
+from brainweave.exceptions import InputError, StudyError
+from brainweave.study import load_bids, simulate_study
+from brainweave.study.bids_writer import write_bids
+from brainweave.study.pictures import one_colour_png
+from brainweave.study.simulated_confounds import confounds_of_run
+
+SMALL = {
+    "n_subjects": 2,
+    "categories": 3,
+    "n_runs": 2,
+    "n_voxels": (120, 180),
+    "n_nuisance": 15,
+    "duration": 10.0,
+}
+
+
+def same(study, loaded, tolerance):
+    assert loaded.ids == study.ids
+    for one, two in zip(study, loaded, strict=True):
+        assert one.labels.tolist() == two.labels.tolist()
+        assert one.stimuli.tolist() == two.stimuli.tolist()
+        assert one.runs.tolist() == two.runs.tolist()
+        assert_allclose(one.onsets, two.onsets, atol=1e-9)
+        assert one.space == two.space
+        assert_allclose(one.data(), two.data(), rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("image_dtype", "tolerance"), [("float32", 1e-5), ("int16", 2e-3)]
+)
+def test_written_study_reads_back_the_same(tmp_path, image_dtype, tolerance):
+    study = simulate_study(**SMALL)
+    folder = study.to_bids(tmp_path / "out", image_dtype=image_dtype)
+    loaded = load_bids(folder, confounds=None, stimulus="stim_file")
+    assert all(s.is_lazy for s in loaded)
+    same(study, loaded, tolerance)
+
+
+@pytest.mark.parametrize(
+    ("made", "read"),
+    [
+        (
+            {"missing_samples": 0.2, "missing_runs": 1, "missing_categories": 1},
+            {"scrub": 0.5},
+        ),
+        ({"keep_rest": True}, {"keep_rest": True}),
+        ({"design": "movie"}, {"moments": True}),
+        ({"samples": "blocks"}, {"samples": "blocks"}),
+        ({"samples": "blocks", "missing_samples": 0.3}, {"samples": "blocks"}),
+        ({"design": "events", "hrf_delay": 4.0, "tr": 1.5}, {"hrf_delay": 4.0}),
+        ({"n_voxels": 150}, {"space": "MNI152NLin2009cAsym"}),
+    ],
+)
+def test_every_kind_of_study_reads_back_the_same(tmp_path, made, read):
+    study = simulate_study(**{**SMALL, **made})
+    folder = study.to_bids(tmp_path / "out", image_dtype="float32", raw=False)
+    loaded = load_bids(folder, confounds=None, stimulus="stim_file", **read)
+    same(study, loaded, 1e-5)
+
+
+@pytest.mark.parametrize("samples", ["trials-lsa", "trials-lss"])
+def test_trial_estimates_read_back_the_same(tmp_path, samples):
+    study = simulate_study(
+        **{**SMALL, "design": "events", "duration": 2.0}, samples=samples
+    )
+    folder = study.to_bids(tmp_path / "out", image_dtype="float32", raw=False)
+    loaded = load_bids(folder, confounds=None, stimulus="stim_file", samples=samples)
+    same(study, loaded, 1e-3)
+
+
+@pytest.mark.parametrize("made", [{}, {"n_voxels": 150}, {"design": "movie"}])
+def test_official_validator_has_no_objection(tmp_path, made):
+    beside = Path(sys.executable).parent  # the environment need not be on the path
+    validator = shutil.which("bids-validator-deno", path=str(beside))
+    validator = validator or shutil.which("bids-validator-deno")
+    if validator is None:
+        pytest.skip("bids-validator-deno is not installed")
+    study = simulate_study(**{**SMALL, **made}, missing_samples=0.1)
+    folder = study.to_bids(tmp_path / "out")
+    for root in (folder, folder / "derivatives" / "fmriprep"):
+        done = subprocess.run(
+            [validator, "--format", "json", root],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        issues = json.loads(done.stdout)["issues"]["issues"]
+        errors = [i for i in issues if i["severity"] == "error"]
+        assert errors == []
+        assert done.returncode == 0
+
+
+def test_raw_images_have_air_around_the_brain(tmp_path):
+    study = simulate_study(**SMALL)
+    folder = study.to_bids(tmp_path / "out", derivatives=False)
+    image = nib.load(folder / "sub-01/func/sub-01_task-objects_run-1_bold.nii.gz")
+    assert_allclose(image.header.get_zooms()[3], 2.5)
+    mean, mask = image.get_fdata().mean(axis=3), study.truth.masks[0]
+    assert 0 < mean[~mask].max() < 0.1 * mean[mask].min()
+    assert not (folder / "derivatives").exists()
+
+
+def test_confounds_remove_real_noise(tmp_path):
+    study = simulate_study(**SMALL, keep_rest=True)
+    folder = study.to_bids(tmp_path / "out", raw=False)
+    cleaned = load_bids(folder, confounds="simple", keep_rest=True)
+    for one, two in zip(study, cleaned, strict=True):
+        before, after = (x.data()[x.runs == 1].var(axis=0).mean() for x in (one, two))
+        assert after < 0.5 * before
+
+
+def test_lost_volumes_alone_look_like_motion():
+    rng = np.random.default_rng(0)
+    lost = np.array([0, 7])
+    columns, about = confounds_of_run(
+        rng.normal(size=(40, 20)).astype(np.float32),
+        rng.normal(size=(40, 9)).astype(np.float32),
+        tr=2.0,
+        lost=lost,
+    )
+    moved = columns["framewise_displacement"] > 0.5
+    assert np.flatnonzero(moved).tolist() == lost.tolist()
+    assert {"trans_x", "rot_z_derivative1_power2", "csf", "cosine00"} <= set(columns)
+    assert about["a_comp_cor_00"]["Method"] == "aCompCor"
+
+
+def test_tables_say_what_was_shown(tmp_path):
+    study = simulate_study(**SMALL)
+    folder = study.to_bids(tmp_path / "out")
+    table = pd.read_csv(
+        folder / "sub-02/func/sub-02_task-objects_run-2_events.tsv", sep="\t"
+    )
+    events = study.truth.events[1][2]
+    assert table["trial_type"].tolist() == events.label.tolist()
+    assert_allclose(table["onset"], events.onset, atol=1e-6)
+    assert all((folder / "stimuli" / name).exists() for name in table["stim_file"])
+    people = pd.read_csv(folder / "participants.tsv", sep="\t")
+    assert people["participant_id"].tolist() == ["sub-01", "sub-02"]
+
+
+def test_pictures_are_real_pictures(tmp_path):
+    plt = pytest.importorskip("matplotlib.image")
+    path = tmp_path / "grey.png"
+    path.write_bytes(one_colour_png(0.4))
+    assert_allclose(plt.imread(path), 0.4, atol=0.01)
+
+
+def test_folder_in_use_is_left_alone(tmp_path):
+    study = simulate_study(**SMALL)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("precious")
+    with pytest.raises(StudyError, match="mine is not empty"):
+        study.to_bids(tmp_path / "mine")
+    with pytest.raises(StudyError, match="something other than a BIDS dataset"):
+        study.to_bids(tmp_path / "mine", overwrite=True)
+    with pytest.raises(StudyError, match="is a file"):
+        study.to_bids(tmp_path / "mine" / "thesis.txt")
+    assert (tmp_path / "mine" / "thesis.txt").read_text() == "precious"
+
+
+def test_dataset_can_be_replaced(tmp_path):
+    simulate_study(**SMALL).to_bids(tmp_path / "out")
+    smaller = simulate_study(**{**SMALL, "n_subjects": 1})
+    smaller.to_bids(tmp_path / "out", overwrite=True)
+    assert not (tmp_path / "out" / "sub-02").exists()
+
+
+def test_failure_leaves_nothing_behind(tmp_path, monkeypatch):
+    study = simulate_study(**SMALL)
+
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(nib, "save", full)
+    with pytest.raises(StudyError, match="disk was full"):
+        study.to_bids(tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_simulated_studies_can_be_written(tmp_path):
+    part = simulate_study(**SMALL)[:1]
+    with pytest.raises(TypeError, match=r"A Study cannot.*Study\.save"):
+        write_bids(part, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"task": "my task"}, "task='my task' must consist of letters"),
+        ({"image_dtype": "int8"}, "image_dtype='int8' is not known"),
+        ({"raw": False, "derivatives": False}, "leave no images"),
+    ],
+)
+def test_impossible_options_are_refused(tmp_path, options, message):
+    with pytest.raises(InputError, match=message):
+        simulate_study(**SMALL).to_bids(tmp_path / "out", **options)

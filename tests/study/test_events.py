@@ -1,0 +1,138 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+
+from brainweave.exceptions import InputError, StudyError
+from brainweave.study.events import (
+    Events,
+    find_blocks,
+    match_volumes,
+    name_positions,
+    read_events,
+)
+
+
+def write(path, text):
+    path.write_text(text)
+    return path
+
+
+def test_reading_sorts_by_onset_and_drops_rest(tmp_path):
+    path = write(
+        tmp_path / "events.tsv",
+        "onset\tduration\ttrial_type\tstim_file\n"
+        "8\t2\thouse\th.png\n0\t2\tface\tf.png\n4\tn/a\trest\tn/a\n6\t1\tn/a\tx.png\n",
+    )
+    events = read_events(path, stimulus="stim_file", ignore=["rest"])
+    assert events.label.tolist() == ["face", "house"]
+    assert events.stimulus.tolist() == ["f.png", "h.png"]
+    assert_allclose(events.onset, [0, 8], atol=0)
+
+
+def test_any_column_can_be_the_category(tmp_path):
+    path = write(
+        tmp_path / "events.tsv",
+        "onset\tduration\ttrial_type\temotion\n0\t1\tgo\tjoy\n2\tn/a\tgo\tfear\n",
+    )
+    events = read_events(path, label="emotion")
+    assert events.label.tolist() == ["joy", "fear"]
+    assert events.stimulus is None
+    assert_allclose(events.duration, [1, 0], atol=0)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("", {}, "is empty: not even a header"),
+        ("onset\tduration\ttrial_type\n", {}, "a header but no events"),
+        ("onset\tduration\tcondition\n0\t1\ta\n", {}, "'trial_type'.*'condition'.*la"),
+        (
+            "onset\tduration\ttrial_type\n0\t1\ta\n",
+            {"stimulus": "image"},
+            "no column 'image'.*with stimulus=",
+        ),
+        ("onset\ttrial_type\n0\ta\n", {}, "no column 'duration'.*BIDS wants it"),
+        ("onset\tduration\ttrial_type\nx\t1\ta\n", {}, "onset in row 1 is 'x'"),
+        ("onset\tduration\ttrial_type\nn/a\t1\ta\n", {}, "onset in row 1 is missing"),
+    ],
+)
+def test_bad_files_are_named_with_the_reason(tmp_path, text, options, message):
+    path = write(tmp_path / "sub-01_events.tsv", text)
+    with pytest.raises(StudyError, match=f"sub-01_events.tsv.*{message}"):
+        read_events(path, **options)
+
+
+def test_binary_file_is_not_a_table(tmp_path):
+    path = tmp_path / "events.tsv"
+    path.write_bytes(b"\x1f\x8b\xff\xfe\x00")
+    with pytest.raises(StudyError, match="not a tab-separated table"):
+        read_events(path)
+
+
+def test_later_of_two_overlapping_events_counts():
+    events = Events.from_rows([(0, 10, "long"), (4, 2, "short")])
+    shown = match_volumes(events, 6, 2.0, hrf_delay=0.0)
+    assert shown.tolist() == [0, 0, 1, 0, 0, -1]
+
+
+def test_event_shorter_than_a_volume_has_one():
+    events = Events.from_rows([(1.0, 0.0, "a"), (5.0, 0.1, "b")])
+    shown = match_volumes(events, 10, 2.0, hrf_delay=3.0)
+    assert np.bincount(shown[shown >= 0]).tolist() == [1, 1]
+
+
+def test_rounded_onsets_do_not_move_a_boundary():
+    exact = Events.from_rows([(2.2, 4.4, "a")])
+    rounded = Events.from_rows([(2.2000001, 4.3999999, "a")])
+    for events in (exact, rounded):
+        shown = match_volumes(events, 8, 1.1, hrf_delay=0.0)
+        assert shown.tolist() == [-1, -1, 0, 0, 0, 0, -1, -1]
+
+
+@given(
+    gaps=st.lists(st.integers(0, 5), min_size=1, max_size=8),
+    lengths=st.lists(st.integers(1, 5), min_size=8, max_size=8),
+    tr=st.sampled_from([0.72, 1.0, 2.0, 2.5]),
+    delay=st.integers(0, 3),
+)
+def test_blocks_on_volume_boundaries_get_exactly_their_volumes(
+    gaps, lengths, tr, delay
+):
+    rows, now = [], 0
+    for k, gap in enumerate(gaps):
+        rows.append(((now + gap) * tr, lengths[k] * tr, f"c{k}"))
+        now += gap + lengths[k]
+    shown = match_volumes(Events.from_rows(rows), now + 4, tr, hrf_delay=delay * tr)
+    counts = np.bincount(shown[shown >= 0], minlength=len(gaps))
+    assert counts.tolist() == lengths[: len(gaps)]
+
+
+def test_repetition_time_must_be_positive():
+    events = Events.from_rows([(0, 1, "a")])
+    with pytest.raises(InputError, match="tr=0 must be a positive"):
+        match_volumes(events, 3, 0)
+    with pytest.raises(InputError, match="n_volumes=-1 must not be negative"):
+        match_volumes(events, -1, 2.0)
+
+
+def test_moments_have_the_same_name_wherever_they_come():
+    first = Events.from_rows([(0, 4, "x", "s1"), (4, 4, "y", "s2")])
+    second = Events.from_rows([(0, 4, "y", "s2"), (4, 4, "x", "s1")])
+    names = [
+        name_positions(e, match_volumes(e, 6, 2.0, hrf_delay=2.0), 2.0, hrf_delay=2.0)
+        for e in (first, second)
+    ]
+    assert names[0].tolist() == ["", "s1@0.00", "s1@2.00", "s2@0.00", "s2@2.00", ""]
+    assert sorted(names[0]) == sorted(names[1])
+
+
+def test_other_events_and_long_gaps_end_a_block():
+    pictures = Events.from_rows(
+        [(0, 1, "a"), (2, 1, "a"), (4, 1, "b"), (6, 1, "a"), (20, 1, "a")]
+    )
+    blocks = find_blocks(pictures, max_gap=4.0)
+    assert blocks.label.tolist() == ["a", "b", "a", "a"]
+    assert_allclose(blocks.duration, [3, 1, 1, 1], atol=1e-12)
+    assert len(find_blocks(pictures.take(np.array([], dtype=int)))) == 0

@@ -1,0 +1,306 @@
+"""The plain folder format: exact round trips, and changes that are noticed."""
+
+import errno
+import json
+import os
+import string
+
+import nibabel as nib
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+from brainweave.exceptions import StudyError
+from brainweave.study import Study, Subject
+from brainweave.study.spaces import VolumeSpace
+
+
+def make_space(n_voxels):
+    mask = np.zeros((3, 4, 2), np.uint8)
+    mask.flat[:n_voxels] = 1
+    return VolumeSpace(nib.Nifti1Image(mask, np.diag([2.0, 2.0, 2.0, 1.0])))
+
+
+def make_study(dtype=np.float32):
+    rng = np.random.default_rng(0)
+    return Study(
+        [
+            Subject(
+                "sub-01",
+                rng.normal(size=(4, 5)).astype(dtype),
+                labels=["face", None, "ho\tuse", 'a "quoted"\nname'],
+                runs=["r1", "r1", "r2", "r2"],
+                onsets=[0.1, 1 / 3, np.nan, 1e-17],
+                stimuli=[10, 11, 12, 13],
+                space=make_space(5),
+            ),
+            Subject("02", rng.normal(size=(3, 6)), labels=["1", "2", "3"]),
+            Subject("03", rng.normal(size=(2, 5)), labels=[1, 2], space=make_space(5)),
+        ],
+        name="toy study",
+    )
+
+
+def assert_same(a, b):
+    assert a.name == b.name
+    assert a.ids == b.ids
+    for left, right in zip(a, b, strict=True):
+        assert_array_equal(left.data(), right.data())
+        assert left.samples.dtype == right.samples.dtype
+        assert left.space == right.space
+        for name in ("labels", "runs", "onsets", "stimuli"):
+            one, other = getattr(left, name), getattr(right, name)
+            if one is None:
+                assert other is None
+            else:
+                assert one.dtype.kind == other.dtype.kind
+                assert_array_equal(one, other)
+
+
+def test_round_trip_is_exact(tmp_path):
+    study = make_study()
+    saved = study.save(tmp_path / "out")
+    assert_same(study, saved)
+    assert_same(study, Study.open(tmp_path / "out", verify=True))
+
+
+def test_opened_samples_are_mapped_and_read_only(tmp_path):
+    opened = make_study().save(tmp_path / "out")
+    assert isinstance(opened[0].samples, np.memmap)
+    with pytest.raises(ValueError, match="read-only"):
+        opened[0].samples[0, 0] = 1
+
+
+def test_folder_is_plain(tmp_path):
+    make_study().save(tmp_path / "out")
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert names == [
+        "space-1.nii.gz",  # one mask, since two subjects share it
+        "study.json",
+        "sub-01.npy",
+        "sub-01.tsv",
+        "sub-02.npy",
+        "sub-02.tsv",
+        "sub-03.npy",
+        "sub-03.tsv",
+    ]
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+    header = (tmp_path / "out" / "sub-02.tsv").read_text().splitlines()[:2]
+    assert header == ["label\trun\tonset\tstimulus", "1\tn/a\tn/a\tn/a"]
+    index = json.loads((tmp_path / "out" / "study.json").read_text())
+    assert index["subjects"][1]["samples"]["shape"] == [3, 6]
+
+
+text = st.text(string.printable + "äß漢\u2028", max_size=8)
+
+
+@settings(
+    max_examples=20,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    labels=st.lists(
+        st.one_of(st.none(), text.filter(lambda t: "\x00" not in t)),
+        min_size=1,
+        max_size=6,
+    ),
+    ids=st.lists(text.filter(bool), min_size=1, max_size=4, unique=True),
+)
+def test_any_text_survives_as_label_or_id(tmp_path_factory, labels, ids):
+    subjects = [Subject(id, np.ones((len(labels), 1)), labels=labels) for id in ids]
+    study = Study(subjects)
+    folder = tmp_path_factory.mktemp("any") / "s"
+    assert_same(study, study.save(folder))
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [["a/b", "a_b", "a:b"], ["A", "a"], ["..", "."], ["x" * 300], ["sub-1", "1"]],
+)
+def test_ids_unsafe_as_file_names_keep_files_apart(tmp_path, ids):
+    study = Study([Subject(id, np.full((2, 2), i)) for i, id in enumerate(ids)])
+    opened = study.save(tmp_path / "deep" / "er" / "out")
+    assert opened.ids == ids
+    assert [s.data()[0, 0] for s in opened] == list(range(len(ids)))
+    assert [p.name for p in tmp_path.iterdir()] == ["deep"]
+
+
+def test_samples_can_be_stored_in_another_type(tmp_path):
+    opened = make_study().save(tmp_path / "out", dtype="float16")
+    assert opened[0].samples.dtype == np.float16
+
+
+def test_existing_folders_are_not_replaced_unasked(tmp_path):
+    study = make_study()
+    study.save(tmp_path / "out")
+    with pytest.raises(StudyError, match=r"exists.*overwrite=True"):
+        study.save(tmp_path / "out")
+    replaced = study.subset(["02"]).save(tmp_path / "out", overwrite=True)
+    assert replaced.ids == ["02"]
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_folder_that_is_no_study_is_never_replaced(tmp_path):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "only_copy.txt").write_text("years of work")
+    with pytest.raises(StudyError, match=r"holds no study .*not replaced"):
+        make_study().save(tmp_path / "thesis", overwrite=True)
+    assert (tmp_path / "thesis" / "only_copy.txt").exists()
+
+
+def test_a_study_can_be_saved_over_itself(tmp_path):
+    study = make_study().subset(["02", "03"]).save(tmp_path / "out")
+    expected = study.zscore(by="all")["02"].data()
+    again = study.zscore(by="all").save(tmp_path / "out", overwrite=True)
+    assert_array_equal(again["02"].data(), expected)
+
+
+class BrokenSource:
+    shape = (3, 2)
+    dtype = np.dtype(np.float32)
+
+    def __init__(self, error):
+        self.error = error
+
+    def read(self):
+        raise self.error
+
+
+def test_a_failure_leaves_nothing_behind(tmp_path):
+    study = Study([*make_study(), Subject("x", BrokenSource(StudyError("no scan")))])
+    with pytest.raises(StudyError, match="no scan"):
+        study.save(tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failed_replacement_keeps_the_old_study(tmp_path):
+    old = make_study().save(tmp_path / "out")
+    broken = Study([Subject("x", BrokenSource(StudyError("no scan")))])
+    with pytest.raises(StudyError, match="no scan"):
+        broken.save(tmp_path / "out", overwrite=True)
+    assert_same(old, Study.open(tmp_path / "out", verify=True))
+
+
+def test_a_full_disk_is_named_and_leaves_nothing_behind(tmp_path):
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    study = Study([*make_study(), Subject("x", BrokenSource(full))])
+    with pytest.raises(StudyError, match=r"disk was full before '.*out' was complete"):
+        study.save(tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_too_little_space_is_said_before_writing(tmp_path):
+    huge = Subject("x", np.broadcast_to(np.float32(0), (10**6, 10**10)))
+    with pytest.raises(StudyError, match=r"needs 40000000000.0 MB .* MB are free"):
+        Study([huge]).save(tmp_path / "out")
+
+
+def test_an_empty_subject_cannot_be_saved(tmp_path):
+    empty = Subject("x", np.zeros((2, 2))).select([])
+    with pytest.raises(StudyError, match="'x' has no samples"):
+        Study([empty]).save(tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", ["sub-01.npy", "sub-01.tsv", "space-1.nii.gz"])
+def test_missing_and_truncated_files_are_named_on_opening(tmp_path, name):
+    make_study().save(tmp_path / "out")
+    path = tmp_path / "out" / name
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(StudyError, match=rf"{name}' was cut off"):
+        Study.open(tmp_path / "out")
+    path.unlink()
+    with pytest.raises(StudyError, match=rf"{name}' is missing"):
+        Study.open(tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", ["sub-01.tsv", "space-1.nii.gz"])
+def test_edited_small_files_are_named_on_opening(tmp_path, name):
+    make_study().save(tmp_path / "out")
+    flip_last_byte(tmp_path / "out" / name)
+    with pytest.raises(StudyError, match=rf"{name}' was edited or damaged"):
+        Study.open(tmp_path / "out")
+
+
+def test_edited_samples_are_named_when_verified(tmp_path):
+    make_study().save(tmp_path / "out")
+    flip_last_byte(tmp_path / "out" / "sub-02.npy")
+    Study.open(tmp_path / "out")
+    with pytest.raises(StudyError, match=r"sub-02.npy' was edited or damaged"):
+        Study.open(tmp_path / "out", verify=True)
+
+
+def test_a_replaced_array_of_the_same_size_is_named(tmp_path):
+    make_study().save(tmp_path / "out")
+    path = tmp_path / "out" / "sub-02.npy"
+    np.save(path, np.load(path).reshape(6, 3))
+    with pytest.raises(StudyError, match=r"sub-02.npy' was edited or replaced"):
+        Study.open(tmp_path / "out")
+
+
+def flip_last_byte(path):
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def edit_index(folder, **changes):
+    path = folder / "study.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def test_a_damaged_edited_or_foreign_index_is_named(tmp_path):
+    make_study().save(tmp_path / "out")
+    path = tmp_path / "out" / "study.json"
+    good = path.read_text()
+    edit_index(tmp_path / "out", name="other")
+    with pytest.raises(StudyError, match=r"study.json' was edited"):
+        Study.open(tmp_path / "out")
+    edit_index(tmp_path / "out", version=99)
+    with pytest.raises(StudyError, match=r"format version 99.*reads version 1"):
+        Study.open(tmp_path / "out")
+    path.write_text(good[:200])
+    with pytest.raises(StudyError, match=r"study.json' is cut off"):
+        Study.open(tmp_path / "out")
+    path.write_text("[]")
+    with pytest.raises(StudyError, match="does not describe a brainweave study"):
+        Study.open(tmp_path / "out")
+    path.unlink()
+    with pytest.raises(StudyError, match=r"no study.json"):
+        Study.open(tmp_path / "out")
+    with pytest.raises(StudyError, match="no folder"):
+        Study.open(tmp_path / "nowhere")
+
+
+def test_an_index_cannot_point_outside_its_folder(tmp_path):
+    from brainweave.study.folder import _index_checksum
+
+    make_study().save(tmp_path / "out")
+    path = tmp_path / "out" / "study.json"
+    index = json.loads(path.read_text())
+    index["subjects"][0]["samples"]["file"] = "../secret.npy"
+    index["checksum"] = _index_checksum(index)
+    path.write_text(json.dumps(index))
+    with pytest.raises(StudyError, match=r"'../secret.npy', outside"):
+        Study.open(tmp_path / "out")
+    index["subjects"][0] = {"id": "x"}
+    index["checksum"] = _index_checksum(index)
+    path.write_text(json.dumps(index))
+    with pytest.raises(StudyError, match="lacks an entry"):
+        Study.open(tmp_path / "out")
+
+
+@pytest.mark.parametrize("n_jobs", [None, 2])
+def test_conversion_reports_progress_and_runs_in_parallel(tmp_path, n_jobs):
+    study = make_study()
+    seen = []
+    saved = study.save(
+        tmp_path / "out",
+        n_jobs=n_jobs,
+        progress=lambda done, total, id: seen.append((done, total, id)),
+    )
+    assert [entry[:2] for entry in seen] == [(1, 3), (2, 3), (3, 3)]
+    assert {entry[2] for entry in seen} == {"sub-01", "02", "03"}
+    assert_same(study, saved)

@@ -1,0 +1,592 @@
+"""Images in and out: NIfTI, CIFTI and GIfTI, good ones and broken ones."""
+
+import gzip
+
+import nibabel as nib
+import numpy as np
+import pytest
+from nilearn.masking import apply_mask, unmask
+from numpy.testing import assert_allclose, assert_array_equal
+
+from brainweave.exceptions import InputError, StudyError
+from brainweave.study import Study
+from brainweave.study.images import (
+    ImageSource,
+    Run,
+    epi_mask,
+    load_cifti,
+    load_gifti,
+    load_nifti,
+    mask_on_grid,
+    read_run,
+    to_image,
+)
+from brainweave.study.spaces import CiftiSpace, VolumeSpace
+from brainweave.study.surface import SurfaceSpace
+
+AFFINE = np.array([[2.0, 0, 0, -9], [0, 2, 0, -8], [0, 0, 3, -7], [0, 0, 0, 1]])
+SHAPE = (5, 6, 4)
+
+
+def make_volume(
+    rng, n_volumes=8, shape=SHAPE, affine=AFFINE, t_r=2.0, dtype=np.float32
+):
+    data = rng.normal(100, 10, size=(*shape, n_volumes)).astype(dtype)
+    image = nib.Nifti1Image(data, affine)
+    image.header.set_zooms((*image.header.get_zooms()[:3], t_r))
+    return image
+
+
+def make_mask(rng, shape=SHAPE, affine=AFFINE):
+    return nib.Nifti1Image((rng.random(shape) > 0.4).astype(np.uint8), affine)
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(7)
+
+
+@pytest.fixture
+def files(rng, tmp_path):
+    """Two subjects, the second with a run less and another mask."""
+    paths = {"a": [], "b": []}
+    for id, lengths in (("a", (8, 6)), ("b", (7,))):
+        for number, length in enumerate(lengths):
+            path = tmp_path / f"{id}_{number}.nii.gz"
+            nib.save(make_volume(rng, length), path)
+            paths[id].append(path)
+    masks = {}
+    for id in paths:
+        masks[id] = tmp_path / f"{id}_mask.nii.gz"
+        nib.save(make_mask(rng), masks[id])
+    return paths, masks
+
+
+def test_samples_are_the_masked_volumes_as_nilearn_reads_them(files):
+    paths, masks = files
+    study = load_nifti(paths, mask=masks, name="toy")
+    assert study.name == "toy"
+    for id in ("a", "b"):
+        expected = np.vstack([apply_mask(str(p), str(masks[id])) for p in paths[id]])
+        assert_allclose(study[id].data(), expected, rtol=1e-6)
+    assert study["a"].runs.tolist() == [1] * 8 + [2] * 6
+    assert study["a"].onsets[:10].tolist() == [0, 2, 4, 6, 8, 10, 12, 14, 0, 2]
+    assert study["a"].n_voxels != study["b"].n_voxels
+
+
+def test_only_headers_are_read_at_first(files, monkeypatch):
+    paths, masks = files
+    mask_shapes = []
+    real = nib.arrayproxy.ArrayProxy._get_unscaled
+
+    def spy(self, slicer):
+        mask_shapes.append(self.shape)
+        return real(self, slicer)
+
+    monkeypatch.setattr(nib.arrayproxy.ArrayProxy, "_get_unscaled", spy)
+    study = load_nifti(paths, mask=masks)
+    study.summary()
+    study.zscore().split_halves(by="category")
+    assert set(mask_shapes) == {SHAPE}  # masks, but no run
+    study["b"].data()
+    assert (*SHAPE, 7) in mask_shapes
+
+
+def test_one_mask_for_all(files):
+    paths, masks = files
+    study = load_nifti(paths, mask=masks["a"])
+    assert study["a"].n_voxels == study["b"].n_voxels
+    assert study["a"].space == study["b"].space
+
+
+def test_subjects_can_be_on_different_grids_in_native_space(rng, tmp_path):
+    def brain(shape, n_volumes):
+        grid = np.indices(shape) - (np.array(shape).reshape(3, 1, 1, 1) - 1) / 2
+        inside = (grid**2 / (np.array(shape).reshape(3, 1, 1, 1) / 3) ** 2).sum(0) < 1
+        data = 1000.0 * inside[..., None] + rng.normal(size=(*shape, n_volumes))
+        return nib.Nifti1Image(data.astype(np.float32), np.diag([3.0, 3, 3, 1])), inside
+
+    (one, inside), (other, _) = brain((20, 22, 18), 6), brain((24, 20, 20), 5)
+    study = load_nifti({"a": one, "b": [other]})
+    assert study["a"].space.mask.shape == (20, 22, 18)
+    assert study["b"].space.mask.shape == (24, 20, 20)
+    overlap = (study["a"].space.mask & inside).sum() / inside.sum()
+    assert overlap > 0.9
+
+
+def test_epi_mask_needs_runs_on_one_grid(rng):
+    with pytest.raises(
+        StudyError, match=r"shape \(4, 4, 4\), the first run \(5, 6, 4\)"
+    ):
+        epi_mask([make_volume(rng), make_volume(rng, shape=(4, 4, 4))])
+
+
+def test_labels_and_stimuli_are_per_subject_or_for_all(files):
+    paths, masks = files
+    labels = {"a": ["x"] * 14, "b": list("xyxyxyx")}
+    study = load_nifti(paths, mask=masks, labels=labels)
+    assert study["b"].labels.tolist() == labels["b"]
+    with pytest.raises(InputError, match="no labels for subject 'b'; there is for 'a'"):
+        load_nifti(paths, mask=masks, labels={"a": labels["a"]})
+    with pytest.raises(InputError, match="'a' has 14 samples, but labels have"):
+        load_nifti(paths, mask=masks, labels=["x"] * 7)
+
+
+def test_cleaning_is_that_of_nilearn_run_by_run(files, rng):
+    from nilearn.signal import clean
+
+    paths, masks = files
+    confounds = {"a": [rng.normal(size=(8, 2)), rng.normal(size=(6, 2))], "b": None}
+    options = {"detrend": True, "standardize": "zscore", "confounds": confounds}
+    study = load_nifti(paths, mask=masks, **options)
+    raw = apply_mask(str(paths["a"][1]), str(masks["a"]))
+    expected = clean(
+        raw,
+        detrend=True,
+        standardize="zscore_sample",
+        confounds=confounds["a"][1],
+        t_r=None,
+        filter=False,
+    )
+    assert_allclose(study["a"].data()[8:], expected, rtol=1e-4, atol=1e-5)
+    assert study["b"].data().shape[0] == 7
+
+
+def test_filters_know_the_repetition_time(rng):
+    image = make_volume(rng, 60)
+    mask = make_mask(rng)
+    study = load_nifti({"a": image}, mask=mask, high_pass=0.05)
+    values = study["a"].data()
+    slow = np.abs(np.fft.rfft(values - values.mean(0), axis=0))[1:4].mean()
+    raw = load_nifti({"a": image}, mask=mask)["a"].data()
+    assert slow < 0.3 * np.abs(np.fft.rfft(raw - raw.mean(0), axis=0))[1:4].mean()
+    with pytest.raises(InputError, match=r"low_pass=0.3 Hz is not below .*0.25 Hz"):
+        load_nifti({"a": image}, mask=mask, low_pass=0.3)["a"].data()
+    unknown = nib.Nifti1Image(np.asarray(image.dataobj), AFFINE)
+    unknown.header["pixdim"][4] = 0
+    with pytest.raises(InputError, match=r"states no repetition time.*Give t_r"):
+        load_nifti({"a": unknown}, mask=mask, high_pass=0.05)["a"].data()
+
+
+def test_a_different_repetition_time_per_run_gives_its_own_onsets(rng):
+    runs = [make_volume(rng, 3, t_r=2.0), make_volume(rng, 3, t_r=0.5)]
+    subject = load_nifti({"a": runs}, mask=make_mask(rng))["a"]
+    assert subject.onsets.tolist() == [0, 2, 4, 0, 0.5, 1.0]
+    runs[1].header.set_xyzt_units("mm", "msec")
+    runs[1].header["pixdim"][4] = 1500
+    subject = load_nifti({"a": runs}, mask=make_mask(rng))["a"]
+    assert subject.onsets.tolist() == [0, 2, 4, 0, 1.5, 3.0]
+
+
+def test_smoothing_is_that_of_nilearn(rng):
+    from nilearn.image import smooth_img
+
+    image, mask = make_volume(rng, 3), make_mask(rng)
+    smooth = load_nifti({"a": image}, mask=mask, smoothing_fwhm=4.0)["a"].data()
+    expected = apply_mask(smooth_img(image, 4.0), mask)
+    assert_allclose(smooth, expected, rtol=1e-5)
+
+
+def test_scaled_integers_are_read_in_single_precision(rng, tmp_path):
+    image = make_volume(rng, 4)
+    image.set_data_dtype(np.int16)
+    nib.save(image, tmp_path / "int.nii")
+    mask = make_mask(rng)
+    subject = load_nifti({"a": tmp_path / "int.nii"}, mask=mask)["a"]
+    assert subject.data().dtype == np.float32
+    assert_allclose(subject.data(), apply_mask(image, mask), atol=0.01)
+
+
+def test_runs_keep_and_censor_volumes(rng):
+    image, mask = make_volume(rng, 10), make_mask(rng)
+    whole = read_run(image, VolumeSpace(mask))
+    run = Run(image, keep=[7, 2])
+    assert_array_equal(read_run(run, VolumeSpace(mask)), whole[[7, 2]])
+    censored = Run(image, sample_mask=[0, 2, 3, 7], keep=[7, 2])
+    source = ImageSource([censored, Run(image, sample_mask=[1, 5])], VolumeSpace(mask))
+    assert source.shape == (4, whole.shape[1])
+    assert_array_equal(source.read(), whole[[7, 2, 1, 5]])
+    assert source.onsets().tolist() == [14, 4, 2, 10]
+    with pytest.raises(InputError, match="volume 4 is to be kept but sample_mask"):
+        ImageSource([Run(image, sample_mask=[1, 2], keep=[4])], VolumeSpace(mask))
+    with pytest.raises(InputError, match="has 10 volumes; keep asks for volume 10"):
+        ImageSource([Run(image, keep=[10])], VolumeSpace(mask))
+
+
+def test_a_plan_turns_volumes_into_samples(rng):
+    class Mean:
+        onsets = np.array([4.0])
+
+        def __len__(self):
+            return 1
+
+        def apply(self, volumes):
+            return volumes[2:5].mean(axis=0, keepdims=True)
+
+    image, space = make_volume(rng, 10), VolumeSpace(make_mask(rng))
+    source = ImageSource([Run(image, plan=Mean(), sample_mask=[2, 3, 4, 9])], space)
+    assert source.shape[0] == 1
+    assert_allclose(source.read()[0], read_run(image, space)[2:5].mean(0), rtol=1e-5)
+    assert source.onsets().tolist() == [4.0]
+
+
+# --- files that do not fit, or are broken ----------------------------------------
+
+
+def test_a_mask_of_another_shape_is_named_with_both(files, rng):
+    paths, _ = files
+    with pytest.raises(
+        StudyError,
+        match=r"'a': '.*a_0.nii.gz' has 5 x 6 x 4 voxels, its mask 5 x 6 x 5",
+    ):
+        load_nifti(paths, mask=make_mask(rng, shape=(5, 6, 5)))
+
+
+def test_a_mask_of_another_affine_is_named_with_the_distance(files, rng):
+    paths, _ = files
+    moved = AFFINE.copy()
+    moved[0, 3] += 1.5
+    with pytest.raises(StudyError, match=r"other affines: .* up to 1.5 mm apart"):
+        load_nifti(paths, mask=make_mask(rng, affine=moved))
+    # rounding of the header is no difference
+    load_nifti(paths, mask=make_mask(rng, affine=AFFINE + 1e-6))
+
+
+def test_a_mask_can_be_put_on_the_grid(rng):
+    fine = nib.Nifti1Image(
+        np.ones((10, 12, 12), np.uint8), AFFINE @ np.diag([0.5, 0.5, 1, 1])
+    )
+    image = make_volume(rng)
+    on_grid = mask_on_grid(fine, image)
+    assert on_grid.shape == SHAPE
+    study = load_nifti({"a": image}, mask=fine, resample_mask=True)
+    assert study["a"].n_voxels == np.prod(SHAPE)
+
+
+def test_an_empty_or_four_dimensional_mask_is_refused(files, rng):
+    paths, _ = files
+    empty = nib.Nifti1Image(np.zeros(SHAPE, np.uint8), AFFINE)
+    with pytest.raises(StudyError, match="is empty: no voxel is above zero"):
+        load_nifti(paths, mask=empty)
+    with pytest.raises(StudyError, match="a mask has three dimensions"):
+        load_nifti(paths, mask=make_volume(rng))
+
+
+def test_nan_in_a_mask_is_outside(rng):
+    values = np.ones(SHAPE, np.float32)
+    values[0] = np.nan
+    assert VolumeSpace(nib.Nifti1Image(values, AFFINE)).n_voxels == 4 * 6 * 4
+
+
+def test_nan_voxels_are_an_error_or_zero(rng):
+    image, mask = make_volume(rng), make_mask(rng)
+    data = np.asarray(image.dataobj).copy()
+    where = tuple(np.argwhere(np.asarray(mask.dataobj))[3])
+    data[(*where, 5)] = np.nan
+    bad = nib.Nifti1Image(data, AFFINE)
+    n = int(np.asarray(mask.dataobj).sum())
+    with pytest.raises(StudyError, match=rf"1 of {n} voxels in the mask are NaN.*nan="):
+        load_nifti({"a": bad}, mask=mask)["a"].data()
+    filled = load_nifti({"a": bad}, mask=mask, nan="zero")["a"].data()
+    clean = load_nifti({"a": image}, mask=mask)["a"].data()
+    assert_array_equal(filled[:, 3], 0)
+    assert_array_equal(np.delete(filled, 3, 1), np.delete(clean, 3, 1))
+    assert np.isnan(np.asarray(bad.dataobj)).sum() == 1  # the input is untouched
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+def test_a_file_that_ends_early_is_named(rng, tmp_path, compressed):
+    path = tmp_path / ("cut.nii.gz" if compressed else "cut.nii")
+    nib.save(make_volume(rng, 50), path)
+    path.write_bytes(path.read_bytes()[:-2000])
+    study = load_nifti({"a": path}, mask=make_mask(rng))
+    with pytest.raises(StudyError, match=r"cut.nii.*[gG]et the file again"):
+        study["a"].data()
+
+
+def test_a_file_cut_in_its_header_is_named(rng, tmp_path):
+    path = tmp_path / "cut.nii.gz"
+    nib.save(make_volume(rng), path)
+    path.write_bytes(path.read_bytes()[:60])
+    with pytest.raises(StudyError, match=r"'a': '.*cut.nii.gz'"):
+        load_nifti({"a": path}, mask=make_mask(rng))
+
+
+def test_missing_and_foreign_files_are_named(rng, tmp_path):
+    mask = make_mask(rng)
+    with pytest.raises(StudyError, match=r"no file '.*gone.nii.gz'"):
+        load_nifti({"a": tmp_path / "gone.nii.gz"}, mask=mask)
+    (tmp_path / "notes.nii.gz").write_bytes(gzip.compress(b"not an image" * 99))
+    with pytest.raises(StudyError, match=r"notes.nii.gz' is not a readable image"):
+        load_nifti({"a": tmp_path / "notes.nii.gz"}, mask=mask)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        ({"files": []}, TypeError, "must map subject ids to files"),
+        ({"files": {}}, StudyError, "No files were given"),
+        ({"files": {"a": []}}, StudyError, "'a' has no files"),
+        ({"files": {"a": "x"}, "detrend_": True}, TypeError, "Unknown option"),
+        ({"files": {"a": "x"}, "nan": "drop"}, InputError, '"error" or "zero"'),
+        ({"files": {"a": "x"}, "standardize": True}, InputError, "standardize takes"),
+        ({"files": {"a": "x"}, "low_pass": -1}, InputError, "low_pass must be above"),
+    ],
+)
+def test_wrong_arguments_are_explained(rng, call, error, message):
+    with pytest.raises(error, match=message):
+        load_nifti(**call, mask=make_mask(rng))
+
+
+@pytest.mark.parametrize(
+    ("confounds", "message"),
+    [
+        (
+            {"a": [np.zeros((7, 1))]},
+            r"has 8 volumes, but its confounds have .*\(7, 1\)",
+        ),
+        ({"a": [np.full((8, 1), np.nan)]}, "not finite in row 1, column 0"),
+        ({"a": [None, None]}, "'a' has 1 runs, but confounds for 2"),
+        ({"b": [None]}, "no confounds for subject 'a'"),
+    ],
+)
+def test_confounds_that_do_not_fit_are_explained(rng, confounds, message):
+    with pytest.raises((StudyError, InputError), match=message):
+        load_nifti({"a": make_volume(rng)}, mask=make_mask(rng), confounds=confounds)[
+            "a"
+        ].data()
+
+
+def test_confounds_come_from_tables(rng, tmp_path):
+    values = rng.normal(size=(8, 2))
+    image, mask = make_volume(rng), make_mask(rng)
+    rows = "\n".join(f"{x!r}\t{y!r}" for x, y in values.tolist())
+    (tmp_path / "c.tsv").write_text(
+        "fd\tx\nn/a\t0.5\n" + "\n".join(rows.split("\n")[1:])
+    )
+    np.savetxt(tmp_path / "c.par", values)
+    (tmp_path / "bad.tsv").write_text("a\tb\n1\tx\n" + "1\t2\n" * 7)
+    cleaned = [
+        load_nifti({"a": image}, mask=mask, confounds={"a": c})["a"].data()
+        for c in (values, tmp_path / "c.par")
+    ]
+    assert_allclose(cleaned[0], cleaned[1], rtol=1e-4)
+    load_nifti({"a": image}, mask=mask, confounds={"a": tmp_path / "c.tsv"})["a"].data()
+    with pytest.raises(StudyError, match=r"bad.tsv"):
+        load_nifti({"a": image}, mask=mask, confounds={"a": tmp_path / "bad.tsv"})[
+            "a"
+        ].data()
+
+
+# --- back to the brain -------------------------------------------------------------
+
+
+def test_values_go_back_into_the_volume(rng, tmp_path):
+    mask = make_mask(rng)
+    space = VolumeSpace(mask)
+    maps = rng.normal(size=(3, space.n_voxels)).astype(np.float32)
+    image = to_image(space, maps)
+    assert_array_equal(image.get_fdata(), unmask(maps, mask).get_fdata())
+    nib.save(image, tmp_path / "maps.nii.gz")
+    assert_array_equal(space.read(tmp_path / "maps.nii.gz"), maps)
+    one = to_image(space, maps[0])
+    assert one.shape == SHAPE
+    assert_allclose(one.affine, AFFINE, atol=0)
+
+
+def test_values_that_do_not_fit_are_explained(rng):
+    space = VolumeSpace(make_mask(rng))
+    n = space.n_voxels
+    with pytest.raises(InputError, match=rf"has {n} voxels, .*shape \(3,\)"):
+        to_image(space, np.zeros(3))
+    with pytest.raises(InputError, match=r"looks transposed: give values.T"):
+        to_image(space, np.zeros((n, 2)))
+    with pytest.raises(TypeError, match="real numbers"):
+        to_image(space, np.zeros(n, complex))
+    with pytest.raises(InputError, match="no space, so its values cannot be put"):
+        to_image(None, np.zeros(n))
+
+
+# --- CIFTI ------------------------------------------------------------------------
+
+
+def make_cifti(rng, n_samples=6, kind="dtseries", n_left=10):
+    left = nib.cifti2.BrainModelAxis.from_surface(
+        np.arange(n_left), 12, name="CIFTI_STRUCTURE_CORTEX_LEFT"
+    )
+    volume = np.zeros((3, 3, 3), bool)
+    volume[1, 1:] = True
+    sub = nib.cifti2.BrainModelAxis.from_mask(
+        volume, affine=np.eye(4), name="CIFTI_STRUCTURE_THALAMUS_LEFT"
+    )
+    if kind == "dtseries":
+        first = nib.cifti2.SeriesAxis(0, 0.8, n_samples)
+    else:
+        first = nib.cifti2.ScalarAxis([f"beta {i}" for i in range(n_samples)])
+    values = rng.normal(size=(n_samples, n_left + 6)).astype(np.float32)
+    return nib.Cifti2Image(values, header=(first, left + sub))
+
+
+@pytest.mark.parametrize("kind", ["dtseries", "dscalar"])
+def test_cifti_in_and_out(rng, tmp_path, kind):
+    path = tmp_path / f"x.{kind}.nii"
+    image = make_cifti(rng, kind=kind)
+    nib.save(image, path)
+    subject = load_cifti({"a": [path, path]})["a"]
+    assert subject.samples.shape == (12, 16)
+    assert_array_equal(subject.data()[:6], np.asarray(image.dataobj))
+    if kind == "dtseries":
+        assert_allclose(subject.onsets[:3], [0, 0.8, 1.6], rtol=1e-6)
+    else:
+        assert subject.onsets is None
+    maps = rng.normal(size=(2, 16)).astype(np.float32)
+    nib.save(to_image(subject.space, maps), tmp_path / "maps.dscalar.nii")
+    back = nib.load(tmp_path / "maps.dscalar.nii")
+    assert_array_equal(np.asarray(back.dataobj), maps)
+    assert back.header.get_axis(1) == subject.space.axis
+
+
+def test_cifti_structures_can_be_chosen(rng, tmp_path):
+    nib.save(make_cifti(rng), tmp_path / "x.dtseries.nii")
+    study = load_cifti(
+        {"a": tmp_path / "x.dtseries.nii"}, structures=["cortex_left"], detrend=True
+    )
+    assert study["a"].data().shape == (6, 10)
+    image = to_image(study["a"].space, np.arange(10.0))
+    assert image.shape == (1, 10)
+    with pytest.raises(StudyError, match="no structure 'cortex_right'; known: CIFTI"):
+        load_cifti({"a": tmp_path / "x.dtseries.nii"}, structures=["cortex_right"])
+
+
+def test_cifti_with_other_brain_models_is_refused(rng, tmp_path):
+    nib.save(make_cifti(rng), tmp_path / "x.dtseries.nii")
+    nib.save(make_cifti(rng, n_left=9), tmp_path / "y.dtseries.nii")
+    with pytest.raises(
+        StudyError, match=r"y.dtseries.nii' has other brain models \(15"
+    ):
+        load_cifti({"a": [tmp_path / "x.dtseries.nii", tmp_path / "y.dtseries.nii"]})
+    with pytest.raises(StudyError, match="is a Nifti1Image, not a Cifti2Image"):
+        load_cifti({"a": make_volume(rng)})
+    with pytest.raises(InputError, match="works on volumes only"):
+        load_cifti({"a": tmp_path / "x.dtseries.nii"}, smoothing_fwhm=2)["a"].data()
+
+
+# --- GIfTI ------------------------------------------------------------------------
+
+
+def save_gifti(path, values, structure):
+    arrays = [nib.gifti.GiftiDataArray(row.astype(np.float32)) for row in values]
+    meta = nib.gifti.GiftiMetaData({"AnatomicalStructurePrimary": structure})
+    nib.save(nib.gifti.GiftiImage(darrays=arrays, meta=meta), path)
+
+
+def test_gifti_of_one_hemisphere_in_and_out(rng, tmp_path):
+    values = rng.normal(size=(5, 9)).astype(np.float32)
+    save_gifti(tmp_path / "l.func.gii", values, "CortexLeft")
+    subject = load_gifti({"a": tmp_path / "l.func.gii"}, t_r=1.5)["a"]
+    assert_array_equal(subject.data(), values)
+    assert subject.onsets.tolist() == [0, 1.5, 3, 4.5, 6]
+    image = to_image(subject.space, values[:2])
+    nib.save(image, tmp_path / "out.func.gii")
+    back = nib.load(tmp_path / "out.func.gii")
+    assert_array_equal(np.vstack(back.agg_data()), values[:2])
+    assert back.meta["AnatomicalStructurePrimary"] == "CortexLeft"
+
+
+def test_gifti_of_two_hemispheres_with_a_medial_wall(rng, tmp_path):
+    left, right = rng.normal(size=(5, 9)), rng.normal(size=(5, 8))
+    save_gifti(tmp_path / "l.func.gii", left, "CortexLeft")
+    save_gifti(tmp_path / "r.func.gii", right, "CortexRight")
+    wall = np.ones(9)
+    wall[[0, 4]] = 0
+    save_gifti(tmp_path / "l.shape.gii", wall[None], "CortexLeft")
+    save_gifti(tmp_path / "r.shape.gii", np.ones((1, 8)), "CortexRight")
+    run = {
+        "CortexLeft": tmp_path / "l.func.gii",
+        "CortexRight": tmp_path / "r.func.gii",
+    }
+    mask = {
+        "CortexLeft": tmp_path / "l.shape.gii",
+        "CortexRight": tmp_path / "r.shape.gii",
+    }
+    subject = load_gifti({"a": [run, run]}, mask=mask)["a"]
+    assert subject.samples.shape == (10, 15)
+    assert_allclose(subject.data()[5:, :7], left[:, wall > 0], rtol=1e-6)
+    images = to_image(subject.space, np.arange(15.0))
+    assert images["CortexLeft"].agg_data()[[0, 4]].tolist() == [0, 0]
+    assert images["CortexRight"].agg_data().tolist() == list(range(7, 15))
+
+
+def test_gifti_as_one_matrix_is_read_too(rng, tmp_path):
+    values = rng.normal(size=(9, 5)).astype(np.float32)
+    nib.save(
+        nib.gifti.GiftiImage(darrays=[nib.gifti.GiftiDataArray(values)]),
+        tmp_path / "m.func.gii",
+    )
+    assert_array_equal(load_gifti({"a": tmp_path / "m.func.gii"})["a"].data(), values.T)
+
+
+def test_gifti_that_does_not_fit_is_explained(rng, tmp_path):
+    left, right = tmp_path / "l.func.gii", tmp_path / "r.func.gii"
+    save_gifti(left, rng.normal(size=(5, 9)), "CortexLeft")
+    save_gifti(right, rng.normal(size=(4, 8)), "CortexRight")
+    with pytest.raises(StudyError, match=r"differ in samples: .*l.func.gii' has 5"):
+        load_gifti({"a": {"CortexLeft": left, "CortexRight": right}})
+    with pytest.raises(StudyError, match=r"r.func.gii' has 8 vertices where 9"):
+        load_gifti({"a": [left, right]})
+    mesh = nib.gifti.GiftiImage(
+        darrays=[
+            nib.gifti.GiftiDataArray(np.zeros((9, 3), np.float32)),
+            nib.gifti.GiftiDataArray(np.zeros((4, 3), np.int32)),
+        ]
+    )
+    nib.save(mesh, tmp_path / "mesh.surf.gii")
+    with pytest.raises(StudyError, match=r"Is it a mesh"):
+        load_gifti({"a": tmp_path / "mesh.surf.gii"})
+    left.write_bytes(left.read_bytes()[:-200])
+    with pytest.raises(StudyError, match=r"l.func.gii' is not a complete GIfTI"):
+        load_gifti({"a": left})
+    with pytest.raises(StudyError, match=r"no file '.*gone.gii'"):
+        load_gifti({"a": tmp_path / "gone.gii"})
+
+
+# --- spaces in the plain folder, and memory ------------------------------------------
+
+
+def test_every_kind_of_space_survives_the_plain_folder(rng, tmp_path):
+    nib.save(make_cifti(rng), tmp_path / "x.dtseries.nii")
+    save_gifti(tmp_path / "l.func.gii", rng.normal(size=(5, 9)), "CortexLeft")
+    subjects = [
+        load_nifti({"volume": make_volume(rng)}, mask=make_mask(rng))[0],
+        load_cifti({"cifti": tmp_path / "x.dtseries.nii"}, structures=["cortex_left"])[
+            0
+        ],
+        load_gifti({"surface": tmp_path / "l.func.gii"})[0],
+    ]
+    study = Study(subjects)
+    opened = study.save(tmp_path / "out")
+    for before, after in zip(study, opened, strict=True):
+        assert after.space.kind == before.id
+        assert after.space == before.space
+        assert_array_equal(after.data(), before.data())
+    assert isinstance(opened["cifti"].space, CiftiSpace)
+    assert isinstance(opened["surface"].space, SurfaceSpace)
+
+
+def test_conversion_needs_memory_for_one_subject_at_a_time(rng, tmp_path):
+    import tracemalloc
+
+    mask = nib.Nifti1Image(np.ones((20, 20, 20), np.uint8), np.eye(4))
+    one = 40 * 8000 * 4  # bytes of one subject
+    paths = {}
+    for number in range(6):
+        paths[f"s{number}"] = tmp_path / f"{number}.nii"
+        nib.save(make_volume(rng, 40, (20, 20, 20), np.eye(4)), paths[f"s{number}"])
+    study = load_nifti(paths, mask=mask)
+    study["s0"].data()  # imports and caches
+    tracemalloc.start()
+    study.save(tmp_path / "out")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    # a volume, its masked copy and the samples of one subject, never of six
+    assert peak < 5 * one

@@ -1,0 +1,220 @@
+"""MATLAB files: the real ones, and small ones of every version."""
+
+import h5py
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from scipy.io import loadmat, savemat
+
+from brainweave.exceptions import InputError, StudyError
+from brainweave.study.matlab import load_matlab, read_matlab
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(3)
+
+
+def cell(arrays):
+    entries = np.empty((1, len(arrays)), object)
+    entries[0, :] = arrays
+    return entries
+
+
+def save_hdf5(path, **variables):
+    """Write what MATLAB's ``save -v7.3`` writes: reversed dimensions, references."""
+    with h5py.File(path, "w", userblock_size=512) as file:
+        for name, value in variables.items():
+            if isinstance(value, list):
+                references = np.empty((len(value), 1), h5py.ref_dtype)
+                for number, entry in enumerate(value):
+                    references[number, 0] = store(
+                        file, f"#refs#/{name}{number}", entry
+                    ).ref
+                file.create_dataset(name, data=references, dtype=h5py.ref_dtype)
+            else:
+                store(file, name, value)
+    with path.open("r+b") as file:
+        file.write(b"MATLAB 7.3 MAT-file".ljust(512))
+
+
+def store(file, name, value):
+    if isinstance(value, str):
+        codes = np.array([[ord(letter)] for letter in value], np.uint16)
+        item = file.create_dataset(name, data=codes)
+        item.attrs["MATLAB_class"] = np.bytes_("char")
+        return item
+    return file.create_dataset(name, data=np.asarray(value).T)
+
+
+def test_real_raider_images_load(real_data):
+    folder = real_data / "raider_images"
+    hemispheres = [folder / "image_data_lh.mat", folder / "image_data_rh.mat"]
+    study = load_matlab(hemispheres, labels=folder / "label.mat", samples_per_run=7)
+    assert len(study) == 10
+    assert study.summary()["samples"].unique().tolist() == [56]
+    assert study.summary()["voxels"].unique().tolist() == [1000]
+    assert study.summary()["runs"].unique().tolist() == [8]
+    # 8 runs of all 7 categories
+    for subject in study:
+        for run in subject.run_ids:
+            assert sorted(subject.labels[subject.runs == run]) == [1, 2, 3, 4, 5, 6, 7]
+    left = loadmat(hemispheres[0])["image_data_lh"]
+    right = loadmat(hemispheres[1])["image_data_rh"]
+    assert_array_equal(study["03"].data()[5, :500], left[:, 5, 2])
+    assert_array_equal(study["03"].data()[5, 500:], right[:, 5, 2])
+
+
+def test_real_pieman_cell_loads(real_data):
+    study = load_matlab(real_data / "pieman_htfa" / "weights.mat")
+    assert len(study) == 36
+    assert {subject.samples.shape for subject in study} == {(300, 100)}
+    assert study[0].samples.dtype == np.float32
+    assert study[0].labels is None
+
+
+@pytest.mark.parametrize("hdf5", [False, True])
+def test_arrays_of_three_dimensions_are_split_into_subjects(tmp_path, rng, hdf5):
+    values = rng.normal(size=(4, 6, 3))  # voxels x samples x subjects
+    path = tmp_path / "x.mat"
+    save_hdf5(path, data=values) if hdf5 else savemat(path, {"data": values})
+    study = load_matlab(path, labels=[1, 2, 3, 1, 2, 3], ids=["a", "b", "c"])
+    assert study.ids == ["a", "b", "c"]
+    assert_array_equal(study["b"].data(), values[:, :, 1].T)
+    assert study["b"].labels.tolist() == [1, 2, 3, 1, 2, 3]
+
+
+@pytest.mark.parametrize("hdf5", [False, True])
+def test_cells_give_subjects_of_different_sizes(tmp_path, rng, hdf5):
+    arrays = [rng.normal(size=(5 + i, 4 - i)) for i in range(3)]
+    path = tmp_path / "x.mat"
+    save_hdf5(path, data=arrays) if hdf5 else savemat(path, {"data": cell(arrays)})
+    study = load_matlab(path)
+    assert study.ids == ["01", "02", "03"]
+    for subject, array in zip(study, arrays, strict=True):
+        assert_array_equal(subject.data(), array)
+    turned = load_matlab(path, order=("voxels", "samples"))
+    assert_array_equal(turned[2].data(), arrays[2].T)
+
+
+@pytest.mark.parametrize("hdf5", [False, True])
+def test_labels_as_text_or_per_subject(tmp_path, rng, hdf5):
+    save = save_hdf5 if hdf5 else lambda path, **content: savemat(path, content)
+    savemat(tmp_path / "x.mat", {"data": rng.normal(size=(4, 3, 2))})
+    words = ["face", "house", "cat"]
+    save(tmp_path / "words.mat", labels=words if hdf5 else cell(words))
+    study = load_matlab(tmp_path / "x.mat", labels=tmp_path / "words.mat")
+    assert study[1].labels.tolist() == words
+    save(tmp_path / "own.mat", labels=np.array([[1.0, 2], [2, 1], [3, 3]]))
+    study = load_matlab(tmp_path / "x.mat", labels=tmp_path / "own.mat")
+    assert study[0].labels.tolist() == [1, 2, 3]
+    assert study[1].labels.tolist() == [2, 1, 3]
+    vectors = [np.array([1.0, 2, 3]), np.array([3.0, 2, 1])]
+    save(tmp_path / "cells.mat", labels=vectors if hdf5 else cell(vectors))
+    study = load_matlab(tmp_path / "x.mat", labels=tmp_path / "cells.mat")
+    assert study[1].labels.tolist() == [3, 2, 1]
+
+
+def test_one_subject_is_a_matrix(tmp_path, rng):
+    values = rng.normal(size=(4, 6, 1))  # MATLAB drops the last dimension of 1
+    savemat(tmp_path / "x.mat", {"data": values[:, :, 0]})
+    assert_array_equal(load_matlab(tmp_path / "x.mat")[0].data(), values[:, :, 0].T)
+
+
+def test_dimensions_can_be_in_any_order(tmp_path, rng):
+    values = rng.normal(size=(3, 6, 4))
+    savemat(tmp_path / "x.mat", {"data": values})
+    study = load_matlab(tmp_path / "x.mat", order=("subjects", "samples", "voxels"))
+    assert_array_equal(study[2].data(), values[2])
+    with pytest.raises(
+        InputError, match="must be a permutation of 'voxels', 'samples'"
+    ):
+        load_matlab(tmp_path / "x.mat", order=("time", "voxels", "subjects"))
+    with pytest.raises(InputError, match="names 2 dimensions, but the array has 3"):
+        load_matlab(tmp_path / "x.mat", order=("samples", "voxels"))
+
+
+def test_runs_from_counts(tmp_path, rng):
+    savemat(tmp_path / "x.mat", {"data": rng.normal(size=(4, 6, 2))})
+    path = tmp_path / "x.mat"
+    assert load_matlab(path, samples_per_run=3)[0].runs.tolist() == [1, 1, 1, 2, 2, 2]
+    own = load_matlab(path, samples_per_run=[4, 2])[0].runs.tolist()
+    assert own == [1, 1, 1, 1, 2, 2]
+    with pytest.raises(InputError, match="samples_per_run=4 does not divide the 6"):
+        load_matlab(path, samples_per_run=4)
+    with pytest.raises(InputError, match="adds up to 5, but subject '01' has 6"):
+        load_matlab(path, samples_per_run=[3, 2])
+    with pytest.raises(InputError, match="not both"):
+        load_matlab(path, samples_per_run=3, runs=[1] * 6)
+
+
+def test_the_variable_is_chosen_or_asked_for(tmp_path, rng):
+    path = tmp_path / "x.mat"
+    content = {"a": rng.normal(size=(4, 6, 2)), "xyz": rng.normal(size=(4, 3))}
+    savemat(path, content)
+    assert len(load_matlab(path)) == 2  # the 3-D one
+    savemat(path, {**content, "b": content["a"] + 1})
+    with pytest.raises(StudyError, match=r"2 variables .*'a', 'b'.*variable="):
+        load_matlab(path)
+    chosen = load_matlab(path, variable="b")
+    assert_array_equal(chosen[0].data(), content["a"][:, :, 0].T + 1)
+    with pytest.raises(StudyError, match="has no 'c'; it has 'a', "):
+        load_matlab(path, variable="c")
+
+
+def test_hemispheres_that_do_not_match_are_named(tmp_path, rng):
+    paths = [tmp_path / "l.mat", tmp_path / "r.mat"]
+    savemat(paths[0], {"l": rng.normal(size=(4, 6, 2))})
+    savemat(paths[1], {"r": rng.normal(size=(4, 6, 3))})
+    with pytest.raises(StudyError, match=r"r.mat' has 3 subjects, .*l.mat' has 2"):
+        load_matlab(paths)
+    savemat(paths[1], {"r": rng.normal(size=(4, 5, 2))})
+    with pytest.raises(StudyError, match=r"Subject 1 has 5 samples in .*r.mat'"):
+        load_matlab(paths)
+
+
+def test_broken_and_foreign_files_are_named(tmp_path, rng):
+    path = tmp_path / "x.mat"
+    with pytest.raises(StudyError, match=r"no file '.*x.mat'"):
+        load_matlab(path)
+    path.write_text("this is a text file, not a matrix" * 10)
+    with pytest.raises(StudyError, match=r"x.mat' is not a readable MATLAB file"):
+        load_matlab(path)
+    savemat(path, {"data": rng.normal(size=(40, 60, 2))}, do_compression=True)
+    path.write_bytes(path.read_bytes()[:5000])
+    with pytest.raises(StudyError, match=r"x.mat' is not a readable MATLAB file"):
+        load_matlab(path)
+    save_hdf5(path, data=rng.normal(size=(40, 60, 2)))
+    path.write_bytes(path.read_bytes()[:3000])
+    with pytest.raises(StudyError, match=r"x.mat' is not a readable MATLAB file"):
+        load_matlab(path)
+    savemat(path, {"label": np.arange(5.0)})
+    with pytest.raises(StudyError, match="0 variables that could be the samples"):
+        load_matlab(path)
+    savemat(path, {"data": cell([np.zeros((2, 2)), "text"])})
+    with pytest.raises(StudyError, match="entry 2 is not a 2-D array"):
+        load_matlab(path)
+    with pytest.raises(InputError, match="No MATLAB files"):
+        load_matlab([])
+
+
+def test_labels_and_ids_that_do_not_fit_are_explained(tmp_path, rng):
+    path = tmp_path / "x.mat"
+    savemat(path, {"data": rng.normal(size=(4, 6, 2))})
+    with pytest.raises(InputError, match="3 ids were given for 2 subjects"):
+        load_matlab(path, ids=["a", "b", "c"])
+    with pytest.raises(InputError, match="'01' has 6 samples, but labels"):
+        load_matlab(path, labels=[1, 2])
+    with pytest.raises(InputError, match=r"each of the 2 subjects; got shape \(6, 3\)"):
+        load_matlab(path, labels=np.zeros((6, 3)))
+    savemat(tmp_path / "two.mat", {"a": np.arange(6.0), "b": np.arange(6.0)})
+    with pytest.raises(StudyError, match="should hold one vector of labels"):
+        load_matlab(path, labels=tmp_path / "two.mat")
+
+
+def test_reading_gives_matlabs_order_of_dimensions(tmp_path, rng):
+    values = rng.normal(size=(2, 3, 4))
+    save_hdf5(tmp_path / "x.mat", a=values, name="subject one")
+    content = read_matlab(tmp_path / "x.mat")
+    assert_array_equal(content["a"], values)
+    assert str(content["name"]) == "subject one"

@@ -1,0 +1,140 @@
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from brainweave.exceptions import InputError, StudyError
+from brainweave.study.events import Events
+from brainweave.study.sampling import plan_samples
+from brainweave.study.trials import trial_weights
+
+EVENTS = Events.from_rows(
+    [(4.0 + 14.0 * k, 2.0, "ab"[k % 2], f"s{k}") for k in range(8)]
+)
+N, TR = 64, 2.0
+
+
+def nilearn_betas(data, conditions, high_pass=None, extra=None):
+    """Estimate with nilearn's own design matrix and least squares."""
+    pd = pytest.importorskip("pandas")
+    from nilearn.glm.first_level import make_first_level_design_matrix, run_glm
+
+    table = pd.DataFrame(
+        {"onset": EVENTS.onset, "duration": EVENTS.duration, "trial_type": conditions}
+    )
+    design = make_first_level_design_matrix(
+        np.arange(N) * TR,
+        table,
+        hrf_model="glover",
+        drift_model=None if high_pass is None else "cosine",
+        high_pass=high_pass,
+        add_regs=extra,
+    )
+    labels, results = run_glm(data, design.to_numpy(), noise_model="ols")
+    theta = results[labels[0]].theta
+    return {name: theta[k] for k, name in enumerate(design.columns)}
+
+
+def test_least_squares_all_agrees_with_nilearn():
+    rng = np.random.default_rng(0)
+    data, extra = rng.normal(size=(N, 5)), rng.normal(size=(N, 2))
+    names = [f"t{k}" for k in range(8)]
+    expected = nilearn_betas(data, names, high_pass=0.01, extra=extra)
+    plan = plan_samples(
+        EVENTS, N, TR, samples="trials-lsa", high_pass=0.01, confounds=extra
+    )
+    assert plan.labels.tolist() == list("abababab")
+    assert_allclose(plan.apply(data), [expected[n] for n in names], atol=1e-8)
+
+
+def test_least_squares_separate_agrees_with_nilearn():
+    rng = np.random.default_rng(1)
+    data = rng.normal(size=(N, 5))
+    plan = plan_samples(EVENTS, N, TR, samples="trials-lss", high_pass=None)
+    for j in range(8):
+        names = [
+            "this" if k == j else f"other_{EVENTS.label[k]}" for k in range(len(EVENTS))
+        ]
+        expected = nilearn_betas(data, names)["this"]
+        assert_allclose(plan.apply(data)[j], expected, atol=1e-8)
+
+
+@pytest.mark.parametrize("samples", ["trials", "trials-lss"])
+def test_noiseless_amplitudes_are_recovered(samples):
+    from nilearn.glm.first_level import compute_regressor
+
+    rng = np.random.default_rng(2)
+    amplitudes = rng.normal(size=(8, 3))
+    # with one amplitude per category, both models hold the truth
+    amplitudes = amplitudes[:2][np.arange(8) % 2]
+    times = np.arange(N) * TR
+    responses = np.column_stack(
+        [
+            compute_regressor(([o], [d], [1.0]), "glover", times)[0][:, 0]
+            for o, d in zip(EVENTS.onset, EVENTS.duration, strict=True)
+        ]
+    )
+    plan = plan_samples(EVENTS, N, TR, samples=samples)
+    assert_allclose(plan.apply(responses @ amplitudes + 7.0), amplitudes, atol=1e-8)
+
+
+def test_censored_volumes_have_no_weight():
+    kept = np.delete(np.arange(N), [5, 6, 30])
+    for samples in ("trials", "trials-lss", "blocks"):
+        plan = plan_samples(EVENTS, N, TR, samples=samples, kept_volumes=kept)
+        assert_allclose(plan.weights[:, [5, 6, 30]], 0, atol=0)
+    volumes = plan_samples(EVENTS, N, TR, keep_rest=True, kept_volumes=kept)
+    assert volumes.rows.tolist() == kept.tolist()
+
+
+def test_too_many_trials_for_one_model_name_the_way_out():
+    events = Events.from_rows([(k * 1.0, 0.5, "a") for k in range(12)])
+    with pytest.raises(StudyError, match=r"12 trials.*do not fit 10 volumes.*lss"):
+        trial_weights(events, 10, 1.0, separate=False)
+
+
+def test_trial_alone_in_its_category_is_estimated_separately():
+    events = Events.from_rows([(4, 2, "a"), (24, 2, "b"), (44, 2, "b")])
+    weights = trial_weights(events, 40, 2.0, separate=True)
+    assert np.isfinite(weights).all()
+    assert weights.shape == (3, 40)
+
+
+def test_blocks_are_means_of_their_volumes():
+    rng = np.random.default_rng(3)
+    data = rng.normal(size=(N, 4)).astype(np.float32)
+    events = Events.from_rows([(0, 6, "a", "x"), (20, 4, "b", "y")])
+    plan = plan_samples(events, N, TR, samples="blocks", hrf_delay=4.0)
+    expected = [data[2:5].mean(axis=0), data[12:14].mean(axis=0)]
+    assert_allclose(plan.apply(data), expected, rtol=1e-5)
+    assert plan.apply(data).dtype == np.float32
+    assert plan.stimuli.tolist() == ["x", "y"]
+
+
+@pytest.mark.parametrize("samples", ["volumes", "blocks", "trials", "trials-lss"])
+def test_events_after_the_end_of_the_scan_give_no_samples(samples):
+    events = Events.from_rows([(4, 2, "a"), (24, 2, "b"), (500, 2, "b")])
+    plan = plan_samples(events, 40, 2.0, samples=samples)
+    assert plan.labels.tolist() == ["a", "b"]
+
+
+def test_rest_is_kept_without_a_label_when_asked():
+    plan = plan_samples(EVENTS, N, TR, keep_rest=True, hrf_delay=4.0)
+    assert len(plan) == N
+    assert plan.labels[0] == ""
+    assert plan.labels[4] == "a"
+    assert_allclose(plan.onsets, np.arange(N) * TR, atol=0)
+
+
+def test_taking_samples_keeps_what_is_known_of_them():
+    rng = np.random.default_rng(4)
+    data = rng.normal(size=(N, 3))
+    for samples in ("volumes", "blocks"):
+        plan = plan_samples(EVENTS, N, TR, samples=samples)
+        some = plan.take(np.array([2, 0]))
+        assert some.labels.tolist() == plan.labels[[2, 0]].tolist()
+        assert_allclose(some.apply(data), plan.apply(data)[[2, 0]], atol=1e-12)
+
+
+def test_unknown_samples_are_refused():
+    with pytest.raises(InputError, match=r"samples='runs' is not known.*'trials-lss'"):
+        plan_samples(EVENTS, N, TR, samples="runs")

@@ -1,0 +1,172 @@
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.decomposition import PCA, KernelPCA
+
+from brainweave import SubjectBasis
+from brainweave.exceptions import InputError
+
+
+def z(X):
+    return (X - X.mean(0)) / X.std(0)
+
+
+@pytest.mark.parametrize("shape", [(30, 100), (60, 25), (40, 5000)])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_coordinates_are_principal_components(rng, shape, order):
+    X = np.asarray(
+        rng.normal(size=shape) + 100 * rng.normal(size=shape[1]), order=order
+    )
+    basis = SubjectBasis(X, energy=0.6)
+    scores = PCA(basis.n_kept, svd_solver="full").fit_transform(z(X))
+    signs = np.sign((scores * basis.coordinates).sum(axis=0))
+    assert_allclose(basis.coordinates * signs, scores, atol=1e-8)
+    assert_allclose(basis.gram, z(X) @ z(X).T, atol=1e-8 * shape[1])
+
+
+def test_nonlinear_coordinates_are_kernel_principal_components(rng):
+    X = rng.normal(size=(30, 50))
+    basis = SubjectBasis(X, kernel="gaussian", kernel_params={"hp": 60}, energy=0.5)
+    reference = KernelPCA(basis.n_kept, kernel="rbf", gamma=1 / 60).fit(z(X))
+    assert_allclose(basis.values, reference.eigenvalues_, rtol=1e-9)
+    new = rng.normal(size=(4, 50))
+    expected = reference.transform((new - X.mean(0)) / X.std(0))
+    assert_allclose(np.abs(basis.project(new)), np.abs(expected), atol=1e-9)
+
+
+@pytest.mark.parametrize("shape", [(30, 100), (60, 25)])
+def test_vectors_are_orthonormal(rng, shape):
+    basis = SubjectBasis(rng.normal(size=shape))
+    assert_allclose(basis.vectors.T @ basis.vectors, np.eye(basis.n_kept), atol=1e-11)
+    assert basis.n_kept == min(shape[0] - 1, shape[1])
+
+
+def test_vectors_stay_orthonormal_when_the_covariance_is_ill_conditioned(rng):
+    X = rng.normal(size=(80, 20)) @ np.diag(np.logspace(0, -6, 20))
+    basis = SubjectBasis(X, standardize=False)
+    assert basis.uses_covariance
+    assert_allclose(basis.vectors.T @ basis.vectors, np.eye(basis.n_kept), atol=1e-10)
+
+
+def test_covariance_and_gram_routes_agree(rng):
+    X = rng.normal(size=(60, 25))
+    narrow = SubjectBasis(X, energy=0.7)
+    wide = SubjectBasis(np.hstack([X, np.ones((60, 60))]), energy=0.7)  # constants
+    assert narrow.uses_covariance
+    assert not wide.uses_covariance
+    assert_allclose(narrow.values, wide.values, rtol=1e-9)
+    assert_allclose(np.abs((narrow.vectors * wide.vectors).sum(0)), 1, rtol=1e-8)
+
+
+@pytest.mark.parametrize("energy", [0.01, 0.35, 0.82, 0.999, 1.0])
+def test_energy_is_the_smallest_number_that_reaches_the_share(rng, energy):
+    basis = SubjectBasis(rng.normal(size=(40, 200)), energy=energy)
+    share = np.cumsum(np.sqrt(basis.spectrum)) / np.sqrt(basis.spectrum).sum()
+    assert share[basis.n_kept - 1] >= energy - 1e-9
+    assert basis.n_kept == 1 or share[basis.n_kept - 2] < energy
+
+
+def test_cutting_computes_nothing_again(rng):
+    X = rng.normal(size=(40, 200))
+    basis = SubjectBasis(X, energy=0.9)
+    lower = basis.cut(0.4)
+    assert lower._spectrum is basis._spectrum
+    assert lower.n_kept == SubjectBasis(X, energy=0.4).n_kept
+    assert basis.energy == 0.9  # the original is untouched
+
+
+def test_kernels_share_one_pass(rng):
+    X = rng.normal(size=(30, 90))
+    linear = SubjectBasis(X)
+    for name, hp in (("gaussian", 90.0), ("quadratic", 10.0), ("sigmoid", 50.0)):
+        params = {"hp": hp}
+        again = linear.with_kernel(name, params)
+        fresh = SubjectBasis(X, kernel=name, kernel_params=params)
+        assert_allclose(again.gram, fresh.gram, atol=1e-9)
+        assert_allclose(again.with_kernel("linear").gram, linear.gram, atol=1e-12)
+
+
+def test_narrow_data_change_their_kernel_and_back(rng):
+    X = rng.normal(size=(50, 20))
+    linear = SubjectBasis(X, energy=0.7)
+    gaussian = linear.with_kernel("gaussian", {"hp": 20})
+    fresh = SubjectBasis(X, kernel="gaussian", kernel_params={"hp": 20}, energy=0.7)
+    assert_allclose(gaussian.values, fresh.values, rtol=1e-8)
+    assert_allclose(fresh.with_kernel("linear").values, linear.values, rtol=1e-8)
+
+
+def test_raw_samples_reach_the_kernel_without_standardisation(rng):
+    X = rng.normal(size=(20, 40)) + 2
+    basis = SubjectBasis(
+        X, kernel="quadratic", kernel_params={"hp": 1}, standardize=False
+    )
+    raw = (X @ X.T + 1) ** 2
+    H = np.eye(20) - 1 / 20
+    assert_allclose(basis.gram, H @ raw @ H, rtol=1e-9, atol=1e-6)
+
+
+def test_float32_multiplies_in_float32_and_accumulates_in_float64(rng):
+    X = (rng.normal(size=(40, 6000)) + 500 * rng.uniform(size=6000)).astype(np.float32)
+    basis = SubjectBasis(X)
+    exact = z(X.astype(np.float64))
+    assert basis.gram.dtype == np.float64
+    assert_allclose(basis.gram, exact @ exact.T, atol=1e-5 * 6000)
+    assert_allclose(basis.mean, X.mean(0, dtype=np.float64), rtol=1e-6)
+    assert basis.weights(np.ones((basis.n_kept, 2))).dtype == np.float32
+
+
+def test_integers_and_booleans_work(rng):
+    X = rng.integers(0, 100, size=(20, 30))
+    assert_allclose(SubjectBasis(X).gram, SubjectBasis(X.astype(float)).gram)
+
+
+def test_memory_maps_and_hdf5_stream(rng, tmp_path):
+    import h5py
+
+    X = rng.normal(size=(30, 5000))
+    np.save(tmp_path / "x.npy", X)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["x"] = X
+        expected = SubjectBasis(X)
+        for source in (np.load(tmp_path / "x.npy", mmap_mode="r"), file["x"]):
+            basis = SubjectBasis(source)
+            assert_allclose(basis.gram, expected.gram, atol=1e-9)
+            coef = np.eye(basis.n_kept, 2)
+            assert_allclose(
+                np.abs(basis.weights(coef)), np.abs(expected.weights(coef)), atol=1e-9
+            )
+
+
+def test_memory_map_pages_leave_the_process(rng, tmp_path):
+    """The pass over a map must not keep the whole file resident."""
+    psutil = pytest.importorskip("psutil", reason="psutil measures resident memory")
+    X = rng.normal(size=(100, 100_000)).astype(np.float32)  # 40 MB
+    np.save(tmp_path / "x.npy", X)
+    del X
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    SubjectBasis(mapped[:, :5000].copy())  # warm up BLAS
+    before = psutil.Process().memory_info().rss
+    SubjectBasis(mapped)
+    assert psutil.Process().memory_info().rss - before < 20e6
+
+
+def test_constant_voxels_are_recorded_and_left_out(rng):
+    X = rng.normal(size=(20, 30))
+    X[:, [3, 17]] = 1e6 / 3
+    basis = SubjectBasis(X)
+    assert basis.constant_voxels.tolist() == [3, 17]
+    rest = SubjectBasis(np.delete(X, [3, 17], axis=1))
+    assert_allclose(basis.gram, rest.gram, atol=1e-9)
+
+
+def test_zero_eigenvalues_are_excluded(rng):
+    X = rng.normal(size=(20, 3)) @ rng.normal(size=(3, 50))
+    for dtype in (np.float64, np.float32):
+        assert SubjectBasis(X.astype(dtype)).n_kept == 3
+
+
+def test_a_precomputed_kernel_cannot_change(rng):
+    X = rng.normal(size=(10, 20))
+    basis = SubjectBasis(X @ X.T, kernel="precomputed")
+    with pytest.raises(InputError, match="cannot change its kernel"):
+        basis.with_kernel("linear")

@@ -1,0 +1,150 @@
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from scipy.sparse.csgraph import connected_components
+
+from brainweave import (
+    affinity_graph,
+    hyperalignment_graph,
+    label_graph,
+    matrix_graph,
+    neighbor_graph,
+    time_graph,
+)
+from brainweave.aligners.graph_solver import apply_graph
+from brainweave.exceptions import InputError
+
+LABELS = [["cat", "dog", None, "cat"], ["dog", "bee", "cat"]]
+
+
+def some_graph(rng):
+    lengths = (7, 5, 6)
+    labels = [rng.integers(0, 3, n) for n in lengths]
+    times = [rng.permutation(9)[:n] for n in lengths]
+    S = scipy.sparse.random_array((18, 18), density=0.2, rng=rng)
+    return (
+        label_graph(labels)
+        + 2 * time_graph(times)
+        + -1 * matrix_graph(S + S.T, lengths)
+    )
+
+
+def test_label_graph_entries():
+    G = label_graph(LABELS, same=2, different=-3).to_sparse().toarray()
+    flat = LABELS[0] + LABELS[1]
+    for i, a in enumerate(flat):
+        for j, b in enumerate(flat):
+            expected = 0 if None in (a, b) else 2 if a == b else -3
+            assert G[i, j] == expected
+
+
+def test_missing_markers():
+    coded = [["cat", "dog", "?", "cat"], ["dog", "bee", "cat"]]
+    a = label_graph(coded, missing="?").to_sparse().toarray()
+    b = label_graph(LABELS).to_sparse().toarray()
+    floats = [[1.0, 2.0, np.nan, 1.0], [2.0, 0.0, 1.0]]
+    c = label_graph(floats).to_sparse().toarray()
+    assert_allclose(a, b)
+    assert_allclose(c, b)
+
+
+def test_time_and_hyperalignment_graphs():
+    G = time_graph([[0, 1, 2], [2, 0]]).to_sparse().toarray()
+    assert G[0, 4] == G[2, 3] == 1
+    assert G.sum() == 3 + 2 + 4
+    H = hyperalignment_graph([[0, 1, 2], [2, 0, 1]])
+    assert_allclose(H.to_sparse().toarray(), 0.5 * (H.to_sparse().toarray() > 0))
+    assert_allclose(H.degrees(), 1)
+
+
+def test_affinity_by_table_and_by_array_agree(rng):
+    A = rng.normal(size=(3, 3))
+    A = A + A.T
+    names = ["bee", "cat", "dog"]
+    table = pd.DataFrame(A, names, names).loc[
+        ["dog", "bee", "cat"], ["cat", "dog", "bee"]
+    ]
+    one = affinity_graph(LABELS, A).to_sparse().toarray()
+    other = affinity_graph(LABELS, table).to_sparse().toarray()
+    assert_allclose(one, other)
+    assert one[0, 1] == pytest.approx(A[1, 2])
+
+
+def test_neighbors_are_of_other_subjects_and_nearest(rng):
+    features = [rng.normal(size=(n, 2)) for n in (6, 5, 7)]
+    G = neighbor_graph(features, n_neighbors=1).to_sparse().toarray()
+    stacked, where = np.concatenate(features), np.repeat([0, 1, 2], [6, 5, 7])
+    for i in range(18):
+        others = np.flatnonzero(where != where[i])
+        nearest = others[((stacked[others] - stacked[i]) ** 2).sum(1).argmin()]
+        assert G[i, nearest] == 1
+        assert G[i, where == where[i]].sum() == 0
+    assert_allclose(G, G.T)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 1000))
+def test_laplacians_have_zero_row_sums_and_products_agree(seed):
+    rng = np.random.default_rng(seed)
+    graph = some_graph(rng)
+    G = graph.to_sparse().toarray()
+    assert_allclose(G, G.T, atol=1e-14)
+    assert_allclose(graph.degrees(), G.sum(axis=1), atol=1e-10)
+    y = rng.normal(size=(18, 3))
+    assert_allclose(apply_graph(graph, y), G @ y, atol=1e-10)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 1000))
+def test_connected_components_equal_scipy(seed):
+    rng = np.random.default_rng(seed)
+    lengths = (4, 5, 3)
+    groups = [rng.integers(0, 6, n) for n in lengths]
+    n_groups = len(np.unique(np.concatenate(groups)))
+    A = np.triu(rng.random((n_groups, n_groups)) < 0.3).astype(float)
+    S = scipy.sparse.random_array((12, 12), density=0.03, rng=rng)
+    graph = affinity_graph(groups, np.maximum(A, A.T)) + matrix_graph(S + S.T, lengths)
+    number, parts = graph.connected_components()
+    expected, expected_parts = connected_components(graph.to_sparse())
+    assert number == expected
+    same = parts[:, None] == parts[None, :]
+    assert np.array_equal(same, expected_parts[:, None] == expected_parts[None, :])
+
+
+def test_lonely_subjects():
+    assert time_graph([[0, 1], [1, 2], [7, 8]]).lonely_subjects() == [2]
+    assert label_graph([["a", "b"], ["a", None], [None, None]]).lonely_subjects() == [2]
+    cross = np.zeros((4, 4))
+    cross[0, 2] = cross[2, 0] = 1
+    assert matrix_graph(cross, [1, 1, 1, 1]).lonely_subjects() == [1, 3]
+
+
+def test_a_group_graph_never_expands():
+    """A million samples: their dense graph would need 8 TB."""
+    labels = [np.arange(100_000) % 8 for _ in range(10)]
+    graph = label_graph(labels)
+    assert_allclose(graph.degrees(), 125_000 - 7 * 125_000)
+    assert graph.connected_components()[0] == 1
+
+
+def test_errors():
+    with pytest.raises(InputError, match=r"\[2, 3\] and \[3, 2\]"):
+        _ = time_graph([[0, 1], [0, 1, 2]]) + time_graph([[0, 1, 2], [0, 1]])
+    with pytest.raises(TypeError):
+        _ = time_graph([[0, 1], [0, 1]]) + 1
+    with pytest.raises(InputError, match="finite number"):
+        _ = float("nan") * time_graph([[0], [0]])
+    with pytest.raises(InputError, match=r"shape \(2, 2\); there are 3 groups"):
+        affinity_graph(LABELS, np.eye(2))
+    with pytest.raises(InputError, match="not symmetric"):
+        affinity_graph(LABELS, np.arange(9).reshape(3, 3))
+    with pytest.raises(InputError, match="lacks rows or columns for"):
+        affinity_graph(LABELS, pd.DataFrame(np.eye(2), ["cat", "dog"], ["cat", "dog"]))
+    with pytest.raises(InputError, match="only 2 samples of other subjects"):
+        neighbor_graph([np.ones((3, 1)), np.ones((2, 1))], n_neighbors=3)
+    with pytest.raises(InputError, match=r"features\[1\] has shape \(2, 2\)"):
+        neighbor_graph([np.ones((3, 1)), np.ones((2, 2))], n_neighbors=1)

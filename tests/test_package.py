@@ -1,0 +1,25 @@
+import subprocess
+import sys
+
+import pytest
+
+import brainweave
+
+
+def test_import_is_light():
+    code = "import sys, brainweave; print(' '.join(sys.modules))"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert not {"matplotlib", "nibabel", "nilearn", "pandas", "torch"} & set(loaded)
+
+
+@pytest.mark.parametrize("name", brainweave.__all__)
+def test_every_public_name_can_be_imported(name):
+    assert getattr(brainweave, name) is not None
+    assert name in dir(brainweave)
+
+
+def test_unknown_names_are_attribute_errors():
+    with pytest.raises(AttributeError, match="no attribute 'hyperalign'"):
+        _ = brainweave.hyperalign

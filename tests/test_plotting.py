@@ -1,0 +1,316 @@
+"""Figures are tested by the data they hold, not by their pixels."""
+
+import io
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+from numpy.testing import assert_allclose
+
+from brainweave import GDM, SubjectBasis
+from brainweave.exceptions import InputError
+from brainweave.plotting import (
+    CurvePanel,
+    palette,
+    plot_accuracy,
+    plot_confusion,
+    plot_curve_panels,
+    plot_eigenvalues,
+    plot_energy,
+    plot_feature_map,
+    plot_sequences,
+    plot_shared_space,
+)
+from brainweave.plotting.brain import fits_glass_brain
+from brainweave.plotting.style import UNLABELLED, clean_text
+from brainweave.study import Study, Subject
+from brainweave.study.spaces import VolumeSpace
+from brainweave.study.surface import SurfaceSpace
+
+# Names that break careless figures: a formula, markup, a name Matplotlib would hide.
+AWKWARD = ["$\\frac{1}$", "<b>&", "_hidden", "日本"]
+
+
+@dataclass
+class FakeResult:
+    scores: Any
+    method: str = "GDM"
+    protocol: str = "joint"
+    chance: float = 0.25
+    categories: list = field(default_factory=lambda: ["a", "b"])
+    confusion: Any = field(default_factory=lambda: np.array([[3, 1], [0, 4]]))
+
+
+@pytest.fixture(scope="module")
+def fitted() -> GDM:
+    rng = np.random.default_rng(0)
+    y = [list("abc") * 6, list("cba") * 5]
+    centroids = rng.normal(size=(3, 4))
+    codes = [["abc".index(c) for c in labels] for labels in y]
+    X = [centroids[c] @ rng.normal(size=(4, 30)) for c in codes]
+    X = [x + 0.3 * rng.normal(size=x.shape) for x in X]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return GDM(n_components=4, energy=0.7).fit(X, y)
+
+
+def draw(figure):
+    """Render without the warnings that a missing glyph would raise."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph")
+        figure.savefig(io.BytesIO(), format="svg")
+
+
+@pytest.mark.parametrize("n", [0, 1, 8, 10, 11, 40])
+def test_palette_gives_distinct_colours(n):
+    assert len(set(palette(n))) == n
+
+
+def test_sequences_show_each_sample_in_the_colour_of_its_label():
+    figure = plot_sequences([["a", "b", None], ["b"]], names=["x", "y"])
+    image = figure.axes[0].images[0].get_array()
+    blue, orange = palette(2)
+    assert [to_hex(c) for c in image[0]] == [blue, orange, UNLABELLED]
+    assert to_hex(image[1, 0]) == orange
+    assert_allclose(image[1, 1:], 0, atol=0)  # after the last sample: nothing
+    names = [t.get_text() for t in figure.axes[0].get_yticklabels()]
+    assert names == ["x", "y"]
+    legend = [t.get_text() for t in figure.axes[0].get_legend().get_texts()]
+    assert legend == ["a", "b", "unlabelled"]
+
+
+def test_sequences_take_ids_labels_and_runs_from_a_study():
+    subject = Subject("s1", np.zeros((4, 2)), labels=list("abab"), runs=[1, 1, 2, 2])
+    figure = plot_sequences(Study([subject]))
+    ax = figure.axes[0]
+    assert [t.get_text() for t in ax.get_yticklabels()] == ["s1"]
+    borders = [s for c in ax.collections for s in c.get_segments() if s[0][0] == 2]
+    assert len(borders) == 1
+
+
+def test_accuracy_bars_are_means_and_dots_are_folds():
+    results = [
+        FakeResult(np.array([0.5, 0.7])),
+        FakeResult(np.array([0.2, 0.4]), method="NoAlignment"),
+        FakeResult(np.array([0.6]), protocol="held-out"),
+    ]
+    figure = plot_accuracy(results)
+    ax = figure.axes[0]
+    assert_allclose([p.get_width() for p in ax.patches], [0.6, 0.3, 0.6], rtol=1e-12)
+    dots = [c.get_offsets()[:, 0] for c in ax.collections]
+    assert_allclose(np.concatenate(dots), [0.5, 0.7, 0.2, 0.4, 0.6], rtol=1e-12)
+    assert_allclose(ax.get_lines()[0].get_xdata(), 0.25, rtol=1e-12)
+    ticks = [t.get_text() for t in ax.get_yticklabels()]
+    assert ticks == ["joint", "GDM", "without alignment", "held-out", "GDM"]
+
+
+def test_accuracy_of_a_mapping_is_named_by_it():
+    figure = plot_accuracy({"mine": FakeResult(np.array([1.0]), protocol="")})
+    assert [t.get_text() for t in figure.axes[0].get_yticklabels()] == ["mine"]
+
+
+def test_results_with_other_chance_levels_get_a_line_each():
+    results = [FakeResult(np.array([0.5]), chance=c) for c in (0.25, 0.5)]
+    figure = plot_accuracy(results)
+    lines = [s[0, 0] for c in figure.axes[0].collections for s in _segments(c)]
+    assert_allclose(lines, [0.25, 0.5], rtol=1e-12)
+
+
+def _segments(collection):
+    return collection.get_segments() if hasattr(collection, "get_segments") else []
+
+
+def test_confusion_shows_shares_of_rows():
+    result = FakeResult(np.array([0.8]), confusion=np.array([[3, 1], [0, 0]]))
+    figure = plot_confusion(result)
+    image = figure.axes[0].images[0].get_array()
+    assert_allclose(image, [[0.75, 0.25], [0, 0]], rtol=1e-12)
+    assert [t.get_text() for t in figure.axes[0].texts] == ["75", "25"]
+    assert figure.axes[0].get_title(loc="left") == "GDM, joint"
+
+
+def test_eigenvalues_are_split_at_the_last_informative_one(fitted):
+    figure = plot_eigenvalues(fitted)
+    known, arbitrary = figure.axes[0].collections[:2]
+    assert_allclose(known.get_offsets()[:, 1], fitted.eigenvalues_[:2], rtol=1e-12)
+    assert_allclose(arbitrary.get_offsets()[:, 1], fitted.eigenvalues_[2:], rtol=1e-12)
+    texts = [t.get_text() for t in figure.axes[0].texts]
+    assert texts == ["2 informative", "2 arbitrary"]
+
+
+def test_energy_curves_end_at_one_and_dots_are_the_cuts(fitted):
+    figure = plot_energy(fitted, names=["x", "y"])
+    ax = figure.axes[0]
+    for basis, line, dot in zip(
+        fitted.bases_, ax.get_lines(), ax.collections, strict=False
+    ):
+        singular = np.sqrt(basis.spectrum)
+        expected = np.cumsum(singular) / singular.sum()
+        assert_allclose(line.get_ydata(), expected, rtol=1e-12)
+        assert dot.get_offsets()[0, 0] == basis.n_kept
+    assert_allclose(ax.get_lines()[-1].get_ydata(), 0.7, rtol=1e-12)
+
+
+def test_energy_takes_bases_alone():
+    X = np.random.default_rng(0).normal(size=(8, 20))
+    figure = plot_energy([SubjectBasis(X)])
+    assert len(figure.axes[0].get_lines()) == 1  # nothing is cut: no line for it
+
+
+@pytest.mark.parametrize("color_by", ["label", "subject"])
+def test_shared_space_draws_every_sample_once(color_by):
+    rng = np.random.default_rng(1)
+    shared = [rng.normal(size=(n, 3)) for n in (5, 4)]
+    labels = [["a", "b", None, "a", "b"], list("abab")]
+    figure = plot_shared_space(
+        shared, labels, components=(2, 0), color_by=color_by, names=["x", "y"]
+    )
+    drawn = np.concatenate([c.get_offsets() for c in figure.axes[0].collections])
+    expected = np.concatenate(shared)[:, [2, 0]]
+    order = np.lexsort(drawn.T), np.lexsort(expected.T)
+    assert_allclose(drawn[order[0]], expected[order[1]], rtol=1e-12)
+    groups = 3 if color_by == "label" else 2
+    assert len(figure.axes[0].collections) == groups
+
+
+def test_curve_panels_hold_curves_bands_and_lines():
+    lines = {"without alignment": 0.3, "best of others": 0.5, "guess": 0.125}
+    panels = [
+        CurvePanel(name, [0, 10, 20], {"GDM": y}, {"GDM": [0.1] * 3}, lines)
+        for name, y in (("DS105", [0.6, 0.55, np.nan]), ("Raider", [0.5, 0.4, 0.3]))
+    ]
+    figure = plot_curve_panels(panels, xlabel="incompleteness (%)")
+    assert [ax.get_title(loc="left") for ax in figure.axes] == ["DS105", "Raider"]
+    curve, *levels = figure.axes[1].get_lines()
+    assert_allclose(curve.get_ydata(), [50, 40, 30], rtol=1e-12)
+    assert_allclose([v.get_ydata()[0] for v in levels], [30, 50, 12.5], rtol=1e-12)
+    legend = [t.get_text() for t in figure.legends[0].get_texts()]
+    assert legend == ["GDM", *lines]
+
+
+def test_curve_panels_leave_no_empty_axes():
+    panels = [CurvePanel(str(i), [0], {"GDM": [0.5]}) for i in range(4)]
+    assert len(plot_curve_panels(panels, columns=3).axes) == 4
+
+
+def test_names_from_data_are_drawn_as_they_are():
+    result = FakeResult(np.array([0.5]), method="$x^2", categories=AWKWARD)
+    result.confusion = np.eye(4)
+    panels = [CurvePanel(n, [0], {n: [0.5]}, lines={n + " ": 0.1}) for n in AWKWARD]
+    figures = [
+        plot_sequences([AWKWARD], names=["$y"]),
+        plot_confusion(result),
+        plot_accuracy(result),
+        plot_shared_space([np.eye(4)], [AWKWARD]),
+        plot_shared_space([np.eye(4)], [AWKWARD], color_by="subject", names=["$y$"]),
+        plot_curve_panels(panels),
+    ]
+    for figure in figures:
+        draw(figure)
+    legend = figures[0].axes[0].get_legend().get_texts()
+    assert {t.get_text().strip() for t in legend} == set(AWKWARD)
+
+
+def test_figures_do_not_follow_or_change_the_users_style():
+    import matplotlib as mpl
+
+    with mpl.rc_context({"lines.linewidth": 9.0, "text.color": "red"}):
+        figure = plot_eigenvalues(_FakeModel())
+        assert mpl.rcParams["lines.linewidth"] == 9.0
+    assert figure.axes[0].texts[0].get_color() != "red"
+
+
+class _FakeModel:
+    eigenvalues_ = np.array([1.0, 2.0])
+    n_informative_ = 1
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda: plot_sequences([]), InputError, "no subjects given"),
+        (lambda: plot_sequences([["a"]], names="xy"), InputError, "2 names for 1"),
+        (lambda: plot_accuracy([]), InputError, "no results given"),
+        (lambda: plot_accuracy([3]), TypeError, "without 'scores'"),
+        (lambda: plot_accuracy(FakeResult([])), InputError, "'GDM' has no folds"),
+        (
+            lambda: plot_confusion(FakeResult([1.0], confusion=np.eye(3))),
+            InputError,
+            r"shape \(3, 3\) for 2 categories",
+        ),
+        (lambda: plot_eigenvalues(GDM()), InputError, "GDM has no eigenvalues"),
+        (lambda: plot_energy(GDM()), InputError, "does not hold the subjects' bases"),
+        (
+            lambda: plot_shared_space([np.eye(2)], [["a"]]),
+            InputError,
+            r"labels\[0\] has 1 for 2 samples",
+        ),
+        (
+            lambda: plot_shared_space([np.eye(2)], [["a", "b"]], components=(0, 2)),
+            InputError,
+            "has 2 features",
+        ),
+        (
+            lambda: plot_shared_space([np.eye(2)], [["a", "b"]], color_by="run"),
+            InputError,
+            "'label' or 'subject'",
+        ),
+        (lambda: plot_curve_panels([]), InputError, "no panels"),
+        (
+            lambda: CurvePanel("d", [0, 1], {"GDM": [0.5]}),
+            InputError,
+            r"curves\['GDM'\] has 1 values for 2 points",
+        ),
+    ],
+)
+def test_wrong_input_is_named(call, error, text):
+    with pytest.raises(error, match=text):
+        call()
+
+
+def test_clean_text_leaves_what_xml_can_hold():
+    assert clean_text("a\x00\ud800\n\u2028b") == "a    b"
+
+
+class _FakeMap:
+    """A map with one feature on a given space."""
+
+    def __init__(self, space):
+        self.space = space
+
+    def to_image(self, component, *, what="patterns"):
+        return self.space.to_image(np.arange(1.0, self.space.n_voxels + 1))
+
+
+def _volume_space(affine):
+    import nibabel as nib
+
+    return VolumeSpace(nib.Nifti1Image(np.ones((4, 5, 4), np.uint8), affine))
+
+
+def test_volumes_within_the_template_are_drawn_as_glass_brains():
+    near, far = np.diag([9.0, 9, 9, 1]), np.diag([90.0, 90, 90, 1])
+    images = [_volume_space(a).to_image(np.ones(80)) for a in (near, far)]
+    assert [fits_glass_brain(i) for i in images] == [True, False]
+
+
+@pytest.mark.parametrize("size", [9.0, 90.0])
+def test_feature_maps_are_drawn_from_volumes(size):
+    space = _volume_space(np.diag([size, size, size, 1]))
+    figure = plot_feature_map(_FakeMap(space), title="feature 1")
+    assert len(figure.axes) >= 3  # three views
+
+
+def test_feature_maps_on_another_surface_name_the_way_out():
+    space = SurfaceSpace({"CortexLeft": 12})
+    with pytest.raises(InputError, match=r"fsaverage5.*Save the map"):
+        plot_feature_map(_FakeMap(space))
+
+
+def test_feature_maps_are_drawn_on_fsaverage5():
+    space = SurfaceSpace({"CortexLeft": 10242})
+    figure = plot_feature_map(_FakeMap(space))
+    assert figure.axes

@@ -1,0 +1,538 @@
+"""The report: complete, escaped, and written whole."""
+
+import base64
+import csv
+import hashlib
+import io
+import json
+import os
+import re
+import warnings
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+
+import brainweave
+from brainweave import GDM
+from brainweave.exceptions import InputError
+from brainweave.plotting import plot_sequences
+from brainweave.plotting.style import clean_text
+from brainweave.report import write_report
+from brainweave.report.elements import Table
+from brainweave.report.svg import figure_svg
+from brainweave.study import Study, Subject
+
+ATTACK = "<script>alert(1)</script>"
+AWKWARD = [
+    "</script><img src=x onerror=alert(2)>",
+    "a&b\"'c",
+    "$\\frac$",
+    "_日本",
+    ATTACK,
+]
+VOID = {"meta", "link", "img", "br", "hr", "input"}
+LOADING = {"src", "href", "action", "data", "poster", "srcset", "formaction"}
+
+
+@dataclass
+class FakeResult:
+    """Looks like a ClassificationResult."""
+
+    scores: Any
+    method: str = "GDM"
+    protocol: str = "joint"
+    chance: float = 0.25
+    p_value: float | None = None
+    categories: list = field(default_factory=lambda: list("abcd"))
+    confusion: Any = field(default_factory=lambda: 5 * np.eye(4) + 1)
+    folds: list = field(default_factory=list)
+    seconds: dict = field(default_factory=lambda: {"align": 0.5, "classify": 1.25})
+    balanced_accuracy: float = 0.5
+
+
+class Page(HTMLParser):
+    """Every element with its attributes, and the text outside scripts and styles."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.inside: list[str] = []
+        self.texts: list[str] = []
+        self.scripts: list[str] = []
+        self.unclosed: list[str] = []
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.inside.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        if self.inside and self.inside[-1] == tag:
+            self.inside.pop()
+        else:
+            self.unclosed.append(tag)
+
+    def handle_data(self, data):
+        if "script" in self.inside:
+            self.scripts.append(data)
+        elif "style" not in self.inside:
+            self.texts.append(data)
+
+    def all(self, tag):
+        return [attrs for name, attrs in self.elements if name == tag]
+
+    def csv(self, name):
+        (link,) = [a for a in self.all("a") if a.get("download") == f"{name}.csv"]
+        text = unquote(link["href"].removeprefix("data:text/csv;charset=utf-8,"))
+        return list(csv.reader(io.StringIO(text)))
+
+    @property
+    def text(self):
+        return " ".join(" ".join(self.texts).split())
+
+
+def make_study(categories, *, n_subjects=3, repeats=6, n_voxels=30, seed=0):
+    rng = np.random.default_rng(seed)
+    centroids = rng.normal(size=(len(categories), 5))
+    subjects = []
+    for i in range(n_subjects):
+        codes = rng.permutation(np.repeat(np.arange(len(categories)), repeats))
+        X = centroids[codes] @ rng.normal(size=(5, n_voxels + i))
+        X += 0.5 * rng.normal(size=X.shape)
+        labels = np.array(categories, dtype=object)[codes]
+        runs = np.repeat([1, 2], [len(codes) // 2, len(codes) - len(codes) // 2])
+        subjects.append(Subject(f"0{i + 1}", X, labels=labels, runs=runs))
+    return Study(subjects, "a study")
+
+
+@pytest.fixture(scope="module")
+def study():
+    return make_study(list("abcd"))
+
+
+@pytest.fixture(scope="module")
+def model(study):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return GDM(n_components=5, energy=0.9).fit(study)
+
+
+@pytest.fixture(scope="module")
+def results():
+    folds = [{"test_subjects": ["01"], "nu": 0.5}, {"test_subjects": ["02"], "nu": 0.5}]
+    return [
+        FakeResult(np.array([0.75, 0.5]), p_value=0.01, folds=folds),
+        FakeResult(np.array([0.25, 0.3]), method="NoAlignment", p_value=0.4),
+        FakeResult(np.array([0.5, 0.5]), protocol="held-out", p_value=0.02),
+    ]
+
+
+@pytest.fixture(scope="module")
+def html(tmp_path_factory, study, model, results):
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    written = write_report(
+        path,
+        study=study,
+        model=model,
+        results=results,
+        config={"model": {"energy": 0.9, "graph": "labels"}, "seed": 7},
+        title="A title",
+        warnings=["it rained"],
+        seconds={"read": 2.0},
+    )
+    assert written == path
+    return path.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def page(html):
+    return Page(html)
+
+
+def test_the_page_is_well_formed_and_ids_are_unique(page):
+    assert page.unclosed == []
+    assert page.inside == []
+    ids = [attrs["id"] for _, attrs in page.elements if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    targets = [a["href"][1:] for a in page.all("a") if a["href"].startswith("#")]
+    assert targets
+    assert set(targets) <= set(ids)
+
+
+def test_references_within_figures_resolve(html, page):
+    ids = {attrs["id"] for _, attrs in page.elements if "id" in attrs}
+    used = {a["href"][1:] for _, a in page.elements if a.get("href", "")[:1] == "#"}
+    used |= set(re.findall(r"url\(#([^)]+)\)", html))
+    assert used <= ids
+
+
+def test_nothing_is_loaded_from_elsewhere(html, page):
+    for _, attrs in page.elements:
+        for name in LOADING & set(attrs):
+            assert attrs[name].startswith(("#", "data:"))
+    assert "@import" not in html
+    assert re.findall(r"url\((?!#)", html) == []
+    assert [a for a in page.all("script") if "src" in a] == []
+
+
+def test_the_policy_allows_the_one_script_and_no_connection(page):
+    (policy,) = [a["content"] for a in page.all("meta") if "http-equiv" in a]
+    assert policy.startswith("default-src 'none'")
+    script = page.scripts[-1]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}';" in policy
+
+
+def test_the_report_says_what_was_done(page):
+    text = page.text
+    assert "3 subjects (24 samples and 30–32 voxels each) in 4 categories" in text
+    assert "graph-based decoding model (GDM; Li et al., 2020)" in text
+    assert "hold 90 % of the summed singular values" in text
+    assert "mean accuracy over 2 folds was 62.5 % with GDM" in text
+    assert "27.5 % without alignment" in text
+    assert "ν-SVM (ν = 0.5; Schölkopf et al., 2000)" not in text  # not all folds say so
+    assert "Li, W., Liu, M., Chen, F., & Zhang, D. (2020)." in text
+    assert text.count("Li, W., Liu, M.") == 1
+
+
+def test_the_classifier_is_cited_when_all_folds_used_one(tmp_path):
+    folds = [{"nu": 0.5}, {"nu": 0.5}]
+    same = [FakeResult(np.array([0.5, 1.0]), folds=folds) for _ in range(2)]
+    page = Page(write_report(tmp_path / "r.html", results=same).read_text("utf-8"))
+    assert "with a ν-SVM (ν = 0.5; Schölkopf et al., 2000)." in page.text
+    assert "Schölkopf, B., Smola" in page.text
+
+
+def test_headlines_compare_with_chance_and_with_no_alignment(page):
+    assert "62.5 % accuracy, joint" in page.text
+    assert "GDM; chance 25 %, without alignment 27.5 %, p = 0.01" in page.text
+
+
+def test_warnings_given_and_found_are_shown(page):
+    assert "it rained" in page.text
+    assert "The shared space is not unique: 3 of 5 components" in page.text
+    assert "without alignment (joint): accuracy is not above chance" in page.text
+
+
+def test_configuration_versions_and_times_are_listed(page):
+    for text in ("model.energy 0.9", "model.graph labels", "seed 7", "numpy"):
+        assert text in page.text
+    rows = page.csv("times")
+    assert rows[0] == ["", "read", "align", "classify"]
+    assert rows[1] == ["this run", "2", "", ""]
+    assert rows[2] == ["GDM, joint", "", "0.5", "1.25"]
+
+
+def test_the_numbers_behind_figures_can_be_downloaded(page, study, model, results):
+    folds = page.csv("accuracy")[1:]
+    assert [float(r[4]) for r in folds] == [0.75, 0.5, 0.25, 0.3, 0.5, 0.5]
+    assert [r[3] for r in folds] == ["01", "02", "", "", "", ""]
+    eigenvalues = [float(r[1]) for r in page.csv("eigenvalues")[1:]]
+    assert_allclose(eigenvalues, model.eigenvalues_, rtol=1e-5)
+    labels = [r[3] for r in page.csv("sequences")[1:] if r[0] == "02"]
+    assert labels == study["02"].labels.tolist()
+    energy = [r for r in page.csv("energy")[1:] if r[0] == "03" and r[3] == "1"]
+    assert len(energy) == model.bases_[2].n_kept
+    confusion = page.csv("confusion-0")[1:]
+    assert [int(r[2]) for r in confusion[:2]] == [6, 1]
+
+
+def test_the_shared_space_holds_every_sample(page, study, model):
+    rows = page.csv("shared-space")[1:]
+    expected = np.concatenate(model.transform(list(study)))
+    found = np.array([[float(v) for v in r[4:]] for r in rows])
+    assert_allclose(found, expected, atol=1e-3)
+    dots = [a for a in page.all("circle") if a.get("class") != "ring"]
+    assert len(dots) == len(rows)
+    facts = json.loads(page.scripts[0])
+    assert sorted(i for group in facts["order"] for i in group) == [*range(len(rows))]
+
+
+def test_subjects_who_saw_different_orders_are_said_to(page):
+    assert "All 3 subjects saw different sequences." in page.text
+
+
+def test_text_from_data_stays_text(tmp_path):
+    study = make_study(AWKWARD, repeats=3)
+    study = Study(
+        [
+            Subject(f"{ATTACK}{i}", s.samples, labels=s.labels)
+            for i, s in enumerate(study)
+        ],
+        ATTACK,
+    )
+    result = FakeResult(
+        np.array([0.5]),
+        method=ATTACK,
+        protocol=ATTACK,
+        categories=AWKWARD,
+        confusion=np.eye(5),
+        seconds={ATTACK: 1.0},
+        folds=[{"test_subjects": [ATTACK]}],
+    )
+    path = write_report(
+        tmp_path / "r.html",
+        study=study,
+        model=GDM(n_components=4).fit(study),
+        results=result,
+        config={ATTACK: {ATTACK: [ATTACK]}},
+        title=ATTACK,
+        warnings=[ATTACK, warnings.WarningMessage(ATTACK, UserWarning, "f", 1)],
+    )
+    html = path.read_text(encoding="utf-8")
+    page = Page(html)
+    assert page.unclosed == []
+    assert len(page.all("script")) == 2  # the facts, and our script
+    assert ATTACK not in html
+    assert [a for a in page.all("img") if a.get("src") == "x"] == []
+    assert [a for _, a in page.elements if any(n.startswith("on") for n in a)] == []
+    assert page.text.count(ATTACK) >= 10
+    facts = json.loads(page.scripts[0])
+    assert set(facts["categories"]) == {clean_text(c) for c in AWKWARD}
+    drawn = {c for c in AWKWARD if any(c in t for t in page.texts)}
+    assert drawn == set(AWKWARD)
+
+
+def test_control_characters_and_lone_surrogates_are_survived(tmp_path):
+    study = make_study(["a\x00b", "c\ud800d", "e\nf"])
+    path = write_report(
+        tmp_path / "r.html",
+        study=study,
+        model=GDM(n_components=2).fit(study),
+        title="t\x00\ud800",
+    )
+    assert Page(path.read_text(encoding="utf-8")).unclosed == []
+
+
+def test_a_study_alone_makes_a_report(tmp_path, study):
+    page = Page(write_report(tmp_path / "r.html", study=study).read_text("utf-8"))
+    figures = {a["id"] for a in page.all("figure")}
+    assert figures == {"sequences", "subjects", "versions"}
+
+
+def test_a_model_alone_knows_its_labels(tmp_path, study):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = GDM(n_components=3).fit(*study.to_lists())
+    page = Page(write_report(tmp_path / "r.html", model=model).read_text("utf-8"))
+    figures = {a["id"] for a in page.all("figure")}
+    assert {"sequences", "shared-space", "eigenvalues", "configuration"} <= figures
+    assert page.csv("shared-space")[1][3] == study[0].labels[0]
+
+
+@pytest.mark.parametrize(
+    ("aligner", "text"),
+    [
+        (
+            brainweave.DetSRM(n_components=3),
+            "deterministic shared response model (Chen",
+        ),
+        (brainweave.Hyperalignment(), "were aligned with hyperalignment (Haxby et al."),
+        (brainweave.NoAlignment(), "compared voxel by voxel, without functional align"),
+    ],
+)
+def test_other_methods_are_named_and_cited(tmp_path, aligner, text):
+    rng = np.random.default_rng(0)
+    X = [rng.normal(size=(12, 15)) for _ in range(2)]
+    path = write_report(tmp_path / "r.html", model=aligner.fit(X))
+    assert text in Page(path.read_text("utf-8")).text
+
+
+def test_a_tuned_model_is_described_by_what_it_chose(tmp_path, study, model):
+    class Tuned:
+        best_estimator_ = model
+        best_params_ = {"energy": 0.9}  # noqa: RUF012
+
+        def get_params(self, deep=True):
+            return {"energy": [0.5, 0.9]}
+
+    path = write_report(tmp_path / "r.html", study=study, model=Tuned())
+    page = Page(path.read_text("utf-8"))
+    assert "chosen.energy 0.9" in page.text
+    assert len(page.csv("eigenvalues")) == 6
+
+
+def test_a_model_file_comes_back_with_its_report(tmp_path, study, model):
+    brainweave.save(model, tmp_path / "m.safetensors")
+    loaded = brainweave.load(tmp_path / "m.safetensors")
+    page = Page(write_report(tmp_path / "r.html", model=loaded).read_text("utf-8"))
+    figures = {a["id"] for a in page.all("figure")}
+    assert {"sequences", "eigenvalues", "components", "configuration"} <= figures
+
+
+def test_results_alone_make_a_report(tmp_path, results):
+    named = {"mine": results[0], "theirs": results[1]}
+    page = Page(write_report(tmp_path / "r.html", results=named).read_text("utf-8"))
+    assert [r[0] for r in page.csv("accuracy")[1:]] == ["mine"] * 2 + ["theirs"] * 2
+
+
+def test_unlabelled_subjects_make_a_report(tmp_path):
+    rng = np.random.default_rng(0)
+    study = Study(Subject(str(i), rng.normal(size=(10, 12))) for i in range(2))
+    model = GDM(n_components=3, graph="time").fit(*study.to_lists(y=None))
+    path = write_report(tmp_path / "r.html", study=study, model=model)
+    page = Page(path.read_text("utf-8"))
+    assert len(page.csv("shared-space")) == 21
+    assert "without labels" in page.text
+
+
+def test_categories_that_a_subject_lacks_are_named(tmp_path, study):
+    first = study[0].select(study[0].labels != "c")
+    path = write_report(tmp_path / "r.html", study=Study([first, *study[1:]]))
+    assert "subject 01 has no sample of: c." in Page(path.read_text("utf-8")).text
+
+
+def test_maps_are_drawn_when_images_are_known(tmp_path):
+    import nibabel as nib
+
+    from brainweave.study.spaces import VolumeSpace
+
+    space = VolumeSpace(
+        nib.Nifti1Image(np.ones((3, 4, 3), np.uint8), np.diag([9.0, 9, 9, 1]))
+    )
+    study = make_study(list("abc"), n_subjects=2, n_voxels=36)
+    subjects = [
+        Subject(s.id, s.data()[:, :36], labels=s.labels, space=space) for s in study
+    ]
+    model = GDM(n_components=2).fit(Study(subjects))
+    path = write_report(
+        tmp_path / "r.html",
+        study=Study(subjects),
+        model=model,
+        n_maps=1,
+        n_map_subjects=1,
+    )
+    page = Page(path.read_text("utf-8"))
+    (image,) = page.all("img")
+    assert image["src"].startswith("data:image/png;base64,")
+    values = [float(r[1]) for r in page.csv("map-0-0")[1:]]
+    assert_allclose(values, model.maps_[0].patterns[0], rtol=1e-4)
+    assert "Haufe et al., 2014" in page.text
+
+
+def test_a_space_that_cannot_be_drawn_is_noted(tmp_path):
+    from brainweave.study.surface import SurfaceSpace
+
+    study = make_study(list("abc"), n_subjects=2, n_voxels=30)
+    subjects = [
+        Subject(
+            s.id,
+            s.data(),
+            labels=s.labels,
+            space=SurfaceSpace({"CortexLeft": s.n_voxels}),
+        )
+        for s in study
+    ]
+    model = GDM(n_components=2).fit(Study(subjects))
+    path = write_report(tmp_path / "r.html", study=Study(subjects), model=model)
+    assert "There is no picture for this surface space" in path.read_text("utf-8")
+
+
+def test_a_usual_study_stays_small(tmp_path):
+    study = make_study([f"category {i}" for i in range(8)], n_subjects=8, repeats=38)
+    model = GDM(n_components=7).fit(study)
+    path = write_report(tmp_path / "r.html", study=study, model=model)
+    assert path.stat().st_size < 1_200_000
+
+
+def test_too_many_samples_are_thinned_out_and_said_to_be(tmp_path, study, monkeypatch):
+    monkeypatch.setattr("brainweave.report.space.MAX_POINTS", 20)
+    shared = [np.zeros((s.n_samples, 2)) + s.n_samples for s in study]
+    path = write_report(tmp_path / "r.html", study=study, shared=shared)
+    page = Page(path.read_text("utf-8"))
+    assert len(page.csv("shared-space")) == 21
+    assert "52 of the samples are left out" in page.text
+
+
+def test_features_in_voxels_are_drawn_by_principal_components(tmp_path, study):
+    rng = np.random.default_rng(0)
+    shared = [rng.normal(size=(s.n_samples, 50)) for s in study]
+    path = write_report(tmp_path / "r.html", study=study, shared=shared)
+    assert "principal component 1" in Page(path.read_text("utf-8")).text
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(
+    tmp_path, study, monkeypatch
+):
+    path = tmp_path / "r.html"
+    path.write_text("old")
+
+    def full(*_args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_report(path, study=study)
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["r.html"]
+
+
+def test_folders_are_made_and_files_are_readable(tmp_path, study):
+    path = write_report(tmp_path / "a" / "b" / "r.html", study=study)
+    assert path.stat().st_mode & 0o400
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "text"),
+    [
+        ({}, InputError, "needs a study, a model or results"),
+        ({"model": GDM()}, InputError, "GDM is not fitted"),
+        ({"results": 3}, TypeError, r"'\?' is a int without 'scores'"),
+        ({"results": ["x"]}, TypeError, "without 'scores'"),
+        ({"config": "x"}, TypeError, "config must be a mapping"),
+        ({"n_maps": -1}, InputError, "n_maps of write_report must be >= 0"),
+    ],
+)
+def test_wrong_arguments_are_named(tmp_path, given, error, text):
+    with pytest.raises(error, match=text):
+        write_report(tmp_path / "r.html", **given)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_model_of_another_study_is_refused(tmp_path, study, model):
+    with pytest.raises(InputError, match="2 subjects, the model was fitted on 3"):
+        write_report(tmp_path / "r.html", study=study[:2], model=model)
+
+
+def test_shared_features_of_other_samples_are_refused(tmp_path, study):
+    with pytest.raises(InputError, match=r"shared\[0\] has 2 samples, subject '01'"):
+        write_report(tmp_path / "r.html", study=study, shared=[np.zeros((2, 2))] * 3)
+
+
+def test_a_folder_is_no_file(tmp_path, study):
+    with pytest.raises(InputError, match=r"is a folder\. Name a file in it"):
+        write_report(tmp_path, study=study)
+
+
+@given(st.lists(st.lists(st.text(max_size=8), min_size=2, max_size=2), max_size=5))
+@settings(max_examples=60, deadline=None)
+def test_csv_addresses_hold_all_cells(rows):
+    address = Table(["x", "y"], rows).data_uri()
+    assert re.fullmatch(r"[A-Za-z0-9%,;:!*()'._~/=-]+", address)
+    text = unquote(address.partition(",")[2])
+    found = list(csv.reader(io.StringIO(text)))[1:]
+    expected = [[clean_text(cell, 200) for cell in row] for row in rows]
+    assert [[c.removeprefix("'") for c in r] for r in found] == [
+        [c.removeprefix("'") for c in r] for r in expected
+    ]
+
+
+@given(st.lists(st.text(max_size=6), min_size=1, max_size=4))
+@settings(max_examples=10, deadline=None)
+def test_any_name_can_be_drawn(names):
+    svg = figure_svg(plot_sequences([names]), "f", "label")
+    page = Page(f"<div>{svg}</div>")
+    assert page.unclosed == []
+    assert page.all("script") == []

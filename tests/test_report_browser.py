@@ -1,0 +1,246 @@
+"""The report in a real browser: quiet, offline, and it answers.
+
+Needs Debian's Chromium (``tools/install_browser.sh`` brings it where it may) and the
+playwright package; where either is missing these tests alone are skipped.
+"""
+
+import os
+import shutil
+import warnings
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from brainweave import GDM
+from brainweave.report import write_report
+from brainweave.study import Study, Subject
+
+ATTACK = "<script>alert(1)</script>"
+CATEGORIES = ["cat", "face", ATTACK]
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+DARK, LIGHT = "rgb(14, 17, 22)", "rgb(246, 247, 249)"
+
+
+@dataclass
+class FakeResult:
+    scores: Any
+    method: str = "GDM"
+    protocol: str = "joint"
+    chance: float = 1 / 3
+    p_value: float | None = 0.01
+    categories: list = field(default_factory=lambda: CATEGORIES)
+    confusion: Any = field(default_factory=lambda: 5 * np.eye(3) + 1)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    rng = np.random.default_rng(0)
+    centroids = rng.normal(size=(3, 5))
+    subjects = []
+    for i in range(3):
+        codes = rng.permutation(np.repeat(np.arange(3), 8))
+        X = centroids[codes] @ rng.normal(size=(5, 30)) + rng.normal(size=(24, 30))
+        labels = np.array(CATEGORIES, dtype=object)[codes]
+        subjects.append(Subject(f"0{i}", X, labels=labels, runs=np.repeat([1, 2], 12)))
+    study = Study(subjects)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = GDM(n_components=4).fit(study)
+    path = tmp_path_factory.mktemp("browser") / "report.html"
+    results = [FakeResult(np.array([0.5, 0.9])), FakeResult([0.4], protocol="held-out")]
+    return write_report(path, study=study, model=model, results=results, title=ATTACK)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="the playwright package is not installed"
+    )
+    names = ("chromium", "chromium-browser", "google-chrome")
+    found = os.environ.get("BRAINWEAVE_CHROMIUM") or next(
+        filter(None, map(shutil.which, names)), None
+    )
+    if found is None:
+        pytest.skip("no Chromium on this machine: run tools/install_browser.sh as root")
+    with playwright.sync_playwright() as driver:
+        try:
+            browser = driver.chromium.launch(executable_path=found, args=FLAGS)
+        except playwright.Error as error:
+            pytest.skip(f"{found} does not start here: {str(error).splitlines()[0]}")
+        yield browser
+        browser.close()
+
+
+class Visit:
+    """A page that remembers everything it should not do."""
+
+    def __init__(self, browser, report, **options):
+        options = {"viewport": {"width": 1100, "height": 900}, **options}
+        self.context = browser.new_context(offline=True, **options)
+        self.page = self.context.new_page()
+        self.console, self.requests, self.dialogs = [], [], []
+        self.page.on("console", lambda m: self.console.append(m.text))
+        self.page.on("pageerror", lambda e: self.console.append(str(e)))
+        self.page.on("request", lambda r: self.requests.append(r.url))
+        self.page.on("dialog", self._dismiss)
+        self.page.goto(report.as_uri())
+
+    def _dismiss(self, dialog):
+        self.dialogs.append(dialog.message)
+        dialog.dismiss()
+
+    def style(self, selector, name):
+        script = "([s, n]) => getComputedStyle(document.querySelector(s))[n]"
+        return self.page.evaluate(script, [selector, name])
+
+    def visible_dots(self):
+        return self.page.locator(".space g circle:visible").count()
+
+
+@pytest.fixture
+def visit(browser, report):
+    visits = []
+
+    def open_page(**options):
+        visits.append(Visit(browser, report, **options))
+        return visits[-1]
+
+    yield open_page
+    for one in visits:
+        one.context.close()
+
+
+def test_the_page_is_quiet_and_asks_nobody(visit, report):
+    one = visit()
+    one.page.wait_for_load_state("networkidle")
+    outside = [url for url in one.requests if not url.startswith("data:")]
+    assert outside == [report.as_uri()]
+    assert one.console == []
+    assert one.dialogs == []
+    assert one.page.title() == ATTACK
+
+
+def test_hovering_a_dot_tells_subject_label_and_run(visit):
+    one = visit()
+    dot = one.page.locator(".space g.s1.c0 circle").first
+    # a dot may lie under another one: alone it must be found
+    one.page.locator('.switches[data-kind="s"] button.all').click()
+    one.page.locator('.switches[data-kind="s"] button[data-n="1"]').click()
+    dot.scroll_into_view_if_needed()
+    box = dot.bounding_box()
+    one.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    tip = one.page.locator(".tip")
+    assert tip.is_visible()
+    text = tip.inner_text()
+    assert "subject 01" in text
+    assert "run " in text
+    assert "sample " in text
+    assert any(name in text for name in CATEGORIES)
+    one.page.mouse.move(5, 5)
+    assert not tip.is_visible()
+    assert one.console == []
+
+
+def test_switches_hide_and_show_samples(visit):
+    one = visit()
+    assert one.visible_dots() == 72
+    category = one.page.locator('.switches[data-kind="c"] button[data-n="1"]')
+    category.click()
+    assert category.get_attribute("aria-pressed") == "false"
+    assert one.visible_dots() == 48
+    one.page.locator('.switches[data-kind="s"] button[data-n="0"]').click()
+    assert one.visible_dots() == 32
+    for kind in "cs":
+        one.page.locator(f'.switches[data-kind="{kind}"] button.all').click()
+    assert one.visible_dots() == 72
+    one.page.locator('.switches[data-kind="s"] button.all').click()
+    assert one.visible_dots() == 0
+    assert one.console == []
+
+
+def test_a_category_named_like_a_script_is_a_button_with_that_text(visit):
+    one = visit()
+    names = one.page.locator(
+        '.switches[data-kind="c"] button[data-n]'
+    ).all_inner_texts()
+    assert sorted(names) == sorted(CATEGORIES)
+
+
+def test_axes_and_colours_can_be_chosen(visit):
+    one = visit()
+    circles = "[...document.querySelectorAll('.space g circle')]"
+    place = f"{circles}.map(c => c.getAttribute('cx'))"
+    before = one.page.evaluate(place)
+    one.page.locator('select[data-axis="0"]').select_option("2")
+    after = one.page.evaluate(place)
+    assert before != after
+    assert one.page.locator(".axis-x").text_content() == "shared feature 3"
+    one.page.locator('select[data-axis="0"]').select_option("0")
+    back = np.array(one.page.evaluate(place), dtype=float)
+    # the script places dots as the page had them, to the rounding of the numbers
+    np.testing.assert_allclose(back, np.array(before, dtype=float), atol=0.25)
+    by_category = one.style(".space g.s1.c0", "fill")
+    one.page.locator("#color-by").select_option("subject")
+    assert one.style(".space g.s1.c0", "fill") != by_category
+    assert one.console == []
+
+
+def test_numbers_are_downloaded(visit):
+    one = visit()
+    with one.page.expect_download() as waiting:
+        one.page.locator('a[download="accuracy.csv"]').click()
+    download = waiting.value
+    assert download.suggested_filename == "accuracy.csv"
+    with open(download.path(), encoding="utf-8") as file:
+        assert file.readline().startswith("method,protocol,fold")
+    assert one.console == []
+
+
+def test_dark_follows_the_system_and_the_button(visit):
+    one = visit(color_scheme="dark")
+    assert one.style("body", "backgroundColor") == DARK
+    ink = one.style("#accuracy svg text", "fill")
+    one.page.locator("#theme").click()  # from auto to light
+    assert one.style("body", "backgroundColor") == LIGHT
+    assert one.style("#accuracy svg text", "fill") != ink
+    one.page.locator("#theme").click()
+    assert one.style("body", "backgroundColor") == DARK
+    assert one.console == []
+
+
+def test_print_is_light_and_without_controls(visit):
+    one = visit(color_scheme="dark")
+    one.page.emulate_media(media="print", color_scheme="dark")
+    assert one.style("body", "backgroundColor") == "rgb(255, 255, 255)"
+    assert one.style("body", "color") == "rgb(0, 0, 0)"
+    assert one.style("header", "display") == "none"
+    assert one.style(".get", "display") == "none"
+    pdf = one.page.pdf(format="A4")
+    assert pdf.startswith(b"%PDF")
+
+
+def test_a_phone_needs_no_sideways_scrolling(visit):
+    one = visit(viewport={"width": 360, "height": 740}, has_touch=True)
+    assert one.page.evaluate("document.documentElement.scrollWidth") == 360
+    one.page.locator(".space").scroll_into_view_if_needed()
+    box = one.page.locator(".space g.s2 circle").last.bounding_box()
+    one.page.touchscreen.tap(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    assert one.page.locator(".tip").is_visible()
+    one.page.touchscreen.tap(20, 20)
+    assert not one.page.locator(".tip").is_visible()
+
+
+def test_without_scripts_everything_is_still_seen(visit):
+    one = visit(java_script_enabled=False)
+    assert one.visible_dots() == 72
+    assert one.page.locator("figure svg").count() >= 6

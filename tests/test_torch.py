@@ -1,0 +1,50 @@
+"""Torch tensors: the same numbers, computed and returned on their device."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from brainweave import GDM, SubjectBasis
+from brainweave.exceptions import InputError
+from planted import planted_study
+
+torch = pytest.importorskip("torch", reason="torch comes with the extra 'gpu'")
+DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("shape", [(30, 300), (60, 25)])
+def test_bases_agree_with_numpy(rng, device, shape):
+    X = rng.normal(size=shape) + 10
+    basis = SubjectBasis(torch.from_numpy(X).to(device))
+    expected = SubjectBasis(X)
+    assert_allclose(basis.gram, expected.gram, atol=1e-9)
+    assert_allclose(basis.values, expected.values, rtol=1e-9)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kernel", ["linear", "gaussian"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_gdm_agrees_with_numpy_and_answers_on_the_device(rng, device, kernel, dtype):
+    X, y = planted_study(rng)
+    params = None if kernel == "linear" else {"hp": 150}
+    tensors = [torch.from_numpy(x.astype(dtype)).to(device) for x in X]
+    gdm = GDM(3, kernel=kernel, kernel_params=params)
+    expected = gdm.fit([x.astype(dtype) for x in X], y).transform(X)
+    eigenvalues = gdm.eigenvalues_
+    shared = gdm.fit(tensors, y).transform(tensors)
+    tight = dtype == "float64"
+    assert_allclose(gdm.eigenvalues_, eigenvalues, rtol=1e-9 if tight else 1e-4)
+    for ours, theirs in zip(shared, expected, strict=True):
+        assert isinstance(ours, torch.Tensor)
+        assert ours.device.type == device
+        assert str(ours.dtype) == f"torch.{dtype}"
+        ours = ours.cpu().numpy()
+        assert_allclose(np.abs(ours), np.abs(theirs), atol=1e-7 if tight else 2e-2)
+
+
+def test_nan_in_a_tensor_is_refused():
+    X = torch.ones((5, 7), dtype=torch.float64)
+    X[2, 3] = float("nan")
+    with pytest.raises(InputError, match="first at sample 2, voxel 3"):
+        SubjectBasis(X, name="X[0]")
