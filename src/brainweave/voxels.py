@@ -122,16 +122,17 @@ class VoxelPass:
         """The operations for the kind of array that the samples are."""
         return ops_for(self._data)
 
-    def chunks(self) -> Iterator[tuple[slice, Any]]:
+    def chunks(self, *, verify: bool = True) -> Iterator[tuple[slice, Any]]:
         """Read the aligning samples again, standardised, by chunks of columns.
 
         For the methods that work on voxels. Each chunk is new and may be overwritten.
+        Changed data are refused, unless the caller has just verified them.
         """
         if self._data is None:
             raise InputError(
                 f"{self.name} is a precomputed Gram matrix, which has no voxels."
             )
-        return self._standardized(self._data, verify=True)
+        return self._standardized(self._data, verify=verify)
 
     def _dense(self, Z: Any) -> Matrix:
         out = np.hstack([to_numpy(z) for _, z in self._standardized(Z)])
@@ -140,10 +141,21 @@ class VoxelPass:
     def _combine(self, mixing: Matrix) -> NDArray[Any]:
         """Mix standardised samples into voxel patterns: ``X.T @ mixing``."""
         out = np.empty((self.n_voxels, mixing.shape[1]), dtype=self.dtype)
-        ops = ops_for(self._data)
-        columns_of = ops.array(mixing)
-        for columns, z in self._standardized(self._data, verify=True):
-            out[columns] = to_numpy(z.T @ columns_of)
+        ops, single = ops_for(self._data), self.dtype == np.float32
+        # one more column tells whether the data are still those of the first pass
+        extended = np.column_stack([mixing, _probe(self.n_samples)])
+        columns_of, sums = ops.array(extended), extended.sum(axis=0)
+        for columns, raw in column_chunks(self._data):
+            chunk, mean = ops.array(raw), self.mean[columns]
+            # double precision can take the mean off the product, and spare a copy
+            z = ops.subtract(chunk, ops.array(mean)) if single else chunk
+            mixed = to_numpy(z.T @ columns_of).astype(np.float64, copy=False)
+            of_mean = mean[:, None] * sums
+            probed = mixed[:, -1] + of_mean[:, -1] if single else mixed[:, -1]
+            self._refuse_changed(columns, probed, chunk)
+            if not single:
+                mixed -= of_mean
+            out[columns] = mixed[:, :-1] / self.scale[columns, None]
         return out
 
 

@@ -147,10 +147,10 @@ class StoredBasis(SubjectBasis):
         cross = total if narrow is not None else total @ self._stored.T
         return SampleProducts(np.asarray(cross), squares, shift)
 
-    def chunks(self) -> Iterator[tuple[slice, Any]]:
+    def chunks(self, *, verify: bool = True) -> Iterator[tuple[slice, Any]]:
         """Yield the standardised aligning samples, if they were stored."""
         if self._data is not None or self.kernel.name == "precomputed":
-            return super().chunks()
+            return super().chunks(verify=verify)
         if "_narrow" in self.__dict__:
             whole = np.asarray(self._narrow, dtype=self.dtype)
             return iter([(slice(0, self.n_voxels), whole)])
