@@ -1,10 +1,11 @@
 # make demo and make test do all of their own set-up inside .venv; nothing else is touched.
 VENV := .venv
 BIN := $(VENV)/bin
+PEERS := .venv-peers
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types contracts check bench clean
+.PHONY: help demo test lint types contracts check bench peers clean
 
 help:  ## say what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 12
@@ -21,7 +22,7 @@ $(VENV)/.dev: $(VENV)/.base
 	@touch $@
 
 demo: $(VENV)/.base  ## align a simulated study that no time-locked method can align
-	@$(BIN)/python -m brainweave.demo
+	@$(BIN)/brainweave demo out/demo
 
 test: $(VENV)/.dev  ## unit tests and doctests
 	@tools/install_browser.sh
@@ -44,5 +45,17 @@ bench: $(VENV)/.dev  ## speed and memory, each as a ratio to a floor of the same
 	$(BIN)/python benchmarks/bench_gdm.py
 	$(BIN)/python benchmarks/bench_evaluation.py
 
+$(PEERS)/.ready: pyproject.toml tools/make_venv.sh
+	@test -x $(PEERS)/bin/python || { echo "Setting up $(PEERS) ..."; tools/make_venv.sh $(PEERS); }
+	@echo "Installing other implementations into $(PEERS) (once; a few minutes, 1.5 GB) ..."
+	@$(PEERS)/bin/python -m pip --disable-pip-version-check --quiet install -e ".[peers]" pytest pytest-timeout psutil
+	@$(PEERS)/bin/python -m pip --disable-pip-version-check --quiet install tensorflow-cpu \
+		|| echo "tensorflow-cpu does not install here: BrainIAK's SSSRM will be skipped."
+	@touch $@
+
+peers: $(PEERS)/.ready  ## compare methods and speed with other implementations, in an environment of their own
+	$(PEERS)/bin/python -m pytest tests/peers -p no:cacheprovider
+	$(PEERS)/bin/python benchmarks/bench_methods.py
+
 clean:  ## remove the environment and all caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

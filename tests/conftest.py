@@ -3,6 +3,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
+
+# the gate runs the same examples every time; HYPOTHESIS_PROFILE=explore seeks new ones
+settings.register_profile("gate", derandomize=True, deadline=None)
+settings.register_profile("explore", max_examples=300, deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "gate"))
 
 
 @pytest.fixture

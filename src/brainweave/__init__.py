@@ -41,10 +41,14 @@ _HOME = {
     "matrix_graph": "brainweave.graphs",
     "neighbor_graph": "brainweave.graphs",
     "NoAlignment": "brainweave.aligners.none",
+    "Parcelwise": "brainweave.aligners.parcelwise",
     "reconstruction_score": "brainweave.metrics",
     "RegularizedHyperalignment": "brainweave.aligners.hyperalignment",
+    "RobustSRM": "brainweave.aligners.robust_srm",
     "save": "brainweave.models",
     "save_basis": "brainweave.models",
+    "Searchlight": "brainweave.aligners.searchlight",
+    "SemiSupervisedSRM": "brainweave.aligners.semisupervised_srm",
     "simulate_study": "brainweave.study.simulate",
     "split_study": "brainweave.evaluation.splits",
     "SRM": "brainweave.aligners.srm",
@@ -70,6 +74,12 @@ if TYPE_CHECKING:
     )
     from brainweave.aligners.maps import SubjectMap as SubjectMap
     from brainweave.aligners.none import NoAlignment as NoAlignment
+    from brainweave.aligners.parcelwise import Parcelwise as Parcelwise
+    from brainweave.aligners.robust_srm import RobustSRM as RobustSRM
+    from brainweave.aligners.searchlight import Searchlight as Searchlight
+    from brainweave.aligners.semisupervised_srm import (
+        SemiSupervisedSRM as SemiSupervisedSRM,
+    )
     from brainweave.aligners.srm import SRM as SRM
     from brainweave.aligners.srm import DetSRM as DetSRM
     from brainweave.aligners.svd_hyperalignment import (

@@ -6,7 +6,6 @@ first needed, the centred Gram matrix :math:`K`, its eigenpairs :math:`K = V D V
 cut at an energy, and the coordinates :math:`V D^{1/2}` of the samples.
 """
 
-from collections.abc import Iterator
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,9 +16,6 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from brainweave._arrays import (
-    NumpyOps,
-    TorchOps,
-    column_chunks,
     is_torch,
     ops_for,
     to_numpy,
@@ -28,6 +24,7 @@ from brainweave._arrays import (
 from brainweave._validation import check_fraction, check_shape
 from brainweave.exceptions import InputError
 from brainweave.kernels import Centring, Kernel, center_gram, check_kernel
+from brainweave.voxels import VoxelPass
 
 Matrix = NDArray[np.float64]
 
@@ -55,7 +52,7 @@ class SampleProducts:
     shift: Matrix
 
 
-class SubjectBasis:
+class SubjectBasis(VoxelPass):
     """Kernel coordinates of one subject's samples.
 
     Parameters
@@ -119,9 +116,12 @@ class SubjectBasis:
         if self.kernel.name == "precomputed":
             self._take_gram(X)
         else:
-            self._read_voxels()
-
-    # -- the pass over voxels -------------------------------------------------------
+            narrow = self.uses_covariance
+            read, self._shift, self._offset = self._read_voxels(narrow=narrow)
+            if narrow:
+                self._narrow = read
+            else:
+                self._products = read
 
     def _take_gram(self, gram: Any) -> None:
         gram = to_numpy(gram).astype(np.float64)
@@ -141,105 +141,10 @@ class SubjectBasis:
         self._products = gram
         self._data = None
 
-    def _read_voxels(self) -> None:
-        """Standardise column chunks and accumulate the samples' inner products."""
-        ops = ops_for(self._data)
-        n = self.n_samples
-        rows = ops.array(np.vstack([np.full(n, 1 / n), _probe(n)]))
-        self.mean, self.scale = np.empty(self.n_voxels), np.empty(self.n_voxels)
-        self._probed = np.empty(self.n_voxels)
-        narrow = self.uses_covariance
-        kept: list[Matrix] = []
-        gram: Any = None
-        shift, offset = np.zeros(n), 0.0
-        for columns, raw in column_chunks(self._data):
-            chunk = ops.array(raw)
-            mean, probed = to_numpy(rows @ chunk).astype(np.float64)
-            if not np.isfinite(mean).all():
-                self._refuse_non_finite(columns, to_numpy(chunk))
-            z = ops.subtract(chunk, ops.array(mean))
-            # a float32 mean is off by rounding; the mean of what is left is not
-            rest = rows[:1] @ z
-            z -= rest
-            mean += to_numpy(rest)[0]
-            squares = ops.column_square_sums(z)
-            constant = squares <= n * (4 * np.finfo(self.dtype).eps * np.abs(mean)) ** 2
-            if self.standardize:
-                scale = np.sqrt(squares / n)
-                z *= ops.array(np.divide(1, scale, where=~constant, out=0 * scale))
-            else:
-                scale = np.ones_like(mean)
-                shift += to_numpy(z @ ops.array(mean)).astype(np.float64)
-                offset += float(mean @ mean)
-            self.mean[columns], self._probed[columns] = mean, probed
-            self.scale[columns] = np.where(constant, np.inf, scale)
-            if narrow:
-                kept.append(to_numpy(z).astype(np.float64))
-            else:
-                gram = ops.add_gram(gram, z)
-        self.constant_voxels = np.flatnonzero(np.isinf(self.scale))
-        if self.constant_voxels.size == self.n_voxels:
-            raise InputError(
-                f"{self.name}: all {self.n_voxels} voxels are constant over its "
-                f"{n} samples; there is nothing to align. Check the mask and the file."
-            )
-        if narrow:
-            self._narrow = np.hstack(kept)
-        else:
-            self._products = ops.full(gram)
-        self._shift, self._offset = shift, offset
-
-    def _refuse_non_finite(self, columns: slice, chunk: Any) -> None:
-        bad = ~np.isfinite(chunk)
-        sample, voxel = np.argwhere(bad)[0]
-        raise InputError(
-            f"{self.name} has NaN or infinite values, first at sample {sample}, voxel "
-            f"{columns.start + voxel} ({bad.any(axis=0).sum()} such voxels in columns "
-            f"{columns.start}-{columns.stop - 1}). Mask these voxels or drop these "
-            "samples."
-        )
-
     @property
     def uses_covariance(self) -> bool:
         """Whether the voxel covariance is the smaller problem (linear kernel only)."""
         return self.kernel.name == "linear" and self.n_voxels < self.n_samples
-
-    def _standardized(
-        self, Z: Any, *, verify: bool = False
-    ) -> Iterator[tuple[Any, Any]]:
-        """Yield column chunks of Z standardised with this subject's mean and scale."""
-        ops = ops_for(Z)
-        probe = ops.array(_probe(self.n_samples)) if verify else None
-        for columns, raw in column_chunks(Z):
-            chunk = ops.array(raw)
-            if verify:
-                now = to_numpy(probe @ chunk).astype(np.float64)
-                size = np.abs(self._probed[columns]) + np.abs(self.mean[columns])
-                size = size + np.where(np.isinf(self.scale[columns]), 0, 1)
-                if not np.allclose(now, self._probed[columns], atol=1e-3 * size.max()):
-                    raise InputError(
-                        f"{self.name} was changed in place after it was read; its "
-                        "voxel weights can no longer be computed. Fit again."
-                    )
-            z = ops.subtract(chunk, ops.array(self.mean[columns]))
-            z *= ops.array(1 / self.scale[columns])
-            yield columns, z
-
-    @property
-    def ops(self) -> NumpyOps | TorchOps:
-        """The operations for the kind of array that the samples are."""
-        return ops_for(self._data)
-
-    def chunks(self) -> Iterator[tuple[slice, Any]]:
-        """Read the aligning samples again, standardised, by chunks of columns.
-
-        For the methods that work on voxels. Each chunk is new and may be overwritten.
-        """
-        if self._data is None:
-            raise InputError(
-                f"{self.name} is a precomputed Gram matrix, which has no voxels."
-            )
-        return self._standardized(self._data, verify=True)
 
     # -- inner products, Gram matrix, eigenbasis --------------------------------------
 
@@ -274,10 +179,6 @@ class SubjectBasis:
         if self.standardize or self.kernel.name in ("linear", "gaussian"):
             return products
         return products + shift_a[:, None] + shift_b[None, :] + self._offset
-
-    def _dense(self, Z: Any) -> Matrix:
-        out = np.hstack([to_numpy(z) for _, z in self._standardized(Z)])
-        return out if self.standardize else out + self.mean
 
     @property
     def gram(self) -> Matrix:
@@ -493,15 +394,4 @@ class SubjectBasis:
                 f"{self.name}: only the linear kernel has voxel weights; this is the "
                 f"{self.kernel.name} kernel."
             )
-        out = np.empty((self.n_voxels, mixing.shape[1]), dtype=self.dtype)
-        ops = ops_for(self._data)
-        columns_of = ops.array(mixing)
-        for columns, z in self._standardized(self._data, verify=True):
-            out[columns] = to_numpy(z.T @ columns_of)
-        return out
-
-
-def _probe(n_samples: int) -> Matrix:
-    """Give fixed random signs over samples, whose sums reveal changed data."""
-    signs = np.random.default_rng(n_samples).integers(0, 2, n_samples)
-    return (2.0 * signs - 1) / n_samples
+        return self._combine(mixing)

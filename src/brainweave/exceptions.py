@@ -6,6 +6,7 @@ __all__ = [
     "InputError",
     "KernelWarning",
     "ModelFileError",
+    "SkippedWarning",
     "SolverError",
     "StudyError",
     "UniquenessWarning",
@@ -42,3 +43,7 @@ class KernelWarning(UserWarning):
 
 class ClassifierWarning(UserWarning):
     """A classifier's setting was infeasible for the data and had to be changed."""
+
+
+class SkippedWarning(UserWarning):
+    """Parts of the brain could not be aligned and were left out."""

@@ -35,7 +35,47 @@ TABLE: dict[str, Callable[[], Case]] = {
     "SVDHyperalignment": lambda: Case(bw.SVDHyperalignment(4)),
     "SRM": lambda: Case(bw.SRM(4, random_state=0)),
     "DetSRM": lambda: Case(bw.DetSRM(4, random_state=0)),
-    "RobustSRM": lambda: Case(bw.RobustSRM(4, random_state=0)),
+}
+
+INSIDE = "energy and standardize are those of the aligner inside: aligner__energy"
+PIECES = "pieces of the brain need the voxels themselves, not a basis of all of them"
+PER_VOXEL = "its parcels or neighbourhoods are made for these voxels; own tests vary"
+ROBUST = "robust features are no linear function, so their mean is near zero only"
+
+TABLE |= {
+    "RobustSRM": lambda: Case(
+        bw.RobustSRM(4, random_state=0), excused={"mean_is_removed": ROBUST}
+    ),
+    "SemiSupervisedSRM": lambda: Case(
+        bw.SemiSupervisedSRM(4, random_state=0), labels=True
+    ),
+    "Parcelwise": lambda: Case(
+        bw.Parcelwise(bw.DetSRM(4, random_state=0), 1 + np.arange(40) % 3),
+        EQUAL,
+        excused={
+            "parameters": INSIDE,
+            "bad_settings": INSIDE,
+            "energy": INSIDE,
+            "fit_on_bases": PIECES,
+            "different_voxel_counts": PER_VOXEL,
+        },
+    ),
+    "Searchlight": lambda: Case(
+        bw.Searchlight(
+            bw.DetSRM(4, random_state=0),
+            radius=4,
+            coordinates=np.arange(40.0)[:, None],
+            centers=np.arange(0, 40, 4),
+        ),
+        EQUAL,
+        excused={
+            "parameters": INSIDE,
+            "bad_settings": INSIDE,
+            "energy": INSIDE,
+            "fit_on_bases": PIECES,
+            "different_voxel_counts": PER_VOXEL,
+        },
+    ),
 }
 
 
@@ -66,5 +106,5 @@ def test_excuses_are_true(name: str) -> None:
     case = CASES[name]
     assert set(case.excused) <= set(CHECKS)
     for check in case.excused:
-        with pytest.raises((ValueError, AssertionError, np.linalg.LinAlgError)):
+        with pytest.raises((ValueError, AttributeError, AssertionError)):
             CHECKS[check](case)

@@ -201,9 +201,13 @@ def test_a_failed_fit_leaves_nothing_behind(study):
     assert not hasattr(gdm, "maps_")
 
 
-def test_data_changed_after_fitting_are_noticed(study):
+@pytest.mark.parametrize("standardize", [True, False])
+@pytest.mark.parametrize("baseline", [0, 10_000])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_data_changed_after_fitting_are_noticed(study, baseline, dtype, standardize):
     X, y = study
-    gdm = GDM(3).fit(X, y)
+    X = [(x + baseline).astype(dtype) for x in X]
+    gdm = GDM(3, standardize=standardize).fit(X, y)
     X[1][:] = X[1][::-1].copy()
     with pytest.raises(InputError, match=r"X\[1\] was changed in place"):
         gdm.transform(X)

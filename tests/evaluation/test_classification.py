@@ -287,6 +287,12 @@ def test_errors_say_what_is_wrong_and_what_to_do(rng):
     X, y = study_lists(rng)
     with pytest.raises(ValueError, match="protocol of the evaluation must be one of"):
         between_subject_classification(GDM(2), X, y, protocol="fair")
+    with pytest.raises(TypeError, match="as objects such as GDM"):
+        between_subject_classification(GDM, X, y)
+    with pytest.raises(TypeError, match="got 'svm'"):
+        between_subject_classification(GDM(2), X, y, classifier="svm")
+    with pytest.raises(ValueError, match="match of the evaluation must be one of"):
+        between_subject_classification(GDM(2), X, y, match="sort")
     with pytest.raises(ValueError, match="at least two categories; got \\[\\]"):
         between_subject_classification(GDM(2), X)
     with pytest.raises(ValueError, match="leaves 1 of 4 subjects to make a template"):

@@ -189,17 +189,20 @@ def responses(
 ) -> Matrix:
     """Give the robust responses of samples: the best ones for the map W alone.
 
-    Each pass adds ``C W``. It ends once that is below ``SETTLED`` of the response for
-    every sample, so that no sample depends on which others it came with.
+    Each pass adds ``C W``. A sample is done once that is below ``SETTLED`` of its
+    response, so that no sample depends on which others it came with.
     """
     R = np.zeros((n_samples, W.shape[1]))
     for columns, z in voxels.read():
         R += to_numpy(z @ voxels.ops.array(W[columns]))
     if not np.isfinite(R).all() or np.isinf(bound):
         return R
+    moving = np.full(n_samples, True)
     for _ in range(max_iter):
-        before, (R, _) = R, respond(voxels, W, R, bound)
-        moved = np.linalg.norm(R - before, axis=1)
-        if (moved <= SETTLED * np.linalg.norm(R, axis=1)).all():
+        moved = np.where(moving[:, None], respond(voxels, W, R, bound)[0] - R, 0)
+        R += moved
+        length = np.linalg.norm(moved, axis=1)
+        moving &= length > SETTLED * np.linalg.norm(R, axis=1)
+        if not moving.any():
             break
     return R

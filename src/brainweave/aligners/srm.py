@@ -159,7 +159,7 @@ class DetSRM(_SharedResponse):
 
 
 @dataclass(frozen=True)
-class _Model:
+class Model:
     """Parameters of the probabilistic model, and the features under its maps."""
 
     mixings: list[Matrix]
@@ -169,7 +169,7 @@ class _Model:
 
 
 @dataclass(frozen=True)
-class _Posterior:
+class Posterior:
     """Mean (n_samples, K) and covariance of the shared response; the likelihood."""
 
     mean: Matrix
@@ -261,7 +261,7 @@ class SRM(_SharedResponse):
     def _iterate(
         self, bases: list[SubjectBasis], start: Matrix, over_subjects: Any
     ) -> tuple[list[Matrix], Matrix, Progress]:
-        data = _Data(bases, over_subjects)
+        data = Steps(bases, over_subjects)
         model = data.first_model(start)
         posterior = data.expect(model)
         progress = self._progress(posterior.log_likelihood)
@@ -279,7 +279,7 @@ class SRM(_SharedResponse):
         return model.mixings, turn, progress
 
 
-class _Data:
+class Steps:
     """The two steps of expectation maximisation on given subjects."""
 
     def __init__(self, bases: list[SubjectBasis], over_subjects: Any) -> None:
@@ -288,13 +288,13 @@ class _Data:
         self.power = np.array([b.power for b in bases])
         self.n_voxels = np.array([b.n_voxels - b.constant_voxels.size for b in bases])
 
-    def first_model(self, start: Matrix) -> _Model:
+    def first_model(self, start: Matrix) -> Model:
         """Align all to the start, and take their mean for the shared response."""
         aligned = self.over_subjects(lambda b: align_to(b, start), self.bases)
         mean = sum(a.features for a in aligned) / len(self.bases)
         return self._model(aligned, mean, mean.T @ mean / self.n_samples)
 
-    def expect(self, model: _Model) -> _Posterior:
+    def expect(self, model: Model) -> Posterior:
         """Give the posterior of the shared response, and the likelihood of the data."""
         precision = 1 / model.rho2
         summed = sum(w * F for w, F in zip(precision, model.features, strict=True))
@@ -308,19 +308,19 @@ class _Data:
         constant = self.n_voxels.sum() * np.log(2 * np.pi)
         fit = (self.power * precision).sum() - (summed * mean).sum()
         value = -0.5 * (self.n_samples * (log_det + constant) + fit)
-        return _Posterior(np.asarray(mean), covariance, float(value))
+        return Posterior(np.asarray(mean), covariance, float(value))
 
-    def maximise(self, posterior: _Posterior) -> _Model:
+    def maximise(self, posterior: Posterior) -> Model:
         """Give the parameters that make the posterior most likely."""
         S = posterior.mean
         aligned = self.over_subjects(lambda b: align_to(b, S), self.bases)
         return self._model(aligned, S, posterior.covariance + S.T @ S / self.n_samples)
 
-    def _model(self, aligned: list[Alignment], S: Matrix, sigma: Matrix) -> _Model:
+    def _model(self, aligned: list[Alignment], S: Matrix, sigma: Matrix) -> Model:
         agreement = np.array([(a.features * S).sum() for a in aligned])
         residual = self.power - 2 * agreement + self.n_samples * np.trace(sigma)
         floor = np.finfo(np.float64).eps * self.power  # noiseless data leave nothing
         rho2 = np.maximum(residual, floor) / (self.n_samples * self.n_voxels)
-        return _Model(
+        return Model(
             [a.mixing for a in aligned], [a.features for a in aligned], sigma, rho2
         )

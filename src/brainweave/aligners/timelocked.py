@@ -40,8 +40,9 @@ def check_same_samples(
             )
     if y is None:
         return
-    first = list(y[0])
-    for i, known in enumerate(y):
+    first = np.asarray(y[0], dtype=object).tolist()
+    for i, labels in enumerate(y):
+        known = np.asarray(labels, dtype=object).tolist()
         differing = [
             t
             for t, (a, b) in enumerate(zip(first, known, strict=True))

@@ -1,1 +1,28 @@
-"""How good an alignment is: scores on samples and subjects that were left out."""
+"""How good an alignment is: scores on samples and subjects that were left out.
+
+:func:`split_study` divides a study once; whatever is then evaluated on it shares one
+pass over the voxels.
+"""
+
+from brainweave.evaluation.classification import (
+    ClassificationResult,
+    between_subject_classification,
+)
+from brainweave.evaluation.scores import (
+    SubjectScores,
+    between_subject_matching,
+    between_subject_reconstruction,
+)
+from brainweave.evaluation.splits import SplitStudy, split_study
+from brainweave.evaluation.tuning import GDMCV
+
+__all__ = [
+    "GDMCV",
+    "ClassificationResult",
+    "SplitStudy",
+    "SubjectScores",
+    "between_subject_classification",
+    "between_subject_matching",
+    "between_subject_reconstruction",
+    "split_study",
+]

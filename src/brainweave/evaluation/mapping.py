@@ -31,7 +31,15 @@ from brainweave.evaluation.parts import PER_SUBJECT, Part
 from brainweave.evaluation.splits import SplitStudy, subject_folds
 from brainweave.exceptions import InputError
 
-__all__ = ["PROTOCOLS", "AlignedFold", "Clock", "align_folds", "seeded"]
+__all__ = [
+    "PROTOCOLS",
+    "AlignedFold",
+    "Clock",
+    "align_folds",
+    "seed_from",
+    "seeded",
+    "takes_bases",
+]
 
 PROTOCOLS = ("joint", "held-out")
 
@@ -233,6 +241,11 @@ def _for_subjects(aligner: Any, who: list[int], n_subjects: int) -> Any:
 
 def seeded(estimator: Any, random_state: int | None) -> Any:
     """Copy an estimator; what has no random_state of its own gets this one."""
+    if isinstance(estimator, type) or not hasattr(estimator, "fit"):
+        raise TypeError(
+            "The evaluation takes an aligner, and a classifier, as objects such as "
+            f"GDM(n_components=10); got {estimator!r}."
+        )
     copy = clone(estimator)
     if random_state is None:
         return copy

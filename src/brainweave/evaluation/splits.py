@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave._arrays import is_torch
-from brainweave._validation import check_int, check_list_of_subjects
+from brainweave._validation import check_int, check_list_of_subjects, check_option
 from brainweave.evaluation.parts import Part
 from brainweave.exceptions import InputError
-from brainweave.samples import match_samples
+from brainweave.samples import HOW, match_samples
 from brainweave.study.study import Study, Subject
 
 __all__ = ["SplitStudy", "split_study", "subject_folds"]
@@ -271,6 +271,7 @@ def _aligned_apart(
 
 def _matched(study: Study, how: str) -> Study:
     """Make rows correspond; samples are averaged or chosen, in order."""
+    check_option("match", how, HOW, owner="the evaluation")
     stimuli = [s.stimuli for s in study]
     by_stimulus = how == "intersect" and all(s is not None for s in stimuli)
     y = stimuli if by_stimulus else [s.labels for s in study]

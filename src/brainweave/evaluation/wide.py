@@ -72,7 +72,7 @@ def task_maker(
 def _row_numbers(
     codes: list[Codes], kept: list[NDArray[np.intp]]
 ) -> list[NDArray[np.intp]]:
-    """Number the labelled samples, one column per subject."""
+    """Give numbers to the labelled samples of all, as one column per subject."""
     numbers, start = [], 0
     for c, rows in zip(codes, kept, strict=True):
         column = np.full((len(c), 1), -1)

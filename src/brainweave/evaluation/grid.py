@@ -1,0 +1,281 @@
+"""What is to be evaluated: studies, methods and protocols, cut into cells."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import product
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from brainweave._validation import check_fraction, check_int, check_option
+from brainweave.evaluation.identity import describe, digest
+from brainweave.evaluation.mapping import PROTOCOLS
+from brainweave.evaluation.measures import Classification, Measure
+from brainweave.evaluation.splits import SplitStudy, split_study, subject_folds
+from brainweave.exceptions import InputError
+from brainweave.samples import drop_samples
+from brainweave.study.study import Study, Subject
+
+__all__ = ["Cell", "Grid", "GridStudy"]
+
+
+@dataclass(frozen=True)
+class GridStudy:
+    """A study in a grid, read when one of its cells has to be computed.
+
+    Parameters
+    ----------
+    name : str
+        How tables call it.
+    study : Study, list of arrays, SplitStudy, or callable that gives one
+        The data. With a callable nothing is read before it is needed, nor kept in
+        memory longer, and `version` must say what it gives.
+    y, halves, align, match
+        As in :func:`brainweave.split_study`.
+    leave_out : int, default=1
+        Subjects that are tested at a time.
+    version : str, default=""
+        Stands for the data of a callable: another version, other cells.
+    shape : tuple of two ints, optional
+        Number of parts and of subjects, if known: then the study need not be read
+        to count its cells.
+    """
+
+    name: str
+    study: Any = field(repr=False)
+    y: Any = field(default=None, repr=False)
+    halves: Any = field(default="category", repr=False)
+    align: Any = field(default=None, repr=False)
+    match: str | None = None
+    leave_out: int = 1
+    version: str = ""
+    shape: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        if callable(self.study) and not self.version:
+            raise InputError(
+                f"Study {self.name!r} is read by a function: give version=..., a text "
+                "that changes when its data do, so that finished cells are found again."
+            )
+
+    def open(self) -> SplitStudy:
+        """Read and split the study."""
+        study = self.study() if callable(self.study) else self.study
+        split = study
+        if not isinstance(study, SplitStudy):
+            split = split_study(
+                study, self.y, halves=self.halves, align=self.align, match=self.match
+            )
+        found = len(split.parts), split.n_subjects
+        if self.shape not in (None, found):
+            raise InputError(
+                f"Study {self.name!r} has {found[0]} parts and {found[1]} subjects, "
+                f"but shape={self.shape} was given."
+            )
+        return split
+
+    @cached_property
+    def identity(self) -> str:
+        """A short text that stands for the data and how they are split."""
+        if callable(self.study):
+            data: Any = self.version
+        elif isinstance(self.study, SplitStudy):
+            data = [
+                [describe(p.aligning), describe(p.scored)] for p in self.study.parts
+            ]
+        else:
+            data = describe(self.study)
+        how = [data, *(describe(v) for v in (self.y, self.halves, self.align))]
+        return digest([*how, self.match])
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number to compute: one fold of one method on one study.
+
+    Attributes
+    ----------
+    study, method : str
+        Their names in the grid.
+    params : dict
+        The settings that the grid varies.
+    protocol : str
+        "joint" or "held-out".
+    missing : float
+        Share of the aligning samples that was removed.
+    repeat : int
+        Number of the repetition, from 0.
+    half, fold : int
+        Which part aligned, and which group of subjects was left out, from 0.
+    seed : int
+        What everything random in the cell is drawn from.
+    name : str
+        Name of its record: readable, with a digest of all that the result depends on.
+    """
+
+    study: str
+    method: str
+    params: dict[str, Any]
+    protocol: str
+    missing: float
+    repeat: int
+    half: int
+    fold: int
+    seed: int
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """One study, several methods, and all that is varied.
+
+    Parameters
+    ----------
+    study : GridStudy
+        The data.
+    methods : mapping of str to aligner
+        By the names that tables use.
+    protocols : sequence of str, default=("joint",)
+        "joint", "held-out", or both.
+    vary : mapping of str to sequence, optional
+        Settings that every method of the grid is given, in all combinations:
+        ``{"energy": [0.2, 0.5, 1.0]}``.
+    missing : sequence of float, default=(0.0,)
+        Shares of every subject's aligning samples to remove at random.
+    repeats : int, default=1
+        How often to repeat with another seed; for what is random in the methods and
+        in what is missing.
+    measure : Measure, optional
+        What a fold is scored by; default :class:`Classification`.
+    random_state : int, default=0
+        Repetition r has the seed ``random_state + r``.
+    """
+
+    study: GridStudy
+    methods: Mapping[str, Any]
+    protocols: Sequence[str] = ("joint",)
+    vary: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    missing: Sequence[float] = (0.0,)
+    repeats: int = 1
+    measure: Measure = field(default_factory=Classification)
+    random_state: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.methods:
+            raise InputError(f"The grid of {self.study.name!r} has no method.")
+        for protocol in self.protocols:
+            check_option("protocols", protocol, PROTOCOLS, owner="Grid")
+        check_int("repeats", self.repeats, minimum=1, owner="Grid")
+        check_int("random_state", self.random_state, minimum=0, owner="Grid")
+        for share in self.missing:
+            check_fraction("1 - missing", 1 - share, owner="Grid")
+
+    def jobs(self, n_parts: int, n_subjects: int) -> Iterator["Job"]:
+        """Cut the grid into jobs: cells that share one fit."""
+        folds = range(len(subject_folds(n_subjects, self.study.leave_out)))
+        settings = [
+            dict(zip(self.vary, values, strict=True))
+            for values in product(*self.vary.values())
+        ]
+        for missing, repeat, part, method, params, protocol in product(
+            self.missing,
+            range(self.repeats),
+            range(n_parts),
+            self.methods,
+            settings,
+            self.protocols,
+        ):
+            aligner = clone(self.methods[method]).set_params(**params)
+            # one fit serves all folds, or each fold has its own
+            groups = [list(folds)] if protocol == "joint" else [[f] for f in folds]
+            for group in groups:
+                cells = [
+                    Cell(
+                        study=self.study.name,
+                        method=method,
+                        params=params,
+                        protocol=protocol,
+                        missing=float(missing),
+                        repeat=repeat,
+                        half=part,
+                        fold=fold,
+                        seed=self.random_state + repeat,
+                    )
+                    for fold in group
+                ]
+                yield Job(self, aligner, [self._named(c, aligner) for c in cells])
+
+    def _named(self, cell: Cell, aligner: Any) -> Cell:
+        """Give a cell a name with a digest of all that its result depends on."""
+        everything = {
+            "study": [cell.study, self.study.identity, self.study.leave_out],
+            "method": [cell.method, describe(aligner)],
+            "measure": describe(self.measure),
+            "where": [cell.protocol, cell.missing, cell.half, cell.fold],
+            "seed": cell.seed,
+        }
+        where = f"half{cell.half}-fold{cell.fold}"
+        words = [cell.study, cell.method, cell.protocol, where, digest(everything)]
+        return replace(cell, name="_".join(_slug(w) for w in words))
+
+
+@dataclass(frozen=True)
+class Job:
+    """Cells that one fit serves: all folds of a half, or one that is held out."""
+
+    grid: Grid
+    aligner: Any
+    cells: list[Cell]
+
+    @property
+    def variant(self) -> tuple[float, int]:
+        """Give the share that is missing, and the seed that chooses it."""
+        first = self.cells[0]
+        return first.missing, first.seed if first.missing else 0
+
+    @property
+    def half(self) -> int:
+        """Which part aligns."""
+        return self.cells[0].half
+
+
+def without(split: SplitStudy, share: float, seed: int) -> SplitStudy:
+    """Remove a share of every subject's aligning samples, at random.
+
+    Samples without stimulus ids get their row numbers, so that it stays known which
+    belong to the same moment.
+    """
+    if share == 0:
+        return split
+    parts = []
+    for number, part in enumerate(split.parts):
+        known = part.aligning.map(_with_stimuli)
+        rows = [np.arange(s.n_samples)[:, None] for s in known]
+        drawn = np.random.SeedSequence([seed, number]).generate_state(1)[0]
+        kept = drop_samples(rows, fraction=share, random_state=int(drawn)).kept
+        aligning = Study(
+            (s.select(k) for s, k in zip(known, kept, strict=True)), known.name
+        )
+        parts.append(type(part)(aligning, part.scored, name=part.name))
+    return SplitStudy(parts, name=split.name)
+
+
+def _with_stimuli(subject: Subject) -> Subject:
+    if subject.stimuli is not None:
+        return subject
+    return Subject(
+        subject.id,
+        subject.samples,
+        labels=subject.labels,
+        runs=subject.runs,
+        onsets=subject.onsets,
+        stimuli=np.arange(subject.n_samples),
+        space=subject.space,
+    )
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9.+-]+", "-", text).strip("-.")[:40] or "x"

@@ -1,0 +1,163 @@
+"""Compute the cells that share one fit, and store each at once."""
+
+import platform
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from threading import local
+from typing import Any
+
+from brainweave._version import __version__
+from brainweave.evaluation.grid import Cell, Job
+from brainweave.evaluation.mapping import Clock, align_folds, seeded
+from brainweave.evaluation.memory import MemoryWatch
+from brainweave.evaluation.splits import SplitStudy, subject_folds
+from brainweave.evaluation.store import ResultStore
+
+__all__ = ["JobRunner", "WarningListener", "versions"]
+
+
+@dataclass(frozen=True)
+class JobRunner:
+    """Computes jobs on one half of a study.
+
+    Parameters
+    ----------
+    split : SplitStudy
+        The data.
+    store : ResultStore
+        Where records go.
+    watch : MemoryWatch
+        Tells the memory.
+    listener : WarningListener
+        Hears the warnings.
+    prepared : float
+        Seconds that the bases took that the jobs of this half share.
+    finished : callable
+        Told of every cell that is stored.
+    """
+
+    split: SplitStudy
+    store: ResultStore
+    watch: MemoryWatch
+    listener: "WarningListener"
+    prepared: float
+    finished: Callable[[Cell], None]
+
+    def run(self, job: Job) -> None:
+        """Compute the cells of a job that the store lacks.
+
+        Whatever a method raises becomes the record of its cells.
+        """
+        missing = {c.fold: c for c in job.cells if not self.store.has(c.name)}
+        if not missing:
+            return
+        with self.listener.texts() as texts, self.watch.peak() as peak:
+            try:
+                for cell, facts in self._scores(job, missing):
+                    self._keep(job, cell, facts, texts, peak)
+                    del missing[cell.fold]
+            except Exception as error:
+                facts = {"error": f"{type(error).__name__}: {error}", "seconds": {}}
+                for cell in missing.values():
+                    self._keep(job, cell, facts, texts, peak)
+
+    def _scores(
+        self, job: Job, missing: dict[int, Cell]
+    ) -> Iterator[tuple[Cell, dict[str, Any]]]:
+        first, n_sharing = job.cells[0], len(missing)
+        model = seeded(job.aligner, first.seed)
+        if "n_jobs" in model.get_params(deep=False):
+            model.set_params(n_jobs=1)  # jobs run side by side already
+        shared, own = Clock(), Clock()
+        batches = align_folds(
+            model,
+            self.split,
+            leave_out=job.grid.study.leave_out,
+            protocol=first.protocol,
+            only={(first.half, fold) for fold in missing},
+            n_jobs=1,
+            clock=shared,
+        )
+        for batch in batches:
+            for fold, found in job.grid.measure.folds(
+                batch, self.split, seed=first.seed, clock=own
+            ):
+                # what one fit cost is shared out among the folds that it serves
+                seconds = {k: v / n_sharing for k, v in shared.seconds.items()}
+                facts = {**found, "error": "", "seconds": seconds | own.seconds}
+                own.seconds.clear()
+                yield missing[fold.fold], facts
+
+    def _keep(
+        self,
+        job: Job,
+        cell: Cell,
+        facts: dict[str, Any],
+        texts: list[str],
+        peak: list[float],
+    ) -> None:
+        tested = subject_folds(self.split.n_subjects, job.grid.study.leave_out)
+        record = {
+            **vars(cell),
+            **facts,
+            "prepared_seconds": self.prepared,
+            "warnings": list(dict.fromkeys(texts)),
+            "peak_mb": round(max(peak), 1),
+            "test_subjects": [self.split.ids[i] for i in tested[cell.fold]],
+            "categories": [str(c) for c in self.split.categories],
+            "versions": versions(),
+            "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+        }
+        self.store.put(cell.name, record)
+        self.finished(cell)
+
+
+class WarningListener:
+    """Collects the warnings of each thread while cells are computed."""
+
+    def __init__(self) -> None:
+        self._own = local()
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Hear all warnings; those of threads that compute no cell are shown."""
+        with warnings.catch_warnings():
+            show = warnings.showwarning
+
+            def hear(message: Any, category: type[Warning], *where: Any) -> None:
+                texts = getattr(self._own, "texts", None)
+                if texts is None:
+                    show(message, category, *where)
+                else:
+                    texts.append(f"{category.__name__}: {message}")
+
+            warnings.simplefilter("always")
+            warnings.showwarning = hear  # type: ignore[assignment]
+            yield
+
+    @contextmanager
+    def texts(self) -> Iterator[list[str]]:
+        """Give the list that the warnings of this thread go to."""
+        heard: list[str] = []
+        self._own.texts = heard
+        try:
+            yield heard
+        finally:
+            self._own.texts = None
+
+
+@lru_cache(maxsize=1)
+def versions() -> dict[str, str]:
+    """Give the versions that results may depend on."""
+    found = {"brainweave": __version__, "python": platform.python_version()}
+    for name in ("numpy", "scipy", "scikit-learn"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = ""
+    return found

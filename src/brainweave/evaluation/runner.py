@@ -1,0 +1,242 @@
+"""Run grids of evaluations: in parallel, resumable, with shared bases.
+
+Every finished cell is stored at once. A run that was killed goes on where it stopped,
+and several runs may work in one store: each takes what no other has claimed.
+"""
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from os import PathLike
+from threading import Lock
+from typing import Any
+
+from joblib import Parallel, cpu_count, delayed
+
+from brainweave._arrays import blas_threads
+from brainweave.evaluation.grid import Cell, Grid, GridStudy, Job, without
+from brainweave.evaluation.identity import digest
+from brainweave.evaluation.jobs import JobRunner, WarningListener
+from brainweave.evaluation.mapping import takes_bases
+from brainweave.evaluation.memory import MemoryWatch
+from brainweave.evaluation.results import GridResult
+from brainweave.evaluation.splits import SplitStudy
+from brainweave.evaluation.store import ResultStore
+
+__all__ = ["Grid", "GridResult", "GridStudy", "ResultStore", "run_grid"]
+
+Progress = Callable[[int, int, str], None]
+
+WAIT = 0.2  # seconds between looks at what another run has claimed
+
+
+def run_grid(
+    grids: Grid | Sequence[Grid],
+    store: str | PathLike[str] | ResultStore,
+    *,
+    n_jobs: int | None = None,
+    retry_failed: bool = False,
+    progress: Progress | None = None,
+) -> GridResult:
+    """Compute the cells of grids that the store does not have yet.
+
+    Parameters
+    ----------
+    grids : Grid or sequence of Grid
+        What to compute. Grids with the same ``GridStudy`` share its bases.
+    store : path or ResultStore
+        Folder of the results. Other runs, of the same grids or of others, may use it
+        at the same time.
+    n_jobs : int, optional
+        Fits at the same time, in threads; default one per core. The result does not
+        depend on it.
+    retry_failed : bool, default=False
+        Whether to compute cells again whose record says that they failed.
+    progress : callable, optional
+        Called with the number of finished cells, of all cells, and what was done.
+
+    Returns
+    -------
+    GridResult
+        All cells of these grids; ``results.csv`` in the store has them too.
+
+    Notes
+    -----
+    The cells of one study and half are run together: what costs a pass over voxels is
+    computed once for all methods, settings, protocols and folds. A study is read only
+    if one of its cells is missing, one study at a time.
+
+    A method that fails on a cell leaves a record that says why, and the rest goes on.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from brainweave import GDM, NoAlignment, simulate_study
+    >>> study = simulate_study(n_subjects=3, n_voxels=100, n_runs=2, categories=3)
+    >>> grid = Grid(
+    ...     GridStudy("simulated", study),
+    ...     {"none": NoAlignment(), "GDM": GDM(2, energy=0.5)},
+    ... )
+    >>> result = run_grid(grid, tempfile.mkdtemp())
+    >>> result.summary()[["method", "n_folds", "n_failed"]]
+      method  n_folds  n_failed
+    0    GDM        6         0
+    1   none        6         0
+    """
+    run = _Run(
+        [grids] if isinstance(grids, Grid) else list(grids),
+        store if isinstance(store, ResultStore) else ResultStore(store),
+        n_jobs=n_jobs,
+        retry_failed=retry_failed,
+        progress=progress,
+    )
+    return run.all()
+
+
+class _Run:
+    """One call of :func:`run_grid`."""
+
+    def __init__(
+        self,
+        grids: list[Grid],
+        store: ResultStore,
+        *,
+        n_jobs: int | None,
+        retry_failed: bool,
+        progress: Progress | None,
+    ) -> None:
+        self.grids, self.store, self.progress = grids, store, progress
+        self.retry_failed = retry_failed
+        self.workers = cpu_count() if n_jobs is None or n_jobs < 1 else n_jobs
+        # what is known of studies, so that finished ones need not be read
+        self.shapes = ResultStore(store.folder / "studies")
+        self.opened: tuple[str, SplitStudy] | None = None
+        self.done = self.total = 0
+        self.counting = Lock()
+        self.listener, self.watch = WarningListener(), MemoryWatch()
+
+    def all(self) -> GridResult:
+        jobs = [
+            job for grid in self.grids for job in grid.jobs(*self._shape(grid.study))
+        ]
+        names = list(dict.fromkeys(c.name for job in jobs for c in job.cells))
+        if self.retry_failed:
+            self._forget_failed(names)
+        self.total = len(names)
+        waiting = self._groups(jobs)
+        self._count(names)
+        with self.watch, self.listener.listening(), blas_threads(1):
+            while waiting:
+                before = self.done
+                for group, members in waiting.items():
+                    self._group(group, members)
+                waiting = self._groups(jobs)
+                if waiting and self.done == before:
+                    time.sleep(WAIT)  # other runs have claimed all that is left
+                self._count(names)
+        self.opened = None
+        result = GridResult(self.store, names)
+        result.write_csv(self.store.folder / "results.csv")
+        return result
+
+    # -- planning ----------------------------------------------------------------------
+
+    def _shape(self, study: GridStudy) -> tuple[int, int]:
+        """Give the numbers of parts and subjects, reading a study at most once."""
+        if study.shape is not None:
+            return study.shape
+        name = f"study-{digest([study.name, study.identity])}"
+        known = self.shapes.get(name)
+        if known is None:
+            split = self._open(study)
+            known = {"n_parts": len(split.parts), "n_subjects": split.n_subjects}
+            self.shapes.put(name, known)
+        return known["n_parts"], known["n_subjects"]
+
+    def _open(self, study: GridStudy) -> SplitStudy:
+        if self.opened is None or self.opened[0] != study.identity:
+            self.opened = None  # frees the last one first
+            self.opened = study.identity, study.open()
+        return self.opened[1]
+
+    def _groups(self, jobs: list[Job]) -> dict[tuple[Any, ...], list[Job]]:
+        """Put unfinished jobs together that share bases: study, what is missing, half.
+
+        Of one study all come in a row, so that it is read once.
+        """
+        groups: dict[tuple[Any, ...], list[Job]] = {}
+        for job in jobs:
+            if not self._is_finished(job):
+                key = (job.grid.study.identity, *job.variant, job.half)
+                groups.setdefault(key, []).append(job)
+        order = list(dict.fromkeys(key[0] for key in groups))
+        return dict(sorted(groups.items(), key=lambda item: order.index(item[0][0])))
+
+    def _is_finished(self, job: Job) -> bool:
+        return all(self.store.has(cell.name) for cell in job.cells)
+
+    def _forget_failed(self, names: list[str]) -> None:
+        for name in names:
+            if (self.store.get(name) or {}).get("error"):
+                self.store.remove(name)
+
+    # -- computing ---------------------------------------------------------------------
+
+    def _group(self, group: tuple[Any, ...], jobs: list[Job]) -> None:
+        """Compute jobs that share bases, unless another run is at it."""
+        with self.store.claim(f"group-{digest(list(group))}") as ours:
+            jobs = [job for job in jobs if not self._is_finished(job)]
+            if not ours or not jobs:
+                return
+            _, share, seed, half = group
+            split = without(self._open(jobs[0].grid.study), share, seed)
+            part = split.parts[half]
+            start = time.perf_counter()
+            self._prepare(part, jobs)
+            runner = JobRunner(
+                split,
+                self.store,
+                self.watch,
+                self.listener,
+                prepared=round(time.perf_counter() - start, 4),
+                finished=self._finished,
+            )
+            workers = min(self.workers, len(jobs))
+            if workers == 1:
+                for job in jobs:
+                    runner.run(job)
+            else:
+                Parallel(n_jobs=workers, backend="threading")(
+                    delayed(runner.run)(job) for job in jobs
+                )
+            part.clear()
+
+    def _prepare(self, part: Any, jobs: list[Job]) -> None:
+        """Compute what jobs share, before threads read it."""
+        for job in jobs:
+            if not takes_bases(job.aligner):
+                continue
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                try:
+                    part.prepare(job.aligner, n_jobs=self.workers)
+                except Exception:  # it fails again, and is recorded, in its job
+                    continue
+
+    # -- progress ----------------------------------------------------------------------
+
+    def _count(self, names: list[str]) -> None:
+        self.done = sum(map(self.store.has, names))
+        self._say("")
+
+    def _finished(self, cell: Cell) -> None:
+        with self.counting:
+            self.done += 1
+            self._say(
+                f"{cell.study}, {cell.method}, {cell.protocol}, half {cell.half + 1}, "
+                f"fold {cell.fold + 1}"
+            )
+
+    def _say(self, text: str) -> None:
+        if self.progress is not None:
+            self.progress(self.done, self.total, text)

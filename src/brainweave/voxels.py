@@ -1,0 +1,153 @@
+"""The pass over one subject's voxels: standardise, check, accumulate, read again."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from brainweave._arrays import NumpyOps, TorchOps, column_chunks, ops_for, to_numpy
+from brainweave.exceptions import InputError
+
+Matrix = NDArray[np.float64]
+
+
+class VoxelPass:
+    """What of a :class:`~brainweave.SubjectBasis` touches voxels.
+
+    Samples are read in chunks of columns and standardised chunk by chunk; a chunk is
+    dropped before the next one comes. The data are referred to, not copied, and read
+    again when voxel weights are wanted; sums taken on the first pass tell whether they
+    were changed since.
+    """
+
+    name: str
+    n_samples: int
+    n_voxels: int
+    standardize: bool
+    dtype: np.dtype[Any]
+    mean: Matrix
+    scale: Matrix
+    constant_voxels: NDArray[np.intp]
+    _data: Any
+    _probed: Matrix
+
+    def _read_voxels(self, *, narrow: bool) -> tuple[Matrix, Matrix, float]:
+        """Standardise column chunks and accumulate the samples' inner products.
+
+        Gives these (or, where voxels are few, the standardised samples themselves) and
+        what undoes the centring of voxels: products of the samples with the mean, and
+        of the mean with itself.
+        """
+        ops = ops_for(self._data)
+        n = self.n_samples
+        rows = ops.array(np.vstack([np.full(n, 1 / n), _probe(n)]))
+        self.mean, self.scale = np.empty(self.n_voxels), np.empty(self.n_voxels)
+        self._probed = np.empty(self.n_voxels)
+        kept: list[Matrix] = []
+        gram: Any = None
+        shift, offset = np.zeros(n), 0.0
+        for columns, raw in column_chunks(self._data):
+            chunk = ops.array(raw)
+            mean, probed = to_numpy(rows @ chunk).astype(np.float64)
+            if not np.isfinite(mean).all():
+                self._refuse_non_finite(columns, to_numpy(chunk))
+            z = ops.subtract(chunk, ops.array(mean))
+            # a float32 mean is off by rounding; the mean of what is left is not
+            rest = rows[:1] @ z
+            z -= rest
+            mean += to_numpy(rest)[0]
+            squares = ops.column_square_sums(z)
+            constant = squares <= n * (4 * np.finfo(self.dtype).eps * np.abs(mean)) ** 2
+            if self.standardize:
+                scale = np.sqrt(squares / n)
+                z *= ops.array(np.divide(1, scale, where=~constant, out=0 * scale))
+            else:
+                scale = np.ones_like(mean)
+                shift += to_numpy(z @ ops.array(mean)).astype(np.float64)
+                offset += float(mean @ mean)
+            self.mean[columns], self._probed[columns] = mean, probed
+            self.scale[columns] = np.where(constant, np.inf, scale)
+            if narrow:
+                kept.append(to_numpy(z).astype(np.float64))
+            else:
+                gram = ops.add_gram(gram, z)
+        self.constant_voxels = np.flatnonzero(np.isinf(self.scale))
+        if self.constant_voxels.size == self.n_voxels:
+            raise InputError(
+                f"{self.name}: all {self.n_voxels} voxels are constant over its "
+                f"{n} samples; there is nothing to align. Check the mask and the file."
+            )
+        return np.hstack(kept) if narrow else ops.full(gram), shift, offset
+
+    def _refuse_non_finite(self, columns: slice, chunk: Any) -> None:
+        bad = ~np.isfinite(chunk)
+        sample, voxel = np.argwhere(bad)[0]
+        raise InputError(
+            f"{self.name} has NaN or infinite values, first at sample {sample}, voxel "
+            f"{columns.start + voxel} ({bad.any(axis=0).sum()} such voxels in columns "
+            f"{columns.start}-{columns.stop - 1}). Mask these voxels or drop these "
+            "samples."
+        )
+
+    def _standardized(
+        self, Z: Any, *, verify: bool = False
+    ) -> Iterator[tuple[Any, Any]]:
+        """Yield column chunks of Z standardised with this subject's mean and scale."""
+        ops = ops_for(Z)
+        probe = ops.array(_probe(self.n_samples)) if verify else None
+        for columns, raw in column_chunks(Z):
+            chunk = ops.array(raw)
+            if verify:
+                self._refuse_changed(columns, to_numpy(probe @ chunk), chunk)
+            z = ops.subtract(chunk, ops.array(self.mean[columns]))
+            z *= ops.array(1 / self.scale[columns])
+            yield columns, z
+
+    def _refuse_changed(self, columns: slice, probed: Matrix, chunk: Any) -> None:
+        """Compare sums over samples with those of the first pass."""
+        before, mean = self._probed[columns], self.mean[columns]
+        spread = self.scale[columns] if self.standardize else to_numpy(chunk).std(0)
+        # far above the rounding of sums, far below what another order of samples does
+        rounding = 100 * np.finfo(self.dtype).eps * (np.abs(before) + np.abs(mean))
+        rounding += 0.01 * spread / np.sqrt(self.n_samples)
+        if (np.abs(probed - before) > rounding).any():
+            raise InputError(
+                f"{self.name} was changed in place after it was read; its voxel "
+                "weights can no longer be computed. Fit again."
+            )
+
+    @property
+    def ops(self) -> NumpyOps | TorchOps:
+        """The operations for the kind of array that the samples are."""
+        return ops_for(self._data)
+
+    def chunks(self) -> Iterator[tuple[slice, Any]]:
+        """Read the aligning samples again, standardised, by chunks of columns.
+
+        For the methods that work on voxels. Each chunk is new and may be overwritten.
+        """
+        if self._data is None:
+            raise InputError(
+                f"{self.name} is a precomputed Gram matrix, which has no voxels."
+            )
+        return self._standardized(self._data, verify=True)
+
+    def _dense(self, Z: Any) -> Matrix:
+        out = np.hstack([to_numpy(z) for _, z in self._standardized(Z)])
+        return out if self.standardize else out + self.mean
+
+    def _combine(self, mixing: Matrix) -> NDArray[Any]:
+        """Mix standardised samples into voxel patterns: ``X.T @ mixing``."""
+        out = np.empty((self.n_voxels, mixing.shape[1]), dtype=self.dtype)
+        ops = ops_for(self._data)
+        columns_of = ops.array(mixing)
+        for columns, z in self._standardized(self._data, verify=True):
+            out[columns] = to_numpy(z.T @ columns_of)
+        return out
+
+
+def _probe(n_samples: int) -> Matrix:
+    """Give fixed random signs over samples, whose sums reveal changed data."""
+    signs = np.random.default_rng(n_samples).integers(0, 2, n_samples)
+    return (2.0 * signs - 1) / n_samples

@@ -1,0 +1,331 @@
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.svm import NuSVC
+
+from brainweave import (
+    GDM,
+    SRM,
+    Hyperalignment,
+    NoAlignment,
+    between_subject_classification,
+    between_subject_matching,
+)
+from brainweave.evaluation.grid import Grid, GridStudy
+from brainweave.evaluation.measures import Classification, Matching
+from brainweave.evaluation.results import GridResult
+from brainweave.evaluation.runner import run_grid
+from brainweave.evaluation.store import ResultStore
+from brainweave.exceptions import InputError
+from runner_grid import TracedGDM, small_data, small_grid
+
+SCRIPT = Path(__file__).parents[1] / "runner_grid.py"
+# what differs between two runs of the same cells
+INCIDENTAL = ["seconds", "prepared_seconds", "peak_mb", "finished"]
+
+
+def table(result):
+    return result.to_frame().drop(columns=INCIDENTAL)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The table of a run that nothing disturbed."""
+    return table(run_grid(small_grid(), tmp_path_factory.mktemp("whole"), n_jobs=1))
+
+
+def start(store, log, seconds):
+    path = os.pathsep.join([str(SCRIPT.parent), os.environ.get("PYTHONPATH", "")])
+    known = {"FIT_LOG": str(log), "FIT_SECONDS": str(seconds), "PYTHONPATH": path}
+    return subprocess.Popen(
+        [sys.executable, str(SCRIPT), str(store)], env={**os.environ, **known}
+    )
+
+
+# -- numbers ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("protocol", ["joint", "held-out"])
+@pytest.mark.parametrize("aligner", [GDM(2, energy=0.7), SRM(3), NoAlignment()])
+def test_cells_are_the_folds_of_the_evaluation(tmp_path, protocol, aligner):
+    X, y = small_data()
+    grid = Grid(
+        GridStudy("s", X, y, leave_out=2),
+        {"m": aligner},
+        protocols=(protocol,),
+        measure=Classification(n_permutations=20),
+        random_state=3,
+    )
+    result = run_grid(grid, tmp_path)
+    expected = between_subject_classification(
+        aligner,
+        X,
+        y,
+        leave_out=2,
+        protocol=protocol,
+        n_permutations=20,
+        random_state=3,
+    )
+    assert_allclose(result.to_frame()["score"], expected.scores, atol=1e-12)
+    row = result.summary().iloc[0]
+    assert_allclose(row["mean"], expected.mean, atol=1e-12)
+    assert_allclose(row["std"], expected.std, atol=1e-12)
+    assert_allclose(row["p_value"], expected.p_value, atol=1e-12)
+    assert_allclose(row["chance"], expected.chance, atol=1e-12)
+    assert_allclose(row["balanced_accuracy"], expected.balanced_accuracy, atol=1e-12)
+
+
+def test_matching_cells_are_the_scores_of_the_evaluation(tmp_path):
+    rng = np.random.default_rng(0)
+    story = rng.normal(size=(60, 4))
+    X = [story @ rng.normal(size=(4, 20)) + rng.normal(size=(60, 20)) for _ in "abc"]
+    model = GDM(4, graph="time")
+    grid = Grid(GridStudy("story", X), {"GDM": model}, measure=Matching(window=5))
+    result = run_grid(grid, tmp_path)
+    expected = between_subject_matching(model, X, window=5)
+    assert_allclose(result.to_frame()["score"], expected.scores.ravel(), atol=1e-12)
+    assert_allclose(result.summary()["chance"], expected.chance, atol=1e-12)
+
+
+def test_a_wide_linear_svm_gives_what_its_features_give(tmp_path):
+    X, y = small_data()
+    rng = np.random.default_rng(1)
+    wide = [np.hstack([x, 0.1 * rng.normal(size=(len(x), 400))]) for x in X]
+    plain = between_subject_classification(
+        NoAlignment(),
+        wide,
+        y,
+        # another kernel of the same meaning, which is not taken for a linear one
+        classifier=NuSVC(nu=0.5, kernel="poly", degree=1, gamma=1.0),
+    )
+    by_products = between_subject_classification(NoAlignment(), wide, y)
+    assert_allclose(by_products.scores, plain.scores, atol=1e-12)
+    assert (by_products.confusion == plain.confusion).all()
+
+
+def test_missing_samples_are_those_of_the_seed(tmp_path):
+    X, y = small_data()
+    methods = {"GDM": GDM(2), "HA": Hyperalignment(2)}
+    grid = Grid(GridStudy("s", X, y), methods, missing=(0.0, 0.3), repeats=2)
+    result = run_grid(grid, tmp_path / "a")
+    frame = result.to_frame().set_index(["method", "missing", "repeat"])["score"]
+    assert frame.loc["GDM"].notna().all()
+    assert frame.loc["GDM", 0.0, 0].tolist() == frame.loc["GDM", 0.0, 1].tolist()
+    assert frame.loc["GDM", 0.3, 0].tolist() != frame.loc["GDM", 0.3, 1].tolist()
+    # a method locked in time cannot, and says so; the rest went on
+    assert frame.loc["HA", 0.0].notna().all()
+    assert frame.loc["HA", 0.3].isna().all()
+    failed = result.summary().set_index(["method", "missing"])["error"]
+    assert "InputError: Hyperalignment joins samples by their row" in failed["HA", 0.3]
+    again = run_grid(grid, tmp_path / "b")
+    pd.testing.assert_frame_equal(table(result), table(again))
+
+
+def test_moments_stay_known_when_samples_are_missing(tmp_path):
+    rng = np.random.default_rng(0)
+    story = rng.normal(size=(80, 3))
+    X = [story @ rng.normal(size=(3, 20)) for _ in range(3)]
+    methods = {"GDM": GDM(3, graph="time"), "SRM": SRM(3)}
+    grid = Grid(
+        GridStudy("story", X), methods, missing=(0.4,), measure=Matching(window=3)
+    )
+    summary = run_grid(grid, tmp_path).summary().set_index("method")
+    assert summary.loc["GDM", "mean"] > 0.95
+    assert "show other stimuli" in summary.loc["SRM", "error"]
+
+
+# -- what a run leaves -----------------------------------------------------------------
+
+
+def test_the_table_says_where_every_number_comes_from(tmp_path, whole):
+    assert (
+        len(whole) == 2 * 2 * 2 * 2 * 2
+    )  # methods, energies, protocols, halves, folds
+    assert whole["score"].between(0, 1).all()
+    assert set(whole["param_energy"]) == {0.5, 0.8}
+    assert whole.loc[whole["fold"] == 1, "test_subjects"].unique().tolist() == ["2, 3"]
+    assert (whole["seed"] == 0).all()
+    assert whole["cell"].is_unique
+    for name in ("brainweave", "python", "numpy", "scipy", "scikit-learn"):
+        assert whole[name].str.match(r"\d+\.\d+").all()
+    result = run_grid(small_grid(), tmp_path)
+    frame = result.to_frame()
+    assert (frame["peak_mb"] > 10).all()
+    assert (frame["seconds"] > 0).all()
+    written = pd.read_csv(tmp_path / "results.csv")
+    assert_allclose(written["score"], frame["score"], atol=1e-12)
+    assert repr(result) == "GridResult(32 cells, 0 failed)"
+
+
+def test_a_method_that_fails_is_recorded_and_the_rest_goes_on(tmp_path):
+    grid = small_grid(
+        methods={"GDM": TracedGDM(2), "too many": TracedGDM(200)}, vary={}
+    )
+    result = run_grid(grid, tmp_path)
+    frame = result.to_frame().set_index("method")
+    assert frame.loc["GDM", "score"].notna().all()
+    assert frame.loc["too many", "score"].isna().all()
+    assert frame.loc["too many", "error"].str.startswith("InputError: ").all()
+    assert frame.loc["too many", "error"].str.contains("200").all()
+
+
+def test_failed_cells_are_tried_again_only_on_request(tmp_path, monkeypatch):
+    calls = []
+
+    def broken(self, X, y=None):
+        calls.append(1)
+        raise RuntimeError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TracedGDM, "fit", broken)
+        first = run_grid(small_grid(protocols=("joint",)), tmp_path)
+        again = run_grid(small_grid(protocols=("joint",)), tmp_path)
+    assert len(calls) == 4
+    assert first.to_frame()["error"].value_counts().max() == 8
+    pd.testing.assert_frame_equal(first.to_frame(), again.to_frame())
+    fixed = run_grid(small_grid(protocols=("joint",)), tmp_path, retry_failed=True)
+    assert (fixed.to_frame()["error"] == "").all()
+
+
+def test_warnings_of_a_fit_are_in_its_cells(tmp_path):
+    grid = small_grid(methods={"GDM": TracedGDM(6)}, vary={}, protocols=("joint",))
+    frame = run_grid(grid, tmp_path).to_frame()
+    assert frame["warnings"].str.contains("UniquenessWarning: ").all()
+
+
+def test_progress_counts_up_to_all_cells(tmp_path):
+    seen = []
+    run_grid(small_grid(), tmp_path, progress=lambda *told: seen.append(told))
+    done = [told[0] for told in seen]
+    assert done == sorted(done)
+    assert seen[0][:2] == (0, 32)
+    assert seen[-1][:2] == (32, 32)
+    assert any("small, GDM, held-out, half 2, fold 1" in told[2] for told in seen)
+
+
+# -- finished cells --------------------------------------------------------------------
+
+
+def test_nothing_is_computed_twice(tmp_path, monkeypatch):
+    log = tmp_path / "log"
+    monkeypatch.setenv("FIT_LOG", str(log))
+    first = run_grid(small_grid(), tmp_path / "store")
+    n_fits = len(log.read_text().splitlines())
+    assert n_fits == 2 * 2 * (1 + 2)  # energies, halves, one joint fit and two held out
+    again = run_grid(small_grid(), tmp_path / "store")
+    assert len(log.read_text().splitlines()) == n_fits
+    pd.testing.assert_frame_equal(first.to_frame(), again.to_frame())
+    # more of the grid, and only that is computed
+    wider = small_grid(vary={"energy": (0.5, 0.8, 0.9)})
+    run_grid(wider, tmp_path / "store")
+    assert len(log.read_text().splitlines()) == n_fits * 3 // 2
+
+
+def test_a_study_is_read_only_when_a_cell_is_missing(tmp_path):
+    reads = []
+
+    def read():
+        reads.append(1)
+        return small_data()[0]
+
+    y = small_data()[1]
+    study = GridStudy("lazy", read, y, version="1")
+    grid = Grid(study, {"GDM": GDM(2)})
+    run_grid(grid, tmp_path)
+    assert len(reads) == 1
+    run_grid(grid, tmp_path)
+    assert len(reads) == 1
+    other = GridStudy("lazy", read, y, version="2", shape=(2, 4))
+    run_grid(Grid(other, {"GDM": GDM(2)}), tmp_path)
+    assert len(reads) == 2
+
+
+def test_other_data_settings_or_seeds_are_other_cells(tmp_path):
+    X, y = small_data()
+    grids = [
+        Grid(GridStudy("s", X, y), {"m": GDM(2)}),
+        Grid(GridStudy("s", [x + (x == x.max()) for x in X], y), {"m": GDM(2)}),
+        Grid(GridStudy("s", X, y), {"m": GDM(2, energy=0.81)}),
+        Grid(GridStudy("s", X, y, halves=[np.arange(24) < 12] * 4), {"m": GDM(2)}),
+        Grid(GridStudy("s", X, y), {"m": GDM(2)}, random_state=1),
+        Grid(
+            GridStudy("s", X, y),
+            {"m": GDM(2)},
+            measure=Classification(NuSVC(nu=0.3, kernel="linear")),
+        ),
+    ]
+    names = [job.cells[0].name for g in grids for job in g.jobs(1, 4)]
+    assert len(set(names)) == len(grids)
+    same = Grid(GridStudy("s", X, y), {"m": GDM(2, n_jobs=2)})
+    assert next(same.jobs(1, 4)).cells[0].name == names[0]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL")
+def test_a_killed_run_goes_on_and_gives_the_identical_table(tmp_path, whole):
+    store = ResultStore(tmp_path / "store")
+    run = start(store.folder, tmp_path / "log", 0.3)
+    while len(store) < 5 and run.poll() is None:
+        time.sleep(0.02)
+    run.kill()
+    assert run.wait() != 0
+    done = {name: store.get(name) for name in store.names()}
+    assert 5 <= len(done) < len(whole)
+    result = run_grid(small_grid(), store, n_jobs=1)
+    pd.testing.assert_frame_equal(table(result), whole)
+    # what was done before the kill is as it was, to the second it was finished
+    assert all(store.get(name) == record for name, record in done.items())
+    assert not list(tmp_path.rglob("*.damaged"))
+
+
+def test_two_runs_share_one_store(tmp_path, whole):
+    runs = [start(tmp_path / "store", tmp_path / "log", 0.1) for _ in range(2)]
+    assert [run.wait() for run in runs] == [0, 0]
+    result = GridResult(ResultStore(tmp_path / "store"), whole["cell"].tolist())
+    pd.testing.assert_frame_equal(table(result), whole)
+    # no fit was done twice
+    assert len((tmp_path / "log").read_text().splitlines()) == 2 * 2 * (1 + 2)
+    left = {p.name for p in (tmp_path / "store").rglob("*") if p.is_file()}
+    assert not {name for name in left if name.endswith((".tmp", ".lock", ".damaged"))}
+
+
+def test_the_table_does_not_depend_on_the_number_of_threads(tmp_path, whole):
+    result = run_grid(small_grid(), tmp_path, n_jobs=4)
+    pd.testing.assert_frame_equal(table(result), whole)
+
+
+# -- errors ----------------------------------------------------------------------------
+
+
+def test_grids_that_cannot_be_are_refused():
+    study = GridStudy("s", *small_data())
+    with pytest.raises(InputError, match="grid of 's' has no method"):
+        Grid(study, {})
+    with pytest.raises(ValueError, match="protocols"):
+        Grid(study, {"m": GDM()}, protocols=("leave one out",))
+    with pytest.raises(ValueError, match="missing"):
+        Grid(study, {"m": GDM()}, missing=(1.0,))
+    with pytest.raises(ValueError, match="repeats"):
+        Grid(study, {"m": GDM()}, repeats=0)
+    with pytest.raises(InputError, match=r"read by a function: give version=\.\.\."):
+        GridStudy("s", lambda: small_data())
+
+
+def test_a_wrong_shape_is_refused(tmp_path):
+    study = GridStudy("s", *small_data(), shape=(2, 5))
+    with pytest.raises(InputError, match=r"2 parts and 4 subjects, but shape=\(2, 5\)"):
+        run_grid(Grid(study, {"m": GDM(2)}), tmp_path)
+
+
+def test_a_setting_without_a_lasting_name_is_refused(tmp_path):
+    grid = Grid(
+        GridStudy("s", *small_data()), {"m": GDM(2, kernel=lambda a, b: a @ b.T)}
+    )
+    with pytest.raises(InputError, match="no name that could be found again"):
+        run_grid(grid, tmp_path)

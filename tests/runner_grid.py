@@ -1,0 +1,50 @@
+"""A small grid whose fits are slow and leave a trace; also run by itself, to be killed.
+
+``python runner_grid.py STORE`` computes it; ``FIT_LOG`` names a file that gets a line
+for every fit, ``FIT_SECONDS`` says how long a fit takes.
+"""
+
+import os
+import sys
+import time
+
+import numpy as np
+
+from brainweave import GDM, NoAlignment
+from brainweave.evaluation.runner import Grid, GridStudy, run_grid
+
+
+class TracedGDM(GDM):
+    """GDM that says when it is fitted."""
+
+    def fit(self, X, y=None):
+        log = os.environ.get("FIT_LOG")
+        if log:
+            with open(log, "a") as file:
+                file.write(f"{os.getpid()}\n")
+        time.sleep(float(os.environ.get("FIT_SECONDS", "0")))
+        return super().fit(X, y)
+
+
+def small_data(n_subjects=4, seed=0):
+    rng = np.random.default_rng(seed)
+    patterns, y = rng.normal(size=(3, 5)), [[0, 1, 2] * 8] * n_subjects
+    X = [patterns[known] @ rng.normal(size=(5, 30)) for known in y]
+    return [x + 4 * rng.normal(size=x.shape) for x in X], y
+
+
+def small_grid(**options):
+    X, y = small_data()
+    settings = {
+        "methods": {"GDM": TracedGDM(2), "none": NoAlignment()},
+        "protocols": ("joint", "held-out"),
+        "vary": {"energy": (0.5, 0.8)},
+    }
+    return Grid(GridStudy("small", X, y, leave_out=2), **{**settings, **options})
+
+
+if __name__ == "__main__":
+    # under its own name, so that cells have the same names as in the tests
+    import runner_grid
+
+    run_grid(runner_grid.small_grid(), sys.argv[1], n_jobs=1)
