@@ -122,16 +122,17 @@ class VoxelPass:
         """The operations for the kind of array that the samples are."""
         return ops_for(self._data)
 
-    def chunks(self) -> Iterator[tuple[slice, Any]]:
+    def chunks(self, *, verify: bool = True) -> Iterator[tuple[slice, Any]]:
         """Read the aligning samples again, standardised, by chunks of columns.
 
         For the methods that work on voxels. Each chunk is new and may be overwritten.
+        Changed data are refused, unless the caller has just verified them.
         """
         if self._data is None:
             raise InputError(
                 f"{self.name} is a precomputed Gram matrix, which has no voxels."
             )
-        return self._standardized(self._data, verify=True)
+        return self._standardized(self._data, verify=verify)
 
     def _dense(self, Z: Any) -> Matrix:
         out = np.hstack([to_numpy(z) for _, z in self._standardized(Z)])

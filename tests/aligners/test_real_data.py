@@ -169,3 +169,17 @@ def test_shuffling_factors_changes_nothing_for_a_method():
         bw.DetSRM(20, random_state=0, max_iter=5, tol=0), shuffled_pieman()
     )
     assert_allclose(a, b, atol=0.005)
+
+
+@pytest.mark.parametrize("alpha", [0.5, 0.99])
+def test_raider_images_are_classified_better_with_a_semisupervised_model(alpha):
+    model = bw.SemiSupervisedSRM(
+        10, alpha=alpha, gamma=0.1, random_state=0, max_iter=10, tol=0
+    )
+    assert classify(model, *raider(), labels=True) > raider_without() + 0.1
+
+
+def test_raider_images_are_classified_better_hemisphere_by_hemisphere():
+    hemispheres = np.repeat(["left", "right"], 500)
+    model = bw.Parcelwise(bw.Hyperalignment(10), hemispheres)
+    assert classify(model, *raider()) > raider_without() + 0.1

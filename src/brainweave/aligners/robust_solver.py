@@ -66,18 +66,26 @@ def respond(voxels: Voxels, W: Floats, R: Matrix, bound: float) -> tuple[Matrix,
 
 
 def realign(
-    voxels: Voxels, W: Floats, R: Matrix, target: Matrix, bound: float
+    voxels: Voxels,
+    W: Floats,
+    R: Matrix,
+    target: Matrix,
+    bound: float,
+    *,
+    measure: bool = False,
 ) -> float:
     """Turn W, in place, to the polar factor of ``(X - S).T @ target``.
 
-    S is the best one for the W and R given; the objective there is returned.
+    S is the best one for the W and R given; the objective there is returned if it is
+    to be measured, else NaN.
     """
-    ops, value = voxels.ops, 0.0
+    ops, value = voxels.ops, 0.0 if measure else np.nan
     carried, wanted = ops.array(R.T @ target), ops.array(target)
     for columns, weights, D in voxels.residuals(W, R):
         C = ops.clip(D, bound)
         W[columns] = to_numpy(weights @ carried + C.T @ wanted)
-        value += ops.inner(C, D) - ops.inner(C, C) / 2
+        if measure:
+            value += ops.inner(C, D) - ops.inner(C, C) / 2
     orthonormalize(W)
     return value
 
@@ -178,9 +186,9 @@ def fit_one(
     recorded for each map but the last.
     """
     orthonormalize(W)
-    progress = new_progress(realign(voxels, W, target, target, bound))
+    progress = new_progress(realign(voxels, W, target, target, bound, measure=True))
     while progress.go_on():
-        progress.add(realign(voxels, W, target, target, bound))
+        progress.add(realign(voxels, W, target, target, bound, measure=True))
     return progress
 
 
