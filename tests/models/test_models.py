@@ -14,7 +14,9 @@ from sklearn.base import clone
 
 import brainweave as bw
 from brainweave.aligners.maps import SubjectMap
+from brainweave.aligners.parcelwise import Parcelwise
 from brainweave.aligners.robust_srm import RobustSRM
+from brainweave.aligners.searchlight import Searchlight
 from brainweave.aligners.semisupervised_srm import SemiSupervisedSRM
 from brainweave.exceptions import InputError, ModelFileError
 from brainweave.models import register_aligner
@@ -240,6 +242,62 @@ def test_a_classifier_comes_back_with_its_model(tmp_path):
         rtol=0,
         atol=1e-8,
     )
+
+
+COORDINATES = np.arange(30.0)[:, None]
+PARCELS = np.repeat([0, 1, 2, 3], [5, 10, 14, 1])
+LOCAL = {
+    "Parcelwise": Parcelwise(bw.DetSRM(2, random_state=0, tol=0, max_iter=2), PARCELS),
+    "Parcelwise GDM": Parcelwise(bw.GDM(2), [PARCELS] * 3, progress=print),
+    "Parcelwise, kernel": Parcelwise(bw.GDM(2, kernel="gaussian"), PARCELS),
+    "Searchlight": Searchlight(bw.Hyperalignment(), 4, coordinates=COORDINATES),
+    "Searchlight, given": Searchlight(
+        bw.GDM(2), neighborhoods=[np.arange(9), np.arange(7, 30)]
+    ),
+}
+
+
+@pytest.mark.parametrize("aligner", LOCAL.values(), ids=LOCAL)
+@pytest.mark.filterwarnings("ignore::brainweave.exceptions.SkippedWarning")
+def test_aligners_of_pieces_come_back(tmp_path, capsys, aligner):
+    X, y = make_data((30, 30, 30))
+    y = [y[0]] * 3
+    model = clone(aligner).fit(X, y)
+    loaded = bw.load(bw.save(model, tmp_path / "m.safetensors"))
+    assert type(loaded) is type(model)
+    for a, b in zip(model.transform(X), loaded.transform(X), strict=True):
+        assert_allclose(b, a, rtol=0, atol=1e-10)
+    assert loaded.skipped_ == model.skipped_
+    new = X[0] + np.random.default_rng(3).normal(size=X[0].shape)
+    options = {}
+    if isinstance(aligner.get_params(deep=False).get("parcels"), list):
+        options["parcels"] = PARCELS
+    assert_allclose(
+        loaded.fit_new_subject(new, y[0], **options).transform(new),
+        model.fit_new_subject(new, y[0], **options).transform(new),
+        rtol=0,
+        atol=1e-8,
+    )
+
+
+def test_an_atlas_image_comes_back(tmp_path):
+    nib = pytest.importorskip("nibabel")
+    from brainweave.study.spaces import VolumeSpace
+
+    X, y = make_data((12, 12))
+    space = VolumeSpace(nib.Nifti1Image(np.ones((3, 2, 2), np.uint8), np.eye(4)))
+    atlas = nib.Nifti1Image(
+        np.arange(12, dtype=np.int16).reshape(3, 2, 2) // 6 + 1, np.eye(4)
+    )
+    study = Study(
+        Subject(str(i), x, labels=labels, space=space)
+        for i, (x, labels) in enumerate(zip(X, y, strict=True))
+    )
+    model = Parcelwise(bw.GDM(2), atlas).fit(study)
+    loaded = bw.load(bw.save(model, tmp_path / "m.safetensors"))
+    assert_array_equal(loaded.parcels.get_fdata(), atlas.get_fdata())
+    want = model.fit_new_subject(study[0]).transform(X[0])
+    assert_allclose(loaded.fit_new_subject(study[0]).transform(X[0]), want, atol=1e-8)
 
 
 @register_aligner

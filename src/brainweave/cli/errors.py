@@ -44,6 +44,8 @@ def run(arguments: Sequence[str]) -> int:
         # Typer turns an interruption into an exception of its own
         is_abort = type(error).__name__ == "Abort"
         return _interrupted() if is_abort else _explain(error)
+    if code == INTERRUPTED:  # other versions of Typer give the exit code
+        return _interrupted()
     return code if isinstance(code, int) else 0
 
 

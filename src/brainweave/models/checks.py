@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap
 from brainweave.graphs import Graph
 
@@ -144,6 +145,69 @@ def _check_classes(learned: Learned) -> str | None:
     return None
 
 
+def _check_parcels(learned: Learned) -> str | None:
+    names, counts = learned.get("parcels_"), learned.get("_counts")
+    aligners: Any = learned.get("aligners_")
+    features: Any = learned.get("feature_parcels_")
+    if not all(isinstance(part, list) for part in (names, counts, aligners)):
+        return "it does not list its parcels"
+    sizes = {len(part) for part in (names, counts, aligners) if part is not None}
+    sizes |= {len(m.parts) for m in learned["maps_"] if hasattr(m, "parts")}
+    if len(sizes) != 1 or not all(isinstance(a, BaseAligner) for a in aligners or []):
+        return "its parcels do not fit together"
+    whole = all(type(k) is int for k in counts or [])
+    if not whole or sum(counts or []) != learned["n_components_"]:
+        return "the features of its parcels do not add up"
+    if np.shape(features) != (learned["n_components_"],):
+        return "its features are not assigned to parcels"
+    return None
+
+
+def _check_searchlight(learned: Learned) -> str | None:
+    local, common = learned.get("local_"), learned.get("_common")
+    k, centers = learned["n_components_"], learned.get("_centers")
+    coverage: Any = learned.get("coverage_")
+    rules = {
+        "it does not list its neighbourhoods": (
+            isinstance(common, list) and all(_is_places(c, k) for c in common)
+        ),
+        "its coverage does not fit": np.shape(coverage) == (k,),
+        "its local models do not fit": (
+            isinstance(local, dict)
+            and isinstance(common, list)
+            and all(
+                type(s) is int and 0 <= s < len(common) and _is_local(fitted)
+                for s, fitted in local.items()
+            )
+        ),
+        "its centres do not fit": centers is None
+        or (
+            isinstance(common, list)
+            and np.ndim(centers) == 2
+            and len(centers) == len(common)
+        ),
+    }
+    return next((why for why, holds in rules.items() if not holds), None)
+
+
+def _is_places(value: Any, size: int) -> bool:
+    return (
+        isinstance(value, np.ndarray)
+        and value.dtype.kind == "i"
+        and value.ndim == 1
+        and (not value.size or bool(0 <= value.min() <= value.max() < size))
+    )
+
+
+def _is_local(value: Any) -> bool:
+    return (
+        isinstance(value, tuple)
+        and len(value) == 2
+        and isinstance(value[0], BaseAligner)
+        and isinstance(value[1], SubjectMap)
+    )
+
+
 _OF_CLASS: dict[str, tuple[Callable[[Learned], str | None], ...]] = {
     "GDM": (_check_gdm,),
     **{
@@ -152,3 +216,5 @@ _OF_CLASS: dict[str, tuple[Callable[[Learned], str | None], ...]] = {
     },
 }
 _OF_CLASS["SemiSupervisedSRM"] += (_check_classes,)
+_OF_CLASS["Parcelwise"] = (_check_parcels,)
+_OF_CLASS["Searchlight"] = (_check_searchlight,)

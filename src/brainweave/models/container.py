@@ -90,6 +90,11 @@ def write_container(
         return _header(table, _metadata(kind, version, text))
 
     blank = header(dict.fromkeys(names, "0" * 64))
+    if len(blank) > MAX_HEADER:
+        raise ModelFileError(
+            f"{str(path)!r} would hold {len(names)} arrays, too many for one file. Fit "
+            "a Searchlight with keep_local=False, or use fewer pieces."
+        )
     with _replacing(path) as file:
         file.write(blank)
         digests = {n: _write_array(file, n, arrays[n]) for n in names}

@@ -16,14 +16,13 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from brainweave.aligners.base import BaseAligner
-from brainweave.exceptions import BrainweaveError, ModelFileError
+from brainweave.exceptions import ModelFileError
 from brainweave.graphs import NO_GROUP, Graph, GroupTerm
-from brainweave.kernels import NAMES, check_kernel
 from brainweave.models.checks import disagreement
 from brainweave.models.container import Container
 from brainweave.models.maps import decode_map
-from brainweave.models.registry import aligner_class
-from brainweave.models.stored_basis import StoredBasis
+from brainweave.models.registry import PRIVATE, aligner_class
+from brainweave.models.stored_basis import StoredBasis, decode_basis
 
 _ATTRIBUTE = re.compile(r"[A-Za-z][A-Za-z0-9_]*_")
 _SUFFIX = re.compile(r"[A-Za-z0-9._-]{1,60}")
@@ -61,6 +60,7 @@ class Decoder:
             "array": self.array,
             "objects": self._objects,
             "sparse": self._sparse,
+            "image": self._image,
             "graph": self._graph,
             "aligner": self.aligner,
             "map": partial(decode_map, self),
@@ -174,6 +174,28 @@ class Decoder:
         matrix = scipy.sparse.csr_array((data, indices, indptr), shape=(rows, columns))
         return matrix
 
+    def indices(self, node: Any, path: str, size: int) -> NDArray[np.intp]:
+        """Decode a list of places in something of that size."""
+        places = self.value(node, path)
+        if (
+            not isinstance(places, np.ndarray)
+            or places.dtype.kind != "i"
+            or places.ndim != 1
+        ):
+            self.bad(path, "is not a list of places")
+        if places.size and not 0 <= places.min() <= places.max() < size:
+            self.bad(path, f"has places outside of {size}")
+        return places.astype(np.intp)
+
+    def _image(self, name: Any, path: str) -> Any:
+        import nibabel as nib
+
+        content = self.shaped(name, path, (None,), "u")
+        try:
+            return nib.Nifti1Image.from_bytes(content.tobytes())
+        except Exception as error:  # whatever the image library makes of it
+            self.bad(path, f"is not an image ({error})")
+
     # -- graphs -----------------------------------------------------------------------
 
     def _graph(self, body: Any, path: str) -> Graph:
@@ -230,7 +252,8 @@ class Decoder:
             return model
         learned = {k: self.value(v, f"{dot}{k}") for k, v in state.items()}
         for name in learned:
-            if not _ATTRIBUTE.fullmatch(name) or hasattr(cls, name):
+            known = name in PRIVATE.get(cls.__name__, ())
+            if not (known or _ATTRIBUTE.fullmatch(name)) or hasattr(cls, name):
                 self.bad(path, f"has a learned value with the name {name[:60]!r}")
         self._check_learned(learned, cls.__name__, nested=bool(path))
         set_state = getattr(model, "_set_state", None)
@@ -289,81 +312,9 @@ class Decoder:
         if isinstance(number, int) and number in self._bases:
             return self._bases[number]
         entry = self._entry("bases", number, path)
-        basis = self._make_basis(entry, f"basis {number}")
+        basis = decode_basis(self, entry, f"basis {number}")
         self._bases[number] = basis
         return basis
-
-    def _make_basis(self, body: Any, path: str) -> StoredBasis:
-        keys = {"name", "kernel", "hp", "energy", "standardize", "dtype", "shape"}
-        table = self.table(body, path, keys | {"lost_share", "offset", "arrays"})
-        texts = isinstance(table["name"], str) and table["kernel"] in NAMES
-        if not texts or table["dtype"] not in ("float32", "float64"):
-            self.bad(path, "has an unknown kernel or type")
-        if not isinstance(table["standardize"], bool):
-            self.bad(path, "does not say whether it is standardised")
-        sides = self.items(table["shape"], path)
-        if len(sides) != 2:
-            self.bad(path, "has no shape")
-        n, v = (self.count(side, path) for side in sides)
-        energy = self.number(table["energy"], path)
-        if n < 2 or v < 1 or not 0 < energy <= 1:
-            self.bad(path, "has too few samples or voxels, or a wrong energy")
-        try:
-            hp = {} if table["hp"] is None else {"hp": table["hp"]}
-            kernel = check_kernel(table["kernel"], hp, owner=path)
-        except BrainweaveError as error:
-            self.bad(path, f"has a wrong kernel: {error}")
-        basis = StoredBasis(
-            kernel=kernel,
-            energy=energy,
-            standardize=table["standardize"],
-            name=table["name"],
-            dtype=np.dtype(table["dtype"]),
-            shape=(n, v),
-            lost_share=self.number(table["lost_share"], path),
-            offset=self.number(table["offset"], path),
-            **self._basis_arrays(table["arrays"], path, kernel.name, (n, v)),
-        )
-        if basis.n_kept > basis.vectors.shape[1]:
-            self.bad(path, "has fewer directions than its energy keeps")
-        return basis
-
-    def _basis_arrays(
-        self, names: Any, path: str, kernel: str, shape: tuple[int, int]
-    ) -> dict[str, Any]:
-        n, v = shape
-        precomputed = kernel == "precomputed"
-        voxels = 0 if precomputed else v
-        needed: dict[str, tuple[int | None, ...]] = {
-            "vectors": (n, None),
-            "spectrum": (None,),
-            "mean": (voxels,),
-            "scale": (voxels,),
-        }
-        if kernel == "linear" and v < n:
-            needed["narrow"] = (n, v)
-        else:
-            needed["products"] = (n, n)
-            if kernel == "linear":
-                needed["loadings"] = (v, None)
-            elif not precomputed:
-                needed |= {"samples": (n, v), "probed": (v,), "shift": (n,)}
-        table = self.table(names, path, set(needed))
-        out = {
-            key: self.shaped(
-                table[key], f"{path}.{key}", dims, "fiub" if key == "samples" else "f"
-            )
-            for key, dims in needed.items()
-        }
-        kept, spectrum = out["vectors"].shape[1], out["spectrum"]
-        positive = spectrum.size and np.isfinite(spectrum).all() and spectrum[-1] > 0
-        if not positive or (np.diff(spectrum) > 0).any():
-            self.bad(path, "has a spectrum that is not one")
-        if not 1 <= kept <= spectrum.size:
-            self.bad(path, f"has {kept} directions of {spectrum.size}")
-        if kernel == "linear" and v >= n and out["loadings"].shape[1] != kept:
-            self.bad(path, "has voxel patterns of other directions")
-        return out
 
     def space(self, number: Any, path: str, n_voxels: int) -> Any:
         """Give a stored brain space."""

@@ -23,7 +23,7 @@ from brainweave.exceptions import ModelFileError
 from brainweave.graphs import Graph, GroupTerm
 from brainweave.models.container import CODES, PendingArray, pending
 from brainweave.models.maps import encode_map
-from brainweave.models.registry import aligner_class
+from brainweave.models.registry import PRIVATE, aligner_class
 
 # learned, but as large as the data: maps go without them
 LEFT_BEHIND = ("bases_", "individual_")
@@ -81,6 +81,9 @@ class Encoder:
         for kind, (tag, encode) in kinds.items():
             if isinstance(value, kind):
                 return {tag: encode(value, path)}
+        if type(value).__module__.startswith("nibabel.") and hasattr(value, "to_bytes"):
+            content = np.frombuffer(value.to_bytes(), np.uint8)
+            return {"image": self.add(f"{path}.image", pending(content))}
         if callable(value):
             raise ModelFileError(
                 f"{path} is a function ({getattr(value, '__name__', value)!r}), which "
@@ -166,6 +169,7 @@ class Encoder:
             raise ModelFileError(f"This {name} is not fitted yet: call fit, then save.")
         get_state = getattr(model, "_get_state", None)
         learned = get_state() if get_state is not None else vars(model)
+        private = PRIVATE.get(name, ())
         dot = f"{path}." if path else ""
         return {
             "class": name,
@@ -176,7 +180,8 @@ class Encoder:
             "state": {
                 key: self.value(value, f"{dot}{key}")
                 for key, value in learned.items()
-                if key.endswith("_") and key[0] != "_" and key not in LEFT_BEHIND
+                if key in private
+                or (key.endswith("_") and key[0] != "_" and key not in LEFT_BEHIND)
             },
         }
 
@@ -269,6 +274,8 @@ class Encoder:
 def _params(model: BaseAligner) -> dict[str, Any]:
     """Give the parameters; the graph that a function made stands for the function."""
     params = dict(model.get_params(deep=False))
+    if callable(params.get("progress")):
+        params["progress"] = False  # it belongs to the session that fitted
     graph = params.get("graph")
     if callable(graph) and isinstance(getattr(model, "graph_", None), Graph):
         params["graph"] = vars(model)["graph_"]

@@ -7,9 +7,13 @@ coefficients.
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import scipy.sparse
+
 from brainweave.aligners.maps import SubjectMap
 from brainweave.aligners.none import VoxelMap
+from brainweave.aligners.parcelwise import ParcelwiseMap
 from brainweave.aligners.robust_srm import RobustMap
+from brainweave.aligners.whole_brain import SearchlightMap
 from brainweave.exceptions import ModelFileError
 from brainweave.models.container import PendingArray
 
@@ -221,9 +225,79 @@ def _decode_robust(of: "Decoder", body: Body, path: str) -> RobustMap:
     return map_
 
 
+def _encode_parcels(to: "Encoder", map_: ParcelwiseMap, path: str) -> Body:
+    return {
+        "space": to.space(map_.space, path),
+        "mean": to.value(map_.mean, f"{path}.mean"),
+        "parts": [
+            {
+                "columns": to.value(columns, f"{path}.{i}.columns"),
+                "map": to.value(local, f"{path}.{i}"),
+                "n_components": int(k),
+            }
+            for i, (columns, local, k) in enumerate(map_.parts)
+        ],
+    }
+
+
+def _decode_parcels(of: "Decoder", body: Body, path: str) -> ParcelwiseMap:
+    table = of.table(body, path, {"space", "mean", "parts"})
+    mean = of.floats(table["mean"], f"{path}.mean", 1)
+    parts = []
+    for i, part in enumerate(of.items(table["parts"], path)):
+        where = f"{path}.{i}"
+        entry = of.table(part, where, {"columns", "map", "n_components"})
+        columns = of.indices(entry["columns"], where, len(mean))
+        local = of.value(entry["map"], where)
+        k = of.count(entry["n_components"], where)
+        if local is not None and (
+            not isinstance(local, SubjectMap)
+            or (local.n_voxels, local.n_components) != (columns.size, k)
+        ):
+            of.bad(where, "has a map that does not fit its voxels")
+        parts.append((columns, local, k))
+    if not any(local is not None for _, local, _ in parts):
+        of.bad(path, "has no parcel with a map")
+    return ParcelwiseMap(
+        parts, mean=mean, space=of.space(table["space"], path, len(mean))
+    )
+
+
+def _encode_searchlight(to: "Encoder", map_: SearchlightMap, path: str) -> Body:
+    names = ("mean", "scale", "weights", "patterns")
+    return {
+        "space": to.space(map_.space, path),
+        **{name: to.value(getattr(map_, name), f"{path}.{name}") for name in names},
+    }
+
+
+def _decode_searchlight(of: "Decoder", body: Body, path: str) -> SearchlightMap:
+    table = of.table(body, path, {"space", "mean", "scale", "weights", "patterns"})
+    mean = of.floats(table["mean"], f"{path}.mean", 1)
+    scale = of.floats(table["scale"], f"{path}.scale", 1)
+    weights, patterns = (of.value(table[n], path) for n in ("weights", "patterns"))
+    if not scipy.sparse.issparse(weights) or not scipy.sparse.issparse(patterns):
+        of.bad(path, "has no sparse weights and patterns")
+    if (
+        scale.shape != mean.shape
+        or weights.shape[0] != len(mean)
+        or patterns.shape != weights.shape[::-1]
+    ):
+        of.bad(path, "has weights, patterns, mean and scale that do not fit")
+    return SearchlightMap(
+        weights=weights,
+        patterns=patterns,
+        mean=mean,
+        scale=scale,
+        space=of.space(table["space"], path, len(mean)),
+    )
+
+
 _KINDS: dict[str, tuple[type[SubjectMap], Callable[..., Body], Callable[..., Any]]] = {
     "linear": (SubjectMap, _encode_linear, _decode_linear),
     "kernel": (SubjectMap, _encode_kernel, _decode_kernel),
     "voxels": (VoxelMap, _encode_voxels, _decode_voxels),
     "robust": (RobustMap, _encode_robust, _decode_robust),
+    "parcels": (ParcelwiseMap, _encode_parcels, _decode_parcels),
+    "searchlight": (SearchlightMap, _encode_searchlight, _decode_searchlight),
 }

@@ -13,11 +13,18 @@ _HOME = {
     "Hyperalignment": "brainweave.aligners.hyperalignment",
     "KernelHyperalignment": "brainweave.aligners.hyperalignment",
     "NoAlignment": "brainweave.aligners.none",
+    "Parcelwise": "brainweave.aligners.parcelwise",
     "RegularizedHyperalignment": "brainweave.aligners.hyperalignment",
     "RobustSRM": "brainweave.aligners.robust_srm",
     "SRM": "brainweave.aligners.srm",
+    "Searchlight": "brainweave.aligners.searchlight",
     "SemiSupervisedSRM": "brainweave.aligners.semisupervised_srm",
     "SVDHyperalignment": "brainweave.aligners.svd_hyperalignment",
+}
+# learned attributes whose names are private, but which a new subject needs
+PRIVATE: dict[str, tuple[str, ...]] = {
+    "Parcelwise": ("_counts",),
+    "Searchlight": ("_common", "_centers"),
 }
 _REGISTERED: dict[str, type[BaseAligner]] = {}
 

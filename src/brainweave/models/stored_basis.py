@@ -6,15 +6,18 @@ wanted. Other kernels compare new samples with the aligning ones, so these are s
 """
 
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from brainweave._arrays import to_numpy
 from brainweave.basis import SampleProducts, SubjectBasis, _Spectrum
-from brainweave.exceptions import InputError
-from brainweave.kernels import Kernel
+from brainweave.exceptions import BrainweaveError, InputError
+from brainweave.kernels import NAMES, Kernel, check_kernel
+
+if TYPE_CHECKING:
+    from brainweave.models.decode import Decoder
 
 Matrix = NDArray[np.float64]
 
@@ -157,3 +160,78 @@ class StoredBasis(SubjectBasis):
         raise InputError(
             f"{self.name} was stored without its samples. Use the study itself."
         )
+
+
+def decode_basis(of: "Decoder", body: Any, path: str) -> StoredBasis:
+    """Make the basis that a table describes, after checking every part of it."""
+    keys = {"name", "kernel", "hp", "energy", "standardize", "dtype", "shape"}
+    table = of.table(body, path, keys | {"lost_share", "offset", "arrays"})
+    texts = isinstance(table["name"], str) and table["kernel"] in NAMES
+    if not texts or table["dtype"] not in ("float32", "float64"):
+        of.bad(path, "has an unknown kernel or type")
+    if not isinstance(table["standardize"], bool):
+        of.bad(path, "does not say whether it is standardised")
+    sides = of.items(table["shape"], path)
+    if len(sides) != 2:
+        of.bad(path, "has no shape")
+    n, v = (of.count(side, path) for side in sides)
+    energy = of.number(table["energy"], path)
+    if n < 2 or v < 1 or not 0 < energy <= 1:
+        of.bad(path, "has too few samples or voxels, or a wrong energy")
+    try:
+        hp = {} if table["hp"] is None else {"hp": table["hp"]}
+        kernel = check_kernel(table["kernel"], hp, owner=path)
+    except BrainweaveError as error:
+        of.bad(path, f"has a wrong kernel: {error}")
+    basis = StoredBasis(
+        kernel=kernel,
+        energy=energy,
+        standardize=table["standardize"],
+        name=table["name"],
+        dtype=np.dtype(table["dtype"]),
+        shape=(n, v),
+        lost_share=of.number(table["lost_share"], path),
+        offset=of.number(table["offset"], path),
+        **_decode_arrays(of, table["arrays"], path, kernel=kernel.name, shape=(n, v)),
+    )
+    if basis.n_kept > basis.vectors.shape[1]:
+        of.bad(path, "has fewer directions than its energy keeps")
+    return basis
+
+
+def _decode_arrays(
+    of: "Decoder", names: Any, path: str, *, kernel: str, shape: tuple[int, int]
+) -> dict[str, Any]:
+    n, v = shape
+    precomputed = kernel == "precomputed"
+    voxels = 0 if precomputed else v
+    needed: dict[str, tuple[int | None, ...]] = {
+        "vectors": (n, None),
+        "spectrum": (None,),
+        "mean": (voxels,),
+        "scale": (voxels,),
+    }
+    if kernel == "linear" and v < n:
+        needed["narrow"] = (n, v)
+    else:
+        needed["products"] = (n, n)
+        if kernel == "linear":
+            needed["loadings"] = (v, None)
+        elif not precomputed:
+            needed |= {"samples": (n, v), "probed": (v,), "shift": (n,)}
+    table = of.table(names, path, set(needed))
+    out = {
+        key: of.shaped(
+            table[key], f"{path}.{key}", dims, "fiub" if key == "samples" else "f"
+        )
+        for key, dims in needed.items()
+    }
+    kept, spectrum = out["vectors"].shape[1], out["spectrum"]
+    positive = spectrum.size and np.isfinite(spectrum).all() and spectrum[-1] > 0
+    if not positive or (np.diff(spectrum) > 0).any():
+        of.bad(path, "has a spectrum that is not one")
+    if not 1 <= kept <= spectrum.size:
+        of.bad(path, f"has {kept} directions of {spectrum.size}")
+    if kernel == "linear" and v >= n and out["loadings"].shape[1] != kept:
+        of.bad(path, "has voxel patterns of other directions")
+    return out
