@@ -261,7 +261,7 @@ class SubjectBasis(VoxelPass):
             return np.asarray(V @ (self.values[:, None] * (V.T @ S)))
         if self.uses_covariance:
             return np.asarray(self._narrow @ (self._narrow.T @ S))
-        return np.asarray(self.gram @ S)
+        return np.asarray((S.T @ self.gram).T)  # symmetric; the faster way round
 
     def restrict(self, mixing: Matrix) -> Matrix:
         """Keep of a mixing of samples what the energy keeps of the samples."""

@@ -141,10 +141,21 @@ class VoxelPass:
     def _combine(self, mixing: Matrix) -> NDArray[Any]:
         """Mix standardised samples into voxel patterns: ``X.T @ mixing``."""
         out = np.empty((self.n_voxels, mixing.shape[1]), dtype=self.dtype)
-        ops = ops_for(self._data)
-        columns_of = ops.array(mixing)
-        for columns, z in self._standardized(self._data, verify=True):
-            out[columns] = to_numpy(z.T @ columns_of)
+        ops, single = ops_for(self._data), self.dtype == np.float32
+        # one more column tells whether the data are still those of the first pass
+        extended = np.column_stack([mixing, _probe(self.n_samples)])
+        columns_of, sums = ops.array(extended), extended.sum(axis=0)
+        for columns, raw in column_chunks(self._data):
+            chunk, mean = ops.array(raw), self.mean[columns]
+            # double precision can take the mean off the product, and spare a copy
+            z = ops.subtract(chunk, ops.array(mean)) if single else chunk
+            mixed = to_numpy(z.T @ columns_of).astype(np.float64, copy=False)
+            of_mean = mean[:, None] * sums
+            probed = mixed[:, -1] + of_mean[:, -1] if single else mixed[:, -1]
+            self._refuse_changed(columns, probed, chunk)
+            if not single:
+                mixed -= of_mean
+            out[columns] = mixed[:, :-1] / self.scale[columns, None]
         return out
 
 

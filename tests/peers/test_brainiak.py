@@ -82,8 +82,8 @@ def test_srm_iterates(funcalign, record, n_iter):
     worst = max(worst, np.abs(model.rho2 / other.rho2_ - 1).max())
     scale = np.abs(other.sigma_s_).max()
     worst = max(worst, np.abs(model.sigma - other.sigma_s_).max() / scale)
-    for b, mixing, w in zip(bases, model.mixings, other.w_, strict=True):
-        worst = max(worst, np.abs(b.combine(mixing) - w).max())
+    for b, a, w in zip(bases, model.maps, other.w_, strict=True):
+        worst = max(worst, np.abs(b.combine(a.mixing) - w).max())
     record(
         *("BrainIAK", "SRM", f"iterate {n_iter}, rho^2 of subject 0"),
         *(model.rho2[0], other.rho2_[0], worst, "1e-6"),

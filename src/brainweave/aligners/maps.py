@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._arrays import column_chunks, ops_for, to_numpy
+from brainweave._arrays import column_chunks, ops_for, to_numpy, working_dtype
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError
 
@@ -166,10 +166,16 @@ class SubjectMap:
             return ops_for(Z).array(self._through_kernel(Z, name))
         ops = ops_for(Z)
         features: Any = 0
+        single = working_dtype(Z) == np.float32
         for columns, raw in column_chunks(Z):
-            z = ops.subtract(ops.array(raw), ops.array(self.mean[columns]))
-            z *= ops.array(1 / self.scale[columns])
-            features = features + z @ ops.array(self.weights[columns])
+            chunk, mean = ops.array(raw), self.mean[columns]
+            weights = self.weights[columns] / self.scale[columns, None]
+            if single:
+                chunk = ops.subtract(chunk, ops.array(mean))
+                features = features + chunk @ ops.array(weights)
+            else:  # double precision can take the mean off the product
+                features = features + (chunk @ ops.array(weights))
+                features -= ops.array(mean @ weights)
         if not np.isfinite(to_numpy(features)).all():
             raise InputError(
                 f"{name} has NaN or infinite values. Mask these voxels or drop these "

@@ -205,6 +205,8 @@ class Parcelwise(PiecewiseAligner):
         One map per subject; sparse weights.
     parcels_ : list
         The labels of the aligned parcels, sorted: the order of the features.
+    n_features_ : list of int
+        Number of shared features of each of them.
     feature_parcels_ : ndarray of shape (n_components,)
         The label of the parcel that each shared feature belongs to.
     skipped_ : dict
@@ -329,7 +331,7 @@ class Parcelwise(PiecewiseAligner):
         self.aligners_ = [local.aligner for _, local in kept]
         counts = [local.maps[0].n_components for _, local in kept]
         self.feature_parcels_ = np.repeat(np.array(self.parcels_), counts)
-        self._counts = counts
+        self.n_features_ = counts
         self.maps_: list[SubjectMap] = [
             ParcelwiseMap(
                 [
@@ -396,7 +398,7 @@ class Parcelwise(PiecewiseAligner):
             for parcel, outcome in zip(self.parcels_, outcomes, strict=True)
         ]
         ledger.close()
-        parts = list(zip(columns, maps, self._counts, strict=True))
+        parts = list(zip(columns, maps, self.n_features_, strict=True))
         return ParcelwiseMap(parts, mean=mean, space=space)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
@@ -404,7 +406,7 @@ class Parcelwise(PiecewiseAligner):
         check_is_fitted(self, "maps_")
         names = [
             f"parcel{label}_{k}"
-            for label, count in zip(self.parcels_, self._counts, strict=True)
+            for label, count in zip(self.parcels_, self.n_features_, strict=True)
             for k in range(count)
         ]
         return np.array(names, dtype=object)

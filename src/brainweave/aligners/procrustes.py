@@ -27,10 +27,19 @@ UNSURE = 1e-6  # below this, one more step restores orthonormality
 
 @dataclass(frozen=True)
 class Alignment:
-    """An orthonormal map ``W = X.T @ mixing`` and the features ``X @ W``."""
+    """An orthonormal map ``W = X.T @ mixing`` and the features ``X @ W``.
 
-    mixing: Matrix
+    The mixing is wanted at the end of an iteration only, so it is kept in two factors.
+    """
+
+    left: Matrix
+    right: Matrix
     features: Matrix
+
+    @property
+    def mixing(self) -> Matrix:
+        """The map as a mixture of samples, (n_samples, K)."""
+        return np.asarray(self.left @ self.right)
 
 
 def rotate_onto(coordinates: Matrix, target: Matrix) -> Matrix:
@@ -50,12 +59,12 @@ def align_to(basis: SubjectBasis, S: Matrix) -> Alignment:
     if not values[0] > SINGULAR * values[-1]:
         return _align_in_coordinates(basis, S)
     root = (vectors / np.sqrt(values)) @ vectors.T
-    mixing, features = S @ root, product @ root
+    features = product @ root
     if values[0] < UNSURE * values[-1]:
-        step = (3 * np.eye(len(values)) - features.T @ mixing) / 2  # Newton's
+        step = (3 * np.eye(len(values)) - features.T @ (S @ root)) / 2  # Newton's
         step = (step + step.T) / 2
-        mixing, features = mixing @ step, features @ step
-    return Alignment(mixing, features)
+        root, features = root @ step, features @ step
+    return Alignment(S, root, features)
 
 
 def _align_in_coordinates(basis: SubjectBasis, S: Matrix) -> Alignment:
@@ -64,7 +73,7 @@ def _align_in_coordinates(basis: SubjectBasis, S: Matrix) -> Alignment:
     check_rank(basis, k)
     Q = rotate_onto(basis.coordinates, S)
     return Alignment(
-        basis.vectors @ (Q / np.sqrt(basis.values)[:, None]), basis.coordinates @ Q
+        basis.vectors, Q / np.sqrt(basis.values)[:, None], basis.coordinates @ Q
     )
 
 

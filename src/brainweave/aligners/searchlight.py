@@ -83,6 +83,13 @@ class Searchlight(PiecewiseAligner):
         Number of each skipped neighbourhood, and why.
     n_searchlights_ : int
         Neighbourhoods that were aligned.
+    neighborhoods_ : list of ndarray
+        The neighbourhoods in the reference.
+    centers_ : ndarray or None
+        Positions of the centres, if there was a radius.
+    joinable_, aligners_, reference_maps_ : list
+        Numbers of the neighbourhoods that a new subject can join, what it joins there,
+        and the local map of the reference; empty without ``keep_local``.
 
     Notes
     -----
@@ -192,7 +199,7 @@ class Searchlight(PiecewiseAligner):
             Collector(own, lists[ref], v, n_voxels[ref], known)
             for own, v in zip(lists, n_voxels, strict=True)
         ]
-        self.local_: dict[int, tuple[Any, SubjectMap]] = {}
+        kept: list[tuple[int, LocalFit]] = []
         for s, outcome in zip(tried, outcomes, strict=True):
             local: LocalFit | None = ledger.take(s, outcome)
             if local is None:
@@ -200,11 +207,14 @@ class Searchlight(PiecewiseAligner):
             for collector, m in zip(collectors, local.maps, strict=True):
                 collector.add(s, m, local.maps[ref])
             if self.keep_local:
-                self.local_[s] = (local.aligner, local.maps[ref])
+                kept.append((s, LocalFit(local.aligner, [local.maps[ref]])))
         self.skipped_ = ledger.skipped
         self.n_searchlights_ = ledger.total - len(ledger.skipped)
         ledger.close()
-        self._common, self._centers = lists[ref], positions
+        self.neighborhoods_, self.centers_ = lists[ref], positions
+        self.joinable_ = [s for s, _ in kept]
+        self.aligners_ = [local.aligner for _, local in kept]
+        self.reference_maps_ = [local.maps[0] for _, local in kept]
         self.coverage_ = collectors[ref].coverage
         self.maps_: list[SubjectMap] = [
             collector.finish(mean, space)
@@ -301,7 +311,7 @@ class Searchlight(PiecewiseAligner):
             a warning names the others.
         """
         check_is_fitted(self, "maps_")
-        if not self.local_:
+        if not self.aligners_:
             raise InputError(
                 f"This {self._owner} was fitted with keep_local=False, so no subject "
                 "can join. Fit again with keep_local=True."
@@ -314,14 +324,17 @@ class Searchlight(PiecewiseAligner):
         ledger = Ledger("neighborhood")
         outcomes = run_pieces(
             join_local,
-            ((local, samples[:, own[s]], y) for s, (local, _) in self.local_.items()),
-            len(self.local_),
+            (
+                (local, samples[:, own[s]], y)
+                for s, local in zip(self.joinable_, self.aligners_, strict=True)
+            ),
+            len(self.joinable_),
             n_jobs=self.n_jobs,
             progress=self.progress,
         )
-        collector = Collector(own, self._common, v, self.n_components_, {})
-        for (s, (_, reference)), outcome in zip(
-            self.local_.items(), outcomes, strict=True
+        collector = Collector(own, self.neighborhoods_, v, self.n_components_, {})
+        for s, reference, outcome in zip(
+            self.joinable_, self.reference_maps_, outcomes, strict=True
         ):
             joined = ledger.take(s, outcome)
             if joined is not None:
@@ -334,20 +347,20 @@ class Searchlight(PiecewiseAligner):
     ) -> Neighborhoods:
         if neighborhoods is not None:
             (own,) = given_neighborhoods([neighborhoods], [n_voxels])
-        elif self._centers is not None and (coordinates is not None or space):
+        elif self.centers_ is not None and (coordinates is not None or space):
             (at,) = coordinates_per_subject(coordinates, [n_voxels], [space])
-            own = neighborhoods_within(at, self._centers, self._radius())
+            own = neighborhoods_within(at, self.centers_, self._radius())
         elif n_voxels == self.n_components_:
-            own = self._common
+            own = self.neighborhoods_
         else:
             raise InputError(
                 f"The new subject has {n_voxels} voxels, the reference "
                 f"{self.n_components_}: pass its coordinates, or its neighborhoods."
             )
-        if len(own) != len(self._common):
+        if len(own) != len(self.neighborhoods_):
             raise InputError(
                 f"The new subject has {len(own)} neighborhoods, the others "
-                f"{len(self._common)}; they must correspond one by one."
+                f"{len(self.neighborhoods_)}; they must correspond one by one."
             )
         return own
 

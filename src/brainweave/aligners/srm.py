@@ -162,7 +162,7 @@ class DetSRM(_SharedResponse):
 class Model:
     """Parameters of the probabilistic model, and the features under its maps."""
 
-    mixings: list[Matrix]
+    maps: list[Alignment]
     features: list[Matrix]
     sigma: Matrix
     rho2: Matrix
@@ -276,7 +276,7 @@ class SRM(_SharedResponse):
         self.sigma_s_ = np.diag(variances[::-1])
         self.rho2_ = model.rho2
         self.log_likelihood_ = posterior.log_likelihood
-        return model.mixings, turn, progress
+        return [a.mixing for a in model.maps], turn, progress
 
 
 class Steps:
@@ -321,6 +321,4 @@ class Steps:
         residual = self.power - 2 * agreement + self.n_samples * np.trace(sigma)
         floor = np.finfo(np.float64).eps * self.power  # noiseless data leave nothing
         rho2 = np.maximum(residual, floor) / (self.n_samples * self.n_voxels)
-        return Model(
-            [a.mixing for a in aligned], [a.features for a in aligned], sigma, rho2
-        )
+        return Model(aligned, [a.features for a in aligned], sigma, rho2)
