@@ -64,6 +64,18 @@ def check_shape(X: Any, name: str) -> tuple[int, int]:
     return n_samples, n_voxels
 
 
+def check_samples(Z: Any, n_voxels: int, name: str) -> Any:
+    """Give samples of a subject as a 2-D array that has as many voxels as its map."""
+    if not hasattr(Z, "shape") or not hasattr(Z, "dtype"):
+        Z = np.asarray(Z, dtype=np.float64)
+    if len(Z.shape) != 2 or Z.shape[1] != n_voxels:
+        raise InputError(
+            f"{name} must be samples x {n_voxels} voxels; got shape {tuple(Z.shape)}. "
+            "Use the same mask as for fitting."
+        )
+    return Z
+
+
 def check_list_of_subjects(X: Any, *, owner: str, minimum: int = 2) -> list[Any]:
     """Give X as a list with one entry per subject."""
     if isinstance(X, np.ndarray) or hasattr(X, "shape"):

@@ -294,3 +294,14 @@ def test_wrong_subjects_are_named_with_the_way_out():
     gram = SubjectBasis(np.eye(40), kernel="precomputed")
     with pytest.raises(InputError, match="a precomputed Gram matrix"):
         RobustSRM(3).fit([X[0], gram])
+
+
+def test_mean_is_removed_in_transform_as_in_fit():
+    X, _, _ = make_study()
+    model, moved = fitted(X), fitted([x + 100.0 for x in X])
+    pairs = zip(
+        model.transform(X), moved.transform([x + 100.0 for x in X]), strict=True
+    )
+    for a, b in pairs:
+        assert_allclose(a, b, atol=1e-6)
+        assert np.abs(a.mean(axis=0)).max() < 0.1 * a.std()

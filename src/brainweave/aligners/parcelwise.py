@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from brainweave._arrays import to_numpy
-from brainweave._validation import check_int
+from brainweave._validation import check_int, check_samples
 from brainweave.aligners.maps import SubjectMap
 from brainweave.aligners.parcels import (
     inside_parcels,
@@ -92,11 +92,7 @@ class ParcelwiseMap(SubjectMap):
 
     def transform(self, Z: Any, *, name: str = "Z") -> NDArray[Any]:
         """Map samples of this subject, (n_samples, n_components), parcel by parcel."""
-        if len(getattr(Z, "shape", ())) != 2 or Z.shape[1] != self.n_voxels:
-            raise InputError(
-                f"{name} must be samples x {self.n_voxels} voxels; got shape "
-                f"{getattr(Z, 'shape', None)}. Use the same mask as for fitting."
-            )
+        Z = check_samples(Z, self.n_voxels, name)
         features = [
             np.zeros((Z.shape[0], k))
             if local is None

@@ -8,7 +8,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from brainweave._arrays import column_chunks, ops_for, subject_threads
-from brainweave._validation import check_int
+from brainweave._validation import check_int, check_samples
 from brainweave.aligners.maps import SubjectMap
 from brainweave.aligners.procrustes import align_to
 from brainweave.aligners.robust_solver import (
@@ -63,21 +63,18 @@ class RobustMap(SubjectMap):
 
     def transform(self, Z: Any, *, name: str = "Z") -> Any:
         """Map samples of this subject into the shared space, (n_samples, K)."""
-        voxels = self._voxels(Z, name)
+        Z = check_samples(Z, self.n_voxels, name)
+        voxels = self._voxels(Z)
         return voxels.ops.array(self._responses(voxels, Z.shape[0], name))
 
     def individual(self, Z: Any, *, name: str = "Z") -> scipy.sparse.csc_array:
         """Give what of the samples is individual, standardised, samples x voxels."""
-        voxels = self._voxels(Z, name)
+        Z = check_samples(Z, self.n_voxels, name)
+        voxels = self._voxels(Z)
         R = self._responses(voxels, Z.shape[0], name)
         return individual_term(voxels, self.weights, R, self.lam)
 
-    def _voxels(self, Z: Any, name: str) -> Voxels:
-        if len(getattr(Z, "shape", ())) != 2 or Z.shape[1] != self.n_voxels:
-            raise InputError(
-                f"{name} must be samples x {self.n_voxels} voxels; got shape "
-                f"{getattr(Z, 'shape', None)}. Use the same mask as for fitting."
-            )
+    def _voxels(self, Z: Any) -> Voxels:
         ops = ops_for(Z)
 
         def read() -> Chunks:

@@ -7,6 +7,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from brainweave._arrays import column_chunks, ops_for, to_numpy, working_dtype
+from brainweave._validation import check_samples
 from brainweave.aligners.maps import SubjectMap
 from brainweave.aligners.neighborhoods import Neighborhoods
 from brainweave.aligners.parcelwise import sparse_to_image
@@ -47,11 +48,7 @@ class SearchlightMap(SubjectMap):
 
     def transform(self, Z: Any, *, name: str = "Z") -> Floats:
         """Map samples of this subject into the common space, (n_samples, n_common)."""
-        if len(getattr(Z, "shape", ())) != 2 or Z.shape[1] != self.n_voxels:
-            raise InputError(
-                f"{name} must be samples x {self.n_voxels} voxels; got shape "
-                f"{getattr(Z, 'shape', None)}. Use the same mask as for fitting."
-            )
+        Z = check_samples(Z, self.n_voxels, name)
         ops, dtype = ops_for(Z), working_dtype(Z)
         features = np.zeros((Z.shape[0], self.n_components), dtype)
         for columns, raw in column_chunks(Z):
