@@ -5,7 +5,15 @@ from typing import Annotated
 import typer
 
 from brainweave._version import __version__
-from brainweave.cli import bids_app, data, looking, modelling, reporting, scoring
+from brainweave.cli import (
+    bids_app,
+    data,
+    looking,
+    modelling,
+    reporting,
+    reproducing,
+    scoring,
+)
 
 HELP = """
 Weave many brains into one shared space.
@@ -75,6 +83,7 @@ for command, name, panel in (
     (scoring.compare, "compare", SCORE),
     (scoring.tune, "tune", SCORE),
     (reporting.report, "report", READ),
+    (reproducing.reproduce, "reproduce", READ),
     (bids_app.run, "run", CLUSTER),
 ):
     app.command(name, rich_help_panel=panel)(command)

@@ -47,6 +47,16 @@ class Console:
 
     @contextmanager
     def _bar(self, title: str, total: int | None) -> Iterator[Tick]:
+        with self._rich_bar(total=total is not None) as progress:
+            task = progress.add_task(title, total=total)
+
+            def tick(what: str) -> None:
+                text = f"{title}: {what}" if what else title
+                progress.update(task, advance=1, description=text)
+
+            yield tick
+
+    def _rich_bar(self, *, total: bool) -> Any:
         from rich.console import Console as RichConsole
         from rich.progress import (
             BarColumn,
@@ -60,17 +70,10 @@ class Console:
 
         columns: list[Any] = [SpinnerColumn(), TextColumn("{task.description}")]
         columns += [BarColumn(), TimeElapsedColumn()]
-        if total is not None:
+        if total:
             columns += [MofNCompleteColumn(), TextColumn("left"), TimeRemainingColumn()]
         console = RichConsole(stderr=True)
-        with Progress(*columns, console=console, transient=True) as progress:
-            task = progress.add_task(title, total=total)
-
-            def tick(what: str) -> None:
-                text = f"{title}: {what}" if what else title
-                progress.update(task, advance=1, description=text)
-
-            yield tick
+        return Progress(*columns, console=console, transient=True)
 
     @contextmanager
     def _lines(self, title: str, total: int | None) -> Iterator[Tick]:
@@ -89,6 +92,33 @@ class Console:
             self.note(f"{title}: {done} of {total} ({what}), {left:.0f} s left")
 
         yield tick
+        self.note(f"{title}: done in {time.perf_counter() - start:.1f} s")
+
+    @contextmanager
+    def counted(self, title: str) -> Iterator[Callable[[int, int, str], None]]:
+        """Show a stage whose work counts its own steps: (done, all, what was done)."""
+        if self.bars:
+            with self._rich_bar(total=True) as progress:
+                task = progress.add_task(title, total=None)
+
+                def show(done: int, total: int, what: str) -> None:
+                    text = f"{title}: {what}" if what else title
+                    progress.update(task, completed=done, total=total, description=text)
+
+                yield show
+            return
+        start = last = time.perf_counter()
+        self.note(f"{title} ...")
+
+        def tell(done: int, total: int, what: str) -> None:
+            nonlocal last
+            now = time.perf_counter()
+            if done and (now - last >= LINE_EVERY) and done < total:
+                last = now
+                left = (now - start) / done * (total - done)
+                self.note(f"{title}: {done} of {total} ({what}), {left:.0f} s left")
+
+        yield tell
         self.note(f"{title}: done in {time.perf_counter() - start:.1f} s")
 
     @contextmanager

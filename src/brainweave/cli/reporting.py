@@ -10,7 +10,7 @@ from brainweave.cli.console import Console, table
 from brainweave.cli.errors import UsageError
 from brainweave.cli.methods import open_study
 from brainweave.cli.modelling import fit_study, load_model, provenance
-from brainweave.cli.options import Running, bundled
+from brainweave.cli.options import Method, Running, bundled
 from brainweave.cli.results import HEADER, read_results, row_of, write_folds
 from brainweave.cli.results import write_results as _write_results
 
@@ -98,7 +98,12 @@ def demo(
     them.
     """
     import brainweave
-    from brainweave.cli.scoring import Scoring, prepare_folder, score
+    from brainweave.cli.scoring import (
+        Scoring,
+        n_classifiers,
+        prepare_folder,
+        score,
+    )
     from brainweave.report import write_report
 
     console = Console(running.quiet)
@@ -117,12 +122,17 @@ def demo(
         anatomy = _anatomically_aligned(people)
         if anatomy is not None:
             rivals["no alignment"] = (brainweave.NoAlignment(), anatomy, "joint")
-        with console.stage("Scoring methods", len(rivals)) as tick:
+        total = len(rivals) * n_classifiers(people, scoring)
+        with console.stage("Scoring methods", total) as tick:
             for name, (aligner, data, protocol) in rivals.items():
                 results[name] = score(
-                    aligner, data, scoring, protocol, _seeded(random_state)
+                    aligner,
+                    data,
+                    scoring,
+                    protocol=protocol,
+                    method=Method(random_state=random_state),
+                    tick=tick,
                 )
-                tick(name)
         model = fit_study(brainweave.GDM("auto", energy=energy), people, console)
         options = effective(context)
         made = provenance("demo", options, people.ids)
@@ -142,12 +152,6 @@ def demo(
         write_config(out / "demo.toml", "demo", options)
     console.result(table([row_of(n, r) for n, r in results.items()], HEADER))
     console.result(f"Report: {page}")
-
-
-def _seeded(random_state: int) -> Any:
-    from brainweave.cli.options import Method
-
-    return Method(random_state=random_state)
 
 
 def _demo_study(folder: Path, n_subjects: int, seed: int, console: Console) -> Any:

@@ -1,14 +1,16 @@
 """Commands that score alignments: evaluate, compare, tune."""
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from brainweave.cli.config import effective, write_config, write_whole
-from brainweave.cli.console import Console, table
+from brainweave.cli.console import Console, Tick, table
 from brainweave.cli.errors import UsageError, resume_with
 from brainweave.cli.methods import make_aligner, matched, open_study, resolved
 from brainweave.cli.modelling import StudyFolder, provenance
@@ -80,9 +82,15 @@ def prepare_folder(folder: Path) -> None:
 
 
 def score(
-    aligner: Any, study: "Study", scoring: Scoring, protocol: str, method: Method
+    aligner: Any,
+    study: "Study",
+    scoring: Scoring,
+    *,
+    protocol: str,
+    method: Method,
+    tick: Tick,
 ) -> "ClassificationResult":
-    """Classify the samples of subjects that were left out."""
+    """Classify the samples of subjects that were left out; tick at each classifier."""
     from brainweave.evaluation.classification import between_subject_classification
 
     return between_subject_classification(
@@ -91,10 +99,33 @@ def score(
         halves=scoring.halves,
         leave_out=scoring.leave_out,
         protocol=protocol,
+        classifier=_counted_classifier(lambda: tick(protocol)),
         n_permutations=scoring.n_permutations,
         random_state=method.random_state or 0,
         n_jobs=method.n_jobs,
     )
+
+
+def _counted_classifier(tick: Callable[[], None]) -> Any:
+    """Give the default classifier, telling whenever it was trained."""
+    from brainweave.evaluation.classifiers import default_classifier
+
+    plain = default_classifier()
+    kind: Any = type(plain)
+
+    class Counted(kind):
+        def fit(self, *arguments: Any, **options: Any) -> Any:
+            fitted = super().fit(*arguments, **options)
+            tick()
+            return fitted
+
+    return Counted(**plain.get_params())
+
+
+def n_classifiers(study: "Study", scoring: Scoring) -> int:
+    """Give how many classifiers one evaluation trains: halves, folds, permutations."""
+    n_folds = -(-len(study) // max(1, scoring.leave_out))
+    return 2 * n_folds * (1 + max(0, scoring.n_permutations))
 
 
 @bundled(method=Method, scoring=Scoring, running=Running)
@@ -115,11 +146,18 @@ def evaluate(
     prepare_folder(output)
     results: dict[str, ClassificationResult] = {}
     with console.collect_warnings():
-        with console.stage("Scoring", len(protocols)) as tick:
+        total = len(protocols) * n_classifiers(subjects, scoring)
+        with console.stage("Scoring", total) as tick:
             for protocol in protocols:
                 name = _name(method.method, protocol, protocols)
-                results[name] = score(aligner, subjects, scoring, protocol, method)
-                tick(protocol)
+                results[name] = score(
+                    aligner,
+                    subjects,
+                    scoring,
+                    protocol=protocol,
+                    method=method,
+                    tick=tick,
+                )
         options = effective(context, **resolved(aligner))
         _write(output, results, "evaluate", options)
         if scoring.report:
@@ -208,15 +246,25 @@ def compare(
     results: dict[str, ClassificationResult] = {}
     with console.collect_warnings():
         cells = [(n, p) for n in names for p in protocols]
-        with console.stage("Scoring methods", len(cells)) as tick:
+        each = n_classifiers(subjects, scoring)
+        settings = {**options, "index": _fingerprint(study)}
+        with console.stage("Scoring methods", len(cells) * each) as tick:
             for name, protocol in cells:
                 title = _name(name, protocol, protocols)
-                place = output / "cells" / f"{name}_{protocol}.json"
-                cell = _Cell(place, {**options, "index": _fingerprint(study)})
-                results[title] = cell.known() or cell.keep(
-                    score(aligners[name], subjects, scoring, protocol, base)
+                cell = _Cell(output / "cells" / f"{name}_{protocol}.json", settings)
+                known = cell.known()
+                for _ in range(0 if known is None else each):
+                    tick(title)
+                results[title] = known or cell.keep(
+                    score(
+                        aligners[name],
+                        subjects,
+                        scoring,
+                        protocol=protocol,
+                        method=base,
+                        tick=partial(_tick_of, tick, title),
+                    )
                 )
-                tick(title)
         _write(output, results, "compare", options)
         rows = [row_of(name, result) for name, result in results.items()]
         lines = ["\t".join(map(str, row)) for row in [HEADER, *rows]]
@@ -224,6 +272,10 @@ def compare(
         if scoring.report:
             _report(output, subjects, results, options, console)
     _show(console, output, results)
+
+
+def _tick_of(tick: Tick, title: str, _: str) -> None:
+    tick(title)
 
 
 def _fingerprint(study: Path) -> str:
@@ -283,7 +335,8 @@ def tune(
 
     console = Console(running.quiet)
     counts: Any = [c if c == "auto" else _whole(c) for c in _parts(n_components)]
-    search = brainweave.GDMCV(
+    search_class, count = _counting_search()
+    search = search_class(
         energies=[_real("energies", e) for e in _parts(energies)],
         n_components=counts,
         kernels=[_kernel(k) for k in _parts(kernels)],
@@ -295,7 +348,8 @@ def tune(
     prepare_folder(output)
     with console.collect_warnings():
         n_settings = len(search.energies) * len(counts) * len(search.kernels)
-        with console.stage(f"Trying {n_settings} settings"):
+        with console.stage("Trying settings", n_settings) as tick:
+            count.append(tick)
             search.fit(subjects)
         options = effective(context)
         made = provenance("tune", options, subjects.ids, score=search.best_score_)
@@ -309,6 +363,23 @@ def tune(
     shown = ", ".join(f"{k} {v}" for k, v in best.items() if k in _SHOWN)
     console.result(f"Best of {n_settings}: {shown}; accuracy {search.best_score_:.3f}")
     console.result(f"{target}; the same by: brainweave fit --config {output}/best.toml")
+
+
+def _counting_search() -> tuple[Any, list[Tick]]:
+    """Give a GDMCV that tells whenever a setting was tried."""
+    from brainweave.evaluation.tuning import GDMCV
+
+    ticks: list[Tick] = []
+
+    class Search(GDMCV):
+        def _score(self, *arguments: Any, **options: Any) -> Any:
+            scored = super()._score(*arguments, **options)
+            for tick in ticks:
+                tick("")
+            return scored
+
+    Search.__name__ = "GDMCV"
+    return Search, ticks
 
 
 _SHOWN = ("n_components", "energy", "kernel", "hp")

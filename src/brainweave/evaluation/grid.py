@@ -137,7 +137,8 @@ class Grid:
     study : GridStudy
         The data.
     methods : mapping of str to aligner
-        By the names that tables use.
+        By the names that tables use. They are computed in this order: with the slowest
+        first, no core waits for the last.
     protocols : sequence of str, default=("joint",)
         "joint", "held-out", or both.
     vary : mapping of str to sequence, optional

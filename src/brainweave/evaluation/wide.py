@@ -1,8 +1,12 @@
-"""Linear support vector machines on many features, by one matrix of inner products.
+"""Tasks in the form in which a linear support vector machine is quick.
 
 LIBSVM multiplies samples one pair at a time. Without alignment the features are voxels,
 tens of thousands of them, and every fold asks for the same products: here one matrix
 product serves all folds of an alignment.
+
+Its stopping rule is absolute, so that features with a large scale, which a method may
+give to samples that it has not seen, take it millions of steps. The solution of a
+nu-SVM does not depend on the scale: such features are brought to unit size first.
 """
 
 from collections.abc import Callable
@@ -21,6 +25,7 @@ __all__ = ["task_maker"]
 
 WIDE = 256  # from so many features on LIBSVM's own products are slower by far
 COLUMNS = 2048  # features multiplied at a time
+LARGE = 4.0  # root mean square from which on features are brought to unit size
 
 
 def task_maker(
@@ -50,8 +55,14 @@ def task_maker(
     features = batch[0].features
     widths = {f.shape[1] for f in features}
     linear = isinstance(classifier, SVC | NuSVC) and classifier.kernel == "linear"
+    resized = linear and isinstance(classifier, NuSVC)
     if not linear or len(widths) > 1 or min(widths) < WIDE:
-        return (lambda fold: Task.from_fold(fold, codes, ids)), classifier
+
+        def plain(fold: AlignedFold) -> Task:
+            task = Task.from_fold(fold, codes, ids)
+            return _resized(task, _size(task.train)) if resized else task
+
+        return plain, classifier
     kept = [np.flatnonzero(c != UNLABELLED) for c in codes]
     products = _inner_products([f[k] for f, k in zip(features, kept, strict=True)])
     numbers = _row_numbers(codes, kept)
@@ -60,13 +71,28 @@ def task_maker(
         # row numbers take the place of features until the task knows who is tested
         rows = Task.from_fold(replace(fold, features=numbers), codes, ids)
         train, test = rows.train[:, 0], rows.test[:, 0]
-        return replace(
+        task = replace(
             rows,
             train=products[np.ix_(train, train)],
             test=products[np.ix_(test, train)],
         )
+        size = np.sqrt(task.train.diagonal().mean() / min(widths))
+        return _resized(task, float(size), squared=True) if resized else task
 
     return make, clone(classifier).set_params(kernel="precomputed")
+
+
+def _size(features: NDArray[Any]) -> float:
+    """Give the root of the mean square."""
+    return float(np.sqrt(np.mean(np.square(features, dtype=np.float64))))
+
+
+def _resized(task: Task, size: float, *, squared: bool = False) -> Task:
+    """Bring features, or their products, to unit size if they are large."""
+    if not (np.isfinite(size) and size > LARGE):
+        return task
+    by = size**2 if squared else size
+    return replace(task, train=task.train / by, test=task.test / by)
 
 
 def _row_numbers(

@@ -1,0 +1,149 @@
+"""The paper's datasets: those that are given, and simulated ones of the same shape."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from brainweave.evaluation.grid import GridStudy
+from brainweave.evaluation.splits import SplitStudy, split_study
+from brainweave.exceptions import InputError
+from brainweave.paper.settings import Dataset, datasets
+from brainweave.samples import match_samples
+from brainweave.study.simulate import simulate_like
+from brainweave.study.study import Study
+
+__all__ = ["Data", "aligned_version", "check_data", "grid_study", "movie_parts"]
+
+#: Studies by the name of the dataset; for Raider a pair, the film and the images.
+Data = Mapping[str, Any]
+
+
+def check_data(data: Data | None) -> dict[str, Any]:
+    """Give the studies by name, checked."""
+    given = dict(data or {})
+    unknown = [name for name in given if name not in datasets()]
+    if unknown:
+        raise InputError(
+            f"data has {', '.join(map(repr, unknown))}; the paper's datasets are "
+            f"{', '.join(datasets())}."
+        )
+    for name, study in given.items():
+        pair = isinstance(study, tuple) and len(study) == 2
+        studies = study if pair else (study,)
+        if pair != (name == "Raider") or not all(isinstance(s, Study) for s in studies):
+            wanted = (
+                "a pair of Study, (film, images)" if name == "Raider" else "a Study"
+            )
+            raise TypeError(f"data[{name!r}] must be {wanted}.")
+    return given
+
+
+def grid_study(
+    setting: Dataset, study: Any = None, *, aligned: bool = True, random_state: int = 0
+) -> GridStudy:
+    """Give a dataset as the runner takes it.
+
+    Parameters
+    ----------
+    setting : Dataset
+        Its settings.
+    study : Study, or pair of Study for a film and images, optional
+        The real data. Else a study of the same shape is simulated when needed.
+    aligned : bool, default=True
+        Whether samples are locked in time: real data are reordered and truncated by
+        category, as in the paper; simulated subjects see the same sequence. Otherwise
+        real data stay as they are, and simulated subjects see sequences of their own
+        and lack samples and, some of them, a category.
+    random_state : int, default=0
+        Seed of the simulation.
+    """
+    if study is None:
+        simulated = _Simulated(setting, aligned, random_state)
+        return GridStudy(
+            setting.name,
+            simulated,
+            leave_out=setting.leave_out,
+            version=f"simulated {simulated!r}",
+            shape=(setting.n_parts, setting.subjects),
+        )
+    if setting.movie_parts:
+        film, images = study
+        parts = movie_parts(film, setting)
+        return GridStudy(setting.name, images, align=parts, leave_out=setting.leave_out)
+    chosen = aligned_version(study) if aligned else study
+    return GridStudy(setting.name, chosen, leave_out=setting.leave_out)
+
+
+def aligned_version(study: Study) -> Study:
+    """Reorder and truncate a study by category, so that rows correspond.
+
+    Of each category as many samples are kept as the subject with fewest has.
+    """
+    rows = [np.arange(s.n_samples)[:, None] for s in study]
+    kept = match_samples(rows, [s.labels for s in study], "truncate").kept
+    return Study((s.select(k) for s, k in zip(study, kept, strict=True)), study.name)
+
+
+def movie_parts(film: Study, setting: Dataset) -> list[Study]:
+    """Cut a film into the consecutive parts that align in turn."""
+    length, n_parts = setting.movie_part_samples, setting.movie_parts
+    for subject in film:
+        if subject.n_samples < length * n_parts:
+            raise InputError(
+                f"Subject {subject.id!r} has {subject.n_samples} samples of the film; "
+                f"{n_parts} parts of {length} are needed."
+            )
+    return [
+        Study(
+            (s.select(np.arange(k * length, (k + 1) * length)) for s in film),
+            f"third {k + 1}" if n_parts == 3 else f"part {k + 1}",
+        )
+        for k in range(n_parts)
+    ]
+
+
+class _Simulated:
+    """Simulates a dataset when called; prints as what it simulates."""
+
+    def __init__(self, setting: Dataset, aligned: bool, random_state: int) -> None:
+        self.setting, self.aligned, self.seed = setting, aligned, random_state
+
+    def __call__(self) -> SplitStudy | Study:
+        s = self.setting
+        shape = s.subjects, s.samples, s.voxels, s.categories
+        if s.movie_parts:
+            return self._film_and_images()
+        if self.aligned:
+            return simulate_like(*shape, aligned=True, random_state=self.seed)
+        return simulate_like(
+            *shape,
+            missing_samples=0.1,
+            # a subject that lacks one of two categories has nothing to tell apart
+            missing_categories=s.subjects // 3 if s.categories > 2 else 0,
+            random_state=self.seed,
+        )
+
+    def _film_and_images(self) -> SplitStudy:
+        s = self.setting
+        n_film = s.movie_parts * s.movie_part_samples
+        film = simulate_like(s.subjects, n_film, s.voxels, None, random_state=self.seed)
+        # one image at a time, every category once in a run; the same people
+        images = simulate_like(
+            s.subjects,
+            s.samples,
+            s.voxels,
+            s.categories,
+            aligned=True,
+            duration=2.5,
+            n_runs=max(1, s.samples // s.categories),
+            random_state=self.seed,
+        )
+        return split_study(images, align=movie_parts(film, s))
+
+    def __repr__(self) -> str:
+        s = self.setting
+        film = f" after {s.movie_parts} x {s.movie_part_samples}" * bool(s.movie_parts)
+        kind = "aligned" if self.aligned else "unaligned"
+        shape = f"{s.subjects} x {s.samples}{film} x {s.voxels} x {s.categories}"
+        return f"{kind} {shape}, seed {self.seed}, format 1"

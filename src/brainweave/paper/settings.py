@@ -1,0 +1,170 @@
+"""The paper's settings and published numbers, read from ``settings.toml``."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+from brainweave.exceptions import InputError
+
+__all__ = ["Dataset", "Figure", "dataset", "datasets", "figure", "figures"]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """One row of Table 1, with its row of Table 2.
+
+    Attributes
+    ----------
+    name : str
+        As in the paper.
+    subjects, samples, voxels, categories : int
+        The shape; `samples` are those per subject that are classified.
+    n_components : int
+        Number of shared features K.
+    energy : float
+        Share of the singular values that GDM keeps.
+    nu : float
+        Of the nu-SVM.
+    leave_out : int
+        Subjects left out at a time.
+    graph : str
+        Graph of GDM: "labels", or "time" where a film aligns.
+    published : mapping of str to tuple of two floats
+        Accuracy in per cent and its standard deviation, by method.
+    movie_samples, movie_parts, movie_part_samples : int
+        Of a film that aligns: its samples, and the parts that are used; else 0.
+    """
+
+    name: str
+    subjects: int
+    samples: int
+    voxels: int
+    categories: int
+    n_components: int
+    energy: float
+    nu: float
+    leave_out: int
+    graph: str
+    published: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    movie_samples: int = 0
+    movie_parts: int = 0
+    movie_part_samples: int = 0
+
+    @property
+    def n_parts(self) -> int:
+        """How often the alignment is learned: from each half, or part of the film."""
+        return self.movie_parts or 2
+
+    @property
+    def n_folds(self) -> int:
+        """Number of folds: 16 subjects, 4 left out, two halves make 8."""
+        return -(-self.subjects // self.leave_out) * self.n_parts
+
+    def shrunk(self) -> "Dataset":
+        """Give a small dataset of the same kind, to try things out."""
+        small = _content()["quick"]
+        return replace(
+            self,
+            subjects=max(4, 2 * self.leave_out),
+            samples=self.categories * small["samples_per_category"],
+            voxels=small["voxels"],
+            n_components=min(self.n_components, small["n_components"]),
+            movie_part_samples=self.movie_parts and small["movie_part_samples"],
+            published={},  # they are of other data
+        )
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure: GDM against incompleteness or energy, a panel per dataset.
+
+    Attributes
+    ----------
+    name : str
+        "figure1", "figureS3", ...
+    what : str
+        "incompleteness" or "energy".
+    kernel, hp : str, float or None
+        The kernel of GDM.
+    panels : tuple of Dataset
+        With the settings of this figure.
+    values : tuple of float
+        The shares on the horizontal axis.
+    """
+
+    name: str
+    what: str
+    kernel: str
+    hp: float | None
+    panels: tuple[Dataset, ...]
+    values: tuple[float, ...]
+
+
+@lru_cache(maxsize=1)
+def _content() -> dict[str, Any]:
+    text = files("brainweave.paper").joinpath("settings.toml").read_text("utf-8")
+    return tomllib.loads(text)
+
+
+def datasets() -> list[str]:
+    """List the datasets of the paper."""
+    return list(_content()["datasets"])
+
+
+def figures() -> list[str]:
+    """List the figures of the paper."""
+    return list(_content()["figures"])
+
+
+def dataset(name: str, *, quick: bool = False) -> Dataset:
+    """Give the settings of a dataset.
+
+    Examples
+    --------
+    >>> dataset("DS001").n_folds
+    8
+    """
+    known = _content()["datasets"]
+    if name not in known:
+        raise InputError(
+            f"There is no dataset {name!r} in the paper; it has {', '.join(known)}."
+        )
+    entry = dict(known[name])
+    published = {k: (v[0], v[1]) for k, v in entry.pop("published").items()}
+    found = Dataset(name=name, published=published, **entry)
+    return found.shrunk() if quick else found
+
+
+def figure(name: str, *, quick: bool = False) -> Figure:
+    """Give the settings of a figure.
+
+    Examples
+    --------
+    >>> [panel.energy for panel in figure("figureS3").panels]
+    [0.65, 0.6, 0.35]
+    """
+    content = _content()
+    if name not in content["figures"]:
+        raise InputError(
+            f"There is no figure {name!r}; the paper has "
+            f"{', '.join(content['figures'])}."
+        )
+    entry = content["figures"][name]
+    changed = {k: entry[k] for k in ("n_components", "energy", "nu") if k in entry}
+    panels = []
+    for position, panel in enumerate(content["panels"]["datasets"]):
+        own = {k: v[position] if isinstance(v, list) else v for k, v in changed.items()}
+        setting = replace(dataset(panel), **own)
+        panels.append(setting.shrunk() if quick else setting)
+    values = content["quick" if quick else "panels"][entry["what"]]
+    return Figure(
+        name=name,
+        what=entry["what"],
+        kernel=entry["kernel"],
+        hp=entry.get("hp"),
+        panels=tuple(panels),
+        values=tuple(values),
+    )
