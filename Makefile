@@ -5,7 +5,7 @@ PEERS := .venv-peers
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types contracts check bench peers clean
+.PHONY: help demo test lint types contracts check bench bench-methods peers clean
 
 help:  ## say what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 12
@@ -44,6 +44,7 @@ check: lint types contracts test  ## the whole gate
 bench: $(VENV)/.dev  ## speed and memory, each as a ratio to a floor of the same run
 	$(BIN)/python benchmarks/bench_gdm.py
 	$(BIN)/python benchmarks/bench_evaluation.py
+	$(MAKE) bench-methods
 
 $(PEERS)/.ready: pyproject.toml tools/make_venv.sh
 	@test -x $(PEERS)/bin/python || { echo "Setting up $(PEERS) ..."; tools/make_venv.sh $(PEERS); }
@@ -53,9 +54,11 @@ $(PEERS)/.ready: pyproject.toml tools/make_venv.sh
 		|| echo "tensorflow-cpu does not install here: BrainIAK's SSSRM will be skipped."
 	@touch $@
 
-peers: $(PEERS)/.ready  ## compare methods and speed with other implementations, in an environment of their own
+peers: $(PEERS)/.ready  ## compare with other implementations, in an environment of their own
 	$(PEERS)/bin/python -m pytest tests/peers -p no:cacheprovider
-	$(PEERS)/bin/python benchmarks/bench_methods.py
+
+bench-methods: $(PEERS)/.ready
+	$(PEERS)/bin/python benchmarks/bench_methods.py --robust --memory
 
 clean:  ## remove the environment and all caches
 	rm -rf $(VENV) $(PEERS) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -57,6 +57,14 @@ def guess_format(inputs: list[Path]) -> str:
             return "bids"
         if any(folder.glob("sub[0-9]*")):
             return "openfmri"
+        files = sorted(
+            p.name for e in ("*.mat", "*.nii", "*.nii.gz") for p in folder.glob(e)
+        )
+        if files:
+            raise UsageError(
+                f"'{folder}' is a folder with files such as '{files[0]}': name the "
+                f"files themselves, brainweave convert {folder / files[0]} ... STUDY."
+            )
     raise UsageError(
         f"What {', '.join(map(repr, map(str, inputs)))} holds is not clear: neither "
         "BIDS (folders sub-...), nor OpenfMRI (sub001), nor .mat or .nii.gz files. "
