@@ -172,7 +172,9 @@ class SubjectBasis(VoxelPass):
             gram = self.kernel(products, squares, squares)
         else:
             gram = products
-        return center_gram(gram)
+        # centred voxels give a centred linear kernel but for rounding: keep one matrix
+        own = self.kernel.name == "linear" and gram.flags.writeable
+        return center_gram(gram, overwrite=own)
 
     def _raw(self, products: Matrix, shift_a: Matrix, shift_b: Matrix) -> Matrix:
         """Undo the centring of voxels where the kernel is to see raw samples."""

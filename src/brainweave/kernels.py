@@ -108,10 +108,10 @@ class Centring:
         return centred
 
 
-def center_gram(gram: Matrix) -> tuple[Matrix, Centring]:
+def center_gram(gram: Matrix, *, overwrite: bool = False) -> tuple[Matrix, Centring]:
     """Centre a Gram matrix in feature space (step 3 of Algorithm 1)."""
     means = gram.mean(axis=0)
     centring = Centring(means, float(means.mean()))
-    centred = gram - means
+    centred = np.subtract(gram, means, out=gram if overwrite else None)
     centred -= means[:, None] - centring.grand_mean
     return centred, centring

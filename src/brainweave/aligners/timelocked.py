@@ -146,7 +146,7 @@ class TimeLocked(BaseAligner):
                 f"that was gained, more than tol={progress.tol:g}. Increase max_iter "
                 "or tol; tol=0 asks for exactly max_iter iterations.",
                 ConvergenceWarning,
-                stacklevel=5,
+                stacklevel=4,
             )
 
     def _wanted_components(self, bases: list[SubjectBasis]) -> int:
