@@ -20,7 +20,6 @@ from brainweave import (
 )
 from brainweave.evaluation.grid import Grid, GridStudy
 from brainweave.evaluation.measures import Classification, Matching
-from brainweave.evaluation.results import GridResult
 from brainweave.evaluation.runner import run_grid
 from brainweave.evaluation.store import ResultStore
 from brainweave.exceptions import InputError
@@ -228,6 +227,18 @@ def test_nothing_is_computed_twice(tmp_path, monkeypatch):
     assert len(log.read_text().splitlines()) == n_fits * 3 // 2
 
 
+def test_a_cell_may_belong_to_several_grids(tmp_path, monkeypatch):
+    monkeypatch.setenv("FIT_LOG", str(tmp_path / "log"))
+    plain = small_grid(methods={"GDM": TracedGDM(2, energy=0.5)}, vary={})
+    varied = small_grid(methods={"GDM": TracedGDM(2)}, vary={"energy": (0.5,)})
+    for store, grids in (("a", [plain, varied]), ("b", [varied, plain])):
+        frame = run_grid(grids, tmp_path / store).to_frame()
+        assert frame["param_energy"].isna().sum() == 8
+        assert (frame["param_energy"] == 0.5).sum() == 8
+        assert frame["cell"].nunique() == 8
+    assert len((tmp_path / "log").read_text().splitlines()) == 2 * 2 * (1 + 2)
+
+
 def test_a_study_is_read_only_when_a_cell_is_missing(tmp_path):
     reads = []
 
@@ -287,7 +298,9 @@ def test_a_killed_run_goes_on_and_gives_the_identical_table(tmp_path, whole):
 def test_two_runs_share_one_store(tmp_path, whole):
     runs = [start(tmp_path / "store", tmp_path / "log", 0.1) for _ in range(2)]
     assert [run.wait() for run in runs] == [0, 0]
-    result = GridResult(ResultStore(tmp_path / "store"), whole["cell"].tolist())
+    finished = {r.name for r in (tmp_path / "store" / "cells").iterdir()}
+    assert finished == {f"{name}.json" for name in whole["cell"]}
+    result = run_grid(small_grid(), tmp_path / "store")
     pd.testing.assert_frame_equal(table(result), whole)
     # no fit was done twice
     assert len((tmp_path / "log").read_text().splitlines()) == 2 * 2 * (1 + 2)

@@ -107,19 +107,23 @@ class Console:
 
                 yield show
             return
-        start = last = time.perf_counter()
+        begin = last = time.perf_counter()
+        start, before = begin, 0
         self.note(f"{title} ...")
 
         def tell(done: int, total: int, what: str) -> None:
-            nonlocal last
+            nonlocal last, start, before
             now = time.perf_counter()
+            if done < before:  # another round of the work counts anew
+                start = now
+            before = done
             if done and (now - last >= LINE_EVERY) and done < total:
                 last = now
                 left = (now - start) / done * (total - done)
                 self.note(f"{title}: {done} of {total} ({what}), {left:.0f} s left")
 
         yield tell
-        self.note(f"{title}: done in {time.perf_counter() - start:.1f} s")
+        self.note(f"{title}: done in {time.perf_counter() - begin:.1f} s")
 
     @contextmanager
     def collect_warnings(self) -> Iterator[None]:

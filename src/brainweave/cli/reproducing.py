@@ -15,6 +15,11 @@ from brainweave.cli.scoring import PROTOCOLS, prepare_folder
 TABLES = ("table2", "unaligned")
 FIGURES = ("figure1", "figure2", *(f"figureS{i}" for i in range(3, 9)))
 REAL = ("raider", "pieman")
+# of all that is in the files, what is printed
+SHOWN = (
+    *("dataset", "study", "data", "method", "curve", "protocol", "incompleteness"),
+    *("energy", "mean", "std", "published", "chance", "p_value", "error"),
+)
 ALL = (*TABLES, *FIGURES, *REAL)
 
 
@@ -102,18 +107,18 @@ def reproduce(
         used = effective(context, what=chosen)
         write_config(output / f"{chosen}.toml", "reproduce", used)
     made = sorted(p for p in output.glob(f"{chosen}*") if p.suffix != ".toml")
-    console.result(table.to_string(index=False, max_colwidth=40))
+    shown = [column for column in SHOWN if column in table.columns]
+    console.result(table[shown].to_string(index=False, max_colwidth=60))
     console.result("\n".join(map(str, made)))
 
 
 def _run(name: str, output: Path, folder: Path | None, options: dict[str, Any]) -> Any:
-    if name in REAL:
-        from brainweave.paper import real
-
-        return getattr(real, name)(folder, output, **options)
     from brainweave import paper
 
-    return getattr(paper, name)(output, **options)
+    experiment = getattr(paper, name)
+    if folder is not None:
+        return experiment(folder, output, **options)
+    return experiment(output, **options)
 
 
 def _protocols(given: str, *, several: bool) -> tuple[str, ...]:

@@ -1,10 +1,12 @@
 """The outcome of a grid: a table of cells, and what they say together."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from brainweave.evaluation.grid import Cell
 from brainweave.evaluation.store import ResultStore, write_atomically
 
 if TYPE_CHECKING:
@@ -22,15 +24,19 @@ class GridResult:
     ----------
     store : ResultStore
         Where their records are.
-    names : list of str
-        Names of the records.
+    cells : sequence of Cell
+        The cells. Which settings are varied is up to the grid that asks: a record may
+        have been made for another.
     """
 
-    def __init__(self, store: ResultStore, names: list[str]) -> None:
-        self.store, self.names = store, names
-        found = {name: store.get(name) for name in names}
+    def __init__(self, store: ResultStore, cells: Sequence[Cell]) -> None:
+        self.store = store
         #: one dict per cell, in the order of the grid
-        self.records = [record for record in found.values() if record is not None]
+        self.records: list[dict[str, Any]] = []
+        for cell in cells:
+            record = store.get(cell.name)
+            if record is not None:
+                self.records.append({**record, **vars(cell)})
 
     def __len__(self) -> int:
         return len(self.records)

@@ -119,7 +119,9 @@ class _Run:
         jobs = [
             job for grid in self.grids for job in grid.jobs(*self._shape(grid.study))
         ]
-        names = list(dict.fromkeys(c.name for job in jobs for c in job.cells))
+        # grids may ask for the same cell, as one of several settings or by itself
+        cells = {repr(c): c for job in jobs for c in job.cells}
+        names = list(dict.fromkeys(c.name for c in cells.values()))
         if self.retry_failed:
             self._forget_failed(names)
         self.total = len(names)
@@ -135,7 +137,7 @@ class _Run:
                     time.sleep(WAIT)  # other runs have claimed all that is left
                 self._count(names)
         self.opened = None
-        result = GridResult(self.store, names)
+        result = GridResult(self.store, list(cells.values()))
         result.write_csv(self.store.folder / "results.csv")
         return result
 
@@ -165,7 +167,8 @@ class _Run:
         Of one study all come in a row, so that it is read once.
         """
         groups: dict[tuple[Any, ...], list[Job]] = {}
-        for job in jobs:
+        once = {tuple(cell.name for cell in job.cells): job for job in jobs}
+        for job in once.values():
             if not self._is_finished(job):
                 key = (job.grid.study.identity, *job.variant, job.half)
                 groups.setdefault(key, []).append(job)

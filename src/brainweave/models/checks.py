@@ -146,7 +146,7 @@ def _check_classes(learned: Learned) -> str | None:
 
 
 def _check_parcels(learned: Learned) -> str | None:
-    names, counts = learned.get("parcels_"), learned.get("_counts")
+    names, counts = learned.get("parcels_"), learned.get("n_features_")
     aligners: Any = learned.get("aligners_")
     features: Any = learned.get("feature_parcels_")
     if not all(isinstance(part, list) for part in (names, counts, aligners)):
@@ -164,28 +164,24 @@ def _check_parcels(learned: Learned) -> str | None:
 
 
 def _check_searchlight(learned: Learned) -> str | None:
-    local, common = learned.get("local_"), learned.get("_common")
-    k, centers = learned["n_components_"], learned.get("_centers")
+    k, centers = learned["n_components_"], learned.get("centers_")
     coverage: Any = learned.get("coverage_")
+    names = ("neighborhoods_", "joinable_", "aligners_", "reference_maps_")
+    lists: list[Any] = [learned.get(name) for name in names]
+    if not all(isinstance(part, list) for part in lists):
+        return "it does not list its neighbourhoods"
+    common, joinable, aligners, references = lists
     rules = {
-        "it does not list its neighbourhoods": (
-            isinstance(common, list) and all(_is_places(c, k) for c in common)
-        ),
+        "its neighbourhoods do not fit": all(_is_places(c, k) for c in common),
         "its coverage does not fit": np.shape(coverage) == (k,),
         "its local models do not fit": (
-            isinstance(local, dict)
-            and isinstance(common, list)
-            and all(
-                type(s) is int and 0 <= s < len(common) and _is_local(fitted)
-                for s, fitted in local.items()
-            )
+            len(joinable) == len(aligners) == len(references)
+            and all(type(s) is int and 0 <= s < len(common) for s in joinable)
+            and all(isinstance(a, BaseAligner) for a in aligners)
+            and all(isinstance(m, SubjectMap) for m in references)
         ),
         "its centres do not fit": centers is None
-        or (
-            isinstance(common, list)
-            and np.ndim(centers) == 2
-            and len(centers) == len(common)
-        ),
+        or (isinstance(centers, np.ndarray) and len(centers) == len(common)),
     }
     return next((why for why, holds in rules.items() if not holds), None)
 
@@ -196,15 +192,6 @@ def _is_places(value: Any, size: int) -> bool:
         and value.dtype.kind == "i"
         and value.ndim == 1
         and (not value.size or bool(0 <= value.min() <= value.max() < size))
-    )
-
-
-def _is_local(value: Any) -> bool:
-    return (
-        isinstance(value, tuple)
-        and len(value) == 2
-        and isinstance(value[0], BaseAligner)
-        and isinstance(value[1], SubjectMap)
     )
 
 

@@ -21,7 +21,7 @@ from brainweave.graphs import NO_GROUP, Graph, GroupTerm
 from brainweave.models.checks import disagreement
 from brainweave.models.container import Container
 from brainweave.models.maps import decode_map
-from brainweave.models.registry import PRIVATE, aligner_class
+from brainweave.models.registry import aligner_class
 from brainweave.models.stored_basis import StoredBasis, decode_basis
 
 _ATTRIBUTE = re.compile(r"[A-Za-z][A-Za-z0-9_]*_")
@@ -252,8 +252,7 @@ class Decoder:
             return model
         learned = {k: self.value(v, f"{dot}{k}") for k, v in state.items()}
         for name in learned:
-            known = name in PRIVATE.get(cls.__name__, ())
-            if not (known or _ATTRIBUTE.fullmatch(name)) or hasattr(cls, name):
+            if not _ATTRIBUTE.fullmatch(name) or hasattr(cls, name):
                 self.bad(path, f"has a learned value with the name {name[:60]!r}")
         self._check_learned(learned, cls.__name__, nested=bool(path))
         set_state = getattr(model, "_set_state", None)

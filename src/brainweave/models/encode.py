@@ -23,7 +23,7 @@ from brainweave.exceptions import ModelFileError
 from brainweave.graphs import Graph, GroupTerm
 from brainweave.models.container import CODES, PendingArray, pending
 from brainweave.models.maps import encode_map
-from brainweave.models.registry import PRIVATE, aligner_class
+from brainweave.models.registry import aligner_class
 
 # learned, but as large as the data: maps go without them
 LEFT_BEHIND = ("bases_", "individual_")
@@ -169,7 +169,6 @@ class Encoder:
             raise ModelFileError(f"This {name} is not fitted yet: call fit, then save.")
         get_state = getattr(model, "_get_state", None)
         learned = get_state() if get_state is not None else vars(model)
-        private = PRIVATE.get(name, ())
         dot = f"{path}." if path else ""
         return {
             "class": name,
@@ -180,8 +179,7 @@ class Encoder:
             "state": {
                 key: self.value(value, f"{dot}{key}")
                 for key, value in learned.items()
-                if key in private
-                or (key.endswith("_") and key[0] != "_" and key not in LEFT_BEHIND)
+                if key.endswith("_") and key[0] != "_" and key not in LEFT_BEHIND
             },
         }
 

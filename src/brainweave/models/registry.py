@@ -21,11 +21,6 @@ _HOME = {
     "SemiSupervisedSRM": "brainweave.aligners.semisupervised_srm",
     "SVDHyperalignment": "brainweave.aligners.svd_hyperalignment",
 }
-# learned attributes whose names are private, but which a new subject needs
-PRIVATE: dict[str, tuple[str, ...]] = {
-    "Parcelwise": ("_counts",),
-    "Searchlight": ("_common", "_centers"),
-}
 _REGISTERED: dict[str, type[BaseAligner]] = {}
 
 

@@ -1,0 +1,227 @@
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose
+
+from brainweave import GDM, Study, Subject, between_subject_classification
+from brainweave.exceptions import InputError, StudyError, UniquenessWarning
+from brainweave.paper import METHODS, figure, figures, pieman, raider, table2, unaligned
+from brainweave.paper.command import main
+from brainweave.paper.data import aligned_version, grid_study
+from brainweave.paper.settings import dataset
+from brainweave.study.simulate import simulate_like, simulate_study
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    """One folder for all, so that cells are shared."""
+    return tmp_path_factory.mktemp("paper")
+
+
+@pytest.fixture(scope="module")
+def table(out):
+    return table2(out, datasets=["DS001", "Raider"], quick=True)
+
+
+# -- Table 2 ---------------------------------------------------------------------------
+
+
+def test_table_2_has_nine_methods_on_every_dataset(table, out):
+    assert table["dataset"].tolist() == ["DS001"] * 9 + ["Raider"] * 9
+    assert table["method"].tolist() == list(METHODS) * 2
+    assert (table["n_failed"] == 0).all()
+    assert (table["data"] == "simulated").all()
+    assert table["mean"].between(0, 1).all()
+    # 8 subjects, 4 left out, two halves; 4 subjects, 2 left out, three thirds
+    assert table.groupby("dataset")["n_folds"].unique().map(list).to_dict() == {
+        "DS001": [4],
+        "Raider": [6],
+    }
+    text = (out / "table2.md").read_text()
+    assert "| DS001 (simulated) | joint |" in text
+    assert "**" in text
+    assert "compare methods, not studies" in text
+    written = pd.read_csv(out / "table2.csv")
+    assert_allclose(written["mean"], table["mean"], atol=1e-12)
+
+
+def test_table_2_is_the_same_again_and_from_the_store(table, out, tmp_path):
+    again = table2(out, datasets=["DS001", "Raider"], quick=True)
+    pd.testing.assert_frame_equal(again, table)
+    afresh = table2(tmp_path, datasets=["DS001"], methods=["GDM", "SRM"], quick=True)
+    for method in ("GDM", "SRM"):
+        assert_allclose(
+            afresh.set_index("method").loc[method, "mean"],
+            table[table["dataset"] == "DS001"].set_index("method").loc[method, "mean"],
+            atol=1e-12,
+        )
+
+
+def test_real_data_take_the_place_of_simulated_ones_beside_published_numbers(tmp_path):
+    study = simulate_study(n_subjects=8, n_voxels=60, categories=4, n_runs=4)
+    result = table2(
+        tmp_path, data={"DS001": study}, datasets=["DS001"], methods=["nu-SVM", "GDM"]
+    )
+    assert (result["data"] == "real").all()
+    found = result.set_index("method")
+    assert_allclose(found["published_mean"], [0.3432, 0.6268], atol=1e-12)
+    with pytest.warns(UniquenessWarning):  # 10 components for 4 categories
+        expected = between_subject_classification(
+            GDM(10, energy=0.82), aligned_version(study), leave_out=4, random_state=0
+        )
+    assert_allclose(found.loc["GDM", "mean"], expected.mean, atol=1e-12)
+    assert (
+        "| DS001 (published) | joint | 34.3 ± 2.1 | 62.7 ± 1.5 |"
+        in (tmp_path / "table2.md").read_text()
+    )
+
+
+def test_the_aligned_version_is_reordered_and_truncated_by_category():
+    rng = np.random.default_rng(0)
+    labels = [list("aabbb"), list("babaa")]
+    study = Study(
+        Subject(str(i), rng.normal(size=(5, 3)), labels=known)
+        for i, known in enumerate(labels)
+    )
+    aligned = aligned_version(study)
+    assert [s.labels.tolist() for s in aligned] == [list("aabb")] * 2
+    assert_allclose(aligned[1].data(), study[1].data()[[1, 3, 0, 2]], atol=0)
+
+
+def test_a_real_film_aligns_in_thirds():
+    setting = dataset("Raider", quick=True)
+    film = simulate_like(4, 130, 50, None)
+    images = simulate_like(4, 84, 50, 7, duration=2.5, n_runs=12, aligned=True)
+    split = grid_study(setting, (film, images)).open()
+    assert [part.name for part in split.parts] == ["third 1", "third 2", "third 3"]
+    rows = [part.aligning[0].data() for part in split.parts]
+    assert_allclose(np.concatenate(rows), film[0].data()[:120], atol=0)
+    with pytest.raises(InputError, match="has 100 samples of the film; 3 parts of 40"):
+        grid_study(setting, (simulate_like(4, 100, 50, None), images))
+
+
+def test_only_gdm_and_no_alignment_run_on_unaligned_data(out):
+    result = unaligned(out, datasets=["DS001"], quick=True).set_index("method")
+    assert result.loc[["nu-SVM", "GDM"], "mean"].notna().all()
+    others = result.drop(["nu-SVM", "GDM"])
+    assert others["mean"].isna().all()
+    assert (others["n_failed"] == others["n_folds"]).all()
+    assert others["error"].str.contains("GDM").all()  # the way out
+    text = (out / "unaligned.md").read_text()
+    assert "Why numbers are missing:" in text
+    assert "- SRM (DS001): InputError: SRM " in text
+
+
+# -- figures ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", figures())
+def test_every_figure_is_drawn_with_its_numbers(name, table, out):
+    numbers = figure(name, out, panels=["DS001"], quick=True)
+    assert (out / f"{name}.svg").read_text().lstrip().startswith("<?xml")
+    written = pd.read_csv(out / f"{name}.csv")
+    assert len(written) == len(numbers)
+    curve = numbers[numbers["curve"] == "GDM"]
+    assert len(curve) == 3
+    lines = numbers.set_index("curve")["mean"].drop("GDM")
+    assert set(lines.index) == {"without alignment", "best of others", "guess"}
+    # the lines are those of Table 2
+    of_table = table[table["dataset"] == "DS001"].set_index("method")["mean"]
+    assert_allclose(lines["without alignment"], of_table["nu-SVM"], atol=1e-12)
+    competing = of_table.drop(["nu-SVM", "DetSRM", "GDM"])
+    assert_allclose(lines["best of others"], competing.max(), atol=1e-12)
+    assert_allclose(lines["guess"], 0.25, atol=1e-12)
+    if name == "figure1":
+        assert_allclose(curve["mean"].iloc[0], of_table["GDM"], atol=1e-12)
+
+
+# -- real studies ----------------------------------------------------------------------
+
+
+def test_raider_and_pieman_write_tables_and_curves(tmp_path):
+    images = simulate_like(4, 56, 40, 7, duration=2.5, n_runs=8, aligned=True)
+    result = raider(images, tmp_path, n_permutations=3, repeats=1)
+    assert len(result) == 2 * 12
+    assert result["p_value"].dropna().between(0.25, 1).all()
+    assert (result["p_value"].isna() == (result["n_failed"] > 0)).all()
+    text = (tmp_path / "raider.md").read_text()
+    assert "| GDM |" in text
+    assert "GDMCV chose:" in text
+    assert "Guessing reaches 14.3 %." in text
+    for what in ("energy", "incompleteness"):
+        assert (tmp_path / f"raider_{what}.svg").exists()
+        numbers = pd.read_csv(tmp_path / f"raider_{what}.csv")
+        assert set(numbers["protocol"]) == {"joint", "held-out"}
+    story = Study(
+        Subject(s.id, s.data()) for s in simulate_like(6, 80, 30, None, tr=2.5)
+    )
+    matched = pieman(story, tmp_path, n_components=3).set_index(["method", "protocol"])
+    assert matched.loc[("GDM", "joint"), "mean"] > matched["chance"].max()
+    assert "SSSRM is missing: InputError" in (tmp_path / "pieman.md").read_text()
+
+
+def test_the_real_raider_images_are_read(real_data):
+    from brainweave.paper import load_pieman, load_raider_images
+
+    images = load_raider_images(real_data)
+    assert len(images) == 10
+    assert images[0].samples.shape == (56, 1000)
+    assert images[0].runs.tolist() == np.repeat(np.arange(1, 9), 7).tolist()
+    story = load_pieman(real_data)
+    assert len(story) == 36
+    assert story[0].samples.shape == (300, 100)
+
+
+# -- the command, and wrong input ------------------------------------------------------
+
+
+def test_the_command_runs_and_prints_the_table(tmp_path, capsys):
+    arguments = ["table2", "--quick", "--datasets", "DS011", "--methods", "GDM"]
+    assert main([*arguments, "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr()
+    assert "| DS011 (simulated) | joint |" in printed.out
+    assert "4 of 4 cells" in printed.err
+    arguments = ["figure2", "--quick", "--datasets", "DS001", "--quiet"]
+    assert main([*arguments, "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr()
+    assert "best of others" in printed.out
+    assert printed.err == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["table2", "--datasets", "DS7"], "There is no dataset 'DS7' in the paper"),
+        (["table2", "--methods", "CCA"], "must be some of nu-SVM, HA"),
+        (["figure1", "--datasets", "DS011"], "must be some of DS232, DS001, Raider"),
+        (["raider"], "raider needs --data, the folder of its files"),
+        (["raider", "--data", "/nowhere"], "has no image_data_lh.mat"),
+        (["table2", "--data", "/nowhere"], "There is no folder '/nowhere'"),
+        (["unaligned", "--datasets", "Raider"], "there is no unaligned version of it"),
+    ],
+)
+def test_wrong_input_is_told_in_one_line(tmp_path, capsys, arguments, message):
+    with pytest.raises(SystemExit) as stop:
+        main([*arguments, "--out", str(tmp_path)])
+    assert stop.value.code == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+
+
+def test_wrong_data_are_refused(tmp_path):
+    study = simulate_like(4, 24, 20, 2)
+    with pytest.raises(InputError, match="data has 'Haxby'; the paper's datasets are"):
+        table2(tmp_path, data={"Haxby": study})
+    with pytest.raises(TypeError, match=r"data\['Raider'\] must be a pair"):
+        table2(tmp_path, data={"Raider": study})
+    with pytest.raises(TypeError, match=r"data\['DS001'\] must be a Study"):
+        table2(tmp_path, data={"DS001": (study, study)})
+    with pytest.raises(InputError, match="give no data with it"):
+        table2(tmp_path, data={"DS001": study}, quick=True)
+    with pytest.raises(StudyError, match=r"has no weights\.mat"):
+        pieman(tmp_path, tmp_path)
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(InputError, match="is a file; results go into a folder"):
+        table2(file, quick=True)
