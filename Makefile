@@ -26,7 +26,7 @@ demo: $(VENV)/.base  ## align a simulated study that no time-locked method can a
 
 test: $(VENV)/.dev  ## unit tests and doctests
 	@tools/install_browser.sh
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(VENV)/.dev  ## style and spelling
 	$(BIN)/ruff check .
