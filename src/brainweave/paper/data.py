@@ -115,19 +115,23 @@ class _Simulated:
         if s.movie_parts:
             return self._film_and_images()
         if self.aligned:
-            return simulate_like(*shape, aligned=True, random_state=self.seed)
+            return simulate_like(*shape, aligned=True, **self._common)
         return simulate_like(
             *shape,
             missing_samples=0.1,
             # a subject that lacks one of two categories has nothing to tell apart
             missing_categories=s.subjects // 3 if s.categories > 2 else 0,
-            random_state=self.seed,
+            **self._common,
         )
+
+    @property
+    def _common(self) -> dict[str, Any]:
+        return {"signal": self.setting.signal, "random_state": self.seed}
 
     def _film_and_images(self) -> SplitStudy:
         s = self.setting
         n_film = s.movie_parts * s.movie_part_samples
-        film = simulate_like(s.subjects, n_film, s.voxels, None, random_state=self.seed)
+        film = simulate_like(s.subjects, n_film, s.voxels, None, **self._common)
         # one image at a time, every category once in a run; the same people
         images = simulate_like(
             s.subjects,
@@ -137,7 +141,7 @@ class _Simulated:
             aligned=True,
             duration=2.5,
             n_runs=max(1, s.samples // s.categories),
-            random_state=self.seed,
+            **self._common,
         )
         return split_study(images, align=movie_parts(film, s))
 
@@ -146,4 +150,4 @@ class _Simulated:
         film = f" after {s.movie_parts} x {s.movie_part_samples}" * bool(s.movie_parts)
         kind = "aligned" if self.aligned else "unaligned"
         shape = f"{s.subjects} x {s.samples}{film} x {s.voxels} x {s.categories}"
-        return f"{kind} {shape}, seed {self.seed}, format 1"
+        return f"{kind} {shape}, signal {s.signal}, seed {self.seed}"

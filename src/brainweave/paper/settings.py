@@ -36,6 +36,8 @@ class Dataset:
         Accuracy in per cent and its standard deviation, by method.
     movie_samples, movie_parts, movie_part_samples : int
         Of a film that aligns: its samples, and the parts that are used; else 0.
+    signal : float
+        Strength of the responses where the dataset is simulated.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Dataset:
     movie_samples: int = 0
     movie_parts: int = 0
     movie_part_samples: int = 0
+    signal: float = 1.0
 
     @property
     def n_parts(self) -> int:
@@ -71,6 +74,7 @@ class Dataset:
             subjects=max(4, 2 * self.leave_out),
             samples=self.categories * small["samples_per_category"],
             voxels=small["voxels"],
+            signal=small["signal"],
             n_components=min(self.n_components, small["n_components"]),
             movie_part_samples=self.movie_parts and small["movie_part_samples"],
             published={},  # they are of other data
@@ -134,7 +138,8 @@ def dataset(name: str, *, quick: bool = False) -> Dataset:
         )
     entry = dict(known[name])
     published = {k: (v[0], v[1]) for k, v in entry.pop("published").items()}
-    found = Dataset(name=name, published=published, **entry)
+    simulation = _content()["simulation"]
+    found = Dataset(name=name, published=published, **entry, **simulation)
     return found.shrunk() if quick else found
 
 
