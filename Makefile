@@ -5,10 +5,10 @@ PEERS := .venv-peers
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types contracts check bench bench-methods peers clean
+.PHONY: help demo test lint types contracts check bench bench-quick bench-methods peers clean
 
 help:  ## say what can be made
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 14
 
 $(VENV)/.base: pyproject.toml tools/make_venv.sh
 	@test -x $(BIN)/python || { echo "Setting up $(VENV) ..."; tools/make_venv.sh $(VENV); }
@@ -44,7 +44,13 @@ check: lint types contracts test  ## the whole gate
 bench: $(VENV)/.dev  ## speed and memory, each as a ratio to a floor of the same run
 	$(BIN)/python benchmarks/bench_gdm.py
 	$(BIN)/python benchmarks/bench_evaluation.py
+	$(BIN)/python benchmarks/bench_table2.py
 	$(MAKE) bench-methods
+
+bench-quick: $(VENV)/.dev  ## the same on small shapes: does it run at all?
+	$(BIN)/python benchmarks/bench_gdm.py --quick
+	$(BIN)/python benchmarks/bench_evaluation.py --quick
+	$(BIN)/python benchmarks/bench_table2.py --quick
 
 $(PEERS)/.ready: pyproject.toml tools/make_venv.sh
 	@test -x $(PEERS)/bin/python || { echo "Setting up $(PEERS) ..."; tools/make_venv.sh $(PEERS); }

@@ -1,9 +1,12 @@
 """What shared work saves: an energy sweep, against one fit and against ten.
 
-Run by ``make bench``; prints ratios of times measured in the same run. The classifier
-guesses, so that the alignment alone is timed.
+    python benchmarks/bench_evaluation.py [--quick]
+
+Prints ratios of times measured in the same run. The classifier guesses, so that the
+alignment alone is timed.
 """
 
+import argparse
 import time
 import warnings
 from collections.abc import Callable
@@ -15,7 +18,9 @@ from brainweave import GDM, between_subject_classification, split_study
 from brainweave.exceptions import UniquenessWarning
 
 ENERGIES = np.linspace(0.1, 1, 10)
-SHAPE = {"n_subjects": 6, "n_samples": 496, "n_voxels": 19174, "n_categories": 8}
+SHAPE = (6, 496, 19174)  # subjects, samples, voxels
+QUICK_SHAPE = (4, 80, 1000)
+N_CATEGORIES = 8
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -25,13 +30,15 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a small shape")
+    m, n, v = QUICK_SHAPE if parser.parse_args().quick else SHAPE
     warnings.simplefilter("ignore", UniquenessWarning)
     rng = np.random.default_rng(0)
-    n, v = SHAPE["n_samples"], SHAPE["n_voxels"]
-    centroids = rng.normal(size=(SHAPE["n_categories"], 8))
+    centroids = rng.normal(size=(N_CATEGORIES, 8))
     X, y = [], []
-    for _ in range(SHAPE["n_subjects"]):
-        labels = rng.permutation(np.arange(n) % SHAPE["n_categories"])
+    for _ in range(m):
+        labels = rng.permutation(np.arange(n) % N_CATEGORIES)
         signal = centroids[labels] @ rng.normal(size=(8, v))
         X.append((signal + 4 * rng.normal(size=(n, v))).astype(np.float32))
         y.append(labels)
@@ -47,7 +54,7 @@ def main() -> None:
     sweep = seconds(lambda: [evaluate(split, e) for e in ENERGIES])
     alone = seconds(lambda: [evaluate(split_study(X, y), e) for e in ENERGIES])
     print(
-        f"evaluation, {SHAPE['n_subjects']} x {n} x {v} float32, both halves\n"
+        f"evaluation, {m} x {n} x {v} float32, both halves\n"
         f"  one energy                    {one:7.2f} s\n"
         f"  ten energies, shared work     {sweep:7.2f} s  {sweep / one:5.2f} x one\n"
         f"  ten energies, each from voxels{alone:7.2f} s  {alone / sweep:5.2f} x shared"
