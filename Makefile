@@ -48,7 +48,7 @@ bench: $(VENV)/.dev  ## speed and memory, each as a ratio to a floor of the same
 
 $(PEERS)/.ready: pyproject.toml tools/make_venv.sh
 	@test -x $(PEERS)/bin/python || { echo "Setting up $(PEERS) ..."; tools/make_venv.sh $(PEERS); }
-	@echo "Installing other implementations into $(PEERS) (once; a few minutes, 1.5 GB) ..."
+	@echo "Installing other implementations into $(PEERS) (once; a few minutes, 2 GB) ..."
 	@$(PEERS)/bin/python -m pip --disable-pip-version-check --quiet install -e ".[peers]" pytest pytest-timeout hypothesis psutil
 	@$(PEERS)/bin/python -m pip --disable-pip-version-check --quiet install tensorflow-cpu \
 		|| echo "tensorflow-cpu does not install here: BrainIAK's SSSRM will be skipped."
