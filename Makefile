@@ -54,7 +54,7 @@ bench-quick: $(VENV)/.dev  ## the same on small shapes: does it run at all?
 
 $(PEERS)/.ready: pyproject.toml tools/make_venv.sh
 	@test -x $(PEERS)/bin/python || { echo "Setting up $(PEERS) ..."; tools/make_venv.sh $(PEERS); }
-	@echo "Installing other implementations into $(PEERS) (once; a few minutes, 1.5 GB) ..."
+	@echo "Installing other implementations into $(PEERS) (once; a few minutes, 2 GB) ..."
 	@$(PEERS)/bin/python -m pip --disable-pip-version-check --quiet install -e ".[peers]" pytest pytest-timeout hypothesis psutil
 	@$(PEERS)/bin/python -m pip --disable-pip-version-check --quiet install tensorflow-cpu \
 		|| echo "tensorflow-cpu does not install here: BrainIAK's SSSRM will be skipped."
