@@ -20,7 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from brainweave import GDM
+from brainweave import GDM, SubjectBasis
+from brainweave._arrays import map_subjects
+from brainweave.aligners.graph_solver import solve
 from brainweave.exceptions import UniquenessWarning
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -81,7 +83,7 @@ def dropped(
 def bench_shapes(shapes: list[tuple[Any, ...]], repeats: int) -> None:
     print("\nfit against the floor (target: ratio <= 1.30)")
     header = f"{'shape':>15} {'samples':>9} {'dtype':>8} {'floor s':>8}"
-    print(f"{header} {'fit s':>8} {'ratio':>6}  solver")
+    print(f"{header} {'fit s':>8} {'ratio':>6}   of it: pass, eigh, solve s (route)")
     rng = np.random.default_rng(0)
     for m, n, v, categories, k, energy in shapes:
         for dtype in (np.float64, np.float32):
@@ -103,9 +105,20 @@ def bench_shapes(shapes: list[tuple[Any, ...]], repeats: int) -> None:
                 bare_s, fit_s = side_by_side([bare, fit], repeats)
                 print(
                     f"{f'{m}x{n}x{v}':>15} {kind:>9} {np.dtype(dtype).name:>8} "
-                    f"{bare_s:8.3f} {fit_s:8.3f} {fit_s / bare_s:6.2f}  {gdm.solver_}",
+                    f"{bare_s:8.3f} {fit_s:8.3f} {fit_s / bare_s:6.2f}   "
+                    f"{profile(gdm, data)}",
                     flush=True,
                 )
+
+
+def profile(gdm: GDM, data: list[np.ndarray]) -> str:
+    """Time the stages of a fit: the pass over voxels, eigenbases, the group problem."""
+    (read,) = side_by_side([lambda: map_subjects(SubjectBasis, data)], 2)
+    grams = [b.gram for b in gdm.bases_]
+    (eigh,) = side_by_side([lambda: map_subjects(np.linalg.eigh, grams)], 2)
+    vectors = [b.vectors for b in gdm.bases_]
+    (group,) = side_by_side([lambda: solve(vectors, gdm.graph_, gdm.n_components)], 2)
+    return f"{read:.3f}, {eigh:.3f}, {group:.3f} ({gdm.solver_})"
 
 
 def bench_literal(shape: tuple[Any, ...]) -> None:
@@ -157,15 +170,18 @@ def bench_subjects(counts: list[int], n: int, v: int) -> None:
 
 
 MEMORY = """
-import resource, sys
+import re, sys
 import numpy as np
-from brainweave import GDM
+from brainweave import GDM, SubjectBasis
+from brainweave._arrays import map_subjects
+from brainweave.aligners.graph_solver import solve
 m, n = int(sys.argv[2]), int(sys.argv[3])
 y = [np.random.default_rng(i).permutation(np.arange(n) % 4) for i in range(m)]
 small = [np.random.default_rng(0).standard_normal((8, 50)) for _ in range(2)]
 GDM(2).fit(small, [np.arange(8) % 4] * 2)  # imports and threads come before the count
 X = [np.load(f"{sys.argv[1]}/{i}.npy", mmap_mode="r") for i in range(m)]
-peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+status = lambda: open("/proc/self/status").read()
+peak = lambda: int(re.search(r"VmHWM:\\s+(\\d+)", status()).group(1)) / 1024
 before = peak()
 GDM(10).fit(X, y)
 print(f"{peak() - before:.0f}")

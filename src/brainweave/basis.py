@@ -350,7 +350,8 @@ class SubjectBasis(VoxelPass):
         squares, shift = np.zeros(Z.shape[0]), np.zeros(Z.shape[0])
         ops = ops_for(Z)
         for columns, x in self._standardized(self._data, verify=True):
-            z = ops.subtract(ops.array(Z[:, columns]), ops.array(self.mean[columns]))
+            chunk, mean = ops.array(Z[:, columns]), ops.array(self.mean[columns])
+            z = ops.subtract(chunk, mean, transient=True)
             z *= ops.array(1 / self.scale[columns])
             cross += to_numpy(z @ x.T)
             squares += to_numpy((z * z).sum(1))

@@ -52,7 +52,7 @@ class VoxelPass:
             mean, probed = to_numpy(rows @ chunk).astype(np.float64)
             if not np.isfinite(mean).all():
                 self._refuse_non_finite(columns, to_numpy(chunk))
-            z = ops.subtract(chunk, ops.array(mean))
+            z = ops.subtract(chunk, ops.array(mean), transient=True)
             # a float32 mean is off by rounding; the mean of what is left is not
             rest = rows[:1] @ z
             z -= rest
@@ -148,7 +148,9 @@ class VoxelPass:
         for columns, raw in column_chunks(self._data):
             chunk, mean = ops.array(raw), self.mean[columns]
             # double precision can take the mean off the product, and spare a copy
-            z = ops.subtract(chunk, ops.array(mean)) if single else chunk
+            z = chunk
+            if single:
+                z = ops.subtract(chunk, ops.array(mean), transient=True)
             mixed = to_numpy(z.T @ columns_of).astype(np.float64, copy=False)
             of_mean = mean[:, None] * sums
             probed = mixed[:, -1] + of_mean[:, -1] if single else mixed[:, -1]

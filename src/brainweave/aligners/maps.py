@@ -171,7 +171,7 @@ class SubjectMap:
             chunk, mean = ops.array(raw), self.mean[columns]
             weights = self.weights[columns] / self.scale[columns, None]
             if single:
-                chunk = ops.subtract(chunk, ops.array(mean))
+                chunk = ops.subtract(chunk, ops.array(mean), transient=True)
                 features = features + chunk @ ops.array(weights)
             else:  # double precision can take the mean off the product
                 features = features + (chunk @ ops.array(weights))
