@@ -8,6 +8,7 @@ from brainweave.exceptions import InputError, StudyError, UniquenessWarning
 from brainweave.paper import METHODS, figure, figures, pieman, raider, table2, unaligned
 from brainweave.paper.command import main
 from brainweave.paper.data import aligned_version, grid_study
+from brainweave.paper.real_output import pieman_text
 from brainweave.paper.settings import dataset
 from brainweave.study.simulate import simulate_like, simulate_study
 
@@ -140,8 +141,9 @@ def test_every_figure_is_drawn_with_its_numbers(name, table, out):
 
 def test_raider_and_pieman_write_tables_and_curves(tmp_path):
     images = simulate_like(4, 56, 40, 7, duration=2.5, n_runs=8, aligned=True)
-    result = raider(images, tmp_path, n_permutations=3, repeats=1)
-    assert len(result) == 2 * 12
+    chosen = ["nu-SVM", "SRM", "RHA", "GDM", "GDMCV"]
+    result = raider(images, tmp_path, methods=chosen, n_permutations=3, repeats=1)
+    assert len(result) == 2 * len(chosen)
     assert result["p_value"].dropna().between(0.25, 1).all()
     assert (result["p_value"].isna() == (result["n_failed"] > 0)).all()
     text = (tmp_path / "raider.md").read_text()
@@ -157,7 +159,11 @@ def test_raider_and_pieman_write_tables_and_curves(tmp_path):
     )
     matched = pieman(story, tmp_path, n_components=3).set_index(["method", "protocol"])
     assert matched.loc[("GDM", "joint"), "mean"] > matched["chance"].max()
-    assert "SSSRM is missing: InputError" in (tmp_path / "pieman.md").read_text()
+    assert (
+        "SSSRM, joint, is missing: InputError" in (tmp_path / "pieman.md").read_text()
+    )
+    numbers = pd.read_csv(tmp_path / "raider_components.csv")
+    assert set(numbers["param_n_components"]) == {6, 10, 20}
 
 
 def test_the_real_raider_images_are_read(real_data):
@@ -219,9 +225,31 @@ def test_wrong_data_are_refused(tmp_path):
         table2(tmp_path, data={"DS001": (study, study)})
     with pytest.raises(InputError, match="give no data with it"):
         table2(tmp_path, data={"DS001": study}, quick=True)
+    with pytest.raises(InputError, match=r"methods=\['HA'\] .* nu-SVM and GDM among"):
+        raider(study, tmp_path, methods=["HA"])
     with pytest.raises(StudyError, match=r"has no weights\.mat"):
         pieman(tmp_path, tmp_path)
     file = tmp_path / "file"
     file.write_text("")
     with pytest.raises(InputError, match="is a file; results go into a folder"):
         table2(file, quick=True)
+
+
+def test_the_verdict_says_so_when_gdm_is_not_the_best():
+    table = pd.DataFrame(
+        {
+            "method": ["SRM", "GDM", "GDMCV", "HA"] * 2,
+            "protocol": ["joint"] * 4 + ["held-out"] * 4,
+            "mean": [0.7, 0.6, 0.9, 0.95, 0.5, 0.6, 0.9, 0.55],
+            "std": 0.1,
+            "n_failed": [0, 0, 0, 1] + [0] * 4,
+            "chance": 0.01,
+            "error": [""] * 3 + ["InputError: too few"] + [""] * 4,
+        }
+    )
+    text = pieman_text(table)
+    assert "joint protocol GDM (60.0 %) is not the best: SRM reaches 70.0 %" in text
+    assert "GDM is number 2 of 2." in text  # HA failed, GDMCV is a form of GDM
+    assert "held-out protocol GDM is the best method (60.0 %), before HA" in text
+    assert "| HA | — | 55.0 ± 10.0 |" in text
+    assert "HA, joint, is missing: InputError: too few" in text

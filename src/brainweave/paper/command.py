@@ -80,6 +80,7 @@ def _run(options: argparse.Namespace, progress: Any) -> str:
     if what in ("raider", "pieman"):
         if options.data is None:
             raise BrainweaveError(f"{what} needs --data, the folder of its files.")
+        common["methods"] = options.methods
         if what == "raider":
             real.raider(options.data, out, **given, **common)
         else:

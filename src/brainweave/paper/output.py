@@ -83,11 +83,12 @@ def _paper_form(table: "pd.DataFrame", *, published: bool) -> str:
     reasons: dict[str, tuple[str, list[str]]] = {}
     for (name, protocol), group in table.groupby(["dataset", "protocol"], sort=False):
         found = group.set_index("method")
-        best = found["mean"].max()
+        best = found.loc[found["n_failed"] == 0, "mean"].max()
         row = [f"{name} ({found['data'].iloc[0]})", str(protocol)]
         for method in methods:
             mean, std = found.loc[method, "mean"], found.loc[method, "std"]
-            text = percent(mean, std) if mean == mean else "—"  # noqa: PLR0124
+            # no mean of the folds that happen to be left
+            text = "—" if found.loc[method, "n_failed"] else percent(mean, std)
             row.append(f"**{text}**" if mean == best else text)
             if found.loc[method, "error"]:
                 first = reasons.setdefault(method, (found.loc[method, "error"], []))
@@ -196,8 +197,10 @@ def _curve(plan: Figure, own: "pd.DataFrame") -> "pd.DataFrame":
     column = "param_energy" if plan.what == "energy" else "missing"
     if plan.what == "incompleteness" and "param_energy" in own:
         own = own[own["param_energy"].isna()]
-    indexed = own.set_index(column)
-    return indexed.loc[list(plan.values), ["mean", "std", "error"]]
+    indexed = own.set_index(column).loc[list(plan.values)]
+    # no mean of the folds that happen to be left
+    whole = indexed["n_failed"] == 0
+    return indexed[["mean", "std"]].where(whole).assign(error=indexed["error"])
 
 
 def _lines(own: "pd.DataFrame", setting: Dataset) -> dict[str, float]:

@@ -12,14 +12,18 @@ from brainweave.aligners.gdm import GDM
 from brainweave.aligners.semisupervised_srm import SemiSupervisedSRM
 from brainweave.evaluation.grid import Grid, GridStudy
 from brainweave.evaluation.measures import Classification, Matching
-from brainweave.evaluation.results import GridResult
 from brainweave.evaluation.runner import run_grid
 from brainweave.evaluation.store import write_atomically
 from brainweave.evaluation.tuning import GDMCV
 from brainweave.exceptions import InputError, StudyError
 from brainweave.paper import settings
-from brainweave.paper.methods import COMPETING, WITHOUT, competing_methods
-from brainweave.paper.output import markdown, percent, save_figure
+from brainweave.paper.methods import WITHOUT, competing_methods
+from brainweave.paper.real_output import (
+    draw_curves,
+    in_order,
+    pieman_text,
+    raider_text,
+)
 from brainweave.study.matlab import load_matlab
 from brainweave.study.study import Study
 
@@ -33,6 +37,7 @@ Folder = str | PathLike[str]
 
 N_COMPONENTS = 6  # what 7 categories tell apart at most
 ENERGY = 0.82  # Table 1's for datasets with categories
+NUMBERS = (6, 10, 20)
 ENERGIES = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.82, 0.9, 0.95, 1.0)
 MISSING = (0.1, 0.2, 0.3, 0.4, 0.5)
 LEAVE_OUT = 4  # subjects of the story
@@ -79,6 +84,7 @@ def raider(
     data: Folder | Study,
     out: Folder,
     *,
+    methods: Sequence[str] | None = None,
     n_permutations: int = 200,
     repeats: int = 10,
     random_state: int = 0,
@@ -89,15 +95,19 @@ def raider(
 
     Each half of the runs aligns once; two subjects are left out at a time, and a
     linear nu-SVM with nu = 0.5 is trained on the others: 10 folds. All methods have 6
-    shared features, as many as 7 categories tell apart; GDM keeps 82 % energy.
+    shared features, as many as 7 categories tell apart, and then 10 and 20; GDM keeps
+    82 % energy.
 
     Parameters
     ----------
     data : path or Study
         Folder of the files (see :func:`load_raider_images`), or the study.
     out : path
-        Folder for ``raider.csv``, ``raider.md``, ``raider_energy.svg`` and ``.csv``,
-        ``raider_incompleteness.svg`` and ``.csv``, and the store of finished cells.
+        Folder for ``raider.csv``, ``raider_components.csv``, ``raider.md``,
+        ``raider_energy.svg`` and ``.csv``, ``raider_incompleteness.svg`` and ``.csv``,
+        and the store of finished cells.
+    methods : sequence of str, optional
+        Which to run, "nu-SVM" and "GDM" among them; default all.
     n_permutations : int, default=200
         Permutations for p-values.
     repeats : int, default=10
@@ -121,17 +131,18 @@ def raider(
         "protocols": ("joint", "held-out"),
         "random_state": random_state,
     }
-    methods = {
+    known = {
         **competing_methods(k, v),
         "SSSRM": SemiSupervisedSRM(k),
         "GDM": model,
         "GDM, time graph": GDM(k, energy=ENERGY, graph="time"),
         "GDMCV": GDMCV(leave_out=setting.leave_out),
     }
+    chosen = _chosen(known, methods, needed=(WITHOUT, "GDM"))
     plain = Classification(classifier)
     grids = [
         Grid(
-            source, methods, measure=Classification(classifier, n_permutations), **both
+            source, chosen, measure=Classification(classifier, n_permutations), **both
         ),
         Grid(source, {"GDM": model}, vary={"energy": ENERGIES}, measure=plain, **both),
         Grid(
@@ -142,143 +153,33 @@ def raider(
             measure=plain,
             **both,
         ),
+        Grid(
+            source,
+            {m: a for m, a in chosen.items() if m not in (WITHOUT, "GDMCV")},
+            vary={"n_components": NUMBERS},
+            measure=plain,
+            **both,
+        ),
     ]
     # one after the other, so that each has its own summary; they share the store
     store = folder / "store"
-    main, energy, missing = (
+    main, energy, missing, number = (
         run_grid(grid, store, n_jobs=n_jobs, progress=progress) for grid in grids
     )
-    table = _ordered(main.summary(), list(methods))
+    table = in_order(main.summary(), list(known))
+    by_number = in_order(number.summary(), list(known))
     write_atomically(folder / "raider.csv", table.to_csv(index=False))
-    write_atomically(folder / "raider.md", _raider_text(table, main))
-    _raider_curves(folder, table, energy, missing)
+    write_atomically(folder / "raider_components.csv", by_number.to_csv(index=False))
+    write_atomically(folder / "raider.md", raider_text(table, by_number, main))
+    draw_curves(folder, table, energy, missing)
     return table
-
-
-def _ordered(summary: "pd.DataFrame", methods: list[str]) -> "pd.DataFrame":
-    order = sorted(
-        range(len(summary)),
-        key=lambda i: (
-            methods.index(summary["method"].iloc[i]),
-            summary["protocol"].iloc[i] != "joint",
-        ),
-    )
-    return summary.iloc[order].reset_index(drop=True)
-
-
-def _raider_text(table: "pd.DataFrame", result: GridResult) -> str:
-    joint, held = (
-        table[table["protocol"] == p].set_index("method") for p in ("joint", "held-out")
-    )
-    rows = []
-    for method in joint.index:
-        row = [str(method)]
-        for found in (joint, held):
-            mean, std = found.loc[method, "mean"], found.loc[method, "std"]
-            failed = found.loc[method, "n_failed"] > 0
-            row += (
-                ["—", "—"]
-                if failed
-                else [
-                    percent(mean, std),
-                    f"{found.loc[method, 'p_value']:.3f}",
-                ]
-            )
-        rows.append(row)
-    text = markdown(["method", "joint", "p", "held-out", "p"], rows)
-    text += "\n" + _verdict(joint, held) + "\n" + _chosen(result)
-    for (method, protocol), why in table.set_index(["method", "protocol"])[
-        "error"
-    ].items():
-        text += f"\n{method}, {protocol}, is missing: {why}\n" if why else ""
-    return text
-
-
-def _verdict(joint: "pd.DataFrame", held: "pd.DataFrame") -> str:
-    """Say plainly which method is best, and where GDM stands."""
-    sentences = []
-    for name, found in (("joint", joint), ("held-out", held)):
-        means = found["mean"].drop(["GDMCV", "GDM, time graph"], errors="ignore")
-        best, rank = means.idxmax(), int((means > means["GDM"]).sum()) + 1
-        gdm = percent(means["GDM"])
-        if rank == 1:
-            others = means.drop("GDM")
-            sentences.append(
-                f"Under the {name} protocol GDM is the best method ({gdm} %), before "
-                f"{others.idxmax()} ({percent(others.max())} %)."
-            )
-        else:
-            sentences.append(
-                f"Under the {name} protocol GDM ({gdm} %) is not the best: {best} "
-                f"reaches {percent(means[best])} %; GDM is number {rank} of "
-                f"{means.notna().sum()}."
-            )
-    chance = float(joint["chance"].iloc[0])
-    sentences.append(f"Guessing reaches {percent(chance)} %.")
-    return " ".join(sentences) + "\n"
-
-
-def _chosen(result: GridResult) -> str:
-    """Tell what GDMCV chose, half by half (and fold by fold where it saw others)."""
-    rows: dict[tuple[str, int], dict[str, int]] = {}
-    for record in result.records:
-        chosen = record.get("best_params")
-        if chosen:
-            counts = rows.setdefault((record["protocol"], record["half"]), {})
-            text = f"energy {chosen['energy']}, K {chosen['n_components']}"
-            counts[text] = counts.get(text, 0) + 1
-    lines = []
-    for (protocol, half), counts in sorted(rows.items(), reverse=True):
-        said = "; ".join(
-            f"{text} ({n} of {sum(counts.values())} folds)"
-            for text, n in counts.items()
-        )
-        lines.append(f"- {protocol}, aligned with half {half + 1}: {said}\n")
-    return "\nGDMCV chose:\n\n" + "".join(lines) if lines else ""
-
-
-def _raider_curves(
-    folder: Path, table: "pd.DataFrame", energy: GridResult, missing: GridResult
-) -> None:
-    import pandas as pd
-
-    from brainweave.plotting import CurvePanel, plot_curve_panels
-
-    curves = {"energy": energy.summary(), "incompleteness": missing.summary()}
-    curves["energy"]["x"] = curves["energy"]["param_energy"]
-    whole = table[table["method"] == "GDM"].assign(missing=0.0)
-    curves["incompleteness"] = pd.concat([whole, curves["incompleteness"]])
-    curves["incompleteness"]["x"] = curves["incompleteness"]["missing"]
-    for what, found in curves.items():
-        panels = []
-        for protocol in ("joint", "held-out"):
-            own = found[found["protocol"] == protocol].sort_values("x")
-            means = table[table["protocol"] == protocol].set_index("method")["mean"]
-            panels.append(
-                CurvePanel(
-                    f"Raider images, {protocol}",
-                    (100 * own["x"]).tolist(),
-                    {"GDM": own["mean"].tolist()},
-                    {"GDM": own["std"].tolist()},
-                    {
-                        "without alignment": float(means[WITHOUT]),
-                        "best of others": float(means[list(COMPETING)].max()),
-                        "guess": float(table["chance"].iloc[0]),
-                    },
-                )
-            )
-        columns = ["protocol", "x", "mean", "std", "n_folds", "n_failed", "error"]
-        numbers = found[columns].rename(columns={"x": what})
-        numbers = numbers.sort_values(["protocol", what], ascending=[False, True])
-        write_atomically(folder / f"raider_{what}.csv", numbers.to_csv(index=False))
-        drawn = plot_curve_panels(panels, xlabel=f"{what} (%)")
-        save_figure(drawn, folder / f"raider_{what}.svg")
 
 
 def pieman(
     data: Folder | Study,
     out: Folder,
     *,
+    methods: Sequence[str] | None = None,
     window: int = 9,
     n_components: int = 10,
     random_state: int = 0,
@@ -297,6 +198,8 @@ def pieman(
         Folder of the file (see :func:`load_pieman`), or the study.
     out : path
         Folder for ``pieman.csv``, ``pieman.md`` and the store of finished cells.
+    methods : sequence of str, optional
+        Which to run; default all.
     window : int, default=9
         Samples per segment.
     n_components : int, default=10
@@ -314,44 +217,38 @@ def pieman(
     n = study[0].n_samples
     first = np.arange(n) < n // 2
     k, v = n_components, max(s.n_voxels for s in study)
-    methods = {
+    known = {
         **competing_methods(k, v),
         "SSSRM": SemiSupervisedSRM(k),
         "GDM": GDM(k, energy=ENERGY, graph="time"),
     }
     grid = Grid(
         GridStudy("pieman", study, halves=[first] * len(study), leave_out=LEAVE_OUT),
-        methods,
+        _chosen(known, methods),
         protocols=("joint", "held-out"),
         measure=Matching(window),
         random_state=random_state,
     )
     result = run_grid(grid, folder / "store", n_jobs=n_jobs, progress=progress)
-    table = _ordered(result.summary(), list(methods))
+    table = in_order(result.summary(), list(known))
     write_atomically(folder / "pieman.csv", table.to_csv(index=False))
-    write_atomically(folder / "pieman.md", _pieman_text(table))
+    write_atomically(folder / "pieman.md", pieman_text(table))
     return table
 
 
-def _pieman_text(table: "pd.DataFrame") -> str:
-    joint, held = (
-        table[table["protocol"] == p].set_index("method") for p in ("joint", "held-out")
-    )
-    rows = [
-        [str(m)]
-        + [
-            "—" if f.loc[m, "n_failed"] else percent(f.loc[m, "mean"], f.loc[m, "std"])
-            for f in (joint, held)
-        ]
-        for m in joint.index
-    ]
-    text = markdown(["method", "joint", "held-out"], rows)
-    text += (
-        f"\nGuessing reaches {percent(float(joint['chance'].dropna().iloc[0]))} %.\n"
-    )
-    for method, why in joint["error"].items():
-        text += f"\n{method} is missing: {why}\n" if why else ""
-    return text
+def _chosen(
+    known: dict[str, Any], methods: Sequence[str] | None, needed: Sequence[str] = ()
+) -> dict[str, Any]:
+    if methods is None:
+        return known
+    unknown = [m for m in methods if m not in known]
+    lacking = [m for m in needed if m not in methods]
+    if unknown or lacking or not methods:
+        also = f", {' and '.join(needed)} among them" if needed else ""
+        raise InputError(
+            f"methods={list(methods)} must be some of {', '.join(known)}{also}."
+        )
+    return {m: known[m] for m in known if m in methods}
 
 
 def _made(out: Folder) -> Path:
