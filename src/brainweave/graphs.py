@@ -142,9 +142,9 @@ class Graph:
             present = np.zeros((n_subjects, len(term.names)), dtype=bool)
             known = term.codes != NO_GROUP
             present[where[known], term.codes[known]] = True
-            for i in range(n_subjects):
-                others = np.delete(present, i, axis=0).any(axis=0)
-                linked[i] |= bool((term.affinity[present[i]][:, others] != 0).any())
+            reached = present.astype(float) @ (term.affinity != 0)
+            others = present.sum(axis=0) - present > 0
+            linked |= (reached * others).any(axis=1)
         if self.matrix is not None:
             coo = self.matrix.tocoo()
             across = (where[coo.row] != where[coo.col]) & (coo.data != 0)
