@@ -6,6 +6,7 @@ __all__ = [
     "InputError",
     "KernelWarning",
     "LabelWarning",
+    "LayoutWarning",
     "ModelFileError",
     "SkippedWarning",
     "SolverError",
@@ -40,6 +41,10 @@ class UniquenessWarning(UserWarning):
 
 class LabelWarning(UserWarning):
     """Labels of the subjects do not meet, or may not mean what they say."""
+
+
+class LayoutWarning(UserWarning):
+    """An array looks as if its samples lay in its columns."""
 
 
 class KernelWarning(UserWarning):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from brainweave._arrays import is_torch
-from brainweave._validation import check_list_of_subjects, check_option
+from brainweave._validation import check_list_of_subjects, check_numbers, check_option
 from brainweave.exceptions import InputError
 from brainweave.labels import as_label_list, object_array, sort_labels
 
@@ -235,6 +235,7 @@ def _read(
         y = None if any(k is None for k in known) else known
     arrays = [s.data() if hasattr(s, "labels") else s for s in subjects]
     for i, x in enumerate(arrays):
+        check_numbers(x, f"X[{i}]")
         if len(getattr(x, "shape", ())) != 2:
             raise TypeError(
                 f"X[{i}] must be a 2-D array (samples x voxels), got "

@@ -346,7 +346,8 @@ class GDM(BaseAligner):
             )
         terms = () if y is None and edges is not None else self.graph_.groups
         for term, sums in zip(terms, self.group_sums_, strict=False):
-            codes = _codes_of(y, term, n)
+            by_row = isinstance(self.graph, str) and self.graph == "time"
+            codes = _codes_of(y, term, n, by_row=by_row)
             new = GroupTerm(codes, term.affinity, term.names)
             Z = new.membership()
             counts = term.counts + new.counts
@@ -405,12 +406,13 @@ class GDM(BaseAligner):
         return _mean_pairwise_correlation(np.array(means))
 
 
-def _codes_of(y: Any, term: GroupTerm, n_samples: int) -> NDArray[np.intp]:
+def _codes_of(
+    y: Any, term: GroupTerm, n_samples: int, *, by_row: bool
+) -> NDArray[np.intp]:
     """Find the groups of a new subject's samples among those of the model."""
     if y is None:
-        if all(isinstance(name, int) for name in term.names) and (
-            term.names == tuple(range(n_samples))
-        ):
+        # rows are time points where time joins samples; never categories
+        if by_row and term.names == tuple(range(n_samples)):
             return np.arange(n_samples, dtype=np.intp)
         raise InputError(
             "This model joins samples by their labels or ids: pass those of the new "

@@ -110,7 +110,7 @@ def _guarded(function: Callable[..., Any], *arguments: Any) -> Outcome:
 def fit_local(aligner: Any, X: list[Any], y: list[Any] | None) -> LocalFit:
     """Fit a copy of an aligner to one piece, and keep what does not hold the data."""
     local = clone(aligner)
-    local._warns_of_labels = False  # said once, of the whole brain
+    local._warns_of_input = False  # said once, of the whole brain
     if "n_jobs" in local.get_params(deep=False):
         local.set_params(n_jobs=1)  # pieces are what runs in parallel
     local.fit(X, y)

@@ -15,12 +15,19 @@ from brainweave._validation import check_int
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap
 from brainweave.basis import SubjectBasis
-from brainweave.exceptions import InputError
+from brainweave.exceptions import InputError, LayoutWarning
 from brainweave.labels import as_label_list
 
 Matrix = NDArray[np.float64]
 
 ROUNDING = 1e-13  # changes of an objective below this, relative to it, are rounding
+
+MANY_ROWS, TALL = 2000, 10  # more rows, and so many per column, are rarely samples
+
+TURNED = (
+    "Rows are samples and columns are voxels here; BrainIAK takes voxels x samples. "
+    "Coming from there, pass [x.T for x in X]."
+)
 
 WAYS_OUT = (
     "Either make the rows correspond, brainweave.match_samples(X, y, how='truncate', "
@@ -33,11 +40,13 @@ def check_same_samples(
 ) -> None:
     """Refuse subjects whose rows cannot, or by their labels do not, correspond."""
     counts = [_n_samples(s, f"X[{i}]") for i, s in enumerate(subjects)]
+    columns = {_n_columns(s) for s in subjects}
     for i, n in enumerate(counts):
         if n != counts[0]:
+            turned = f" {TURNED}" if len(columns) == 1 else ""
             raise InputError(
                 f"{owner} aligns row by row, but X[0] has {counts[0]} samples and "
-                f"X[{i}] has {n}. {WAYS_OUT}"
+                f"X[{i}] has {n}.{turned} {WAYS_OUT}"
             )
     if y is None:
         return
@@ -54,6 +63,26 @@ def check_same_samples(
                 f"{len(differing)} of {len(first)} samples, first at sample {t} "
                 f"({known[t]!r} and {first[t]!r}). {WAYS_OUT}"
             )
+
+
+def warn_of_layout(subjects: Sequence[Any], *, owner: str) -> None:
+    """Warn of arrays with far more rows than any scan has, for their columns."""
+    shapes = [(_n_samples(s, "X"), _n_columns(s)) for s in subjects]
+    if all(n >= max(MANY_ROWS, TALL * v) for n, v in shapes if v):
+        n, v = shapes[0]
+        warnings.warn(
+            f"X[0] has {n} rows and {v} columns, which {owner} takes as {n} samples of "
+            f"{v} voxels. {TURNED} If these are the samples, all is well.",
+            LayoutWarning,
+            stacklevel=4,
+        )
+
+
+def _n_columns(subject: Any) -> int:
+    if hasattr(subject, "n_voxels"):
+        return int(subject.n_voxels)
+    shape = getattr(subject, "shape", ())
+    return int(shape[1]) if len(shape) == 2 else 0
 
 
 def _n_samples(subject: Any, name: str) -> int:
@@ -112,6 +141,8 @@ class TimeLocked(BaseAligner):
 
     def _check_subjects(self, subjects: list[Any], y: list[Any] | None) -> None:
         check_same_samples(subjects, y, owner=self._owner)
+        if self._warns_of_input and y is None:
+            warn_of_layout(subjects, owner=self._owner)
 
     def _progress(self, start: float) -> Progress:
         """Begin to record an iteration with the limits that the user set."""
@@ -144,7 +175,7 @@ class TimeLocked(BaseAligner):
             )
 
     def _wanted_components(self, bases: list[SubjectBasis]) -> int:
-        """Give n_components, if every subject has as many dimensions."""
+        """Return n_components, if every subject has as many dimensions."""
         k = self._n_components()
         for b in bases:
             # without an eigenbasis only the bound is known; the solver finds the rest
@@ -159,7 +190,7 @@ class TimeLocked(BaseAligner):
         return k
 
     def _start(self, n_samples: int, k: int) -> Matrix:
-        """Give the shared response to start from: the one given, or a random one."""
+        """Return the shared response to start from: the one given, or a random one."""
         params = self.get_params(deep=False)
         init = params["init"]
         if isinstance(init, str):
@@ -181,7 +212,7 @@ class TimeLocked(BaseAligner):
         return start
 
     def _reference(self, n_subjects: int) -> int:
-        """Give the parameter ``reference``, if it is one of the subjects."""
+        """Return the parameter ``reference``, if it is one of the subjects."""
         given = self.get_params(deep=False)["reference"]
         reference = check_int("reference", given, minimum=0, owner=self._owner)
         if reference >= n_subjects:

@@ -266,7 +266,7 @@ class GDMCV(BaseAligner):
         best = GDM(
             **self.best_params_, standardize=self.standardize, n_jobs=self.n_jobs
         )
-        best._warns_of_labels = False  # said above
+        best._warns_of_input = False  # said above
         self.best_estimator_ = best.fit(bases, labels)
         for fitted, space in zip(best.maps_, spaces, strict=True):
             fitted.space = space
