@@ -21,7 +21,7 @@ from brainweave._arrays import (
     to_numpy,
     working_dtype,
 )
-from brainweave._validation import check_fraction, check_shape
+from brainweave._validation import check_fraction, check_numbers, check_shape
 from brainweave.exceptions import InputError
 from brainweave.kernels import Centring, Kernel, center_gram, check_kernel
 from brainweave.voxels import VoxelPass
@@ -75,6 +75,8 @@ class SubjectBasis(VoxelPass):
 
     Attributes
     ----------
+    id : str
+        The subject's id, if it is known; else empty.
     mean, scale : ndarray of shape (n_voxels,)
         What standardises new samples; the scale of a constant voxel is infinite.
     constant_voxels : ndarray of int
@@ -106,7 +108,7 @@ class SubjectBasis(VoxelPass):
         standardize: bool = True,
         name: str = "X",
     ) -> None:
-        self.name = name
+        self.name, self.id = name, ""
         self.energy = check_fraction("energy", energy, owner=name)
         self.kernel: Kernel = check_kernel(kernel, kernel_params, owner=name)
         self.n_samples, self.n_voxels = check_shape(X, name)
@@ -308,7 +310,8 @@ class SubjectBasis(VoxelPass):
     def check_samples(self, Z: Any, name: str) -> Any:
         """Refuse samples of this subject that its basis cannot map."""
         if not hasattr(Z, "shape") or not hasattr(Z, "dtype"):
-            Z = np.asarray(Z, dtype=np.float64)
+            Z = np.asarray(Z)
+        check_numbers(Z, name)
         if len(Z.shape) != 2:
             raise InputError(f"{name} must be 2-D (samples x voxels); got {Z.shape}.")
         expected = (
