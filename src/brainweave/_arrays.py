@@ -81,7 +81,7 @@ class NumpyOps:
 
     def array(self, x: Any) -> Floats:
         """Give x in the working dtype."""
-        return np.asarray(x, dtype=self.dtype)
+        return np.asarray(to_numpy(x), dtype=self.dtype)
 
     def subtract(
         self, chunk: Floats, mean: Floats, *, transient: bool = False
