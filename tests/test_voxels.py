@@ -1,10 +1,15 @@
 """The pass over voxels: signatures, extreme scales, changed data."""
 
+import pickle
+from pathlib import Path
+
+import joblib
 import numpy as np
 import pytest
 
-from brainweave import SubjectBasis
+from brainweave import GDM, Study, Subject, SubjectBasis
 from brainweave import _arrays as arrays
+from brainweave._arrays import backing_map, for_other_process
 from brainweave.exceptions import InputError, SkippedWarning
 from brainweave.voxels import same_samples, sample_signatures
 
@@ -200,3 +205,91 @@ def test_the_error_says_which_samples_changed(X):
     swap_rows(X)
     with pytest.raises(InputError, match=r"\(2 of 40 samples, first sample 4\)"):
         basis.combine(np.eye(40, 2))
+
+
+# -- memory maps -----------------------------------------------------------------------
+
+
+def mapped(tmp_path, X, mode):
+    np.save(tmp_path / "x.npy", X)
+    return np.load(tmp_path / "x.npy", mmap_mode=mode)
+
+
+def replace_file(tmp_path, X):
+    np.save(tmp_path / "new.npy", X)
+    (tmp_path / "new.npy").replace(tmp_path / "x.npy")
+
+
+def as_view(X):
+    return np.asarray(X)  # what a Study gives
+
+
+@pytest.mark.parametrize("view", [lambda X: X, as_view])
+def test_a_map_cleaned_in_memory_is_read_as_it_was_cleaned(tmp_path, X, view):
+    held = mapped(tmp_path, X, "c")
+    held -= held.mean(axis=1, keepdims=True)
+    for _ in range(2):  # the first pass must not drop what exists nowhere else
+        basis = SubjectBasis(view(held))
+        np.testing.assert_array_equal(basis.mean, SubjectBasis(np.array(held)).mean)
+    np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), X)
+
+
+@pytest.mark.parametrize("mode", ["r", "c", "r+"])
+def test_a_map_whose_file_was_replaced_stays_what_it_was(tmp_path, X, mode):
+    held = mapped(tmp_path, X, mode)
+    replace_file(tmp_path, X[::-1] ** 2)
+    basis = SubjectBasis(held)
+    np.testing.assert_array_equal(basis.mean, SubjectBasis(X).mean)
+    basis.combine(np.eye(40, 2))  # and again
+
+
+def test_the_pages_of_a_map_leave_the_process_after_a_pass(tmp_path, rng):
+    smaps = Path("/proc/self/smaps")
+    if not smaps.exists():
+        pytest.skip("only Linux tells which pages of a map are in memory")
+    X = rng.standard_normal((100, 20_000))
+    held = mapped(tmp_path, X, "r")
+    SubjectBasis(as_view(held))
+    own = smaps.read_text().split("x.npy", 1)[1].splitlines()
+    resident = next(int(line.split()[1]) for line in own if line.startswith("Rss:"))
+    assert resident < 1000 < X.nbytes / 1024
+
+
+def test_other_processes_get_what_this_one_holds(tmp_path, X):
+    held = mapped(tmp_path, X, "c")
+    assert for_other_process(held) is held  # the file says the same
+    view = as_view(held)[3:9]
+    held -= 1
+    np.testing.assert_array_equal(for_other_process(view), X[3:9] - 1)
+    assert backing_map(for_other_process(view)) is None
+    held = mapped(tmp_path, X, "r")
+    assert for_other_process(held) is held
+    replace_file(tmp_path, X + 1)
+    np.testing.assert_array_equal(for_other_process(held), X)
+    (tmp_path / "x.npy").unlink()
+    np.testing.assert_array_equal(for_other_process(held), X)
+
+
+def test_pickles_hold_what_the_map_holds(tmp_path, X):
+    held = mapped(tmp_path, X, "c")
+    held -= 1
+    subject = Subject("01", held)
+    for thing in (subject, subject.select([7, 3, 1])):
+        again = pickle.loads(pickle.dumps(thing))
+        np.testing.assert_array_equal(again.data(), thing.data())
+
+
+@pytest.mark.parametrize("study", [False, True])
+def test_processes_of_joblib_align_what_the_caller_holds(tmp_path, rng, study):
+    maps, y = [], [np.repeat(range(4), 10)] * 2
+    for i in range(2):
+        (tmp_path / str(i)).mkdir()
+        maps.append(mapped(tmp_path / str(i), rng.standard_normal((40, 300)), "c"))
+        maps[-1][:, :50] *= 20 * rng.standard_normal((40, 1))  # cleaning, say
+    X = maps
+    if study:
+        X = Study([Subject(str(i), m, labels=y[0]) for i, m in enumerate(maps)])
+    expected = GDM(3).fit([np.array(m) for m in maps], y).eigenvalues_
+    with joblib.parallel_config(backend="loky", n_jobs=2):
+        found = GDM(3, n_jobs=2).fit(X, y).eigenvalues_
+    np.testing.assert_allclose(found, expected, rtol=1e-9)

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,6 +12,7 @@ from brainweave._arrays import (
     NumpyOps,
     TorchOps,
     column_chunks,
+    for_other_process,
     ops_for,
     to_numpy,
     working_dtype,
@@ -244,6 +245,14 @@ class VoxelPass:
                 f"{np.flatnonzero(changed)[0]}); its voxel weights can no longer be "
                 "computed. Fit again."
             )
+
+    def __copy__(self) -> Self:
+        other = type(self).__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_data": for_other_process(self._data)}
 
     @property
     def ops(self) -> NumpyOps | TorchOps:
