@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from brainweave._arrays import for_other_process
 from brainweave.exceptions import InputError, StudyError
 from brainweave.study.annotations import (
+    as_flags,
     as_labels,
     as_onsets,
     as_runs,
@@ -61,6 +62,10 @@ class Subject:
         Time of each sample in its run, in seconds.
     stimuli : array-like of str or int, optional
         Identity of what was shown, finer than the category; missing as in `labels`.
+    aligned : array-like of bool, optional
+        True where a sample took part, through its labels or ids, in the alignment that
+        made these features. Scoring such samples would be circular: on pure noise they
+        are classified almost perfectly. Evaluations refuse them.
     space : Space, optional
         How to go back to the brain.
 
@@ -82,6 +87,7 @@ class Subject:
         runs: ArrayLike | None = None,
         onsets: ArrayLike | None = None,
         stimuli: ArrayLike | None = None,
+        aligned: ArrayLike | None = None,
         space: Space | None = None,
     ) -> None:
         self.id = str(id)
@@ -93,6 +99,7 @@ class Subject:
         self.runs = as_runs(self.id, runs, n)
         self.onsets = as_onsets(self.id, onsets, n)
         self.stimuli = as_labels("stimuli", self.id, stimuli, n)
+        self.aligned = as_flags("aligned", self.id, aligned, n)
         self.space = space
         if space is not None and space.n_voxels != self.n_voxels:
             raise InputError(
@@ -204,6 +211,7 @@ class Subject:
             "runs": self.runs,
             "onsets": self.onsets,
             "stimuli": self.stimuli,
+            "aligned": self.aligned,
         }
 
     def _replace(self, **changes: Any) -> "Subject":
