@@ -23,6 +23,7 @@ from brainweave.graphs import Graph, GroupTerm
 from brainweave.linalg import (
     signed_factor,
     smallest_eigenpairs,
+    smallest_of_constant_minus_low_rank,
     smallest_of_diagonal_minus_low_rank,
     smallest_of_operator,
 )
@@ -130,8 +131,7 @@ class _Problem:
             )
         U, signs = self._low_rank()
         floor = float(self.degrees[0])
-        mu = np.full(self.size, floor)
-        return *smallest_of_diagonal_minus_low_rank(mu, U, signs, k), floor
+        return *smallest_of_constant_minus_low_rank(floor, U, signs, k), floor
 
     def iterative(self, k: int) -> tuple[Matrix, Matrix, float]:
         """Never form M: blocks and low rank, or products with the sparse graph."""
