@@ -6,9 +6,11 @@ __all__ = [
     "InputError",
     "KernelWarning",
     "ModelFileError",
+    "SeparateSubjectsWarning",
     "SkippedWarning",
     "SolverError",
     "StudyError",
+    "UndeterminedWarning",
     "UniquenessWarning",
 ]
 
@@ -35,6 +37,14 @@ class SolverError(BrainweaveError, RuntimeError):
 
 class UniquenessWarning(UserWarning):
     """The solution is one of many: some shared features are arbitrary directions."""
+
+
+class UndeterminedWarning(UserWarning):
+    """Nothing determines a part of a map; that part is zero."""
+
+
+class SeparateSubjectsWarning(UserWarning):
+    """Subjects hardly overlap in the shared space: the features tell them apart."""
 
 
 class KernelWarning(UserWarning):

@@ -339,9 +339,16 @@ def _complement(Q: Matrix, wanted: int) -> Matrix:
     return scipy.linalg.qr(vectors - Q @ (Q.T @ vectors), mode="economic")[0]
 
 
-def signed_factor(affinity: Matrix) -> tuple[Matrix, Matrix]:
-    """Write a symmetric matrix as ``F @ diag(signs) @ F.T``, F as thin as can be."""
-    values, vectors = np.linalg.eigh(affinity)
+def signed_factor(affinity: Matrix) -> tuple[Any, Matrix]:
+    """Write a symmetric matrix as ``F @ diag(signs) @ F.T``, F as thin as can be.
+
+    A diagonal matrix, such as that of a time graph, has a sparse factor.
+    """
+    diagonal = np.diag(affinity)
+    if np.count_nonzero(affinity) == np.count_nonzero(diagonal):
+        values, vectors = diagonal, scipy.sparse.eye_array(len(affinity), format="csc")
+    else:
+        values, vectors = np.linalg.eigh(affinity)
     keep = np.abs(values) > 1e-13 * max(np.abs(values).max(initial=0.0), 1e-300)
     values, vectors = values[keep], vectors[:, keep]
     return vectors * np.sqrt(np.abs(values)), np.sign(values)
