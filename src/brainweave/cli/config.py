@@ -15,6 +15,7 @@ from brainweave.cli.errors import UsageError
 
 __all__ = [
     "effective",
+    "plain",
     "read_config",
     "toml",
     "write_config",
@@ -100,18 +101,19 @@ def effective(context: Any, **resolved: Any) -> dict[str, Any]:
     """
     options = {k: v for k, v in context.params.items() if k not in NOT_KEPT}
     options.update(resolved)
-    return {k: _plain(v) for k, v in options.items() if v not in (None, (), [])}
+    return {k: plain(v) for k, v in options.items() if v not in (None, (), [])}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return a value as TOML and JSON know it."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
+        return [plain(v) for v in value]
     if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items() if v is not None}
+        return {str(k): plain(v) for k, v in value.items() if v is not None}
     return value if isinstance(value, (bool, int, float, str)) else str(value)
 
 
