@@ -24,7 +24,7 @@ from brainweave.evaluation.classifiers import (
     permuted_accuracies,
     run_task,
 )
-from brainweave.evaluation.mapping import (
+from brainweave.evaluation.align_folds import (
     AlignedFold,
     Clock,
     align_folds,
@@ -32,7 +32,7 @@ from brainweave.evaluation.mapping import (
     seeded,
 )
 from brainweave.evaluation.splits import SplitStudy, split_study
-from brainweave.evaluation.wide import task_maker
+from brainweave.evaluation.linear_svm import task_maker
 from brainweave.exceptions import ClassifierWarning, InputError
 from brainweave.study.study import Study
 
@@ -74,7 +74,16 @@ class ClassificationResult:
     protocol : str
         "joint" or "held-out".
     method : str
-        Name of the aligner.
+        Name of the aligner's class, such as "GDM".
+    settings : dict of str to Any
+        The aligner's parameters in terms of JSON; see also :attr:`n_components`.
+    study : dict of str to Any
+        What was scored: ``name``, ``fingerprint`` (see ``Study.fingerprint``; None
+        where it is not known), ``subjects`` (ids) and ``n_samples`` (id to number of
+        samples that took part).
+    design : dict of str to Any
+        How: ``leave_out``, ``n_permutations``, ``classifier``, ``random_state`` and,
+        where known, ``halves`` and ``match``.
     """
 
     scores: NDArray[np.float64]
@@ -89,6 +98,20 @@ class ClassificationResult:
         default_factory=lambda: np.empty(0), repr=False
     )
     seconds: dict[str, float] = field(default_factory=dict, repr=False)
+    settings: dict[str, Any] = field(default_factory=dict, repr=False)
+    study: dict[str, Any] = field(default_factory=dict, repr=False)
+    design: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def study_fingerprint(self) -> str | None:
+        """Fingerprint of the study that was scored; None if it was not recorded."""
+        return self.study.get("fingerprint")
+
+    @property
+    def n_components(self) -> list[int]:
+        """Numbers of shared features in use, sorted; most often one."""
+        used = {fold.get("n_components") for fold in self.folds}
+        return sorted(n for n in used if n is not None)
 
     @property
     def mean(self) -> float:

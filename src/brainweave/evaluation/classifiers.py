@@ -10,7 +10,7 @@ from sklearn.base import clone
 from sklearn.svm import NuSVC
 
 from brainweave._validation import check_int
-from brainweave.evaluation.mapping import AlignedFold
+from brainweave.evaluation.align_folds import AlignedFold
 from brainweave.exceptions import InputError
 
 __all__ = ["Task", "balanced_accuracy", "default_classifier", "largest_nu", "run_task"]

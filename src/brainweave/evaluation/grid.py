@@ -11,8 +11,8 @@ import numpy as np
 from sklearn.base import clone
 
 from brainweave._validation import check_fraction, check_int, check_option
-from brainweave.evaluation.identity import describe, digest
-from brainweave.evaluation.mapping import PROTOCOLS
+from brainweave.evaluation.fingerprint import describe, digest
+from brainweave.evaluation.align_folds import PROTOCOLS
 from brainweave.evaluation.measures import Classification, Measure
 from brainweave.evaluation.splits import SplitStudy, split_study, subject_folds
 from brainweave.exceptions import InputError

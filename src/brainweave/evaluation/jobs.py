@@ -13,8 +13,8 @@ from typing import Any
 
 from brainweave._version import __version__
 from brainweave.evaluation.grid import Cell, Job
-from brainweave.evaluation.mapping import Clock, align_folds, seeded
-from brainweave.evaluation.memory import MemoryWatch
+from brainweave.evaluation.align_folds import Clock, align_folds, seeded
+from brainweave.evaluation.peak_memory import MemoryWatch
 from brainweave.evaluation.splits import SplitStudy, subject_folds
 from brainweave.evaluation.store import ResultStore
 

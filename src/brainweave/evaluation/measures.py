@@ -15,9 +15,9 @@ from brainweave.evaluation.classifiers import (
     permuted_accuracies,
     run_task,
 )
-from brainweave.evaluation.mapping import AlignedFold, Clock, seeded
+from brainweave.evaluation.align_folds import AlignedFold, Clock, seeded
 from brainweave.evaluation.splits import SplitStudy
-from brainweave.evaluation.wide import task_maker
+from brainweave.evaluation.linear_svm import task_maker
 from brainweave.metrics import match_segments, segment_chance, zscored
 
 __all__ = ["Classification", "Matching", "Measure"]

@@ -15,11 +15,11 @@ from joblib import Parallel, cpu_count, delayed
 
 from brainweave._arrays import blas_threads
 from brainweave.evaluation.grid import Cell, Grid, GridStudy, Job, without
-from brainweave.evaluation.identity import digest
+from brainweave.evaluation.fingerprint import digest
 from brainweave.evaluation.jobs import JobRunner, WarningListener
-from brainweave.evaluation.mapping import takes_bases
-from brainweave.evaluation.memory import MemoryWatch
-from brainweave.evaluation.results import GridResult
+from brainweave.evaluation.align_folds import takes_bases
+from brainweave.evaluation.peak_memory import MemoryWatch
+from brainweave.evaluation.grid_result import GridResult
 from brainweave.evaluation.splits import SplitStudy
 from brainweave.evaluation.store import ResultStore
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave._arrays import is_torch, map_subjects, to_numpy
-from brainweave.evaluation.mapping import (
+from brainweave.evaluation.align_folds import (
     AlignedFold,
     Clock,
     align_folds,

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from brainweave._arrays import is_torch
 from brainweave._validation import check_int, check_list_of_subjects, check_option
-from brainweave.evaluation.parts import Part
+from brainweave.evaluation.shared_bases import Part
 from brainweave.exceptions import InputError
 from brainweave.samples import HOW, match_samples
 from brainweave.study.study import Study, Subject

@@ -18,8 +18,8 @@ from brainweave.evaluation.classification import (
     ClassificationResult,
     between_subject_classification,
 )
-from brainweave.evaluation.mapping import PROTOCOLS
-from brainweave.evaluation.parts import GramPart
+from brainweave.evaluation.align_folds import PROTOCOLS
+from brainweave.evaluation.shared_bases import GramPart
 from brainweave.evaluation.splits import SplitStudy, as_study, named_masks
 from brainweave.exceptions import (
     BrainweaveError,

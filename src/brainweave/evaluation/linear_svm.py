@@ -19,7 +19,7 @@ from sklearn.base import clone
 from sklearn.svm import SVC, NuSVC
 
 from brainweave.evaluation.classifiers import UNLABELLED, Codes, Task
-from brainweave.evaluation.mapping import AlignedFold
+from brainweave.evaluation.align_folds import AlignedFold
 
 __all__ = ["task_maker"]
 

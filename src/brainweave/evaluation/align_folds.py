@@ -27,7 +27,7 @@ from sklearn.base import clone
 from brainweave._arrays import map_subjects, to_numpy
 from brainweave._validation import check_option
 from brainweave.aligners.base import BaseAligner
-from brainweave.evaluation.parts import PER_SUBJECT, Part
+from brainweave.evaluation.shared_bases import PER_SUBJECT, Part
 from brainweave.evaluation.splits import SplitStudy, subject_folds
 from brainweave.exceptions import InputError
 

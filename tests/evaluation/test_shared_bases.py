@@ -18,7 +18,7 @@ from brainweave import (
     between_subject_classification,
     split_study,
 )
-from brainweave.evaluation.mapping import align_folds
+from brainweave.evaluation.align_folds import align_folds
 from evaluation_studies import CountedArray, study_lists
 
 ENERGIES = np.linspace(0.1, 0.82, 10)  # at 1 so little data fit perfectly
