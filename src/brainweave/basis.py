@@ -24,7 +24,7 @@ from brainweave._arrays import (
 from brainweave._validation import check_fraction, check_shape
 from brainweave.exceptions import InputError
 from brainweave.kernels import Centring, Kernel, center_gram, check_kernel
-from brainweave.voxels import VoxelPass
+from brainweave.voxels import VoxelPass, sample_signatures
 
 Matrix = NDArray[np.float64]
 
@@ -81,6 +81,9 @@ class SubjectBasis(VoxelPass):
         What standardises new samples; the scale of a constant voxel is infinite.
     constant_voxels : ndarray of int
         Indices of the voxels that were left out.
+    signatures : ndarray of shape (n_samples, 4)
+        What identifies each sample by its content; see
+        :func:`brainweave.voxels.sample_signatures`.
 
     Notes
     -----
@@ -140,6 +143,7 @@ class SubjectBasis(VoxelPass):
             raise InputError(f"{self.name} is not a symmetric Gram matrix.")
         self.mean = self.scale = np.empty(0)
         self.constant_voxels = np.empty(0, dtype=int)
+        self.signatures = sample_signatures(gram)
         self._products = gram
         self._data = None
 

@@ -4,12 +4,91 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from scipy.spatial import KDTree
 
 from brainweave._arrays import NumpyOps, TorchOps, column_chunks, ops_for, to_numpy
 from brainweave.exceptions import InputError
 
 Matrix = NDArray[np.float64]
+N_SIGNATURES = 4
+
+
+def sample_signatures(X: Any) -> Matrix:
+    """Return a few numbers per sample that tell it from every other.
+
+    Each is the sum of the sample's voxels, every voxel with a fixed random sign. So
+    they follow from the sample's content alone, whatever the order of the samples, the
+    memory layout or the kind of array, up to the rounding of its dtype; another
+    sample, or the same with its voxels in another order, has others.
+
+    Parameters
+    ----------
+    X : array of shape (n_samples, n_voxels)
+        NumPy array, memory map, anything 2-D that can be sliced by columns, or a torch
+        tensor.
+
+    Returns
+    -------
+    ndarray of shape (n_samples, 4)
+    """
+    ops = ops_for(X)
+    total = np.zeros((X.shape[0], N_SIGNATURES))
+    for columns, raw in column_chunks(X):
+        chunk = ops.array(raw)
+        total += to_numpy(chunk @ ops.array(_voxel_signs(columns)))
+    return total
+
+
+def same_samples(
+    a: ArrayLike, b: ArrayLike, *, dtype: Any = np.float32
+) -> NDArray[np.bool_]:
+    """Return which samples of a occur among those of b.
+
+    Parameters
+    ----------
+    a, b : array of shape (n_samples, 4)
+        What :func:`sample_signatures` returned for either.
+    dtype : dtype, default=float32
+        Whose rounding to allow for: that of the less precise side. The default finds
+        samples again that were stored in single precision in between.
+
+    Returns
+    -------
+    ndarray of bool of shape (n_samples of a,)
+    """
+    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    known = b[np.isfinite(b).all(axis=1)]
+    found = np.isfinite(a).all(axis=1)
+    if not known.size or not found.any():
+        return np.zeros(len(a), dtype=bool)
+    nearest, _ = KDTree(known).query(a[found], p=np.inf)
+    found[found] = nearest <= _rounding(a[found], dtype)
+    return found
+
+
+def _rounding(signatures: Matrix, dtype: Any) -> Matrix:
+    """Return how far rounding may move each sample's signatures.
+
+    A signature is about as large as the sample's norm, to which the rounding of its sum
+    is relative; a sum of 50,000 float32 voxels is off by 3e-6 of that at most.
+    """
+    return np.asarray(100 * np.finfo(dtype).eps * np.abs(signatures).max(axis=1))
+
+
+def _voxel_signs(columns: slice) -> Matrix:
+    """Return the fixed signs of some voxels, (n_voxels, 4).
+
+    Each is a bit of a hash of the voxel's number (SplitMix64), so that it depends
+    neither on the chunk nor on a library's random generator: models keep signatures.
+    """
+    x = np.arange(columns.start + 1, columns.stop + 1, dtype=np.uint64)
+    x *= np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    x ^= x >> np.uint64(31)
+    bits = (x[:, None] >> np.arange(N_SIGNATURES, dtype=np.uint64)) & np.uint64(1)
+    return 2.0 * bits - 1
 
 
 class VoxelPass:
@@ -29,6 +108,7 @@ class VoxelPass:
     mean: Matrix
     scale: Matrix
     constant_voxels: NDArray[np.intp]
+    signatures: Matrix
     _data: Any
     _probed: Matrix
 
@@ -44,6 +124,7 @@ class VoxelPass:
         rows = ops.array(np.vstack([np.full(n, 1 / n), _probe(n)]))
         self.mean, self.scale = np.empty(self.n_voxels), np.empty(self.n_voxels)
         self._probed = np.empty(self.n_voxels)
+        self.signatures = np.zeros((n, N_SIGNATURES))
         kept: list[Matrix] = []
         gram: Any = None
         shift, offset = np.zeros(n), 0.0
@@ -52,6 +133,8 @@ class VoxelPass:
             mean, probed = to_numpy(rows @ chunk).astype(np.float64)
             if not np.isfinite(mean).all():
                 self._refuse_non_finite(columns, to_numpy(chunk))
+            signs = ops.array(_voxel_signs(columns))
+            self.signatures += to_numpy(chunk @ signs)
             z = ops.subtract(chunk, ops.array(mean), transient=True)
             # a float32 mean is off by rounding; the mean of what is left is not
             rest = rows[:1] @ z
