@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from brainweave.evaluation.grid import Cell
+from brainweave.evaluation.results import ClassificationResult, chance_level, p_value
 from brainweave.evaluation.store import ResultStore, write_atomically
+from brainweave.exceptions import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["GridResult"]
+__all__ = ["GridResult", "is_sound"]
 
 _FIRST = ("study", "method", "protocol", "missing", "repeat", "half", "fold")
 
@@ -33,16 +35,23 @@ class GridResult:
         self.store = store
         #: one dict per cell, in the order of the grid
         self.records: list[dict[str, Any]] = []
+        known: dict[str, Any] = {}
         for cell in cells:
-            record = store.get(cell.name)
-            if record is not None:
-                self.records.append({**record, **vars(cell)})
+            if cell.name not in known:
+                known[cell.name] = store.get(cell.name)
+            record = known[cell.name]
+            if record is None:  # a mean over fewer folds would look like any other
+                raise InputError(
+                    f"The record of {cell.name!r} vanished from {str(store.folder)!r}, "
+                    "or was damaged, after it was computed. Run the same again."
+                )
+            self.records.append({**record, **vars(cell)})
 
     def __len__(self) -> int:
         return len(self.records)
 
     def to_frame(self) -> "pd.DataFrame":
-        """Give a tidy table with one row per cell.
+        """Return a tidy table with one row per cell.
 
         Settings that vary are columns ``param_<name>``; ``error`` says why a cell has
         no score.
@@ -58,7 +67,7 @@ class GridResult:
         )
 
     def summary(self) -> "pd.DataFrame":
-        """Give one row per study, method, setting, protocol and share missing.
+        """Return one row per study, method, setting, protocol and share missing.
 
         ``mean`` and ``std`` are over folds and repetitions (divided by their number);
         ``p_value`` comes from permutations, if there were any; ``error`` is the first
@@ -66,18 +75,54 @@ class GridResult:
         """
         import pandas as pd
 
-        groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-        for record in self.records:
-            varied = tuple(sorted(record["params"].items(), key=str))
-            key = (*(record[k] for k in _FIRST[:4]), repr(varied))
-            groups.setdefault(key, []).append(record)
-        frame = pd.DataFrame([_summary(records) for records in groups.values()])
+        frame = pd.DataFrame([_summary(records) for records in self._groups().values()])
         if frame.empty:
             return frame
         params = sorted(c for c in frame.columns if c.startswith("param_"))
         return frame.sort_values(
             [*_FIRST[:4], *params], kind="stable", key=_sortable, ignore_index=True
         )
+
+    def classifications(self) -> list[tuple[str, ClassificationResult | str]]:
+        """Return a result per method, setting and protocol, or why there is none.
+
+        Under the names that the grid gives to its methods. What failed in any fold has
+        no result: a mean over some folds is not comparable with one over all.
+        """
+        found: list[tuple[str, ClassificationResult | str]] = []
+        for records in self._groups().values():
+            name, errors = records[0]["method"], [r["error"] for r in records]
+            if any(errors):
+                found.append((name, next(e for e in errors if e)))
+                continue
+            seconds: dict[str, float] = {}
+            for record in records:
+                for stage, spent in record["seconds"].items():
+                    seconds[stage] = seconds.get(stage, 0.0) + spent
+            seconds["total"] = sum(seconds.values())
+            result = ClassificationResult.from_records(
+                records,
+                categories=records[0]["categories"],
+                protocol=records[0]["protocol"],
+                seconds=seconds,
+                **records[0]["about"],
+            )
+            found.append((name, result))
+        return found
+
+    def warnings_of(self, method: str) -> list[str]:
+        """Return the warnings of a method, each once, without their categories."""
+        own = (r["warnings"] for r in self.records if r["method"] == method)
+        texts = (text for warned in own for text in warned)
+        return list(dict.fromkeys(t.partition(": ")[2] for t in texts))
+
+    def _groups(self) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
+        groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+        for record in self.records:
+            varied = tuple(sorted(record["params"].items(), key=str))
+            key = (*(record[k] for k in _FIRST[:4]), repr(varied))
+            groups.setdefault(key, []).append(record)
+        return groups
 
     def write_csv(self, path: Path) -> None:
         """Write the table of cells; a reader never sees half of it."""
@@ -86,6 +131,14 @@ class GridResult:
     def __repr__(self) -> str:
         failed = sum(bool(r["error"]) for r in self.records)
         return f"GridResult({len(self)} cells, {failed} failed)"
+
+
+def is_sound(record: dict[str, Any], name: str) -> bool:
+    """Whether a record is of this cell, and has all that tables are made of."""
+    wanted = (*_FIRST, "error", "seconds", "warnings", "peak_mb", "versions", "about")
+    if record.get("name") != name or any(key not in record for key in wanted):
+        return False
+    return bool(record["error"]) or isinstance(record.get("score"), int | float)
 
 
 def _sortable(column: Any) -> Any:
@@ -97,9 +150,10 @@ def _row(record: dict[str, Any]) -> dict[str, Any]:
     row = {name: record[name] for name in _FIRST}
     row |= {f"param_{k}": v for k, v in record["params"].items()}
     row["test_subjects"] = ", ".join(record["test_subjects"])
-    for name in ("score", "balanced_accuracy", "chance", "n_train", "n_test", "nu"):
+    for name in ("score", "balanced_accuracy", "n_components", "n_train", "n_test"):
         row[name] = record.get(name)
-    row["chance"] = _chance(record)
+    row["nu"] = record.get("nu")
+    row["chance"] = None if record["error"] else chance_level([record])
     row["best_params"] = (
         "" if record.get("best_params") is None else str(record["best_params"])
     )
@@ -113,14 +167,6 @@ def _row(record: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def _chance(record: dict[str, Any]) -> float | None:
-    """Give what guessing the most frequent category would reach."""
-    if "confusion" not in record:
-        return record.get("chance")
-    counts = np.sum(record["confusion"], axis=1)
-    return float(counts.max() / counts.sum())
-
-
 def _summary(records: list[dict[str, Any]]) -> dict[str, Any]:
     first = records[0]
     good = [r for r in records if not r["error"]]
@@ -132,8 +178,8 @@ def _summary(records: list[dict[str, Any]]) -> dict[str, Any]:
     row["std"] = float(scores.std()) if good else np.nan
     balanced = [r["balanced_accuracy"] for r in good if "balanced_accuracy" in r]
     row["balanced_accuracy"] = float(np.mean(balanced)) if balanced else np.nan
-    row["chance"] = _pooled_chance(good)
-    row["p_value"] = _p_value(good)
+    row["chance"] = chance_level(good)
+    row["p_value"] = p_value(good)
     row["seconds"] = round(sum(sum(r["seconds"].values()) for r in records), 3)
     row["peak_mb"] = max(r["peak_mb"] for r in records)
     row["error"] = next((r["error"] for r in records if r["error"]), "")
@@ -141,23 +187,3 @@ def _summary(records: list[dict[str, Any]]) -> dict[str, Any]:
         dict.fromkeys(text for r in records for text in r["warnings"])
     )
     return row
-
-
-def _pooled_chance(records: list[dict[str, Any]]) -> float:
-    if records and all("confusion" in r for r in records):
-        counts = np.sum([np.sum(r["confusion"], axis=1) for r in records], axis=0)
-        return float(counts.max() / counts.sum())
-    known = [r["chance"] for r in records if r.get("chance") is not None]
-    return float(np.mean(known)) if known else np.nan
-
-
-def _p_value(records: list[dict[str, Any]]) -> float:
-    """Compare the mean over folds with the means under permuted labels."""
-    if not records or not all("permuted_hits" in r for r in records):
-        return float("nan")
-    permuted = np.mean(
-        [np.divide(r["permuted_hits"], r["n_test"]) for r in records], axis=0
-    )
-    mean = np.mean([r["score"] for r in records])
-    # a tie counts against the alignment, also one broken by rounding
-    return float((1 + (permuted >= mean - 1e-12).sum()) / (1 + permuted.size))
