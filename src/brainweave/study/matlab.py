@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from brainweave._validation import check_list_option
 from brainweave.exceptions import InputError, StudyError
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
@@ -279,6 +280,7 @@ def _ids(ids: Sequence[str] | None, n_subjects: int) -> list[str]:
     if ids is None:
         width = max(2, len(str(n_subjects)))
         return [f"{number:0{width}d}" for number in range(1, n_subjects + 1)]
+    ids = check_list_option("ids", ids, "load_matlab")
     if len(ids) != n_subjects:
         raise InputError(f"{len(ids)} ids were given for {n_subjects} subjects.")
     return [str(id) for id in ids]
