@@ -75,6 +75,8 @@ class SubjectBasis(VoxelPass):
 
     Attributes
     ----------
+    id : str
+        The subject's id, if it is known; else empty.
     mean, scale : ndarray of shape (n_voxels,)
         What standardises new samples; the scale of a constant voxel is infinite.
     constant_voxels : ndarray of int
@@ -106,7 +108,7 @@ class SubjectBasis(VoxelPass):
         standardize: bool = True,
         name: str = "X",
     ) -> None:
-        self.name = name
+        self.name, self.id = name, ""
         self.energy = check_fraction("energy", energy, owner=name)
         self.kernel: Kernel = check_kernel(kernel, kernel_params, owner=name)
         self.n_samples, self.n_voxels = check_shape(X, name)

@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from brainweave._arrays import map_subjects, to_numpy
+from brainweave._subjects import ids_of
 from brainweave._validation import (
     check_fraction,
     check_int,
@@ -38,6 +39,8 @@ class BaseAligner(BaseEstimator):
 
     _needs_eigenbasis = True  # else the Gram matrix is enough when nothing is cut
 
+    ids_: list[str] | None  # of the subjects, in order, if they were given with ids
+
     # -- fitting ----------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -59,6 +62,7 @@ class BaseAligner(BaseEstimator):
         subjects = check_list_of_subjects(X, owner=self._owner)
         y = self._known_samples(subjects, y)
         self._check_subjects(subjects, y)
+        self.ids_ = ids_of(subjects, owner=self._owner)
         bases = self._read_bases(subjects)
         solution = self._solve(bases, y)
         self._keep(bases, solution, [getattr(s, "space", None) for s in subjects])
@@ -133,6 +137,7 @@ class BaseAligner(BaseEstimator):
                     standardize=bool(standardize),
                     name=f"X[{i}]",
                 )
+                basis.id = str(getattr(given, "id", ""))
             if self._needs_eigenbasis or energies[i] < 1:
                 _ = basis.n_kept  # the eigenbasis belongs to this stage
             return basis

@@ -168,12 +168,7 @@ def in_memory(study: Study) -> Study:
 
 
 def _renewed(subject: Subject, **changes: Any) -> Subject:
-    fields = {
-        name: getattr(subject, name)
-        for name in ("samples", "labels", "runs", "onsets", "stimuli", "space")
-    }
-    fields.update(changes)
-    return Subject(subject.id, fields.pop("samples"), **fields)
+    return subject._replace(**changes)
 
 
 def _halves(study: Study, halves: Any) -> tuple[Study, Study]:
@@ -234,8 +229,8 @@ def _select(subject: Subject, rows: NDArray[Any]) -> Subject:
     # tensors are indexed where they are, so that they stay on their device
     rows = np.flatnonzero(rows) if rows.dtype == bool else rows
     known = {
-        name: None if (values := getattr(subject, name)) is None else values[rows]
-        for name in ("labels", "runs", "onsets", "stimuli")
+        name: None if values is None else values[rows]
+        for name, values in subject._annotations().items()
     }
     return _renewed(subject, samples=subject.samples[rows.tolist()], **known)
 

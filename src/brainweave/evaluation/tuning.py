@@ -261,7 +261,14 @@ class GDMCV(BaseAligner):
         self.best_estimator_ = best.fit(bases, labels)
         for fitted, space in zip(best.maps_, spaces, strict=True):
             fitted.space = space
-        for name in ("maps_", "coef_", "bases_", "n_components_", "n_subjects_"):
+        for name in (
+            "maps_",
+            "coef_",
+            "bases_",
+            "n_components_",
+            "n_subjects_",
+            "ids_",
+        ):
             setattr(self, name, getattr(best, name))
 
     def fit_new_subject(self, X: Any, y: Any = None) -> SubjectMap:

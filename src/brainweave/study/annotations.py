@@ -7,7 +7,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from brainweave.exceptions import InputError
 
-__all__ = ["as_labels", "as_onsets", "as_runs", "is_missing", "ordered_unique"]
+__all__ = [
+    "as_flags",
+    "as_labels",
+    "as_onsets",
+    "as_runs",
+    "is_missing",
+    "ordered_unique",
+]
 
 # BIDS writes "n/a"; spreadsheets and pandas leave cells empty.
 _MISSING_TEXT = ("", "n/a")
@@ -100,6 +107,26 @@ def as_onsets(
         raise InputError(
             f"Subject {id!r}: onsets must be numbers, in seconds; got {array[0]!r}."
         ) from None
+
+
+def as_flags(
+    name: str, id: str, values: ArrayLike | None, n_samples: int
+) -> NDArray[np.bool_] | None:
+    """Check one boolean per sample."""
+    if values is None:
+        return None
+    array = np.asarray(values)
+    if array.dtype != bool and array.size:
+        raise TypeError(
+            f"Subject {id!r}: {name} holds one True or False per sample, got "
+            f"{array.dtype}."
+        )
+    if array.shape != (n_samples,):
+        raise InputError(
+            f"Subject {id!r} has {n_samples} samples, but {name} has shape "
+            f"{array.shape}. Give one per sample."
+        )
+    return array.astype(bool)
 
 
 def _one_per_sample(

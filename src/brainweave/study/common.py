@@ -51,15 +51,8 @@ def common_voxels(study: Study) -> Study:
 
     def kept(subject: Subject, own: Any) -> Subject:
         inside = shared[own.mask]
-        return Subject(
-            subject.id,
-            np.asarray(subject.data())[:, inside],
-            labels=subject.labels,
-            runs=subject.runs,
-            onsets=subject.onsets,
-            stimuli=subject.stimuli,
-            space=space,
-        )
+        values = np.asarray(subject.data())[:, inside]
+        return subject._replace(samples=values, space=space)
 
     subjects = [kept(*pair) for pair in zip(study, spaces, strict=True)]
     return Study(subjects, name=study.name)

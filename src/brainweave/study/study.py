@@ -283,6 +283,15 @@ class Study(Sequence[Subject]):
             for subject, entry in zip(self.subjects, values, strict=True)
         ]
 
+    def fingerprint(self) -> str:
+        """Return a text that stands for the study's content.
+
+        See :func:`brainweave.study.fingerprint.fingerprint`.
+        """
+        from brainweave.study.fingerprint import fingerprint
+
+        return fingerprint(self)
+
     def save(
         self,
         folder: str | PathLike[str],

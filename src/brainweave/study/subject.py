@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from brainweave.exceptions import InputError, StudyError
 from brainweave.study.annotations import (
+    as_flags,
     as_labels,
     as_onsets,
     as_runs,
@@ -60,6 +61,10 @@ class Subject:
         Time of each sample in its run, in seconds.
     stimuli : array-like of str or int, optional
         Identity of what was shown, finer than the category; missing as in `labels`.
+    aligned : array-like of bool, optional
+        True where a sample took part, through its labels or ids, in the alignment that
+        made these features. Scoring such samples would be circular: on pure noise they
+        are classified almost perfectly. Evaluations refuse them.
     space : Space, optional
         How to go back to the brain.
 
@@ -81,6 +86,7 @@ class Subject:
         runs: ArrayLike | None = None,
         onsets: ArrayLike | None = None,
         stimuli: ArrayLike | None = None,
+        aligned: ArrayLike | None = None,
         space: Space | None = None,
     ) -> None:
         self.id = str(id)
@@ -92,6 +98,7 @@ class Subject:
         self.runs = as_runs(self.id, runs, n)
         self.onsets = as_onsets(self.id, onsets, n)
         self.stimuli = as_labels("stimuli", self.id, stimuli, n)
+        self.aligned = as_flags("aligned", self.id, aligned, n)
         self.space = space
         if space is not None and space.n_voxels != self.n_voxels:
             raise InputError(
@@ -200,6 +207,7 @@ class Subject:
             "runs": self.runs,
             "onsets": self.onsets,
             "stimuli": self.stimuli,
+            "aligned": self.aligned,
         }
 
     def _replace(self, **changes: Any) -> "Subject":
