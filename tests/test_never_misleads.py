@@ -94,3 +94,17 @@ def test_milliseconds_do_not_leave_a_study_of_four_samples(tmp_path, what, messa
             table.to_csv(path, sep="\t", index=False)
     with pytest.raises(StudyError, match=message):
         load_bids(folder)
+
+
+def test_a_mat_file_reads_no_other_file(tmp_path):
+    import h5py
+
+    from brainweave.exceptions import StudyError
+    from brainweave.study.matlab import load_matlab
+
+    (tmp_path / "private").write_bytes(np.arange(24.0).tobytes())
+    with h5py.File(tmp_path / "gift.mat", "w") as file:
+        outside = [(str(tmp_path / "private"), 0, 24 * 8)]
+        file.create_dataset("data", (2, 3, 4), "f8", external=outside)
+    with pytest.raises(StudyError, match="lies in other files"):
+        load_matlab(tmp_path / "gift.mat")
