@@ -41,14 +41,21 @@ def check_option(name: str, value: Any, allowed: Sequence[str], *, owner: str) -
     return value
 
 
-def check_list_option(name: str, value: Any, *, owner: str) -> list[Any]:
-    """Return a list of options; a string is not taken letter by letter."""
-    if isinstance(value, str | bytes):
-        raise TypeError(
-            f"{name} of {owner} must be a list, got the string {value!r}. Write "
-            f"[{value!r}]."
-        )
+def check_list_option(name: str, value: Any, owner: str) -> list[Any]:
+    """Return value as a list; one string or one number stands for a list of one.
+
+    Without this, ``list("rest")`` would be four letters that match nothing.
+
+    Examples
+    --------
+    >>> check_list_option("ignore", "rest", "load_bids")
+    ['rest']
+    """
+    if isinstance(value, str | Integral):
+        return [value]
     try:
+        if isinstance(value, bytes | Mapping):
+            raise TypeError
         return list(value)
     except TypeError:
         raise TypeError(
