@@ -162,10 +162,14 @@ def test_arrays_in_the_order_of_brainiak_are_noticed():
 
 
 def test_a_string_is_not_a_list_of_letters():
+    from brainweave import GDM
+
     study = _labelled_study()
-    for options in ({"labels": "cat"}, {"subjects": "s0"}, {"runs": "1"}):
-        with pytest.raises(TypeError, match="must be a list, got the string"):
-            study.subset(**options)
+    assert study.subset(labels="cat").categories == ["cat"]
+    assert study.subset(subjects="s2").ids == ["s2"]
+    model = GDM(2).fit(study)
+    (found,) = model.transform([study["s2"].samples], subjects="s2")
+    np.testing.assert_array_equal(found, model.transform(study)[2])
 
 
 def test_transform_warns_of_circular_scoring():
