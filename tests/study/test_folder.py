@@ -517,3 +517,10 @@ def test_wrong_tables_are_study_errors(tmp_path):
         forge(tmp_path / "out", change)
         with contextlib.suppress(StudyError):
             Study.open(tmp_path / "out").summary()
+
+
+def test_record_that_is_no_json_is_refused_before_writing(tmp_path):
+    study = Study([Subject("1", np.eye(3))], record={"mask": np.zeros(3)})
+    with pytest.raises(StudyError, match="record cannot be saved"):
+        study.save(tmp_path / "out")
+    assert files_of(tmp_path) == []

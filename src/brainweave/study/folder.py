@@ -95,6 +95,7 @@ def save_study(
     target = Path(folder).absolute()
     restore(target)
     _check_target(target, overwrite)
+    _check_record(study)
     target.parent.mkdir(parents=True, exist_ok=True)
     remove_remains(target)
     _check_space(study, target, dtype)
@@ -337,6 +338,15 @@ def _check_target(target: Path, overwrite: bool) -> None:
             f"{str(target)!r} holds no study (no {INDEX}), so it is not replaced. "
             "Choose another folder."
         )
+
+
+def _check_record(study: Study) -> None:
+    try:
+        json.dumps(study.record)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise StudyError(
+            f"The study's record cannot be saved: it is not plain JSON ({error})."
+        ) from error
 
 
 def _check_space(study: Study, target: Path, dtype: Any) -> None:
