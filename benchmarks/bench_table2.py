@@ -21,15 +21,15 @@ import numpy as np
 from sklearn.svm import NuSVC
 
 from brainweave._arrays import blas_threads
+from brainweave.evaluation.align_folds import seeded
 from brainweave.evaluation.classifiers import feasible
 from brainweave.evaluation.grid import Grid, GridStudy
-from brainweave.evaluation.align_folds import seeded
 from brainweave.evaluation.measures import Classification
 from brainweave.evaluation.runner import run_grid
 from brainweave.evaluation.splits import split_study, subject_folds
 from brainweave.paper.methods import METHODS, competing_methods, gdm
 from brainweave.paper.settings import dataset
-from brainweave.study.simulate import simulate_like
+from brainweave.study.simulation.simulate import simulate_like
 
 TARGET = 5.0
 

@@ -275,7 +275,7 @@ def test_a_mat_file_reads_no_other_file(tmp_path):
     import h5py
 
     from brainweave.exceptions import StudyError
-    from brainweave.study.matlab import load_matlab
+    from brainweave.study.formats.matlab import load_matlab
 
     (tmp_path / "private").write_bytes(np.arange(24.0).tobytes())
     with h5py.File(tmp_path / "gift.mat", "w") as file:

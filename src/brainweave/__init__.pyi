@@ -43,16 +43,16 @@ from .models import save as save
 from .models import save_basis as save_basis
 from .samples import drop_samples as drop_samples
 from .samples import match_samples as match_samples
-from .study.bids import load_bids as load_bids
-from .study.fetch import fetch_haxby as fetch_haxby
-from .study.fetch import fetch_raider as fetch_raider
-from .study.images import load_cifti as load_cifti
-from .study.images import load_gifti as load_gifti
-from .study.images import load_nifti as load_nifti
-from .study.matlab import load_matlab as load_matlab
-from .study.openfmri import load_openfmri as load_openfmri
-from .study.openneuro import fetch_openneuro as fetch_openneuro
-from .study.simulate import simulate_study as simulate_study
+from .study.formats.bids.load import load_bids as load_bids
+from .study.formats.images import load_cifti as load_cifti
+from .study.formats.images import load_gifti as load_gifti
+from .study.formats.images import load_nifti as load_nifti
+from .study.formats.matlab import load_matlab as load_matlab
+from .study.formats.openfmri import load_openfmri as load_openfmri
+from .study.public.datasets import fetch_haxby as fetch_haxby
+from .study.public.datasets import fetch_raider as fetch_raider
+from .study.public.openneuro import fetch_openneuro as fetch_openneuro
+from .study.simulation.simulate import simulate_study as simulate_study
 from .study.study import Study as Study
 from .study.subject import Subject as Subject
 

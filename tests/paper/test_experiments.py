@@ -10,7 +10,7 @@ from brainweave.paper.command import main
 from brainweave.paper.data import aligned_version, grid_study
 from brainweave.paper.real_output import pieman_text
 from brainweave.paper.settings import dataset
-from brainweave.study.simulate import simulate_like, simulate_study
+from brainweave.study.simulation.simulate import simulate_like, simulate_study
 
 
 @pytest.fixture(scope="module")

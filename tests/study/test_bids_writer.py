@@ -12,9 +12,9 @@ from numpy.testing import assert_allclose
 
 from brainweave.exceptions import InputError, StudyError
 from brainweave.study import load_bids, simulate_study
-from brainweave.study.bids_writer import write_bids
-from brainweave.study.pictures import one_colour_png
-from brainweave.study.simulated_confounds import confounds_of_run
+from brainweave.study.simulation.bids_writer import write_bids
+from brainweave.study.simulation.confounds import confounds_of_run
+from brainweave.study.simulation.pictures import one_colour_png
 
 SMALL = {
     "n_subjects": 2,

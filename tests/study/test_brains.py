@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from brainweave.study.brains import (
+from brainweave.study.simulation.brains import (
     autoregressive_noise,
     choose_grid,
     double_gamma,

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from brainweave.exceptions import InputError
-from brainweave.study.designs import Design, plan_runs, stimulus_number
-from brainweave.study.events import match_volumes
+from brainweave.study.formats.runs.events import match_volumes
+from brainweave.study.simulation.designs import Design, plan_runs, stimulus_number
 
 BLOCKS = Design(
     kind="blocks",

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from brainweave.exceptions import StudyError
-from brainweave.study import download as module
-from brainweave.study.download import (
+from brainweave.study.public import download as module
+from brainweave.study.public.download import (
     DownloadPlan,
     RemoteFile,
     cache_folder,

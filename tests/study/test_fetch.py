@@ -12,8 +12,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.io import savemat
 
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study import download, fetch
-from brainweave.study.fetch import fetch_haxby, fetch_raider, haxby_plan, raider_plan
+from brainweave.study.public import datasets, download
+from brainweave.study.public.datasets import (
+    fetch_haxby,
+    fetch_raider,
+    haxby_plan,
+    raider_plan,
+)
 
 pytestmark = pytest.mark.network
 
@@ -30,7 +35,7 @@ def raider(server, real_data, monkeypatch):
         pytest.skip(f"no Raider images in {real_data}")
     for name in ("image_data_lh.mat", "image_data_rh.mat", "label.mat"):
         server.files["raider/" + name] = (folder / name).read_bytes()
-    monkeypatch.setattr(fetch, "RAIDER_URL", server.url + "raider/")
+    monkeypatch.setattr(datasets, "RAIDER_URL", server.url + "raider/")
     return server
 
 
@@ -54,7 +59,7 @@ def test_raider_survives_a_broken_connection_and_works_offline(
 ):
     raider.break_after["raider/image_data_rh.mat"] = [1_000_000]
     first = fetch_raider(cache_dir=tmp_path, progress=False)
-    monkeypatch.setattr(fetch, "RAIDER_URL", "http://127.0.0.1:9/")
+    monkeypatch.setattr(datasets, "RAIDER_URL", "http://127.0.0.1:9/")
     again = fetch_raider(cache_dir=tmp_path, progress=False)
     assert_array_equal(first[3].data(), again[3].data())
 
@@ -84,8 +89,8 @@ def test_raider_movie_is_locked_in_time(server, tmp_path, monkeypatch):
         head = f"blob {len(content)}\0".encode()
         id = hashlib.sha1(head + content).hexdigest()
         listed[f"movie_data_{side}.mat"] = (len(content), id)
-    monkeypatch.setattr(fetch, "_RAIDER_MOVIE", listed)
-    monkeypatch.setattr(fetch, "RAIDER_URL", server.url)
+    monkeypatch.setattr(datasets, "_RAIDER_MOVIE", listed)
+    monkeypatch.setattr(datasets, "RAIDER_URL", server.url)
     study = fetch_raider("movie", cache_dir=tmp_path, progress=False)
     assert {s.samples.shape for s in study} == {(20, 10)}
     assert study[2].stimuli.tolist() == list(range(20))

@@ -239,7 +239,7 @@ def test_edited_samples_are_named_when_verified(tmp_path):
 def test_large_studies_are_verified_on_request_only(tmp_path, monkeypatch):
     make_study().save(tmp_path / "out")
     flip_last_byte(tmp_path / "out" / "sub-02.npy")
-    monkeypatch.setattr("brainweave.study.folder._VERIFIED_BYTES", 100)
+    monkeypatch.setattr("brainweave.study.formats.folder.folder._VERIFIED_BYTES", 100)
     Study.open(tmp_path / "out")
 
 
@@ -286,7 +286,7 @@ def test_a_damaged_edited_or_foreign_index_is_named(tmp_path):
 
 
 def test_an_index_cannot_point_outside_its_folder(tmp_path):
-    from brainweave.study.folder import _index_checksum
+    from brainweave.study.formats.folder.folder import _index_checksum
 
     make_study().save(tmp_path / "out")
     path = tmp_path / "out" / "study.json"
@@ -352,7 +352,7 @@ sys.path[:0] = {path!r}
 import numpy as np
 from pathlib import Path
 from brainweave.study import Study, Subject
-from brainweave.study import replacing
+from brainweave.study.formats.folder import replacing
 count = 0
 def rename(self, other, real=Path.rename):
     global count
@@ -400,7 +400,7 @@ def test_killed_savers_leave_a_whole_study_and_no_remains(tmp_path, exists, kill
 
 
 def test_working_folders_of_living_processes_stay(tmp_path):
-    from brainweave.study.replacing import remove_remains, working_folder
+    from brainweave.study.formats.folder.replacing import remove_remains, working_folder
 
     with working_folder(tmp_path / "out") as work:
         remove_remains(tmp_path / "out")
@@ -438,7 +438,7 @@ def test_which_samples_aligned_survives(tmp_path):
 
 def forge(folder, change):
     """Change an index, and make its checksum right again."""
-    from brainweave.study.folder import _index_checksum
+    from brainweave.study.formats.folder.folder import _index_checksum
 
     path = folder / "study.json"
     index = json.loads(path.read_text())

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from brainweave.exceptions import InputError, StudyError
 from brainweave.study import Study
-from brainweave.study.images import (
+from brainweave.study.formats.images import (
     ImageSource,
     Run,
     epi_mask,

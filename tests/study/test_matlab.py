@@ -12,7 +12,7 @@ from numpy.testing import assert_array_equal
 from scipy.io import loadmat, savemat
 
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.matlab import load_matlab, read_matlab
+from brainweave.study.formats.matlab import load_matlab, read_matlab
 
 
 @pytest.fixture
@@ -279,11 +279,13 @@ def test_reader_that_crashes_or_hangs_is_one_clear_error(tmp_path, monkeypatch):
     savemat(path, {"data": np.zeros((2, 3, 4))})
     crash = tmp_path / "matlab_reader.py"
     crash.write_text("import os; print('{', flush=True); os.abort()")
-    monkeypatch.setattr("brainweave.study.matlab.__file__", str(tmp_path / "m.py"))
+    monkeypatch.setattr(
+        "brainweave.study.formats.matlab.__file__", str(tmp_path / "m.py")
+    )
     with pytest.raises(StudyError, match=r"x.mat' .* crashed, or came to no end"):
         load_matlab(path)
     crash.write_text("import time; time.sleep(60)")
-    monkeypatch.setattr("brainweave.study.matlab._PATIENCE", 0.2)
+    monkeypatch.setattr("brainweave.study.formats.matlab._PATIENCE", 0.2)
     with pytest.raises(StudyError, match=r"x.mat' .* crashed, or came to no end"):
         load_matlab(path)
 
@@ -291,7 +293,7 @@ def test_reader_that_crashes_or_hangs_is_one_clear_error(tmp_path, monkeypatch):
 def test_structs_sparse_matrices_and_nested_cells_arrive(tmp_path):
     import scipy.sparse
 
-    from brainweave.study.matlab import read_matlab
+    from brainweave.study.formats.matlab import read_matlab
 
     path = tmp_path / "x.mat"
     inner = cell([np.eye(2), np.arange(3)])
@@ -331,7 +333,7 @@ def test_file_that_crashes_the_reader_is_one_clear_error(tmp_path):
 MUTANTS = """
 import io, sys, random
 sys.path[:0] = {path!r}
-from brainweave.study.matlab_reader import main
+from brainweave.study.formats.matlab_reader import main
 good = open({good!r}, "rb").read()
 for number in range(int(sys.argv[1]), {count}):
     rng = random.Random(number)

@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.openfmri import load_openfmri
+from brainweave.study.formats.openfmri import load_openfmri
 
 BRAIN = "masks/25mm/brain.nii.gz"
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study import openneuro as module
-from brainweave.study.openneuro import fetch_openneuro, openneuro_plan
+from brainweave.study.public import openneuro as module
+from brainweave.study.public.openneuro import fetch_openneuro, openneuro_plan
 
 pytestmark = pytest.mark.network
 RNG = np.random.default_rng(0)

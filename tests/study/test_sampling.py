@@ -3,9 +3,9 @@ import pytest
 from numpy.testing import assert_allclose
 
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.events import Events
-from brainweave.study.sampling import plan_samples
-from brainweave.study.trials import trial_weights
+from brainweave.study.formats.runs.events import Events
+from brainweave.study.formats.runs.sampling import plan_samples
+from brainweave.study.formats.runs.trials import trial_weights
 
 EVENTS = Events.from_rows(
     [(4.0 + 14.0 * k, 2.0, "ab"[k % 2], f"s{k}") for k in range(8)]

@@ -74,7 +74,7 @@ def test_a_view_of_a_view_is_one_view():
 
 def test_importing_the_study_layer_stays_light():
     code = (
-        "import sys, brainweave.study.study, brainweave.study.folder\n"
+        "import sys, brainweave.study.study, brainweave.study.formats.folder.folder\n"
         "heavy = {'nibabel', 'nilearn', 'pandas', 'matplotlib', 'h5py', 'torch'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
@@ -87,6 +87,6 @@ def test_importing_the_study_layer_stays_light():
 def test_public_names_resolve():
     for name in brainweave.study.__all__:
         assert getattr(brainweave.study, name).__name__ == name
-    with pytest.raises(AttributeError, match="no attribute 'load_dicom'"):
+    with pytest.raises(AttributeError, match="No brainweave.study attribute load_dicom"):
         brainweave.study.load_dicom  # noqa: B018
     assert "Study" in dir(brainweave.study)

@@ -2,9 +2,8 @@ import numpy as np
 import pytest
 
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.events import Events
-from brainweave.study.spaces import RunHeader
-from brainweave.study.timing import (
+from brainweave.study.formats.runs.events import Events
+from brainweave.study.formats.runs.timing import (
     EventCounts,
     agreed_tr,
     check_events,
@@ -12,6 +11,7 @@ from brainweave.study.timing import (
     checked_tr,
     describe_losses,
 )
+from brainweave.study.spaces import RunHeader
 
 
 def test_repetition_times_are_seconds():

@@ -11,7 +11,7 @@ from brainweave.cli.config import plain
 from brainweave.cli.errors import UsageError
 
 if TYPE_CHECKING:
-    from brainweave.study.bids_files import BidsRun, Dataset
+    from brainweave.study.formats.bids.files import BidsRun, Dataset
     from brainweave.study.subject import Subject
 
 BASIS_SETTINGS = ("kernel", "kernel_params", "energy", "standardize")
@@ -38,7 +38,7 @@ class Inputs:
         self._check_options()
 
     def _check_options(self) -> None:
-        from brainweave.study.bids import load_bids
+        from brainweave.study.formats.bids.load import load_bids
 
         known = inspect.signature(load_bids).parameters
         for name in self.options:
@@ -62,13 +62,13 @@ class Inputs:
     @cached_property
     def dataset(self) -> "Dataset":
         """The dataset, with its runs."""
-        from brainweave.study.bids_files import open_dataset
+        from brainweave.study.formats.bids.files import open_dataset
 
         return open_dataset(self.folder, self.derivatives)
 
     def load(self, id: str) -> "Subject":
         """Return one subject, its images not read yet."""
-        from brainweave.study.bids import load_bids
+        from brainweave.study.formats.bids.load import load_bids
 
         (subject,) = load_bids(self.dataset, subjects=[id], **self.options)
         return subject
@@ -85,7 +85,7 @@ class Inputs:
         return not any(has_changed(path, stamps[name]) for name, path in names.items())
 
     def _files(self, id: str) -> list[Path]:
-        from brainweave.study.bids_files import find_runs
+        from brainweave.study.formats.bids.files import find_runs
 
         chosen = {k: v for k, v in self.options.items() if k in _CHOICE}
         found = find_runs(self.dataset, subjects=[id], **chosen)
@@ -96,7 +96,7 @@ class Inputs:
         return sorted(paths)
 
     def _of_run(self, run: "BidsRun") -> Iterator[Path]:
-        from brainweave.study.bids_files import inherited
+        from brainweave.study.formats.bids.files import inherited
 
         yield from run.image.values() if isinstance(run.image, dict) else [run.image]
         beside = [

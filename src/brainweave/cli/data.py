@@ -26,7 +26,7 @@ Param = Annotated[
 
 def check_new_folder(folder: Path, overwrite: bool) -> None:
     """Refuse a target that is there before any work is done."""
-    from brainweave.study.folder import INDEX
+    from brainweave.study.formats.folder.folder import INDEX
 
     if (folder.exists() or folder.is_symlink()) and not overwrite:
         raise UsageError(
@@ -110,7 +110,7 @@ def _image_dtype(dtype: str) -> str:
 def _simulated(console: Console, **settings: Any) -> Any:
     import inspect
 
-    from brainweave.study.simulate import simulate_study
+    from brainweave.study.simulation.simulate import simulate_study
 
     known = inspect.signature(simulate_study).parameters
     for name in settings:

@@ -12,11 +12,11 @@ def fetch_dataset(name: str, options: dict[str, Any], *, quiet: bool) -> Any:
     cache, progress = options["cache_dir"], not quiet
     kind = kind_of(name)
     if kind == "haxby":
-        from brainweave.study.fetch import fetch_haxby
+        from brainweave.study.public.datasets import fetch_haxby
 
         return fetch_haxby(_numbers(options), cache_dir=cache, progress=progress)
     if kind == "openneuro":
-        from brainweave.study.openneuro import fetch_openneuro
+        from brainweave.study.public.openneuro import fetch_openneuro
 
         return fetch_openneuro(
             name.lower(),
@@ -25,7 +25,7 @@ def fetch_dataset(name: str, options: dict[str, Any], *, quiet: bool) -> Any:
             cache_dir=cache,
             progress=progress,
         )
-    from brainweave.study.fetch import fetch_raider
+    from brainweave.study.public.datasets import fetch_raider
 
     _refuse_subjects(options)
     part: Any = "movie" if kind == "raider-movie" else "images"
@@ -36,11 +36,11 @@ def plan_of(name: str, options: dict[str, Any]) -> Any:
     """Say what would be downloaded, how much and where to."""
     cache, kind = options["cache_dir"], kind_of(name)
     if kind == "haxby":
-        from brainweave.study.fetch import haxby_plan
+        from brainweave.study.public.datasets import haxby_plan
 
         return haxby_plan(_numbers(options), cache)
     if kind == "openneuro":
-        from brainweave.study.openneuro import openneuro_plan
+        from brainweave.study.public.openneuro import openneuro_plan
 
         return openneuro_plan(
             name.lower(),
@@ -48,7 +48,7 @@ def plan_of(name: str, options: dict[str, Any]) -> Any:
             task=options["task"],
             cache_dir=cache,
         )
-    from brainweave.study.fetch import raider_plan
+    from brainweave.study.public.datasets import raider_plan
 
     _refuse_subjects(options)
     part: Any = "movie" if kind == "raider-movie" else "images"

@@ -91,7 +91,7 @@ def _checked(function: Any, options: dict[str, Any], what: str) -> dict[str, Any
 
 
 def _bids(inputs: list[Path], options: dict[str, Any]) -> "Study":
-    from brainweave.study.bids import load_bids
+    from brainweave.study.formats.bids.load import load_bids
 
     _refuse(options, "labels", "BIDS datasets bring their labels in events files.")
     folder = _one_folder(inputs, "BIDS")
@@ -99,7 +99,7 @@ def _bids(inputs: list[Path], options: dict[str, Any]) -> "Study":
 
 
 def _openfmri(inputs: list[Path], options: dict[str, Any]) -> "Study":
-    from brainweave.study.openfmri import load_openfmri
+    from brainweave.study.formats.openfmri import load_openfmri
 
     _refuse(options, "labels", "OpenfMRI datasets bring their labels in onset files.")
     _refuse(options, "space", "OpenfMRI datasets have no spaces.")
@@ -110,7 +110,7 @@ def _openfmri(inputs: list[Path], options: dict[str, Any]) -> "Study":
 
 
 def _matlab(inputs: list[Path], options: dict[str, Any]) -> "Study":
-    from brainweave.study.matlab import load_matlab
+    from brainweave.study.formats.matlab import load_matlab
 
     if "labels" in options and Path(options["labels"]).suffix == ".tsv":
         options["labels"] = read_labels(Path(options["labels"]))
@@ -120,7 +120,7 @@ def _matlab(inputs: list[Path], options: dict[str, Any]) -> "Study":
 
 
 def _nifti(inputs: list[Path], options: dict[str, Any]) -> "Study":
-    from brainweave.study.images import load_nifti
+    from brainweave.study.formats.images import load_nifti
 
     for name in ("task", "space", "samples"):
         _refuse(options, name, "it needs a BIDS dataset.")

@@ -156,7 +156,7 @@ def demo(
 
 def _demo_study(folder: Path, n_subjects: int, seed: int, console: Console) -> Any:
     from brainweave.cli.data import save_study
-    from brainweave.study.simulate import simulate_study
+    from brainweave.study.simulation.simulate import simulate_study
     from brainweave.study.study import Study
 
     with console.stage("Simulating"):
@@ -174,7 +174,7 @@ def _demo_study(folder: Path, n_subjects: int, seed: int, console: Console) -> A
 def _anatomically_aligned(study: Any) -> Any:
     """Give the voxels that all subjects have, or None if that cannot be known."""
     from brainweave.exceptions import StudyError
-    from brainweave.study.common import common_voxels
+    from brainweave.study.common_voxels import common_voxels
 
     try:
         return common_voxels(study)

@@ -10,7 +10,7 @@ from brainweave.evaluation.splits import SplitStudy, split_study
 from brainweave.exceptions import InputError
 from brainweave.paper.settings import Dataset, datasets
 from brainweave.samples import match_samples
-from brainweave.study.simulate import simulate_like
+from brainweave.study.simulation.simulate import simulate_like
 from brainweave.study.study import Study
 
 __all__ = ["Data", "aligned_version", "check_data", "grid_study", "movie_parts"]

@@ -24,7 +24,7 @@ from brainweave.paper.real_output import (
     pieman_text,
     raider_text,
 )
-from brainweave.study.matlab import load_matlab
+from brainweave.study.formats.matlab import load_matlab
 from brainweave.study.study import Study
 
 if TYPE_CHECKING:

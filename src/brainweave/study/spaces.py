@@ -14,7 +14,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from brainweave._validation import check_list_option
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.files import ImageLike, image_name, load_image, reading
+from brainweave.study.formats.image_files import (
+    ImageLike,
+    image_name,
+    load_image,
+    reading,
+)
 
 __all__ = ["CiftiSpace", "RunHeader", "VolumeSpace", "to_image"]
 

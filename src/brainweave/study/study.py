@@ -320,8 +320,8 @@ class Study(Sequence[Subject]):
         n_jobs: int | None = None,
         progress: Callable[[int, int, str], None] | None = None,
     ) -> "Study":
-        """Write a plain folder; see :func:`brainweave.study.folder.save_study`."""
-        from brainweave.study.folder import save_study
+        """Write a plain folder; see :func:`brainweave.study.save_study`."""
+        from brainweave.study.formats.folder.folder import save_study
 
         return save_study(
             self,
@@ -336,8 +336,8 @@ class Study(Sequence[Subject]):
     def open(
         cls, folder: str | PathLike[str], *, verify: bool | None = None
     ) -> "Study":
-        """Map a saved study; see :func:`brainweave.study.folder.open_study`."""
-        from brainweave.study.folder import open_study
+        """Map a saved study; see :func:`brainweave.study.open_study`."""
+        from brainweave.study.formats.folder.folder import open_study
 
         return open_study(folder, verify=verify)
 

@@ -11,7 +11,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.files import ImageLike, image_name, load_image, reading
+from brainweave.study.formats.image_files import (
+    ImageLike,
+    image_name,
+    load_image,
+    reading,
+)
 from brainweave.study.spaces import RunHeader, check_values
 
 __all__ = ["SurfaceSpace"]

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from brainweave.exceptions import StudyError
-from brainweave.study.integrity import write_text
+from brainweave.study.formats.folder.integrity import write_text
 
 __all__ = [
     "exchange",

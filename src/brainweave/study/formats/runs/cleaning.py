@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.files import reading
+from brainweave.study.formats.image_files import reading
 
 __all__ = ["Cleaning", "read_confounds"]
 

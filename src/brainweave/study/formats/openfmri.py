@@ -11,15 +11,19 @@ import numpy as np
 
 from brainweave._validation import check_list_option
 from brainweave.exceptions import StudyError
-from brainweave.study.cleaning import Cleaning
-from brainweave.study.events import Events
-from brainweave.study.images import epi_mask, mask_on_grid
-from brainweave.study.runs import ImageSource, Run
-from brainweave.study.sampling import plan_samples
+from brainweave.study.formats.images import epi_mask, mask_on_grid
+from brainweave.study.formats.runs.cleaning import Cleaning
+from brainweave.study.formats.runs.events import Events
+from brainweave.study.formats.runs.runs import ImageSource, Run
+from brainweave.study.formats.runs.sampling import plan_samples
+from brainweave.study.formats.runs.timing import (
+    agreed_tr,
+    check_t_r_option,
+    describe_losses,
+)
 from brainweave.study.spaces import VolumeSpace
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
-from brainweave.study.timing import agreed_tr, check_t_r_option, describe_losses
 
 __all__ = ["load_openfmri"]
 
@@ -68,7 +72,7 @@ def load_openfmri(
         Name of a file in each run's folder whose columns are removed, such as
         ``"bold_moest.txt"``.
     samples : {"volumes", "blocks", "trials", "trials-lsa", "trials-lss"}
-        What a sample is; see :func:`brainweave.study.sampling.plan_samples`.
+        What a sample is; see ``runs.sampling.plan_samples``.
     hrf_delay : float, default=5.0
         Seconds by which the response lags the stimulus, for volumes and blocks.
     keep_rest : bool, default=False
@@ -77,7 +81,7 @@ def load_openfmri(
         Conditions that are no category.
     overlap : {"longest", "last", "drop", "error"}, default="longest"
         Which event a volume shows that lies under several; see
-        :func:`brainweave.study.events.match_volumes`.
+        :func:`brainweave.study.formats.runs.events.match_volumes`.
     t_r : float, optional
         Repetition time; by default that of ``scan_key.txt``, which must agree with
         that of the images.
@@ -85,7 +89,7 @@ def load_openfmri(
         Name of the study; by default that of the folder.
     **cleaning
         ``detrend``, ``standardize``, ``high_pass``, ``low_pass``, ``smoothing_fwhm``,
-        ``nan``: see :class:`brainweave.study.cleaning.Cleaning`.
+        ``nan``: see :class:`brainweave.study.formats.runs.cleaning.Cleaning`.
 
     Returns
     -------

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.events import Events
+from brainweave.study.formats.runs.events import Events
 from brainweave.study.spaces import RunHeader
 
 __all__ = [

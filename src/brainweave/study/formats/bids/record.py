@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from brainweave._version import __version__
-from brainweave.study.bids_files import BidsRun
-from brainweave.study.files import image_name
-from brainweave.study.runs import Run
-from brainweave.study.sampling import SamplePlan
+from brainweave.study.formats.bids.files import BidsRun
+from brainweave.study.formats.image_files import image_name
+from brainweave.study.formats.runs.runs import Run
+from brainweave.study.formats.runs.sampling import SamplePlan
 from brainweave.study.subject import Subject
 
 __all__ = ["PlannedRun", "make_record"]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from brainweave._version import __version__
 from brainweave.exceptions import StudyError
-from brainweave.study.integrity import (
+from brainweave.study.formats.folder.integrity import (
     HashingWriter,
     checked_file,
     described,
@@ -28,16 +28,16 @@ from brainweave.study.integrity import (
     full_disk_is_an_error,
     write_text,
 )
-from brainweave.study.replacing import (
+from brainweave.study.formats.folder.replacing import (
     exchange,
     move_into_place,
     remove_remains,
     restore,
     working_folder,
 )
+from brainweave.study.formats.folder.table import read_table, table_types, write_table
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
-from brainweave.study.table import read_table, table_types, write_table
 
 __all__ = ["open_study", "save_study"]
 

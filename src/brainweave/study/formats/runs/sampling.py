@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave.exceptions import InputError
-from brainweave.study.events import (
+from brainweave.study.formats.runs.events import (
     Events,
     event_volumes,
     find_blocks,
@@ -22,8 +22,8 @@ from brainweave.study.events import (
     name_positions,
     shared_volumes,
 )
-from brainweave.study.timing import EventCounts, check_events
-from brainweave.study.trials import trial_weights
+from brainweave.study.formats.runs.timing import EventCounts, check_events
+from brainweave.study.formats.runs.trials import trial_weights
 
 __all__ = ["DRIFT_CUTOFF", "SAMPLES", "SamplePlan", "check_samples", "plan_samples"]
 
@@ -136,15 +136,15 @@ def plan_samples(
     high_pass : float or None, default=1/128
         Cut-off of the trial models' drift terms, in Hz; None for none.
     max_gap : float, default=4.0
-        See :func:`brainweave.study.events.find_blocks`.
+        See :func:`brainweave.study.formats.runs.events.find_blocks`.
     overlap : {"longest", "last", "drop", "error"}, default="longest"
         Which event a volume shows where it lies under several, for volumes and
-        blocks; see :func:`brainweave.study.events.match_volumes`.
+        blocks; see :func:`brainweave.study.formats.runs.events.match_volumes`.
 
     Raises
     ------
     StudyError
-        The events do not fit the run (:func:`brainweave.study.timing.check_events`).
+        The events do not fit the run (``timing.check_events``).
     """
     check_samples(samples)
     counts = EventCounts(len(events), check_events(events, n_volumes, tr))

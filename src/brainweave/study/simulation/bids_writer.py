@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 
 from brainweave._version import __version__
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.brains import Brain
-from brainweave.study.designs import Run
-from brainweave.study.integrity import full_disk_is_an_error
-from brainweave.study.pictures import one_colour_png
-from brainweave.study.simulated_confounds import confounds_of_run
-from brainweave.study.simulation import Simulation
+from brainweave.study.formats.folder.integrity import full_disk_is_an_error
+from brainweave.study.simulation.brains import Brain
+from brainweave.study.simulation.confounds import confounds_of_run
+from brainweave.study.simulation.designs import Run
+from brainweave.study.simulation.engine import Simulation
+from brainweave.study.simulation.pictures import one_colour_png
 
 if TYPE_CHECKING:
-    from brainweave.study.simulate import SimulatedStudy
+    from brainweave.study.simulation.simulate import SimulatedStudy
 
 __all__ = ["DERIVATIVES", "write_bids"]
 

@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave.study.brains import (
+from brainweave.study.formats.runs.events import Events
+from brainweave.study.formats.runs.sampling import SamplePlan, plan_samples
+from brainweave.study.simulation.brains import (
     Brain,
     autoregressive_noise,
     choose_grid,
@@ -25,15 +27,13 @@ from brainweave.study.brains import (
     draw_mask,
     mix_time_courses,
 )
-from brainweave.study.designs import (
+from brainweave.study.simulation.designs import (
     DESIGNS,
     Design,
     Run,
     plan_runs,
     stimulus_number,
 )
-from brainweave.study.events import Events
-from brainweave.study.sampling import SamplePlan, plan_samples
 
 __all__ = ["RunSignals", "Simulation", "SubjectSource"]
 

@@ -1,7 +1,7 @@
 """Reads one MATLAB file in a process of its own, and writes its variables to a pipe.
 
 Damaged files can crash SciPy's and HDF5's readers, not only make them raise; then this
-process dies, and not the user's. :mod:`brainweave.study.matlab` starts it as a script,
+process dies, and not the user's. The module ``matlab`` starts it as a script,
 so it imports nothing of brainweave.
 
 What is written: a line of JSON (the variables as trees, or an error), then every array

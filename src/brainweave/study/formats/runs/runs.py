@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.cleaning import Cleaning, read_confounds
-from brainweave.study.files import ImageLike, image_name
+from brainweave.study.formats.image_files import ImageLike, image_name
+from brainweave.study.formats.runs.cleaning import Cleaning, read_confounds
 from brainweave.study.spaces import RunHeader
 
 __all__ = ["ImageSource", "Run", "read_run"]
@@ -26,7 +26,7 @@ class Run:
         structure to GIfTI, for two hemispheres).
     confounds : array-like, DataFrame or path, optional
         Time courses to remove, a row per volume; see
-        :func:`brainweave.study.cleaning.read_confounds`.
+        :func:`brainweave.study.formats.runs.cleaning.read_confounds`.
     sample_mask : array-like of int, optional
         Volumes that take part in the cleaning (scrubbing); all by default.
     keep : array-like of int, optional

@@ -18,8 +18,12 @@ from numpy.typing import NDArray
 
 from brainweave._validation import check_list_option
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.cleaning import Cleaning
-from brainweave.study.download import (
+from brainweave.study.formats.folder.integrity import full_disk_is_an_error
+from brainweave.study.formats.image_files import reading
+from brainweave.study.formats.matlab import load_matlab
+from brainweave.study.formats.runs.cleaning import Cleaning
+from brainweave.study.formats.runs.runs import ImageSource, Run
+from brainweave.study.public.download import (
     ByteProgress,
     DownloadPlan,
     RemoteFile,
@@ -27,10 +31,6 @@ from brainweave.study.download import (
     cache_folder,
     download,
 )
-from brainweave.study.files import reading
-from brainweave.study.integrity import full_disk_is_an_error
-from brainweave.study.matlab import load_matlab
-from brainweave.study.runs import ImageSource, Run
 from brainweave.study.spaces import VolumeSpace
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
@@ -90,9 +90,9 @@ def fetch_raider(
         ``"images"``: responses to 7 categories of pictures, averaged over time, in 8
         runs (56 samples). ``"movie"``: the time course of the film.
     cache_dir : path, optional
-        Where to keep the files; see :func:`brainweave.study.download.cache_folder`.
+        Where to keep the files; see ``download.cache_folder``.
     progress : bool or callable, default=True
-        See :func:`brainweave.study.download.download`.
+        See :func:`brainweave.study.public.download.download`.
 
     Returns
     -------
@@ -190,14 +190,14 @@ def fetch_haxby(
     keep_rest : bool, default=False
         Keep volumes of rest, as unlabelled samples.
     cache_dir : path, optional
-        Where to keep the files; see :func:`brainweave.study.download.cache_folder`.
+        Where to keep the files; see ``download.cache_folder``.
     progress : bool, default=True
         Announce the download, and let nilearn report it.
     url : str, optional
         A mirror of the data.
     **cleaning
         ``detrend``, ``standardize``, …, applied to each run: see
-        :class:`brainweave.study.cleaning.Cleaning`.
+        :class:`brainweave.study.formats.runs.cleaning.Cleaning`.
 
     Returns
     -------

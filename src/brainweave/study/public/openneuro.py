@@ -12,13 +12,13 @@ from typing import Any
 
 from brainweave._validation import check_list_option
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.download import (
+from brainweave.study.formats.folder.integrity import full_disk_is_an_error, write_text
+from brainweave.study.public.download import (
     DownloadPlan,
     RemoteFile,
     announce,
     cache_folder,
 )
-from brainweave.study.integrity import full_disk_is_an_error, write_text
 
 __all__ = ["fetch_openneuro", "openneuro_plan"]
 
@@ -62,7 +62,7 @@ def fetch_openneuro(
     tag : str, optional
         Version of the dataset; the latest by default.
     cache_dir : path, optional
-        Where to keep the files; see :func:`brainweave.study.download.cache_folder`.
+        Where to keep the files; see ``download.cache_folder``.
     progress : bool, default=True
         Announce the download on standard error; the client shows its progress in
         any case.

@@ -7,9 +7,14 @@ from typing import Any
 import numpy as np
 
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.cleaning import Cleaning
-from brainweave.study.files import ImageLike, image_name, load_image, reading
-from brainweave.study.runs import ImageSource, Run, read_run
+from brainweave.study.formats.image_files import (
+    ImageLike,
+    image_name,
+    load_image,
+    reading,
+)
+from brainweave.study.formats.runs.cleaning import Cleaning
+from brainweave.study.formats.runs.runs import ImageSource, Run, read_run
 from brainweave.study.spaces import CiftiSpace, VolumeSpace, to_image
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
@@ -55,7 +60,7 @@ def load_nifti(
         ``labels``, ``stimuli``: one per sample, per subject id (a mapping), or for
         all subjects; ``t_r``; ``confounds``: per subject id, one per run;
         ``detrend``, ``standardize``, ``high_pass``, ``low_pass``, ``smoothing_fwhm``,
-        ``nan``: see :class:`brainweave.study.cleaning.Cleaning`; ``dtype``.
+        ``nan``: see :class:`brainweave.study.Cleaning`; ``dtype``.
 
     Returns
     -------

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.events import MISSING
+from brainweave.study.formats.runs.events import MISSING
 
 __all__ = ["RunConfounds", "read_fmriprep_confounds"]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from brainweave._validation import check_list_option
 from brainweave.exceptions import StudyError
-from brainweave.study.timing import checked_tr
+from brainweave.study.formats.runs.timing import checked_tr
 
 __all__ = ["NATIVE", "BidsRun", "Dataset", "find_runs", "inherited", "open_dataset"]
 

@@ -14,8 +14,11 @@ from numpy.typing import NDArray
 
 from brainweave._validation import check_list_option, check_option
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.bids_confounds import RunConfounds, read_fmriprep_confounds
-from brainweave.study.bids_files import (
+from brainweave.study.formats.bids.confounds import (
+    RunConfounds,
+    read_fmriprep_confounds,
+)
+from brainweave.study.formats.bids.files import (
     BidsRun,
     Dataset,
     find_runs,
@@ -23,21 +26,25 @@ from brainweave.study.bids_files import (
     open_dataset,
     repetition_time,
 )
-from brainweave.study.bids_record import PlannedRun, make_record
-from brainweave.study.cleaning import Cleaning
-from brainweave.study.events import OVERLAPS, Events, read_events
-from brainweave.study.images import epi_mask, mask_on_grid
-from brainweave.study.runs import ImageSource, Run
-from brainweave.study.sampling import (
+from brainweave.study.formats.bids.record import PlannedRun, make_record
+from brainweave.study.formats.images import epi_mask, mask_on_grid
+from brainweave.study.formats.runs.cleaning import Cleaning
+from brainweave.study.formats.runs.events import OVERLAPS, Events, read_events
+from brainweave.study.formats.runs.runs import ImageSource, Run
+from brainweave.study.formats.runs.sampling import (
     DRIFT_CUTOFF,
     check_samples,
     plan_samples,
+)
+from brainweave.study.formats.runs.timing import (
+    agreed_tr,
+    check_t_r_option,
+    describe_losses,
 )
 from brainweave.study.spaces import CiftiSpace, VolumeSpace
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
 from brainweave.study.surface import SurfaceSpace
-from brainweave.study.timing import agreed_tr, check_t_r_option, describe_losses
 
 __all__ = ["load_bids"]
 
@@ -142,7 +149,7 @@ def load_bids(
     scrub : float, optional
         Leave out volumes with a framewise displacement above so many mm.
     detrend, standardize, high_pass, low_pass, smoothing_fwhm, nan
-        See :class:`brainweave.study.cleaning.Cleaning`. With trials, `high_pass` is
+        See :class:`brainweave.study.Cleaning`. With trials, `high_pass` is
         the cut-off of the models' drift terms, 1/128 Hz by default.
     dtype : dtype, default=float32
         Of the samples.

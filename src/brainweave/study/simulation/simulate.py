@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from brainweave._validation import check_list_option
 from brainweave.exceptions import InputError
-from brainweave.study.brains import Brain
-from brainweave.study.designs import Design
-from brainweave.study.events import Events
-from brainweave.study.sampling import check_samples
-from brainweave.study.simulation import Simulation, SubjectSource
+from brainweave.study.formats.runs.events import Events
+from brainweave.study.formats.runs.sampling import check_samples
+from brainweave.study.simulation.brains import Brain
+from brainweave.study.simulation.designs import Design
+from brainweave.study.simulation.engine import Simulation, SubjectSource
 from brainweave.study.spaces import VolumeSpace
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
@@ -153,10 +153,10 @@ class SimulatedStudy(Study):
         :func:`brainweave.load_bids` reads the same study from it, with
         ``confounds=None`` (the samples as they are), ``stimulus="stim_file"``, the
         study's own ``samples``, ``keep_rest`` and ``hrf_delay``, and ``scrub=0.5`` if
-        samples are missing. See :func:`brainweave.study.bids_writer.write_bids` for
+        samples are missing. See :func:`brainweave.study.write_bids` for
         the options.
         """
-        from brainweave.study.bids_writer import write_bids
+        from brainweave.study.simulation.bids_writer import write_bids
 
         return write_bids(
             self,

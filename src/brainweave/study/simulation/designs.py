@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave.exceptions import InputError
-from brainweave.study.events import Events
+from brainweave.study.formats.runs.events import Events
 
 __all__ = ["DESIGNS", "Design", "Run", "plan_runs", "stimulus_number"]
 

@@ -1,7 +1,7 @@
 """What a subject saw and when, and the samples that follow from it.
 
 Events are the rows of a BIDS ``events.tsv``: an onset, a duration, a category and, if
-there is one, a stimulus. :mod:`brainweave.study.sampling` turns them into samples.
+there is one, a stimulus. The module ``sampling`` turns them into samples.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave.exceptions import StudyError
-from brainweave.study.events import Events
+from brainweave.study.formats.runs.events import Events
 
 __all__ = ["trial_weights"]
 

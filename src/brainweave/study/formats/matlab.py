@@ -156,7 +156,7 @@ class _Pipe:
 
 
 def _received(stream: Any, path: Path) -> dict[str, Any]:
-    """Take what :mod:`brainweave.study.matlab_reader` writes."""
+    """Take what :mod:`brainweave.study.formats.matlab_reader` writes."""
     way_out = "It may be cut off or damaged: get the file again."
     try:
         header = json.loads(stream.readline())

@@ -1,0 +1,1 @@
+"""Studies from files: each format is one module or room."""

@@ -1,0 +1,1 @@
+"""BIDS datasets and the output of fMRIPrep."""

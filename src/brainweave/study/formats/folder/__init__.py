@@ -1,0 +1,1 @@
+"""The plain folder format of a study on disk."""

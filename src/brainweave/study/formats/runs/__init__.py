@@ -1,0 +1,1 @@
+"""From the volumes of a run to samples: events, times, cleaning, trials."""

@@ -1,0 +1,1 @@
+"""Public datasets, downloaded once and kept."""
