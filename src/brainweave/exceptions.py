@@ -5,6 +5,7 @@ __all__ = [
     "ClassifierWarning",
     "InputError",
     "KernelWarning",
+    "LabelWarning",
     "ModelFileError",
     "SkippedWarning",
     "SolverError",
@@ -35,6 +36,10 @@ class SolverError(BrainweaveError, RuntimeError):
 
 class UniquenessWarning(UserWarning):
     """The solution is one of many: some shared features are arbitrary directions."""
+
+
+class LabelWarning(UserWarning):
+    """Labels of the subjects do not meet, or may not mean what they say."""
 
 
 class KernelWarning(UserWarning):

@@ -22,6 +22,7 @@ from brainweave.aligners.maps import SubjectMap
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError, KernelWarning
 from brainweave.kernels import check_kernel
+from brainweave.labels import check_labels_meet
 
 Matrix = NDArray[np.float64]
 
@@ -40,6 +41,8 @@ class BaseAligner(BaseEstimator):
     _needs_eigenbasis = True  # else the Gram matrix is enough when nothing is cut
 
     ids_: list[str] | None  # of the subjects, in order, if they were given with ids
+
+    _warns_of_labels = True  # set to False by those who fit many and have warned once
 
     # -- fitting ----------------------------------------------------------------------
 
@@ -63,6 +66,7 @@ class BaseAligner(BaseEstimator):
         y = self._known_samples(subjects, y)
         self._check_subjects(subjects, y)
         self.ids_ = ids_of(subjects, owner=self._owner)
+        self._check_labels(y)
         bases = self._read_bases(subjects)
         solution = self._solve(bases, y)
         self._keep(bases, solution, [getattr(s, "space", None) for s in subjects])
@@ -70,6 +74,29 @@ class BaseAligner(BaseEstimator):
 
     def _check_subjects(self, subjects: list[Any], y: list[Any] | None) -> None:
         """Refuse, before any voxel is read, what this method cannot align."""
+
+    def _joins_by_label(self) -> bool:
+        """Tell whether equal labels are what ties the samples of different subjects."""
+        return False
+
+    def _labels_must_meet(self) -> bool:
+        """Tell whether nothing else ties them."""
+        return self._joins_by_label()
+
+    def _check_labels(self, y: list[Any] | None) -> None:
+        """Refuse labels that do not meet, or warn of them, if they join samples."""
+        if y is None or not self._joins_by_label():
+            return
+        names = [f"X[{i}]" for i in range(len(y))]
+        if self.ids_ is not None:
+            names = [repr(id) for id in self.ids_]
+        check_labels_meet(
+            y,
+            names,
+            refuse=self._labels_must_meet(),
+            warn=self._warns_of_labels,
+            stacklevel=4,
+        )
 
     @abstractmethod
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:

@@ -16,6 +16,7 @@ from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError
+from brainweave.labels import as_label_list
 
 Matrix = NDArray[np.float64]
 
@@ -40,13 +41,11 @@ def check_same_samples(
             )
     if y is None:
         return
-    first = np.asarray(y[0], dtype=object).tolist()
+    first = as_label_list(y[0], "y[0]")
     for i, labels in enumerate(y):
-        known = np.asarray(labels, dtype=object).tolist()
+        known = as_label_list(labels, f"y[{i}]") if i else first
         differing = [
-            t
-            for t, (a, b) in enumerate(zip(first, known, strict=True))
-            if not _same(a, b)
+            t for t, (a, b) in enumerate(zip(first, known, strict=True)) if a != b
         ]
         if differing:
             t = differing[0]
@@ -55,11 +54,6 @@ def check_same_samples(
                 f"{len(differing)} of {len(first)} samples, first at sample {t} "
                 f"({known[t]!r} and {first[t]!r}). {WAYS_OUT}"
             )
-
-
-def _same(a: Any, b: Any) -> bool:
-    missing = [v is None or v != v for v in (a, b)]  # noqa: PLR0124 (NaN)
-    return bool(all(missing) or (not any(missing) and a == b))
 
 
 def _n_samples(subject: Any, name: str) -> int:

@@ -234,6 +234,8 @@ def _without(everyone: list[int], test: list[int]) -> list[int]:
 def _for_subjects(aligner: Any, who: list[int], n_subjects: int) -> Any:
     """Copy an aligner; settings given per subject are cut to these subjects."""
     copy = clone(aligner)
+    if isinstance(copy, BaseAligner):
+        copy._warns_of_labels = False  # said once, of the whole study
     if len(who) == n_subjects or not isinstance(copy, BaseAligner):
         return copy
     lists = {

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave.exceptions import InputError, StudyError
+from brainweave.labels import sort_labels
 from brainweave.study.annotations import is_missing, ordered_unique
 from brainweave.study.subject import Subject
 
@@ -368,8 +369,7 @@ def _listed(what: str, values: Iterable[Any]) -> list[Any]:
 
 
 def _union(lists: Iterable[list[Any]]) -> list[Any]:
-    values = {value for entries in lists for value in entries}
-    return sorted(values, key=lambda value: (isinstance(value, str), value))
+    return sort_labels(value for entries in lists for value in entries)
 
 
 def _join(values: Iterable[Any], limit: int = 8) -> str:
