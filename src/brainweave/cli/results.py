@@ -25,7 +25,7 @@ FIELDS = (
     "seconds",
 )
 ADDED = ("settings", "study", "design")  # not in files of earlier versions
-OF_A_FOLD = {
+OF_A_FOLD: dict[str, Any] = {
     "half": int,
     "fold": int,
     "test_subjects": list,
