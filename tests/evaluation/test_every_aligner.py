@@ -108,12 +108,15 @@ def test_dask_workers_give_the_same(data):
         cluster = distributed.LocalCluster(
             n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
         )
-        with cluster, distributed.Client(cluster):
-            with joblib.parallel_config(backend="dask"):
-                apart = bw.between_subject_classification(bw.GDM(2), X, y, n_jobs=2)
-                held = bw.between_subject_matching(
-                    bw.GDM(2), X, y, window=3, protocol="held-out", n_jobs=2
-                )
+        with (
+            cluster,
+            distributed.Client(cluster),
+            joblib.parallel_config(backend="dask"),
+        ):
+            apart = bw.between_subject_classification(bw.GDM(2), X, y, n_jobs=2)
+            held = bw.between_subject_matching(
+                bw.GDM(2), X, y, window=3, protocol="held-out", n_jobs=2
+            )
     assert_allclose(apart.scores, alone.scores, atol=1e-12)
     assert held.scores.shape == (2, 4)
 

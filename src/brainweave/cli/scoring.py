@@ -242,7 +242,7 @@ def compare(
     aligners = {n: make_aligner(replace(base, method=n), lenient=True) for n in names}
     subjects = open_study(study)
     prepare_folder(output)
-    resume_with("Run the same command again: folds that are done are kept.")
+    resume_with("Run the same command again: folds of methods that are done are kept.")
     options = effective(context, method=names)
     results: dict[str, ClassificationResult] = {}
     failed: list[list[Any]] = []
