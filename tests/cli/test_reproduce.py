@@ -38,6 +38,18 @@ def test_a_figure_of_the_paper_goes_on_where_it_stopped(tmp_path, call):
         assert path.stat().st_mtime_ns == when
 
 
+def test_a_folder_of_studies_takes_the_place_of_simulated_ones(tmp_path, call):
+    from brainweave import simulate_study
+
+    study = simulate_study(n_subjects=8, n_voxels=40, categories=4, n_runs=4)
+    study.save(tmp_path / "data" / "DS001")
+    shown, _ = call(
+        *("reproduce", "table2", "--data", tmp_path / "data", "--dataset", "DS001"),
+        *("--method", "nu-SVM", "-o", tmp_path / "out", "-q"),
+    )
+    assert "real" in shown
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -50,6 +62,8 @@ def test_a_figure_of_the_paper_goes_on_where_it_stopped(tmp_path, call):
         (("table2", "--data", "DS001"), "takes DATASET=STUDY_FOLDER"),
         (("table2", "--data", "DS001=/none"), "There is no folder '/none'"),
         (("table2", "--dataset", "DS000"), "DS000"),
+        (("table2", "--data", "."), "has no folder with the name of a dataset"),
+        (("pieman", "--data", ".", "--repeats", "2"), "--repeats is no option"),
     ],
 )
 def test_wrong_experiments_are_explained(tmp_path, call, arguments, said):

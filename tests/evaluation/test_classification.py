@@ -306,9 +306,9 @@ def test_errors_say_what_is_wrong_and_what_to_do(rng):
     with pytest.raises(ValueError, match="41 voxels, X\\[0\\] has 40"):
         between_subject_classification(NoAlignment(), X, y)
     bare = [np.full(24, None), *y[1:]]
+    other = [x[::-1] + rng.normal(size=x.shape) for x in X]
+    apart = [as_named_study(other, [known[::-1] for known in y])]
     with pytest.raises(ValueError, match="Subject '0' has no labelled sample to test"):
-        other = [x[::-1] + rng.normal(size=x.shape) for x in X]
-        apart = [as_named_study(other, [known[::-1] for known in y])]
         between_subject_classification(GDM(2), X, bare, align=apart)
     with pytest.raises(ValueError, match=r"sample of X\[1\] .* X\[1\] is subject '2'"):
         between_subject_classification(

@@ -113,3 +113,69 @@ def test_a_file_system_without_links_works(tmp_path, monkeypatch):
     assert store.put("a", {"x": 1})
     assert not store.put("a", {"x": 2})
     assert store.get("a") == {"x": 1}
+
+
+# -- what a disk, or a hand, can do to a store -----------------------------------------
+
+
+def test_a_record_that_was_changed_counts_as_missing(tmp_path):
+    store = ResultStore(tmp_path)
+    store.put("a", {"score": 0.25})
+    path = tmp_path / "cells" / "a.json"
+    path.write_text(path.read_text().replace("0.25", "0.95"))
+    with pytest.warns(RuntimeWarning, match="is damaged"):
+        assert store.get("a") is None
+
+
+@pytest.mark.parametrize("kind", ["folder", "link"])
+def test_what_is_no_record_gives_way(tmp_path, kind):
+    store = ResultStore(tmp_path)
+    path = tmp_path / "cells" / "a.json"
+    if kind == "folder":
+        path.mkdir()
+    else:
+        path.symlink_to(tmp_path / "nowhere")
+    assert store.put("a", {"x": 1})
+    assert store.get("a") == {"x": 1}
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"format": 1', "[" * 100_000])
+def test_a_damaged_index_is_told_in_one_sentence(tmp_path, content):
+    (tmp_path / "store.json").write_text(content)
+    with pytest.raises(InputError, match=r"store\.json' is damaged"):
+        ResultStore(tmp_path)
+
+
+@pytest.mark.parametrize("place", ["cells", "locks"])
+def test_a_file_in_place_of_a_folder_is_told(tmp_path, place):
+    (tmp_path / place).write_text("")
+    with pytest.raises(InputError, match=f"{place}' is a file; a store is a folder"):
+        ResultStore(tmp_path)
+    (tmp_path / place).unlink()
+    (tmp_path / place).symlink_to(tmp_path / "nowhere")
+    with pytest.raises(InputError, match=f"{place}' is a link to nowhere"):
+        ResultStore(tmp_path)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="flock")
+def test_a_file_system_without_locks_works(tmp_path, monkeypatch):
+    import errno
+    import fcntl
+
+    def refuse(*args):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    store = ResultStore(tmp_path)
+    with (
+        pytest.warns(RuntimeWarning, match="cannot be locked"),
+        store.claim("work") as mine,
+    ):
+        assert mine
+
+
+def test_a_lock_that_is_a_link_to_nowhere_is_replaced(tmp_path):
+    store = ResultStore(tmp_path)
+    (tmp_path / "locks" / "work.lock").symlink_to(tmp_path / "no" / "where")
+    with store.claim("work") as mine:
+        assert mine

@@ -6,7 +6,6 @@ from numpy.testing import assert_allclose
 from brainweave import GDM, Study, Subject, between_subject_classification
 from brainweave.exceptions import InputError, StudyError, UniquenessWarning
 from brainweave.paper import METHODS, figure, figures, pieman, raider, table2, unaligned
-from brainweave.paper.command import main
 from brainweave.paper.data import aligned_version, grid_study
 from brainweave.paper.real_output import pieman_text
 from brainweave.paper.settings import dataset
@@ -178,41 +177,22 @@ def test_the_real_raider_images_are_read(real_data):
     assert story[0].samples.shape == (300, 100)
 
 
-# -- the command, and wrong input ------------------------------------------------------
-
-
-def test_the_command_runs_and_prints_the_table(tmp_path, capsys):
-    arguments = ["table2", "--quick", "--datasets", "DS011", "--methods", "GDM"]
-    assert main([*arguments, "--out", str(tmp_path)]) == 0
-    printed = capsys.readouterr()
-    assert "| DS011 (simulated) | joint |" in printed.out
-    assert "4 of 4 cells" in printed.err
-    arguments = ["figure2", "--quick", "--datasets", "DS001", "--quiet"]
-    assert main([*arguments, "--out", str(tmp_path)]) == 0
-    printed = capsys.readouterr()
-    assert "best of others" in printed.out
-    assert printed.err == ""
+# -- wrong input -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("experiment", "options", "message"),
     [
-        (["table2", "--datasets", "DS7"], "There is no dataset 'DS7' in the paper"),
-        (["table2", "--methods", "CCA"], "must be some of nu-SVM, HA"),
-        (["figure1", "--datasets", "DS011"], "must be some of DS232, DS001, Raider"),
-        (["raider"], "raider needs --data, the folder of its files"),
-        (["raider", "--data", "/nowhere"], "has no image_data_lh.mat"),
-        (["table2", "--data", "/nowhere"], "There is no folder '/nowhere'"),
-        (["unaligned", "--datasets", "Raider"], "there is no unaligned version of it"),
+        (table2, {"datasets": ["DS7"]}, "There is no dataset 'DS7' in the paper"),
+        (table2, {"methods": ["CCA"]}, "must be some of nu-SVM, HA"),
+        (unaligned, {"datasets": ["Raider"]}, "there is no unaligned version of it"),
     ],
 )
-def test_wrong_input_is_told_in_one_line(tmp_path, capsys, arguments, message):
-    with pytest.raises(SystemExit) as stop:
-        main([*arguments, "--out", str(tmp_path)])
-    assert stop.value.code == 2
-    said = capsys.readouterr().err
-    assert message in said
-    assert said.count("\n") == 1
+def test_unknown_names_are_refused(tmp_path, experiment, options, message):
+    with pytest.raises(InputError, match=message):
+        experiment(tmp_path, **options)
+    with pytest.raises(InputError, match="must be some of DS232, DS001, Raider"):
+        figure("figure1", tmp_path, panels=["DS011"])
 
 
 def test_wrong_data_are_refused(tmp_path):

@@ -87,6 +87,8 @@ def test_importing_the_study_layer_stays_light():
 def test_public_names_resolve():
     for name in brainweave.study.__all__:
         assert getattr(brainweave.study, name).__name__ == name
-    with pytest.raises(AttributeError, match="No brainweave.study attribute load_dicom"):
+    with pytest.raises(
+        AttributeError, match="No brainweave.study attribute load_dicom"
+    ):
         brainweave.study.load_dicom  # noqa: B018
     assert "Study" in dir(brainweave.study)

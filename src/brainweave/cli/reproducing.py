@@ -35,8 +35,9 @@ def reproduce(
         list[str] | None,
         typer.Option(
             help="Real data, DATASET=STUDY_FOLDER (Raider=FILM,IMAGES), may be "
-            "repeated; what is not given is simulated in the same shape. For raider "
-            "and pieman: the folder of the published files."
+            "repeated, or a folder of study folders (DS001, ..., Raider.Movie and "
+            "Raider.Image); what is not given is simulated in the same shape. For "
+            "raider and pieman: the folder of the published files."
         ),
     ] = None,
     dataset: Annotated[
@@ -45,7 +46,9 @@ def reproduce(
     ] = None,
     method: Annotated[
         list[str] | None,
-        typer.Option(help="Methods of a table, by the paper's names; may be repeated."),
+        typer.Option(
+            help="Methods, by the paper's names (not for figures); repeat it."
+        ),
     ] = None,
     protocol: Annotated[
         str, typer.Option(help="joint, the paper's; held-out; or both (tables).")
@@ -72,7 +75,8 @@ def reproduce(
     chosen = names[what.lower()]
     options: dict[str, Any] = {"random_state": random_state, "n_jobs": n_jobs}
     if chosen in REAL:
-        _refuse(chosen, dataset=dataset, method=method, quick=quick or None)
+        _refuse(chosen, dataset=dataset, quick=quick or None)
+        options["methods"] = method or None
         if protocol != "joint":
             raise UsageError(f"{chosen} always runs both protocols.")
     else:
@@ -151,8 +155,32 @@ def _studies(data: list[str] | None) -> dict[str, Any] | None:
     studies: dict[str, Any] = {}
     for entry in data or []:
         name, equals, paths = entry.partition("=")
+        if not equals and Path(entry).is_dir():
+            studies |= _studies_in(Path(entry))
+            continue
         if not equals:
-            raise UsageError(f"--data takes DATASET=STUDY_FOLDER; got {entry!r}.")
+            raise UsageError(
+                "--data takes DATASET=STUDY_FOLDER, or a folder of study folders; got "
+                f"{entry!r}."
+            )
         opened = [open_study(Path(path)) for path in paths.split(",")]
         studies[name] = opened[0] if len(opened) == 1 else tuple(opened)
     return studies or None
+
+
+def _studies_in(folder: Path) -> dict[str, Any]:
+    """Open the studies of a folder that have the names of the paper's datasets."""
+    from brainweave.paper import datasets
+
+    found: dict[str, Any] = {}
+    for name in datasets():
+        names = ["Raider.Movie", "Raider.Image"] if name == "Raider" else [name]
+        if all((folder / n).is_dir() for n in names):
+            opened = [open_study(folder / n) for n in names]
+            found[name] = tuple(opened) if len(opened) == 2 else opened[0]
+    if not found:
+        raise UsageError(
+            f"{str(folder)!r} has no folder with the name of a dataset: "
+            f"{', '.join(datasets())} (Raider.Movie and Raider.Image)."
+        )
+    return found

@@ -10,7 +10,7 @@ from brainweave.cli.config import write_whole
 from brainweave.cli.errors import UsageError
 
 if TYPE_CHECKING:
-    from brainweave.evaluation.classification import ClassificationResult
+    from brainweave.evaluation.results import ClassificationResult
 
 FORMAT = "brainweave-results"
 ARRAYS = ("scores", "confusion", "permutation_scores")
@@ -24,11 +24,21 @@ FIELDS = (
     "p_value",
     "seconds",
 )
+ADDED = ("settings", "study", "design")  # not in files of earlier versions
+OF_A_FOLD: dict[str, Any] = {
+    "half": int,
+    "fold": int,
+    "test_subjects": list,
+    "accuracy": (int, float),
+    "balanced_accuracy": (int, float),
+    "n_train": int,
+    "n_test": int,
+}
 
 
 def to_json(result: "ClassificationResult") -> dict[str, Any]:
-    """Give a result as JSON values."""
-    values = {name: getattr(result, name) for name in FIELDS}
+    """Return a result as JSON values."""
+    values = {name: getattr(result, name) for name in (*FIELDS, *ADDED)}
     for name in ARRAYS:
         values[name] = values[name].tolist()
     plain: dict[str, Any] = json.loads(json.dumps(values, default=_plain))
@@ -41,17 +51,74 @@ def _plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
-def from_json(values: Mapping[str, Any]) -> "ClassificationResult":
-    """Make a result of JSON values."""
+def from_json(values: Any) -> "ClassificationResult":
+    """Make a result of JSON values; refuse, with a ValueError, what is none."""
     import numpy as np
 
-    from brainweave.evaluation.classification import ClassificationResult
+    from brainweave.evaluation.results import ClassificationResult
 
+    _check(isinstance(values, dict), "a result is not an object")
+    for name in FIELDS:
+        _check(name in values, f"{name!r} is missing")
     given = {name: values[name] for name in FIELDS}
-    given["scores"] = np.asarray(given["scores"], dtype=float)
-    given["confusion"] = np.asarray(given["confusion"], dtype=np.intp)
-    given["permutation_scores"] = np.asarray(given["permutation_scores"], dtype=float)
+    given |= {name: values.get(name) or {} for name in ADDED}
+    for name, kind in (("folds", list), ("categories", list), ("seconds", dict)):
+        _check(isinstance(given[name], kind), f"{name!r} is no {kind.__name__}")
+    for name in ADDED:
+        _check(isinstance(given[name], dict), f"{name!r} is no object")
+    for name in ("protocol", "method"):
+        _check(isinstance(given[name], str), f"{name!r} is no text")
+    _check(_is_share(given["chance"]), "'chance' is no share")
+    p = given["p_value"]
+    _check(p is None or _is_share(p), "'p_value' is no share")
+    _check(all(map(_is_number, given["seconds"].values())), "'seconds' are no numbers")
+    for name in ARRAYS:
+        array = np.asarray(given[name], dtype=float)
+        _check(bool(np.isfinite(array).all()), f"{name!r} has values that are none")
+        given[name] = array
+    scores, n = given["scores"], len(given["categories"])
+    simple = all(isinstance(c, (str, int, float, bool)) for c in given["categories"])
+    _check(simple, "'categories' are no labels")
+    _check(scores.ndim == 1 and scores.size > 0, "'scores' is no list")
+    _check(bool(((scores >= 0) & (scores <= 1)).all()), "'scores' are no shares")
+    _check(given["permutation_scores"].ndim == 1, "'permutation_scores' is no list")
+    _check(given["confusion"].shape == (n, n), "'confusion' does not fit 'categories'")
+    counts = given["confusion"]
+    whole = (counts >= 0) & (counts == np.round(counts)) & (counts < 2**53)
+    _check(bool(whole.all()), "'confusion' has values that are no counts")
+    given["confusion"] = counts.astype(np.intp)
+    _check(len(given["folds"]) == scores.size, "'folds' does not fit 'scores'")
+    for fold, score in zip(given["folds"], scores, strict=True):
+        _check_fold(fold, float(score))
     return ClassificationResult(**given)
+
+
+def _check_fold(fold: Any, score: float) -> None:
+    _check(isinstance(fold, dict), "a fold is not an object")
+    for name, kind in OF_A_FOLD.items():
+        known = isinstance(fold.get(name), kind) and not isinstance(fold[name], bool)
+        _check(known, f"{name!r} of a fold is missing or wrong")
+    texts = all(isinstance(id, str) for id in fold["test_subjects"])
+    _check(texts, "'test_subjects' of a fold are no texts")
+    _check(fold["accuracy"] == score, "'accuracy' of a fold is not its score")
+    _check(_is_share(fold["balanced_accuracy"]), "'balanced_accuracy' is no share")
+    nu, params, k = (fold.get(n) for n in ("nu", "best_params", "n_components"))
+    _check(nu is None or _is_number(nu), "'nu' of a fold is no number")
+    _check(params is None or isinstance(params, dict), "'best_params' is no object")
+    _check(k is None or type(k) is int, "'n_components' of a fold is no number")
+
+
+def _check(holds: bool, message: str) -> None:
+    if not holds:
+        raise ValueError(message)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and type(value) is not bool
+
+
+def _is_share(value: Any) -> bool:
+    return _is_number(value) and 0 <= value <= 1
 
 
 def write_results(path: Path, results: Mapping[str, "ClassificationResult"]) -> None:
@@ -68,14 +135,21 @@ def read_results(path: Path) -> dict[str, "ClassificationResult"]:
     """Read what :func:`write_results` wrote."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-        if document["format"] != FORMAT:
-            raise KeyError("format")
-        return {name: from_json(v) for name, v in document["results"].items()}
+        _check(isinstance(document, dict), "it is not an object")
+        _check(document.get("format") == FORMAT, "its 'format' is another")
+        results = document.get("results")
+        _check(isinstance(results, dict), "it has no 'results'")
+        return {name: from_json(v) for name, v in results.items()}
     except FileNotFoundError:
         raise UsageError(f"There is no file {str(path)!r} with results.") from None
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except IsADirectoryError:
         raise UsageError(
-            f"{str(path)!r} does not hold results of evaluate or compare ({error!r})."
+            f"{str(path)!r} is a folder; give the file results.json in it."
+        ) from None
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise UsageError(
+            f"{str(path)!r} does not hold results of evaluate or compare, or is "
+            f"damaged: {error}. Run evaluate or compare again."
         ) from None
 
 
@@ -93,7 +167,7 @@ def write_folds(path: Path, results: Mapping[str, "ClassificationResult"]) -> No
 
 
 def row_of(name: str, result: "ClassificationResult") -> list[Any]:
-    """Give the row of a table of methods."""
+    """Return the row of a table of methods."""
     p = "n/a" if result.p_value is None else f"{result.p_value:.3g}"
     return [
         name,

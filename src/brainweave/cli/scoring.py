@@ -1,7 +1,6 @@
 """Commands that score alignments: evaluate, compare, tune."""
 
-import json
-from collections.abc import Callable
+import warnings
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,20 +10,16 @@ import typer
 
 from brainweave.cli.config import effective, write_config, write_whole
 from brainweave.cli.console import Console, Tick, table
-from brainweave.cli.errors import UsageError, resume_with
+from brainweave.cli.errors import PartlyFailed, UsageError, resume_with
 from brainweave.cli.methods import make_aligner, matched, open_study, resolved
 from brainweave.cli.modelling import StudyFolder, provenance
 from brainweave.cli.options import Method, Running, bundled
-from brainweave.cli.results import (
-    HEADER,
-    read_results,
-    row_of,
-    write_folds,
-    write_results,
-)
+from brainweave.cli.results import HEADER, row_of, write_folds, write_results
 
 if TYPE_CHECKING:
-    from brainweave.evaluation.classification import ClassificationResult
+    from brainweave.evaluation.grid_result import GridResult
+    from brainweave.evaluation.results import ClassificationResult
+    from brainweave.evaluation.splits import SplitStudy
     from brainweave.study.study import Study
 
 GROUP = "Evaluation"
@@ -56,7 +51,7 @@ class Scoring:
     ] = True
 
     def protocols(self) -> tuple[str, ...]:
-        """Give the protocols asked for."""
+        """Return the protocols asked for."""
         if self.protocol == "both":
             return PROTOCOLS
         if self.protocol not in PROTOCOLS:
@@ -83,14 +78,14 @@ def prepare_folder(folder: Path) -> None:
 
 def score(
     aligner: Any,
-    study: "Study",
+    study: "Study | SplitStudy",
     scoring: Scoring,
     *,
     protocol: str,
     method: Method,
     tick: Tick,
 ) -> "ClassificationResult":
-    """Classify the samples of subjects that were left out; tick at each classifier."""
+    """Classify the samples of subjects that were left out; tick at each step."""
     from brainweave.evaluation.classification import between_subject_classification
 
     return between_subject_classification(
@@ -99,33 +94,29 @@ def score(
         halves=scoring.halves,
         leave_out=scoring.leave_out,
         protocol=protocol,
-        classifier=_counted_classifier(lambda: tick(protocol)),
         n_permutations=scoring.n_permutations,
         random_state=method.random_state or 0,
         n_jobs=method.n_jobs,
+        progress=lambda done, total, what: tick(protocol),
     )
 
 
-def _counted_classifier(tick: Callable[[], None]) -> Any:
-    """Give the default classifier, telling whenever it was trained."""
-    from brainweave.evaluation.classifiers import default_classifier
-
-    plain = default_classifier()
-    kind: Any = type(plain)
-
-    class Counted(kind):
-        def fit(self, *arguments: Any, **options: Any) -> Any:
-            fitted = super().fit(*arguments, **options)
-            tick()
-            return fitted
-
-    return Counted(**plain.get_params())
-
-
 def n_classifiers(study: "Study", scoring: Scoring) -> int:
-    """Give how many classifiers one evaluation trains: halves, folds, permutations."""
+    """Return the steps of one evaluation: halves, folds, blocks of permutations."""
+    from brainweave.evaluation.measures import Classification
+
     n_folds = -(-len(study) // max(1, scoring.leave_out))
-    return 2 * n_folds * (1 + max(0, scoring.n_permutations))
+    return 2 * n_folds * Classification(None, scoring.n_permutations).n_steps()
+
+
+def divided(study: "Study", match: str | None, halves: Any) -> "SplitStudy":
+    """Split a study; what is matched first is still known as that study."""
+    from brainweave.evaluation.splits import split_study
+
+    split = split_study(matched(study, match), halves=halves)
+    if match is not None:
+        split.fingerprint, split.design["match"] = study.fingerprint(), match
+    return split
 
 
 @bundled(method=Method, scoring=Scoring, running=Running)
@@ -142,17 +133,18 @@ def evaluate(
     console = Console(running.quiet)
     protocols = scoring.protocols()
     aligner = make_aligner(method)
-    subjects = matched(open_study(study), method.match)
+    subjects = open_study(study)
     prepare_folder(output)
     results: dict[str, ClassificationResult] = {}
     with console.collect_warnings():
         total = len(protocols) * n_classifiers(subjects, scoring)
         with console.stage("Scoring", total) as tick:
+            split = divided(subjects, method.match, scoring.halves)
             for protocol in protocols:
                 name = _name(method.method, protocol, protocols)
                 results[name] = score(
                     aligner,
-                    subjects,
+                    split,
                     scoring,
                     protocol=protocol,
                     method=method,
@@ -196,9 +188,15 @@ def _report(
         )
 
 
-def _show(console: Console, output: Path, results: Any) -> None:
+def _show(
+    console: Console, output: Path, results: Any, failed: list[list[Any]] | None = None
+) -> None:
     rows = [row_of(name, result) for name, result in results.items()]
-    console.result(table(rows, HEADER))
+    if failed:
+        header = [*HEADER, "error"]
+        console.result(table([*([*r, ""] for r in rows), *failed], header))
+    else:
+        console.result(table(rows, HEADER))
     console.result(str(output))
 
 
@@ -227,7 +225,10 @@ def compare(
     scoring: Scoring,
     running: Running,
 ) -> None:
-    """Score several methods on the same samples; finished ones are not done again."""
+    """Score several methods on the same samples; finished folds are not done again.
+
+    A method that cannot be scored is a row with the reason; the others go on.
+    """
     console = Console(running.quiet)
     protocols = scoring.protocols()
     names = list(dict.fromkeys(method or ["gdm", "none"]))
@@ -239,74 +240,93 @@ def compare(
         n_jobs=n_jobs,
     )
     aligners = {n: make_aligner(replace(base, method=n), lenient=True) for n in names}
-    subjects = matched(open_study(study), match)
+    subjects = open_study(study)
     prepare_folder(output)
-    resume_with("Run the same command again: methods that are done are kept.")
+    resume_with("Run the same command again: folds of methods that are done are kept.")
     options = effective(context, method=names)
     results: dict[str, ClassificationResult] = {}
+    failed: list[list[Any]] = []
     with console.collect_warnings():
-        cells = [(n, p) for n in names for p in protocols]
-        each = n_classifiers(subjects, scoring)
-        settings = {**options, "index": _fingerprint(study)}
-        with console.stage("Scoring methods", len(cells) * each) as tick:
-            for name, protocol in cells:
-                title = _name(name, protocol, protocols)
-                cell = _Cell(output / "cells" / f"{name}_{protocol}.json", settings)
-                known = cell.known()
-                for _ in range(0 if known is None else each):
-                    tick(title)
-                results[title] = known or cell.keep(
-                    score(
-                        aligners[name],
-                        subjects,
-                        scoring,
-                        protocol=protocol,
-                        method=base,
-                        tick=partial(_tick_of, tick, title),
-                    )
-                )
-        _write(output, results, "compare", options)
-        rows = [row_of(name, result) for name, result in results.items()]
-        lines = ["\t".join(map(str, row)) for row in [HEADER, *rows]]
+        with console.counted("Scoring methods") as progress:
+            found = _scored(
+                study,
+                subjects,
+                aligners,
+                scoring,
+                base,
+                store=output / "store",
+                progress=progress,
+            )
+        for name, protocol, result in _in_order(found, names, protocols):
+            if isinstance(result, str):
+                failed.append([name, protocol, *["n/a"] * (len(HEADER) - 2), result])
+            else:
+                results[_name(name, protocol, protocols)] = result
+        for name in names:
+            for text in found.warnings_of(name):
+                warnings.warn(f"{name}: {text}", stacklevel=1)
+        rows = [[*row_of(name, result), ""] for name, result in results.items()]
+        lines = [
+            "\t".join(" ".join(str(cell).split()) for cell in row)
+            for row in [[*HEADER, "error"], *rows, *failed]
+        ]
         write_whole(output / "comparison.tsv", "\n".join(lines) + "\n")
-        if scoring.report:
-            _report(output, subjects, results, options, console)
-    _show(console, output, results)
+        if results:
+            _write(output, results, "compare", options)
+            if scoring.report:
+                _report(output, subjects, results, options, console)
+    _show(console, output, results, failed)
+    if not results:
+        raise PartlyFailed(f"None of the methods could be scored: {failed[0][-1]}")
 
 
-def _tick_of(tick: Tick, title: str, _: str) -> None:
-    tick(title)
+def _scored(
+    path: Path,
+    study: "Study",
+    aligners: dict[str, Any],
+    scoring: Scoring,
+    method: Method,
+    *,
+    store: Path,
+    progress: Any,
+) -> "GridResult":
+    """Score methods under all protocols; bases are shared, finished folds are kept."""
+    from brainweave.evaluation.grid import Grid, GridStudy
+    from brainweave.evaluation.measures import Classification
+    from brainweave.evaluation.runner import run_grid
+
+    halves, match = scoring.halves, method.match
+    source = GridStudy(
+        study.name or "study",
+        partial(divided, study, match, halves),
+        leave_out=scoring.leave_out,
+        version=f"{_index(path)}, match {match}, halves {halves}",
+        shape=(2, len(study)),
+    )
+    grid = Grid(
+        source,
+        aligners,
+        protocols=scoring.protocols(),
+        measure=Classification(None, scoring.n_permutations),
+        random_state=method.random_state or 0,
+    )
+    return run_grid(
+        grid, store, n_jobs=method.n_jobs, retry_failed=True, progress=progress
+    )
 
 
-def _fingerprint(study: Path) -> str:
-    """Give the checksum of a study's index, which lists those of all its files."""
+def _in_order(
+    found: "GridResult", names: list[str], protocols: tuple[str, ...]
+) -> list[tuple[str, str, Any]]:
+    results = {(name, p): result for name, p, result in found.classifications()}
+    return [(n, p, results[n, p]) for n in names for p in protocols]
+
+
+def _index(study: Path) -> str:
+    """Return the checksum of a study's index, which lists those of all its files."""
     import hashlib
 
     return hashlib.sha256((study / "study.json").read_bytes()).hexdigest()
-
-
-class _Cell:
-    """The result of one method, kept so that an interrupted comparison goes on."""
-
-    def __init__(self, path: Path, options: dict[str, Any]) -> None:
-        self.path = path
-        # what a result depends on; which other methods are compared does not matter
-        rest = {"method", "output", "report", "n_jobs"}
-        self.settings = {k: v for k, v in options.items() if k not in rest}
-
-    def known(self) -> "ClassificationResult | None":
-        beside = self.path.with_suffix(".settings.json")
-        if not self.path.is_file() or not beside.is_file():
-            return None
-        if json.loads(beside.read_text(encoding="utf-8")) != self.settings:
-            return None
-        return read_results(self.path)["result"]
-
-    def keep(self, result: "ClassificationResult") -> "ClassificationResult":
-        write_results(self.path, {"result": result})
-        text = json.dumps(self.settings, indent=1)
-        write_whole(self.path.with_suffix(".settings.json"), text + "\n")
-        return result
 
 
 @bundled(running=Running)
@@ -335,8 +355,7 @@ def tune(
 
     console = Console(running.quiet)
     counts: Any = [c if c == "auto" else _whole(c) for c in _parts(n_components)]
-    search_class, count = _counting_search()
-    search = search_class(
+    search = brainweave.GDMCV(
         energies=[_real("energies", e) for e in _parts(energies)],
         n_components=counts,
         kernels=[_kernel(k) for k in _parts(kernels)],
@@ -348,9 +367,8 @@ def tune(
     prepare_folder(output)
     with console.collect_warnings():
         n_settings = len(search.energies) * len(counts) * len(search.kernels)
-        with console.stage("Trying settings", n_settings) as tick:
-            count.append(tick)
-            search.fit(subjects)
+        with console.counted("Trying settings") as progress:
+            search.fit(subjects, progress=progress)
         options = effective(context)
         made = provenance("tune", options, subjects.ids, score=search.best_score_)
         target = output / "model.safetensors"
@@ -363,23 +381,6 @@ def tune(
     shown = ", ".join(f"{k} {v}" for k, v in best.items() if k in _SHOWN)
     console.result(f"Best of {n_settings}: {shown}; accuracy {search.best_score_:.3f}")
     console.result(f"{target}; the same by: brainweave fit --config {output}/best.toml")
-
-
-def _counting_search() -> tuple[Any, list[Tick]]:
-    """Give a GDMCV that tells whenever a setting was tried."""
-    from brainweave.evaluation.tuning import GDMCV
-
-    ticks: list[Tick] = []
-
-    class Search(GDMCV):
-        def _score(self, *arguments: Any, **options: Any) -> Any:
-            scored = super()._score(*arguments, **options)
-            for tick in ticks:
-                tick("")
-            return scored
-
-    Search.__name__ = "GDMCV"
-    return Search, ticks
 
 
 _SHOWN = ("n_components", "energy", "kernel", "hp")

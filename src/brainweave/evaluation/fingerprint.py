@@ -115,7 +115,7 @@ def _describe_array(value: Any, inside: tuple[int, ...] = ()) -> Any:
         cells = [_describe(v, inside) for v in value.ravel().tolist()]
         return ["array", list(value.shape), cells]
     flat = np.ascontiguousarray(value).reshape(-1)
-    content = hashlib.sha256(flat.view(np.uint8) if flat.size else b"").hexdigest()
+    content = hashlib.sha256(flat.view(np.uint8).data).hexdigest()
     return ["array", str(value.dtype), list(value.shape), content]
 
 

@@ -83,17 +83,18 @@ class GridResult:
             [*_FIRST[:4], *params], kind="stable", key=_sortable, ignore_index=True
         )
 
-    def classifications(self) -> list[tuple[str, ClassificationResult | str]]:
-        """Return a result per method, setting and protocol, or why there is none.
+    def classifications(self) -> list[tuple[str, str, ClassificationResult | str]]:
+        """Return method, protocol, and the result or why there is none, of all groups.
 
         Under the names that the grid gives to its methods. What failed in any fold has
         no result: a mean over some folds is not comparable with one over all.
         """
-        found: list[tuple[str, ClassificationResult | str]] = []
+        found: list[tuple[str, str, ClassificationResult | str]] = []
         for records in self._groups().values():
-            name, errors = records[0]["method"], [r["error"] for r in records]
-            if any(errors):
-                found.append((name, next(e for e in errors if e)))
+            errors = [r["error"] for r in records if r["error"]]
+            group = records[0]["method"], records[0]["protocol"]
+            if errors:
+                found.append((*group, errors[0]))
                 continue
             seconds: dict[str, float] = {}
             for record in records:
@@ -107,7 +108,7 @@ class GridResult:
                 seconds=seconds,
                 **records[0]["about"],
             )
-            found.append((name, result))
+            found.append((*group, result))
         return found
 
     def warnings_of(self, method: str) -> list[str]:

@@ -161,10 +161,10 @@ class _Run:
             return shape
         name = f"study-{digest([study.name, study.identity])}"
         known = self.shapes.get(name) or {}
-        counts = known.get("n_parts"), known.get("n_subjects")
-        if all(isinstance(n, int) and n > 0 for n in counts):
-            self.promised[study.identity] = counts
-            return counts
+        n_parts, n_subjects = known.get("n_parts"), known.get("n_subjects")
+        if isinstance(n_parts, int) and isinstance(n_subjects, int):
+            self.promised[study.identity] = n_parts, n_subjects
+            return n_parts, n_subjects
         split = self._open(study)
         self.shapes.remove(name)
         found = len(split.parts), split.n_subjects

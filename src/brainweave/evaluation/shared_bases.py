@@ -207,12 +207,12 @@ class Part:
 
     def _from_basis(self, i: int, fitted: SubjectMap) -> Matrix:
         basis = fitted.basis
-        if basis is None or (fitted.mixing is None and fitted.coef is None):
+        if basis is not None and fitted.mixing is not None:
+            return np.asarray(self._kernel_of(i, basis) @ fitted.mixing)
+        if basis is None or fitted.coef is None:
             raise InputError(
                 f"The map of {self._name_of(i)} has neither coefficients nor weights."
             )
-        if fitted.mixing is not None:
-            return np.asarray(self._kernel_of(i, basis) @ fitted.mixing)
         coordinates = self._coordinates_of(i, basis)[:, : basis.n_kept]
         return np.asarray(coordinates @ fitted.coef)
 

@@ -3,7 +3,7 @@
 ``table2``, ``figure1``, ``figure2`` and ``figureS3`` to ``figureS8`` run on the paper's
 datasets where they are given, and on simulated studies of the same shape where not;
 ``raider`` and ``pieman`` evaluate all methods on two small real studies. From a shell:
-``python -m brainweave.paper table2 --out results``.
+``brainweave reproduce table2 -o results``.
 """
 
 from brainweave.paper.experiments import (

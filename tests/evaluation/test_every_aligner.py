@@ -1,0 +1,210 @@
+"""Every aligner of the package goes through every evaluation."""
+
+import warnings
+
+import joblib
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import brainweave as bw
+from brainweave.aligners.base import BaseAligner
+from brainweave.evaluation.grid import Grid, GridStudy
+from brainweave.evaluation.measures import Classification, Matching, Reconstruction
+from brainweave.evaluation.runner import run_grid
+from evaluation_studies import CountedArray, study_lists
+
+PARCELS = np.repeat([1, 2], 10)
+NEIGHBORHOODS = [np.arange(12), np.arange(8, 20)]
+NEEDS = {
+    "Parcelwise": lambda: bw.Parcelwise(bw.DetSRM(2, random_state=0), PARCELS),
+    "Searchlight": lambda: bw.Searchlight(
+        bw.DetSRM(2, random_state=0), neighborhoods=NEIGHBORHOODS
+    ),
+    # other kernels have no voxels to predict, and say so
+    "KernelHyperalignment": lambda: bw.KernelHyperalignment(2, kernel="linear"),
+    "GDMCV": lambda: bw.GDMCV(energies=(0.5, 0.9), n_components=2),
+}
+ALIGNERS = sorted(
+    name
+    for name in bw.__all__
+    if isinstance(getattr(bw, name), type)
+    and issubclass(getattr(bw, name), BaseAligner)
+)
+
+
+def make(name):
+    if name in NEEDS:
+        return NEEDS[name]()
+    cls = getattr(bw, name)
+    known = {"n_components": 2, "random_state": 0}
+    taken = cls().get_params(deep=False)
+    return cls(**{k: v for k, v in known.items() if k in taken})
+
+
+@pytest.fixture
+def data(rng):
+    """Subjects of one mask who saw the categories in one order."""
+    X, y = study_lists(rng, n_subjects=4, n_samples=36, voxels=20, noise=1.0)
+    order = np.argsort(y[0] * 0 + np.arange(36) % 3, kind="stable")
+    known = np.repeat(np.arange(3), 12)
+    by_category = [
+        x[np.argsort(own, kind="stable")] for x, own in zip(X, y, strict=True)
+    ]
+    mixed = np.argsort(order, kind="stable")
+    return [x[mixed, :20] for x in by_category], [known[mixed]] * 4
+
+
+def test_the_list_is_not_empty():
+    assert {"GDM", "SRM", "Parcelwise", "Searchlight", "NoAlignment"} <= set(ALIGNERS)
+
+
+@pytest.mark.parametrize("protocol", ["joint", "held-out"])
+@pytest.mark.parametrize("name", ALIGNERS)
+def test_every_aligner_goes_through_every_evaluation(tmp_path, data, name, protocol):
+    X, y = data
+    model, how = make(name), {"protocol": protocol, "leave_out": 2, "random_state": 0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # what each says is tested by it
+        result = bw.between_subject_classification(model, X, y, **how)
+        matching = bw.between_subject_matching(model, X, y, window=3, **how)
+        voxels = bw.between_subject_reconstruction(model, X, y, **how)
+    assert len(result.scores) == 4
+    assert result.method == type(model).__name__
+    assert all(k > 0 for k in result.n_components)
+    assert result.settings.keys() <= model.get_params(deep=False).keys()
+    assert matching.scores.shape == voxels.scores.shape == (2, 4)
+    source = GridStudy("s", X, y, leave_out=2)
+    for measure, expected in (
+        (Classification(), result.mean),
+        (Matching(3), matching.mean),
+        (Reconstruction(), voxels.mean),
+    ):
+        grid = Grid(source, {"m": model}, protocols=(protocol,), measure=measure)
+        row = run_grid(grid, tmp_path).summary().iloc[0]
+        assert row["error"] == ""
+        assert_allclose(row["mean"], expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("protocol", ["joint", "held-out"])
+@pytest.mark.parametrize("name", ["GDM", "NoAlignment", "Parcelwise"])
+def test_workers_may_be_other_processes(data, name, protocol):
+    X, y = data
+    model, how = make(name), {"protocol": protocol, "leave_out": 2, "random_state": 0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        alone = bw.between_subject_classification(model, X, y, n_jobs=1, **how)
+        with joblib.parallel_config(backend="loky", n_jobs=2):
+            apart = bw.between_subject_classification(model, X, y, n_jobs=2, **how)
+    assert_allclose(apart.scores, alone.scores, atol=1e-12)
+
+
+def test_dask_workers_give_the_same(data):
+    distributed = pytest.importorskip("distributed", reason="the cluster extra")
+    X, y = data
+    alone = bw.between_subject_classification(bw.GDM(2), X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of Dask, about its own ports and closing
+        cluster = distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+        )
+        with (
+            cluster,
+            distributed.Client(cluster),
+            joblib.parallel_config(backend="dask"),
+        ):
+            apart = bw.between_subject_classification(bw.GDM(2), X, y, n_jobs=2)
+            held = bw.between_subject_matching(
+                bw.GDM(2), X, y, window=3, protocol="held-out", n_jobs=2
+            )
+    assert_allclose(apart.scores, alone.scores, atol=1e-12)
+    assert held.scores.shape == (2, 4)
+
+
+def test_parcels_of_each_subject_are_its_own(rng):
+    X, y = study_lists(rng, n_subjects=4, voxels=20)
+    parcels = [rng.permutation(np.arange(x.shape[1]) % 2 + 1) for x in X]
+    model = bw.Parcelwise(bw.GDM(2), parcels)
+    result = bw.between_subject_classification(model, X, y, protocol="held-out")
+    assert result.mean > 0.5
+
+
+def test_progress_is_told_by_the_library(data, capsys):
+    X, y = data
+    told = []
+    bw.between_subject_classification(
+        bw.GDM(2), X, y, n_permutations=30, progress=lambda *said: told.append(said)
+    )
+    # 2 halves, 4 folds, and per fold the labels and two blocks of permutations
+    assert [t[0] for t in told] == list(range(1, 25))
+    assert told[-1] == (24, 24, "GDM, joint")
+    bw.GDMCV(energies=(0.5, 0.9)).fit(X, y, progress=lambda *said: told.append(said))
+    assert told[-1] == (2, 2, "settings")
+    bw.between_subject_matching(bw.GDM(2), X, y, window=3, progress=True)
+    with pytest.raises(TypeError, match="progress must be True, or a callable"):
+        bw.between_subject_matching(bw.GDM(2), X, y, window=3, progress=3)
+
+
+def test_permutations_are_others_in_the_other_half(data, monkeypatch):
+    from brainweave.evaluation import measures
+
+    X, y = data
+    seen, plain = [], measures.permuted_hits
+
+    def kept(task, model, keys, numbers):
+        seen.append({tuple(key[:2]) for key in keys})
+        return plain(task, model, keys, numbers)
+
+    monkeypatch.setattr(measures, "permuted_hits", kept)
+    bw.between_subject_classification(
+        bw.GDM(2), X, y, n_permutations=2, protocol="held-out", n_jobs=1
+    )
+    drawn = set().union(*seen)
+    assert len({draw for draw, _ in drawn}) == 1  # one draw, also without a seed
+    assert {half for _, half in drawn} == {0, 1}
+
+
+def test_rare_categories_weigh_the_same_in_the_balanced_accuracy():
+    from sklearn.metrics import balanced_accuracy_score
+
+    from brainweave.evaluation.classifiers import balanced_accuracy
+
+    true, predicted = np.array([0, 0, 0, 0, 1, 1]), np.array([0, 0, 0, 0, 0, 1])
+    assert_allclose(balanced_accuracy(true, predicted), 0.75, rtol=1e-12)
+    assert_allclose(
+        balanced_accuracy(true, predicted),
+        balanced_accuracy_score(true, predicted),
+        rtol=1e-12,
+    )
+    # a prediction of what does not occur is wrong, and no category of its own
+    assert_allclose(balanced_accuracy(true[:4], predicted[:4] + 2), 0, atol=0)
+
+
+def test_intersect_goes_by_stimulus_where_there_are_stimuli(rng):
+    stimuli = [np.array(list("abcdef")), np.array(list("fedcba"))]
+    labels = [np.array([0, 1, 0, 1, 0, 1]), np.array([1, 0, 1, 0, 1, 0])]
+    study = bw.Study(
+        bw.Subject(str(i), rng.normal(size=(6, 4)), labels=known, stimuli=shown)
+        for i, (known, shown) in enumerate(zip(labels, stimuli, strict=True))
+    )
+    masks = [np.isin(s, list("abcd")) for s in stimuli]
+    part = bw.split_study(study, halves=masks, match="intersect").parts[0]
+    first, second = (s.stimuli.tolist() for s in part.aligning)
+    assert first == second
+    assert sorted(first) == list("abcd")
+
+
+def test_every_method_and_protocol_reads_the_voxels_once_per_half(rng):
+    X, y = study_lists(rng, n_subjects=3, voxels=600)
+    arrays = [CountedArray(x) for x in X]
+    study = bw.Study(
+        bw.Subject(str(i), a, labels=known)
+        for i, (a, known) in enumerate(zip(arrays, [y[0]] * 3, strict=True))
+    )
+    split = bw.split_study(study)
+    start = sum(a.passes for a in arrays)
+    for model in (bw.GDM(2), bw.SRM(2, random_state=0), bw.Hyperalignment(2)):
+        for protocol in ("joint", "held-out"):
+            bw.between_subject_classification(model, split, protocol=protocol)
+    # a pass to align, and one over both halves for the inner products
+    assert sum(a.passes for a in arrays) - start == 3 * 2 * 3
