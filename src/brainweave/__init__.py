@@ -11,6 +11,8 @@ from brainweave._version import __version__
 # public name -> the module it lives in
 _HOME = {
     "affinity_graph": "brainweave.graphs",
+    "alignment_check": "brainweave.aligners.components",
+    "AlignmentCheck": "brainweave.aligners.components",
     "between_subject_classification": "brainweave.evaluation.classification",
     "between_subject_matching": "brainweave.evaluation.scores",
     "between_subject_reconstruction": "brainweave.evaluation.scores",
@@ -64,6 +66,8 @@ _HOME = {
 __all__ = ["__version__", *_HOME]
 
 if TYPE_CHECKING:
+    from brainweave.aligners.components import AlignmentCheck as AlignmentCheck
+    from brainweave.aligners.components import alignment_check as alignment_check
     from brainweave.aligners.gdm import GDM as GDM
     from brainweave.aligners.hyperalignment import Hyperalignment as Hyperalignment
     from brainweave.aligners.hyperalignment import (

@@ -22,6 +22,7 @@ from brainweave.evaluation.mapping import PROTOCOLS
 from brainweave.evaluation.parts import GramPart
 from brainweave.evaluation.splits import SplitStudy, as_study, named_masks
 from brainweave.exceptions import (
+    AlignmentWarning,
     BrainweaveError,
     ClassifierWarning,
     InputError,
@@ -58,6 +59,9 @@ class LabelGraph:
 
     def __repr__(self) -> str:
         return f"LabelGraph(different={self.different:g})"
+
+
+_SAID_LATER = (AlignmentWarning, ClassifierWarning, KernelWarning, UniquenessWarning)
 
 
 class GDMCV(BaseAligner):
@@ -209,7 +213,7 @@ class GDMCV(BaseAligner):
         )
         with warnings.catch_warnings():
             # the final fit says these of the setting that is chosen
-            for category in (UniquenessWarning, KernelWarning, ClassifierWarning):
+            for category in _SAID_LATER:
                 warnings.simplefilter("ignore", category)
             try:
                 return between_subject_classification(
