@@ -6,10 +6,14 @@ __all__ = [
     "ClassifierWarning",
     "InputError",
     "KernelWarning",
+    "LabelWarning",
+    "LayoutWarning",
     "ModelFileError",
+    "SeparateSubjectsWarning",
     "SkippedWarning",
     "SolverError",
     "StudyError",
+    "UndeterminedWarning",
     "UniquenessWarning",
 ]
 
@@ -40,6 +44,22 @@ class AlignmentWarning(UserWarning):
 
 class UniquenessWarning(UserWarning):
     """The solution is one of many: some shared features are arbitrary directions."""
+
+
+class LabelWarning(UserWarning):
+    """Labels of the subjects do not meet, or may not mean what they say."""
+
+
+class LayoutWarning(UserWarning):
+    """An array looks as if its samples lay in its columns."""
+
+
+class UndeterminedWarning(UserWarning):
+    """Nothing determines a part of a map; that part is zero."""
+
+
+class SeparateSubjectsWarning(UserWarning):
+    """Subjects hardly overlap in the shared space: the features tell them apart."""
 
 
 class KernelWarning(UserWarning):

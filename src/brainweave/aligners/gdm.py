@@ -22,7 +22,12 @@ from brainweave.aligners.graph_solver import ROUTES, Solution, solve
 from brainweave.aligners.maps import SubjectMap
 from brainweave.aligners.newcomer import Descent, descend
 from brainweave.basis import SubjectBasis
-from brainweave.exceptions import AlignmentWarning, InputError, UniquenessWarning
+from brainweave.exceptions import (
+    AlignmentWarning,
+    InputError,
+    UndeterminedWarning,
+    UniquenessWarning,
+)
 from brainweave.graphs import (
     NO_GROUP,
     Graph,
@@ -31,6 +36,7 @@ from brainweave.graphs import (
     matrix_graph,
     time_graph,
 )
+from brainweave.labels import as_label_list, sort_labels
 from brainweave.linalg import flip_signs
 
 Matrix = NDArray[np.float64]
@@ -150,6 +156,8 @@ class GDM(BaseAligner):
         check_option("solver", self.solver, ROUTES, owner=self._owner)
         graph = self._make_graph([b.n_samples for b in bases], y)
         self._check_links(graph)
+        named = isinstance(self.graph, str) and self.graph == "time"
+        self.joined_by_row_ = named and y is None
         k = self._wanted_components(bases, graph)
         vectors = [b.vectors for b in bases]
         solution = solve(vectors, graph, k, route=self.solver, n_jobs=self.n_jobs)
@@ -166,6 +174,11 @@ class GDM(BaseAligner):
             E * scale / np.sqrt(b.values)[:, None]
             for b, E in zip(bases, blocks, strict=True)
         ]
+
+    def _joins_by_label(self) -> bool:
+        made_by = getattr(self.graph, "func", self.graph)  # of a partial
+        named = isinstance(made_by, str) and made_by == "labels"
+        return named or made_by is label_graph or hasattr(made_by, "makes_label_graph")
 
     def _make_graph(self, lengths: list[int], y: list[Any] | None) -> Graph:
         graph = self.graph
@@ -219,6 +232,14 @@ class GDM(BaseAligner):
             raise InputError(
                 f"No sample of {named} has an edge to another subject in the graph, so "
                 "nothing ties its map to the others. Check its labels, or leave it out."
+            )
+        groups = graph.subject_groups()
+        if len(groups) > 1:
+            named = [", ".join(f"X[{i}]" for i in group[:6]) for group in groups]
+            raise InputError(
+                f"The subjects fall into {len(groups)} groups without an edge between "
+                f"them in the graph: {'; '.join(named[:4])}. Nothing ties their maps. "
+                "Check the labels or ids, or align the groups apart."
             )
 
     def _wanted_components(self, bases: list[SubjectBasis], graph: Graph) -> int:
@@ -292,12 +313,16 @@ class GDM(BaseAligner):
         Returns
         -------
         SubjectMap
-            With ``objective_history``, the objective after each step.
+            With ``objective_history``, the objective after each step, and
+            ``n_undetermined``, the dimensions of the shared space that no edge of the
+            new samples determines (a category that they lack): its features are zero
+            there. If the model itself is informed of more, `UndeterminedWarning`.
         """
         basis, y = self._new_subject(X, y)
         descent, coef = self._join(basis, y, edges=edges, max_iter=max_iter)
         new = self._make_map(basis, coef, space=getattr(X, "space", None))
         new.objective_history = descent.history
+        new.n_undetermined = self.n_components_ - descent.n_determined
         return new
 
     def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
@@ -317,8 +342,26 @@ class GDM(BaseAligner):
         total = self.graph_.n_samples + n
         N = V.T @ (inside @ V) * (n / total)
         F = V.T @ towards * (np.sqrt(n) / total)
-        descent = descend(N, F, max_iter=max_iter)
+        size = np.linalg.norm(towards, 2) * (np.sqrt(n) / total)
+        descent = descend(N, F, size=float(size), max_iter=max_iter)
+        self._report_undetermined(basis.name, descent.n_determined)
         return descent, descent.Q * np.sqrt(n / basis.values[:, None])
+
+    def _report_undetermined(self, name: str, n_determined: int) -> None:
+        if n_determined == 0:
+            raise InputError(
+                f"The edges of {name} are the same for all its samples, so nothing "
+                "determines its map. It needs samples of at least two categories."
+            )
+        if n_determined < self.n_informative_:
+            warnings.warn(
+                f"The edges of {name} determine {n_determined} dimensions of the "
+                f"shared space, of {self.n_informative_} that are informative; its "
+                "features are zero in the others. Give it samples of the categories "
+                "or stimuli that it lacks.",
+                UndeterminedWarning,
+                stacklevel=4,
+            )
 
     def _new_terms(self, basis: SubjectBasis, y: Any, edges: Any) -> tuple[Any, Matrix]:
         """Give D - G among the new samples, and G from new samples times features."""
@@ -341,6 +384,8 @@ class GDM(BaseAligner):
                 "new samples and all aligning samples."
             )
         terms = () if y is None and edges is not None else self.graph_.groups
+        if y is None and edges is None:
+            y = self._row_numbers(n)
         for term, sums in zip(terms, self.group_sums_, strict=False):
             codes = _codes_of(y, term, n)
             new = GroupTerm(codes, term.affinity, term.names)
@@ -355,6 +400,21 @@ class GDM(BaseAligner):
                 "cannot be learned. Pass the labels of its samples as y."
             )
         return scipy.sparse.diags_array(degrees) - inside, linear
+
+    def _row_numbers(self, n_samples: int) -> Any:
+        """Return the ids that stand for y in a model fitted without y."""
+        if not getattr(self, "joined_by_row_", False):
+            raise InputError(
+                "This model joins samples by their labels or ids: pass those of the "
+                "new subject's samples as y."
+            )
+        if n_samples != self.graph_.lengths[0]:
+            raise InputError(
+                "This model joins samples by their row number: the new subject needs "
+                f"{self.graph_.lengths[0]} samples, but has {n_samples}. Pass the row "
+                "numbers of its samples as y."
+            )
+        return range(n_samples)
 
     # -- what the components mean ------------------------------------------------------
 
@@ -462,26 +522,15 @@ class GDM(BaseAligner):
 
 def _codes_of(y: Any, term: GroupTerm, n_samples: int) -> NDArray[np.intp]:
     """Find the groups of a new subject's samples among those of the model."""
-    if y is None:
-        if all(isinstance(name, int) for name in term.names) and (
-            term.names == tuple(range(n_samples))
-        ):
-            return np.arange(n_samples, dtype=np.intp)
-        raise InputError(
-            "This model joins samples by their labels or ids: pass those of the new "
-            "subject's samples as y."
-        )
+    values = as_label_list(y, "y of the new subject")
+    if len(values) != n_samples:
+        raise InputError(f"y has {len(values)} labels for {n_samples} samples.")
     code_of = {name: code for code, name in enumerate(term.names)}
-    values = np.asarray(y, dtype=object).tolist()
-    unknown = {
-        v
-        for v in values
-        if not (v is None or v != v or v in code_of)  # noqa: PLR0124
-    }
+    unknown = sort_labels(v for v in values if v is not None and v not in code_of)
     if unknown:
         raise InputError(
-            f"The new subject has labels that the model does not know: "
-            f"{sorted(map(str, unknown))}. Set them to None to leave those samples "
+            f"The new subject has labels that the model does not know: {unknown}; it "
+            f"has {list(term.names[:8])}. Set them to None to leave those samples "
             "unlabelled."
         )
     return np.array([code_of.get(v, NO_GROUP) for v in values], dtype=np.intp)

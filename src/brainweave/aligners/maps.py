@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave._arrays import column_chunks, ops_for, to_numpy, working_dtype
+from brainweave._validation import check_samples
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError
 
@@ -63,6 +64,7 @@ class SubjectMap:
         if coef is not None or mixing is None:
             self.__dict__["coef"] = coef
         self.objective_history: list[float] | None = None  # of a descent, if any
+        self.n_undetermined = 0  # dimensions of the shared space it says nothing of
         if basis is not None:
             self.mean, self.scale = basis.mean, basis.scale
         elif weights is None or mean is None or scale is None:
@@ -157,11 +159,8 @@ class SubjectMap:
         """Map samples of this subject into the shared space, (n_samples, K)."""
         if self.basis is not None:
             Z = self.basis.check_samples(Z, name)
-        elif len(getattr(Z, "shape", ())) != 2 or Z.shape[1] != self.n_voxels:
-            raise InputError(
-                f"{name} must be samples x {self.n_voxels} voxels; got shape "
-                f"{getattr(Z, 'shape', None)}."
-            )
+        else:
+            Z = check_samples(Z, self.n_voxels, name)
         if self.kernel != "linear":
             return ops_for(Z).array(self._through_kernel(Z, name))
         ops = ops_for(Z)
@@ -233,7 +232,7 @@ class SubjectMap:
         """Give the same map without a reference to the data (linear kernel)."""
         if self.kernel != "linear" or self.basis is None:
             return self
-        return SubjectMap(
+        alone = SubjectMap(
             weights=self.weights,
             patterns=None if self.isometric else self.patterns,
             isometric=self.isometric,
@@ -241,6 +240,8 @@ class SubjectMap:
             scale=self.scale,
             space=self.space,
         )
+        alone.n_undetermined = self.n_undetermined
+        return alone
 
     def __getstate__(self) -> dict[str, Any]:
         return dict(self.detach().__dict__)

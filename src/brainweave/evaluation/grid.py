@@ -267,15 +267,7 @@ def without(split: SplitStudy, share: float, seed: int) -> SplitStudy:
 def _with_stimuli(subject: Subject) -> Subject:
     if subject.stimuli is not None:
         return subject
-    return Subject(
-        subject.id,
-        subject.samples,
-        labels=subject.labels,
-        runs=subject.runs,
-        onsets=subject.onsets,
-        stimuli=np.arange(subject.n_samples),
-        space=subject.space,
-    )
+    return subject._replace(stimuli=np.arange(subject.n_samples))
 
 
 def _slug(text: str) -> str:

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,15 @@ class Dataset:
     images: Path
     raw: Path
     preprocessed: bool
+
+    def __fspath__(self) -> str:
+        """Stand for the folder, so that ``load_bids`` takes a dataset in its place."""
+        return str(self.images if self.raw == self.images else self.raw)
+
+    @cached_property
+    def runs(self) -> list[BidsRun]:
+        """All runs; the folders are listed once, however many subjects are loaded."""
+        return _all_runs(self)
 
 
 @dataclass(frozen=True)
@@ -104,13 +113,16 @@ def open_dataset(folder: str | PathLike[str], derivatives: Any = "auto") -> Data
 
     Parameters
     ----------
-    folder : path
+    folder : path or Dataset
         The root of a raw dataset, or of derivatives. The raw dataset of the latter is
-        two folders up (``derivatives/fmriprep``), if there is one.
+        two folders up (``derivatives/fmriprep``), if there is one. What is open
+        already is returned as it is.
     derivatives : "auto", path or None, default="auto"
         Where preprocessed images are: ``"auto"`` looks into ``derivatives``, None
         keeps to the raw images.
     """
+    if isinstance(folder, Dataset):
+        return folder
     root = Path(folder)
     if not root.is_dir():
         raise StudyError(f"There is no folder {str(root)!r}. Check the path.")
@@ -179,7 +191,7 @@ def find_runs(
     Whatever is None must be the same for all files (sessions and runs: all are
     taken); an error lists what there is to choose from.
     """
-    found = _all_runs(dataset)
+    found = dataset.runs
     where = f"{str(dataset.images)!r}"
     if not found:
         raise StudyError(
