@@ -36,6 +36,10 @@ from brainweave.aligners.crossfit import (
     cross_fit,
     halves_of,
 )
+from brainweave.aligners.none import NoAlignment
+from brainweave.aligners.piecewise import PiecewiseAligner
+from brainweave.aligners.robust_srm import RobustSRM
+from brainweave.aligners.semisupervised_srm import SemiSupervisedSRM
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import BrainweaveError, InputError
 from brainweave.graphs import NO_GROUP, Graph, time_graph
@@ -186,16 +190,15 @@ def alignment_check(
             f"{len(aligner.maps_)}."
         )
     y, runs = _from_subjects(aligner, subjects, y, runs)
-    bases = getattr(aligner, "bases_", None)
-    if subjects is None and bases is None:
+    known = getattr(aligner, "bases_", None)
+    if subjects is None and known is None:
         return _from_table(aligner)
     try:
-        lengths = [b.n_samples for b in bases] if bases else _lengths(subjects or [])
+        lengths = [b.n_samples for b in known] if known else _lengths(subjects or [])
         codes = _known_groups(aligner, lengths, y)
         if runs is not None and [len(r) for r in runs] != lengths:
             raise InputError("runs do not have one entry per aligning sample.")
-        full = _full_features(aligner, subjects)
-        folds = _folds(aligner, subjects, y, codes, full=full, runs=runs)
+        folds = _folds(aligner, subjects, y, codes, runs=runs)
     except BrainweaveError as error:
         return AlignmentCheck(str(error))
     return judge(folds, codes, n_permutations=n_permutations, random_state=random_state)
@@ -258,19 +261,21 @@ def _known_groups(aligner: Any, lengths: list[int], y: Any) -> list[Codes]:
         if list(graph.lengths) != lengths:
             raise InputError("the samples given are not those the model aligned.")
         return _graph_codes(graph)
-    inner = getattr(aligner, "aligner", aligner)
-    by_label = _graph_setting(aligner) == "labels" or hasattr(inner, "gamma")
-    if "n_components" not in inner.get_params(deep=False):
+    inner, setting = getattr(aligner, "aligner", aligner), _graph_setting(aligner)
+    if isinstance(inner, NoAlignment):
         raise InputError("nothing was aligned; every feature is a voxel.")
+    if setting not in (None, "labels", "time"):
+        raise InputError("the groups of a graph of your own are not known here.")
+    by_label = setting == "labels" or isinstance(inner, SemiSupervisedSRM)
     if y is None and by_label:
         raise InputError("the labels of the aligning samples are not known; pass y.")
-    if _graph_setting(aligner) not in (None, "labels", "time"):
-        raise InputError("the groups of a graph of your own are not known here.")
-    if y is not None and (by_label or _graph_setting(aligner) == "time"):
-        term = time_graph([np.asarray(v, object).tolist() for v in y])
-        codes = [term.groups[0].codes[rows].copy() for rows in term.slices()]
-        if hasattr(inner, "gamma"):
-            codes = _with_locked(codes, len(term.groups[0].names))
+    if y is not None and (by_label or setting == "time"):
+        graph = time_graph([np.asarray(v, object).tolist() for v in y])
+        if list(graph.lengths) != lengths:
+            raise InputError("y does not have one entry per aligning sample.")
+        codes = [graph.groups[0].codes[rows].copy() for rows in graph.slices()]
+        if isinstance(inner, SemiSupervisedSRM):
+            codes = _with_locked(codes, len(graph.groups[0].names))
         return codes
     if len(set(lengths)) > 1:
         raise InputError("subjects have different numbers of samples, and no labels.")
@@ -290,34 +295,28 @@ def _with_locked(codes: list[Codes], n_labels: int) -> list[Codes]:
 # -- features --------------------------------------------------------------------------
 
 
-def _full_features(aligner: Any, subjects: list[Any] | None) -> list[Matrix]:
-    if getattr(aligner, "bases_", None) is None:
-        return [np.asarray(to_numpy(f), float) for f in aligner.transform(subjects)]
-    return [
-        np.asarray(to_numpy(aligner._features(i)), float)
-        for i in range(len(aligner.maps_))
-    ]
-
-
 def _folds(
     aligner: Any,
     subjects: list[Any] | None,
     y: Any,
     codes: list[Codes],
     *,
-    full: list[Matrix],
     runs: Any,
 ) -> list[Fold]:
-    params = aligner.get_params(deep=False)
-    bases = getattr(aligner, "bases_", None)
     halves = halves_of(codes, runs)
+    bases = getattr(aligner, "bases_", None)
+    if bases is None:
+        full = [np.asarray(to_numpy(f), float) for f in aligner.transform(subjects)]
+    else:
+        each = range(len(aligner.maps_))
+        full = [np.asarray(to_numpy(aligner._features(i)), float) for i in each]
     k = full[0].shape[1]
-    if bases is not None and aligner.maps_[0].basis is not None:
+    if not isinstance(aligner, (PiecewiseAligner, RobustSRM)):
+        if bases is None:  # a model from a file, and its samples
+            bases = aligner._read_bases(subjects)
         graph = getattr(aligner, "graph_", None)
-        needs_labels = graph is None and "gamma" in params
-        fit: Any = GramFit(
-            aligner, bases, k, y=y if needs_labels else None, graph=graph
-        )
+        labels = y if isinstance(aligner, SemiSupervisedSRM) else None
+        fit: Any = GramFit(aligner, bases, k, y=labels, graph=graph)
         return cross_fit(halves, codes, full, fit)
     if subjects is None and bases is not None:
         subjects = [b._data for b in bases]
@@ -326,17 +325,12 @@ def _folds(
             f"{type(aligner).__name__} needs the aligning samples: pass X."
         )
     blocks = None
-    if "aligner" in params:
-        parcels = getattr(aligner, "feature_parcels_", None)
-        kinds = np.arange(k) if parcels is None else np.asarray(parcels)
-        # without parcels the features are voxels, which keep their places
-        blocks = [
-            np.flatnonzero(kinds == kind) for kind in dict.fromkeys(kinds.tolist())
-        ]
-        if parcels is None:
-            blocks = []
-    known = None if y is None else [np.asarray(v, object) for v in y]
-    fit = SampleFit(aligner, subjects, known)
+    if isinstance(aligner, PiecewiseAligner):
+        # features of a searchlight are voxels, which keep their places
+        parcels = np.asarray(getattr(aligner, "feature_parcels_", ()), dtype=object)
+        kinds = dict.fromkeys(parcels.tolist())
+        blocks = [np.flatnonzero(parcels == kind) for kind in kinds]
+    fit = SampleFit(aligner, subjects, y)
     return cross_fit(halves, codes, full, fit, blocks=blocks)
 
 

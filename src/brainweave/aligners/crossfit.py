@@ -162,6 +162,8 @@ def cross_fit(
         B = np.concatenate([f[r] for f, r in zip(full, aligning, strict=True)])
         turned = [_columns(f, full[0].shape[1]) for f in new]
         own = [f.copy() for f in turned]
+        if blocks is not None and A.shape[1] != B.shape[1]:
+            raise InputError("half of the samples give another number of features.")
         if blocks is None:
             R = polar(A.T @ B)
             turned = [f @ R for f in new]
@@ -299,6 +301,9 @@ class SampleFit:
     def __call__(self, rows: Rows, others: Rows) -> tuple[list[Matrix], list[Matrix]]:
         """Give the features of the rows that align, and of the others."""
         model = seeded_copy(self.aligner)
+        k = model.get_params(deep=False).get("n_components")
+        if isinstance(k, int):
+            model.set_params(n_components=min(k, *(len(r) - 1 for r in rows)))
         known = None
         if self.y is not None:
             known = [
