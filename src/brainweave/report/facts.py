@@ -129,8 +129,11 @@ def collect_warnings(inputs: Inputs, given: Iterable[Any] = ()) -> list[str]:
     for name, result in inputs.results:
         p = getattr(result, "p_value", None)
         if p is not None and p > _SIGNIFICANT:
+            protocol = protocol_of(result)
+            members = [r for r in inputs.results if protocol_of(r[1]) == protocol]
+            shown = spoken_name(name, result, members)
             texts.append(
-                f"{name} ({protocol_of(result) or 'classification'}): accuracy is not "
+                f"{shown} ({protocol or 'classification'}): accuracy is not "
                 f"above chance by the permutation test, p = {p:.2g}."
             )
     # a warning raised while fitting is often also found here

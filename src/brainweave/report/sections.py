@@ -304,8 +304,8 @@ def _components(inputs: Inputs) -> Element:
         "Components",
         "Agreement: mean correlation between subjects of the feature's category means, "
         "over samples that did not align (held out), and over the samples the model "
-        "was fitted on (in sample), where it is high also for noise. p: by permutation, "
-        "corrected for the number of components. "
+        "was fitted on (in sample), where it is high also for noise. p: by "
+        "permutation, corrected for the number of components. "
         "Variance: share of a subject's variance that the feature explains, mean and "
         "range over subjects. The download has it for each subject.",
         table=Table(list(columns), list(zip(*columns.values(), strict=True))),
