@@ -1,4 +1,4 @@
-"""What holds up on samples that did not align: nothing of noise, all of what is shared."""
+"""Held-out samples: nothing of noise holds up there, and what is shared does."""
 
 import warnings
 
@@ -37,10 +37,17 @@ METHODS = {
     "RegularizedHyperalignment": bw.RegularizedHyperalignment(alpha=0.9),
     "KernelHyperalignment": bw.KernelHyperalignment(),
     "SVDHyperalignment": bw.SVDHyperalignment(3),
+    "GDMCV": bw.GDMCV(energies=(0.5, 0.9), n_components=2),
     "Parcelwise": bw.Parcelwise(bw.DetSRM(2, random_state=0), PARCELS),
+    "Searchlight": bw.Searchlight(bw.Hyperalignment(2)),
     "Parcelwise, GDM": bw.Parcelwise(bw.GDM(2), PARCELS),
 }
-BY_LABEL = {"GDM", "GDM, all", "GDM, gaussian", "GDM, energy", "Parcelwise, GDM"}
+BY_LABEL = {
+    *("GDM", "GDM, all", "GDM, gaussian", "GDM, energy"),
+    *("GDMCV", "Parcelwise, GDM"),
+}
+PIECEWISE = {"Parcelwise", "Searchlight"}
+QUICK = {"GDM", "DetSRM", "Hyperalignment"}
 
 
 def noise_study(number, *, same_order):
@@ -64,6 +71,10 @@ def check_noise(name, number):
     if "Parcelwise" in name:
         parcels = np.arange(X[0].shape[1]) % 2 + 1
         aligner = bw.Parcelwise(aligner.aligner, parcels)
+    if name == "Searchlight":
+        voxels = np.arange(X[0].shape[1])
+        lists = np.array_split(voxels, max(2, len(voxels) // 10))
+        aligner = bw.Searchlight(bw.Hyperalignment(2), neighborhoods=lists)
     y = None if name == "GDM, time" else y
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -73,7 +84,10 @@ def check_noise(name, number):
     return check
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(
+    "name",
+    [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in METHODS],
+)
 def test_twenty_noise_studies_hold_nothing(name):
     p = [check_noise(name, i).p_value for i in range(len(SHAPES))]
     assert len(p) == 20
@@ -81,9 +95,7 @@ def test_twenty_noise_studies_hold_nothing(name):
     assert np.mean(p) > 0.3  # not merely spared: p has no lean towards small values
 
 
-@pytest.mark.parametrize(
-    "name", [n for n in METHODS if n not in BY_LABEL and "Parcel" not in n]
-)
+@pytest.mark.parametrize("name", [n for n in METHODS if n not in BY_LABEL | PIECEWISE])
 def test_a_shared_time_course_holds_up(name):
     rng = np.random.default_rng(0)
     S = rng.normal(size=(60, 3))
@@ -104,6 +116,7 @@ def test_categories_hold_up_whatever_the_kernel(kernel, energy):
     assert bw.alignment_check(model).n_holding >= 2
 
 
+@pytest.mark.slow
 def test_slow_signals_of_their_own_are_not_shared():
     """Autocorrelated noise: neighbours in time are alike, subjects are not."""
     p = []
