@@ -51,7 +51,7 @@ def halves_of(codes: list[Codes], runs: list[Any] | None) -> list[NDArray[np.boo
     """
     size = max((int(c.max(initial=-1)) for c in codes), default=-1) + 1
     counts = np.array([np.bincount(c[c != NO_GROUP], minlength=size) for c in codes])
-    single = (counts <= 1).all(axis=0)
+    single = np.asarray((counts <= 1).all(axis=0), dtype=bool)
     by_run = None if runs is None else [_alternating(r) for r in runs]
     if by_run is not None and any(half is None for half in by_run):
         by_run = None
