@@ -364,6 +364,108 @@ def test_p_values_of_noise_are_no_news(protocol):
 # -- components and the report ---------------------------------------------------------
 
 
+def _signal_or_noise(seed, *, signal, n_subjects=4, categories="abc", repeats=12):
+    from brainweave import Study, Subject
+
+    rng = np.random.default_rng(seed)
+    centroids = signal * rng.normal(size=(len(categories), 5))
+    subjects = []
+    for i in range(n_subjects):
+        codes = rng.permutation(np.arange(repeats * len(categories)) % len(categories))
+        X = centroids[codes] @ rng.normal(size=(5, 60)) + rng.normal(
+            size=(len(codes), 60)
+        )
+        labels = np.array(list(categories))[codes]
+        runs = np.arange(len(codes)) * 4 // len(codes)
+        subjects.append(Subject(f"{i + 1:02d}", X, labels=labels, runs=runs))
+    return Study(subjects, f"study {seed}")
+
+
+def test_components_of_noise_look_like_noise():
+    """ "Agreement 0.98, informative": of pure noise, in the samples that aligned."""
+    from brainweave import GDM
+
+    table = GDM(n_components=2).fit(_signal_or_noise(0, signal=0)).component_summary()
+    assert (table["agreement"] > 0.9).all()
+    assert (table["agreement_cv"].abs() < 0.6).all()
+    assert (table["p"] > 0.05).all()
+    assert not table["informative"].any()
+    table = GDM(n_components=2).fit(_signal_or_noise(0, signal=1)).component_summary()
+    assert table["informative"].all()
+
+
+def test_auto_does_not_count_components_of_noise():
+    from brainweave import GDM
+    from brainweave.exceptions import AlignmentWarning
+
+    with pytest.warns(AlignmentWarning, match="No evidence of a shared space"):
+        assert GDM("auto").fit(_signal_or_noise(0, signal=0)).n_components_ == 1
+
+
+@pytest.mark.parametrize("signal", [0, 1])
+def test_the_first_lines_of_a_report_say_whether_alignment_worked(tmp_path, signal):
+    from brainweave import GDM
+    from brainweave.report import write_report
+
+    study = _signal_or_noise(0, signal=signal)
+    model = GDM(n_components=2).fit(study)
+    html = write_report(tmp_path / "r.html", study=study, model=model).read_text(
+        "utf-8"
+    )
+    top = html[html.index("<h1>") : html.index('class="headlines"')]
+    said, other = "Alignment worked", "No evidence of a shared space"
+    assert (said if signal else other) in top
+    assert (other if signal else said) not in top
+    assert "These are samples that did not align" in html
+
+
+def test_a_report_of_one_study_with_the_results_of_another(tmp_path):
+    from brainweave import GDM, between_subject_classification
+    from brainweave.exceptions import InputError
+    from brainweave.report import write_report
+
+    one, other = (_signal_or_noise(s, signal=1) for s in (0, 1))
+    named = _signal_or_noise(2, signal=1, n_subjects=5)
+    lettered = _signal_or_noise(3, signal=1, categories="xyz")
+    result = between_subject_classification(GDM(2), one)
+    assert write_report(tmp_path / "r.html", study=one, results=result).is_file()
+    five = between_subject_classification(GDM(2), named)
+    with pytest.raises(InputError, match="another study: it has subject '05'"):
+        write_report(tmp_path / "r.html", study=one, results=five)
+    xyz = between_subject_classification(GDM(2), lettered)
+    with pytest.raises(InputError, match="another study"):
+        write_report(tmp_path / "r.html", study=one, results=xyz)
+    model = GDM(2).fit(named.subset(subjects=["05", "01", "02", "03"]))
+    with pytest.raises(InputError, match="fitted on subjects '05'"):
+        write_report(tmp_path / "r.html", study=other, model=model)
+
+
+def test_both_protocols_in_one_report_keep_headline_baseline_and_citation(tmp_path):
+    """ "gdm (joint)" is a name; the method is GDM."""
+    from brainweave import GDM, NoAlignment, between_subject_classification
+    from brainweave.report import write_report
+
+    study = _signal_or_noise(0, signal=1)
+    results = {
+        f"{name} ({protocol})": between_subject_classification(
+            aligner, study, protocol=protocol
+        )
+        for name, aligner in (("gdm", GDM(2)), ("none", NoAlignment()))
+        for protocol in ("joint", "held-out")
+    }
+    page = write_report(tmp_path / "r.html", study=study, results=results)
+    html = page.read_text("utf-8")
+    assert "Graph-based decoding model for functional alignment" in html
+    tiles = html[html.index('class="headlines"') : html.index('class="methods"')]
+    assert tiles.index("accuracy, held-out") < tiles.index("accuracy, joint")
+    assert tiles.count("GDM; chance") == 2
+    assert tiles.count("without alignment") >= 2
+    assert "with gdm (joint)" not in html
+    assert (
+        "Whether alignment worked was not tested" in html
+    )  # no permutations, no model
+
+
 # -- the command line and the BIDS App -------------------------------------------------
 
 

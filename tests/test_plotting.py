@@ -132,13 +132,13 @@ def test_confusion_shows_shares_of_rows():
     assert figure.axes[0].get_title(loc="left") == "GDM, joint"
 
 
-def test_eigenvalues_are_split_at_the_last_informative_one(fitted):
+def test_eigenvalues_are_split_where_the_gain_ends(fitted):
     figure = plot_eigenvalues(fitted)
     known, arbitrary = figure.axes[0].collections[:2]
     assert_allclose(known.get_offsets()[:, 1], fitted.eigenvalues_[:2], rtol=1e-12)
     assert_allclose(arbitrary.get_offsets()[:, 1], fitted.eigenvalues_[2:], rtol=1e-12)
     texts = [t.get_text() for t in figure.axes[0].texts]
-    assert texts == ["2 informative", "2 arbitrary"]
+    assert texts == ["2 gain from the graph", "2 arbitrary"]
 
 
 def test_energy_curves_end_at_one_and_dots_are_the_cuts(fitted):

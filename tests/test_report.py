@@ -220,6 +220,86 @@ def test_headlines_compare_with_chance_and_with_no_alignment(page):
     assert "GDM; chance 25 %, without alignment 27.5 %, p = 0.01" in page.text
 
 
+def test_the_verdict_joins_accuracy_and_agreement(page):
+    assert "Alignment worked Samples of left-out subjects (held-out) are" in page.text
+    assert "classified 50 % right with GDM; chance is 25 %: above chance" in page.text
+    assert "On samples that did not align, subjects agree in" in page.text
+
+
+@pytest.mark.parametrize(
+    ("p", "signal", "title"),
+    [
+        (0.01, True, "Alignment worked"),
+        (0.5, True, "Unclear whether alignment worked"),
+        (0.5, False, "No evidence of a shared space"),
+        (None, False, "No evidence of a shared space"),
+        (None, True, "Alignment worked"),
+    ],
+)
+def test_the_verdict_claims_only_what_was_tested(model, p, signal, title):
+    from brainweave.aligners.components import AlignmentCheck
+    from brainweave.report.inputs import Inputs
+    from brainweave.report.verdict import give_verdict
+
+    check = AlignmentCheck(
+        agreement_cv=np.array([0.5]), p=np.array([0.01 if signal else 0.8])
+    )
+    result = FakeResult(np.array([0.9]), p_value=p)
+    inputs = Inputs(None, model, [("x", result)], {}, method="GDM", check=check)
+    verdict = give_verdict(inputs)
+    assert verdict is not None
+    assert verdict.title == title
+
+
+def test_accuracy_without_a_test_decides_nothing(tmp_path):
+    result = FakeResult(np.array([0.99]))
+    page = Page(write_report(tmp_path / "r.html", results=result).read_text("utf-8"))
+    assert "Whether alignment worked was not tested" in page.text
+
+
+def test_results_with_another_number_of_features_are_told_apart(tmp_path, study, model):
+    result = FakeResult(np.array([0.5]))
+    result.n_components = [2, 3]
+    path = write_report(tmp_path / "r.html", study=study, model=model, results=result)
+    text = Page(path.read_text("utf-8")).text
+    assert "The model shown has 5 shared features" in text
+    assert "was reached with 2–3" in text
+
+
+def test_matched_samples_are_counted_as_they_were(tmp_path, study):
+    result = FakeResult(np.array([0.5]))
+    result.study = {"subjects": study.ids, "n_samples": dict.fromkeys(study.ids, 20)}
+    result.study_fingerprint = "of the matched study"
+    path = write_report(tmp_path / "r.html", study=study, results=result)
+    text = Page(path.read_text("utf-8")).text
+    assert "GDM was scored on matched samples: 20 of 24 per subject." in text
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"study_fingerprint": "f" * 64}, "another study than the one given"),
+        ({"categories": list("abcx")}, "the category 'x'"),
+        ({"folds": [{"test_subjects": ["09"]}]}, "subject '09'"),
+        ({"folds": [{"n_test": 999, "half": 0}]}, "more samples than the study"),
+    ],
+)
+def test_results_of_another_study_are_refused(tmp_path, study, change, text):
+    result = FakeResult(np.array([0.5]))
+    for name, value in change.items():
+        setattr(result, name, value)
+    with pytest.raises(InputError, match=text):
+        write_report(tmp_path / "r.html", study=study, results=result)
+    assert os.listdir(tmp_path) == []
+
+
+def test_results_of_two_studies_are_refused(tmp_path):
+    one, other = FakeResult(np.array([0.5])), FakeResult(np.array([0.5]), method="SRM")
+    one.study_fingerprint, other.study_fingerprint = "a", "b"
+    with pytest.raises(InputError, match="'GDM' and 'SRM' are of different studies"):
+        write_report(tmp_path / "r.html", results=[one, other])
+
+
 def test_warnings_given_and_found_are_shown(page):
     assert "it rained" in page.text
     assert "The shared space is not unique: 3 of 5 components" in page.text
@@ -251,7 +331,9 @@ def test_the_numbers_behind_figures_can_be_downloaded(page, study, model, result
 
 def test_the_shared_space_holds_every_sample(page, study, model):
     rows = page.csv("shared-space")[1:]
-    expected = np.concatenate(model.transform(list(study)))
+    held_out = brainweave.alignment_check(model, study).features
+    assert held_out is not None
+    expected = np.concatenate(held_out)
     found = np.array([[float(v) for v in r[4:]] for r in rows])
     assert_allclose(found, expected, atol=1e-3)
     dots = [a for a in page.all("circle") if a.get("class") != "ring"]
@@ -280,7 +362,7 @@ def test_text_from_data_stays_text(tmp_path):
         categories=AWKWARD,
         confusion=np.eye(5),
         seconds={ATTACK: 1.0},
-        folds=[{"test_subjects": [ATTACK]}],
+        folds=[{"test_subjects": [f"{ATTACK}0"]}],
     )
     path = write_report(
         tmp_path / "r.html",
@@ -306,7 +388,7 @@ def test_text_from_data_stays_text(tmp_path):
 
 
 def test_control_characters_and_lone_surrogates_are_survived(tmp_path):
-    study = make_study(["a\x00b", "c\ud800d", "e\nf"])
+    study = make_study(["a\x01b", "c\ud800d", "e\nf"])
     path = write_report(
         tmp_path / "r.html",
         study=study,

@@ -1,5 +1,7 @@
 """The public names and their homes: read by type checkers and, lazily, at run time."""
 
+from .aligners.components import AlignmentCheck as AlignmentCheck
+from .aligners.components import alignment_check as alignment_check
 from .aligners.gdm import GDM as GDM
 from .aligners.hyperalignment import Hyperalignment as Hyperalignment
 from .aligners.hyperalignment import KernelHyperalignment as KernelHyperalignment

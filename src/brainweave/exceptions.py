@@ -1,6 +1,7 @@
 """Errors and warnings that users can catch by name."""
 
 __all__ = [
+    "AlignmentWarning",
     "BrainweaveError",
     "ClassifierWarning",
     "InputError",
@@ -35,6 +36,10 @@ class ModelFileError(BrainweaveError, ValueError):
 
 class SolverError(BrainweaveError, RuntimeError):
     """A numerical solver did not reach a result that can be trusted."""
+
+
+class AlignmentWarning(UserWarning):
+    """Subjects do not agree on samples that did not align: nothing shared was found."""
 
 
 class UniquenessWarning(UserWarning):

@@ -10,11 +10,20 @@ from sklearn.utils.validation import check_is_fitted
 
 from brainweave._validation import check_int, check_option
 from brainweave.aligners.base import BaseAligner
+from brainweave.aligners.components import (
+    N_PERMUTATIONS,
+    AlignmentCheck,
+    alignment_check,
+    check_graph_components,
+    group_means,
+    mean_pairwise_correlation,
+)
 from brainweave.aligners.graph_solver import ROUTES, Solution, solve
 from brainweave.aligners.maps import SubjectMap
 from brainweave.aligners.newcomer import Descent, descend
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import (
+    AlignmentWarning,
     InputError,
     UndeterminedWarning,
     UniquenessWarning,
@@ -52,7 +61,9 @@ class GDM(BaseAligner):
     Parameters
     ----------
     n_components : int or "auto", default=10
-        Number of shared features K. "auto" keeps the informative ones.
+        Number of shared features K. "auto" keeps those that hold up on samples that did
+        not align (p < .05; see :func:`brainweave.alignment_check`): up to the last.
+        One, with a warning, if there are none.
     energy : float in (0, 1], or one per subject, default=0.82
         Share of the summed singular values that each subject keeps.
     kernel : str, callable, or one per subject, default="linear"
@@ -151,7 +162,7 @@ class GDM(BaseAligner):
         vectors = [b.vectors for b in bases]
         solution = solve(vectors, graph, k, route=self.solver, n_jobs=self.n_jobs)
         if self.n_components == "auto":
-            k = max(1, solution.n_informative(k))
+            k = self._components_that_hold_up(bases, graph, solution, k)
         self._describe(solution, k)
         blocks = [block[:, :k] for block in solution.blocks]
         shared = np.concatenate([V @ E for V, E in zip(vectors, blocks, strict=True)])
@@ -407,12 +418,36 @@ class GDM(BaseAligner):
 
     # -- what the components mean ------------------------------------------------------
 
-    def component_summary(self) -> Any:
+    def component_summary(
+        self,
+        *,
+        runs: Any = None,
+        n_permutations: int = N_PERMUTATIONS,
+        random_state: int = 0,
+        check: AlignmentCheck | None = None,
+    ) -> Any:
         """Describe each component: a pandas table with one row per component.
 
-        Columns: ``eigenvalue``; ``informative``; ``agreement``, the mean correlation
-        between subjects of the group means of the feature (missing without groups); and
-        ``variance_<i>``, the share of subject i's variance that the feature explains.
+        Parameters
+        ----------
+        runs : list of array-like, optional
+            The run of every aligning sample; then whole runs are held out.
+        n_permutations, random_state : int
+            How often held-out labels are shuffled for the p-values, and the seed.
+        check : AlignmentCheck, optional
+            What :func:`brainweave.alignment_check` found, if it is known already.
+
+        Returns
+        -------
+        DataFrame
+            Columns: ``eigenvalue``; ``informative``, whether the component holds up
+            (p < .05) on samples that did not align, or, where that cannot be checked,
+            whether it gains from the edges; ``agreement``, the mean correlation
+            between subjects of the group means of the feature, over the very samples
+            that aligned: it is high also for noise; ``agreement_cv``, the same over
+            samples that did not align; ``p``, of ``agreement_cv``, corrected for the
+            number of components; and ``variance_<i>``, the share of subject i's
+            variance that the feature explains.
         """
         import pandas as pd
 
@@ -426,10 +461,21 @@ class GDM(BaseAligner):
                     "brainweave.save, which keeps the table."
                 )
             return pd.DataFrame(known).rename_axis("component")
+        if check is None:
+            check = alignment_check(
+                self,
+                runs=runs,
+                n_permutations=n_permutations,
+                random_state=random_state,
+            )
+        nothing = np.full(self.n_components_, np.nan)
+        gains = np.arange(self.n_components_) < self.n_informative_
         table = {
             "eigenvalue": self.eigenvalues_,
-            "informative": np.arange(self.n_components_) < self.n_informative_,
+            "informative": check.holds if check.available else gains,
             "agreement": self._agreement(),
+            "agreement_cv": check.agreement_cv if check.available else nothing,
+            "p": check.p if check.available else nothing,
         }
         for i, (basis, coef) in enumerate(zip(self.bases_, self.coef_, strict=True)):
             weighted = basis.values[:, None] * coef
@@ -441,13 +487,37 @@ class GDM(BaseAligner):
         if not self.graph_.groups:
             return np.full(self.n_components_, np.nan)
         term = self.graph_.groups[0]
-        means = []
-        for i, rows in enumerate(self.graph_.slices()):
-            Z = term.membership(rows)
-            counts = np.asarray(Z.sum(axis=0)).ravel()
-            counts[counts == 0] = np.nan  # this subject lacks the group
-            means.append(np.asarray(Z.T @ self._features(i)) / counts[:, None])
-        return _mean_pairwise_correlation(np.array(means))
+        means = [
+            group_means(
+                np.asarray(self._features(i)), term.codes[rows], len(term.names)
+            )
+            for i, rows in enumerate(self.graph_.slices())
+        ]
+        return mean_pairwise_correlation(np.array(means))
+
+    def _components_that_hold_up(
+        self, bases: list[SubjectBasis], graph: Graph, solution: Solution, most: int
+    ) -> int:
+        """Count the components up to the last that holds up on held-out samples."""
+        k = max(1, solution.n_informative(most))
+        vectors = [b.vectors for b in bases]
+        scale = np.sqrt(graph.n_samples)
+        full = [
+            scale * (V @ E[:, :k])
+            for V, E in zip(vectors, solution.blocks, strict=True)
+        ]
+        check = check_graph_components(self, bases, graph, full)
+        if not check.available:
+            return k
+        if not check.holds.any():
+            warnings.warn(
+                f"{check.verdict} n_components='auto' keeps one component; do not "
+                "read anything into it.",
+                AlignmentWarning,
+                stacklevel=5,
+            )
+            return 1
+        return int(np.flatnonzero(check.holds)[-1]) + 1
 
 
 def _codes_of(y: Any, term: GroupTerm, n_samples: int) -> NDArray[np.intp]:
@@ -464,20 +534,3 @@ def _codes_of(y: Any, term: GroupTerm, n_samples: int) -> NDArray[np.intp]:
             "unlabelled."
         )
     return np.array([code_of.get(v, NO_GROUP) for v in values], dtype=np.intp)
-
-
-def _mean_pairwise_correlation(means: Matrix) -> Matrix:
-    """Average over pairs of subjects the correlation over the groups both have."""
-    n_subjects, _, k = means.shape
-    total, pairs = np.zeros(k), np.zeros(k)
-    for i in range(n_subjects):
-        for j in range(i + 1, n_subjects):
-            both = ~np.isnan(means[i, :, 0] + means[j, :, 0])
-            if both.sum() < 2:
-                continue
-            a = means[i, both] - means[i, both].mean(axis=0)
-            b = means[j, both] - means[j, both].mean(axis=0)
-            norm = np.sqrt((a**2).sum(axis=0) * (b**2).sum(axis=0))
-            total += (a * b).sum(axis=0) / np.where(norm > 0, norm, 1)
-            pairs += 1
-    return np.divide(total, pairs, out=np.full(k, np.nan), where=pairs > 0)

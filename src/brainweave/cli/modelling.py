@@ -105,8 +105,12 @@ def _summary(model: Any) -> str:
         f"{type(model).__name__} of {model.n_subjects_} subjects, "
         f"{model.n_components_} shared features"
     )
-    informative = getattr(model, "n_informative_", None)
-    return text if informative is None else f"{text}, {informative} informative"
+    if not hasattr(model, "component_summary"):
+        return text
+    # what gains from the graph is no finding: noise gains too
+    from brainweave.aligners.components import alignment_check
+
+    return f"{text}. {alignment_check(model).verdict}"
 
 
 def load_model(path: Path) -> tuple[Any, list[str], dict[str, Any]]:

@@ -29,6 +29,7 @@ from brainweave.evaluation.splits import (
     refuse_aligned,
 )
 from brainweave.exceptions import (
+    AlignmentWarning,
     BrainweaveError,
     ClassifierWarning,
     InputError,
@@ -67,6 +68,9 @@ class LabelGraph:
 
     def __repr__(self) -> str:
         return f"LabelGraph(different={self.different:g})"
+
+
+_SAID_LATER = (AlignmentWarning, ClassifierWarning, KernelWarning, UniquenessWarning)
 
 
 class GDMCV(BaseAligner):
@@ -231,7 +235,7 @@ class GDMCV(BaseAligner):
         )
         with warnings.catch_warnings():
             # the final fit says these of the setting that is chosen
-            for category in (UniquenessWarning, KernelWarning, ClassifierWarning):
+            for category in _SAID_LATER:
                 warnings.simplefilter("ignore", category)
             try:
                 return between_subject_classification(

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @styled
 def plot_eigenvalues(model: Any) -> "Figure":
-    """Draw the eigenvalues of a fitted model, and where information ends.
+    """Draw the eigenvalues of a fitted model, and where the gain from the graph ends.
 
     Parameters
     ----------
@@ -42,8 +42,9 @@ def plot_eigenvalues(model: Any) -> "Figure":
     Returns
     -------
     Figure
-        Filled dots are informative components; open ones, in the shaded part, gain
-        nothing from the graph, so that their directions are arbitrary.
+        Filled dots are components that gain from the graph, as those of noise do too;
+        open ones, in the shaded part, gain nothing, so that their directions are
+        arbitrary.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -74,7 +75,7 @@ def plot_eigenvalues(model: Any) -> "Figure":
         ax.text(
             (0.5 + informative + 0.5) / 2,
             1.03,
-            f"{informative} informative",
+            f"{informative} gain from the graph",
             ha="center",
             color=ACCENT,
             transform=middle,

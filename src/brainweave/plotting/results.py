@@ -66,6 +66,16 @@ def _method_name(result: Any) -> str:
     return "without alignment" if is_baseline(name) else name
 
 
+def method_of(name: str, result: Any) -> str:
+    """Return the class of the aligner; the name of a result that does not say."""
+    return str(getattr(result, "method", "") or name)
+
+
+def aligns_nothing(name: str, result: Any) -> bool:
+    """Say whether a result is that of no alignment, by its method."""
+    return is_baseline(method_of(name, result))
+
+
 def is_baseline(method: str) -> bool:
     """Say whether a method is the one that aligns nothing.
 
@@ -118,7 +128,7 @@ def plot_accuracy(results: Any) -> "Figure":
             names.append(protocol)
             y += 0.8
         for name, result in members:
-            _draw_bar(ax, y, result, muted=is_baseline(name))
+            _draw_bar(ax, y, result, muted=aligns_nothing(name, result))
             if len(chances) > 1:
                 ax.vlines(result.chance, y - 0.5, y + 0.5, color=INK, linestyle="--")
             ticks.append(y)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from brainweave._version import __version__
-from brainweave.plotting.results import is_baseline, protocol_of
+from brainweave.plotting.results import aligns_nothing, method_of, protocol_of
 from brainweave.plotting.style import clean_text, percent, subject_name
 from brainweave.report.elements import Table
 from brainweave.report.inputs import Inputs
@@ -33,17 +33,23 @@ class Headline:
     note: str = ""
 
 
+def ordered_protocols(results: list[tuple[str, Any]]) -> list[str]:
+    """Return the protocols of results, the one that favours nobody first."""
+    found = dict.fromkeys(protocol_of(result) for _, result in results)
+    return sorted(found, key=lambda p: p != "held-out")
+
+
 def headlines(inputs: Inputs) -> list[Headline]:
     """Choose the numbers a reader wants first."""
     found = []
-    protocols = dict.fromkeys(protocol_of(result) for _, result in inputs.results)
-    for protocol in protocols:
+    for protocol in ordered_protocols(inputs.results):
         members = [r for r in inputs.results if protocol_of(r[1]) == protocol]
-        name, result = _main_result(members, inputs.method)
+        name, result = main_result(members, inputs.method)
         mean = float(np.mean(result.scores))
-        note = f"{clean_text(name)}; chance {percent(float(result.chance))}"
-        baseline = [r for n, r in members if is_baseline(n)]
-        if baseline and not is_baseline(name):
+        shown = spoken_name(name, result, members)
+        note = f"{shown}; chance {percent(float(result.chance))}"
+        baseline = [r for n, r in members if aligns_nothing(n, r)]
+        if baseline and not aligns_nothing(name, result):
             without = float(np.mean(baseline[0].scores))
             note += f", without alignment {percent(without)}"
         p = getattr(result, "p_value", None)
@@ -54,17 +60,28 @@ def headlines(inputs: Inputs) -> list[Headline]:
     found += _data_headlines(inputs)
     k = getattr(inputs.model, "n_components_", None)
     if k is not None:
-        informative = getattr(inputs.model, "n_informative_", None)
-        note = "" if informative is None else f"{informative} of them informative"
-        note = "all informative" if informative == k else note
+        check, note = inputs.check, "of the model"
+        if check is not None and check.available:
+            held = "none holds" if check.n_holding == 0 else f"{check.n_holding} hold"
+            note = f"of the model; {held} up on samples that did not align"
         found.append(Headline(str(k), "shared features", note))
     return found
 
 
-def _main_result(members: list[tuple[str, Any]], method: str) -> tuple[str, Any]:
-    """Take the result of the model that is reported, else the best."""
-    own = [m for m in members if m[0] == method]
-    return max(own or members, key=lambda m: float(np.mean(m[1].scores)))
+def main_result(members: list[tuple[str, Any]], method: str) -> tuple[str, Any]:
+    """Take the result of the model's method, else of the best that aligns."""
+    own = [m for m in members if method and method_of(*m) == method]
+    aligned = [m for m in members if not aligns_nothing(*m)]
+    candidates = own or aligned or members
+    return max(candidates, key=lambda m: float(np.mean(m[1].scores)))
+
+
+def spoken_name(name: str, result: Any, members: list[tuple[str, Any]]) -> str:
+    """Call a result by its method, or by its name where two share the method."""
+    if aligns_nothing(name, result):
+        return "without alignment"
+    same = [m for m in members if method_of(*m) == method_of(name, result)]
+    return clean_text(method_of(name, result) if len(same) == 1 else name)
 
 
 def _data_headlines(inputs: Inputs) -> list[Headline]:
@@ -87,14 +104,14 @@ def _data_headlines(inputs: Inputs) -> list[Headline]:
 
 def collect_warnings(inputs: Inputs, given: Iterable[Any] = ()) -> list[str]:
     """Say what a reader must know before believing the numbers."""
-    texts = [_warning_text(w) for w in given]
+    texts = [*inputs.notes, *(_warning_text(w) for w in given)]
     said = any("not unique" in text for text in texts)
     if not said and getattr(inputs.model, "is_unique_", True) is False:
         model = inputs.model
         texts.append(
             f"The shared space is not unique: {model.n_informative_} of "
-            f"{model.n_components_} components are informative, the others are "
-            "arbitrary directions. n_components='auto' keeps the informative ones."
+            f"{model.n_components_} components gain from the graph, the others are "
+            "arbitrary directions. n_components='auto' keeps those that hold up."
         )
     for name, basis in zip(inputs.names, inputs.bases, strict=False):
         constant = len(getattr(basis, "constant_voxels", ()))
@@ -112,8 +129,11 @@ def collect_warnings(inputs: Inputs, given: Iterable[Any] = ()) -> list[str]:
     for name, result in inputs.results:
         p = getattr(result, "p_value", None)
         if p is not None and p > _SIGNIFICANT:
+            protocol = protocol_of(result)
+            members = [r for r in inputs.results if protocol_of(r[1]) == protocol]
+            shown = spoken_name(name, result, members)
             texts.append(
-                f"{name} ({protocol_of(result) or 'classification'}): accuracy is not "
+                f"{shown} ({protocol or 'classification'}): accuracy is not "
                 f"above chance by the permutation test, p = {p:.2g}."
             )
     # a warning raised while fitting is often also found here

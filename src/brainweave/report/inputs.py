@@ -8,9 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave._arrays import to_numpy
+from brainweave.aligners.components import AlignmentCheck, alignment_check
 from brainweave.exceptions import InputError
 from brainweave.plotting.results import list_results
 from brainweave.plotting.sequences import Sequences, read_sequences
+from brainweave.report.fit import check_fit
 
 MAX_FEATURES = 20  # more are not features to look at one by one
 
@@ -35,10 +37,15 @@ class Inputs:
         Labels and runs of the samples.
     shared : list of ndarray or None
         Shared features of the samples, per subject.
-    in_sample : bool
-        Whether these may be the samples that the model was fitted on.
+    drawn : str
+        Whether they are those of samples that did "not align", that may have been
+        "aligned", or were "given".
     method : str
         Class of the model.
+    check : AlignmentCheck or None
+        Whether the model holds up on samples that did not align.
+    notes : list of str
+        What a reader must know of how these fit together.
     """
 
     study: Any
@@ -48,8 +55,10 @@ class Inputs:
     names: list[str] = field(default_factory=list)
     sequences: Sequences | None = None
     shared: list[NDArray[np.float64]] | None = None
-    in_sample: bool = True
+    drawn: str = "given"
     method: str = ""
+    check: AlignmentCheck | None = None
+    notes: list[str] = field(default_factory=list)
 
     @property
     def bases(self) -> list[Any]:
@@ -86,9 +95,19 @@ def gather(*, study: Any, model: Any, results: Any, config: Any, shared: Any) ->
     elif model is not None:
         inputs.names = [f"subject {i}" for i in range(len(model.maps_))]
         inputs.sequences = _sequences_of_graph(model, inputs.names)
-    inputs.in_sample = shared is None
+    inputs.notes = check_fit(study, model, inputs.results, method=method)
+    inputs.check = None if model is None else _check(model, study)
     inputs.shared = _shared_features(inputs, shared)
     return inputs
+
+
+def _check(model: Any, study: Any) -> AlignmentCheck:
+    """Check the model, by runs where the study has them and is what aligned."""
+    if study is not None:
+        found = alignment_check(model, study)
+        if found.available:
+            return found
+    return alignment_check(model)
 
 
 def _sequences_of_graph(model: Any, names: list[str]) -> Sequences | None:
@@ -107,7 +126,11 @@ def _sequences_of_graph(model: Any, names: list[str]) -> Sequences | None:
 
 def _shared_features(inputs: Inputs, shared: Any) -> list[NDArray[np.float64]] | None:
     if shared is None and inputs.model is not None:
-        if inputs.study is not None:
+        held = None if inputs.check is None else inputs.check.features
+        inputs.drawn = "aligned"
+        if held is not None and _fits(inputs, held):
+            inputs.drawn, shared = "not align", held
+        elif inputs.study is not None:
             shared = inputs.model.transform(list(inputs.study))
         elif inputs.bases and getattr(inputs.model, "coef_", None):
             pairs = zip(inputs.bases, inputs.model.coef_, strict=True)
@@ -117,6 +140,16 @@ def _shared_features(inputs: Inputs, shared: Any) -> list[NDArray[np.float64]] |
     arrays = [np.asarray(to_numpy(s), dtype=float) for s in shared]
     _check_shared(inputs, arrays)
     return arrays
+
+
+def _fits(inputs: Inputs, arrays: Sequence[NDArray[Any]]) -> bool:
+    """Whether there are features for every sample, and some for each."""
+    known = all(np.isfinite(a).all() for a in arrays)
+    if inputs.sequences is None:
+        return known
+    return known and [len(a) for a in arrays] == [
+        len(labels) for labels in inputs.sequences.labels
+    ]
 
 
 def _check_shared(inputs: Inputs, arrays: Sequence[NDArray[Any]]) -> None:

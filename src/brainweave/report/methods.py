@@ -7,8 +7,14 @@ from typing import Any
 import numpy as np
 
 from brainweave._version import __version__
-from brainweave.plotting.results import is_baseline, protocol_of
+from brainweave.plotting.results import (
+    aligns_nothing,
+    is_baseline,
+    method_of,
+    protocol_of,
+)
 from brainweave.plotting.style import percent
+from brainweave.report.facts import ordered_protocols, spoken_name
 from brainweave.report.inputs import Inputs
 
 
@@ -262,11 +268,19 @@ def _about_settings(inputs: Inputs) -> list[str]:
         sentences.append(f"{cut}; {kept}." if kept else f"{cut}.")
     elif kept:
         sentences.append(f"{kept}.")
-    informative = getattr(inputs.model, "n_informative_", None)
-    if k and informative is not None and informative < k:
+    gaining = getattr(inputs.model, "n_informative_", None)
+    if k and gaining is not None and gaining < k:
         sentences.append(
-            f"Of these, {informative} carry information from the graph; the others are "
-            "arbitrary directions of a degenerate eigenspace."
+            f"Of these, {gaining} gain from the graph; the others are arbitrary "
+            "directions of a degenerate eigenspace."
+        )
+    check = inputs.check
+    if check is not None and check.available:
+        many = f"{check.n_permutations} " if check.n_permutations else ""
+        sentences.append(
+            "Half of the aligning samples were held out in turn: subjects agreed there "
+            f"in {check.n_holding} of {k} shared features (p < .05 by {many}"
+            "permutations of held-out labels, corrected for the number of features)."
         )
     return sentences
 
@@ -274,7 +288,7 @@ def _about_settings(inputs: Inputs) -> list[str]:
 def _about_evaluation(inputs: Inputs, cited: list[Citation]) -> list[str]:
     if not inputs.results:
         return []
-    protocols = list(dict.fromkeys(protocol_of(result) for _, result in inputs.results))
+    protocols = ordered_protocols(inputs.results)
     sentences = ["Alignment was assessed by between-subject classification"]
     nu = _nu([result for _, result in inputs.results])
     if nu is not None:
@@ -285,7 +299,7 @@ def _about_evaluation(inputs: Inputs, cited: list[Citation]) -> list[str]:
         members = [r for r in inputs.results if protocol_of(r[1]) == protocol]
         n_folds = np.size(members[0][1].scores)
         how = _PROTOCOLS.get(protocol)
-        listed = _join(_accuracy_phrase(name, r, cited) for name, r in members)
+        listed = _join(_accuracy_phrase(name, r, members, cited) for name, r in members)
         found = f"mean accuracy over {n_folds} {_plural('fold', n_folds)} was {listed}"
         if how:
             sentences.append(f"In the {protocol} protocol, {how}; {found}.")
@@ -309,17 +323,21 @@ def _plural(noun: str, n: int) -> str:
     return noun if n == 1 else f"{noun}s"
 
 
-def _accuracy_phrase(name: str, result: Any, cited: list[Citation]) -> str:
+def _accuracy_phrase(
+    name: str, result: Any, members: list[tuple[str, Any]], cited: list[Citation]
+) -> str:
     scores = np.asarray(result.scores, dtype=float)
     details = [f"SD {percent(float(scores.std()))}"] if len(scores) > 1 else []
     p = getattr(result, "p_value", None)
     if p is not None:
         details.append(f"permutation p = {p:.3g}")
-    if name in METHODS and METHODS[name][1] not in cited:
-        cited.append(METHODS[name][1])
-        details.append(METHODS[name][1].short)
+    known = METHODS.get(method_of(name, result))
+    if known is not None and known[1] not in cited:
+        cited.append(known[1])
+        details.append(known[1].short)
     extra = f" ({'; '.join(details)})" if details else ""
-    label = "without alignment" if is_baseline(name) else f"with {name}"
+    shown = spoken_name(name, result, members)
+    label = shown if aligns_nothing(name, result) else f"with {shown}"
     return f"{percent(float(scores.mean()))} {label}{extra}"
 
 

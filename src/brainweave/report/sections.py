@@ -29,6 +29,7 @@ from brainweave.report.facts import flatten, times, versions
 from brainweave.report.inputs import Inputs
 from brainweave.report.svg import figure_png, figure_svg
 
+SIGNIFICANT = 0.05
 MAX_STRIPS = 40  # subjects whose sequences are drawn
 MAX_VOXELS = 1000  # whose values a map offers for download
 MAX_COUNTED = 16  # categories that fit into a table
@@ -242,11 +243,12 @@ def model_section(inputs: Inputs) -> Section | None:
 def _eigenvalues(inputs: Inputs) -> Element:
     values = np.asarray(inputs.model.eigenvalues_, dtype=float)
     informative = int(getattr(inputs.model, "n_informative_", len(values)))
-    caption = "All components gain from the graph."
+    caption = "All components gain from the graph, as those of noise do too."
     if informative < len(values):
         caption = (
             "Components beyond the dashed line gain nothing from the graph: another "
-            "choice of directions there would be as good."
+            "choice of directions there would be as good. The others gain, as those of "
+            "noise do too."
         )
     rows = [[k + 1, float(v), k < informative] for k, v in enumerate(values)]
     return Element(
@@ -256,7 +258,7 @@ def _eigenvalues(inputs: Inputs) -> Element:
         figure=figure_svg(
             plot_eigenvalues(inputs.model), "eigenvalues", "Eigenvalue per component"
         ),
-        data=Table(["component", "eigenvalue", "informative"], rows),
+        data=Table(["component", "eigenvalue", "gains"], rows),
     )
 
 
@@ -279,38 +281,34 @@ def _energy(inputs: Inputs) -> Element:
 
 
 def _components(inputs: Inputs) -> Element:
-    summary = inputs.model.component_summary()
+    summary = inputs.model.component_summary(check=inputs.check)
     variance = summary.filter(like="variance_").to_numpy()
-    rows = [
-        [
-            k + 1,
-            float(summary["eigenvalue"].iloc[k]),
-            bool(summary["informative"].iloc[k]),
-            float(summary["agreement"].iloc[k]),
-            percent(float(variance[k].mean())),
-            " – ".join(percent(float(f(variance[k]))) for f in (np.min, np.max)),
-        ]
-        for k in range(len(summary))
+    columns: dict[str, list[Any]] = {
+        "component": [k + 1 for k in range(len(summary))],
+        "eigenvalue": [float(v) for v in summary["eigenvalue"]],
+    }
+    # a model file of an older version has no held-out columns
+    if "p" in summary and np.isfinite(summary["p"]).any():
+        columns["holds up"] = [bool(p < SIGNIFICANT) for p in summary["p"]]
+        columns["p"] = [float(p) for p in summary["p"]]
+        held = summary["agreement_cv"]
+        columns["agreement, held out"] = [round(float(v), 2) for v in held]
+    columns["in sample"] = [round(float(v), 2) for v in summary["agreement"]]
+    columns["variance"] = [percent(float(v.mean())) for v in variance]
+    columns["range"] = [
+        " – ".join(percent(float(f(v))) for f in (np.min, np.max)) for v in variance
     ]
     full = [[k + 1, *map(float, row)] for k, row in enumerate(variance)]
     return Element(
         "components",
         "Components",
         "Agreement: mean correlation between subjects of the feature's category means, "
-        "over the samples the model was fitted on. "
+        "over samples that did not align (held out), and over the samples the model "
+        "was fitted on (in sample), where it is high also for noise. p: by "
+        "permutation, corrected for the number of components. "
         "Variance: share of a subject's variance that the feature explains, mean and "
         "range over subjects. The download has it for each subject.",
-        table=Table(
-            [
-                "component",
-                "eigenvalue",
-                "informative",
-                "agreement",
-                "variance",
-                "range",
-            ],
-            rows,
-        ),
+        table=Table(list(columns), list(zip(*columns.values(), strict=True))),
         data=Table(["component", *inputs.names], full),
         wide=True,
     )

@@ -38,7 +38,7 @@ class SharedSpace:
     data: Table
     facts: dict[str, Any]  # for the script
     left_out: int
-    in_sample: bool
+    drawn: str
     width: int = WIDTH
     height: int = HEIGHT
     margin: int = MARGIN
@@ -94,7 +94,7 @@ def build_space(inputs: Inputs) -> SharedSpace | None:
             ],
         },
         left_out=len(subject) - len(chosen),
-        in_sample=inputs.model is not None and inputs.in_sample,
+        drawn=inputs.drawn,
     )
 
 

@@ -27,6 +27,7 @@ from brainweave.report.sections import (
     results_section,
 )
 from brainweave.report.space import build_space
+from brainweave.report.verdict import give_verdict
 
 
 def write_report(
@@ -64,7 +65,8 @@ def write_report(
     title : str
         Heading of the report.
     shared : list of arrays of shape (n_samples_i, n_components), optional
-        Shared features to draw; default: those of the study's samples.
+        Shared features to draw; default: those of the aligning samples under models
+        that were fitted without them, or, where that cannot be, those of the study.
     warnings : iterable of str or warnings.WarningMessage, optional
         What was warned of on the way; shown with what the report itself finds.
     seconds : mapping of str to float, optional
@@ -151,6 +153,7 @@ def _render(
         style=Markup(_asset("report.css")),
         script=Markup(script),
         policy=_policy(script),
+        verdict=give_verdict(inputs),
         headlines=headlines(inputs),
         warnings=collect_warnings(inputs, given),
         methods=write_methods(inputs, shows_maps=maps is not None),

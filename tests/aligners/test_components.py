@@ -1,0 +1,261 @@
+"""Held-out samples: nothing of noise holds up there, and what is shared does."""
+
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import brainweave as bw
+from brainweave.aligners.components import mean_pairwise_correlation
+from brainweave.aligners.crossfit import halves_of
+from brainweave.exceptions import AlignmentWarning, InputError
+from tests.planted import planted_study
+
+# subjects, samples, voxels, categories, unbalanced, runs
+SHAPES = [
+    *((2, 24, 30, 3, False, 1), (3, 24, 40, 2, False, 1), (3, 30, 8, 3, False, 1)),
+    *((4, 40, 25, 4, True, 1), (5, 24, 60, 4, False, 1), (3, 60, 12, 6, False, 1)),
+    *((6, 20, 50, 2, False, 1), (2, 48, 100, 4, True, 1), (3, 36, 20, 3, False, 3)),
+    *((4, 32, 15, 4, False, 2), (3, 24, 200, 3, False, 4), (8, 16, 30, 2, False, 1)),
+    *((3, 80, 10, 5, False, 4), (4, 24, 24, 3, True, 2), (2, 60, 6, 2, False, 1)),
+    *((5, 30, 40, 5, False, 1), (3, 42, 33, 7, False, 1), (4, 28, 18, 2, True, 2)),
+    *((3, 40, 50, 8, False, 2), (6, 24, 12, 3, False, 2)),
+]
+PARCELS = "parcels"
+METHODS = {
+    "GDM": bw.GDM(3),
+    "GDM, all": bw.GDM("auto"),
+    "GDM, time": bw.GDM(3, graph="time"),
+    "GDM, gaussian": bw.GDM(3, kernel="gaussian", kernel_params={"hp": 20.0}),
+    "GDM, energy": bw.GDM(2, energy=0.4),
+    "SRM": bw.SRM(3, max_iter=20, tol=0, random_state=0),
+    "DetSRM": bw.DetSRM(3, max_iter=20, tol=0, random_state=0),
+    "RobustSRM": bw.RobustSRM(3, max_iter=10, tol=0, random_state=0),
+    "SemiSupervisedSRM": bw.SemiSupervisedSRM(3, max_iter=5, tol=0, random_state=0),
+    "Hyperalignment": bw.Hyperalignment(),
+    "RegularizedHyperalignment": bw.RegularizedHyperalignment(alpha=0.9),
+    "KernelHyperalignment": bw.KernelHyperalignment(),
+    "SVDHyperalignment": bw.SVDHyperalignment(3),
+    "GDMCV": bw.GDMCV(energies=(0.5, 0.9), n_components=2),
+    "Parcelwise": bw.Parcelwise(bw.DetSRM(2, random_state=0), PARCELS),
+    "Searchlight": bw.Searchlight(bw.Hyperalignment(2)),
+    "Parcelwise, GDM": bw.Parcelwise(bw.GDM(2), PARCELS),
+}
+BY_LABEL = {
+    *("GDM", "GDM, all", "GDM, gaussian", "GDM, energy"),
+    *("GDMCV", "Parcelwise, GDM"),
+}
+PIECEWISE = {"Parcelwise", "Searchlight"}
+QUICK = {"GDM", "DetSRM", "Hyperalignment"}
+
+
+def noise_study(number, *, same_order):
+    n_subjects, n, v, n_categories, unbalanced, n_runs = SHAPES[number]
+    rng = np.random.default_rng(1000 + number)
+    X, y, runs = [], [], []
+    for _ in range(n_subjects):
+        codes = np.arange(n) % n_categories
+        if unbalanced:
+            codes[4 * n_categories :: 2] = 0
+        order = rng.permutation(n) if not (same_order and y) else None
+        y.append(codes[order] if order is not None else y[0])
+        X.append(rng.normal(size=(n, v)))
+        runs.append(np.arange(n) * n_runs // n if n_runs > 1 else None)
+    return X, y, (None if n_runs == 1 else runs)
+
+
+def check_noise(name, number):
+    X, y, runs = noise_study(number, same_order=name not in BY_LABEL)
+    aligner = METHODS[name]
+    if "Parcelwise" in name:
+        parcels = np.arange(X[0].shape[1]) % 2 + 1
+        aligner = bw.Parcelwise(aligner.aligner, parcels)
+    if name == "Searchlight":
+        voxels = np.arange(X[0].shape[1])
+        lists = np.array_split(voxels, max(2, len(voxels) // 10))
+        aligner = bw.Searchlight(bw.Hyperalignment(2), neighborhoods=lists)
+    y = None if name == "GDM, time" else y
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = aligner.fit(X, y)
+        check = bw.alignment_check(model, X, y, runs=runs, n_permutations=99)
+    assert check.available, check.reason
+    return check
+
+
+@pytest.mark.parametrize(
+    "name",
+    [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in METHODS],
+)
+def test_twenty_noise_studies_hold_nothing(name):
+    p = [check_noise(name, i).p_value for i in range(len(SHAPES))]
+    assert len(p) == 20
+    assert sum(v < 0.05 for v in p) <= 2
+    assert np.mean(p) > 0.3  # not merely spared: p has no lean towards small values
+
+
+@pytest.mark.parametrize("name", [n for n in METHODS if n not in BY_LABEL | PIECEWISE])
+def test_a_shared_time_course_holds_up(name):
+    rng = np.random.default_rng(0)
+    S = rng.normal(size=(60, 3))
+    X = [S @ rng.normal(size=(3, v)) + rng.normal(size=(60, v)) for v in (30, 40, 35)]
+    y = [list(np.arange(60) % 4)] * 3
+    model = METHODS[name].fit(X, y if name == "SemiSupervisedSRM" else None)
+    check = bw.alignment_check(model, y=y)
+    assert check.worked
+    assert check.verdict.startswith("Alignment worked: ")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "energy"), [("linear", 0.5), ("gaussian", 0.8), ("quadratic", 1.0)]
+)
+def test_categories_hold_up_whatever_the_kernel(kernel, energy):
+    X, y = planted_study(np.random.default_rng(0), noise=0.5)
+    model = bw.GDM(3, kernel=kernel, energy=energy).fit(X, y)
+    assert bw.alignment_check(model).n_holding >= 2
+
+
+@pytest.mark.slow
+def test_slow_signals_of_their_own_are_not_shared():
+    """Autocorrelated noise: neighbours in time are alike, subjects are not."""
+    p = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        X = [rng.normal(size=(80, 20)) for _ in range(3)]
+        for x in X:
+            for t in range(1, len(x)):
+                x[t] = 0.7 * x[t - 1] + 0.7 * x[t]
+        model = bw.DetSRM(2, max_iter=20, tol=0, random_state=0).fit(X)
+        p.append(bw.alignment_check(model, n_permutations=99).p_value)
+        y = [np.repeat(rng.permutation(np.arange(16) % 4), 5) for _ in X]
+        model = bw.GDM(3).fit(X, y)
+        p.append(bw.alignment_check(model, n_permutations=99).p_value)
+    assert sum(v < 0.05 for v in p) <= 4
+
+
+def test_held_out_features_do_not_know_the_held_out_labels():
+    """Half the samples change their labels: the other half's model stays the same."""
+    X, y = planted_study(np.random.default_rng(1))
+    codes = [np.asarray(v) for v in y]
+    halves = halves_of(codes, None)
+    swapped = []
+    rng = np.random.default_rng(0)
+    for labels, half in zip(codes, halves, strict=True):
+        other = labels.copy()
+        other[half] = rng.permutation(other[half])
+        swapped.append(other)
+    from brainweave.aligners.crossfit import GramFit
+
+    found = []
+    for labels in (codes, swapped):
+        model = bw.GDM(3).fit(X, labels)
+        fit = GramFit(model, model.bases_, 3, graph=model.graph_)
+        rows = [np.flatnonzero(~h) for h in halves]
+        others = [np.flatnonzero(h) for h in halves]
+        found.append(fit(rows, others)[1])
+    for a, b in zip(*found, strict=True):
+        assert_array_equal(a, b)
+
+
+def test_half_models_equal_those_fitted_on_half_the_samples():
+    """Submatrices of the Gram matrix hold all that a fit on the samples would see."""
+    X, y = planted_study(np.random.default_rng(2))
+    model = bw.GDM(3, energy=0.7, standardize=False).fit(X, y)
+    from brainweave.aligners.crossfit import GramFit
+
+    rows = [np.arange(18)] * 3
+    others = [np.arange(18, 36)] * 3
+    _, new = GramFit(model, model.bases_, 3, graph=model.graph_)(rows, others)
+    own = bw.GDM(3, energy=0.7, standardize=False).fit(
+        [x[:18] for x in X], [v[:18] for v in y]
+    )
+    for a, b in zip(new, own.transform([x[18:] for x in X]), strict=True):
+        assert_allclose(a, b, atol=1e-8)
+
+
+def test_few_voxels_take_the_shorter_way_to_the_same():
+    X, y = planted_study(np.random.default_rng(2), voxels=(10, 12, 14))
+    model = bw.GDM(3, energy=0.9, standardize=False).fit(X, y)
+    assert model.bases_[0].uses_covariance
+    from brainweave.aligners.crossfit import GramFit
+
+    rows, others = [np.arange(18)] * 3, [np.arange(18, 36)] * 3
+    _, new = GramFit(model, model.bases_, 3, graph=model.graph_)(rows, others)
+    own = bw.GDM(3, energy=0.9, standardize=False).fit(
+        [x[:18] for x in X], [v[:18] for v in y]
+    )
+    for a, b in zip(new, own.transform([x[18:] for x in X]), strict=True):
+        assert_allclose(a, b, atol=1e-8)
+
+
+def test_halves_keep_categories_and_time_points_and_runs():
+    first, second = halves_of([np.array([0, 1, 0, 1, 0, 1, 0, 1])] * 2, None)
+    assert [first[[0, 2, 4, 6]].sum(), first[[1, 3, 5, 7]].sum()] == [2, 2]
+    assert_array_equal(first, second)
+    one, other = halves_of([np.arange(6), np.arange(6)[::-1]], None)
+    assert_array_equal(one, [False] * 3 + [True] * 3)
+    assert_array_equal(other, one[::-1])  # the same time points in both
+    runs = [[1, 1, 2, 2, 3, 3]] * 2
+    (by_run, _) = halves_of([np.array([0, 1] * 3)] * 2, runs)
+    assert_array_equal(by_run, [False, False, True, True, False, False])
+
+
+def test_a_graph_of_weights_cannot_be_checked_and_says_so():
+    X, y = planted_study(np.random.default_rng(0))
+    weights = bw.label_graph(y).to_sparse()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = bw.GDM(3, graph=weights).fit(X)
+    check = bw.alignment_check(model)
+    assert check.worked is None
+    assert "a matrix of weights, without groups" in check.verdict
+    table = model.component_summary()
+    assert table["p"].isna().all()
+
+
+def test_what_cannot_be_checked_says_why():
+    rng = np.random.default_rng(0)
+    X = [rng.normal(size=(20, 12)) for _ in range(3)]
+    none = bw.alignment_check(bw.NoAlignment().fit(X))
+    assert "nothing was aligned" in none.verdict
+    parcels = bw.Parcelwise(bw.DetSRM(2, random_state=0), np.arange(12) % 2 + 1).fit(X)
+    assert "pass X" in bw.alignment_check(parcels).verdict
+    tiny = bw.GDM(1).fit([x[:4] for x in X], [["a", "b", "a", "b"]] * 3)
+    assert bw.alignment_check(tiny).worked is None
+    with pytest.raises(InputError, match="got 2 subjects; the model was fitted on 3"):
+        bw.alignment_check(parcels, X[:2])
+
+
+def test_the_answer_travels_with_a_model_file(tmp_path):
+    X, y = planted_study(np.random.default_rng(0))
+    model = bw.GDM(3).fit(X, y)
+    bw.save(model, tmp_path / "m.safetensors")
+    loaded = bw.load(tmp_path / "m.safetensors")
+    check, known = bw.alignment_check(model), bw.alignment_check(loaded)
+    assert_allclose(known.p, check.p)
+    assert known.verdict == check.verdict
+    again = bw.alignment_check(loaded, X)
+    assert_allclose(again.p, check.p)
+
+
+def test_auto_keeps_what_holds_up_and_warns_of_noise():
+    X, y = planted_study(np.random.default_rng(0))
+    assert bw.GDM("auto").fit(X, y).n_components_ == 3
+    rng = np.random.default_rng(0)
+    noise = [rng.normal(size=x.shape) for x in X]
+    with pytest.warns(AlignmentWarning, match="No evidence of a shared space"):
+        model = bw.GDM("auto").fit(noise, y)
+    assert model.n_components_ == 1
+
+
+def test_the_same_seed_gives_the_same_p():
+    X, y = planted_study(np.random.default_rng(0), noise=3)
+    model = bw.GDM(3).fit(X, y)
+    one, two = (bw.alignment_check(model, random_state=4) for _ in range(2))
+    assert_array_equal(one.p, two.p)
+
+
+def test_correlations_skip_groups_that_a_subject_lacks():
+    means = np.array([[[1.0], [2.0], [np.nan]], [[2.0], [4.0], [9.0]]])
+    assert_allclose(mean_pairwise_correlation(means), [1.0])
