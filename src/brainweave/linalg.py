@@ -188,6 +188,8 @@ def smallest_of_diagonal_minus_low_rank(
     Time O(size rank^2) for the decoupling and O(size rank) per step of the iteration;
     memory O(size (rank + steps)). What cannot be confirmed costs O(size^3).
     """
+    if np.ptp(mu) <= TIE * np.abs(mu).max():
+        return smallest_of_constant_minus_low_rank(float(mu.mean()), U, signs, k)
     order = np.argsort(mu, kind="stable")
     mu, change, touched = _decouple(mu[order], U[order], k)
     U = U[order] if change is None else change.T @ U[order]

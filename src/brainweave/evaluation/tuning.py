@@ -26,6 +26,8 @@ from brainweave.exceptions import (
     ClassifierWarning,
     InputError,
     KernelWarning,
+    SeparateSubjectsWarning,
+    UndeterminedWarning,
     UniquenessWarning,
 )
 from brainweave.graphs import label_graph
@@ -209,7 +211,13 @@ class GDMCV(BaseAligner):
         )
         with warnings.catch_warnings():
             # the final fit says these of the setting that is chosen
-            for category in (UniquenessWarning, KernelWarning, ClassifierWarning):
+            for category in (
+                UniquenessWarning,
+                SeparateSubjectsWarning,
+                UndeterminedWarning,
+                KernelWarning,
+                ClassifierWarning,
+            ):
                 warnings.simplefilter("ignore", category)
             try:
                 return between_subject_classification(
