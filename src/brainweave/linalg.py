@@ -269,13 +269,15 @@ class _LowRankProblem:
         gaps = np.flatnonzero(np.diff(values) > width)
         below = int(gaps[-1]) + 1 if gaps.size else 0  # values under the last cluster
         top = values[below] - width / 4
-        bottom = values[below - 1] + width / 4 if below else top - self.scale
+        # the whole interval is as good: what is missed between its ends is a tie
+        bottom = top - width
+        if below:
+            bottom = max(bottom, values[below - 1] + width / 4)
         return self.count_below(self._clear_point(bottom, top)) == below
 
     def _clear_point(self, bottom: float, top: float) -> float:
-        """Choose a point from an interval where counting is best conditioned."""
-        # close to the top, where a missed eigenvalue would otherwise stay unseen
-        points = top - (top - bottom) * np.append(0, np.geomspace(1e-3, 0.1, 8))
+        """Choose the point of an interval where counting is best conditioned."""
+        points = np.linspace(bottom, top, 9)
         weight = (self.U**2).sum(axis=1)
         amplified = [(weight / np.abs(self.mu - x)).max() for x in points]
         return float(points[int(np.argmin(amplified))])
