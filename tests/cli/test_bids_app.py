@@ -65,7 +65,7 @@ def test_the_derivative_describes_itself(bids, derivative):
     assert basis["Energy"] == 0.7
     assert basis["Options"]["task"] == "objects"
     table = Path(f"{stem}gdm_timeseries.tsv").read_text().splitlines()
-    assert table[0] == "feature0\tfeature1"
+    assert table[0] == "feature0\tfeature1\taligned"
     assert len(table) - 1 == basis["NumberOfSamples"]
     assert (derivative / MODEL).with_suffix(".html").is_file()
 
@@ -130,3 +130,170 @@ def test_wrong_usage_of_the_app(bids, derivative, tmp_path, call):
     error = call("run", bids, tmp_path, "participant", *sleep, code=1)[1]
     assert "3 of 3 subjects failed" in error
     assert "sleep" in error
+
+
+# -- what is combined must fit ---------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def two_runs(tmp_path_factory):
+    """A dataset small enough to be read often."""
+    folder = tmp_path_factory.mktemp("small") / "data"
+    study = bw.simulate_study(
+        n_subjects=3, n_voxels=(30, 40), categories=3, n_runs=2, n_nuisance=5
+    )
+    study.to_bids(folder, raw=True, derivatives=False, image_dtype="float32")
+    return folder
+
+
+@pytest.fixture
+def app(two_runs, tmp_path, call):
+    """Run the app on a dataset of its own."""
+    data, out = tmp_path / "data", tmp_path / "out"
+    shutil.copytree(two_runs, data)
+
+    def run(level, *options, code=0):
+        wanted = ("--n-components", 2, "--no-report", "-q")
+        return call("run", data, out, level, *wanted, *options, code=code)
+
+    run.data, run.out = data, out
+    return run
+
+
+def damage(image):
+    image.write_bytes(image.read_bytes()[:500])
+
+
+def test_a_group_of_two_tasks_is_refused(app):
+    for path in list(app.data.glob("sub-03/func/*")):
+        path.rename(path.with_name(path.name.replace("objects", "faces")))
+    one, other = ("--task", "objects"), ("--task", "faces")
+    app("participant", "--participant-label", "01", "02", *one)
+    app("participant", "--participant-label", "03", *other)
+    _, said = app("group", code=2)
+    assert "task-objects (sub-01, sub-02); task-faces (sub-03)" in said
+    assert "--task" in said
+    assert not list(app.out.glob("*_model.safetensors"))
+    app("group", *one)
+    made = bw.describe(app.out / MODEL).provenance
+    assert made["subjects"] == ["01", "02"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--smoothing-fwhm", 4), "--smoothing-fwhm was not given for sub-01, sub-02"),
+        (("--bids-param", "high_pass=0.01"), "0.01 for sub-03"),
+        (("--no-standardize",), "--standardize was True for sub-01, sub-02; False for"),
+        (("--bids-param", "standardize=zscore"), "--bids-param standardize was"),
+    ],
+    ids=lambda o: str(o[0]),
+)
+def test_a_group_of_bases_made_in_different_ways_is_refused(app, options, said):
+    app("participant", "--participant-label", "01", "02")
+    app("participant", "--participant-label", "03", *options)
+    _, error = app("group", code=2)
+    assert said in error
+    assert "sub-03" in error
+    assert not list(app.out.glob("*_model.safetensors"))
+
+
+def test_the_old_basis_of_a_subject_that_failed_is_not_taken_for_a_new_one(app):
+    app("participant", "--smoothing-fwhm", 4)
+    for image in app.data.glob("sub-02/func/*_bold.nii.gz"):
+        damage(image)
+    _, said = app("participant", "--smoothing-fwhm", 6, code=1)
+    assert "1 of 3 subjects failed" in said
+    _, said = app("group", "--smoothing-fwhm", 6, code=2)
+    assert "--smoothing-fwhm was 6.0 for sub-01, sub-03; 4.0 for sub-02" in said
+
+
+def test_group_records_how_the_bases_were_made(app):
+    app("participant", "--smoothing-fwhm", 4, "--bids-param", "detrend=true")
+    app("group")
+    made = bw.describe(app.out / "desc-gdm_model.safetensors").provenance
+    assert made["settings"]["data"]["smoothing_fwhm"] == 4
+    assert made["options"]["smoothing_fwhm"] == 4
+    assert made["options"]["bids_param"] == ["detrend=true"]
+    _, said = app("group", "--smoothing-fwhm", 6, code=2)
+    assert "--smoothing-fwhm is 6.0 here, and was 4.0" in said
+    _, said = app("group", "--no-standardize", code=2)
+    assert "made with --standardize" in said
+
+
+def test_replaced_images_are_read_again(app):
+    app("participant")
+    basis = app.out / "sub-02" / "func" / "sub-02_desc-brainweave_basis.safetensors"
+    others = app.out / "sub-01" / "func" / "sub-01_desc-brainweave_basis.safetensors"
+    before, kept = basis.read_bytes(), others.stat().st_mtime_ns
+    first, second = sorted(app.data.glob("sub-02/func/*_bold.nii.gz"))
+    content = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(content)
+    _, said = app("group", code=2)
+    assert "has changed since the basis of sub-02 was made" in said
+    app("participant")
+    assert basis.read_bytes() != before
+    assert others.stat().st_mtime_ns == kept
+    app("group")
+
+
+def test_a_basis_under_the_name_of_another_subject_is_refused(app):
+    app("participant")
+    stem = "func/sub-{0}_desc-brainweave_basis.safetensors"
+    source = app.out / "sub-01" / stem.format("01")
+    shutil.copy(source, app.out / "sub-02" / stem.format("02"))
+    _, said = app("group", code=2)
+    assert "holds the basis of subject '01'" in said
+
+
+def test_a_sidecar_that_was_removed_is_written_again(app):
+    one = ("--participant-label", "01")
+    app("participant", *one)
+    basis = app.out / "sub-01" / "func" / "sub-01_desc-brainweave_basis.safetensors"
+    sidecar, made = basis.with_suffix(".json"), basis.stat().st_mtime_ns
+    text = sidecar.read_text()
+    sidecar.unlink()
+    app("participant", *one)
+    assert sidecar.read_text() == text
+    assert basis.stat().st_mtime_ns == made
+
+
+def test_the_dataset_is_listed_once(app, monkeypatch):
+    from brainweave.study import bids_files
+
+    calls = []
+    plain = bids_files._all_runs
+
+    def counted(dataset):
+        calls.append(dataset)
+        return plain(dataset)
+
+    monkeypatch.setattr(bids_files, "_all_runs", counted)
+    app("participant")
+    assert len(calls) == 1
+
+
+def test_an_odd_header_fails_its_subject_alone(app):
+    import gzip
+
+    import numpy as np
+
+    image = sorted(app.data.glob("sub-02/func/*_bold.nii.gz"))[0]
+    content = bytearray(gzip.decompress(image.read_bytes()))
+    content[108:112] = np.float32(np.nan).tobytes()  # vox_offset
+    image.write_bytes(gzip.compress(bytes(content)))
+    _, said = app("participant", code=1)
+    assert "1 of 3 subjects failed, the others are done. sub-02: " in said
+    assert len(list(app.out.glob("sub-*/func/*_basis.safetensors"))) == 2
+
+
+def test_options_that_cannot_work_for_one_subject_at_a_time_are_refused(app):
+    _, said = app("participant", "--bids-param", "mask=common", code=2)
+    assert "needs all subjects at once" in said
+    _, said = app("participant", "--bids-param", "magic=1", code=2)
+    assert "--bids-param magic: load_bids has no such option" in said
+    _, said = app("participant", "--bids-param", "task=objects", code=2)
+    assert "--task" in said
+    _, said = app("participant", "--bids-param", "magic", code=2)
+    assert "--bids-param takes NAME=VALUE" in said

@@ -366,3 +366,15 @@ def test_torch_tensors_are_chosen_from_on_their_device():
     assert chosen.data().tolist() == [[4.0, 5.0], [0.0, 1.0]]
     with pytest.raises(TypeError, match="torch tensor"):
         subject.zscore()
+
+
+def test_aligned_goes_with_its_samples():
+    flags = [True, False, True, False]
+    subject = Subject("01", np.arange(8.0).reshape(4, 2), aligned=flags, runs=[1] * 4)
+    assert subject.select([3, 2]).aligned.tolist() == [False, True]
+    assert subject.zscore().aligned.tolist() == flags
+    assert Subject("01", np.zeros((4, 2))).aligned is None
+    with pytest.raises(InputError, match="one per sample"):
+        Subject("01", np.zeros((4, 2)), aligned=[True])
+    with pytest.raises(TypeError, match="True or False per sample"):
+        Subject("01", np.zeros((4, 2)), aligned=[1, 0, 1, 0])

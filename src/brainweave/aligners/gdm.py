@@ -28,6 +28,7 @@ from brainweave.graphs import (
     matrix_graph,
     time_graph,
 )
+from brainweave.labels import as_label_list, sort_labels
 from brainweave.linalg import flip_signs
 
 Matrix = NDArray[np.float64]
@@ -172,6 +173,11 @@ class GDM(BaseAligner):
             for b, E in zip(bases, blocks, strict=True)
         ]
 
+    def _joins_by_label(self) -> bool:
+        made_by = getattr(self.graph, "func", self.graph)  # of a partial
+        named = isinstance(made_by, str) and made_by == "labels"
+        return named or made_by is label_graph or hasattr(made_by, "makes_label_graph")
+
     def _make_graph(self, lengths: list[int], y: list[Any] | None) -> Graph:
         graph = self.graph
         if callable(graph):
@@ -224,6 +230,14 @@ class GDM(BaseAligner):
             raise InputError(
                 f"No sample of {named} has an edge to another subject in the graph, so "
                 "nothing ties its map to the others. Check its labels, or leave it out."
+            )
+        groups = graph.subject_groups()
+        if len(groups) > 1:
+            named = [", ".join(f"X[{i}]" for i in group[:6]) for group in groups]
+            raise InputError(
+                f"The subjects fall into {len(groups)} groups without an edge between "
+                f"them in the graph: {'; '.join(named[:4])}. Nothing ties their maps. "
+                "Check the labels or ids, or align the groups apart."
             )
 
     def _wanted_components(self, bases: list[SubjectBasis], graph: Graph) -> int:
@@ -463,42 +477,18 @@ class GDM(BaseAligner):
 
 def _codes_of(y: Any, term: GroupTerm, n_samples: int) -> NDArray[np.intp]:
     """Find the groups of a new subject's samples among those of the model."""
-    values = np.asarray(y, dtype=object)
-    if values.shape != (n_samples,):
-        raise InputError(
-            "y of a new subject must be a list with one label per sample; got shape "
-            f"{values.shape} for {n_samples} samples."
-        )
+    values = as_label_list(y, "y of the new subject")
+    if len(values) != n_samples:
+        raise InputError(f"y has {len(values)} labels for {n_samples} samples.")
     code_of = {name: code for code, name in enumerate(term.names)}
-    known = [None if _is_missing(v) else v for v in values.tolist()]
-    unknown = {str(v) for v in known if v is not None and not _is_in(v, code_of)}
+    unknown = sort_labels(v for v in values if v is not None and v not in code_of)
     if unknown:
         raise InputError(
-            f"The new subject has labels that the model does not know: "
-            f"{sorted(unknown)}. Set them to None to leave those samples "
+            f"The new subject has labels that the model does not know: {unknown}; it "
+            f"has {list(term.names[:8])}. Set them to None to leave those samples "
             "unlabelled."
         )
-    codes = [NO_GROUP if v is None else code_of[v] for v in known]
-    return np.array(codes, dtype=np.intp)
-
-
-def _is_missing(label: Any) -> bool:
-    """Whether a label means unlabelled: None, NaN, NaT, pd.NA, "" or "n/a"."""
-    if isinstance(label, str):
-        return label in ("", "n/a")
-    if label is None:
-        return True
-    try:
-        return bool(label != label)  # noqa: PLR0124
-    except (TypeError, ValueError):  # pd.NA is neither equal nor unequal to itself
-        return True
-
-
-def _is_in(label: Any, known: dict[Any, int]) -> bool:
-    try:
-        return label in known
-    except TypeError:  # a list, say
-        return False
+    return np.array([code_of.get(v, NO_GROUP) for v in values], dtype=np.intp)
 
 
 def _mean_pairwise_correlation(means: Matrix) -> Matrix:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from brainweave._arrays import to_numpy
+from brainweave._subjects import ids_of
 from brainweave._validation import check_int, check_samples
 from brainweave.aligners.maps import SubjectMap
 from brainweave.aligners.parcels import (
@@ -234,6 +235,8 @@ class Parcelwise(PiecewiseAligner):
     ((30, 8), 0)
     """
 
+    _takes_bases = False
+
     def __init__(
         self,
         aligner: Any,
@@ -265,7 +268,9 @@ class Parcelwise(PiecewiseAligner):
         """
         self._check_aligner()
         subjects, arrays = self._read(X)
+        self.ids_ = ids_of(subjects, owner=self._owner)
         y = self._known_samples(subjects, y)
+        self._check_labels(y)
         spaces = [getattr(s, "space", None) for s in subjects]
         labels = labels_per_subject(
             self.parcels, [int(x.shape[1]) for x in arrays], spaces, owner=self._owner

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from brainweave._subjects import ids_of
 from brainweave._validation import check_int
 from brainweave.aligners.maps import SubjectMap
 from brainweave.aligners.neighborhoods import (
@@ -121,6 +122,8 @@ class Searchlight(PiecewiseAligner):
     True
     """
 
+    _takes_bases = False
+
     def __init__(
         self,
         aligner: Any,
@@ -164,7 +167,9 @@ class Searchlight(PiecewiseAligner):
         """
         self._check_aligner()
         subjects, arrays = self._read(X)
+        self.ids_ = ids_of(subjects, owner=self._owner)
         y = self._known_samples(subjects, y)
+        self._check_labels(y)
         spaces = [getattr(s, "space", None) for s in subjects]
         n_voxels = [int(x.shape[1]) for x in arrays]
         ref = check_int("reference", self.reference, minimum=0, owner=self._owner)

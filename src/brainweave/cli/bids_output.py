@@ -4,11 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+from brainweave._io import whole_path, write_text
 from brainweave._version import __version__
-from brainweave.cli.config import write_whole
 from brainweave.cli.errors import UsageError
 
 BIDS_VERSION = "1.10.0"
+BASIS = "_desc-brainweave_basis.safetensors"
 # files whose names BIDS does not define yet; the validator passes over them
 IGNORED = (
     "*.safetensors",
@@ -73,54 +74,65 @@ class Derivative:
         path = self.root / name
         text = text.rstrip("\n") + "\n"
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
-            write_whole(path, text)
+            write_text(path, text)
 
-    def basis(self, id: str, selection: Any) -> Path:
-        """Give the place of a subject's basis."""
-        name = f"sub-{id}{_entities(selection)}_desc-brainweave_basis.safetensors"
-        return self.root / f"sub-{id}" / "func" / name
+    def basis(self, id: str, kind: str) -> Path:
+        """Return the place of a subject's basis; its kind is the name's entities."""
+        return self.root / f"sub-{id}" / "func" / f"sub-{id}{kind}{BASIS}"
 
-    def bases(self, selection: Any) -> list[Path]:
-        """Find the bases of the subjects that were asked for."""
-        pattern = f"sub-*/func/sub-*{_entities(selection)}_desc-brainweave_basis"
-        found = {
-            p.parent.parent.name.removeprefix("sub-"): p
-            for p in sorted(self.root.glob(f"{pattern}.safetensors"))
-        }
-        given = selection.participant_label
-        wanted = [i.removeprefix("sub-") for i in given] if given else list(found)
-        missing = [id for id in wanted if id not in found]
-        if missing or not wanted:
+    def bases(self, selection: Any) -> tuple[str, dict[str, Path]]:
+        """Find the bases of the subjects that were asked for; all are of one kind."""
+        kinds: dict[str, dict[str, Path]] = {}
+        for path in sorted(self.root.glob(f"sub-*/func/sub-*{BASIS}")):
+            id = path.parent.parent.name.removeprefix("sub-")
+            kind = path.name.removeprefix(f"sub-{id}").removesuffix(BASIS)
+            kinds.setdefault(kind, {})[id] = path
+        wanted = {i.removeprefix("sub-") for i in selection.participant_label or ()}
+        kind = _one_kind(kinds, selection, wanted)
+        found = kinds.get(kind, {})
+        ids = [i for i in found if not wanted or i in wanted]
+        missing = sorted(wanted - set(found))
+        if missing or not ids:
             who = f"subject {missing[0]!r}" if missing else "any subject"
             raise UsageError(
                 f"There is no basis file of {who} in {str(self.root)!r}. Run the level "
                 "participant first, with the same --task and --space."
             )
-        return [found[id] for id in wanted]
+        return kind, {id: found[id] for id in ids}
 
-    def model(self, selection: Any, method: str) -> Path:
-        """Give the place of the model."""
-        entities = _entities(selection).lstrip("_")
+    def model(self, kind: str, method: str) -> Path:
+        """Return the place of the model."""
+        entities = kind.lstrip("_")
         stem = f"{entities}_" if entities else ""
         word = "".join(c for c in method if c.isalnum())
         return self.root / f"{stem}desc-{word}_model.safetensors"
 
-    def features(self, basis: Any, values: Any, selection: Any, method: str) -> None:
+    def features(
+        self, basis: Any, values: Any, aligned: Any, kind: str, method: str
+    ) -> None:
         """Write the shared features of a subject's samples as a table."""
         word = "".join(c for c in method if c.isalnum())
-        stem = f"sub-{basis.id}{_entities(selection)}_desc-{word}_timeseries"
+        stem = f"sub-{basis.id}{kind}_desc-{word}_timeseries"
         folder = self.root / f"sub-{basis.id}" / "func"
         folder.mkdir(parents=True, exist_ok=True)
         names = [f"feature{k}" for k in range(values.shape[1])]
-        rows = ["\t".join(names)]
-        rows += ["\t".join(f"{v:.8g}" for v in row) for row in values]
-        write_whole(folder / f"{stem}.tsv", "\n".join(rows) + "\n")
+        rows = ["\t".join([*names, "aligned"])]
+        rows += [
+            "\t".join([*(f"{v:.8g}" for v in row), str(int(flag))])
+            for row, flag in zip(values, aligned, strict=True)
+        ]
+        write_text(folder / f"{stem}.tsv", "\n".join(rows) + "\n")
         about: dict[str, Any] = {
             "Description": "Shared features of the labelled samples, in order",
             "SamplingFrequency": "n/a",
             **{
                 name: {"Description": f"Shared feature {k}"}
                 for k, name in enumerate(names)
+            },
+            "aligned": {
+                "Description": "Whether the sample took part in the alignment through "
+                "its label or its place in time; scoring such samples is circular",
+                "Levels": {"0": "no", "1": "yes"},
             },
         }
         for column in ("labels", "runs"):
@@ -130,31 +142,28 @@ class Derivative:
                     v if isinstance(v, (int, str)) or v is None else str(v)
                     for v in known.tolist()
                 ]
-        write_whole(folder / f"{stem}.json", json.dumps(about, indent=1) + "\n")
+        write_text(folder / f"{stem}.json", json.dumps(about, indent=1) + "\n")
 
-    def mask(self, basis: Any, selection: Any) -> None:
+    def mask(self, basis: Any, kind: str) -> None:
         """Write the voxels that were used, as a mask image, if they lie in a volume."""
         if getattr(basis.space, "kind", None) != "volume":
             return
         import numpy as np
 
-        stem = f"sub-{basis.id}{_entities(selection)}_desc-brainweave_mask"
+        stem = f"sub-{basis.id}{kind}_desc-brainweave_mask"
         path = self.root / f"sub-{basis.id}" / "func" / f"{stem}.nii.gz"
-        work = path.with_name(f".{path.name}.partial.nii.gz")
         image = basis.space.to_image(np.ones(basis.n_voxels, np.uint8))
-        try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole_path(path) as work:
             image.to_filename(work)
-            work.replace(path)
-        finally:
-            work.unlink(missing_ok=True)
         about = {"Type": "ROI", "Sources": self.sources(basis.id)}
         text = json.dumps(about, indent=1) + "\n"
-        write_whole(path.with_name(f"{stem}.json"), text)
+        write_text(path.with_name(f"{stem}.json"), text)
 
     def sidecar(self, path: Path, content: dict[str, Any]) -> None:
         """Write the JSON file beside a file."""
         text = json.dumps(content, indent=1, default=str) + "\n"
-        write_whole(path.with_suffix(".json"), text)
+        write_text(path.with_suffix(".json"), text)
 
     def sources(self, id: str) -> list[str]:
         """Give the BIDS URI of a subject of the source dataset."""
@@ -165,10 +174,37 @@ class Derivative:
         return f"bids::{path.relative_to(self.root).as_posix()}"
 
 
-def _entities(selection: Any) -> str:
+def kind_of(selection: Any) -> str:
+    """Return the entities of file names that a selection asks for."""
     task = f"_task-{selection.task}" if selection.task else ""
     space = f"_space-{selection.space}" if selection.space else ""
     return task + space
+
+
+def _one_kind(
+    kinds: dict[str, dict[str, Path]], selection: Any, wanted: set[str]
+) -> str:
+    """Choose the bases to combine: those asked for, or the only ones there are."""
+    asked = kind_of(selection)
+    fitting = {
+        kind: sorted(ids)
+        for kind, ids in kinds.items()
+        if all(part in kind.split("_") for part in asked.split("_"))
+        and (not wanted or wanted & set(ids))
+    }
+    every = {id for ids in fitting.values() for id in ids}
+    if asked in fitting and set(fitting[asked]) == every:
+        return asked
+    if len(fitting) > 1:
+        listed = "; ".join(
+            f"{kind.lstrip('_') or 'no task'} (sub-{', sub-'.join(ids)})"
+            for kind, ids in fitting.items()
+        )
+        raise UsageError(
+            f"The bases are of several kinds, which do not go together: {listed}. "
+            "Choose one with --task and --space."
+        )
+    return next(iter(fitting), asked)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

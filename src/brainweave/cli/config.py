@@ -1,7 +1,6 @@
 """Options from a TOML file, and the effective options written beside every result."""
 
 import json
-import os
 import re
 import tomllib
 from collections.abc import Mapping
@@ -10,8 +9,18 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from brainweave._io import write_text as write_whole
 from brainweave._version import __version__
 from brainweave.cli.errors import UsageError
+
+__all__ = [
+    "effective",
+    "plain",
+    "read_config",
+    "toml",
+    "write_config",
+    "write_whole",
+]
 
 # options that say how to run, not what to do
 NOT_KEPT = {"config", "quiet", "help"}
@@ -92,18 +101,19 @@ def effective(context: Any, **resolved: Any) -> dict[str, Any]:
     """
     options = {k: v for k, v in context.params.items() if k not in NOT_KEPT}
     options.update(resolved)
-    return {k: _plain(v) for k, v in options.items() if v not in (None, (), [])}
+    return {k: plain(v) for k, v in options.items() if v not in (None, (), [])}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return a value as TOML and JSON know it."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
+        return [plain(v) for v in value]
     if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items() if v is not None}
+        return {str(k): plain(v) for k, v in value.items() if v is not None}
     return value if isinstance(value, (bool, int, float, str)) else str(value)
 
 
@@ -142,18 +152,3 @@ def toml(value: Any) -> str:
 
 def _key(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a small text file beside its place, then move it there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    work = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with work.open("w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(work, path)
-    except BaseException:
-        work.unlink(missing_ok=True)
-        raise

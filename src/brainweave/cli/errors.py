@@ -99,6 +99,13 @@ def _explain(error: Exception) -> int:
     return code
 
 
+def explained(error: Exception) -> str:
+    """Return one sentence about an error, also about one that nobody expected."""
+    if _exit_code(error) is None:
+        return f"{type(error).__name__}: {_one_line(str(error))}"
+    return _message(error)
+
+
 def _exit_code(error: Exception) -> int | None:
     """Give the code of an error that is expected, else None."""
     own = getattr(error, "exit_code", None)  # of Typer: wrong options, or a plain exit

@@ -176,6 +176,37 @@ def samples_known(aligner: Any, study: "Study") -> list[Any] | None:
     return [list(range(s.n_samples)) for s in study]
 
 
+def took_part(model: Any, basis: Any, known: Any = None) -> Any:
+    """Return which aligning samples shaped the maps by what is known of them.
+
+    Parameters
+    ----------
+    model : aligner
+        Fitted.
+    basis : SubjectBasis or Subject
+        Of the aligning samples.
+    known : sequence, optional
+        What the fit knew of the samples, if not their labels.
+    """
+    import numpy as np
+
+    from brainweave.study.annotations import is_missing
+
+    n = basis.n_samples
+    if not uses_samples(model):
+        return np.zeros(n, bool)
+    if known is None and model.get_params(deep=False).get("graph") == "labels":
+        known = basis.labels
+    if known is None:
+        return np.ones(n, bool)
+    return ~is_missing(np.asarray(known, dtype=object))
+
+
+def uses_samples(model: Any) -> bool:
+    """Tell whether a model's maps depend on what is known of the samples."""
+    return type(model).__name__ != "NoAlignment"
+
+
 class Watched:
     """A subject that tells when it has been read."""
 

@@ -156,7 +156,7 @@ def transform(
     with console.collect_warnings():
         with console.stage("Mapping subjects", len(subjects)) as tick:
             for s in subjects:
-                (features,) = fitted.transform([s.data()], [ids.index(s.id)])
+                features = fitted.maps_[ids.index(s.id)].transform(s.data())
                 known = {n: getattr(s, n) for n in ("labels", "runs", "onsets")}
                 shared.append(Subject(s.id, features, stimuli=s.stimuli, **known))
                 tick(s.id)

@@ -142,7 +142,9 @@ def bundled(**bundles: type) -> Callable[[Callable[..., Any]], Callable[..., Any
     return decorate
 
 
-def parse_params(given: Iterable[str] | None) -> dict[str, Any]:
+def parse_params(
+    given: Iterable[str] | None, *, option: str = "--param"
+) -> dict[str, Any]:
     """Read ``NAME=VALUE`` options; values are TOML, else texts.
 
     Examples
@@ -156,7 +158,7 @@ def parse_params(given: Iterable[str] | None) -> dict[str, Any]:
         name = name.strip().replace("-", "_")
         if not equals or not name.isidentifier():
             raise UsageError(
-                f"--param takes NAME=VALUE, such as alpha=0.9; got {entry!r}."
+                f"{option} takes NAME=VALUE, such as alpha=0.9; got {entry!r}."
             )
         try:
             values[name] = tomllib.loads(f"value = {text}")["value"]

@@ -9,18 +9,25 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from brainweave._subjects import ids_of
 from brainweave._validation import check_fraction, check_list_of_subjects, check_option
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.gdm import GDM
 from brainweave.aligners.maps import SubjectMap
 from brainweave.basis import SubjectBasis
+from brainweave.evaluation.align_folds import PROTOCOLS
 from brainweave.evaluation.classification import (
     ClassificationResult,
     between_subject_classification,
 )
-from brainweave.evaluation.mapping import PROTOCOLS
-from brainweave.evaluation.parts import GramPart
-from brainweave.evaluation.splits import SplitStudy, as_study, named_masks
+from brainweave.evaluation.evaluate import shown_progress
+from brainweave.evaluation.shared_bases import GramPart
+from brainweave.evaluation.splits import (
+    SplitStudy,
+    as_study,
+    named_masks,
+    refuse_aligned,
+)
 from brainweave.exceptions import (
     BrainweaveError,
     ClassifierWarning,
@@ -32,7 +39,7 @@ from brainweave.exceptions import (
 )
 from brainweave.graphs import label_graph
 from brainweave.kernels import Kernel, check_kernel
-from brainweave.study.study import Study
+from brainweave.study.study import Study, Subject
 
 __all__ = ["GDMCV", "LabelGraph"]
 
@@ -44,6 +51,8 @@ class LabelGraph:
 
     A small class, since a function bound to a weight would neither compare nor print.
     """
+
+    makes_label_graph = True  # equal labels are what joins samples
 
     def __init__(self, different: float) -> None:
         self.different = float(different)
@@ -152,7 +161,7 @@ class GDMCV(BaseAligner):
 
     # -- fitting -----------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, progress: Any = None) -> Self:
         """Choose the settings, then learn one map per subject.
 
         Parameters
@@ -161,6 +170,9 @@ class GDMCV(BaseAligner):
             The aligning samples, or their bases (linear kernel).
         y : list of array-like, optional
             Their categories; by default those of the study.
+        progress : bool or callable, optional
+            True draws a bar; a callable is told after each setting how many were
+            tried, how many there are, and what is done.
 
         Returns
         -------
@@ -170,24 +182,34 @@ class GDMCV(BaseAligner):
         kernels, energies = self._kernels(), self._energies()
         counts, graphs = self._counts(), self._graphs()
         subjects = check_list_of_subjects(X, owner=self._owner)
+        refuse_aligned([s for s in subjects if isinstance(s, Subject)])
         labels = self._known_samples(subjects, y)
         if labels is None:
             raise InputError(
                 "GDMCV chooses its settings by classifying samples, so it needs their "
                 "categories: fit(X, y). Without categories use GDM(graph='time')."
             )
+        self.ids_ = ids_of(subjects, owner=self._owner)
+        self._check_labels(labels)
         bases = self._read_bases(subjects)
         inner = _InnerSplit(bases, labels)
         settings, results = [], []
-        for kernel in kernels:
-            split = inner.with_kernel(kernel)
-            for energy, k, graph in product(energies, counts, graphs):
-                settings.append(_params(kernel, energy, k, graph))
-                results.append(self._score(split, energy, k, graph))
+        total = len(kernels) * len(energies) * len(counts) * len(graphs)
+        with shown_progress(progress, total, "settings") as tick:
+            for kernel in kernels:
+                split = inner.with_kernel(kernel)
+                for energy, k, graph in product(energies, counts, graphs):
+                    settings.append(_params(kernel, energy, k, graph))
+                    results.append(self._score(split, energy, k, graph))
+                    if tick is not None:
+                        tick()
         self._choose(settings, results)
         spaces = [getattr(s, "space", None) for s in subjects]
         self._refit(bases, labels, spaces)
         return self
+
+    def _joins_by_label(self) -> bool:
+        return True
 
     def _solve(
         self, bases: list[SubjectBasis], y: list[Any] | None
@@ -266,10 +288,18 @@ class GDMCV(BaseAligner):
         best = GDM(
             **self.best_params_, standardize=self.standardize, n_jobs=self.n_jobs
         )
+        best._warns_of_input = False  # said above
         self.best_estimator_ = best.fit(bases, labels)
         for fitted, space in zip(best.maps_, spaces, strict=True):
             fitted.space = space
-        for name in ("maps_", "coef_", "bases_", "n_components_", "n_subjects_"):
+        for name in (
+            "maps_",
+            "coef_",
+            "bases_",
+            "n_components_",
+            "n_subjects_",
+            "ids_",
+        ):
             setattr(self, name, getattr(best, name))
 
     def fit_new_subject(self, X: Any, y: Any = None) -> SubjectMap:
@@ -338,7 +368,7 @@ class _InnerSplit:
         ]
 
     def with_kernel(self, kernel: Kernel) -> SplitStudy:
-        """Give the halves with the Gram matrices of a kernel."""
+        """Return the halves with the Gram matrices of a kernel."""
         grams = [
             basis.with_kernel(kernel).gram.astype(basis.dtype, copy=False)
             for basis in self.bases

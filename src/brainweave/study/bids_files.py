@@ -6,12 +6,14 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from brainweave._validation import check_list_option
 from brainweave.exceptions import StudyError
+from brainweave.study.timing import checked_tr
 
 __all__ = ["NATIVE", "BidsRun", "Dataset", "find_runs", "inherited", "open_dataset"]
 
@@ -46,6 +48,15 @@ class Dataset:
     images: Path
     raw: Path
     preprocessed: bool
+
+    def __fspath__(self) -> str:
+        """Stand for the folder, so that ``load_bids`` takes a dataset in its place."""
+        return str(self.images if self.raw == self.images else self.raw)
+
+    @cached_property
+    def runs(self) -> list[BidsRun]:
+        """All runs; the folders are listed once, however many subjects are loaded."""
+        return _all_runs(self)
 
 
 @dataclass(frozen=True)
@@ -104,13 +115,16 @@ def open_dataset(folder: str | PathLike[str], derivatives: Any = "auto") -> Data
 
     Parameters
     ----------
-    folder : path
+    folder : path or Dataset
         The root of a raw dataset, or of derivatives. The raw dataset of the latter is
-        two folders up (``derivatives/fmriprep``), if there is one.
+        two folders up (``derivatives/fmriprep``), if there is one. What is open
+        already is returned as it is.
     derivatives : "auto", path or None, default="auto"
         Where preprocessed images are: ``"auto"`` looks into ``derivatives``, None
         keeps to the raw images.
     """
+    if isinstance(folder, Dataset):
+        return folder
     root = Path(folder)
     if not root.is_dir():
         raise StudyError(f"There is no folder {str(root)!r}. Check the path.")
@@ -179,7 +193,7 @@ def find_runs(
     Whatever is None must be the same for all files (sessions and runs: all are
     taken); an error lists what there is to choose from.
     """
-    found = _all_runs(dataset)
+    found = dataset.runs
     where = f"{str(dataset.images)!r}"
     if not found:
         raise StudyError(
@@ -188,11 +202,11 @@ def find_runs(
         )
     tasks = _Choice("task", lambda run: run.entities.get("task", ""))
     found = tasks.pick_one(found, task, where)
-    wanted = None if subjects is None else [_bare(s, "sub") for s in _listed(subjects)]
+    wanted = None if subjects is None else _bare_list("subjects", subjects, "sub")
     found = _Choice("subjects", lambda run: run.entities["sub"]).pick(
         found, wanted, where
     )
-    chosen = None if sessions is None else [_bare(s, "ses") for s in _listed(sessions)]
+    chosen = None if sessions is None else _bare_list("sessions", sessions, "ses")
     found = _Choice("sessions", lambda run: run.entities.get("ses", "")).pick(
         found, chosen, where
     )
@@ -206,7 +220,7 @@ def find_runs(
         if len(values) > 1:
             found = _prefer(found, key, values, where)
     if runs is not None:
-        numbers = [str(r).removeprefix("run-") for r in _listed(runs)]
+        numbers = _bare_list("runs", runs, "run")
         numbers = [n.lstrip("0") or "0" for n in numbers]
         found = _Choice(
             "runs", lambda run: run.entities.get("run", "1").lstrip("0") or "0"
@@ -344,14 +358,23 @@ def _same(mine: str | None, other: str) -> bool:
     return mine == other
 
 
-def repetition_time(dataset: Dataset, run: BidsRun) -> float | None:
-    """Repetition time from the sidecars, the image's own before the raw ones."""
+def repetition_time(dataset: Dataset, run: BidsRun) -> tuple[float | None, str]:
+    """Read the repetition time from the sidecars, the image's own before the raw ones.
+
+    Returns
+    -------
+    seconds : float or None
+        None if no sidecar states it.
+    where : str
+        Which file does, for messages.
+    """
     for root in dict.fromkeys((dataset.images, dataset.raw)):
         for path in inherited(root, run, "bold", ".json"):
             value = _read_json(path).get("RepetitionTime")
             if value is not None:
-                return float(value)
-    return None
+                where = f"RepetitionTime in {str(path)!r}"
+                return checked_tr(value, where), where
+    return None, ""
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -369,8 +392,8 @@ def _bare(label: Any, prefix: str) -> str:
     return text.removeprefix(f"{prefix}-")
 
 
-def _listed(values: Iterable[Any] | str | int) -> list[Any]:
-    return [values] if isinstance(values, str | int) else list(values)
+def _bare_list(name: str, values: Any, prefix: str) -> list[str]:
+    return [_bare(v, prefix) for v in check_list_option(name, values, "load_bids")]
 
 
 def _quoted(values: Sequence[str]) -> str:

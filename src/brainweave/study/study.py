@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from brainweave._subjects import refuse_two_meanings
+from brainweave._validation import check_list_option
 from brainweave.exceptions import InputError, StudyError
+from brainweave.labels import sort_labels
 from brainweave.study.annotations import is_missing, ordered_unique
 from brainweave.study.subject import Subject
 
@@ -20,12 +23,21 @@ __all__ = ["Study", "Subject"]
 class Study(Sequence[Subject]):
     """Several subjects; they may differ in samples, voxels, runs and categories.
 
+    ``study["01"]`` is the subject with that id and ``study[0]`` the first one. Where
+    ids are numbers, ``study[1]`` could be the second subject or the one called "1": if
+    these are two people, it is refused; ``study["1"]`` and ``study.subjects[1]`` say
+    which is meant.
+
     Parameters
     ----------
     subjects : iterable of Subject
         At least one; ids must differ.
     name : str, default=""
         Name of the study.
+    record : dict, optional
+        What was done to the data when they were read, as plain values that JSON can
+        hold; see :func:`brainweave.load_bids`. Kept by whatever makes a study of this
+        one, and by :meth:`save`.
 
     Examples
     --------
@@ -44,9 +56,15 @@ class Study(Sequence[Subject]):
     ['a', 'b']
     """
 
-    def __init__(self, subjects: Iterable[Subject], name: str = "") -> None:
+    def __init__(
+        self,
+        subjects: Iterable[Subject],
+        name: str = "",
+        record: dict[str, Any] | None = None,
+    ) -> None:
         self.subjects = tuple(subjects)
         self.name = name
+        self.record = record
         for position, subject in enumerate(self.subjects):
             if not isinstance(subject, Subject):
                 raise TypeError(
@@ -84,6 +102,13 @@ class Study(Sequence[Subject]):
     def __iter__(self) -> Iterator[Subject]:
         return iter(self.subjects)
 
+    def __reversed__(self) -> Iterator[Subject]:
+        return reversed(self.subjects)
+
+    def index(self, value: Any, *limits: int) -> int:
+        """Return the position of a subject."""
+        return self.subjects.index(value, *limits)
+
     def __contains__(self, item: object) -> bool:
         return item in self.ids if isinstance(item, str) else item in self.subjects
 
@@ -93,7 +118,7 @@ class Study(Sequence[Subject]):
     def __getitem__(self, key: slice) -> "Study": ...
     def __getitem__(self, key: int | str | slice) -> "Subject | Study":
         if isinstance(key, slice):
-            return Study(self.subjects[key], self.name)
+            return Study(self.subjects[key], self.name, self.record)
         return self.subjects[self._position(key)]
 
     def __repr__(self) -> str:
@@ -116,7 +141,8 @@ class Study(Sequence[Subject]):
 
     def map(self, function: Callable[[Subject], Subject]) -> "Study":
         """Apply a function to each subject and keep the name."""
-        return Study((function(subject) for subject in self.subjects), self.name)
+        mapped = (function(subject) for subject in self.subjects)
+        return Study(mapped, self.name, self.record)
 
     def subset(
         self,
@@ -131,7 +157,8 @@ class Study(Sequence[Subject]):
         Parameters
         ----------
         subjects : iterable of str or int, optional
-            Ids (or positions, as ints) in the order wanted.
+            Ids in the order wanted, or positions, as ints; a number that is also the
+            id of a subject at another position is refused.
         labels : iterable, optional
             Categories to keep; unlabelled samples go, unless ``None`` is among them.
         runs : iterable, optional
@@ -147,13 +174,16 @@ class Study(Sequence[Subject]):
         chosen: Iterable[Subject] = self.subjects
         if subjects is not None:
             chosen = [
-                self[self._position(key)] for key in _listed("subjects", subjects)
+                self.subjects[self._position(key)]
+                for key in check_list_option("subjects", subjects, owner="subset")
             ]
         wanted = {"labels": labels, "runs": runs}
         kept = list(chosen)
         for what, values in wanted.items():
             if values is not None:
-                values = _known(what, _listed(what, values), self)
+                values = _known(
+                    what, check_list_option(what, values, owner="subset"), self
+                )
                 kept = [_keep(subject, what, values) for subject in kept]
         empty = [subject.id for subject in kept if subject.n_samples == 0]
         if empty and not drop_empty:
@@ -161,7 +191,7 @@ class Study(Sequence[Subject]):
                 f"Subject {_join(empty)} has no sample with these labels and runs. "
                 "Choose others, or leave such subjects out with drop_empty=True."
             )
-        return Study((s for s in kept if s.n_samples > 0), self.name)
+        return Study((s for s in kept if s.n_samples > 0), self.name, self.record)
 
     def split_halves(
         self, by: Literal["category", "run"] = "category"
@@ -203,8 +233,8 @@ class Study(Sequence[Subject]):
                 )
         pairs = list(zip(self.subjects, masks, strict=True))
         return (
-            Study((s.select(mask) for s, mask in pairs), self.name),
-            Study((s.select(~mask) for s, mask in pairs), self.name),
+            Study((s.select(mask) for s, mask in pairs), self.name, self.record),
+            Study((s.select(~mask) for s, mask in pairs), self.name, self.record),
         )
 
     def _first_half_of_runs(self) -> list[NDArray[np.bool_]]:
@@ -272,6 +302,15 @@ class Study(Sequence[Subject]):
             for subject, entry in zip(self.subjects, values, strict=True)
         ]
 
+    def fingerprint(self) -> str:
+        """Return a text that stands for the study's content.
+
+        See :func:`brainweave.study.fingerprint.fingerprint`.
+        """
+        from brainweave.study.fingerprint import fingerprint
+
+        return fingerprint(self)
+
     def save(
         self,
         folder: str | PathLike[str],
@@ -307,7 +346,8 @@ class Study(Sequence[Subject]):
             raise StudyError(
                 f"There is no subject {key!r} in this study; it has {_join(self.ids)}."
             )
-        if isinstance(key, int | np.integer):
+        if isinstance(key, int | np.integer) and not isinstance(key, bool):
+            refuse_two_meanings(int(key), self.ids, owner="The study")
             if -len(self) <= key < len(self):
                 return int(key)
             # IndexError, since sequences are iterated until it is raised
@@ -352,15 +392,8 @@ def _known(what: str, values: list[Any], study: Study) -> list[Any]:
     return values
 
 
-def _listed(what: str, values: Iterable[Any]) -> list[Any]:
-    if isinstance(values, str):
-        raise TypeError(f"{what} must be a list, got the string {values!r}.")
-    return list(values)
-
-
 def _union(lists: Iterable[list[Any]]) -> list[Any]:
-    values = {value for entries in lists for value in entries}
-    return sorted(values, key=lambda value: (isinstance(value, str), value))
+    return sort_labels(value for entries in lists for value in entries)
 
 
 def _join(values: Iterable[Any], limit: int = 8) -> str:

@@ -5,8 +5,11 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from brainweave._arrays import for_other_process
+from brainweave._validation import check_numbers
 from brainweave.exceptions import InputError, StudyError
 from brainweave.study.annotations import (
+    as_flags,
     as_labels,
     as_onsets,
     as_runs,
@@ -60,6 +63,10 @@ class Subject:
         Time of each sample in its run, in seconds.
     stimuli : array-like of str or int, optional
         Identity of what was shown, finer than the category; missing as in `labels`.
+    aligned : array-like of bool, optional
+        True where a sample took part, through its labels or ids, in the alignment that
+        made these features. Scoring such samples would be circular: on pure noise they
+        are classified almost perfectly. Evaluations refuse them.
     space : Space, optional
         How to go back to the brain.
 
@@ -81,6 +88,7 @@ class Subject:
         runs: ArrayLike | None = None,
         onsets: ArrayLike | None = None,
         stimuli: ArrayLike | None = None,
+        aligned: ArrayLike | None = None,
         space: Space | None = None,
     ) -> None:
         self.id = str(id)
@@ -92,12 +100,16 @@ class Subject:
         self.runs = as_runs(self.id, runs, n)
         self.onsets = as_onsets(self.id, onsets, n)
         self.stimuli = as_labels("stimuli", self.id, stimuli, n)
+        self.aligned = as_flags("aligned", self.id, aligned, n)
         self.space = space
         if space is not None and space.n_voxels != self.n_voxels:
             raise InputError(
                 f"Subject {self.id!r} has {self.n_voxels} voxels, but its space has "
                 f"{space.n_voxels}. Use the mask the samples were read with."
             )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "samples": for_other_process(self.samples)}
 
     @property
     def n_samples(self) -> int:
@@ -200,6 +212,7 @@ class Subject:
             "runs": self.runs,
             "onsets": self.onsets,
             "stimuli": self.stimuli,
+            "aligned": self.aligned,
         }
 
     def _replace(self, **changes: Any) -> "Subject":
@@ -225,6 +238,7 @@ class Subject:
 def _check_samples(id: str, samples: Samples) -> Samples:
     if isinstance(samples, list | tuple):
         samples = np.asarray(samples)
+    check_numbers(samples, f"Subject {id!r}: samples")
     shape = getattr(samples, "shape", None)
     if shape is None:
         raise TypeError(
@@ -238,10 +252,6 @@ def _check_samples(id: str, samples: Samples) -> Samples:
         )
     if shape[1] == 0:
         raise InputError(f"Subject {id!r} has no voxels: its shape is {tuple(shape)}.")
-    if isinstance(samples, np.ndarray) and samples.dtype.kind not in "fiub":
-        raise TypeError(
-            f"Subject {id!r}: samples must be real numbers, got dtype {samples.dtype}."
-        )
     return samples
 
 

@@ -1,0 +1,208 @@
+"""The level of the BIDS App that aligns: from basis files, which must fit each other."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from brainweave._io import check_can_write
+from brainweave.cli.bids_inputs import FLAT, changed_files, option_name
+from brainweave.cli.bids_participant import Job
+from brainweave.cli.config import toml, write_config
+from brainweave.cli.errors import UsageError
+from brainweave.cli.methods import samples_known, took_part
+from brainweave.cli.modelling import provenance
+
+
+def align_group(job: Job) -> None:
+    """Align all subjects from their basis files."""
+    import brainweave
+
+    kind, paths = job.derivative.bases(job.selection)
+    target = job.derivative.model(kind, job.method.method)
+    for path in (target, target.with_suffix(".html"), target.with_suffix(".toml")):
+        check_can_write(path)
+    bases, made_by = _opened(job, paths)
+    settings = _common_settings(job, made_by)
+    _check_inputs(job, made_by)
+    job.derivative.describe()
+    with job.console.stage("Aligning"):
+        known = samples_known(job.aligner, bases)
+        model = job.aligner.fit(bases, known)
+    ids = list(paths)
+    options = {**job.options, **_options_of(settings["data"])}
+    made = provenance(
+        "run group",
+        options,
+        ids,
+        settings=settings,
+        bases={id: m.get("study_fingerprint") for id, m in made_by.items()},
+        seconds=dict(job.console.seconds),
+        warnings=list(job.console.warnings),
+    )
+    with job.console.stage("Writing the model"):
+        brainweave.save(model, target, provenance=made)
+    job.derivative.sidecar(
+        target,
+        {
+            "Description": f"{type(model).__name__} of {len(ids)} subjects",
+            "Sources": [job.derivative.uri(path) for path in paths.values()],
+            "Subjects": [f"sub-{id}" for id in ids],
+            "NumberOfSharedFeatures": model.n_components_,
+            "Options": options,
+            "Settings": settings,
+        },
+    )
+    write_config(target.with_suffix(".toml"), "run", options)
+    with job.console.stage("Writing shared features", len(bases)) as tick:
+        for i, basis in enumerate(bases):
+            flags = took_part(model, basis, None if known is None else known[i])
+            values = model.maps_[i].aligning_features()
+            job.derivative.mask(basis, kind)
+            job.derivative.features(basis, values, flags, kind, job.method.method)
+            tick(basis.id)
+    if job.resources.report:
+        with job.console.stage("Writing the report"):
+            _report(job, target, model, bases)
+    job.console.result(str(target))
+
+
+def _opened(job: Job, paths: dict[str, Path]) -> tuple[list[Any], dict[str, Any]]:
+    """Open the bases; check that each is the one of the subject it is named for."""
+    from brainweave.models import describe, load_basis
+
+    bases, made_by = [], {}
+    with job.console.stage("Opening bases", len(paths)) as tick:
+        for id, path in paths.items():
+            basis = load_basis(path)
+            if basis.id != id:
+                raise UsageError(
+                    f"{str(path)!r} holds the basis of subject {basis.id!r}. Run "
+                    f"participant again for sub-{id}."
+                )
+            bases.append(basis)
+            made_by[id] = describe(path).provenance
+            tick(id)
+    return bases, made_by
+
+
+# -- what is combined must fit ---------------------------------------------------------
+
+
+def _common_settings(job: Job, made_by: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that all bases were made with; refuse if there are several.
+
+    A basis holds all energies up to its own, so energies may differ.
+    """
+    for id, made in made_by.items():
+        settings = made.get("settings")
+        if not isinstance(settings, dict) or set(settings) != {"basis", "data"}:
+            raise UsageError(
+                f"The basis of sub-{id} does not say how it was made, or was made by "
+                "another version. Run participant again for it."
+            )
+    tables = {id: _flat(made["settings"]) for id, made in made_by.items()}
+    names = sorted({name for table in tables.values() for name in table})
+    differing = []
+    for name in names:
+        holders: dict[str, list[str]] = {}
+        for id, table in tables.items():
+            holders.setdefault(_text(table.get(name)), []).append(f"sub-{id}")
+        if len(holders) > 1:
+            listed = "; ".join(f"{v} for {', '.join(w)}" for v, w in holders.items())
+            differing.append(f"{option_name(name)} was {listed}")
+    if differing:
+        raise UsageError(
+            f"The bases were not made in the same way: {'. '.join(differing)}. Run "
+            "participant again with the same options for all."
+        )
+    first = next(iter(made_by.values()))["settings"]
+    _check_given(job, first)
+    return dict(first)
+
+
+def _flat(settings: dict[str, Any]) -> dict[str, Any]:
+    own = {k: v for k, v in settings["basis"].items() if k != "energy"}
+    return {**settings["data"], **{f"basis {k}": v for k, v in own.items()}}
+
+
+def _text(value: Any) -> str:
+    return "not given" if value is None else str(value)
+
+
+def _check_given(job: Job, settings: dict[str, Any]) -> None:
+    """Refuse options of this level that the bases contradict; others are theirs."""
+    given = {
+        p
+        for p in job.context.params
+        if getattr(job.context.get_parameter_source(p), "name", "") != "DEFAULT"
+    }
+    wanted = job.settings["data"]
+    asked = {n for n in wanted if n in given or n not in job.context.params}
+    for name in sorted(asked):
+        held = settings["data"].get(name)
+        if wanted[name] != held:
+            raise UsageError(
+                f"{option_name(name)} is {wanted[name]} here, and was {_text(held)} "
+                "when the bases were made. Leave it out, or run participant again."
+            )
+    held = settings["basis"].get("standardize", True)
+    if job.settings["basis"].get("standardize", True) != held:
+        option = "--standardize" if held else "--no-standardize"
+        raise UsageError(
+            f"The bases were made with {option}: give it to group too, or run "
+            "participant again."
+        )
+
+
+def _check_inputs(job: Job, made_by: Mapping[str, Any]) -> None:
+    """Refuse bases of files that have been replaced since."""
+    for id, made in made_by.items():
+        changed = changed_files(job.inputs.folder, made.get("inputs"))
+        if changed:
+            raise UsageError(
+                f"{changed[0]!r} has changed since the basis of sub-{id} was made. Run "
+                "participant again: subjects that are done are kept."
+            )
+
+
+def _options_of(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings of the data as options of the command, for the record."""
+    flat = {k: v for k, v in data.items() if k in FLAT}
+    rest = [f"{k}={toml(v)}" for k, v in data.items() if k not in FLAT]
+    return {**flat, **({"bids_param": rest} if rest else {})}
+
+
+# -- the report ------------------------------------------------------------------------
+
+
+def _report(job: Job, target: Path, model: Any, bases: list[Any]) -> None:
+    from brainweave.report import write_report
+
+    write_report(
+        target.with_suffix(".html"),
+        study=_without_voxels(bases),
+        model=model,
+        shared=[m.aligning_features() for m in model.maps_],
+        config=job.options,
+        warnings=job.console.warnings,
+        seconds=job.console.seconds,
+    )
+
+
+def _without_voxels(bases: list[Any]) -> Any:
+    """Return what is known of the samples as a study whose voxels nobody reads."""
+    import numpy as np
+
+    from brainweave.study.study import Study, Subject
+
+    return Study(
+        Subject(
+            basis.id,
+            np.broadcast_to(np.float32(0), (basis.n_samples, basis.n_voxels)),
+            labels=basis.labels,
+            runs=basis.runs,
+            stimuli=basis.stimuli,
+            space=basis.space,
+        )
+        for basis in bases
+    )
