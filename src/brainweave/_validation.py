@@ -71,7 +71,7 @@ def check_numbers(X: Any, name: str) -> None:
         )
     if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
         raise InputError(
-            f"{name} is a masked array with {int(np.ma.count_masked(X))} masked "
+            f"{name} is a masked array with {int(np.ma.getmaskarray(X).sum())} masked "
             "values, which alignment cannot leave out one by one. Drop these voxels or "
             "samples, or fill them: X.filled(...)."
         )

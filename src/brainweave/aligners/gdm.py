@@ -233,10 +233,10 @@ class GDM(BaseAligner):
             )
         groups = graph.subject_groups()
         if len(groups) > 1:
-            named = [", ".join(f"X[{i}]" for i in group[:6]) for group in groups]
+            apart = [", ".join(f"X[{i}]" for i in group[:6]) for group in groups[:4]]
             raise InputError(
                 f"The subjects fall into {len(groups)} groups without an edge between "
-                f"them in the graph: {'; '.join(named[:4])}. Nothing ties their maps. "
+                f"them in the graph: {'; '.join(apart)}. Nothing ties their maps. "
                 "Check the labels or ids, or align the groups apart."
             )
 

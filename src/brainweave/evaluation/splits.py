@@ -10,7 +10,7 @@ from brainweave._arrays import is_torch
 from brainweave._validation import check_int, check_list_of_subjects, check_option
 from brainweave.evaluation.shared_bases import Part
 from brainweave.exceptions import InputError
-from brainweave.labels import sort_labels
+from brainweave.labels import check_labels_meet, sort_labels
 from brainweave.samples import HOW, match_samples
 from brainweave.study.study import Study, Subject
 from brainweave.voxels import same_samples, sample_signatures
@@ -156,6 +156,9 @@ def split_study(
         )
         for name, aligning, scored in pairs
     ]
+    for each in [whole] if align is None else [whole, *(a for _, a, _ in pairs)]:
+        names = [repr(id) for id in each.ids]
+        check_labels_meet([s.labels for s in each], names, stacklevel=4)
     return SplitStudy(
         parts, name=whole.name, fingerprint=whole.fingerprint(), design=design
     )
