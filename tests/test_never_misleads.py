@@ -35,7 +35,7 @@ def test_an_eigenvalue_that_is_there_eight_times_is_found_eight_times(seed):
 
     rng = np.random.default_rng(seed)
     shares = rng.dirichlet(np.full(20, 2.0))
-    y = [rng.choice(20, size=100, p=shares) for _ in range(12)]
+    y = [np.append(np.arange(20), rng.choice(20, 80, p=shares)) for _ in range(12)]
     X = [rng.normal(size=(100, 150)) for _ in y]
     dense = GDM(10, energy=1.0, solver="dense").fit(X, y)
     auto = GDM(10, energy=1.0).fit(X, y)
