@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from brainweave._io import whole_path, write_text
 from brainweave._version import __version__
-from brainweave.cli.config import write_whole
 from brainweave.cli.errors import UsageError
 
 BIDS_VERSION = "1.10.0"
@@ -73,7 +73,7 @@ class Derivative:
         path = self.root / name
         text = text.rstrip("\n") + "\n"
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
-            write_whole(path, text)
+            write_text(path, text)
 
     def basis(self, id: str, selection: Any) -> Path:
         """Give the place of a subject's basis."""
@@ -114,7 +114,7 @@ class Derivative:
         names = [f"feature{k}" for k in range(values.shape[1])]
         rows = ["\t".join(names)]
         rows += ["\t".join(f"{v:.8g}" for v in row) for row in values]
-        write_whole(folder / f"{stem}.tsv", "\n".join(rows) + "\n")
+        write_text(folder / f"{stem}.tsv", "\n".join(rows) + "\n")
         about: dict[str, Any] = {
             "Description": "Shared features of the labelled samples, in order",
             "SamplingFrequency": "n/a",
@@ -130,7 +130,7 @@ class Derivative:
                     v if isinstance(v, (int, str)) or v is None else str(v)
                     for v in known.tolist()
                 ]
-        write_whole(folder / f"{stem}.json", json.dumps(about, indent=1) + "\n")
+        write_text(folder / f"{stem}.json", json.dumps(about, indent=1) + "\n")
 
     def mask(self, basis: Any, selection: Any) -> None:
         """Write the voxels that were used, as a mask image, if they lie in a volume."""
@@ -140,21 +140,18 @@ class Derivative:
 
         stem = f"sub-{basis.id}{_entities(selection)}_desc-brainweave_mask"
         path = self.root / f"sub-{basis.id}" / "func" / f"{stem}.nii.gz"
-        work = path.with_name(f".{path.name}.partial.nii.gz")
         image = basis.space.to_image(np.ones(basis.n_voxels, np.uint8))
-        try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole_path(path) as work:
             image.to_filename(work)
-            work.replace(path)
-        finally:
-            work.unlink(missing_ok=True)
         about = {"Type": "ROI", "Sources": self.sources(basis.id)}
         text = json.dumps(about, indent=1) + "\n"
-        write_whole(path.with_name(f"{stem}.json"), text)
+        write_text(path.with_name(f"{stem}.json"), text)
 
     def sidecar(self, path: Path, content: dict[str, Any]) -> None:
         """Write the JSON file beside a file."""
         text = json.dumps(content, indent=1, default=str) + "\n"
-        write_whole(path.with_suffix(".json"), text)
+        write_text(path.with_suffix(".json"), text)
 
     def sources(self, id: str) -> list[str]:
         """Give the BIDS URI of a subject of the source dataset."""

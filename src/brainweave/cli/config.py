@@ -1,7 +1,6 @@
 """Options from a TOML file, and the effective options written beside every result."""
 
 import json
-import os
 import re
 import tomllib
 from collections.abc import Mapping
@@ -10,8 +9,17 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from brainweave._io import write_text as write_whole
 from brainweave._version import __version__
 from brainweave.cli.errors import UsageError
+
+__all__ = [
+    "effective",
+    "read_config",
+    "toml",
+    "write_config",
+    "write_whole",
+]
 
 # options that say how to run, not what to do
 NOT_KEPT = {"config", "quiet", "help"}
@@ -142,18 +150,3 @@ def toml(value: Any) -> str:
 
 def _key(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a small text file beside its place, then move it there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    work = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with work.open("w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(work, path)
-    except BaseException:
-        work.unlink(missing_ok=True)
-        raise

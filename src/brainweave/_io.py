@@ -1,0 +1,265 @@
+"""Write files and folders whole, and know them again.
+
+Whatever has a name is complete: work is done under a temporary name in the same folder,
+forced to disk, then renamed. What a killed process left behind is removed by the next
+one that writes there.
+"""
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import socket
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from brainweave.exceptions import InputError
+
+# a leftover of another machine, or one whose process cannot be asked for, is given up
+_GIVEN_UP = 7 * 24 * 3600.0
+_WORK = re.compile(r"\.partial-([0-9a-f]{8})-(\d+)-[0-9a-f]{8}-")
+_swept: set[Path] = set()
+
+
+# -- files -----------------------------------------------------------------------------
+
+
+@contextmanager
+def whole_path(path: Path) -> Iterator[Path]:
+    """Give a temporary path that takes the place of `path` once all went well.
+
+    The temporary name ends like that of `path`, so that any library can write there.
+    The folder must exist.
+    """
+    sweep(path.parent)
+    work = _work_name(path)
+    try:
+        yield work
+        with work.open("rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(work, path)
+    except BaseException:
+        work.unlink(missing_ok=True)
+        raise
+    _flush_folder(path.parent)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Any]:
+    """Give a binary file that takes the place of `path` once all went well."""
+    with whole_path(path) as work, work.open("xb") as file:
+        yield file
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file whole, UTF-8; its folder is made if need be."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(path) as file:
+        file.write(text.encode("utf-8"))
+
+
+def write_new_text(path: Path, text: str) -> bool:
+    """Write a text file that nobody has written yet; False, and no change, if so."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sweep(path.parent)
+    work = _work_name(path)
+    try:
+        with work.open("xb") as file:
+            file.write(text.encode("utf-8"))
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(work, path)
+    except FileExistsError:
+        return False
+    except OSError:
+        if path.exists():
+            return False
+        if not work.exists():
+            raise
+        os.replace(work, path)  # a file system without hard links
+    finally:
+        work.unlink(missing_ok=True)
+    _flush_folder(path.parent)
+    return True
+
+
+# -- folders ---------------------------------------------------------------------------
+
+
+@contextmanager
+def whole_folder(path: Path, *, replaces: Collection[str] = ()) -> Iterator[Path]:
+    """Give a temporary folder that takes the place of `path` once all went well.
+
+    Parameters
+    ----------
+    path : Path
+        May be there already; what else is in it stays.
+    replaces : collection of str
+        Files in `path`, relative to it, with ``/``, that may be removed: those that an
+        earlier call wrote. A new file in the place of any other is an error.
+    """
+    path = path.absolute()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sweep(path.parent)
+    work = _work_name(path)
+    work.mkdir()
+    try:
+        yield work
+        old = _swapped(work, path, set(replaces))
+    except BaseException:
+        shutil.rmtree(work, ignore_errors=True)
+        raise
+    _flush_folder(path.parent)
+    if old is not None:
+        _bring_back(old, path, set(replaces))
+
+
+def _swapped(work: Path, path: Path, ours: set[str]) -> Path | None:
+    """Put the new folder in its place; give the old one, if there was one."""
+    if not path.exists():
+        work.rename(path)
+        return None
+    others = {name for name in _files(path) if name not in ours}
+    taken = sorted(others & _files(work))
+    if taken:
+        raise InputError(
+            f"{str(path / taken[0])!r} was not written by brainweave, so it is not "
+            "replaced. Move it, or choose another folder."
+        )
+    # never swept: until the rest is brought back, it may hold what others wrote
+    old = path.with_name(f".replaced-{uuid.uuid4().hex[:8]}-{path.name}")
+    path.rename(old)
+    try:
+        work.rename(path)
+    except OSError:
+        old.rename(path)
+        raise
+    return old
+
+
+def _bring_back(old: Path, path: Path, ours: set[str]) -> None:
+    """Move what others wrote from the old folder into the new one."""
+    for name in _files(old) - ours:
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (old / name).rename(path / name)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _files(folder: Path) -> set[str]:
+    """List the files and links in a folder, relative to it."""
+    return {
+        p.relative_to(folder).as_posix()
+        for p in folder.rglob("*")
+        if p.is_symlink() or not p.is_dir()
+    }
+
+
+# -- before the work -------------------------------------------------------------------
+
+
+def check_can_write(path: Path) -> None:
+    """Raise the OSError now that writing a file or folder would end in.
+
+    Nothing is left behind, and no folder is made: the nearest one that is there is
+    tried.
+    """
+    folder = path.absolute().parent
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    with tempfile.TemporaryFile(dir=folder):
+        pass
+
+
+# -- what killed processes left --------------------------------------------------------
+
+
+def sweep(folder: Path) -> None:
+    """Remove what dead processes left in a folder; looked for once per process."""
+    folder = folder.absolute()
+    if folder in _swept:
+        return
+    _swept.add(folder)
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(folder):
+            found = _WORK.match(entry.name)
+            if found and _is_left_over(Path(entry.path), found[1], int(found[2])):
+                _remove(Path(entry.path))
+
+
+def _work_name(path: Path) -> Path:
+    # names may have 255 bytes: of a long one the end matters, which tells the format
+    ending = path.name[-100:]
+    unique = f"{_machine()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    return path.with_name(f".partial-{unique}-{ending}")
+
+
+def _machine() -> str:
+    return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
+
+
+def _is_left_over(path: Path, machine: str, process: int) -> bool:
+    if machine == _machine() and sys.platform != "win32":
+        return not _is_alive(process)
+    newest = max((p.lstat().st_mtime for p in (path, *path.rglob("*"))), default=0)
+    return time.time() - newest > _GIVEN_UP
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True  # somebody else's
+    return True
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _flush_folder(folder: Path) -> None:
+    """Force a rename to disk; not every system can."""
+    with contextlib.suppress(OSError):
+        number = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
+
+
+# -- knowing files again ---------------------------------------------------------------
+
+
+def file_stamp(path: Path) -> dict[str, Any]:
+    """Describe a file so that :func:`has_changed` knows it again."""
+    about = path.stat()
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return {"bytes": about.st_size, "modified": about.st_mtime_ns, "sha256": digest}
+
+
+def has_changed(path: Path, stamp: Any) -> bool:
+    """Tell whether a file is another one than when it was stamped.
+
+    The same size and time of change are believed; a copy with another time is compared
+    by its checksum.
+    """
+    if not isinstance(stamp, dict) or not path.is_file():
+        return True
+    about = path.stat()
+    if about.st_size != stamp.get("bytes"):
+        return True
+    if about.st_mtime_ns == stamp.get("modified"):
+        return False
+    return bool(file_stamp(path)["sha256"] != stamp.get("sha256"))

@@ -1,0 +1,148 @@
+"""Files and folders appear whole or not at all; leftovers of the dead go."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from brainweave import _io
+from brainweave.exceptions import InputError
+
+
+def names(folder):
+    return sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*"))
+
+
+def dead_process():
+    done = subprocess.Popen([sys.executable, "-c", ""])
+    done.wait()
+    return done.pid
+
+
+def test_a_text_is_replaced_whole(tmp_path):
+    path = tmp_path / "new" / "a.txt"
+    _io.write_text(path, "one\n")
+    _io.write_text(path, "two, ä\n")
+    assert path.read_bytes() == "two, ä\n".encode()
+    assert names(tmp_path) == ["new", "new/a.txt"]
+
+
+def test_what_fails_midway_leaves_the_old_file(tmp_path):
+    path = tmp_path / "a.bin"
+    path.write_bytes(b"old")
+
+    def fail():
+        with _io.whole_file(path) as file:
+            file.write(b"new")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert path.read_bytes() == b"old"
+    assert names(tmp_path) == ["a.bin"]
+
+
+def test_the_temporary_name_keeps_the_ending_and_fits_the_file_system(tmp_path):
+    path = tmp_path / ("x" * 240 + ".nii.gz")
+    with _io.whole_path(path) as work:
+        assert work.name.endswith(".nii.gz")
+        work.write_bytes(b"image")
+    assert path.read_bytes() == b"image"
+
+
+def test_a_new_text_is_written_once(tmp_path):
+    path = tmp_path / "cell.json"
+    assert _io.write_new_text(path, "first")
+    assert not _io.write_new_text(path, "second")
+    assert path.read_text() == "first"
+    assert names(tmp_path) == ["cell.json"]
+
+
+def test_leftovers_of_dead_processes_are_removed_and_others_are_not(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(_io, "_swept", set())
+    here, dead = _io._machine(), dead_process()
+    gone = tmp_path / f".partial-{here}-{dead}-00000000-study"
+    gone.mkdir()
+    (gone / "sub-01.npy").write_bytes(b"half")
+    (tmp_path / f".partial-{here}-{dead}-00000000-m.safetensors").touch()
+    alive = tmp_path / f".partial-{here}-{os.getpid()}-00000000-a"
+    elsewhere = tmp_path / ".partial-00000000-1-00000000-b"
+    abandoned = tmp_path / ".partial-00000000-1-00000000-c"
+    for path in (alive, elsewhere, abandoned):
+        path.touch()
+    os.utime(abandoned, (0, 0))
+    (tmp_path / ".notes.partial").touch()
+    _io.write_text(tmp_path / "x.txt", "")
+    assert set(names(tmp_path)) == {
+        *(alive.name, elsewhere.name, ".notes.partial", "x.txt"),
+    }
+
+
+def make(folder, **files):
+    with _io.whole_folder(folder) as work:
+        for name, text in files.items():
+            path = work / name.replace("__", "/")
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+
+
+def test_a_folder_is_replaced_file_by_file_of_ours(tmp_path):
+    folder = tmp_path / "data"
+    make(folder, index="1", sub__a="1", sub__b="1")
+    (folder / "notes").write_text("mine")
+    (folder / "sub" / "mine").write_text("mine")
+    (folder / "results").mkdir()
+    (folder / "results" / "r").write_text("mine")
+    (folder / "link").symlink_to("notes")
+    with _io.whole_folder(folder, replaces=["index", "sub/a", "sub/b"]) as work:
+        (work / "index").write_text("2")
+        (work / "sub").mkdir()
+        (work / "sub" / "a").write_text("2")
+    assert names(folder) == [
+        *("index", "link", "notes", "results", "results/r", "sub", "sub/a", "sub/mine"),
+    ]
+    assert (folder / "index").read_text() == "2"
+    assert (folder / "link").read_text() == "mine"
+    assert [p.name for p in tmp_path.iterdir()] == ["data"]
+
+
+def test_a_file_of_others_is_never_replaced(tmp_path):
+    folder = tmp_path / "data"
+    make(folder, index="1")
+    with pytest.raises(InputError, match="was not written by brainweave"):
+        make(folder, index="2")
+    assert (folder / "index").read_text() == "1"
+    assert [p.name for p in tmp_path.iterdir()] == ["data"]
+
+
+def test_a_folder_that_fails_midway_leaves_nothing(tmp_path):
+    def fail():
+        with _io.whole_folder(tmp_path / "data") as work:
+            (work / "half").write_text("")
+            raise OSError
+
+    with pytest.raises(OSError):  # noqa: PT011
+        fail()
+    assert names(tmp_path) == []
+
+
+def test_an_unwritable_place_is_found_before_the_work(tmp_path):
+    _io.check_can_write(tmp_path / "new" / "deep" / "m.safetensors")
+    assert names(tmp_path) == []
+    with pytest.raises(OSError, match="/proc"):
+        _io.check_can_write(_io.Path("/proc/m.safetensors"))
+
+
+def test_files_are_known_again_by_content(tmp_path):
+    path = tmp_path / "a.nii"
+    path.write_bytes(b"abc")
+    stamp = _io.file_stamp(path)
+    os.utime(path, (1, 1))
+    assert not _io.has_changed(path, stamp)
+    path.write_bytes(b"abd")
+    assert _io.has_changed(path, stamp)
+    path.unlink()
+    assert _io.has_changed(path, stamp)
