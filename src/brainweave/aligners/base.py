@@ -37,6 +37,7 @@ class BaseAligner(BaseEstimator):
     ``energy``, ``kernel``, ``kernel_params``, ``standardize``, ``n_jobs``.
     """
 
+    _takes_bases = True  # else it needs the samples, and evaluations hand them over
     _needs_eigenbasis = True  # else the Gram matrix is enough when nothing is cut
 
     ids_: list[str] | None  # of the subjects, in order, if they were given with ids

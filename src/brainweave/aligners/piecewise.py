@@ -199,6 +199,8 @@ def reporter(progress: Any, total: int) -> Iterator[Report]:
 class PiecewiseAligner(BaseAligner):
     """Base of those that fit an aligner to pieces of the brain."""
 
+    _takes_bases = False  # a basis of all voxels cannot be cut into pieces
+
     aligner: Any
     progress: Any
 

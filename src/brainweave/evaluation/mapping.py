@@ -172,7 +172,8 @@ class _Alignment:
 
     def _inputs(self, who: list[int]) -> list[Any]:
         if not self.shares:
-            return [self.part.aligning[i].samples for i in who]
+            # subjects know their space; what is known of their samples comes as y
+            return [self.part.aligning[i]._replace(labels=None) for i in who]
         with self.clock("bases"):
             return self.part.bases_for(self.template, who, n_jobs=self.n_jobs)
 
@@ -196,7 +197,7 @@ class _Alignment:
     def _features(self, i: int, fitted: Any) -> Matrix:
         if self.shares:
             return self.part.features(i, fitted)
-        return to_numpy(fitted.transform(self.part.scored[i].samples))
+        return to_numpy(fitted.transform(self.part.scored[i].data()))
 
 
 @contextmanager
@@ -217,7 +218,7 @@ def _naming(part: Part, who: list[int]) -> Iterator[None]:
 
 def takes_bases(aligner: Any) -> bool:
     """Whether an aligner works on bases; some cut the brain into pieces themselves."""
-    return isinstance(aligner, BaseAligner) and getattr(aligner, "_takes_bases", True)
+    return isinstance(aligner, BaseAligner) and aligner._takes_bases
 
 
 def _without(everyone: list[int], test: list[int]) -> list[int]:
