@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
 import brainweave as bw
-from brainweave.aligners.maps import SubjectMap
+from brainweave.aligners.maps import CoordinateMap, SubjectMap
 from brainweave.aligners.parcelwise import Parcelwise
 from brainweave.aligners.robust_srm import RobustSRM
 from brainweave.aligners.searchlight import Searchlight
@@ -91,7 +91,7 @@ def test_linear_maps_keep_patterns_and_go_back_to_voxels(tmp_path):
         model.inverse_transform(shared), loaded.inverse_transform(shared), strict=True
     ):
         assert_allclose(b, a, atol=1e-12)
-    assert "weights" not in vars(SubjectMap(model.bases_[0], model.coef_[0]))
+    assert "weights" not in vars(CoordinateMap(model.bases_[0], model.coef_[0]))
 
 
 @pytest.mark.parametrize("as_matrix", [False, True])
@@ -178,7 +178,7 @@ def test_provenance_and_description(tmp_path):
     info = bw.describe(path)
     assert info.provenance == made
     assert info.kind == "model"
-    assert info.version == 1
+    assert info.version == 2
     assert info.brainweave == bw.__version__
     assert info.n_bytes == path.stat().st_size
     assert next(iter(info.parts)) == "samples"
@@ -424,7 +424,7 @@ def test_each_kind_of_wrong_file_is_named(tmp_path):
     flipped = bytearray(content)
     flipped[-1] ^= 1
     refused(bytes(flipped), "damaged: the checksum of array")
-    refused(content.replace(b'"version":"1"', b'"version":"2"'), "newer than this")
+    refused(content.replace(b'"version":"2"', b'"version":"3"'), "newer than this")
     refused(content.replace(b"0.82", b"0.83", 1), "checksum of its description")
     refused(content.replace(b'"F64"', b'"F32"', 1), "does not fit its place")
     save_file({"a": np.zeros(2)}, wrong)
@@ -452,7 +452,7 @@ def test_a_file_without_verification_opens_at_once(tmp_path):
 
 def rewritten(path, target, edit, arrays=None):
     """Write a file whose checksums are right, but whose document was edited."""
-    container = read_container(path, kind="brainweave-model", newest=1)
+    container = read_container(path, kind="brainweave-model", newest=2)
     document = json.loads(json.dumps(container.document))
     document.pop("arrays")
     values = {**container.arrays, **(arrays or {})}
@@ -462,7 +462,7 @@ def rewritten(path, target, edit, arrays=None):
         document,
         {k: pending(v) for k, v in values.items()},
         kind="brainweave-model",
-        version=1,
+        version=2,
     )
     return target
 

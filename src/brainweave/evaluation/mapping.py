@@ -172,8 +172,11 @@ class _Alignment:
 
     def _inputs(self, who: list[int]) -> list[Any]:
         if not self.shares:
-            # subjects know their space; what is known of their samples comes as y
-            return [self.part.aligning[i]._replace(labels=None) for i in who]
+            subjects = [self.part.aligning[i] for i in who]
+            if not isinstance(self.template, BaseAligner):  # of another package
+                return [subject.data() for subject in subjects]
+            # they know their space; what is known of their samples comes as y
+            return [subject._replace(labels=None) for subject in subjects]
         with self.clock("bases"):
             return self.part.bases_for(self.template, who, n_jobs=self.n_jobs)
 

@@ -20,7 +20,7 @@ from brainweave.models.encode import Encoder
 from brainweave.models.stored_basis import StoredBasis
 
 MODEL, BASIS = "brainweave-model", "brainweave-basis"
-VERSION = 1  # of both formats; raise it when old readers could misread a new file
+VERSION = 2  # of both formats; raise it when old readers could misread a new file
 
 Pathlike = str | PathLike[str]
 
