@@ -146,23 +146,22 @@ def _decode_kernel(of: "Decoder", body: Body, path: str) -> SubjectMap:
         None if table[part] is None else of.floats(table[part], f"{path}.{part}", 2)
         for part in parts
     )
+    space = of.space(table["space"], path, basis.n_voxels)
+    isometric = of.flag(table["isometric"], path)
+    map_: SubjectMap
     if coef is not None:
         fits = mixing is None and coef.shape[0] == basis.n_kept
         fits = fits and (back is None or back.shape == coef.shape[::-1])
+        map_ = CoordinateMap(
+            basis, coef, pattern_coef=back, isometric=isometric, space=space
+        )
+    elif mixing is not None:
+        fits = mixing.shape[0] == basis.n_samples and back is None
+        map_ = MixingMap(basis, mixing, isometric=isometric, space=space)
     else:
-        fits = mixing is not None and mixing.shape[0] == basis.n_samples
-        fits = fits and back is None
+        fits = False
     if not fits:
         of.bad(path, "has coefficients that do not fit its basis")
-    common = {
-        "space": of.space(table["space"], path, basis.n_voxels),
-        "isometric": of.flag(table["isometric"], path),
-    }
-    map_: SubjectMap
-    if mixing is not None:
-        map_ = MixingMap(basis, mixing, **common)
-    else:
-        map_ = CoordinateMap(basis, coef, pattern_coef=back, **common)
     map_.objective_history = of.history(table["history"], path)
     return map_
 
