@@ -560,3 +560,28 @@ def test_what_is_computed_for_the_file_waits_on_disk(tmp_path):
     assert list(tmp_path.iterdir()) == [target]
     read = read_container(target, kind="brainweave-model", newest=2).arrays
     assert {k: v[0] for k, v in read.items()} == {"a": 1, "b": 2, "c": 3}
+
+
+def test_a_model_keeps_whose_it_is_and_what_it_was_fitted_on(tmp_path):
+    X, y = make_data()
+    ids = ["07", "03", "11"]
+    study = Study(
+        Subject(i, x, labels=known) for i, x, known in zip(ids, X, y, strict=True)
+    )
+    model = bw.GDM(3).fit(study)
+    path = tmp_path / "m.safetensors"
+    plain = bw.load(bw.save(model, path))
+    assert plain.ids_ == ids
+    assert plain.study_fingerprint is None
+    made = {"study_fingerprint": study.fingerprint()}
+    loaded = bw.load(bw.save(model, path, provenance=made))
+    assert loaded.study_fingerprint == study.fingerprint()
+    again = bw.load(bw.save(loaded, path))
+    assert again.study_fingerprint == study.fingerprint()
+    facts = bw.describe(path).facts
+    assert facts["subjects"] == "07, 03, 11"
+    assert facts["study_fingerprint"] == study.fingerprint()
+    assert facts["aligned by labels, ids or rows"] == "yes"
+    assert bw.load(bw.save(bw.GDM(3).fit(X, y), path)).ids_ is None
+    bw.save(bw.NoAlignment().fit([X[0], X[0]]), path)
+    assert bw.describe(path).facts["aligned by labels, ids or rows"] == "no"

@@ -42,6 +42,9 @@ class BaseAligner(BaseEstimator):
     _takes_bases = True  # else it needs the samples, and evaluations hand them over
     _needs_eigenbasis = True  # else the Gram matrix is enough when nothing is cut
 
+    _joins_samples = True  # through labels, ids or rows; else scoring them is honest
+    study_fingerprint: str | None = None  # of the study it was fitted on, if recorded
+
     ids_: list[str] | None  # of the subjects, in order, if they were given with ids
 
     # -- fitting ----------------------------------------------------------------------

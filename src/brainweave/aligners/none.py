@@ -167,6 +167,7 @@ class NoAlignment(BaseAligner):
     True
     """
 
+    _joins_samples = False
     _needs_eigenbasis = False
 
     def __init__(
