@@ -1,4 +1,4 @@
-"""The level of the BIDS App that aligns: from basis files, which must fit each other."""
+"""The level of the BIDS App that aligns, from basis files that fit each other."""
 
 from collections.abc import Mapping
 from pathlib import Path
