@@ -13,6 +13,176 @@ import pytest
 # -- labels, subjects and their order --------------------------------------------------
 
 
+def _labelled_study(n_subjects=4, seed=0):
+    from brainweave import Study, Subject
+
+    rng = np.random.default_rng(seed)
+    patterns = 2 * rng.normal(size=(3, 6))
+    y = np.tile(["cat", "dog", "face"], 12)
+    codes = np.tile([0, 1, 2], 12)
+    return Study(
+        Subject(
+            f"s{i}",
+            patterns[codes] @ rng.normal(size=(6, 30)) + rng.normal(size=(36, 30)),
+            labels=y,
+        )
+        for i in range(n_subjects)
+    )
+
+
+def _relabelled(study, who, old, new):
+    return study.map(
+        lambda s: (
+            s._replace(labels=[new if v == old else v for v in s.labels])
+            if s.id in who
+            else s
+        )
+    )
+
+
+@pytest.mark.filterwarnings("default::brainweave.exceptions.LabelWarning")
+@pytest.mark.filterwarnings("ignore:nu=0.5 is infeasible")
+def test_a_category_spelt_in_two_ways_is_pointed_out():
+    from brainweave import GDM, between_subject_classification
+    from brainweave.exceptions import LabelWarning
+
+    study = _relabelled(_labelled_study(), ("s0", "s1"), "face", "Face")
+    message = "'Face' and 'face' differ by case, blanks or type only"
+    with pytest.warns(LabelWarning, match=message):
+        GDM(2).fit(study)
+    with pytest.warns(LabelWarning, match=message):
+        between_subject_classification(GDM(2), study)
+
+
+def test_groups_of_subjects_without_a_common_label_are_not_aligned():
+    from brainweave import GDM, between_subject_classification
+    from brainweave.exceptions import InputError
+
+    study = _labelled_study()
+    for old in ("cat", "dog", "face"):
+        study = _relabelled(study, ("s0", "s1"), old, old.upper())
+    message = "'s0', 's1' have 'CAT', 'DOG', 'FACE'; 's2', 's3' have"
+    with pytest.raises(InputError, match=message):
+        GDM(2).fit(study)
+    with pytest.raises(InputError, match=message):
+        between_subject_classification(GDM(2), study)
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), "", "n/a"])
+def test_samples_without_a_label_are_no_category_anywhere(missing):
+    from brainweave import GDM, Study
+
+    study = _labelled_study()
+    labels = [[missing if v == "face" else v for v in s.labels] for s in study]
+    X, _ = study.to_lists()
+    by_lists = GDM(1).fit(X, labels)
+    known = Study(s._replace(labels=y) for s, y in zip(study, labels, strict=True))
+    assert by_lists.graph_.groups[0].names == ("cat", "dog")
+    assert GDM(1).fit(known).graph_.groups[0].names == ("cat", "dog")
+
+
+def test_a_study_in_another_order_is_mapped_by_its_ids():
+    from brainweave import GDM
+
+    study = _labelled_study()
+    model = GDM(2).fit(study)
+    turned = study.subset(study.ids[::-1])
+    for found, expected in zip(
+        model.transform(turned), model.transform(study)[::-1], strict=True
+    ):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_a_subject_called_1_is_not_confused_with_the_second_one():
+    from brainweave import GDM, Study, Subject, between_subject_classification
+    from brainweave.exceptions import InputError
+
+    named = _labelled_study()
+    study = Study(
+        Subject(i, s.samples, labels=s.labels) for i, s in enumerate(named, start=1)
+    )
+    for ask in (lambda: study[1], lambda: study.subset([1])):
+        with pytest.raises(InputError, match="1 could mean two subjects"):
+            ask()
+    assert study["1"] is study.subjects[0]
+    assert study.subset(["1"]).ids == ["1"]
+    assert study[0].id == "1"  # nobody is called 0
+    assert next(reversed(study)).id == "4"
+    assert study.index(study["3"]) == 2
+    # the package itself never means an id when it counts
+    for protocol in ("joint", "held-out"):
+        result = between_subject_classification(GDM(2), study, protocol=protocol)
+        assert result.mean > 0.8
+
+
+def test_values_that_would_be_lost_are_refused():
+    import scipy.sparse
+
+    from brainweave import GDM, SRM, NoAlignment, Subject
+    from brainweave.exceptions import InputError
+
+    study = _labelled_study()
+    X, y = study.to_lists()
+    models = [GDM(2).fit(X, y), NoAlignment().fit(X), SRM(2, random_state=0).fit(X)]
+    masked = np.ma.MaskedArray(X[0], mask=X[0] > 3)
+    for bad, error, message in (
+        (scipy.sparse.csr_array(X[0]), TypeError, "sparse"),
+        (X[0] + 1j, TypeError, "real numbers"),
+        (masked, InputError, "masked values"),
+    ):
+        with pytest.raises(error, match=message):
+            Subject("s0", bad)
+        for model in models:
+            with pytest.raises(error, match=message):
+                model.fit([bad, *X[1:]], y)
+            with pytest.raises(error, match=message):
+                model.transform([bad], [0])
+            with pytest.raises(error, match=message):
+                model.fit_new_subject(bad, y[0])
+    unmasked = np.ma.MaskedArray(X[0], mask=False)
+    np.testing.assert_array_equal(
+        GDM(2).fit([unmasked, *X[1:]], y).eigenvalues_, models[0].eigenvalues_
+    )
+
+
+def test_arrays_in_the_order_of_brainiak_are_noticed():
+    from brainweave import SRM
+    from brainweave.exceptions import InputError, LayoutWarning
+
+    rng = np.random.default_rng(0)
+    own = [rng.normal(size=(40, v)) for v in (60, 70, 80)]
+    with pytest.raises(InputError, match=r"BrainIAK takes voxels x samples.*x\.T"):
+        SRM(2).fit([x.T for x in own])
+    same = [rng.normal(size=(20, 2500)) for _ in range(2)]
+    srm = SRM(2, max_iter=1, tol=0, random_state=0)
+    with pytest.warns(LayoutWarning, match="2500 rows and 20 columns"):
+        srm.fit([x.T for x in same])
+    srm.fit(same)
+    srm.fit([rng.normal(size=(300, 100)) for _ in range(2)])  # Pieman's shape
+
+
+def test_a_string_is_not_a_list_of_letters():
+    study = _labelled_study()
+    for options in ({"labels": "cat"}, {"subjects": "s0"}, {"runs": "1"}):
+        with pytest.raises(TypeError, match="must be a list, got the string"):
+            study.subset(**options)
+
+
+def test_transform_warns_of_circular_scoring():
+    from sklearn.linear_model import LogisticRegression
+
+    from brainweave import GDM
+
+    rng = np.random.default_rng(0)
+    X, y = [rng.normal(size=(70, 200)) for _ in range(6)], [np.arange(70) % 7] * 6
+    shared = GDM(6).fit(X, y).transform(X)
+    model = LogisticRegression().fit(np.concatenate(shared[1:]), np.concatenate(y[1:]))
+    assert model.score(shared[0], y[0]) > 0.95  # as the docstrings say: circular
+    for method in (GDM.transform, GDM.fit_transform):
+        assert "noise" in method.__doc__
+        assert "99 %" in method.__doc__
+
+
 # -- voxels and files in memory --------------------------------------------------------
 
 

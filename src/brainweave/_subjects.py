@@ -4,6 +4,9 @@ from collections.abc import Iterable, Sequence
 from numbers import Integral
 from typing import Any
 
+import numpy as np
+
+from brainweave._validation import check_list_option
 from brainweave.exceptions import InputError
 
 
@@ -21,59 +24,136 @@ def ids_of(entries: Iterable[Any], *, owner: str) -> list[str] | None:
     return ids
 
 
-def find_subject(key: Any, ids: Sequence[str] | None, n: int, *, owner: str) -> int:
-    """Return the position of a subject that is named by its id or by its position.
-
-    A text is an id, a whole number a position. A number that is also the id of a
-    subject at another position is refused, since it could mean either of two people.
-
-    Parameters
-    ----------
-    key : str or int
-        Who is meant.
-    ids : sequence of str, or None
-        The ids in order, if they are known.
-    n : int
-        Number of subjects.
-    owner : str
-        Who asks, for messages.
+def refuse_two_meanings(position: int, ids: Sequence[str], *, owner: str) -> None:
+    """Refuse a number that is one subject's position and the id of another.
 
     Examples
     --------
-    >>> find_subject("7", ["5", "6", "7"], 3, owner="the study")
-    2
+    >>> refuse_two_meanings(1, ["1", "2"], owner="The study")
+    Traceback (most recent call last):
+    brainweave.exceptions.InputError: 1 could mean two subjects. The study has '1' at
+    position 0 and '2' at position 1. Write the id of the one you mean, as a string.
     """
-    if isinstance(key, str):
-        if ids is None:
+    if str(position) not in ids:
+        return
+    here, other = position % len(ids), list(ids).index(str(position))
+    if here == other:
+        return
+    there = f" and {ids[here]!r} at position {position}" if position < len(ids) else ""
+    raise InputError(
+        f"{position} could mean two subjects. {owner} has '{position}' at position "
+        f"{other}{there}. Write the id of the one you mean, as a string."
+    )
+
+
+def find_subjects(
+    subjects: Any, ids: Sequence[str] | None, n_subjects: int, *, owner: str
+) -> list[int]:
+    """Return the positions of subjects that are named by ids (str) or positions (int).
+
+    Parameters
+    ----------
+    subjects : iterable of str or int
+        Who is meant.
+    ids : sequence of str, or None
+        The ids of the fitted subjects in order, if they are known.
+    n_subjects : int
+        Number of fitted subjects.
+    owner : str
+        The fitted aligner, for messages.
+    """
+    found = []
+    for key in check_list_option("subjects", subjects, owner=owner):
+        if isinstance(key, str) and ids is not None and key in ids:
+            found.append(list(ids).index(key))
+            continue
+        if isinstance(key, str):
+            known = "arrays, which have no ids" if ids is None else named(ids)
             raise InputError(
-                f"Subject {key!r} cannot be found: {owner} was fitted on arrays, which "
-                "have no ids. Name subjects by position, 0, 1, ..., or fit on a Study."
+                f"Unknown subject {key!r}: this {owner} was fitted on {known}. "
+                + (
+                    "Name subjects by position, or fit on a Study."
+                    if ids is None
+                    else "A new one joins by fit_new_subject."
+                )
             )
-        if key not in ids:
+        if isinstance(key, bool) or not isinstance(key, Integral):
+            raise TypeError(f"subjects are numbers 0, 1, ... or ids; got {key!r}.")
+        if ids is not None:
+            refuse_two_meanings(int(key), ids, owner=f"This {owner}")
+        if not 0 <= key < n_subjects:
             raise InputError(
-                f"There is no subject {key!r} in {owner}; it has {named(ids)}."
+                f"Unknown subject {key}: this {owner} was fitted on subjects 0 to "
+                f"{n_subjects - 1}. A new one joins by fit_new_subject."
             )
-        return list(ids).index(key)
-    if isinstance(key, bool) or not isinstance(key, Integral):
-        raise TypeError(
-            f"subjects are ids or positions 0, 1, ...; got {key!r}, a "
-            f"{type(key).__name__}."
-        )
-    position = int(key)
-    if ids is not None and str(position) in ids:
-        other = list(ids).index(str(position))
-        if other != position % n:
-            here = f"'{ids[position]}'" if -n <= position < n else "nobody"
-            raise InputError(
-                f"{position} could be the id of a subject, which is at position "
-                f"{other} in {owner}, or position {position}, where {here} is. Write "
-                f"'{position}' for the id, or name the other by its id."
-            )
-    if not -n <= position < n:
+        found.append(int(key))
+    return found
+
+
+def pair(
+    entries: Sequence[Any],
+    subjects: Any,
+    ids: Sequence[str] | None,
+    n_subjects: int,
+    *,
+    owner: str,
+) -> list[int]:
+    """Return to which fitted subject each entry belongs.
+
+    Entries with an id (subjects of a Study, bases) are matched by it if the aligner
+    knows the ids of its subjects, whatever their order and number; arrays go by
+    `subjects`, or by position.
+    """
+    own = None if ids is None else ids_of(entries, owner=owner)
+    if subjects is None and own is not None:
+        return find_subjects(own, ids, n_subjects, owner=owner)
+    if subjects is None:
+        who = list(range(n_subjects))
+    else:
+        who = find_subjects(subjects, ids, n_subjects, owner=owner)
+    if len(entries) != len(who):
         raise InputError(
-            f"There is no subject {position} in {owner}, which has {n}: 0 to {n - 1}."
+            f"{len(entries)} arrays for {len(who)} subjects. Name the subjects they "
+            f"belong to: transform(X, subjects=[...]), out of {n_subjects}."
         )
-    return position % n
+    for k, i in enumerate(who):
+        if own is not None and ids is not None and own[k] in ids and own[k] != ids[i]:
+            raise InputError(
+                f"X[{k}] is subject {own[k]!r}, but subjects= says that it is "
+                f"{ids[i]!r}. Leave out subjects=: a Study is matched by its ids."
+            )
+    return who
+
+
+def labels_of(
+    known: Sequence[Any], ids: Sequence[str] | None, *, owner: str
+) -> list[Any] | None:
+    """Return the labels of subjects that know theirs, in the order of some ids.
+
+    Parameters
+    ----------
+    known : sequence of Subject, or of anything else with labels
+        Whose labels are wanted.
+    ids : sequence of str, or None
+        The order wanted; None keeps theirs.
+    owner : str
+        Who asks, for messages.
+    """
+    own = ids_of(known, owner=f"y of {owner}")
+    chosen = list(known)
+    if ids is not None and own is not None:
+        absent = [id for id in ids if id not in own]
+        if absent:
+            raise InputError(
+                f"y of {owner} has no subject {named(absent)}; it has {named(own)}."
+            )
+        chosen = [known[own.index(id)] for id in ids]
+    if all(s.labels is None for s in chosen):
+        return None
+    return [
+        np.full(s.n_samples, None, object) if s.labels is None else s.labels
+        for s in chosen
+    ]
 
 
 def named(ids: Iterable[Any], limit: int = 8) -> str:

@@ -1,16 +1,17 @@
 """Checks of what users pass in; each message names the subject and the way out."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
 from brainweave.exceptions import InputError
 
 
 def check_int(name: str, value: Any, *, minimum: int, owner: str) -> int:
-    """Give value as an int that is at least minimum."""
+    """Return value as an int that is at least minimum."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(
             f"{name} of {owner} must be an integer >= {minimum}, got {value!r}."
@@ -21,7 +22,7 @@ def check_int(name: str, value: Any, *, minimum: int, owner: str) -> int:
 
 
 def check_fraction(name: str, value: Any, *, owner: str) -> float:
-    """Give value as a float in (0, 1]."""
+    """Return value as a float in (0, 1]."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} of {owner} must be a number in (0, 1], got {value!r}.")
     if not 0 < float(value) <= 1:
@@ -33,15 +34,53 @@ def check_fraction(name: str, value: Any, *, owner: str) -> float:
 
 
 def check_option(name: str, value: Any, allowed: Sequence[str], *, owner: str) -> str:
-    """Give value if it is one of the allowed names."""
+    """Return value if it is one of the allowed names."""
     if not isinstance(value, str) or value not in allowed:
         listed = ", ".join(map(repr, allowed))
         raise InputError(f"{name} of {owner} must be one of {listed}; got {value!r}.")
     return value
 
 
+def check_list_option(name: str, value: Any, *, owner: str) -> list[Any]:
+    """Return a list of options; a string is not taken letter by letter."""
+    if isinstance(value, str | bytes):
+        raise TypeError(
+            f"{name} of {owner} must be a list, got the string {value!r}. Write "
+            f"[{value!r}]."
+        )
+    try:
+        return list(value)
+    except TypeError:
+        raise TypeError(
+            f"{name} of {owner} must be a list, got {type(value).__name__} {value!r}."
+        ) from None
+
+
+def check_numbers(X: Any, name: str) -> None:
+    """Refuse arrays whose numbers would be lost on the way: part of them, or a mask."""
+    if scipy.sparse.issparse(X) or getattr(X, "is_sparse", False) is True:
+        raise TypeError(
+            f"{name} is sparse; samples x voxels must be dense. Pass X.toarray()."
+        )
+    if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
+        raise InputError(
+            f"{name} is a masked array with {int(np.ma.count_masked(X))} masked "
+            "values, which alignment cannot leave out one by one. Drop these voxels or "
+            "samples, or fill them: X.filled(...)."
+        )
+    dtype = getattr(X, "dtype", None)
+    if "complex" in str(dtype):
+        raise TypeError(
+            f"{name} must hold real numbers, got dtype {dtype}. Pass np.abs(X), or the "
+            "real and imaginary parts as voxels of their own."
+        )
+    if getattr(dtype, "kind", "f") not in "fiub":
+        raise TypeError(f"{name} must hold real numbers, got dtype {dtype}.")
+
+
 def check_shape(X: Any, name: str) -> tuple[int, int]:
-    """Give (n_samples, n_voxels) of something two-dimensional with enough samples."""
+    """Return (n_samples, n_voxels) of something two-dimensional with enough samples."""
+    check_numbers(X, name)
     shape = getattr(X, "shape", None)
     if shape is None or not hasattr(X, "dtype"):
         raise TypeError(
@@ -51,9 +90,6 @@ def check_shape(X: Any, name: str) -> tuple[int, int]:
         raise InputError(
             f"{name} must be 2-D (samples x voxels), got shape {tuple(shape)}."
         )
-    kind = getattr(X.dtype, "kind", "f")
-    if kind not in "fiub":
-        raise TypeError(f"{name} must hold real numbers, got dtype {X.dtype}.")
     n_samples, n_voxels = int(shape[0]), int(shape[1])
     if n_samples < 2:
         raise InputError(
@@ -65,9 +101,10 @@ def check_shape(X: Any, name: str) -> tuple[int, int]:
 
 
 def check_samples(Z: Any, n_voxels: int, name: str) -> Any:
-    """Give samples of a subject as a 2-D array that has as many voxels as its map."""
+    """Return samples of a subject as a 2-D array that has as many voxels as its map."""
     if not hasattr(Z, "shape") or not hasattr(Z, "dtype"):
-        Z = np.asarray(Z, dtype=np.float64)
+        Z = np.asarray(Z)
+    check_numbers(Z, name)
     if len(Z.shape) != 2 or Z.shape[1] != n_voxels:
         raise InputError(
             f"{name} must be samples x {n_voxels} voxels; got shape {tuple(Z.shape)}. "
@@ -77,7 +114,12 @@ def check_samples(Z: Any, n_voxels: int, name: str) -> Any:
 
 
 def check_list_of_subjects(X: Any, *, owner: str, minimum: int = 2) -> list[Any]:
-    """Give X as a list with one entry per subject."""
+    """Return X as a list with one entry per subject."""
+    if isinstance(X, Mapping):
+        raise TypeError(
+            f"{owner} takes a list with one entry per subject, got a dict. Pass its "
+            "values in the order of the subjects, or a Study."
+        )
     if isinstance(X, np.ndarray) or hasattr(X, "shape"):
         raise TypeError(
             f"{owner} takes a list with one array (samples x voxels) per subject; got "

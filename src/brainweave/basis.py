@@ -21,7 +21,7 @@ from brainweave._arrays import (
     to_numpy,
     working_dtype,
 )
-from brainweave._validation import check_fraction, check_shape
+from brainweave._validation import check_fraction, check_numbers, check_shape
 from brainweave.exceptions import InputError
 from brainweave.kernels import Centring, Kernel, center_gram, check_kernel
 from brainweave.voxels import VoxelPass, sample_signatures
@@ -314,7 +314,8 @@ class SubjectBasis(VoxelPass):
     def check_samples(self, Z: Any, name: str) -> Any:
         """Refuse samples of this subject that its basis cannot map."""
         if not hasattr(Z, "shape") or not hasattr(Z, "dtype"):
-            Z = np.asarray(Z, dtype=np.float64)
+            Z = np.asarray(Z)
+        check_numbers(Z, name)
         if len(Z.shape) != 2:
             raise InputError(f"{name} must be 2-D (samples x voxels); got {Z.shape}.")
         expected = (

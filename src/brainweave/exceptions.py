@@ -5,6 +5,8 @@ __all__ = [
     "ClassifierWarning",
     "InputError",
     "KernelWarning",
+    "LabelWarning",
+    "LayoutWarning",
     "ModelFileError",
     "SkippedWarning",
     "SolverError",
@@ -35,6 +37,14 @@ class SolverError(BrainweaveError, RuntimeError):
 
 class UniquenessWarning(UserWarning):
     """The solution is one of many: some shared features are arbitrary directions."""
+
+
+class LabelWarning(UserWarning):
+    """Labels of the subjects do not meet, or may not mean what they say."""
+
+
+class LayoutWarning(UserWarning):
+    """An array looks as if its samples lay in its columns."""
 
 
 class KernelWarning(UserWarning):

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from brainweave._validation import check_int, check_list_of_subjects
 from brainweave.exceptions import InputError
+from brainweave.labels import NO_LABEL, Codes, encode_labels
 
 Matrix = NDArray[np.float64]
-Codes = NDArray[np.intp]
 
-NO_GROUP = -1  # the code of a sample without a group: it gets no edges
+NO_GROUP = NO_LABEL  # the code of a sample without a group: it gets no edges
 
 
 @dataclass(frozen=True)
@@ -133,6 +133,21 @@ class Graph:
         _, of_samples = np.unique(labels[:size], return_inverse=True)
         return int(of_samples.max()) + 1, of_samples
 
+    def subject_groups(self) -> list[list[int]]:
+        """List the groups of subjects that no edge, direct or indirect, joins."""
+        n_subjects = len(self.lengths)
+        n_parts, part = self.connected_components()
+        where = np.repeat(np.arange(n_subjects), self.lengths)
+        size = n_subjects + n_parts
+        linked = scipy.sparse.coo_array(
+            (np.ones(where.size), (where, n_subjects + part)), (size, size)
+        )
+        _, group = scipy.sparse.csgraph.connected_components(linked, directed=False)
+        found: dict[int, list[int]] = {}
+        for i in range(n_subjects):
+            found.setdefault(int(group[i]), []).append(i)
+        return list(found.values())
+
     def lonely_subjects(self) -> list[int]:
         """List the subjects none of whose samples has an edge to another subject."""
         n_subjects = len(self.lengths)
@@ -196,8 +211,8 @@ def label_graph(
     same, different : float
         Weight between samples of the same and of different categories.
     missing : object, optional
-        A label that means *unlabelled*, besides None and NaN, which always do. Such
-        samples get no edges.
+        A label that means *unlabelled*, besides those that always do (None, NaN, ""
+        and "n/a", see :mod:`brainweave.labels`). Such samples get no edges.
 
     Examples
     --------
@@ -228,7 +243,7 @@ def time_graph(ids: Sequence[Any], *, missing: Any = None) -> Graph:
     ids : sequence of array-like
         One array of stimulus or time ids per subject.
     missing : object, optional
-        An id that means *unknown*, besides None and NaN.
+        An id that means *unknown*, besides those that always do.
     """
     codes, names, lengths = _encode(ids, missing=missing)
     return Graph(lengths, (GroupTerm(codes, np.eye(len(names)), names),))
@@ -259,7 +274,7 @@ def affinity_graph(
         representational similarity matrix. A DataFrame is matched by its index; an
         array is in the sorted order of the group labels.
     missing : object, optional
-        A group label that means *unknown*, besides None and NaN.
+        A group label that means *unknown*, besides those that always do.
     """
     codes, names, lengths = _encode(groups, missing=missing)
     if hasattr(affinity, "loc"):
@@ -365,33 +380,10 @@ def _check_affinity(affinity: Matrix) -> None:
         raise InputError("The affinity between groups is not symmetric.")
 
 
-def _is_missing(label: Any, missing: Any) -> bool:
-    if label is None or (missing is not None and label == missing):
-        return True
-    return isinstance(label, (float, np.floating)) and bool(np.isnan(label))
-
-
 def _encode(
     labels: Sequence[Any], *, missing: Any
 ) -> tuple[Codes, tuple[Hashable, ...], tuple[int, ...]]:
     """Turn one list of labels per subject into codes over all samples."""
-    per_subject = []
-    for i, part in enumerate(
-        check_list_of_subjects(labels, owner="A graph", minimum=1)
-    ):
-        array = np.asarray(part, dtype=object)
-        if array.ndim != 1:
-            raise InputError(
-                f"The labels of subject {i} must be a list with one label per sample; "
-                f"got shape {array.shape}."
-            )
-        per_subject.append(array.tolist())
-    flat = [x for part in per_subject for x in part]
-    known = {x for x in flat if not _is_missing(x, missing)}
-    try:
-        names = tuple(sorted(known))
-    except TypeError:  # labels of several types have no order of their own
-        names = tuple(sorted(known, key=lambda x: (type(x).__name__, str(x))))
-    code_of = {name: code for code, name in enumerate(names)}
-    codes = [NO_GROUP if _is_missing(x, missing) else code_of[x] for x in flat]
-    return np.array(codes, dtype=np.intp), names, tuple(map(len, per_subject))
+    lists = check_list_of_subjects(labels, owner="A graph", minimum=1)
+    codes, names = encode_labels(lists, missing=missing)
+    return np.concatenate(codes), names, tuple(map(len, codes))

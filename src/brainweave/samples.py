@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from brainweave._arrays import is_torch
-from brainweave._validation import check_list_of_subjects, check_option
+from brainweave._validation import check_list_of_subjects, check_numbers, check_option
 from brainweave.exceptions import InputError
+from brainweave.labels import as_label_list, object_array, sort_labels
 
 HOW = ("truncate", "average", "intersect")
 UNLABELLED = "(unlabelled)"
@@ -109,8 +110,9 @@ def match_samples(X: Any, y: Any = None, how: str = "truncate") -> Samples:
     X : list of arrays of shape (n_samples_i, n_voxels_i), or a Study
         One entry per subject.
     y : list of array-like
-        Categories (or, for "intersect", stimulus ids), one array per subject; None or
-        NaN for samples without a label, which are dropped. A Study brings its own.
+        Categories (or, for "intersect", stimulus ids), one array per subject; None,
+        NaN, "" or "n/a" for samples without a label, which are dropped. A Study brings
+        its own.
     how : {"truncate", "average", "intersect"}, default="truncate"
         "truncate": order samples by category and keep of each category as many as the
         subject with fewest has, the first ones. "average": one sample per category, the
@@ -213,7 +215,7 @@ def drop_samples(
             )
         kept.append(np.sort(rng.permutation(n)[:left]))
     known = (
-        [_label_array([None] * len(x)) for x in arrays] if labels is None else labels
+        [object_array([None] * len(x)) for x in arrays] if labels is None else labels
     )
     summary = _summarise(known, [_rows_by_label(k) for k in known], kept)
     rest = [_take(x, rows) for x, rows in zip(arrays, kept, strict=True)]
@@ -233,6 +235,7 @@ def _read(
         y = None if any(k is None for k in known) else known
     arrays = [s.data() if hasattr(s, "labels") else s for s in subjects]
     for i, x in enumerate(arrays):
+        check_numbers(x, f"X[{i}]")
         if len(getattr(x, "shape", ())) != 2:
             raise TypeError(
                 f"X[{i}] must be a 2-D array (samples x voxels), got "
@@ -243,42 +246,33 @@ def _read(
     labels = check_list_of_subjects(y, owner=f"y of {owner}", minimum=1)
     if len(labels) != len(arrays):
         raise InputError(f"y has {len(labels)} entries for {len(arrays)} subjects.")
-    for i, (x, known) in enumerate(zip(arrays, labels, strict=True)):
-        if len(known) != x.shape[0]:
-            raise InputError(
-                f"y[{i}] has {len(known)} labels for {x.shape[0]} samples."
-            )
-    return arrays, [_label_array(known) for known in labels]
+    known = [_label_array(part, f"y[{i}]") for i, part in enumerate(labels)]
+    for i, (x, part) in enumerate(zip(arrays, known, strict=True)):
+        if len(part) != x.shape[0]:
+            raise InputError(f"y[{i}] has {len(part)} labels for {x.shape[0]} samples.")
+    return arrays, known
 
 
-def _label_array(known: Any) -> NDArray[Any]:
-    """Give labels as an array, of their own dtype if they have one."""
-    if isinstance(known, np.ndarray):
-        return known
-    values = list(known)
-    plain = all(isinstance(v, (str, int, float, np.generic)) for v in values)
-    if plain and len({isinstance(v, str) for v in values}) == 1:
-        return np.asarray(values)
-    out = np.empty(len(values), dtype=object)
-    out[:] = values
-    return out
+def _label_array(values: Any, name: str = "y") -> NDArray[Any]:
+    """Return labels as an array: of numbers, of text, or with None if some lack one."""
+    listed = as_label_list(values, name)
+    kinds = {type(v) for v in listed}
+    if len(kinds) == 1 and kinds <= {str, int, float, bool}:
+        return np.asarray(listed)
+    return object_array(listed)
 
 
 def _rows_by_label(known: NDArray[Any]) -> dict[Any, Indices]:
-    """Give the rows of each label, in the order of first appearance."""
+    """Return the rows of each label, in the order of first appearance."""
     rows: dict[Any, list[int]] = {}
     for row, label in enumerate(known.tolist()):
-        if label is not None and label == label:  # noqa: PLR0124 (NaN)
+        if label is not None:
             rows.setdefault(label, []).append(row)
     return {label: np.array(found, dtype=np.intp) for label, found in rows.items()}
 
 
 def _sorted_labels(where: Sequence[dict[Any, Any]]) -> list[Any]:
-    labels = dict.fromkeys(label for rows in where for label in rows)
-    try:
-        return sorted(labels)
-    except TypeError:  # of different types
-        return sorted(labels, key=lambda v: (type(v).__name__, str(v)))
+    return sort_labels(label for rows in where for label in rows)
 
 
 def _in_order_of_first(

@@ -181,8 +181,8 @@ def test_transform(study):
         gdm.transform([X[0], X[0], X[2]])
     with pytest.raises(InputError, match=r"Unknown subject 7.*0 to 2"):
         gdm.transform([X[0]], subjects=[7])
-    with pytest.raises(TypeError, match="subjects are numbers"):
-        gdm.transform([X[0]], subjects=["sub-01"])
+    with pytest.raises(TypeError, match=r"subjects are numbers 0, 1, \.\.\. or ids"):
+        gdm.transform([X[0]], subjects=[1.5])
     with pytest.raises(InputError, match="1 arrays for 3 subjects"):
         gdm.transform([X[0]])
     with pytest.raises(InputError, match="has NaN or infinite values"):

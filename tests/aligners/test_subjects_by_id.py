@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from brainweave import GDM, SRM, load, save
+from brainweave import GDM, SRM, Parcelwise, Searchlight, load, save
+from brainweave.exceptions import InputError
+from brainweave.models import load_basis, save_basis
 from brainweave.study import Study, Subject
 
 
@@ -25,3 +27,111 @@ def test_a_model_knows_the_ids_it_was_fitted_on(study, tmp_path):
     assert again.ids_ == ["s3", "s2", "s1", "s0"]
     assert load(save(model, tmp_path / "m.safetensors")).ids_ == model.ids_
     assert SRM(2, random_state=0).fit(study).ids_ == study.ids
+
+
+ALIGNERS = {
+    "GDM": GDM(2),
+    "SRM": SRM(2, random_state=0),
+    "Parcelwise": Parcelwise(SRM(2, random_state=0), np.repeat([1, 2], 6)),
+    "Searchlight": Searchlight(
+        SRM(2, random_state=0), neighborhoods=[np.arange(8), np.arange(4, 12)]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ALIGNERS)
+def test_the_order_of_a_study_does_not_matter(study, name):
+    model = ALIGNERS[name].fit(study)
+    expected = dict(zip(study.ids, model.transform(study), strict=True))
+    assert model.ids_ == study.ids
+    for ids in (study.ids[::-1], ["s2"], ["s3", "s1"]):
+        some = study.subset(ids)
+        for id, found in zip(ids, model.transform(some), strict=True):
+            np.testing.assert_array_equal(found, expected[id])
+    back = model.inverse_transform([expected["s2"]], ["s2"])
+    shared = Study(Subject(i, expected[i]) for i in ("s3", "s2"))
+    np.testing.assert_array_equal(model.inverse_transform(shared)[1], back[0])
+    others = study.subset(["s3", "s0", "s1"])
+    X = [s.data() for s in study]
+    np.testing.assert_allclose(
+        model.predict_subject("s2", others),
+        model.predict_subject(2, [X[0], X[1], X[3]]),
+    )
+    # the target's own samples say nothing of how well others predict it
+    np.testing.assert_array_equal(
+        model.predict_subject("s2", study.subset(["s3", "s0", "s1", "s2"])),
+        model.predict_subject("s2", others),
+    )
+
+
+def test_unknown_subjects_are_refused(study):
+    model = GDM(2).fit(study)
+    other = Study([Subject("s9", study[0].samples)])
+    with pytest.raises(InputError, match=r"Unknown subject 's9'.*'s0', 's1'"):
+        model.transform(other)
+    with pytest.raises(InputError, match="Unknown subject 's9'"):
+        model.predict_subject("s9", study)
+    with pytest.raises(InputError, match=r"X\[0\] is subject 's1', but subjects= says"):
+        model.transform(study.subset(["s1"]), subjects=[0])
+    with pytest.raises(TypeError, match="must be a list, got the string 's1'"):
+        model.transform([study[1].samples], subjects="s1")
+    by_arrays = GDM(2).fit(*study.to_lists())
+    with pytest.raises(InputError, match="arrays, which have no ids"):
+        by_arrays.transform([study[1].samples], subjects=["s1"])
+    # said by hand, another name is no hindrance
+    (named,) = model.transform(other, subjects=["s0"])
+    np.testing.assert_array_equal(named, model.transform(study)[0])
+
+
+def test_bare_lists_go_by_position(study):
+    model = GDM(2).fit(study)
+    X = [s.data() for s in study]
+    a, b = model.transform(X[1:3], [1, 2]), model.transform(X[1:3], ["s1", "s2"])
+    for one, other in zip(a, b, strict=True):
+        np.testing.assert_array_equal(one, other)
+    twice = model.transform([X[1], X[1]], [1, 1])
+    np.testing.assert_array_equal(twice[0], twice[1])
+
+
+def test_a_number_that_may_mean_two_people_is_refused(study):
+    numbered = Study(
+        Subject(i + 1, s.samples, labels=s.labels) for i, s in enumerate(study)
+    )
+    model = GDM(2).fit(numbered)
+    X = numbered["1"].samples
+    with pytest.raises(InputError, match=r"1 could mean two subjects.*as a string"):
+        model.transform([X], [1])
+    with pytest.raises(InputError, match="1 could mean two"):
+        model.predict_subject(1, numbered)
+    model.transform([X], ["1"])
+    model.transform([X], [0])  # nobody is called 0
+
+
+def test_labels_of_a_study_find_their_bases(study, tmp_path):
+    bases = GDM(2).fit(study).bases_
+    for i, basis in enumerate(bases):
+        save_basis(basis, tmp_path / f"{i}.safetensors")
+    # what is known of the samples differs from subject to subject
+    mixed = Study(s._replace(labels=np.roll(s.labels, i)) for i, s in enumerate(study))
+    expected = GDM(2).fit(bases, [s.labels for s in mixed])
+    for given in (bases, [load_basis(tmp_path / f"{i}.safetensors") for i in range(4)]):
+        found = GDM(2).fit(given, mixed.subset(mixed.ids[::-1]))
+        assert found.ids_ == study.ids
+        np.testing.assert_allclose(found.eigenvalues_, expected.eigenvalues_)
+    with pytest.raises(InputError, match="has no subject 's3'"):
+        GDM(2).fit(bases, mixed.subset(["s0", "s1", "s2"]))
+    with pytest.raises(InputError, match="'s0' more than once"):
+        GDM(2).fit([bases[0], bases[0]], mixed)
+
+
+def test_a_new_subject_comes_with_the_settings_of_the_fit(study):
+    model = GDM(2).fit(study.subset(["s0", "s1", "s2"]))
+    raw = GDM(2, standardize=False).fit(study).bases_[3]
+    with pytest.raises(InputError, match=r"standardize=False; this GDM has .*=True"):
+        model.fit_new_subject(raw, study["s3"].labels)
+
+
+def test_rows_are_not_taken_as_categories(study):
+    model = GDM(2).fit(study)
+    with pytest.raises(InputError, match="pass those of the new subject"):
+        model.fit_new_subject(study["s0"].samples[:3])  # as many rows as categories

@@ -11,17 +11,19 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from brainweave._arrays import map_subjects, to_numpy
-from brainweave._subjects import ids_of
+from brainweave._subjects import find_subjects, ids_of, labels_of, pair
 from brainweave._validation import (
     check_fraction,
     check_int,
     check_list_of_subjects,
+    check_numbers,
     one_per_subject,
 )
 from brainweave.aligners.maps import SubjectMap
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError, KernelWarning
 from brainweave.kernels import check_kernel
+from brainweave.labels import check_labels_meet
 
 Matrix = NDArray[np.float64]
 
@@ -41,6 +43,8 @@ class BaseAligner(BaseEstimator):
 
     ids_: list[str] | None  # of the subjects, in order, if they were given with ids
 
+    _warns_of_input = True  # set to False by those who fit many and have warned once
+
     # -- fitting ----------------------------------------------------------------------
 
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -52,17 +56,25 @@ class BaseAligner(BaseEstimator):
             One entry per subject. Entries may also be :class:`SubjectBasis` objects,
             such as ``bases_`` of another fitted aligner, so that the voxels are not
             read again.
-        y : list of array-like, optional
-            What is known of the samples, one array per subject.
+        y : list of array-like, or a Study, optional
+            What is known of the samples, one array per subject, in the order of X. Of
+            a Study the labels are taken, matched by id where X are bases with ids.
 
         Returns
         -------
         self
+
+        Notes
+        -----
+        Fitted on a Study, or on bases that know their subject, the aligner has
+        ``ids_``, and matches subjects by them from then on; on bare arrays ``ids_`` is
+        None, and subjects are matched by position.
         """
         subjects = check_list_of_subjects(X, owner=self._owner)
         y = self._known_samples(subjects, y)
         self._check_subjects(subjects, y)
         self.ids_ = ids_of(subjects, owner=self._owner)
+        self._check_labels(y)
         bases = self._read_bases(subjects)
         solution = self._solve(bases, y)
         self._keep(bases, solution, [getattr(s, "space", None) for s in subjects])
@@ -71,9 +83,32 @@ class BaseAligner(BaseEstimator):
     def _check_subjects(self, subjects: list[Any], y: list[Any] | None) -> None:
         """Refuse, before any voxel is read, what this method cannot align."""
 
+    def _joins_by_label(self) -> bool:
+        """Tell whether equal labels are what ties the samples of different subjects."""
+        return False
+
+    def _labels_must_meet(self) -> bool:
+        """Tell whether nothing else ties them."""
+        return self._joins_by_label()
+
+    def _check_labels(self, y: list[Any] | None) -> None:
+        """Refuse labels that do not meet, or warn of them, if they join samples."""
+        if y is None or not self._joins_by_label():
+            return
+        names = [f"X[{i}]" for i in range(len(y))]
+        if self.ids_ is not None:
+            names = [repr(id) for id in self.ids_]
+        check_labels_meet(
+            y,
+            names,
+            refuse=self._labels_must_meet(),
+            warn=self._warns_of_input,
+            stacklevel=4,
+        )
+
     @abstractmethod
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
-        """Give one coefficient matrix (n_kept_i, K) per subject; set learned values.
+        """Return a coefficient matrix (n_kept_i, K) per subject; set learned values.
 
         A class whose ``_make_map`` reads them so may give anything else per subject
         with K columns, such as a mixing of samples.
@@ -91,6 +126,10 @@ class BaseAligner(BaseEstimator):
         if y is None:
             return None
         y = check_list_of_subjects(y, owner=f"y of {self._owner}", minimum=1)
+        if all(hasattr(known, "labels") for known in y):  # a Study
+            y = labels_of(y, ids_of(subjects, owner=self._owner), owner=self._owner)
+            if y is None:
+                return None
         if len(y) != len(subjects):
             raise InputError(f"y has {len(y)} entries for {len(subjects)} subjects.")
         for i, (s, known) in enumerate(zip(subjects, y, strict=True)):
@@ -186,32 +225,55 @@ class BaseAligner(BaseEstimator):
 
     # -- using ------------------------------------------------------------------------
 
-    def transform(self, X: Any, subjects: Sequence[int] | None = None) -> list[Any]:
+    def transform(
+        self, X: Any, subjects: Sequence[int | str] | None = None
+    ) -> list[Any]:
         """Map samples into the shared space.
 
         Parameters
         ----------
-        X : list of arrays of shape (n_samples_i, n_voxels_i)
-            Samples of fitted subjects.
-        subjects : sequence of int, optional
-            Which fitted subject each entry of X belongs to; by default all, in order.
+        X : list of arrays of shape (n_samples_i, n_voxels_i), or a Study
+            Samples of fitted subjects. A Study, in any order and with some or all of
+            the subjects, is matched by ids if the fit was on a Study, too.
+        subjects : sequence of int or str, optional
+            Which fitted subject each array of X belongs to, by position or id; by
+            default all, in order.
 
         Returns
         -------
         list of arrays of shape (n_samples_i, n_components)
+            In the order of X.
+
+        Warnings
+        --------
+        Do not score features of the samples that were used to fit: the labels that
+        made them similar would be "found" in them. Even pure noise is then classified
+        almost perfectly, here at 99 % where chance is 14 %::
+
+            X = [rng.normal(size=(70, 200)) for _ in range(6)]  # nothing but noise
+            y = [np.arange(70) % 7] * 6
+            shared = GDM(6).fit(X, y).transform(X)
+            # a classifier trained on five subjects is right on the sixth: circular
+
+        Fit on some samples, transform and score others, or leave it to
+        :func:`brainweave.between_subject_classification`.
         """
         check_is_fitted(self, "maps_")
         arrays, who = self._pair(X, subjects)
         n_jobs = self.get_params(deep=False).get("n_jobs")
 
-        def one(Z: Any, i: int) -> Any:
-            name = f"X[{who.index(i)}] (subject {i})"
-            return self.maps_[i].transform(_samples_of(Z), name=name)
+        def one(k: int) -> Any:
+            name = f"X[{k}] ({self._name_of(who[k])})"
+            return self.maps_[who[k]].transform(_samples_of(arrays[k]), name=name)
 
-        return self._output(map_subjects(one, arrays, who, n_jobs=n_jobs))
+        return self._output(map_subjects(one, range(len(who)), n_jobs=n_jobs))
 
     def fit_transform(self, X: Any, y: Any = None) -> list[Any]:
-        """Fit, and give the shared features of the aligning samples."""
+        """Fit, and return the shared features of the aligning samples.
+
+        These features must not be scored: their labels made them. See the warning in
+        :meth:`transform`, where pure noise is classified at 99 %.
+        """
         self.fit(X, y)
         return self._output([self._features(i) for i in range(self.n_subjects_)])
 
@@ -219,25 +281,31 @@ class BaseAligner(BaseEstimator):
         return self.maps_[i].aligning_features()
 
     def inverse_transform(
-        self, shared: Any, subjects: Sequence[int] | None = None
+        self, shared: Any, subjects: Sequence[int | str] | None = None
     ) -> list[NDArray[Any]]:
-        """Give the voxel patterns of subjects for shared features (linear kernel).
+        """Return the voxel patterns of subjects for shared features (linear kernel).
 
         Parameters
         ----------
-        shared : list of arrays of shape (n_samples_i, n_components)
-            Shared features, one array per subject.
-        subjects : sequence of int, optional
-            Which fitted subject each entry belongs to; by default all, in order.
+        shared : list of arrays of shape (n_samples_i, n_components), or a Study
+            Shared features, one array per subject; subjects of a Study are matched by
+            their ids, as in :meth:`transform`.
+        subjects : sequence of int or str, optional
+            Which fitted subject each array belongs to, by position or id; by default
+            all, in order.
         """
         check_is_fitted(self, "maps_")
         arrays, who = self._pair(shared, subjects)
+        features = [_samples_of(S) for S in arrays]
+        for k, S in enumerate(features):
+            check_numbers(S, f"shared[{k}]")
         return [
-            self.maps_[i].inverse_transform(S) for S, i in zip(arrays, who, strict=True)
+            self.maps_[i].inverse_transform(S)
+            for S, i in zip(features, who, strict=True)
         ]
 
     def predict_subject(
-        self, target: int, X: Any, subjects: Sequence[int] | None = None
+        self, target: int | str, X: Any, subjects: Sequence[int | str] | None = None
     ) -> NDArray[Any]:
         """Predict the voxels of one subject from other subjects' samples.
 
@@ -246,18 +314,24 @@ class BaseAligner(BaseEstimator):
 
         Parameters
         ----------
-        target : int
-            The fitted subject whose voxels are wanted.
-        X : list of arrays of shape (n_samples, n_voxels_i)
-            Samples of other fitted subjects.
-        subjects : sequence of int, optional
-            Which subjects these are; by default all but the target, in order.
+        target : int or str
+            The fitted subject whose voxels are wanted, by position or id.
+        X : list of arrays of shape (n_samples, n_voxels_i), or a Study
+            Samples of other fitted subjects. A Study is matched by ids, as in
+            :meth:`transform`; if the target is in it, its samples are not used.
+        subjects : sequence of int or str, optional
+            Which subjects the arrays are; by default all but the target, in order.
         """
         check_is_fitted(self, "maps_")
-        (target,) = self._indices([target])
-        if subjects is None:
-            subjects = [i for i in range(self.n_subjects_) if i != target]
-        features = [to_numpy(s) for s in self.transform(X, subjects)]
+        (wanted,) = self._indices([target])
+        entries = check_list_of_subjects(X, owner=self._owner, minimum=1)
+        ids = self._ids()
+        if subjects is None and ids and ids_of(entries, owner=self._owner):
+            entries = [s for s in entries if s.id != ids[wanted]]
+        elif subjects is None:
+            others = [i for i in range(self.n_subjects_) if i != wanted]
+            subjects = others if ids is None else [ids[i] for i in others]
+        features = [to_numpy(s) for s in self.transform(entries, subjects)]
         counts = {len(f) for f in features}
         if len(counts) > 1:
             raise InputError(
@@ -265,32 +339,25 @@ class BaseAligner(BaseEstimator):
                 f"{[len(f) for f in features]} samples. Average per stimulus first, or "
                 "pass one subject."
             )
-        return self.maps_[target].inverse_transform(np.mean(features, axis=0))
+        return self.maps_[wanted].inverse_transform(np.mean(features, axis=0))
 
-    def _pair(
-        self, X: Any, subjects: Sequence[int] | None
-    ) -> tuple[list[Any], list[int]]:
+    def _pair(self, X: Any, subjects: Any) -> tuple[list[Any], list[int]]:
         arrays = check_list_of_subjects(X, owner=self._owner, minimum=1)
-        who = self._indices(
-            range(self.n_subjects_) if subjects is None else list(subjects)
-        )
-        if len(arrays) != len(who):
-            raise InputError(
-                f"{len(arrays)} arrays for {len(who)} subjects. Name the subjects they "
-                f"belong to: transform(X, subjects=[...]), out of {self.n_subjects_}."
-            )
-        return arrays, who
+        n, ids = self.n_subjects_, self._ids()
+        return arrays, pair(arrays, subjects, ids, n, owner=self._owner)
 
     def _indices(self, subjects: Any) -> list[int]:
-        for i in subjects:
-            if isinstance(i, bool) or not isinstance(i, (int, np.integer)):
-                raise TypeError(f"subjects are numbers 0, 1, ...; got {i!r}.")
-            if not 0 <= i < self.n_subjects_:
-                raise InputError(
-                    f"Unknown subject {i}: this {self._owner} was fitted on subjects "
-                    f"0 to {self.n_subjects_ - 1}. A new one joins by fit_new_subject."
-                )
-        return [int(i) for i in subjects]
+        n, ids = self.n_subjects_, self._ids()
+        return find_subjects(subjects, ids, n, owner=self._owner)
+
+    def _ids(self) -> list[str] | None:
+        """Return the ids, if there is one for every map; old model files lack them."""
+        ids = getattr(self, "ids_", None)
+        return ids if ids is not None and len(ids) == self.n_subjects_ else None
+
+    def _name_of(self, i: int) -> str:
+        ids = self._ids()
+        return f"subject {i}" if ids is None else f"subject {ids[i]!r}"
 
     # -- a new subject -----------------------------------------------------------------
 
@@ -314,7 +381,7 @@ class BaseAligner(BaseEstimator):
 
     @abstractmethod
     def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
-        """Give the coefficient matrix of a new subject."""
+        """Return the coefficient matrix of a new subject."""
 
     def _new_subject(self, X: Any, y: Any) -> tuple[SubjectBasis, Any]:
         """Check a new subject and make its basis with the settings of the fit."""
@@ -331,6 +398,12 @@ class BaseAligner(BaseEstimator):
             # settings per subject say nothing of a new one: the first serves
             chosen[name] = value[0] if isinstance(value, (list, tuple)) else value
         if isinstance(X, SubjectBasis):
+            standardize = bool(params.get("standardize", True))
+            if X.standardize != standardize:
+                raise InputError(
+                    f"The new subject is a basis with standardize={X.standardize}; "
+                    f"this {self._owner} has standardize={standardize}."
+                )
             kernel = X.with_kernel(chosen["kernel"], chosen["kernel_params"])
             basis = kernel.cut(chosen["energy"])
         else:
@@ -389,7 +462,7 @@ class BaseAligner(BaseEstimator):
 
 
 def _samples_of(subject: Any) -> Any:
-    """Give the samples of a Subject, which knows its labels, or the array as it is."""
+    """Return the samples of a Subject, which knows its labels, or the array itself."""
     return subject.data() if hasattr(subject, "labels") else subject
 
 

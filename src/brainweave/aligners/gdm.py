@@ -23,6 +23,7 @@ from brainweave.graphs import (
     matrix_graph,
     time_graph,
 )
+from brainweave.labels import as_label_list, sort_labels
 from brainweave.linalg import flip_signs
 
 Matrix = NDArray[np.float64]
@@ -157,6 +158,11 @@ class GDM(BaseAligner):
             for b, E in zip(bases, blocks, strict=True)
         ]
 
+    def _joins_by_label(self) -> bool:
+        made_by = getattr(self.graph, "func", self.graph)  # of a partial
+        named = isinstance(made_by, str) and made_by == "labels"
+        return named or made_by is label_graph or hasattr(made_by, "makes_label_graph")
+
     def _make_graph(self, lengths: list[int], y: list[Any] | None) -> Graph:
         graph = self.graph
         if callable(graph):
@@ -209,6 +215,14 @@ class GDM(BaseAligner):
             raise InputError(
                 f"No sample of {named} has an edge to another subject in the graph, so "
                 "nothing ties its map to the others. Check its labels, or leave it out."
+            )
+        groups = graph.subject_groups()
+        if len(groups) > 1:
+            named = [", ".join(f"X[{i}]" for i in group[:6]) for group in groups]
+            raise InputError(
+                f"The subjects fall into {len(groups)} groups without an edge between "
+                f"them in the graph: {'; '.join(named[:4])}. Nothing ties their maps. "
+                "Check the labels or ids, or align the groups apart."
             )
 
     def _wanted_components(self, bases: list[SubjectBasis], graph: Graph) -> int:
@@ -332,7 +346,8 @@ class GDM(BaseAligner):
             )
         terms = () if y is None and edges is not None else self.graph_.groups
         for term, sums in zip(terms, self.group_sums_, strict=False):
-            codes = _codes_of(y, term, n)
+            by_row = isinstance(self.graph, str) and self.graph == "time"
+            codes = _codes_of(y, term, n, by_row=by_row)
             new = GroupTerm(codes, term.affinity, term.names)
             Z = new.membership()
             counts = term.counts + new.counts
@@ -391,28 +406,25 @@ class GDM(BaseAligner):
         return _mean_pairwise_correlation(np.array(means))
 
 
-def _codes_of(y: Any, term: GroupTerm, n_samples: int) -> NDArray[np.intp]:
+def _codes_of(
+    y: Any, term: GroupTerm, n_samples: int, *, by_row: bool
+) -> NDArray[np.intp]:
     """Find the groups of a new subject's samples among those of the model."""
     if y is None:
-        if all(isinstance(name, int) for name in term.names) and (
-            term.names == tuple(range(n_samples))
-        ):
+        # rows are time points where time joins samples; never categories
+        if by_row and term.names == tuple(range(n_samples)):
             return np.arange(n_samples, dtype=np.intp)
         raise InputError(
             "This model joins samples by their labels or ids: pass those of the new "
             "subject's samples as y."
         )
     code_of = {name: code for code, name in enumerate(term.names)}
-    values = np.asarray(y, dtype=object).tolist()
-    unknown = {
-        v
-        for v in values
-        if not (v is None or v != v or v in code_of)  # noqa: PLR0124
-    }
+    values = as_label_list(y, "y of the new subject")
+    unknown = sort_labels(v for v in values if v is not None and v not in code_of)
     if unknown:
         raise InputError(
-            f"The new subject has labels that the model does not know: "
-            f"{sorted(map(str, unknown))}. Set them to None to leave those samples "
+            f"The new subject has labels that the model does not know: {unknown}; it "
+            f"has {list(term.names[:8])}. Set them to None to leave those samples "
             "unlabelled."
         )
     return np.array([code_of.get(v, NO_GROUP) for v in values], dtype=np.intp)

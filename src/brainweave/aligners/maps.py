@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave._arrays import column_chunks, ops_for, to_numpy, working_dtype
+from brainweave._validation import check_samples
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError
 
@@ -157,11 +158,8 @@ class SubjectMap:
         """Map samples of this subject into the shared space, (n_samples, K)."""
         if self.basis is not None:
             Z = self.basis.check_samples(Z, name)
-        elif len(getattr(Z, "shape", ())) != 2 or Z.shape[1] != self.n_voxels:
-            raise InputError(
-                f"{name} must be samples x {self.n_voxels} voxels; got shape "
-                f"{getattr(Z, 'shape', None)}."
-            )
+        else:
+            Z = check_samples(Z, self.n_voxels, name)
         if self.kernel != "linear":
             return ops_for(Z).array(self._through_kernel(Z, name))
         ops = ops_for(Z)

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave._arrays import column_chunks, ops_for, to_numpy
+from brainweave._validation import check_samples
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap
 from brainweave.basis import SubjectBasis
@@ -70,13 +71,7 @@ class VoxelMap(SubjectMap):
 
     def transform(self, Z: Any, *, name: str = "Z") -> Any:
         """Standardise samples of this subject, (n_samples, n_voxels)."""
-        if not hasattr(Z, "shape") or not hasattr(Z, "dtype"):
-            Z = np.asarray(Z, dtype=np.float64)
-        if len(Z.shape) != 2 or Z.shape[1] != self.n_voxels:
-            raise InputError(
-                f"{name} must be samples x {self.n_voxels} voxels; got shape "
-                f"{tuple(Z.shape)}. Use the same mask as for fitting."
-            )
+        Z = check_samples(Z, self.n_voxels, name)
         ops = ops_for(Z)
         parts = []
         for columns, raw in column_chunks(Z):

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave.exceptions import InputError
+from brainweave.labels import sort_labels
 
 Labels = NDArray[Any]
 
@@ -88,7 +89,7 @@ def inside_parcels(labels: Labels) -> NDArray[np.bool_]:
 def parcel_names(labels: list[Labels]) -> list[Any]:
     """Give the labels that occur in any subject, sorted, without the background."""
     known = {v for part in labels for v in part[inside_parcels(part)].tolist()}
-    names = sorted(known, key=lambda v: (isinstance(v, str), v))
+    names = sort_labels(known)
     if not names:
         raise InputError("All voxels are background (label 0); there is no parcel.")
     return names

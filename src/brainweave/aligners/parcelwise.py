@@ -268,6 +268,7 @@ class Parcelwise(PiecewiseAligner):
         subjects, arrays = self._read(X)
         self.ids_ = ids_of(subjects, owner=self._owner)
         y = self._known_samples(subjects, y)
+        self._check_labels(y)
         spaces = [getattr(s, "space", None) for s in subjects]
         labels = labels_per_subject(
             self.parcels, [int(x.shape[1]) for x in arrays], spaces, owner=self._owner

@@ -110,6 +110,7 @@ def _guarded(function: Callable[..., Any], *arguments: Any) -> Outcome:
 def fit_local(aligner: Any, X: list[Any], y: list[Any] | None) -> LocalFit:
     """Fit a copy of an aligner to one piece, and keep what does not hold the data."""
     local = clone(aligner)
+    local._warns_of_input = False  # said once, of the whole brain
     if "n_jobs" in local.get_params(deep=False):
         local.set_params(n_jobs=1)  # pieces are what runs in parallel
     local.fit(X, y)
@@ -208,6 +209,12 @@ class PiecewiseAligner(BaseAligner):
                 f"aligner of {self._owner} must be an aligner such as "
                 f"SRM(n_components=10); got {self.aligner!r}."
             )
+
+    def _joins_by_label(self) -> bool:
+        return bool(self.aligner._joins_by_label())
+
+    def _labels_must_meet(self) -> bool:
+        return bool(self.aligner._labels_must_meet())
 
     def _read(self, X: Any) -> tuple[list[Any], list[Any]]:
         """Give the subjects, and their samples as arrays."""

@@ -167,6 +167,7 @@ class Searchlight(PiecewiseAligner):
         subjects, arrays = self._read(X)
         self.ids_ = ids_of(subjects, owner=self._owner)
         y = self._known_samples(subjects, y)
+        self._check_labels(y)
         spaces = [getattr(s, "space", None) for s in subjects]
         n_voxels = [int(x.shape[1]) for x in arrays]
         ref = check_int("reference", self.reference, minimum=0, owner=self._owner)

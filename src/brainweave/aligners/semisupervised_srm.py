@@ -22,7 +22,8 @@ from brainweave.aligners.semisupervised_solver import (
 from brainweave.aligners.timelocked import WAYS_OUT, TimeLocked, check_same_samples
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError
-from brainweave.graphs import NO_GROUP, time_graph
+from brainweave.graphs import NO_GROUP
+from brainweave.labels import encode_labels
 from brainweave.linalg import flip_signs, polar
 
 Matrix = NDArray[np.float64]
@@ -186,11 +187,11 @@ class SemiSupervisedSRM(TimeLocked):
                 f"{self._owner} needs labels for some samples: fit(X, y) with None for "
                 "the others. Without any labels use DetSRM or SRM."
             )
-        codes, names = _encode(y)
+        codes, names = encode_labels(y)
         if len(names) < 2:
             raise InputError(
                 f"{self._owner} needs at least 2 classes; y has {len(names)}: "
-                f"{names}. Without labels use DetSRM or SRM."
+                f"{list(names)}. Without labels use DetSRM or SRM."
             )
         counts = [int((c == NO_GROUP).sum()) for c in codes]
         if not any(counts):
@@ -201,6 +202,12 @@ class SemiSupervisedSRM(TimeLocked):
                     f"{self._owner} aligns samples without a label row by row, but "
                     f"X[0] has {counts[0]} of them and X[{i}] has {n}. {WAYS_OUT}"
                 )
+
+    def _joins_by_label(self) -> bool:
+        return True
+
+    def _labels_must_meet(self) -> bool:
+        return False  # samples that are locked in time tie the subjects, too
 
     def _balance(self) -> Balance:
         for name in ("alpha", "gamma"):
@@ -219,7 +226,7 @@ class SemiSupervisedSRM(TimeLocked):
         return Balance(float(self.alpha), float(self.gamma))
 
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
-        codes, names = _encode(y or [])
+        codes, names = encode_labels(y or [])
         k = self._n_components()
         for b in bases:
             check_rank(b, k)
@@ -338,7 +345,7 @@ class SemiSupervisedSRM(TimeLocked):
         if y is None:
             return np.full(basis.n_samples, NO_GROUP)
         code_of = {name: code for code, name in enumerate(self.classes_.tolist())}
-        given, names = _encode([y])
+        given, names = encode_labels([y])
         unknown = [name for name in names if name not in code_of]
         if unknown:
             raise InputError(
@@ -373,13 +380,6 @@ class SemiSupervisedSRM(TimeLocked):
                 "fit_new_subject(X, y, samples=[...])."
             )
         return rows
-
-
-def _encode(y: Sequence[Any]) -> tuple[list[Codes], list[Any]]:
-    """Give codes of the labels per subject (NO_GROUP: none), and the sorted labels."""
-    graph = time_graph(y)
-    (term,) = graph.groups
-    return [term.codes[rows] for rows in graph.slices()], list(term.names)
 
 
 def _split(basis: SubjectBasis, codes: Codes, *, lock_all: bool = True) -> Coordinates:

@@ -15,11 +15,19 @@ from brainweave._validation import check_int
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap
 from brainweave.basis import SubjectBasis
-from brainweave.exceptions import InputError
+from brainweave.exceptions import InputError, LayoutWarning
+from brainweave.labels import as_label_list
 
 Matrix = NDArray[np.float64]
 
 ROUNDING = 1e-13  # changes of an objective below this, relative to it, are rounding
+
+MANY_ROWS, TALL = 2000, 10  # more rows, and so many per column, are rarely samples
+
+TURNED = (
+    "Rows are samples and columns are voxels here; BrainIAK takes voxels x samples. "
+    "Coming from there, pass [x.T for x in X]."
+)
 
 WAYS_OUT = (
     "Either make the rows correspond, brainweave.match_samples(X, y, how='truncate', "
@@ -32,21 +40,21 @@ def check_same_samples(
 ) -> None:
     """Refuse subjects whose rows cannot, or by their labels do not, correspond."""
     counts = [_n_samples(s, f"X[{i}]") for i, s in enumerate(subjects)]
+    columns = {_n_columns(s) for s in subjects}
     for i, n in enumerate(counts):
         if n != counts[0]:
+            turned = f" {TURNED}" if len(columns) == 1 else ""
             raise InputError(
                 f"{owner} aligns row by row, but X[0] has {counts[0]} samples and "
-                f"X[{i}] has {n}. {WAYS_OUT}"
+                f"X[{i}] has {n}.{turned} {WAYS_OUT}"
             )
     if y is None:
         return
-    first = np.asarray(y[0], dtype=object).tolist()
+    first = as_label_list(y[0], "y[0]")
     for i, labels in enumerate(y):
-        known = np.asarray(labels, dtype=object).tolist()
+        known = as_label_list(labels, f"y[{i}]") if i else first
         differing = [
-            t
-            for t, (a, b) in enumerate(zip(first, known, strict=True))
-            if not _same(a, b)
+            t for t, (a, b) in enumerate(zip(first, known, strict=True)) if a != b
         ]
         if differing:
             t = differing[0]
@@ -57,9 +65,24 @@ def check_same_samples(
             )
 
 
-def _same(a: Any, b: Any) -> bool:
-    missing = [v is None or v != v for v in (a, b)]  # noqa: PLR0124 (NaN)
-    return bool(all(missing) or (not any(missing) and a == b))
+def warn_of_layout(subjects: Sequence[Any], *, owner: str) -> None:
+    """Warn of arrays with far more rows than any scan has, for their columns."""
+    shapes = [(_n_samples(s, "X"), _n_columns(s)) for s in subjects]
+    if all(n >= max(MANY_ROWS, TALL * v) for n, v in shapes if v):
+        n, v = shapes[0]
+        warnings.warn(
+            f"X[0] has {n} rows and {v} columns, which {owner} takes as {n} samples of "
+            f"{v} voxels. {TURNED} If these are the samples, all is well.",
+            LayoutWarning,
+            stacklevel=4,
+        )
+
+
+def _n_columns(subject: Any) -> int:
+    if hasattr(subject, "n_voxels"):
+        return int(subject.n_voxels)
+    shape = getattr(subject, "shape", ())
+    return int(shape[1]) if len(shape) == 2 else 0
 
 
 def _n_samples(subject: Any, name: str) -> int:
@@ -118,6 +141,8 @@ class TimeLocked(BaseAligner):
 
     def _check_subjects(self, subjects: list[Any], y: list[Any] | None) -> None:
         check_same_samples(subjects, y, owner=self._owner)
+        if self._warns_of_input and y is None:
+            warn_of_layout(subjects, owner=self._owner)
 
     def _progress(self, start: float) -> Progress:
         """Begin to record an iteration with the limits that the user set."""
@@ -150,7 +175,7 @@ class TimeLocked(BaseAligner):
             )
 
     def _wanted_components(self, bases: list[SubjectBasis]) -> int:
-        """Give n_components, if every subject has as many dimensions."""
+        """Return n_components, if every subject has as many dimensions."""
         k = self._n_components()
         for b in bases:
             # without an eigenbasis only the bound is known; the solver finds the rest
@@ -165,7 +190,7 @@ class TimeLocked(BaseAligner):
         return k
 
     def _start(self, n_samples: int, k: int) -> Matrix:
-        """Give the shared response to start from: the one given, or a random one."""
+        """Return the shared response to start from: the one given, or a random one."""
         params = self.get_params(deep=False)
         init = params["init"]
         if isinstance(init, str):
@@ -187,7 +212,7 @@ class TimeLocked(BaseAligner):
         return start
 
     def _reference(self, n_subjects: int) -> int:
-        """Give the parameter ``reference``, if it is one of the subjects."""
+        """Return the parameter ``reference``, if it is one of the subjects."""
         given = self.get_params(deep=False)["reference"]
         reference = check_int("reference", given, minimum=0, owner=self._owner)
         if reference >= n_subjects:

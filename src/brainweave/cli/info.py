@@ -74,7 +74,7 @@ def _study(path: Path, verify: bool) -> tuple[dict[str, Any], str]:
 
 def _locked(study: Any) -> bool:
     """Whether row t is the same category, or stimulus, in all subjects."""
-    first = study[0]
+    first = study.subjects[0]
     for subject in study:
         if subject.n_samples != first.n_samples:
             return False

@@ -30,6 +30,16 @@ from brainweave.cli.origin import provenance
 if TYPE_CHECKING:
     from brainweave.study.study import Study
 
+__all__ = [
+    "StudyFolder",
+    "add_subject",
+    "fit",
+    "fit_study",
+    "load_model",
+    "provenance",
+    "transform",
+]
+
 Model = Annotated[Path, typer.Argument(help="Model file.")]
 StudyFolder = Annotated[Path, typer.Argument(help="Study folder.")]
 Subjects = Annotated[

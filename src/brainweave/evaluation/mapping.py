@@ -172,7 +172,7 @@ class _Alignment:
 
     def _inputs(self, who: list[int]) -> list[Any]:
         if not self.shares:
-            return [self.part.aligning[i].samples for i in who]
+            return [self.part.aligning.subjects[i].samples for i in who]
         with self.clock("bases"):
             return self.part.bases_for(self.template, who, n_jobs=self.n_jobs)
 
@@ -196,7 +196,7 @@ class _Alignment:
     def _features(self, i: int, fitted: Any) -> Matrix:
         if self.shares:
             return self.part.features(i, fitted)
-        return to_numpy(fitted.transform(self.part.scored[i].samples))
+        return to_numpy(fitted.transform(self.part.scored.subjects[i].samples))
 
 
 @contextmanager
@@ -227,6 +227,8 @@ def _without(everyone: list[int], test: list[int]) -> list[int]:
 def _for_subjects(aligner: Any, who: list[int], n_subjects: int) -> Any:
     """Copy an aligner; settings given per subject are cut to these subjects."""
     copy = clone(aligner)
+    if isinstance(copy, BaseAligner):
+        copy._warns_of_input = False  # said once, of the whole study
     if len(who) == n_subjects or not isinstance(copy, BaseAligner):
         return copy
     params = copy.get_params(deep=False)

@@ -76,7 +76,7 @@ class Part:
         by_row = uses_time_graph(aligner) and self.known(aligner) is None
         if not (by_row or is_time_locked(aligner)):
             return
-        first = self.aligning[0]
+        first = self.aligning.subjects[0]
         for subject in self.aligning:
             what, known, shown = "categories", first.labels, subject.labels
             if known is None or shown is None:
@@ -166,7 +166,7 @@ class Part:
         same = [b for (j, _, s), b in self._bases.items() if (j, s) == (i, standardize)]
         if same:
             return same[0].with_kernel(kernel)
-        subject = self.aligning[i]
+        subject = self.aligning.subjects[i]
         return SubjectBasis(
             subject.samples,
             kernel=kernel,
@@ -180,7 +180,9 @@ class Part:
         """Map the scored samples of subject i, without their voxels where possible."""
         basis, name = fitted.basis, self._name_of(i)
         if basis is None or not _is_plain(fitted) or not self._is_ours(i, basis):
-            return to_numpy(fitted.transform(self.scored[i].samples, name=name))
+            return to_numpy(
+                fitted.transform(self.scored.subjects[i].samples, name=name)
+            )
         if fitted.mixing is not None:
             return self._kernel_of(i, basis) @ fitted.mixing
         if fitted.coef is None:
@@ -202,7 +204,7 @@ class Part:
         )
 
     def _name_of(self, i: int) -> str:
-        return f"subject {self.scored[i].id!r} (scored samples)"
+        return f"subject {self.scored.subjects[i].id!r} (scored samples)"
 
     def _kernel_of(self, i: int, basis: SubjectBasis) -> Matrix:
         key = (i, basis.kernel, basis.standardize)
@@ -211,7 +213,7 @@ class Part:
         return self._kernels[key]
 
     def _make_kernel(self, i: int, basis: SubjectBasis) -> Matrix:
-        samples, name = self.scored[i].samples, self._name_of(i)
+        samples, name = self.scored.subjects[i].samples, self._name_of(i)
         if not basis.kernel.from_products:
             return basis.kernel_to(samples, name)
         key = (i, basis.standardize)
@@ -271,7 +273,7 @@ class GramPart(Part):
             self._grams[i][np.ix_(rows, rows)],
             kernel=kernel,
             standardize=standardize,
-            name=f"subject {self.aligning[i].id!r} (inner half)",
+            name=f"subject {self.aligning.subjects[i].id!r} (inner half)",
         )
 
     def _make_kernel(self, i: int, basis: SubjectBasis) -> Matrix:

@@ -160,7 +160,7 @@ def between_subject_matching(
         random_state=random_state,
         n_jobs=n_jobs,
     )
-    lengths = [part.scored[0].n_samples for part in run.split.parts]
+    lengths = [part.scored.subjects[0].n_samples for part in run.split.parts]
     chance = float(
         np.mean([segment_chance(n, window=window, step=step) for n in lengths])
     )
@@ -211,7 +211,7 @@ def between_subject_reconstruction(
 
     def predict(fold: AlignedFold, i: int) -> Matrix:
         predicted = fold.maps[i].inverse_transform(_others(fold, standardized=False))
-        samples = run.split.parts[fold.part].scored[i].samples
+        samples = run.split.parts[fold.part].scored.subjects[i].samples
         truth = to_numpy(samples) if is_torch(samples) else np.asarray(samples)
         return reconstruction_score(truth, predicted, score=score)
 
@@ -292,7 +292,7 @@ def _others(fold: AlignedFold, *, standardized: bool) -> Matrix:
 
 
 def _check_scored(scored: Study) -> None:
-    first = scored[0]
+    first = scored.subjects[0]
     for subject in scored:
         if subject.n_samples != first.n_samples:
             raise InputError(

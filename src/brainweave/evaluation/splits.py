@@ -10,6 +10,7 @@ from brainweave._arrays import is_torch
 from brainweave._validation import check_int, check_list_of_subjects, check_option
 from brainweave.evaluation.parts import Part
 from brainweave.exceptions import InputError
+from brainweave.labels import check_labels_meet, sort_labels
 from brainweave.samples import HOW, match_samples
 from brainweave.study.study import Study, Subject
 
@@ -40,7 +41,7 @@ class SplitStudy:
         self.name = name
         self.ids = self.parts[0].scored.ids
         found = {c for part in self.parts for c in part.scored.categories}
-        self.categories = sorted(found, key=lambda c: (isinstance(c, str), c))
+        self.categories = sort_labels(found)
 
     @property
     def n_subjects(self) -> int:
@@ -120,6 +121,9 @@ def split_study(
         )
         for name, aligning, scored in pairs
     ]
+    for each in [whole] if align is None else [whole, *(a for _, a, _ in pairs)]:
+        names = [repr(id) for id in each.ids]
+        check_labels_meet([s.labels for s in each], names, stacklevel=4)
     return SplitStudy(parts, name=whole.name)
 
 

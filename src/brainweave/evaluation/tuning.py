@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from brainweave._subjects import ids_of
 from brainweave._validation import check_fraction, check_list_of_subjects, check_option
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.gdm import GDM
@@ -42,6 +43,8 @@ class LabelGraph:
 
     A small class, since a function bound to a weight would neither compare nor print.
     """
+
+    makes_label_graph = True  # equal labels are what joins samples
 
     def __init__(self, different: float) -> None:
         self.different = float(different)
@@ -174,6 +177,8 @@ class GDMCV(BaseAligner):
                 "GDMCV chooses its settings by classifying samples, so it needs their "
                 "categories: fit(X, y). Without categories use GDM(graph='time')."
             )
+        self.ids_ = ids_of(subjects, owner=self._owner)
+        self._check_labels(labels)
         bases = self._read_bases(subjects)
         inner = _InnerSplit(bases, labels)
         settings, results = [], []
@@ -186,6 +191,9 @@ class GDMCV(BaseAligner):
         spaces = [getattr(s, "space", None) for s in subjects]
         self._refit(bases, labels, spaces)
         return self
+
+    def _joins_by_label(self) -> bool:
+        return True
 
     def _solve(
         self, bases: list[SubjectBasis], y: list[Any] | None
@@ -258,6 +266,7 @@ class GDMCV(BaseAligner):
         best = GDM(
             **self.best_params_, standardize=self.standardize, n_jobs=self.n_jobs
         )
+        best._warns_of_input = False  # said above
         self.best_estimator_ = best.fit(bases, labels)
         for fitted, space in zip(best.maps_, spaces, strict=True):
             fitted.space = space

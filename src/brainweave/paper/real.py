@@ -214,7 +214,7 @@ def pieman(
     """
     folder = _made(out)
     study = data if isinstance(data, Study) else load_pieman(data)
-    n = study[0].n_samples
+    n = study.subjects[0].n_samples
     first = np.arange(n) < n // 2
     k, v = n_components, max(s.n_voxels for s in study)
     known = {

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from brainweave._arrays import to_numpy
 from brainweave.exceptions import InputError
+from brainweave.labels import is_missing
 from brainweave.plotting.sequences import MAX_LEGEND
 from brainweave.plotting.style import (
     ACCENT,
@@ -18,7 +19,6 @@ from brainweave.plotting.style import (
     UNLABELLED,
     add_legend,
     check_not_empty,
-    is_missing,
     new_figure,
     ordered_names,
     palette,

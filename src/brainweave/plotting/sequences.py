@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from brainweave.exceptions import InputError
+from brainweave.labels import is_missing
 from brainweave.plotting.style import (
     PAPER,
     UNLABELLED,
     add_legend,
     check_not_empty,
-    is_missing,
     name_ticks,
     new_figure,
     ordered_names,

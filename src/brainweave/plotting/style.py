@@ -10,6 +10,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from brainweave.exceptions import InputError
+from brainweave.labels import sort_labels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -93,13 +94,7 @@ def ordered_names(values: Iterable[Any]) -> list[Any]:
     >>> ordered_names(["b", 2, None, "a", 10, "b"])
     [2, 10, 'a', 'b']
     """
-    found = {v for v in values if not is_missing(v)}
-    return sorted(found, key=lambda v: (isinstance(v, str), v))
-
-
-def is_missing(value: Any) -> bool:
-    """Say whether a label stands for none: None or NaN."""
-    return value is None or value != value  # noqa: PLR0124
+    return sort_labels(values)
 
 
 def subject_name(name: Any) -> str:

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from brainweave.exceptions import InputError
+from brainweave.labels import as_label_list, object_array, sort_labels
 
 __all__ = [
     "as_flags",
@@ -16,8 +17,7 @@ __all__ = [
     "ordered_unique",
 ]
 
-# BIDS writes "n/a"; spreadsheets and pandas leave cells empty.
-_MISSING_TEXT = ("", "n/a")
+LARGEST = int(np.iinfo(np.int64).max)
 
 
 def is_missing(values: NDArray[Any]) -> NDArray[np.bool_]:
@@ -29,15 +29,13 @@ def is_missing(values: NDArray[Any]) -> NDArray[np.bool_]:
 
 def ordered_unique(values: NDArray[Any] | None) -> list[Any]:
     """Sort the distinct values, without the missing ones, as Python objects."""
-    if values is None:
-        return []
-    return sorted({_plain(v) for v in values if v is not None})
+    return [] if values is None else sort_labels(values.tolist())
 
 
 def as_labels(
     name: str, id: str, values: ArrayLike | None, n_samples: int
 ) -> NDArray[Any] | None:
-    """Check one label per sample, and give an array of int, of str, or with ``None``.
+    """Check one label per sample; return an array of int, of str, or with ``None``.
 
     Parameters
     ----------
@@ -47,7 +45,7 @@ def as_labels(
         The subject they belong to, for messages.
     values : array-like or None
         Strings or whole numbers; floats that are whole numbers become int (MATLAB
-        stores labels so). ``None``, NaN, ``""`` and ``"n/a"`` are missing.
+        stores labels so). What is missing, :mod:`brainweave.labels` says.
     n_samples : int
         How many there must be.
 
@@ -65,11 +63,10 @@ def as_labels(
     if values is None:
         return None
     array = _one_per_sample(name, id, values, n_samples)
-    if array.dtype.kind in "iu":
+    if array.dtype.kind in "iu" and (not array.size or array.max() <= LARGEST):
         return array.astype(np.int64)
-    if array.dtype.kind == "U" and not np.isin(array, _MISSING_TEXT).any():
-        return array.copy()
-    cleaned = [_clean(name, id, value) for value in array.tolist()]
+    known = as_label_list(array, f"Subject {id!r}: {name}")
+    cleaned = [None if v is None else _clean(name, id, v) for v in known]
     kinds = {type(value) for value in cleaned if value is not None}
     if len(kinds) > 1:
         raise InputError(
@@ -79,7 +76,7 @@ def as_labels(
     if not kinds:
         return None
     if None in cleaned:
-        return _object_array(cleaned)
+        return object_array(cleaned)
     return np.array(cleaned)
 
 
@@ -132,15 +129,13 @@ def as_flags(
 def _one_per_sample(
     name: str, id: str, values: ArrayLike, n_samples: int
 ) -> NDArray[Any]:
-    if isinstance(values, list | tuple):
+    if isinstance(values, list | tuple | range):
         # NumPy would turn [1, None, "a"] or [1, "a"] into text without a word.
-        array = _object_array(list(values))
-        if all(isinstance(value, str) for value in values) and n_samples:
-            array = np.array(values)
+        array = object_array(values)
+    elif isinstance(values, np.ma.MaskedArray) and values.ndim == 1:
+        array = object_array(values.tolist())  # None where masked
     else:
         array = np.asarray(values)
-        if array.dtype.kind == "T":
-            array = array.astype(str)
     if array.shape != (n_samples,):
         raise InputError(
             f"Subject {id!r} has {n_samples} samples, but {name} have shape "
@@ -149,34 +144,22 @@ def _one_per_sample(
     return array
 
 
-def _object_array(values: list[Any]) -> NDArray[Any]:
-    array = np.empty(len(values), object)
-    array[:] = values
-    return array
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def _clean(name: str, id: str, value: Any) -> int | str | None:
-    value = _plain(value)
-    if value is None or type(value).__name__ in ("NAType", "NaTType"):
-        return None
-    if isinstance(value, bytes):
-        value = value.decode()
+def _clean(name: str, id: str, value: Any) -> int | str:
     if isinstance(value, str):
-        return None if value in _MISSING_TEXT else value
+        return value
     if isinstance(value, float):
-        if np.isnan(value):
-            return None
         if not value.is_integer():
             raise InputError(
                 f"Subject {id!r}: {name} are strings or whole numbers, got {value}. "
                 "Turn categories into strings first."
             )
-        return int(value)
+        value = int(value)
     if isinstance(value, int):  # bool too
+        if abs(value) > LARGEST:
+            raise InputError(
+                f"Subject {id!r}: {name} hold the number {value}, which is larger than "
+                f"{LARGEST}, the largest that is kept exactly. Turn them into strings."
+            )
         return int(value)
     raise TypeError(
         f"Subject {id!r}: {name} are strings or whole numbers, got "

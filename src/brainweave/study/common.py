@@ -39,7 +39,7 @@ def common_voxels(study: Study) -> Study:
         if not same or not np.allclose(space.affine, spaces[0].affine, atol=1e-3):
             raise StudyError(
                 f"The mask of subject {subject.id!r} is on another grid than that of "
-                f"{study[0].id!r}. Resample them to one grid first."
+                f"{study.subjects[0].id!r}. Resample them to one grid first."
             )
     shared = np.logical_and.reduce([space.mask for space in spaces])
     if not shared.any():

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from brainweave._subjects import refuse_two_meanings
+from brainweave._validation import check_list_option
 from brainweave.exceptions import InputError, StudyError
+from brainweave.labels import sort_labels
 from brainweave.study.annotations import is_missing, ordered_unique
 from brainweave.study.subject import Subject
 
@@ -19,6 +22,11 @@ __all__ = ["Study", "Subject"]
 
 class Study(Sequence[Subject]):
     """Several subjects; they may differ in samples, voxels, runs and categories.
+
+    ``study["01"]`` is the subject with that id and ``study[0]`` the first one. Where
+    ids are numbers, ``study[1]`` could be the second subject or the one called "1": if
+    these are two people, it is refused; ``study["1"]`` and ``study.subjects[1]`` say
+    which is meant.
 
     Parameters
     ----------
@@ -84,6 +92,13 @@ class Study(Sequence[Subject]):
     def __iter__(self) -> Iterator[Subject]:
         return iter(self.subjects)
 
+    def __reversed__(self) -> Iterator[Subject]:
+        return reversed(self.subjects)
+
+    def index(self, value: Any, *limits: int) -> int:
+        """Return the position of a subject."""
+        return self.subjects.index(value, *limits)
+
     def __contains__(self, item: object) -> bool:
         return item in self.ids if isinstance(item, str) else item in self.subjects
 
@@ -131,7 +146,8 @@ class Study(Sequence[Subject]):
         Parameters
         ----------
         subjects : iterable of str or int, optional
-            Ids (or positions, as ints) in the order wanted.
+            Ids in the order wanted, or positions, as ints; a number that is also the
+            id of a subject at another position is refused.
         labels : iterable, optional
             Categories to keep; unlabelled samples go, unless ``None`` is among them.
         runs : iterable, optional
@@ -147,13 +163,16 @@ class Study(Sequence[Subject]):
         chosen: Iterable[Subject] = self.subjects
         if subjects is not None:
             chosen = [
-                self[self._position(key)] for key in _listed("subjects", subjects)
+                self.subjects[self._position(key)]
+                for key in check_list_option("subjects", subjects, owner="subset")
             ]
         wanted = {"labels": labels, "runs": runs}
         kept = list(chosen)
         for what, values in wanted.items():
             if values is not None:
-                values = _known(what, _listed(what, values), self)
+                values = _known(
+                    what, check_list_option(what, values, owner="subset"), self
+                )
                 kept = [_keep(subject, what, values) for subject in kept]
         empty = [subject.id for subject in kept if subject.n_samples == 0]
         if empty and not drop_empty:
@@ -316,7 +335,8 @@ class Study(Sequence[Subject]):
             raise StudyError(
                 f"There is no subject {key!r} in this study; it has {_join(self.ids)}."
             )
-        if isinstance(key, int | np.integer):
+        if isinstance(key, int | np.integer) and not isinstance(key, bool):
+            refuse_two_meanings(int(key), self.ids, owner="The study")
             if -len(self) <= key < len(self):
                 return int(key)
             # IndexError, since sequences are iterated until it is raised
@@ -361,15 +381,8 @@ def _known(what: str, values: list[Any], study: Study) -> list[Any]:
     return values
 
 
-def _listed(what: str, values: Iterable[Any]) -> list[Any]:
-    if isinstance(values, str):
-        raise TypeError(f"{what} must be a list, got the string {values!r}.")
-    return list(values)
-
-
 def _union(lists: Iterable[list[Any]]) -> list[Any]:
-    values = {value for entries in lists for value in entries}
-    return sorted(values, key=lambda value: (isinstance(value, str), value))
+    return sort_labels(value for entries in lists for value in entries)
 
 
 def _join(values: Iterable[Any], limit: int = 8) -> str:

@@ -5,6 +5,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from brainweave._validation import check_numbers
 from brainweave.exceptions import InputError, StudyError
 from brainweave.study.annotations import (
     as_flags,
@@ -233,6 +234,7 @@ class Subject:
 def _check_samples(id: str, samples: Samples) -> Samples:
     if isinstance(samples, list | tuple):
         samples = np.asarray(samples)
+    check_numbers(samples, f"Subject {id!r}: samples")
     shape = getattr(samples, "shape", None)
     if shape is None:
         raise TypeError(
@@ -246,10 +248,6 @@ def _check_samples(id: str, samples: Samples) -> Samples:
         )
     if shape[1] == 0:
         raise InputError(f"Subject {id!r} has no voxels: its shape is {tuple(shape)}.")
-    if isinstance(samples, np.ndarray) and samples.dtype.kind not in "fiub":
-        raise TypeError(
-            f"Subject {id!r}: samples must be real numbers, got dtype {samples.dtype}."
-        )
     return samples
 
 

@@ -1,0 +1,341 @@
+"""What a label is: when one is missing, how labels are ordered, coded and compared.
+
+A label names the category, stimulus or run of a sample. It is a text or a whole number
+(where only equality counts, as in graphs, anything hashable). ``None``, NaN, NaT,
+``pandas.NA``, ``""`` and ``"n/a"`` (BIDS) mean that there is none. So do the texts
+``"nan"``, ``"NaN"``, ``"NaT"`` and ``"<NA>"``, which NumPy and pandas write when they
+turn such values into text (``np.array(["face", np.nan])``), but not without a warning.
+"""
+
+import warnings
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
+
+from brainweave.exceptions import InputError, LabelWarning
+
+__all__ = [
+    "NO_LABEL",
+    "Codes",
+    "Encoded",
+    "as_label_list",
+    "check_labels_meet",
+    "encode_labels",
+    "is_missing",
+    "object_array",
+    "sort_labels",
+]
+
+Codes = NDArray[np.intp]
+
+NO_LABEL = -1  # the code of a sample without a label
+MISSING_TEXT = ("", "n/a")  # spreadsheets leave cells empty; BIDS writes "n/a"
+MISSING_MADE_TEXT = ("nan", "NaN", "NaT", "<NA>")  # what str() makes of missing values
+MAX_SHOWN = 6  # labels or subjects that a message names
+
+
+class Encoded(NamedTuple):
+    """Labels of several subjects as numbers.
+
+    Attributes
+    ----------
+    codes : list of ndarray of int
+        Per subject, the place of each sample's label in ``names``, or ``NO_LABEL``.
+    names : tuple
+        The labels that occur, sorted.
+    """
+
+    codes: list[Codes]
+    names: tuple[Hashable, ...]
+
+
+def is_missing(value: Any) -> bool:
+    """Tell whether a label stands for none.
+
+    Examples
+    --------
+    >>> [is_missing(v) for v in (None, float("nan"), "", "n/a", "face", 0)]
+    [True, True, True, True, False, False]
+    """
+    value = _plain(value)
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    if isinstance(value, float):
+        return bool(np.isnan(value))
+    return isinstance(value, str) and value in (*MISSING_TEXT, *MISSING_MADE_TEXT)
+
+
+def as_label_list(values: Any, name: str, *, missing: Any = None) -> list[Any]:
+    """Return labels as a list of Python objects, with ``None`` where one is missing.
+
+    Parameters
+    ----------
+    values : array-like of shape (n_samples,)
+        Labels: a list, a NumPy array, a pandas Series or Categorical.
+    name : str
+        What the values are, for messages.
+    missing : object, optional
+        One more value that means that there is no label.
+
+    Examples
+    --------
+    >>> as_label_list(np.array([2.0, np.nan]), "y")
+    [2.0, None]
+    """
+    listed = _listed(values, name)
+    labels, made_text = [], set()
+    for value in listed:
+        if is_missing(value) or (missing is not None and _equal(value, missing)):
+            labels.append(None)
+            if isinstance(value, str) and value in MISSING_MADE_TEXT:
+                made_text.add(value)
+        else:
+            labels.append(value)
+            _check_one(value, name)
+    if made_text - {missing}:
+        text = min(made_text)
+        warnings.warn(
+            f"{name}: {text!r} is taken as a missing label, as NumPy and pandas write "
+            "missing values so when they turn them into text. Use None for samples "
+            "without a label; give a category of that name another one.",
+            LabelWarning,
+            stacklevel=3,
+        )
+    return labels
+
+
+def sort_labels(labels: Iterable[Any]) -> list[Any]:
+    """Return the distinct labels in order, without the missing ones.
+
+    Numbers come first, by value, then texts, then anything else, by type.
+
+    Examples
+    --------
+    >>> sort_labels(["b", 10, None, "a", 2, "b"])
+    [2, 10, 'a', 'b']
+    """
+    known = {_plain(v) for v in labels if not is_missing(v)}
+    numbers = [v for v in known if isinstance(v, int | float)]
+    texts = [v for v in known if isinstance(v, str)]
+    others = [v for v in known if not isinstance(v, int | float | str)]
+    return sorted(numbers) + sorted(texts) + _sort_others(others)
+
+
+def encode_labels(
+    labels: Sequence[Any], *, missing: Any = None, name: str = "y"
+) -> Encoded:
+    """Turn the labels of all subjects into numbers, in one order.
+
+    Parameters
+    ----------
+    labels : sequence of array-like
+        One array of labels per subject.
+    missing : object, optional
+        One more value that means that there is no label.
+    name : str, default="y"
+        What the labels are, for messages.
+
+    Examples
+    --------
+    >>> codes, names = encode_labels([["b", "a"], ["a", "n/a"]])
+    >>> [c.tolist() for c in codes], names
+    ([[1, 0], [0, -1]], ('a', 'b'))
+    """
+    lists = [
+        as_label_list(part, f"{name}[{i}]", missing=missing)
+        for i, part in enumerate(labels)
+    ]
+    names = tuple(sort_labels(value for part in lists for value in part))
+    code_of = {label: code for code, label in enumerate(names)}
+    codes = [
+        np.array([NO_LABEL if v is None else code_of[v] for v in part], dtype=np.intp)
+        for part in lists
+    ]
+    return Encoded(codes, names)
+
+
+def object_array(values: Iterable[Any]) -> NDArray[Any]:
+    """Return a one-dimensional array of Python objects, none of them changed."""
+    listed = list(values)
+    array = np.empty(len(listed), object)
+    array[:] = listed
+    return array
+
+
+# -- do the labels of different subjects meet? -----------------------------------------
+
+
+def check_labels_meet(
+    labels: Sequence[Any],
+    names: Sequence[str],
+    *,
+    refuse: bool = True,
+    warn: bool = True,
+    stacklevel: int = 2,
+) -> None:
+    """Refuse groups of subjects that share no label; warn if some lack a category.
+
+    Parameters
+    ----------
+    labels : sequence of array-like or None
+        One array of categories per subject; subjects without any are passed over.
+    names : sequence of str
+        What messages call the subjects.
+    refuse, warn : bool, default=True
+        Whether to refuse groups apart, and to warn of categories that only some hold.
+    stacklevel : int, default=2
+        Whose line the warning names, as in :func:`warnings.warn`.
+
+    Raises
+    ------
+    InputError
+        If two groups of subjects share no label at all.
+    """
+    held = [
+        set() if known is None else set(as_label_list(known, f"labels of {name}"))
+        for known, name in zip(labels, names, strict=True)
+    ]
+    sets = {name: own - {None} for name, own in zip(names, held, strict=True)}
+    sets = {name: own for name, own in sets.items() if own}
+    if refuse:
+        _refuse_groups_apart(sets)
+    if warn and sets:
+        _warn_of_partly_held(sets, stacklevel=stacklevel + 1)
+
+
+def _refuse_groups_apart(held: dict[str, set[Any]]) -> None:
+    people, categories = list(held), sort_labels(set().union(*held.values()))
+    if len(people) < 2:
+        return
+    column = {label: c for c, label in enumerate(categories)}
+    edges = [(i, column[v]) for i, name in enumerate(people) for v in held[name]]
+    rows, columns = np.transpose(edges)
+    total = len(people) + len(categories)
+    linked = scipy.sparse.coo_array(
+        (np.ones(len(edges)), (rows, len(people) + columns)), (total, total)
+    )
+    count, part = connected_components(linked, directed=False)
+    if count == 1:
+        return
+    groups = [
+        [n for n, p in zip(people, part, strict=False) if p == g] for g in range(count)
+    ]
+    groups.sort(key=len, reverse=True)
+    told = "; ".join(
+        f"{_some(group)} {'has' if len(group) == 1 else 'have'} "
+        f"{_some(map(repr, sort_labels(set().union(*(held[n] for n in group)))))}"
+        for group in groups[:3]
+    )
+    raise InputError(
+        f"The subjects fall into {count} groups that share no label, so nothing ties "
+        f"one group to another: {told}.{_suggestion(held)} Give the same category the "
+        "same label for all subjects, or align the groups apart."
+    )
+
+
+def _warn_of_partly_held(held: dict[str, set[Any]], *, stacklevel: int) -> None:
+    partly = []
+    categories = sort_labels(set().union(*held.values()))
+    for label in categories:
+        have = [name for name, own in held.items() if label in own]
+        lack = [name for name in held if name not in have]
+        if lack and len(have) <= len(lack):
+            partly.append(f"{label!r} by {_some(have)} only")
+        elif lack:
+            partly.append(f"{label!r} not by {_some(lack)}")
+    if partly:
+        warnings.warn(
+            f"{len(partly)} of {len(categories)} categories are not held by all "
+            f"subjects: {_some(partly, '; ')}.{_suggestion(held)}",
+            LabelWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
+def _suggestion(held: dict[str, set[Any]]) -> str:
+    """Name labels that look the same and are not, if they do not occur together."""
+    alike: dict[str, list[Any]] = {}
+    for label in sort_labels(set().union(*held.values())):
+        alike.setdefault(_looks_like(label), []).append(label)
+    pairs = []
+    for labels in alike.values():
+        lacking = any(0 < len(own & set(labels)) < len(labels) for own in held.values())
+        if len(labels) > 1 and lacking:
+            pairs.append(" and ".join(map(repr, labels)))
+    if not pairs:
+        return ""
+    return f" {_some(pairs, '; ')} differ by case, blanks or type only: are they one?"
+
+
+def _looks_like(label: Any) -> str:
+    text = "".join(str(label).split()).casefold()
+    try:
+        return repr(float(text))
+    except ValueError:
+        return text.replace("_", "").replace("-", "")
+
+
+def _some(texts: Iterable[str], between: str = ", ") -> str:
+    listed = list(texts)
+    more = f"{between}and {len(listed) - MAX_SHOWN} more"
+    return between.join(listed[:MAX_SHOWN]) + (more if len(listed) > MAX_SHOWN else "")
+
+
+# -- single values ---------------------------------------------------------------------
+
+
+def _listed(values: Any, name: str) -> list[Any]:
+    if isinstance(values, str | bytes):
+        raise TypeError(
+            f"{name} must be a list with one label per sample, got {values!r}."
+        )
+    if isinstance(values, list | tuple | range):
+        # NumPy would turn [1, None, "a"] or [1, "a"] into text without a word
+        return [_plain(v) for v in values]
+    if hasattr(values, "detach"):  # a torch tensor
+        values = values.detach().cpu().numpy()
+    masked = isinstance(values, np.ma.MaskedArray)
+    array = values if masked else np.asarray(values)
+    if array.ndim != 1:
+        raise InputError(
+            f"{name} must be a list with one label per sample; got shape {array.shape}."
+        )
+    if array.dtype.kind == "M":
+        array = array.astype("datetime64[us]").astype(object)
+    return [_plain(v) for v in array.tolist()]  # masked entries become None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _equal(value: Any, other: Any) -> bool:
+    return isinstance(value, Hashable) and bool(value == _plain(other))
+
+
+def _check_one(value: Any, name: str) -> None:
+    if isinstance(value, str) and "\0" in value:
+        raise InputError(
+            f"{name} has the label {value!r} with a NUL character, which arrays of "
+            "text cut off. Remove it."
+        )
+    try:
+        hash(value)
+    except TypeError:
+        raise InputError(
+            f"{name} must be a list with one label per sample, text or a number each; "
+            f"got {type(value).__name__} {value!r}."
+        ) from None
+
+
+def _sort_others(values: list[Any]) -> list[Any]:
+    try:
+        return sorted(values, key=lambda v: (type(v).__name__, v))
+    except TypeError:  # of a type without an order
+        return sorted(values, key=lambda v: (type(v).__name__, str(v)))
