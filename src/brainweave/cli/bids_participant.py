@@ -12,7 +12,7 @@ from brainweave.cli.config import effective
 from brainweave.cli.console import Console
 from brainweave.cli.errors import PartlyFailed, UsageError, explained, resume_with
 from brainweave.cli.methods import make_aligner, resolved
-from brainweave.cli.modelling import provenance
+from brainweave.cli.origin import provenance
 from brainweave.exceptions import BrainweaveError
 
 if TYPE_CHECKING:

@@ -7,8 +7,10 @@ import typer
 
 from brainweave.cli.config import effective, write_config
 from brainweave.cli.console import Console
-from brainweave.cli.errors import UsageError, resume_with
+from brainweave.cli.errors import Unwritable, UsageError, resume_with
 from brainweave.cli.options import Running, bundled, parse_params
+from brainweave.cli.origin import provenance
+from brainweave.exceptions import StudyError
 
 if TYPE_CHECKING:
     from brainweave.study.study import Study
@@ -24,10 +26,27 @@ Param = Annotated[
 ]
 
 
+def check_writable(*paths: Path) -> None:
+    """Refuse places that cannot be written to, before any work is done."""
+    from brainweave._io import check_can_write
+
+    for path in paths:
+        if path.suffix and path.is_dir():
+            raise UsageError(f"{str(path)!r} is a folder. Name a file in it.")
+        try:
+            check_can_write(path)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise Unwritable(
+                f"{str(path)!r} cannot be written ({reason}). Choose another place."
+            ) from error
+
+
 def check_new_folder(folder: Path, overwrite: bool) -> None:
-    """Refuse a target that is there before any work is done."""
+    """Refuse a target that is there, or cannot be made, before any work is done."""
     from brainweave.study.folder import INDEX
 
+    check_writable(folder)
     if (folder.exists() or folder.is_symlink()) and not overwrite:
         raise UsageError(
             f"{str(folder)!r} exists. Choose another folder, or add --overwrite to "
@@ -37,10 +56,34 @@ def check_new_folder(folder: Path, overwrite: bool) -> None:
         raise UsageError(f"{str(folder)!r} holds no study, so it is not replaced.")
 
 
-def save_study(study: "Study", folder: Path, console: Console, **options: Any) -> None:
-    """Write a study folder with a bar that counts subjects."""
+def check_new_dataset(folder: Path, overwrite: bool) -> None:
+    """Refuse a BIDS folder that is there, or cannot be made, before the work."""
+    from brainweave.study.bids_writer import files_to_replace
+
+    check_writable(folder)
+    try:
+        files_to_replace(folder, overwrite)
+    except StudyError as error:
+        said = str(error).replace("overwrite=True", "--overwrite")
+        raise UsageError(said) from error
+
+
+def save_study(study: "Study", folder: Path, console: Console, **options: Any) -> Any:
+    """Write a study folder with a bar that counts subjects; return the study in it."""
+    # a configuration tells of the study beside it, never of the one before
+    (folder / CONFIG).unlink(missing_ok=True)
     with console.stage("Writing subjects", len(study)) as tick:
-        study.save(folder, progress=lambda done, total, id: tick(id), **options)
+        return study.save(folder, progress=lambda done, total, id: tick(id), **options)
+
+
+def describe_study(
+    study: "Study", folder: Path, command: str, options: dict[str, Any], **more: Any
+) -> None:
+    """Write how a study folder came about beside it: options, fingerprint, versions."""
+    made = provenance(
+        command, {}, study.ids, study_fingerprint=study.fingerprint(), **more
+    )
+    write_config(folder / CONFIG, command, options, made)
 
 
 @bundled(running=Running)
@@ -77,7 +120,9 @@ def simulate(
 ) -> None:
     """Make a study whose shared space is known, to try things on."""
     console = Console(running.quiet)
-    if not bids:
+    if bids:
+        check_new_dataset(out, overwrite)
+    else:
         check_new_folder(out, overwrite)
     with console.collect_warnings():
         study = _simulated(
@@ -98,8 +143,8 @@ def simulate(
             with console.stage("Writing BIDS files"):
                 study.to_bids(out, image_dtype=_image_dtype(dtype), overwrite=overwrite)
         else:
-            save_study(study, out, console, overwrite=overwrite)
-            write_config(out / CONFIG, "simulate", effective(context))
+            saved = save_study(study, out, console, overwrite=overwrite)
+            describe_study(saved, out, "simulate", effective(context))
     console.result(f"{out}: {len(study)} subjects, {_sizes(study)}")
 
 
@@ -228,8 +273,9 @@ def convert(
     with console.collect_warnings():
         with console.stage("Looking at the files"):
             study = load_any(inputs, form, options)
-        save_study(study, out, console, overwrite=overwrite, dtype=dtype, n_jobs=n_jobs)
-        write_config(out / CONFIG, "convert", effective(context))
+        given = {"overwrite": overwrite, "dtype": dtype, "n_jobs": n_jobs}
+        saved = save_study(study, out, console, **given)
+        describe_study(saved, out, "convert", effective(context))
     console.result(f"{out}: {len(study)} subjects, {_sizes(study)}")
 
 
@@ -286,6 +332,6 @@ def fetch(
         if out is None:
             console.result(str(found))
             return
-        save_study(found, out, console, overwrite=overwrite)
-        write_config(out / CONFIG, "fetch", effective(context))
+        saved = save_study(found, out, console, overwrite=overwrite)
+        describe_study(saved, out, "fetch", effective(context))
     console.result(f"{out}: {len(found)} subjects, {_sizes(found)}")

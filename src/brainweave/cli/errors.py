@@ -20,6 +20,10 @@ class UsageError(InputError):
     """The command was called in a way that cannot work."""
 
 
+class Unwritable(BrainweaveError):
+    """A place cannot be written to."""
+
+
 class PartlyFailed(BrainweaveError):
     """Some subjects failed and were named; the others are done."""
 

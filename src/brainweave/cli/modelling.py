@@ -8,10 +8,10 @@ import typer
 from brainweave.cli.config import effective, write_config
 from brainweave.cli.console import Console
 from brainweave.cli.data import (
-    CONFIG,
     Overwrite,
     check_new_folder,
     check_writable,
+    describe_study,
     save_study,
 )
 from brainweave.cli.errors import UsageError
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "StudyFolder",
+    "Subjects",
     "add_subject",
     "fit",
     "fit_study",
@@ -90,7 +91,8 @@ def fit(
     console = Console(running.quiet)
     check_new_model(output)
     aligner = make_aligner(method)
-    subjects = matched(open_study(study), method.match)
+    whole = open_study(study)
+    subjects = matched(whole, method.match)
     with console.collect_warnings():
         model = fit_study(aligner, subjects, console)
         options = effective(context, **resolved(aligner))
@@ -99,7 +101,7 @@ def fit(
             options,
             subjects.ids,
             study=subjects.name,
-            study_fingerprint=subjects.fingerprint(),
+            study_fingerprint=whole.fingerprint(),
             seconds=dict(console.seconds),
             warnings=list(console.warnings),
         )
@@ -208,23 +210,19 @@ def transform(
                 known = {n: getattr(s, n) for n in ("labels", "runs", "onsets")}
                 flags = _aligned(fitted, map_, samples, s.aligned)
                 shared.append(
-                    Subject(
-                        s.id, features, stimuli=s.stimuli, aligned=flags, **known
-                    )
+                    Subject(s.id, features, stimuli=s.stimuli, aligned=flags, **known)
                 )
                 tick(s.id)
         name = f"{people.name}, shared features" if people.name else ""
-        features_of = Study(shared, name)
-        save_study(features_of, out, console, overwrite=overwrite)
-        origin = provenance(
+        saved = save_study(Study(shared, name), out, console, overwrite=overwrite)
+        describe_study(
+            saved,
+            out,
             "transform",
-            {},
-            people.ids,
-            study_fingerprint=features_of.fingerprint(),
+            effective(context),
             source_fingerprint=people.fingerprint(),
-            model_made_from=made.get("study_fingerprint"),
+            model_fingerprint=made.get("study_fingerprint"),
         )
-        write_config(out / CONFIG, "transform", effective(context), origin)
     n_aligned = sum(int(s.aligned.sum()) for s in shared if s.aligned is not None)
     console.result(
         f"{out}: {len(shared)} subjects, {fitted.n_components_} shared features, "
@@ -240,7 +238,8 @@ def _aligned(model: Any, map_: Any, samples: Any, before: Any) -> Any:
     flags = np.zeros(len(samples), bool) if before is None else before.copy()
     if not uses_samples(model):
         return flags
-    found = map_.took_part(samples)
+    ask = getattr(map_, "took_part", None)
+    found = None if ask is None else ask(samples)
     # a model of an older version does not say: then none is known to be free
     return np.ones(len(samples), bool) if found is None else flags | found
 

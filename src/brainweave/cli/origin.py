@@ -1,4 +1,4 @@
-"""How an artefact came about: said in the file itself, or in the TOML file beside it."""
+"""How an artefact came about: said in the file itself, or in a file beside it."""
 
 import datetime
 import platform
