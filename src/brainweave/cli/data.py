@@ -8,7 +8,7 @@ import typer
 from brainweave.cli.config import effective, write_config
 from brainweave.cli.console import Console
 from brainweave.cli.errors import Unwritable, UsageError, resume_with
-from brainweave.cli.options import Running, bundled, parse_params
+from brainweave.cli.options import Running, bundled, parse_params, with_params
 from brainweave.cli.origin import provenance
 from brainweave.exceptions import StudyError
 
@@ -128,7 +128,7 @@ def simulate(
         study = _simulated(
             console,
             n_subjects=n_subjects,
-            categories=None if categories is None else _categories(categories),
+            categories=categories and _categories(categories, design),
             design=design,
             n_runs=n_runs,
             n_voxels=None if n_voxels is None else _voxels(n_voxels),
@@ -137,7 +137,7 @@ def simulate(
             signal=signal,
             dtype=dtype,
             random_state=random_state,
-            **parse_params(param),
+            others=parse_params(param),
         )
         if bids:
             with console.stage("Writing BIDS files"):
@@ -152,26 +152,30 @@ def _image_dtype(dtype: str) -> str:
     return dtype if dtype in ("float32", "float64") else "float32"
 
 
-def _simulated(console: Console, **settings: Any) -> Any:
+def _simulated(console: Console, *, others: dict[str, Any], **options: Any) -> Any:
     import inspect
 
     from brainweave.study.simulate import simulate_study
 
     known = inspect.signature(simulate_study).parameters
-    for name in settings:
+    for name in others:
         if name not in known:
             raise UsageError(
                 f"simulate has no setting {name!r}; there are {', '.join(known)}."
             )
-    given = {name: value for name, value in settings.items() if value is not None}
     with console.stage("Simulating"):
-        return simulate_study(**given)
+        return simulate_study(**with_params(options, others))
 
 
-def _categories(text: str) -> int | list[str]:
-    if text.strip().isdigit():
-        return int(text)
-    return [name.strip() for name in text.split(",") if name.strip()]
+def _categories(text: str, design: str | None) -> int | list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    chosen = int(text) if text.strip().isdigit() else names
+    n = chosen if isinstance(chosen, int) else len(set(names))
+    if n < 2 and design != "movie":
+        raise UsageError(
+            f"--categories must be 2 or more, to be told apart; got {text!r}."
+        )
+    return chosen
 
 
 def _voxels(text: str) -> int | tuple[int, int]:
@@ -268,11 +272,10 @@ def convert(
         "detrend": detrend or None,
         "high_pass": high_pass,
         "name": name,
-        **parse_params(param),
     }
     with console.collect_warnings():
         with console.stage("Looking at the files"):
-            study = load_any(inputs, form, options)
+            study = load_any(inputs, form, with_params(options, parse_params(param)))
         given = {"overwrite": overwrite, "dtype": dtype, "n_jobs": n_jobs}
         saved = save_study(study, out, console, **given)
         describe_study(saved, out, "convert", effective(context))
