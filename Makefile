@@ -1,11 +1,16 @@
-# make demo and make test do all of their own set-up inside .venv; nothing else is touched.
+# make demo and make test do all of their own set-up: Python packages go into .venv, and
+# the tests bring Chromium by apt where they run as root (else its tests are skipped).
 VENV := .venv
-BIN := $(VENV)/bin
+SCRIPTS := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
+BIN := $(VENV)/$(SCRIPTS)
 PEERS := .venv-peers
+TORCH_VENV := .venv-torch
+TORCH ?= torch==2.13.0
+LOWEST := .venv-lowest
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types contracts check bench bench-quick bench-methods peers clean
+.PHONY: help demo test test-torch test-lowest lint types contracts check bench bench-quick bench-methods peers wheel clean
 
 help:  ## say what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 14
@@ -27,6 +32,28 @@ demo: $(VENV)/.base  ## align a simulated study that no time-locked method can a
 test: $(VENV)/.dev  ## unit tests and doctests
 	@tools/install_browser.sh
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+
+$(TORCH_VENV)/.ready: pyproject.toml tools/make_venv.sh
+	@test -x $(TORCH_VENV)/$(SCRIPTS)/python || { echo "Setting up $(TORCH_VENV) ..."; tools/make_venv.sh $(TORCH_VENV); }
+	@echo "Installing $(TORCH) into $(TORCH_VENV) (once; a few minutes) ..."
+	@$(TORCH_VENV)/$(SCRIPTS)/python -m pip --disable-pip-version-check --quiet install "$(TORCH)" -e . pytest pytest-timeout hypothesis
+	@touch $@
+
+test-torch: $(TORCH_VENV)/.ready  ## torch tensors, on the processor and on a GPU if there is one
+	OMP_NUM_THREADS=1 $(TORCH_VENV)/$(SCRIPTS)/python -m pytest tests/test_torch.py -p no:cacheprovider
+
+$(LOWEST)/.ready: pyproject.toml tools/make_venv.sh
+	@test -x $(LOWEST)/$(SCRIPTS)/python || { echo "Setting up $(LOWEST) ..."; tools/make_venv.sh $(LOWEST); }
+	@echo "Installing the oldest dependencies that pyproject.toml allows into $(LOWEST) ..."
+	@$(LOWEST)/$(SCRIPTS)/python -m pip --disable-pip-version-check --quiet install uv
+	@VIRTUAL_ENV=$(LOWEST) $(LOWEST)/$(SCRIPTS)/uv pip install --quiet --resolution lowest-direct -e ".[dev]"
+	@touch $@
+
+test-lowest: $(LOWEST)/.ready  ## unit tests with the oldest dependencies that are allowed
+	OMP_NUM_THREADS=1 $(LOWEST)/$(SCRIPTS)/python -m pytest -n 2 --dist loadfile -p no:cacheprovider
+
+wheel: $(VENV)/.dev  ## build the wheel and the source archive into dist/
+	$(BIN)/python -m build --outdir dist
 
 lint: $(VENV)/.dev  ## style and spelling
 	$(BIN)/ruff check .
@@ -53,18 +80,18 @@ bench-quick: $(VENV)/.dev  ## the same on small shapes: does it run at all?
 	$(BIN)/python benchmarks/bench_table2.py --quick
 
 $(PEERS)/.ready: pyproject.toml tools/make_venv.sh
-	@test -x $(PEERS)/bin/python || { echo "Setting up $(PEERS) ..."; tools/make_venv.sh $(PEERS); }
+	@test -x $(PEERS)/$(SCRIPTS)/python || { echo "Setting up $(PEERS) ..."; tools/make_venv.sh $(PEERS); }
 	@echo "Installing other implementations into $(PEERS) (once; a few minutes, 2 GB) ..."
-	@$(PEERS)/bin/python -m pip --disable-pip-version-check --quiet install -e ".[peers]" pytest pytest-timeout hypothesis psutil
-	@$(PEERS)/bin/python -m pip --disable-pip-version-check --quiet install tensorflow-cpu \
+	@$(PEERS)/$(SCRIPTS)/python -m pip --disable-pip-version-check --quiet install -e ".[peers]" pytest pytest-timeout hypothesis psutil
+	@$(PEERS)/$(SCRIPTS)/python -m pip --disable-pip-version-check --quiet install tensorflow-cpu \
 		|| echo "tensorflow-cpu does not install here: BrainIAK's SSSRM will be skipped."
 	@touch $@
 
 peers: $(PEERS)/.ready  ## compare with other implementations, in an environment of their own
-	$(PEERS)/bin/python -m pytest tests/peers -p no:cacheprovider
+	$(PEERS)/$(SCRIPTS)/python -m pytest tests/peers -p no:cacheprovider
 
 bench-methods: $(PEERS)/.ready
-	$(PEERS)/bin/python benchmarks/bench_methods.py --robust --memory
+	$(PEERS)/$(SCRIPTS)/python benchmarks/bench_methods.py --robust --memory
 
 clean:  ## remove the environment and all caches
-	rm -rf $(VENV) $(PEERS) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS) $(TORCH_VENV) $(LOWEST) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

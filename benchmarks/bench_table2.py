@@ -23,7 +23,7 @@ from sklearn.svm import NuSVC
 from brainweave._arrays import blas_threads
 from brainweave.evaluation.classifiers import feasible
 from brainweave.evaluation.grid import Grid, GridStudy
-from brainweave.evaluation.mapping import seeded
+from brainweave.evaluation.align_folds import seeded
 from brainweave.evaluation.measures import Classification
 from brainweave.evaluation.runner import run_grid
 from brainweave.evaluation.splits import split_study, subject_folds

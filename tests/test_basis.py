@@ -4,7 +4,7 @@ from numpy.testing import assert_allclose
 from sklearn.decomposition import PCA, KernelPCA
 
 from brainweave import SubjectBasis
-from brainweave.exceptions import InputError
+from brainweave.exceptions import InputError, SkippedWarning
 
 
 def z(X):
@@ -51,7 +51,8 @@ def test_vectors_stay_orthonormal_when_the_covariance_is_ill_conditioned(rng):
 def test_covariance_and_gram_routes_agree(rng):
     X = rng.normal(size=(60, 25))
     narrow = SubjectBasis(X, energy=0.7)
-    wide = SubjectBasis(np.hstack([X, np.ones((60, 60))]), energy=0.7)  # constants
+    with pytest.warns(SkippedWarning, match="60 of its 85 voxels are constant"):
+        wide = SubjectBasis(np.hstack([X, np.ones((60, 60))]), energy=0.7)
     assert narrow.uses_covariance
     assert not wide.uses_covariance
     assert_allclose(narrow.values, wide.values, rtol=1e-9)
@@ -170,3 +171,101 @@ def test_a_precomputed_kernel_cannot_change(rng):
     basis = SubjectBasis(X @ X.T, kernel="precomputed")
     with pytest.raises(InputError, match="cannot change its kernel"):
         basis.with_kernel("linear")
+
+
+# -- kernels at the edge ---------------------------------------------------------------
+
+
+def reference_projection(kernel, X, Z):
+    """Centred Gram matrix, and centred kernel of other samples, straight from rows."""
+    gram, cross = kernel(X, X), kernel(Z, X)
+    means, grand = gram.mean(0), gram.mean()
+    centred = gram - means - means[:, None] + grand
+    return centred, cross - cross.mean(1, keepdims=True) - means + grand
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("name", "hp", "kernel"),
+    [
+        ("quadratic", 50.0, lambda a, b: (a @ b.T + 50) ** 2),
+        ("sigmoid", 4e3, lambda a, b: np.tanh(a @ b.T / 4e3)),
+        (
+            "gaussian",
+            90.0,
+            lambda a, b: np.exp(-((a[:, None] - b[None]) ** 2).sum(2) / 90),
+        ),
+    ],
+)
+def test_without_standardising_kernels_see_the_raw_samples(
+    rng, dtype, name, hp, kernel
+):
+    mean, spread = 4 * rng.standard_normal(70), rng.uniform(0.5, 2, 70)
+    X, Z = (mean + spread * rng.standard_normal((n, 70)) for n in (30, 9))
+    gram, cross = reference_projection(kernel, X, Z)
+    params = {"kernel": name, "kernel_params": {"hp": hp}, "standardize": False}
+    basis = SubjectBasis(X.astype(dtype), **params)
+    rtol = 1e-9 if dtype == np.float64 else 1e-3
+    assert_allclose(basis.gram, gram, atol=rtol * np.abs(gram).max())
+    ours = basis.kernel_to(Z.astype(dtype))
+    assert_allclose(ours, cross, atol=rtol * np.abs(cross).max())
+
+
+@pytest.mark.parametrize("kernel", ["gaussian", "quadratic", "sigmoid"])
+@pytest.mark.parametrize("hp", [1e12, 1e18, 1e100])
+def test_a_huge_hp_makes_every_kernel_linear(rng, kernel, hp):
+    # their first term in 1 / hp (or hp) is the inner product
+    X, Z = rng.standard_normal((25, 60)), rng.standard_normal((5, 60))
+    linear = SubjectBasis(X)
+    basis = SubjectBasis(X, kernel=kernel, kernel_params={"hp": hp})
+    assert basis.n_kept == linear.n_kept == 24
+    shares = [b.values / b.values.sum() for b in (linear, basis)]
+    assert_allclose(*shares, rtol=1e-6)
+    ours, expected = basis.kernel_to(Z), linear.kernel_to(Z)
+    assert_allclose(ours / np.ptp(ours), expected / np.ptp(expected), atol=1e-6)
+
+
+def test_an_hp_that_overflows_is_refused(rng):
+    X = rng.standard_normal((25, 60))
+    with pytest.raises(InputError, match=r"quadratic kernel overflows with hp=1e\+308"):
+        _ = SubjectBasis(X, kernel="quadratic", kernel_params={"hp": 1e308}).gram
+
+
+def test_a_kernel_to_which_no_two_samples_are_alike_is_refused(rng):
+    X = rng.standard_normal((25, 60))
+    with pytest.raises(InputError, match=r"finds no two samples alike .* larger hp"):
+        _ = SubjectBasis(X, kernel="gaussian", kernel_params={"hp": 0.5}).gram
+    with pytest.raises(InputError, match="finds no two samples alike"):
+        _ = SubjectBasis(X, kernel=lambda a, b: np.eye(len(a), len(b))).gram
+
+
+def with_nan(a, b):
+    values = a @ b.T
+    values[0, -1] = np.nan
+    return values
+
+
+@pytest.mark.parametrize(
+    ("kernel", "message"),
+    [
+        (with_nan, "kernel callable gave NaN or infinite values for X"),
+        (lambda a, b: np.triu(a @ b.T), "not symmetric"),
+        (lambda a, b: a @ b[:3].T, r"gave shape \(25, 3\) for X"),
+    ],
+)
+def test_what_a_callable_kernel_gives_is_checked(rng, kernel, message):
+    with pytest.raises(InputError, match=message):
+        _ = SubjectBasis(rng.standard_normal((25, 60)), kernel=kernel).gram
+
+
+def test_what_a_callable_kernel_gives_for_new_samples_is_checked(rng):
+    X = rng.standard_normal((25, 60))
+
+    def kernel(a, b):
+        return a @ b.T if len(a) == len(b) else with_nan(a, b)
+
+    basis = SubjectBasis(X, kernel=kernel)
+    with pytest.raises(InputError, match=r"kernel callable gave NaN .* for Z"):
+        basis.kernel_to(X[:4])
+    with pytest.raises(InputError, match="Z has NaN or infinite values"):
+        basis.kernel_to(np.full((25, 60), np.nan))

@@ -162,10 +162,14 @@ def test_arrays_in_the_order_of_brainiak_are_noticed():
 
 
 def test_a_string_is_not_a_list_of_letters():
+    from brainweave import GDM
+
     study = _labelled_study()
-    for options in ({"labels": "cat"}, {"subjects": "s0"}, {"runs": "1"}):
-        with pytest.raises(TypeError, match="must be a list, got the string"):
-            study.subset(**options)
+    assert study.subset(labels="cat").categories == ["cat"]
+    assert study.subset(subjects="s2").ids == ["s2"]
+    model = GDM(2).fit(study)
+    (found,) = model.transform([study["s2"].samples], subjects="s2")
+    np.testing.assert_array_equal(found, model.transform(study)[2])
 
 
 def test_transform_warns_of_circular_scoring():
@@ -196,3 +200,86 @@ def test_transform_warns_of_circular_scoring():
 
 
 # -- files from elsewhere --------------------------------------------------------------
+
+
+def bids_dataset(folder, **options):
+    from brainweave.study import simulate_study
+
+    study = simulate_study(
+        n_subjects=2, categories=3, n_runs=2, n_voxels=120, duration=10.0, **options
+    )
+    return study.to_bids(folder / "bids", raw=False), study
+
+
+def add_button_presses(folder):
+    import pandas as pd
+
+    for path in folder.rglob("*_events.tsv"):
+        table = pd.read_csv(path, sep="\t")
+        presses = table.assign(
+            onset=table["onset"] + 4.0, duration=0.0, trial_type="button_press"
+        )
+        pd.concat([table, presses]).to_csv(path, sep="\t", index=False, na_rep="n/a")
+
+
+def test_one_label_to_ignore_is_ignored(tmp_path):
+    from brainweave import load_bids
+
+    folder, study = bids_dataset(tmp_path)
+    add_button_presses(folder)
+    loaded = load_bids(folder, ignore="button_press")
+    assert loaded.categories == study.categories
+    assert loaded[0].labels.tolist() == study[0].labels.tolist()
+
+
+def test_button_presses_take_no_volumes_from_blocks(tmp_path):
+    from brainweave import load_bids
+
+    folder, study = bids_dataset(tmp_path)
+    add_button_presses(folder)
+    with pytest.warns(UserWarning, match="volumes lie under events of more than one"):
+        loaded = load_bids(folder)
+    assert loaded[0].labels.tolist() == study[0].labels.tolist()
+    run = loaded.record["runs"]["01"]["1"]
+    assert run["shared_volumes"] > 0
+    assert run["overshadowed"] > 0
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [("RepetitionTime", "milliseconds: write 2.5"), ("onset", "milliseconds")],
+)
+def test_milliseconds_do_not_leave_a_study_of_four_samples(tmp_path, what, message):
+    import json
+
+    import pandas as pd
+
+    from brainweave import load_bids
+    from brainweave.exceptions import StudyError
+
+    folder, _ = bids_dataset(tmp_path)
+    for path in folder.rglob("*_bold.json"):
+        content = json.loads(path.read_text())
+        if what in content:
+            path.write_text(json.dumps({**content, what: 1000 * content[what]}))
+    for path in folder.rglob("*_events.tsv"):
+        table = pd.read_csv(path, sep="\t")
+        if what in table:
+            table[what] *= 1000
+            table.to_csv(path, sep="\t", index=False)
+    with pytest.raises(StudyError, match=message):
+        load_bids(folder)
+
+
+def test_a_mat_file_reads_no_other_file(tmp_path):
+    import h5py
+
+    from brainweave.exceptions import StudyError
+    from brainweave.study.matlab import load_matlab
+
+    (tmp_path / "private").write_bytes(np.arange(24.0).tobytes())
+    with h5py.File(tmp_path / "gift.mat", "w") as file:
+        outside = [(str(tmp_path / "private"), 0, 24 * 8)]
+        file.create_dataset("data", (2, 3, 4), "f8", external=outside)
+    with pytest.raises(StudyError, match="lies in other files"):
+        load_matlab(tmp_path / "gift.mat")

@@ -21,5 +21,5 @@ def test_every_public_name_can_be_imported(name):
 
 
 def test_unknown_names_are_attribute_errors():
-    with pytest.raises(AttributeError, match="no attribute 'hyperalign'"):
+    with pytest.raises(AttributeError, match="No brainweave attribute hyperalign"):
         _ = brainweave.hyperalign

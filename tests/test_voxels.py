@@ -1,10 +1,16 @@
 """The pass over voxels: signatures, extreme scales, changed data."""
 
+import pickle
+from pathlib import Path
+
+import joblib
 import numpy as np
 import pytest
 
-from brainweave import SubjectBasis
+from brainweave import GDM, Study, Subject, SubjectBasis
 from brainweave import _arrays as arrays
+from brainweave._arrays import backing_map, for_other_process
+from brainweave.exceptions import InputError, SkippedWarning
 from brainweave.voxels import same_samples, sample_signatures
 
 
@@ -90,3 +96,200 @@ def test_a_gram_matrix_has_the_signatures_of_its_rows(rng):
     gram = half @ half.T
     basis = SubjectBasis(gram, kernel="precomputed")
     np.testing.assert_array_equal(basis.signatures, sample_signatures(gram))
+
+
+# -- extreme scales --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("dtype", "factor"),
+    [
+        (np.float32, 1e25),
+        (np.float32, 1e-25),
+        (np.float32, 1e30),
+        (np.float64, 1e200),
+        (np.float64, 1e-200),
+    ],
+)
+@pytest.mark.parametrize("n_voxels", [60, 12])  # Gram matrix, covariance
+def test_the_unit_of_the_voxels_does_not_matter(rng, dtype, factor, n_voxels):
+    X = (rng.standard_normal((20, n_voxels)) + 3).astype(dtype)
+    plain, scaled = SubjectBasis(X), SubjectBasis(X * dtype(factor))
+    assert scaled.constant_voxels.size == 0
+    rtol = 1000 * np.finfo(dtype).eps
+    np.testing.assert_allclose(scaled.values, plain.values, rtol=rtol)
+    np.testing.assert_allclose(
+        scaled.weights(np.eye(scaled.n_kept, 2))[:, 0] ** 2,
+        plain.weights(np.eye(plain.n_kept, 2))[:, 0] ** 2,
+        atol=rtol,
+    )
+
+
+def test_voxels_of_different_units_go_together(rng):
+    X = rng.standard_normal((20, 60)).astype(np.float32)
+    mixed = X * np.float32(10.0) ** rng.integers(-25, 25, 60).astype(np.float32)
+    np.testing.assert_allclose(
+        SubjectBasis(mixed).values, SubjectBasis(X).values, rtol=1e-4
+    )
+
+
+@pytest.mark.parametrize("n_voxels", [60, 12])
+def test_products_that_overflow_are_refused(rng, n_voxels):
+    X = 1e200 * rng.standard_normal((20, n_voxels))
+    with pytest.raises(InputError, match=r"X2: its values are too .* standardize"):
+        SubjectBasis(X, standardize=False, name="X2")
+    with pytest.raises(InputError, match="too large"):
+        SubjectBasis(np.sign(X) * 1.7e308)
+
+
+def test_a_voxel_whose_deviation_has_no_inverse_is_constant(rng):
+    X = rng.standard_normal((20, 30)).astype(np.float32)
+    X[:, 4] *= np.float32(1e-40)
+    assert SubjectBasis(X).constant_voxels.tolist() == [4]
+
+
+def test_single_precision_means_are_corrected(rng):
+    # raw values: a mean in float32 is off by rounding, 1000 times a voxel's deviation
+    X = (1e5 + 0.05 * rng.standard_normal((4000, 3))).astype(np.float32)
+    exact = X.astype(np.float64)
+    basis = SubjectBasis(X)
+    np.testing.assert_allclose(basis.mean, exact.mean(axis=0), rtol=1e-10)
+    np.testing.assert_allclose(basis.scale, exact.std(axis=0), rtol=1e-4)
+
+
+def test_many_constant_voxels_are_told(rng):
+    X = rng.standard_normal((20, 30))
+    X[:, :16] = 7
+    with pytest.warns(SkippedWarning, match="X: 16 of its 30 voxels are constant"):
+        SubjectBasis(X)
+
+
+# -- data that changed after the fit ---------------------------------------------------
+
+
+def swap_rows(X):
+    X[[4, 11]] = X[[11, 4]]
+
+
+def swap_voxels(X):
+    X[:, [4, 11]] = X[:, [11, 4]]
+
+
+def clean(X):
+    X -= X.mean(axis=1, keepdims=True)
+
+
+def change_one_value(X):
+    X[3, 5] += 1
+
+
+@pytest.mark.parametrize("change", [swap_rows, swap_voxels, clean, change_one_value])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("read", ["combine", "products_with", "chunks"])
+def test_data_changed_in_place_are_refused(X, change, dtype, read):
+    data = X.astype(dtype)
+    basis = SubjectBasis(data)
+    again = {
+        "combine": lambda: basis.combine(np.eye(40, 2)),
+        "products_with": lambda: basis.products_with(X[:3]),
+        "chunks": lambda: list(basis.chunks()),
+    }[read]
+    again()
+    change(data)
+    with pytest.raises(InputError, match=r"X was changed in place .* Fit again"):
+        again()
+
+
+def test_the_error_says_which_samples_changed(X):
+    basis = SubjectBasis(X)
+    swap_rows(X)
+    with pytest.raises(InputError, match=r"\(2 of 40 samples, first sample 4\)"):
+        basis.combine(np.eye(40, 2))
+
+
+# -- memory maps -----------------------------------------------------------------------
+
+
+def mapped(tmp_path, X, mode):
+    np.save(tmp_path / "x.npy", X)
+    return np.load(tmp_path / "x.npy", mmap_mode=mode)
+
+
+def replace_file(tmp_path, X):
+    np.save(tmp_path / "new.npy", X)
+    (tmp_path / "new.npy").replace(tmp_path / "x.npy")
+
+
+def as_view(X):
+    return np.asarray(X)  # what a Study gives
+
+
+@pytest.mark.parametrize("view", [lambda X: X, as_view])
+def test_a_map_cleaned_in_memory_is_read_as_it_was_cleaned(tmp_path, X, view):
+    held = mapped(tmp_path, X, "c")
+    held -= held.mean(axis=1, keepdims=True)
+    for _ in range(2):  # the first pass must not drop what exists nowhere else
+        basis = SubjectBasis(view(held))
+        np.testing.assert_array_equal(basis.mean, SubjectBasis(np.array(held)).mean)
+    np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), X)
+
+
+@pytest.mark.parametrize("mode", ["r", "c", "r+"])
+def test_a_map_whose_file_was_replaced_stays_what_it_was(tmp_path, X, mode):
+    held = mapped(tmp_path, X, mode)
+    replace_file(tmp_path, X[::-1] ** 2)
+    basis = SubjectBasis(held)
+    np.testing.assert_array_equal(basis.mean, SubjectBasis(X).mean)
+    basis.combine(np.eye(40, 2))  # and again
+
+
+def test_the_pages_of_a_map_leave_the_process_after_a_pass(tmp_path, rng):
+    smaps = Path("/proc/self/smaps")
+    if not smaps.exists():
+        pytest.skip("only Linux tells which pages of a map are in memory")
+    X = rng.standard_normal((100, 20_000))
+    held = mapped(tmp_path, X, "r")
+    SubjectBasis(as_view(held))
+    own = smaps.read_text().split("x.npy", 1)[1].splitlines()
+    resident = next(int(line.split()[1]) for line in own if line.startswith("Rss:"))
+    assert resident < 1000 < X.nbytes / 1024
+
+
+def test_other_processes_get_what_this_one_holds(tmp_path, X):
+    held = mapped(tmp_path, X, "c")
+    assert for_other_process(held) is held  # the file says the same
+    view = as_view(held)[3:9]
+    held -= 1
+    np.testing.assert_array_equal(for_other_process(view), X[3:9] - 1)
+    assert backing_map(for_other_process(view)) is None
+    held = mapped(tmp_path, X, "r")
+    assert for_other_process(held) is held
+    replace_file(tmp_path, X + 1)
+    np.testing.assert_array_equal(for_other_process(held), X)
+    (tmp_path / "x.npy").unlink()
+    np.testing.assert_array_equal(for_other_process(held), X)
+
+
+def test_pickles_hold_what_the_map_holds(tmp_path, X):
+    held = mapped(tmp_path, X, "c")
+    held -= 1
+    subject = Subject("01", held)
+    for thing in (subject, subject.select([7, 3, 1])):
+        again = pickle.loads(pickle.dumps(thing))
+        np.testing.assert_array_equal(again.data(), thing.data())
+
+
+@pytest.mark.parametrize("study", [False, True])
+def test_processes_of_joblib_align_what_the_caller_holds(tmp_path, rng, study):
+    maps, y = [], [np.repeat(range(4), 10)] * 2
+    for i in range(2):
+        (tmp_path / str(i)).mkdir()
+        maps.append(mapped(tmp_path / str(i), rng.standard_normal((40, 300)), "c"))
+        maps[-1][:, :50] *= 20 * rng.standard_normal((40, 1))  # cleaning, say
+    X = maps
+    if study:
+        X = Study([Subject(str(i), m, labels=y[0]) for i, m in enumerate(maps)])
+    expected = GDM(3).fit([np.array(m) for m in maps], y).eigenvalues_
+    with joblib.parallel_config(backend="loky", n_jobs=2):
+        found = GDM(3, n_jobs=2).fit(X, y).eigenvalues_
+    np.testing.assert_allclose(found, expected, rtol=1e-9)

@@ -6,9 +6,10 @@ tensor; the two small classes of operations below are all that a pass over voxel
 needs from either kind.
 """
 
+import mmap
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from importlib import import_module
 from threading import Lock
@@ -43,26 +44,69 @@ def working_dtype(X: Any) -> np.dtype[Any]:
 def column_chunks(X: Any) -> Iterator[tuple[slice, Any]]:
     """Cut X into blocks of whole columns, small enough to stay in the cache.
 
-    A memory map is opened anew for the pass, so that its pages leave the process
-    when the pass is over, however many subjects are mapped.
+    The pages of a memory map leave the process when the pass is over, however many
+    subjects are mapped.
     """
     n_samples, n_voxels = X.shape
     width = max(256, CHUNK_BYTES // (8 * n_samples))
-    source = _reopened(X)
-    for start in range(0, n_voxels, width):
-        columns = slice(start, min(start + width, n_voxels))
-        yield columns, source[:, columns]
+    try:
+        for start in range(0, n_voxels, width):
+            columns = slice(start, min(start + width, n_voxels))
+            yield columns, X[:, columns]
+    finally:
+        _let_go_of_pages(X)
 
 
-def _reopened(X: Any) -> Any:
-    """Map the same file again if X is a whole memory map; else give X."""
-    whole = isinstance(X, np.memmap) and X.base is getattr(X, "_mmap", None)
-    if not whole or X.filename is None:
+def _let_go_of_pages(X: Any) -> None:
+    """Take the pages of a mapped file out of this process's memory.
+
+    They come back from the file, the very one that was mapped, when they are touched
+    again. A copy-on-write map keeps its pages: what was changed exists nowhere else.
+    """
+    mapped = backing_map(X)
+    if mapped is None or mapped.mode == "c" or not hasattr(mmap, "MADV_DONTNEED"):
+        return
+    with suppress(OSError, ValueError):  # advice: a closed or locked map may refuse it
+        mapped._mmap.madvise(mmap.MADV_DONTNEED)
+
+
+def backing_map(X: Any) -> Any:
+    """Return the memory map that X is, or is a view of; None if there is none."""
+    while isinstance(X, np.ndarray):
+        if isinstance(X, np.memmap) and getattr(X, "_mmap", None) is not None:
+            return X
+        X = X.base
+    return None
+
+
+def for_other_process(X: Any) -> Any:
+    """Return X, or a copy of it where another process would see something else.
+
+    joblib hands a memory map to its processes by the name of the file. These would
+    miss what a copy-on-write map holds in memory, and read a file that took the place
+    of the mapped one.
+    """
+    mapped = backing_map(X)
+    if mapped is None:
         return X
-    order: Any = "C" if X.flags.c_contiguous else "F"
-    return np.memmap(
-        X.filename, X.dtype, "r", offset=X.offset, shape=X.shape, order=order
+    try:
+        order: Any = "C" if mapped.flags.c_contiguous else "F"
+        named = np.memmap(
+            mapped.filename,
+            mapped.dtype,
+            "r",
+            offset=mapped.offset,
+            shape=mapped.shape,
+            order=order,
+        )
+    except (OSError, TypeError, ValueError):  # gone, shorter, or without a name
+        return np.array(X)
+    rows = max(1, CHUNK_BYTES // max(1, mapped[:1].nbytes))
+    same = all(
+        mapped[i : i + rows].tobytes() == named[i : i + rows].tobytes()
+        for i in range(0, len(mapped), rows)
     )
+    return X if same else np.array(X)
 
 
 def to_numpy(x: Any) -> Floats:
@@ -81,7 +125,7 @@ class NumpyOps:
 
     def array(self, x: Any) -> Floats:
         """Give x in the working dtype."""
-        return np.asarray(x, dtype=self.dtype)
+        return np.asarray(to_numpy(x), dtype=self.dtype)
 
     def subtract(
         self, chunk: Floats, mean: Floats, *, transient: bool = False
@@ -220,8 +264,9 @@ def map_subjects(
 def _run(function: Callable[..., Any], items: list[Any], workers: int) -> list[Any]:
     backend, _ = get_active_backend(prefer="threads")
     if type(backend).__name__ != "ThreadingBackend":  # Dask, say: the user's choice
+        sent = (tuple(map(for_other_process, item)) for item in items)
         return list(
-            Parallel(n_jobs=workers)(delayed(_attempt)(function, i) for i in items)
+            Parallel(n_jobs=workers)(delayed(_attempt)(function, i) for i in sent)
         )
     # plain threads start in a tenth of the time
     with ThreadPoolExecutor(workers) as pool:

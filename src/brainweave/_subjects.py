@@ -12,9 +12,12 @@ from brainweave.exceptions import InputError
 
 def ids_of(entries: Iterable[Any], *, owner: str) -> list[str] | None:
     """Return the ids of subjects or bases; None unless every entry has one."""
-    ids = [getattr(entry, "id", None) for entry in entries]
-    if not all(isinstance(id, str) and id for id in ids):
-        return None
+    ids: list[str] = []
+    for entry in entries:
+        id = getattr(entry, "id", None)
+        if not isinstance(id, str) or not id:
+            return None
+        ids.append(id)
     twice = sorted({id for id in ids if ids.count(id) > 1})
     if twice:
         raise InputError(
@@ -79,14 +82,15 @@ def find_subjects(
             )
         if isinstance(key, bool) or not isinstance(key, Integral):
             raise TypeError(f"subjects are numbers 0, 1, ... or ids; got {key!r}.")
+        position = int(key)
         if ids is not None:
-            refuse_two_meanings(int(key), ids, owner=f"This {owner}")
-        if not 0 <= key < n_subjects:
+            refuse_two_meanings(position, ids, owner=f"This {owner}")
+        if not 0 <= position < n_subjects:
             raise InputError(
-                f"Unknown subject {key}: this {owner} was fitted on subjects 0 to "
+                f"Unknown subject {position}: this {owner} was fitted on subjects 0 to "
                 f"{n_subjects - 1}. A new one joins by fit_new_subject."
             )
-        found.append(int(key))
+        found.append(position)
     return found
 
 

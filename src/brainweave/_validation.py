@@ -41,14 +41,21 @@ def check_option(name: str, value: Any, allowed: Sequence[str], *, owner: str) -
     return value
 
 
-def check_list_option(name: str, value: Any, *, owner: str) -> list[Any]:
-    """Return a list of options; a string is not taken letter by letter."""
-    if isinstance(value, str | bytes):
-        raise TypeError(
-            f"{name} of {owner} must be a list, got the string {value!r}. Write "
-            f"[{value!r}]."
-        )
+def check_list_option(name: str, value: Any, owner: str) -> list[Any]:
+    """Return value as a list; one string or one number stands for a list of one.
+
+    Without this, ``list("rest")`` would be four letters that match nothing.
+
+    Examples
+    --------
+    >>> check_list_option("ignore", "rest", "load_bids")
+    ['rest']
+    """
+    if isinstance(value, str | Integral):
+        return [value]
     try:
+        if isinstance(value, bytes | Mapping):
+            raise TypeError
         return list(value)
     except TypeError:
         raise TypeError(
@@ -64,7 +71,7 @@ def check_numbers(X: Any, name: str) -> None:
         )
     if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
         raise InputError(
-            f"{name} is a masked array with {int(np.ma.count_masked(X))} masked "
+            f"{name} is a masked array with {int(np.ma.getmaskarray(X).sum())} masked "
             "values, which alignment cannot leave out one by one. Drop these voxels or "
             "samples, or fill them: X.filled(...)."
         )

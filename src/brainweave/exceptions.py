@@ -8,9 +8,11 @@ __all__ = [
     "LabelWarning",
     "LayoutWarning",
     "ModelFileError",
+    "SeparateSubjectsWarning",
     "SkippedWarning",
     "SolverError",
     "StudyError",
+    "UndeterminedWarning",
     "UniquenessWarning",
 ]
 
@@ -45,6 +47,14 @@ class LabelWarning(UserWarning):
 
 class LayoutWarning(UserWarning):
     """An array looks as if its samples lay in its columns."""
+
+
+class UndeterminedWarning(UserWarning):
+    """Nothing determines a part of a map; that part is zero."""
+
+
+class SeparateSubjectsWarning(UserWarning):
+    """Subjects hardly overlap in the shared space: the features tell them apart."""
 
 
 class KernelWarning(UserWarning):

@@ -56,6 +56,20 @@ class Kernel:
             return np.tanh(products / hp)
         return products
 
+    def up_to_constant(self, products: Matrix, sq_a: Matrix, sq_b: Matrix) -> Matrix:
+        """Evaluate, less a constant that centring would take away in any case.
+
+        So what is left of a large ``hp`` is exact: the Gaussian less 1, the quadratic
+        less ``hp**2``, which else would drown the samples in its rounding.
+        """
+        hp = self.hp or 0.0
+        if self.name == "gaussian":
+            distances = sq_a[:, None] + sq_b[None, :] - 2 * products
+            return np.asarray(np.expm1(-np.maximum(distances, 0) / hp))
+        if self.name == "quadratic":
+            return np.asarray(products * (products + 2 * hp))
+        return self(products, sq_a, sq_b)
+
 
 def check_kernel(kernel: Any, params: Any = None, *, owner: str = "GDM") -> Kernel:
     """Give a checked Kernel from a name or callable and its parameters."""
@@ -115,3 +129,9 @@ def center_gram(gram: Matrix, *, overwrite: bool = False) -> tuple[Matrix, Centr
     centred = np.subtract(gram, means, out=gram if overwrite else None)
     centred -= means[:, None] - centring.grand_mean
     return centred, centring
+
+
+def is_symmetric(gram: Matrix) -> bool:
+    """Whether a Gram matrix is symmetric, up to what single precision leaves."""
+    atol = 1e-8 * np.abs(gram).max()
+    return bool(np.allclose(gram, gram.T, rtol=1e-5, atol=atol))

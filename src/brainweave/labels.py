@@ -87,7 +87,8 @@ def as_label_list(values: Any, name: str, *, missing: Any = None) -> list[Any]:
     [2.0, None]
     """
     listed = _listed(values, name)
-    labels, made_text = [], set()
+    labels: list[Any] = []
+    made_text: set[str] = set()
     for value in listed:
         if is_missing(value) or (missing is not None and _equal(value, missing)):
             labels.append(None)
@@ -320,9 +321,9 @@ def _equal(value: Any, other: Any) -> bool:
 
 
 def _check_one(value: Any, name: str) -> None:
-    if isinstance(value, str) and "\0" in value:
+    if isinstance(value, str) and value.endswith("\0"):
         raise InputError(
-            f"{name} has the label {value!r} with a NUL character, which arrays of "
+            f"{name}: the label {value!r} ends in a NUL character, which arrays of "
             "text cut off. Remove it."
         )
     try:

@@ -1,31 +1,41 @@
-"""Small symmetric eigenproblems, solved exactly and in the cheapest way.
+r"""Small symmetric eigenproblems, solved exactly and in the cheapest way.
 
 The structured problem of this package is *block diagonal minus low rank*. In the
 eigenbasis of the blocks it reads ``diag(mu) - U diag(j) U.T``, which never needs to be
-formed: equal entries of ``mu`` are decoupled exactly (the deflation of the
-divide-and-conquer method of Cuppen, 1981), the rest goes to a Lanczos iteration whose
-step costs one thin product.
+formed:
+
+- where all of ``mu`` are equal, Householder reflections of ``U`` leave a problem as
+  small as its rank;
+- equal entries of ``mu`` are decoupled exactly (the deflation of the divide-and-conquer
+  method of Cuppen, 1981);
+- the rest goes to a block iteration whose step costs one thin product. Its answer is
+  taken only if Sylvester's law of inertia confirms that no eigenvalue was missed; what
+  is not confirmed goes to LAPACK.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import scipy.linalg
 import scipy.sparse
-import scipy.sparse.linalg
 from numpy.typing import NDArray
 
 from brainweave.exceptions import SolverError
 
 Matrix = NDArray[np.float64]
 Eigenpairs = tuple[Matrix, Matrix]
+Operator = Callable[[Matrix], Matrix]
 
 TIE = 1e-12  # entries of mu closer than this, relative to the scale, are equal
+CONVERGED = 1e-12  # residuals below this, relative to the scale, are rounding
+CLUSTER = 1e-10  # eigenvalues closer than this, relative to the scale, are one
 DENSE_LIMIT = 400  # below this, LAPACK on the full matrix beats any iteration
+LARGEST_DENSE = 30_000  # 7 GB: above this a full matrix is not tried
 
 
 def smallest_eigenpairs(matrix: Matrix, k: int) -> Eigenpairs:
-    """Give the k smallest eigenvalues, ascending, and their eigenvectors (LAPACK)."""
+    """Return the k smallest eigenvalues, ascending, and their eigenvectors (LAPACK)."""
     k = min(k, matrix.shape[0])
     try:
         values, vectors = scipy.linalg.eigh(
@@ -36,41 +46,131 @@ def smallest_eigenpairs(matrix: Matrix, k: int) -> Eigenpairs:
     return values[:k], vectors[:, :k]
 
 
-def smallest_of_operator(matvec: Any, size: int, k: int) -> Eigenpairs:
-    """Give the k smallest eigenpairs of a symmetric operator by Lanczos iteration.
+def smallest_of_operator(multiply: Operator, size: int, k: int) -> Eigenpairs:
+    """Return the k smallest eigenpairs of a symmetric operator.
 
-    The start is fixed, so the result is the same every time.
+    A block iteration finds them; a second one, from another start orthogonal to what
+    was found, must find nothing smaller. Otherwise the matrix is formed. Both starts
+    are fixed, so the result is the same every time.
     """
-    if size <= max(DENSE_LIMIT // 4, 2 * k + 2):
-        return smallest_eigenpairs(matvec(np.eye(size)), k)
-    operator = scipy.sparse.linalg.LinearOperator(
-        (size, size), matvec=matvec, matmat=matvec, dtype=np.float64
-    )
-    start = np.random.default_rng(0).standard_normal(size)
-    try:
-        values, vectors = scipy.sparse.linalg.eigsh(
-            operator,
-            k=k,
-            which="SA",
-            v0=start,
-            ncv=min(size, max(4 * k, 60)),
-            maxiter=200 * k + 2000,
-            tol=0,
-        )
-    except scipy.sparse.linalg.ArpackNoConvergence as error:
+    if size > max(DENSE_LIMIT // 4, 4 * k):
+        found = block_iteration(multiply, size, k)
+        if found is not None and _nothing_below(multiply, *found):
+            return found
+    if size > LARGEST_DENSE:
         raise SolverError(
-            f"The iterative solver found only {len(error.eigenvalues)} of {k} "
-            f"eigenpairs of a problem of size {size}. Use solver='dense', or a "
-            "smaller n_components."
-        ) from error
-    order = np.argsort(values)
-    return values[order], vectors[:, order]
+            f"The iterative solver found no {k} smallest eigenpairs of a problem of "
+            f"size {size} that it could confirm, and the problem is too large for the "
+            "dense one. Use less energy, or a smaller n_components."
+        )
+    matrix = multiply(np.eye(size))
+    return smallest_eigenpairs((matrix + matrix.T) / 2, k)
+
+
+def _nothing_below(multiply: Operator, values: Matrix, vectors: Matrix) -> bool:
+    """Whether another iteration finds no eigenvalue that was missed below the last."""
+    lift = (values[-1] - values)[:, None]
+
+    def lifted(x: Matrix) -> Matrix:
+        # what was found is moved up to the last value: what is smaller was missed
+        return multiply(x) + vectors @ (lift * (vectors.T @ x))
+
+    again = block_iteration(lifted, len(vectors), 1, seed=1)
+    if again is None:
+        return False
+    scale = max(np.abs(values).max(), np.sqrt((multiply(vectors) ** 2).sum(0)).max())
+    return bool(again[0][0] >= values[-1] - CLUSTER * scale)
+
+
+def block_iteration(
+    multiply: Operator,
+    size: int,
+    k: int,
+    *,
+    solve: Operator | None = None,
+    seed: int = 0,
+) -> Eigenpairs | None:
+    """Search the k smallest eigenpairs in a growing space, or return None.
+
+    The space starts with more than k random vectors, so that an eigenvalue that is
+    repeated is seen as often, and grows by the residuals of what has not converged and,
+    where there is one, by their images under ``solve``, an approximate inverse of the
+    shifted matrix (the block method of Davidson). The search ends without a result when
+    it has cost about a third of a full decomposition.
+    """
+    start = np.random.default_rng(seed).standard_normal((size, k + 4))
+    limit = min(size // 5, max(1000, 12 * k))
+    if limit < 2 * start.shape[1]:
+        return None
+    Q = np.empty((size, limit), order="F")
+    MQ = np.empty((size, limit), order="F")
+    H = np.empty((limit, limit))
+    m, scale = 0, 1e-300
+    fresh = start if solve is None else np.hstack([start, solve(start)])
+    while True:
+        fresh = _orthonormal_to(Q[:, :m], fresh)
+        p = fresh.shape[1]
+        if p == 0 or m + p > limit:
+            return None
+        Q[:, m : m + p], MQ[:, m : m + p] = fresh, multiply(fresh)
+        H[: m + p, m : m + p] = Q[:, : m + p].T @ MQ[:, m : m + p]
+        H[m : m + p, :m] = H[:m, m : m + p].T
+        m += p
+        values, inner = smallest_eigenpairs((H[:m, :m] + H[:m, :m].T) / 2, k)
+        scale = max(scale, float(np.sqrt((MQ[:, m - p : m] ** 2).sum(axis=0).max())))
+        vectors = Q[:, :m] @ inner
+        residuals = MQ[:, :m] @ inner - vectors * values
+        norms = np.sqrt((residuals**2).sum(axis=0))
+        active = norms > CONVERGED * scale
+        if not active.any():
+            return values, vectors
+        fresh = residuals[:, active] / norms[active]
+        if solve is not None:
+            fresh = np.hstack([fresh, solve(fresh)])
+
+
+def _orthonormal_to(Q: Matrix, fresh: Matrix) -> Matrix:
+    """Return an orthonormal basis of what the fresh vectors add to the space of Q."""
+    norms = np.sqrt((fresh**2).sum(axis=0))
+    fresh = fresh[:, norms > 0] / norms[norms > 0]
+    for _ in range(2):  # twice is enough (Kahan and Parlett)
+        fresh = fresh - Q @ (Q.T @ fresh)
+        fresh, R, _ = scipy.linalg.qr(
+            fresh, mode="economic", pivoting=True, check_finite=False
+        )
+        fresh = fresh[:, np.abs(np.diag(R)) > 1e-10]
+    return np.asarray(fresh)
+
+
+def smallest_of_constant_minus_low_rank(
+    level: float, U: Matrix, signs: Matrix, k: int
+) -> Eigenpairs:
+    """Return the k smallest eigenpairs of ``level * I - U @ diag(signs) @ U.T``.
+
+    With U = Q R by Householder reflections, the matrix is ``level * I - R J R.T`` on
+    the first columns of Q and ``level * I`` on all others: no rank has to be guessed.
+    """
+    size = len(U)
+    (packed, tau), R = scipy.linalg.qr(U, mode="raw", check_finite=False)
+    R = np.triu(R[: min(U.shape)])
+    values, inner = smallest_eigenpairs(-(R * signs) @ R.T, k)
+    others = min(size - len(R), k)
+    values = np.concatenate([values, np.zeros(others)])
+    vectors = np.zeros((size, values.size), order="F")
+    vectors[: len(R), : inner.shape[1]] = inner
+    vectors[len(R) : len(R) + others, inner.shape[1] :] = np.eye(others)
+    keep = np.argsort(values, kind="stable")[:k]
+    ormqr = scipy.linalg.get_lapack_funcs("ormqr", (packed,))
+    columns = min(packed.shape[1], tau.size)
+    lwork = int(ormqr("L", "N", packed[:, :columns], tau, vectors, -1)[1][0])
+    turned, _, _ = ormqr("L", "N", packed[:, :columns], tau, vectors[:, keep], lwork)
+    return level + values[keep], np.asarray(turned)
 
 
 def smallest_of_diagonal_minus_low_rank(
     mu: Matrix, U: Matrix, signs: Matrix, k: int
 ) -> Eigenpairs:
-    """Give the k smallest eigenpairs of ``diag(mu) - U @ diag(signs) @ U.T``.
+    """Return the k smallest eigenpairs of ``diag(mu) - U @ diag(signs) @ U.T``.
 
     Parameters
     ----------
@@ -85,19 +185,13 @@ def smallest_of_diagonal_minus_low_rank(
 
     Notes
     -----
-    Time O(size rank^2) for the decoupling and O(size rank) per Lanczos step; memory
-    O(size (rank + k)). A diagonal that is constant is solved without any iteration.
+    Time O(size rank^2) for the decoupling and O(size rank) per step of the iteration;
+    memory O(size (rank + steps)). What cannot be confirmed costs O(size^3).
     """
     order = np.argsort(mu, kind="stable")
     mu, change, touched = _decouple(mu[order], U[order], k)
     U = U[order] if change is None else change.T @ U[order]
-    mu_c, U_c = mu[touched], U[touched]
-    if mu_c.size == 0:
-        values, vectors = mu_c, np.empty((0, 0))
-    elif mu_c.size <= max(DENSE_LIMIT, 2 * k):
-        values, vectors = smallest_eigenpairs(np.diag(mu_c) - (U_c * signs) @ U_c.T, k)
-    else:
-        values, vectors = _LowRankProblem(mu_c, U_c, signs).smallest(k)
+    values, vectors = _LowRankProblem(mu[touched], U[touched], signs).smallest(k)
     untouched = np.flatnonzero(~touched)
     all_values = np.concatenate([values, mu[untouched]])
     keep = np.argsort(all_values, kind="stable")[:k]
@@ -113,24 +207,39 @@ def smallest_of_diagonal_minus_low_rank(
 
 
 class _LowRankProblem:
-    """``diag(mu) - U diag(signs) U^T`` with ascending mu, without repeated eigenvalues.
+    """``diag(mu) - U diag(signs) U^T`` with ascending mu.
 
-    Few eigenvalues lie below all of mu, far apart: Lanczos finds them at once. The next
-    ones sit at the crowded lower edge of mu, where only an iteration with the inverse,
+    Few eigenvalues lie below all of mu, far apart: products with the matrix find them
+    at once. The next ones sit at the crowded lower edge of mu, where only the inverse,
     shifted to just below the edge, is fast; by Woodbury's identity it costs no more
-    than a product. Sylvester's law of inertia counts the eigenvalues on either side, so
-    none is missed.
+    than a product. Sylvester's law of inertia counts the eigenvalues on either side.
     """
 
     def __init__(self, mu: Matrix, U: Matrix, signs: Matrix) -> None:
         self.mu, self.U, self.signs = mu, U, signs
+        self.scale = float(
+            max(np.abs(mu).max(initial=0.0), (U * U).sum(axis=0).max(initial=0.0))
+        )
+
+    def smallest(self, k: int) -> Eigenpairs:
+        """Return the k smallest eigenpairs."""
+        size = self.mu.size
+        k = min(k, size)
+        if k == 0:
+            return np.empty(0), np.empty((size, 0))
+        if size > max(DENSE_LIMIT, 2 * k):
+            found = block_iteration(self.multiply, size, k, solve=self._inverse(k))
+            if found is not None and self.confirms(*found):
+                return found
+        return smallest_eigenpairs(
+            np.diag(self.mu) - (self.U * self.signs) @ self.U.T, k
+        )
 
     def multiply(self, x: Matrix) -> Matrix:
         """Multiply by the matrix."""
-        columns = x.reshape(self.mu.size, -1)
-        out = self.mu[:, None] * columns
-        out -= self.U @ (self.signs[:, None] * (self.U.T @ columns))
-        return out.reshape(x.shape)
+        out = self.mu[:, None] * x
+        out -= self.U @ (self.signs[:, None] * (self.U.T @ x))
+        return out
 
     def _capacitance(self, shift: float) -> Matrix:
         scaled = self.U / (self.mu - shift)[:, None]
@@ -141,46 +250,49 @@ class _LowRankProblem:
         negative = (np.linalg.eigvalsh(self._capacitance(x)) < 0).sum()
         return int((self.mu < x).sum() + negative - (self.signs < 0).sum())
 
-    def smallest(self, k: int) -> Eigenpairs:
-        """Give the k smallest eigenpairs."""
-        step = (self.mu[k] - self.mu[0]) / k
-        edge = float(self.mu[0] - step)
-        below = min(self.count_below(edge), k)
-        values, vectors = np.empty(0), np.empty((self.mu.size, 0))
-        if below:
-            values, vectors = smallest_of_operator(self.multiply, self.mu.size, below)
-        if below < k:
-            more, at_edge = self._just_above(edge, k - below)
-            values = np.concatenate([values, more])
-            vectors = np.linalg.qr(np.hstack([vectors, at_edge]))[0]
-        if self.count_below(values[-1] - 1e-3 * step) > k - 1:
-            return smallest_of_operator(self.multiply, self.mu.size, k)
-        return values, vectors
+    def confirms(self, values: Matrix, vectors: Matrix) -> bool:
+        """Whether these are the smallest eigenpairs and none is missing.
 
-    def _just_above(self, edge: float, k: int) -> Eigenpairs:
-        """Give the k eigenpairs that follow the number ``edge``."""
-        size = self.mu.size
+        Orthonormal vectors with small residuals have as many eigenvalues of the matrix
+        beside their values (Kahan); so one count, at a gap below the last cluster,
+        tells whether another eigenvalue lies among them.
+        """
+        identity = np.eye(values.size)
+        residual = self.multiply(vectors) - vectors * values
+        orthonormal = np.abs(vectors.T @ vectors - identity).max() < 1e-10
+        small = np.sqrt((residual**2).sum()) < CLUSTER / 4 * self.scale
+        if not (orthonormal and small):
+            return False
+        width = CLUSTER * self.scale
+        gaps = np.flatnonzero(np.diff(values) > width)
+        below = int(gaps[-1]) + 1 if gaps.size else 0  # values under the last cluster
+        top = values[below] - width / 4
+        bottom = values[below - 1] + width / 4 if below else top - self.scale
+        return self.count_below(self._clear_point(bottom, top)) == below
+
+    def _clear_point(self, bottom: float, top: float) -> float:
+        """Choose a point from an interval where counting is best conditioned."""
+        # close to the top, where a missed eigenvalue would otherwise stay unseen
+        points = top - (top - bottom) * np.append(0, np.geomspace(1e-3, 0.1, 8))
+        weight = (self.U**2).sum(axis=1)
+        amplified = [(weight / np.abs(self.mu - x)).max() for x in points]
+        return float(points[int(np.argmin(amplified))])
+
+    def _inverse(self, k: int) -> Operator | None:
+        """Return the inverse of the matrix shifted to just below the edge of mu."""
+        step = max((self.mu[k] - self.mu[0]) / k, 1e-8 * self.scale)
+        edge = float(self.mu[0] - step)
+        if self.count_below(edge) >= k:  # nothing is wanted of the edge
+            return None
         inverse = 1 / (self.mu - edge)
         scaled = inverse[:, None] * self.U
-        factored = scipy.linalg.lu_factor(self._capacitance(edge))
+        factored = scipy.linalg.lu_factor(self._capacitance(edge), check_finite=False)
 
         def solve(b: Matrix) -> Matrix:
             inner = scipy.linalg.lu_solve(factored, scaled.T @ b, check_finite=False)
-            return np.asarray(inverse * b + scaled @ inner)
+            return np.asarray(inverse[:, None] * b + scaled @ inner)
 
-        linear = scipy.sparse.linalg.LinearOperator
-        values, vectors = scipy.sparse.linalg.eigsh(
-            linear((size, size), matvec=self.multiply, dtype=np.float64),
-            k=k,
-            sigma=edge,
-            which="LA",
-            OPinv=linear((size, size), matvec=solve, dtype=np.float64),
-            v0=np.random.default_rng(0).standard_normal(size),
-            ncv=min(size, 2 * k + 30),
-            tol=0,
-        )
-        order = np.argsort(values)
-        return values[order], vectors[:, order]
+        return solve
 
 
 def _decouple(mu: Matrix, U: Matrix, k: int) -> tuple[Matrix, Any, NDArray[np.bool_]]:
@@ -188,14 +300,13 @@ def _decouple(mu: Matrix, U: Matrix, k: int) -> tuple[Matrix, Any, NDArray[np.bo
 
     ``mu`` is ascending. In a run of m equal entries an orthogonal change of basis
     leaves at most ``rank`` rows of U different from zero; every other direction is an
-    eigenvector with eigenvalue mu, and no more than k of them are of use. Gives the
+    eigenvector with eigenvalue mu, and no more than k of them are of use. Return the
     new diagonal, the change of basis (None: no change) and which entries U touches.
     """
     scale = max(np.abs(mu).max(), (U * U).sum(axis=0).max(initial=0.0), 1e-300)
     starts = np.flatnonzero(np.r_[True, np.diff(mu) > TIE * scale])
     ends = np.r_[starts[1:], mu.size]
-    # the k smallest eigenvalues lie below the (k + rank)-th entry of mu
-    tied = (ends - starts > 1) & (starts <= k + U.shape[1])
+    tied = ends - starts > 1
     if not tied.any():
         return mu, None, np.ones(mu.size, dtype=bool)
     blocks, levels, touched, position = [], [], [], 0
@@ -220,7 +331,7 @@ def _decouple(mu: Matrix, U: Matrix, k: int) -> tuple[Matrix, Any, NDArray[np.bo
 
 
 def _complement(Q: Matrix, wanted: int) -> Matrix:
-    """Give orthonormal columns that are orthogonal to Q, near the leading axes."""
+    """Return orthonormal columns that are orthogonal to Q, near the leading axes."""
     axes = np.eye(Q.shape[0], min(Q.shape[0], wanted + Q.shape[1]))
     residual = axes - Q @ Q[: axes.shape[1]].T
     # pivoting prefers the axes that Q leaves most untouched
@@ -228,21 +339,28 @@ def _complement(Q: Matrix, wanted: int) -> Matrix:
     return scipy.linalg.qr(vectors - Q @ (Q.T @ vectors), mode="economic")[0]
 
 
-def signed_factor(affinity: Matrix) -> tuple[Matrix, Matrix]:
-    """Write a symmetric matrix as ``F @ diag(signs) @ F.T``, F as thin as can be."""
-    values, vectors = np.linalg.eigh(affinity)
+def signed_factor(affinity: Matrix) -> tuple[Any, Matrix]:
+    """Write a symmetric matrix as ``F @ diag(signs) @ F.T``, F as thin as can be.
+
+    A diagonal matrix, such as that of a time graph, has a sparse factor.
+    """
+    diagonal = np.diag(affinity)
+    if np.count_nonzero(affinity) == np.count_nonzero(diagonal):
+        values, vectors = diagonal, scipy.sparse.eye_array(len(affinity), format="csc")
+    else:
+        values, vectors = np.linalg.eigh(affinity)
     keep = np.abs(values) > 1e-13 * max(np.abs(values).max(initial=0.0), 1e-300)
     values, vectors = values[keep], vectors[:, keep]
     return vectors * np.sqrt(np.abs(values)), np.sign(values)
 
 
 def polar(A: Matrix) -> Matrix:
-    """Give the orthonormal factor nearest to A (rows >= columns)."""
+    """Return the orthonormal factor nearest to A (rows >= columns)."""
     left, _, right = scipy.linalg.svd(A, full_matrices=False, check_finite=False)
     return np.asarray(left @ right)
 
 
 def flip_signs(features: Matrix) -> Matrix:
-    """Give +1 or -1 per column, so that its entry largest in size becomes positive."""
+    """Return +1 or -1 per column, making its entry largest in size positive."""
     largest = features[np.abs(features).argmax(axis=0), np.arange(features.shape[1])]
     return np.where(largest < 0, -1.0, 1.0)

@@ -1,14 +1,23 @@
 """The pass over one subject's voxels: standardise, check, accumulate, read again."""
 
+import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial import KDTree
 
-from brainweave._arrays import NumpyOps, TorchOps, column_chunks, ops_for, to_numpy
-from brainweave.exceptions import InputError
+from brainweave._arrays import (
+    NumpyOps,
+    TorchOps,
+    column_chunks,
+    for_other_process,
+    ops_for,
+    to_numpy,
+    working_dtype,
+)
+from brainweave.exceptions import InputError, SkippedWarning
 
 Matrix = NDArray[np.float64]
 N_SIGNATURES = 4
@@ -96,8 +105,10 @@ class VoxelPass:
 
     Samples are read in chunks of columns and standardised chunk by chunk; a chunk is
     dropped before the next one comes. The data are referred to, not copied, and read
-    again when voxel weights are wanted; sums taken on the first pass tell whether they
-    were changed since.
+    again when voxel weights are wanted; signatures taken on the first pass tell whether
+    they were changed since: samples replaced, reordered or cleaned in place, voxels
+    reordered. What stays below a sample's rounding (1e-5 of its norm in float32, 2e-14
+    in float64) cannot be seen.
     """
 
     name: str
@@ -108,48 +119,45 @@ class VoxelPass:
     mean: Matrix
     scale: Matrix
     constant_voxels: NDArray[np.intp]
-    signatures: Matrix
+    signatures: Matrix | None  # None: from a file that was written without them
     _data: Any
-    _probed: Matrix
 
+    @np.errstate(over="ignore", invalid="ignore")  # what overflows is refused
     def _read_voxels(self, *, narrow: bool) -> tuple[Matrix, Matrix, float]:
         """Standardise column chunks and accumulate the samples' inner products.
 
-        Gives these (or, where voxels are few, the standardised samples themselves) and
+        Return these (or, where voxels are few, the standardised samples themselves) and
         what undoes the centring of voxels: products of the samples with the mean, and
         of the mean with itself.
         """
         ops = ops_for(self._data)
         n = self.n_samples
-        rows = ops.array(np.vstack([np.full(n, 1 / n), _probe(n)]))
+        average = ops.array(np.full((1, n), 1 / n))
         self.mean, self.scale = np.empty(self.n_voxels), np.empty(self.n_voxels)
-        self._probed = np.empty(self.n_voxels)
-        self.signatures = np.zeros((n, N_SIGNATURES))
+        signatures = np.zeros((n, N_SIGNATURES))
         kept: list[Matrix] = []
         gram: Any = None
         shift, offset = np.zeros(n), 0.0
         for columns, raw in column_chunks(self._data):
             chunk = ops.array(raw)
-            mean, probed = to_numpy(rows @ chunk).astype(np.float64)
+            mean = to_numpy(average @ chunk)[0].astype(np.float64)
             if not np.isfinite(mean).all():
                 self._refuse_non_finite(columns, to_numpy(chunk))
-            signs = ops.array(_voxel_signs(columns))
-            self.signatures += to_numpy(chunk @ signs)
+            signatures += to_numpy(chunk @ ops.array(_voxel_signs(columns)))
             z = ops.subtract(chunk, ops.array(mean), transient=True)
             # a float32 mean is off by rounding; the mean of what is left is not
-            rest = rows[:1] @ z
+            rest = average @ z
             z -= rest
             mean += to_numpy(rest)[0]
-            squares = ops.column_square_sums(z)
-            constant = squares <= n * (4 * np.finfo(self.dtype).eps * np.abs(mean)) ** 2
+            scale = _deviations(ops, z)
+            constant = scale <= self._smallest_deviation(mean)
             if self.standardize:
-                scale = np.sqrt(squares / n)
                 z *= ops.array(np.divide(1, scale, where=~constant, out=0 * scale))
             else:
                 scale = np.ones_like(mean)
                 shift += to_numpy(z @ ops.array(mean)).astype(np.float64)
                 offset += float(mean @ mean)
-            self.mean[columns], self._probed[columns] = mean, probed
+            self.mean[columns] = mean
             self.scale[columns] = np.where(constant, np.inf, scale)
             if narrow:
                 kept.append(to_numpy(z).astype(np.float64))
@@ -161,7 +169,39 @@ class VoxelPass:
                 f"{self.name}: all {self.n_voxels} voxels are constant over its "
                 f"{n} samples; there is nothing to align. Check the mask and the file."
             )
-        return np.hstack(kept) if narrow else ops.full(gram), shift, offset
+        read = np.hstack(kept) if narrow else ops.full(gram)
+        squares = np.einsum("ij,ij->i", read, read) if narrow else read.diagonal()
+        sums = (squares, shift, offset, signatures)
+        if not all(np.isfinite(values).all() for values in sums):
+            self._refuse_large()
+        self.signatures = signatures
+        self._warn_of_constant_voxels()
+        return read, shift, offset
+
+    def _warn_of_constant_voxels(self) -> None:
+        left_out = self.constant_voxels.size
+        if left_out > self.n_voxels / 2:
+            warnings.warn(
+                f"{self.name}: {left_out} of its {self.n_voxels} voxels are constant "
+                "over its samples and were left out. Check the mask and the file.",
+                SkippedWarning,
+                stacklevel=5,
+            )
+
+    def _smallest_deviation(self, mean: Matrix) -> Matrix:
+        """Return the deviation up to which voxels of these means are constant.
+
+        What rounding leaves of a constant voxel, or what has no inverse in this dtype.
+        """
+        limits = np.finfo(self.dtype)
+        return np.maximum(4 * limits.eps * np.abs(mean), float(limits.tiny))
+
+    def _refuse_large(self) -> None:
+        remedy = "" if self.standardize else ", or keep standardize=True"
+        raise InputError(
+            f"{self.name}: its values are too large for sums of products in "
+            f"{self.dtype}. Divide the samples by a constant{remedy}."
+        )
 
     def _refuse_non_finite(self, columns: slice, chunk: Any) -> None:
         bad = ~np.isfinite(chunk)
@@ -176,29 +216,43 @@ class VoxelPass:
     def _standardized(
         self, Z: Any, *, verify: bool = False
     ) -> Iterator[tuple[Any, Any]]:
-        """Yield column chunks of Z standardised with this subject's mean and scale."""
+        """Yield column chunks of Z standardised with this subject's mean and scale.
+
+        To verify is to compare signatures once the last chunk is out, and to raise.
+        """
         ops = ops_for(Z)
-        probe = ops.array(_probe(self.n_samples)) if verify else None
+        found = np.zeros((Z.shape[0], N_SIGNATURES))
         for columns, raw in column_chunks(Z):
             chunk = ops.array(raw)
             if verify:
-                self._refuse_changed(columns, to_numpy(probe @ chunk), chunk)
+                found += to_numpy(chunk @ ops.array(_voxel_signs(columns)))
             z = ops.subtract(chunk, ops.array(self.mean[columns]))
             z *= ops.array(1 / self.scale[columns])
             yield columns, z
+        if verify:
+            self._refuse_changed(found)
 
-    def _refuse_changed(self, columns: slice, probed: Matrix, chunk: Any) -> None:
-        """Compare sums over samples with those of the first pass."""
-        before, mean = self._probed[columns], self.mean[columns]
-        spread = self.scale[columns] if self.standardize else to_numpy(chunk).std(0)
-        # far above the rounding of sums, far below what another order of samples does
-        rounding = 100 * np.finfo(self.dtype).eps * (np.abs(before) + np.abs(mean))
-        rounding += 0.01 * spread / np.sqrt(self.n_samples)
-        if (np.abs(probed - before) > rounding).any():
+    def _refuse_changed(self, found: Matrix) -> None:
+        """Compare the signatures of samples read again with those of the first pass."""
+        if self.signatures is None:
+            return
+        moved = np.abs(found - self.signatures).max(axis=1)
+        changed = ~(moved <= _rounding(self.signatures, self.dtype))
+        if changed.any():
             raise InputError(
-                f"{self.name} was changed in place after it was read; its voxel "
-                "weights can no longer be computed. Fit again."
+                f"{self.name} was changed in place after it was read ({changed.sum()} "
+                f"of {self.n_samples} samples, first sample "
+                f"{np.flatnonzero(changed)[0]}); its voxel weights can no longer be "
+                "computed. Fit again."
             )
+
+    def __copy__(self) -> Self:
+        other = type(self).__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_data": for_other_process(self._data)}
 
     @property
     def ops(self) -> NumpyOps | TorchOps:
@@ -225,26 +279,34 @@ class VoxelPass:
         """Mix standardised samples into voxel patterns: ``X.T @ mixing``."""
         out = np.empty((self.n_voxels, mixing.shape[1]), dtype=self.dtype)
         ops, single = ops_for(self._data), self.dtype == np.float32
-        # one more column tells whether the data are still those of the first pass
-        extended = np.column_stack([mixing, _probe(self.n_samples)])
-        columns_of, sums = ops.array(extended), extended.sum(axis=0)
+        columns_of, sums = ops.array(mixing), mixing.sum(axis=0)
+        found = np.zeros((self.n_samples, N_SIGNATURES))
         for columns, raw in column_chunks(self._data):
             chunk, mean = ops.array(raw), self.mean[columns]
+            found += to_numpy(chunk @ ops.array(_voxel_signs(columns)))
             # double precision can take the mean off the product, and spare a copy
             z = chunk
             if single:
                 z = ops.subtract(chunk, ops.array(mean), transient=True)
             mixed = to_numpy(z.T @ columns_of).astype(np.float64, copy=False)
-            of_mean = mean[:, None] * sums
-            probed = mixed[:, -1] + of_mean[:, -1] if single else mixed[:, -1]
-            self._refuse_changed(columns, probed, chunk)
             if not single:
-                mixed -= of_mean
-            out[columns] = mixed[:, :-1] / self.scale[columns, None]
+                mixed = mixed - mean[:, None] * sums
+            out[columns] = mixed / self.scale[columns, None]
+        self._refuse_changed(found)
         return out
 
 
-def _probe(n_samples: int) -> Matrix:
-    """Give fixed random signs over samples, whose sums reveal changed data."""
-    signs = np.random.default_rng(n_samples).integers(0, 2, n_samples)
-    return (2.0 * signs - 1) / n_samples
+def _deviations(ops: NumpyOps | TorchOps, z: Any) -> Matrix:
+    """Return the root mean square of each column, also where squares overflow."""
+    n = z.shape[0]
+    with np.errstate(over="ignore", under="ignore"):
+        deviations = np.sqrt(ops.column_square_sums(z) / n)
+    limits = np.finfo(working_dtype(z))
+    low, high = np.sqrt(limits.tiny) / limits.eps, np.sqrt(limits.max) * limits.eps
+    odd = np.flatnonzero(~((deviations > low) & (deviations < high)))
+    if odd.size:  # constant voxels too: few, and cheap
+        part = np.asarray(to_numpy(z)[:, odd], dtype=np.float64)
+        peak = np.abs(part).max(axis=0)
+        part = np.divide(part, peak, where=peak > 0, out=np.zeros_like(part))
+        deviations[odd] = peak * np.sqrt(np.mean(part * part, axis=0))
+    return np.asarray(deviations)

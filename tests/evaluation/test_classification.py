@@ -307,7 +307,9 @@ def test_errors_say_what_is_wrong_and_what_to_do(rng):
         between_subject_classification(NoAlignment(), X, y)
     bare = [np.full(24, None), *y[1:]]
     with pytest.raises(ValueError, match="Subject '0' has no labelled sample to test"):
-        between_subject_classification(GDM(2), X, bare, align=[as_named_study(X, y)])
+        other = [x[::-1] + rng.normal(size=x.shape) for x in X]
+        apart = [as_named_study(other, [known[::-1] for known in y])]
+        between_subject_classification(GDM(2), X, bare, align=apart)
     with pytest.raises(ValueError, match=r"sample of X\[1\] .* X\[1\] is subject '2'"):
         between_subject_classification(
             GDM(2), X, [*y[:2], bare[0], y[3]], protocol="held-out"

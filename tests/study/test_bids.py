@@ -231,6 +231,11 @@ def test_other_repetition_time_is_used_and_mentioned(dataset):
     )
     content = json.loads(sidecar.read_text())
     sidecar.write_text(json.dumps({**content, "RepetitionTime": 2.0}))
+    image = nib.load(bold(dataset, "02", 1))
+    image.header.set_zooms((*image.header.get_zooms()[:3], 2.0))
+    nib.save(
+        nib.Nifti1Image(image.get_fdata(), None, image.header), image.get_filename()
+    )
     with pytest.warns(UserWarning, match=r"differ: 2\.5 s \(sub-01.*2 s \(sub-02"):
         loaded = load_bids(dataset, confounds=None)
     here = loaded["02"]
@@ -306,7 +311,7 @@ def test_events_after_the_scan_are_an_error(dataset):
         table = pd.read_csv(events(dataset, "01", run), sep="\t")
         table["onset"] += 1e5
         table.to_csv(events(dataset, "01", run), sep="\t", index=False)
-    with pytest.raises(StudyError, match=r"'01' has no samples.*Check the onsets"):
+    with pytest.raises(StudyError, match=r"sub-01.*3 of 3 events lie outside the run"):
         load_bids(dataset)
 
 
@@ -434,6 +439,144 @@ def test_broken_description_is_named(dataset):
     (dataset / "dataset_description.json").write_text("{")
     with pytest.raises(StudyError, match=r"dataset_description.json.*not readable"):
         load_bids(dataset)
+
+
+# times that make no sense
+
+
+def set_repetition_time(root, value):
+    for path in root.rglob("*_bold.json"):
+        content = json.loads(path.read_text())
+        path.write_text(json.dumps({**content, "RepetitionTime": value}))
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (2500, r"bold.json' is 2500 s.*milliseconds: write 2\.5"),
+        (2.0, r"bold.json' is 2 s, but the header of .* says 2\.5 s"),
+        ("two", "bold.json' is 'two', not a number"),
+    ],
+)
+def test_repetition_time_that_cannot_be_is_refused(dataset, value, message):
+    set_repetition_time(dataset, value)
+    with pytest.raises(StudyError, match=message):
+        load_bids(dataset)
+
+
+def test_given_repetition_time_overrules_the_files(dataset, study):
+    set_repetition_time(dataset, 2500)
+    loaded = load_bids(dataset, t_r=2.5)
+    assert loaded[0].labels.tolist() == study[0].labels.tolist()
+    with pytest.raises(InputError, match="t_r='slow'"):
+        load_bids(dataset, t_r="slow")
+
+
+def change_events(root, change):
+    for path in root.rglob("*_events.tsv"):
+        change(table := pd.read_csv(path, sep="\t"))
+        table.to_csv(path, sep="\t", index=False)
+
+
+def test_times_in_milliseconds_are_refused(dataset):
+    def onsets(table):
+        table["onset"] *= 1000
+
+    change_events(dataset, onsets)
+    with pytest.raises(StudyError, match=r"events lie outside the run.*milliseconds"):
+        load_bids(dataset)
+
+
+def test_events_outside_their_run_are_mentioned(dataset):
+    def onsets(table):
+        table.loc[len(table) - 1, "onset"] += 1000
+
+    change_events(dataset, onsets)
+    with pytest.warns(UserWarning, match="6 of 18 events lie before or after"):
+        loaded = load_bids(dataset)
+    assert loaded.record["runs"]["01"]["1"]["outside"] == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("vox_offset", np.nan), ("xyzt_units", 255), ("datatype", 77)],
+)
+def test_damaged_header_is_named(dataset, field, value):
+    path = bold(dataset, "02", 2)
+    content = bytearray(gzip.decompress(path.read_bytes()))
+    header = np.frombuffer(content[:348], nib.nifti1.header_dtype).copy()
+    header[field] = value
+    path.write_bytes(gzip.compress(header.tobytes() + content[348:]))
+    with pytest.raises(StudyError, match=r"sub-02.*run-2"):
+        load_bids(dataset)["02"].data()
+
+
+# what was done
+
+
+def test_record_says_what_was_done(dataset, tmp_path):
+    from brainweave.study import Study
+
+    for path in dataset.rglob("sub-02_task-objects_run-1*"):
+        path.unlink()
+    loaded = load_bids(dataset, ignore="cat", scrub=0.5, smoothing_fwhm=6.0)
+    record = loaded.record
+    assert record["settings"]["ignore"] == ["cat"]
+    assert record["settings"]["confounds"] == "simple"
+    assert record["settings"]["smoothing_fwhm"] == 6.0
+    assert record["settings"]["hrf_delay"] == 5.0
+    assert record["missing_runs"] == {"02": ["1"]}
+    run = record["runs"]["01"]["1"]
+    assert run["t_r"] == 2.5
+    assert run["volumes"] == nib.load(bold(dataset)).shape[3]
+    assert run["samples"] == (loaded["01"].runs == 1).sum()
+    assert record["samples"]["01"] == {
+        c: int((loaded["01"].labels == c).sum()) for c in ("bottle", "chair")
+    }
+    assert json.loads(json.dumps(record)) == record
+    kept = loaded.subset(["01"]).zscore().split_halves()[1][:1]
+    assert kept.record == record
+    saved = loaded.save(tmp_path / "plain")
+    assert saved.record == Study.open(tmp_path / "plain").record == record
+
+
+def test_scrubbed_volumes_are_those_that_any_rule_leaves_out(dataset):
+    # two ways to censor: what either leaves out is out
+    path = next(dataset.rglob("sub-01*run-1*timeseries.tsv"))
+    table = pd.read_csv(path, sep="\t", na_values="n/a")
+    table["framewise_displacement"] = 0.0
+    table.loc[4, "framewise_displacement"] = 3.0
+    table["std_dvars"] = 0.0
+    table.loc[9, "std_dvars"] = 5.0
+    table.to_csv(path, sep="\t", index=False, na_rep="n/a")
+    dvars = {"strategy": ("scrub",), "scrub": 0, "fd_threshold": 9}
+    dvars["std_dvars_threshold"] = 2
+    options = {"subjects": "01", "runs": 1, "keep_rest": True}
+    loaded = load_bids(dataset, confounds=dvars, scrub=2.0, **options)
+    volumes = np.arange(loaded.record["runs"]["01"]["1"]["volumes"])
+    assert loaded.record["runs"]["01"]["1"]["scrubbed"] == 2
+    assert_allclose(loaded[0].onsets, np.delete(volumes, [4, 9]) * 2.5)
+
+
+def test_nearest_file_wins_by_the_inheritance_principle(dataset):
+    top = dataset / "task-objects_events.tsv"
+    top.write_text("onset\tduration\ttrial_type\n0\t5\tfrom-the-top\n")
+    subject = dataset / "sub-01" / "sub-01_task-objects_events.tsv"
+    subject.write_text("onset\tduration\ttrial_type\n0\t5\tfrom-the-subject\n")
+    events(dataset, "01", 2).unlink()
+    events(dataset, "02", 2).unlink()
+    loaded = load_bids(dataset)
+    here = loaded["01"]
+    assert "from-the-subject" not in here.labels[here.runs == 1]
+    assert set(here.labels[here.runs == 2]) == {"from-the-subject"}
+    other = loaded["02"]
+    assert set(other.labels[other.runs == 2]) == {"from-the-top"}
+    # at one level, the name with more entities is nearer
+    func = dataset / "sub-01" / "func" / "sub-01_task-objects_events.tsv"
+    func.write_text("onset\tduration\ttrial_type\n0\t5\tless-specific\n")
+    here = load_bids(dataset)["01"]
+    assert "less-specific" not in here.labels[here.runs == 1]
+    assert set(here.labels[here.runs == 2]) == {"less-specific"}
 
 
 # surfaces

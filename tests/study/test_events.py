@@ -56,6 +56,8 @@ def test_any_column_can_be_the_category(tmp_path):
         ("onset\ttrial_type\n0\ta\n", {}, "no column 'duration'.*BIDS wants it"),
         ("onset\tduration\ttrial_type\nx\t1\ta\n", {}, "onset in row 1 is 'x'"),
         ("onset\tduration\ttrial_type\nn/a\t1\ta\n", {}, "onset in row 1 is missing"),
+        ("onset\tduration\ttrial_type\n0\t-1\ta\n", {}, "row 1 .* lasts -1 s"),
+        ("onset\tduration\ttrial_type\ninf\t1\ta\n", {}, "row 1 begins at inf"),
     ],
 )
 def test_bad_files_are_named_with_the_reason(tmp_path, text, options, message):
@@ -71,10 +73,41 @@ def test_binary_file_is_not_a_table(tmp_path):
         read_events(path)
 
 
-def test_later_of_two_overlapping_events_counts():
+def test_later_of_two_events_counts_where_they_cover_a_volume_alike():
     events = Events.from_rows([(0, 10, "long"), (4, 2, "short")])
     shown = match_volumes(events, 6, 2.0, hrf_delay=0.0)
     assert shown.tolist() == [0, 0, 1, 0, 0, -1]
+
+
+PRESSED = Events.from_rows([(0, 10, "face"), (4, 0, "press"), (12, 0, "press")])
+
+
+@pytest.mark.parametrize(
+    ("overlap", "shown"),
+    [
+        ("longest", [0, 0, 0, 0, 0, -1, 2]),
+        ("last", [0, 0, 1, 0, 0, -1, 2]),
+        ("drop", [0, 0, -1, 0, 0, -1, 2]),
+    ],
+)
+def test_volumes_under_two_events_follow_the_rule(overlap, shown):
+    found = match_volumes(PRESSED, 7, 2.0, hrf_delay=0.0, overlap=overlap)
+    assert found.tolist() == shown
+
+
+def test_volumes_under_two_events_can_be_an_error():
+    with pytest.raises(StudyError, match=r"1 volumes .* volume 2 \(face, press\)"):
+        match_volumes(PRESSED, 7, 2.0, hrf_delay=0.0, overlap="error")
+    with pytest.raises(InputError, match="overlap of match_volumes must be one of"):
+        match_volumes(PRESSED, 7, 2.0, overlap="first")
+
+
+def test_one_ignored_label_needs_no_list(tmp_path):
+    path = write(
+        tmp_path / "events.tsv",
+        "onset\tduration\ttrial_type\n0\t2\tpress\n4\t2\tface\n6\t2\tp\n",
+    )
+    assert read_events(path, ignore="press").label.tolist() == ["face", "p"]
 
 
 def test_event_shorter_than_a_volume_has_one():

@@ -218,3 +218,88 @@ def test_reading_gives_matlabs_order_of_dimensions(tmp_path, rng):
     content = read_matlab(tmp_path / "x.mat")
     assert_array_equal(content["a"], values)
     assert str(content["name"]) == "subject one"
+
+
+# files that mean harm, or are damaged
+
+
+def test_links_out_of_a_file_are_refused(tmp_path, rng):
+    secret = tmp_path / "secret.h5"
+    with h5py.File(secret, "w") as file:
+        file["data"] = rng.normal(size=(2, 3, 4))
+    path = tmp_path / "x.mat"
+    with h5py.File(path, "w") as file:
+        file["data"] = h5py.ExternalLink("secret.h5", "/data")
+    with pytest.raises(StudyError, match=r"'data' is a link into secret\.h5"):
+        load_matlab(path)
+    with h5py.File(path, "w") as file:
+        file["data"] = h5py.SoftLink("/elsewhere")
+    with pytest.raises(StudyError, match="'data' is a link into the same file"):
+        load_matlab(path)
+
+
+def test_arrays_that_lie_in_other_files_are_refused(tmp_path, rng):
+    (tmp_path / "secret").write_bytes(rng.normal(size=24).tobytes())
+    path = tmp_path / "x.mat"
+    with h5py.File(path, "w") as file:
+        external = [(str(tmp_path / "secret"), 0, 24 * 8)]
+        file.create_dataset("data", (2, 3, 4), "f8", external=external)
+    with pytest.raises(StudyError, match="'/data' lies in other files"):
+        load_matlab(path)
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["data"] = rng.normal(size=(2, 3, 4))
+    with h5py.File(path, "w") as file:
+        layout = h5py.VirtualLayout((2, 3, 4), "f8")
+        layout[:] = h5py.VirtualSource(tmp_path / "other.h5", "data", (2, 3, 4))
+        file.create_virtual_dataset("data", layout)
+    with pytest.raises(StudyError, match="'/data' lies in other files"):
+        load_matlab(path)
+
+
+def test_cells_in_a_circle_and_absurd_sizes_are_refused(tmp_path):
+    path = tmp_path / "x.mat"
+    with h5py.File(path, "w") as file:
+        cells = file.create_dataset("data", (1, 1), h5py.ref_dtype)
+        cells[0, 0] = cells.ref
+    with pytest.raises(StudyError, match="refer to each other in a circle"):
+        load_matlab(path)
+    with h5py.File(path, "w") as file:
+        file.create_dataset("data", (10**5, 10**5, 10), "f8", chunks=(100, 100, 10))
+    with pytest.raises(StudyError, match="claims 800000000000 bytes in a file of"):
+        load_matlab(path)
+
+
+def test_reader_that_crashes_or_hangs_is_one_clear_error(tmp_path, monkeypatch):
+    path = tmp_path / "x.mat"
+    savemat(path, {"data": np.zeros((2, 3, 4))})
+    crash = tmp_path / "matlab_reader.py"
+    crash.write_text("import os; print('{', flush=True); os.abort()")
+    monkeypatch.setattr("brainweave.study.matlab.__file__", str(tmp_path / "m.py"))
+    with pytest.raises(StudyError, match=r"x.mat' .* crashed, or came to no end"):
+        load_matlab(path)
+    crash.write_text("import time; time.sleep(60)")
+    monkeypatch.setattr("brainweave.study.matlab._PATIENCE", 0.2)
+    with pytest.raises(StudyError, match=r"x.mat' .* crashed, or came to no end"):
+        load_matlab(path)
+
+
+def test_structs_sparse_matrices_and_nested_cells_arrive(tmp_path):
+    import scipy.sparse
+
+    from brainweave.study.matlab import read_matlab
+
+    path = tmp_path / "x.mat"
+    inner = cell([np.eye(2), np.arange(3)])
+    savemat(
+        path,
+        {
+            "s": {"a": 1.0, "b": "text"},
+            "nested": cell([inner, np.zeros((1, 1))]),
+            "sparse": scipy.sparse.eye(3).tocsc(),
+        },
+    )
+    content = read_matlab(path)
+    assert sorted(content) == ["nested", "s"]
+    assert content["s"]["a"][0, 0].item() == 1.0
+    assert content["s"]["b"][0, 0].item() == "text"
+    assert content["nested"][0].ravel()[0].tolist() == [[1, 0], [0, 1]]

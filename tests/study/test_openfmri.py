@@ -141,9 +141,13 @@ def test_onsets_that_cannot_be_used_are_named(copy):
 
 
 def test_the_repetition_time_is_that_of_the_scan_key(copy):
+    assert load(copy, keep_rest=True)[0].onsets[1] == 2.5
     (copy / "scan_key.txt").write_text("TR 5.0\n")
-    assert load(copy, keep_rest=True)[0].onsets[1] == 5.0
-    assert load(copy, keep_rest=True, t_r=1.0)[0].onsets[1] == 1.0
+    with pytest.raises(StudyError, match=r"scan_key.txt' is 5 s, but the header.*2.5"):
+        load(copy, keep_rest=True)
+    assert load(copy, keep_rest=True, t_r=3.0)[0].onsets[1] == 3.0
+    with pytest.raises(StudyError, match="5 of 8 events lie outside the run"):
+        load(copy, t_r=1.0)
     (copy / "scan_key.txt").unlink()
     assert load(copy, keep_rest=True)[0].onsets[1] == 2.5
 

@@ -205,8 +205,10 @@ def test_what_does_not_exist_is_said(openneuro, stand_in, tmp_path):
         fetch_openneuro("ds999999", cache_dir=tmp_path)
     with pytest.raises(StudyError, match=r"6 files, but none .* \['9'\]"):
         fetch_openneuro("ds000105", subjects=["9"], cache_dir=tmp_path)
-    with pytest.raises(TypeError, match="not the string '1'"):
-        fetch_openneuro("ds000105", subjects="1", cache_dir=tmp_path)
+    with pytest.raises(StudyError, match=r"6 files, but none .* \['19'\]"):
+        fetch_openneuro("ds000105", subjects="19", cache_dir=tmp_path)
+    with pytest.raises(TypeError, match="include of fetch_openneuro must be a list"):
+        fetch_openneuro("ds000105", include=1.5, cache_dir=tmp_path)
 
 
 def test_without_the_client_the_extra_is_named(openneuro, tmp_path, monkeypatch):

@@ -138,3 +138,19 @@ def test_taking_samples_keeps_what_is_known_of_them():
 def test_unknown_samples_are_refused():
     with pytest.raises(InputError, match=r"samples='runs' is not known.*'trials-lss'"):
         plan_samples(EVENTS, N, TR, samples="runs")
+
+
+def test_what_became_of_the_events_is_counted():
+    rows = [(-20, 2, "a"), (0, 10, "a"), (4, 0, "b"), (19, 1, "b"), (25, 2, "a")]
+    plan = plan_samples(Events.from_rows(rows), 10, 2.0, hrf_delay=4.0)
+    counts = plan.counts
+    assert (counts.events, counts.outside, counts.unseen) == (5, 2, 1)
+    assert (counts.shared_volumes, counts.overshadowed) == (1, 1)
+    assert plan.labels.tolist() == list("aaaaa")
+
+
+def test_trials_within_a_block_are_all_estimated():
+    # volumes go to one event each, but a model can tell overlapping trials apart
+    rows = [(2, 20, "a"), (6, 0, "b"), (30, 4, "a")]
+    plan = plan_samples(Events.from_rows(rows), 40, 2.0, samples="trials")
+    assert plan.labels.tolist() == ["a", "b", "a"]

@@ -159,8 +159,7 @@ class BaseAligner(BaseEstimator):
                 f"standardize of {owner} must be True or False, got {standardize!r}."
             )
 
-        def read(i: int) -> SubjectBasis:
-            given = subjects[i]
+        def read(i: int, given: Any) -> SubjectBasis:
             if isinstance(given, SubjectBasis):
                 basis = given.with_kernel(checked[i]).cut(energies[i])
                 if basis.standardize != standardize:
@@ -181,7 +180,7 @@ class BaseAligner(BaseEstimator):
                 _ = basis.n_kept  # the eigenbasis belongs to this stage
             return basis
 
-        bases = map_subjects(read, range(n), n_jobs=params.get("n_jobs"))
+        bases = map_subjects(read, range(n), subjects, n_jobs=params.get("n_jobs"))
         self._warn_of_lost_energy(bases)
         return bases
 

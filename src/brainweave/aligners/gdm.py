@@ -14,7 +14,11 @@ from brainweave.aligners.graph_solver import ROUTES, Solution, solve
 from brainweave.aligners.maps import SubjectMap
 from brainweave.aligners.newcomer import Descent, descend
 from brainweave.basis import SubjectBasis
-from brainweave.exceptions import InputError, UniquenessWarning
+from brainweave.exceptions import (
+    InputError,
+    UndeterminedWarning,
+    UniquenessWarning,
+)
 from brainweave.graphs import (
     NO_GROUP,
     Graph,
@@ -141,6 +145,8 @@ class GDM(BaseAligner):
         check_option("solver", self.solver, ROUTES, owner=self._owner)
         graph = self._make_graph([b.n_samples for b in bases], y)
         self._check_links(graph)
+        named = isinstance(self.graph, str) and self.graph == "time"
+        self.joined_by_row_ = named and y is None
         k = self._wanted_components(bases, graph)
         vectors = [b.vectors for b in bases]
         solution = solve(vectors, graph, k, route=self.solver, n_jobs=self.n_jobs)
@@ -218,10 +224,10 @@ class GDM(BaseAligner):
             )
         groups = graph.subject_groups()
         if len(groups) > 1:
-            named = [", ".join(f"X[{i}]" for i in group[:6]) for group in groups]
+            apart = [", ".join(f"X[{i}]" for i in group[:6]) for group in groups[:4]]
             raise InputError(
                 f"The subjects fall into {len(groups)} groups without an edge between "
-                f"them in the graph: {'; '.join(named[:4])}. Nothing ties their maps. "
+                f"them in the graph: {'; '.join(apart)}. Nothing ties their maps. "
                 "Check the labels or ids, or align the groups apart."
             )
 
@@ -296,12 +302,16 @@ class GDM(BaseAligner):
         Returns
         -------
         SubjectMap
-            With ``objective_history``, the objective after each step.
+            With ``objective_history``, the objective after each step, and
+            ``n_undetermined``, the dimensions of the shared space that no edge of the
+            new samples determines (a category that they lack): its features are zero
+            there. If the model itself is informed of more, `UndeterminedWarning`.
         """
         basis, y = self._new_subject(X, y)
         descent, coef = self._join(basis, y, edges=edges, max_iter=max_iter)
         new = self._make_map(basis, coef, space=getattr(X, "space", None))
         new.objective_history = descent.history
+        new.n_undetermined = self.n_components_ - descent.n_determined
         return new
 
     def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
@@ -321,8 +331,26 @@ class GDM(BaseAligner):
         total = self.graph_.n_samples + n
         N = V.T @ (inside @ V) * (n / total)
         F = V.T @ towards * (np.sqrt(n) / total)
-        descent = descend(N, F, max_iter=max_iter)
+        size = np.linalg.norm(towards, 2) * (np.sqrt(n) / total)
+        descent = descend(N, F, size=float(size), max_iter=max_iter)
+        self._report_undetermined(basis.name, descent.n_determined)
         return descent, descent.Q * np.sqrt(n / basis.values[:, None])
+
+    def _report_undetermined(self, name: str, n_determined: int) -> None:
+        if n_determined == 0:
+            raise InputError(
+                f"The edges of {name} are the same for all its samples, so nothing "
+                "determines its map. It needs samples of at least two categories."
+            )
+        if n_determined < self.n_informative_:
+            warnings.warn(
+                f"The edges of {name} determine {n_determined} dimensions of the "
+                f"shared space, of {self.n_informative_} that are informative; its "
+                "features are zero in the others. Give it samples of the categories "
+                "or stimuli that it lacks.",
+                UndeterminedWarning,
+                stacklevel=4,
+            )
 
     def _new_terms(self, basis: SubjectBasis, y: Any, edges: Any) -> tuple[Any, Matrix]:
         """Give D - G among the new samples, and G from new samples times features."""
@@ -345,9 +373,10 @@ class GDM(BaseAligner):
                 "new samples and all aligning samples."
             )
         terms = () if y is None and edges is not None else self.graph_.groups
+        if y is None and edges is None:
+            y = self._row_numbers(n)
         for term, sums in zip(terms, self.group_sums_, strict=False):
-            by_row = isinstance(self.graph, str) and self.graph == "time"
-            codes = _codes_of(y, term, n, by_row=by_row)
+            codes = _codes_of(y, term, n)
             new = GroupTerm(codes, term.affinity, term.names)
             Z = new.membership()
             counts = term.counts + new.counts
@@ -360,6 +389,21 @@ class GDM(BaseAligner):
                 "cannot be learned. Pass the labels of its samples as y."
             )
         return scipy.sparse.diags_array(degrees) - inside, linear
+
+    def _row_numbers(self, n_samples: int) -> Any:
+        """Return the ids that stand for y in a model fitted without y."""
+        if not getattr(self, "joined_by_row_", False):
+            raise InputError(
+                "This model joins samples by their labels or ids: pass those of the "
+                "new subject's samples as y."
+            )
+        if n_samples != self.graph_.lengths[0]:
+            raise InputError(
+                "This model joins samples by their row number: the new subject needs "
+                f"{self.graph_.lengths[0]} samples, but has {n_samples}. Pass the row "
+                "numbers of its samples as y."
+            )
+        return range(n_samples)
 
     # -- what the components mean ------------------------------------------------------
 
@@ -406,20 +450,12 @@ class GDM(BaseAligner):
         return _mean_pairwise_correlation(np.array(means))
 
 
-def _codes_of(
-    y: Any, term: GroupTerm, n_samples: int, *, by_row: bool
-) -> NDArray[np.intp]:
+def _codes_of(y: Any, term: GroupTerm, n_samples: int) -> NDArray[np.intp]:
     """Find the groups of a new subject's samples among those of the model."""
-    if y is None:
-        # rows are time points where time joins samples; never categories
-        if by_row and term.names == tuple(range(n_samples)):
-            return np.arange(n_samples, dtype=np.intp)
-        raise InputError(
-            "This model joins samples by their labels or ids: pass those of the new "
-            "subject's samples as y."
-        )
-    code_of = {name: code for code, name in enumerate(term.names)}
     values = as_label_list(y, "y of the new subject")
+    if len(values) != n_samples:
+        raise InputError(f"y has {len(values)} labels for {n_samples} samples.")
+    code_of = {name: code for code, name in enumerate(term.names)}
     unknown = sort_labels(v for v in values if v is not None and v not in code_of)
     if unknown:
         raise InputError(

@@ -4,14 +4,16 @@ r"""The smallest eigenpairs of :math:`V_*^\top (D - G) V_*`, by the cheapest rou
 route    when                                  cost beside the bases
 ======== ===================================== ==============================
 closed   groups, all degrees equal             O(S C^2), no iteration
-iterative groups, unequal degrees              O(sum L_i^3 + steps S C)
+iterative groups, unequal degrees              O(sum L_i^3 + S C^2 + steps S C)
 dense    small S, or any matrix of weights     O(S^3)
 ======== ===================================== ==============================
 
 S is the sum of the subjects' dimensions L_i and C the number of groups. All routes give
-the same eigenvalues and, wherever the spectrum has a gap, the same space.
+the same eigenvalues and, wherever the spectrum has a gap, the same space; an answer of
+the iterative route that cannot be confirmed is replaced by a dense one.
 """
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +25,7 @@ from brainweave.graphs import Graph, GroupTerm
 from brainweave.linalg import (
     signed_factor,
     smallest_eigenpairs,
+    smallest_of_constant_minus_low_rank,
     smallest_of_diagonal_minus_low_rank,
     smallest_of_operator,
 )
@@ -31,6 +34,7 @@ Matrix = NDArray[np.float64]
 
 ROUTES = ("auto", "closed", "dense", "iterative")
 DENSE_SIZE = 1000  # up to here the dense route costs less than a tenth of a second
+SMALL_PRODUCT = 1_000_000  # numbers in U below which one thread is fastest
 MATRIX_DENSE_SIZE = 6000  # a matrix of weights has no structure to exploit before this
 
 
@@ -89,8 +93,8 @@ def solve(
     if chosen == "dense":
         values, vectors, floor = problem.dense(k)
     else:
-        with blas_threads(1):
-            way = problem.closed if chosen == "closed" else problem.iterative
+        way = problem.closed if chosen == "closed" else problem.iterative
+        with blas_threads(1) if problem.is_small else nullcontext():
             values, vectors, floor = way(k)
     blocks = np.split(vectors, np.cumsum(problem.dims)[:-1])
     scale = max(np.abs(problem.degrees).max(), np.abs(values).max(), 1e-300)
@@ -100,11 +104,10 @@ def solve(
 def _choose(problem: "_Problem") -> str:
     if problem.graph.matrix is not None:
         return "dense" if problem.size <= MATRIX_DENSE_SIZE else "iterative"
-    rank = sum(len(term.names) for term in problem.graph.groups)
-    if problem.equal_degrees and rank < problem.size:
+    if problem.equal_degrees and problem.rank < problem.size:
         return "closed"
-    small = problem.size <= DENSE_SIZE and 8 * rank > problem.size
-    return "dense" if small or rank > problem.size // 2 else "iterative"
+    small = problem.size <= DENSE_SIZE and 8 * problem.rank > problem.size
+    return "dense" if small or problem.rank > problem.size // 2 else "iterative"
 
 
 class _Problem:
@@ -121,6 +124,16 @@ class _Problem:
         spread = np.ptp(self.degrees)
         self.equal_degrees = spread <= 1e-12 * max(np.abs(self.degrees).max(), 1e-300)
 
+    @property
+    def rank(self) -> int:
+        """Number of groups of all terms."""
+        return sum(len(term.names) for term in self.graph.groups)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether products are too small to gain from a second thread."""
+        return self.size * max(self.rank, 1) < SMALL_PRODUCT
+
     def closed(self, k: int) -> tuple[Matrix, Matrix, float]:
         """Solve for ``d I - U U^T`` with one thin decomposition."""
         if self.graph.matrix is not None or not self.equal_degrees:
@@ -130,8 +143,7 @@ class _Problem:
             )
         U, signs = self._low_rank()
         floor = float(self.degrees[0])
-        mu = np.full(self.size, floor)
-        return *smallest_of_diagonal_minus_low_rank(mu, U, signs, k), floor
+        return *smallest_of_constant_minus_low_rank(floor, U, signs, k), floor
 
     def iterative(self, k: int) -> tuple[Matrix, Matrix, float]:
         """Never form M: blocks and low rank, or products with the sparse graph."""

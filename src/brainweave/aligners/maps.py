@@ -64,6 +64,7 @@ class SubjectMap:
         if coef is not None or mixing is None:
             self.__dict__["coef"] = coef
         self.objective_history: list[float] | None = None  # of a descent, if any
+        self.n_undetermined = 0  # dimensions of the shared space it says nothing of
         if basis is not None:
             self.mean, self.scale = basis.mean, basis.scale
         elif weights is None or mean is None or scale is None:
@@ -231,7 +232,7 @@ class SubjectMap:
         """Give the same map without a reference to the data (linear kernel)."""
         if self.kernel != "linear" or self.basis is None:
             return self
-        return SubjectMap(
+        alone = SubjectMap(
             weights=self.weights,
             patterns=None if self.isometric else self.patterns,
             isometric=self.isometric,
@@ -239,6 +240,8 @@ class SubjectMap:
             scale=self.scale,
             space=self.space,
         )
+        alone.n_undetermined = self.n_undetermined
+        return alone
 
     def __getstate__(self) -> dict[str, Any]:
         return dict(self.detach().__dict__)

@@ -235,6 +235,8 @@ class Parcelwise(PiecewiseAligner):
     ((30, 8), 0)
     """
 
+    _takes_bases = False
+
     def __init__(
         self,
         aligner: Any,

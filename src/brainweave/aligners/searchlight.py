@@ -122,6 +122,8 @@ class Searchlight(PiecewiseAligner):
     True
     """
 
+    _takes_bases = False
+
     def __init__(
         self,
         aligner: Any,

@@ -259,16 +259,16 @@ class SemiSupervisedSRM(TimeLocked):
     # -- the classifier ----------------------------------------------------------------
 
     def predict(
-        self, X: Any, subjects: Sequence[int] | None = None
+        self, X: Any, subjects: Sequence[int | str] | None = None
     ) -> list[NDArray[Any]]:
         """Give the most probable label of each sample.
 
         Parameters
         ----------
-        X : list of arrays of shape (n_samples_i, n_voxels_i)
+        X : list of arrays of shape (n_samples_i, n_voxels_i), or a Study
             Samples of fitted subjects.
-        subjects : sequence of int, optional
-            Which fitted subject each entry of X belongs to; by default all, in order.
+        subjects : sequence of int or str, optional
+            Which fitted subject each entry of X belongs to, as in :meth:`transform`.
 
         Returns
         -------
@@ -277,7 +277,7 @@ class SemiSupervisedSRM(TimeLocked):
         return [self.classify(f) for f in self.transform(X, subjects)]
 
     def predict_proba(
-        self, X: Any, subjects: Sequence[int] | None = None
+        self, X: Any, subjects: Sequence[int | str] | None = None
     ) -> list[Matrix]:
         """Give the probability of each class, columns in the order of ``classes_``."""
         features = [to_numpy(f) for f in self.transform(X, subjects)]

@@ -81,7 +81,7 @@ def warn_of_layout(subjects: Sequence[Any], *, owner: str) -> None:
 def _n_columns(subject: Any) -> int:
     if hasattr(subject, "n_voxels"):
         return int(subject.n_voxels)
-    shape = getattr(subject, "shape", ())
+    shape: Any = getattr(subject, "shape", ())
     return int(shape[1]) if len(shape) == 2 else 0
 
 

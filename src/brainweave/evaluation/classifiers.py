@@ -7,10 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn import config_context
 from sklearn.base import clone
+from sklearn.metrics import recall_score
 from sklearn.svm import NuSVC
 
 from brainweave._validation import check_int
-from brainweave.evaluation.mapping import AlignedFold
+from brainweave.evaluation.align_folds import AlignedFold
 from brainweave.exceptions import InputError
 
 __all__ = ["Task", "balanced_accuracy", "default_classifier", "largest_nu", "run_task"]
@@ -22,12 +23,12 @@ Codes = NDArray[np.intp]
 
 
 def default_classifier() -> NuSVC:
-    """Give the classifier of the paper: a linear nu-SVM."""
+    """Return the classifier of the paper: a linear nu-SVM."""
     return NuSVC(nu=0.5, kernel="linear")
 
 
 def largest_nu(codes: Codes) -> float:
-    """Give the largest nu that a nu-SVM can reach with these labels.
+    """Return the largest nu that a nu-SVM can reach with these labels.
 
     With the smallest and the largest of the classes, ``2 min / (min + max)``: 1 when
     all are of one size (Chang and Lin, 2001).
@@ -44,8 +45,12 @@ def largest_nu(codes: Codes) -> float:
 
 def balanced_accuracy(true: Codes, predicted: Codes) -> float:
     """Average the share of hits over the categories that occur."""
-    hits = true == predicted
-    return float(np.mean([hits[true == c].mean() for c in np.unique(true)]))
+    # not balanced_accuracy_score: it warns of predictions that occur nowhere
+    return float(
+        recall_score(
+            true, predicted, labels=np.unique(true), average="macro", zero_division=0
+        )
+    )
 
 
 @dataclass(frozen=True)
@@ -126,17 +131,17 @@ def run_task(task: Task, classifier: Any) -> tuple[Codes, float | None]:
     return np.asarray(model.fit(task.train, codes).predict(task.test), np.intp), nu
 
 
-def permuted_accuracies(
+def permuted_hits(
     task: Task, classifier: Any, keys: list[list[int]], numbers: range
-) -> list[float]:
-    """Give accuracies after permuting the training labels within each subject.
+) -> list[int]:
+    """Return how many are right after permuting the training labels of each subject.
 
     A permutation is drawn from the seed, its number, the part and the subject alone, so
     that it is the same in every fold and whatever runs in parallel.
     """
     # permuting within subjects changes no count, so one nu is feasible for all
     model, _ = feasible(classifier, np.concatenate(task.train_codes))
-    accuracies = []
+    hits = []
     # the true labels were fitted before: nothing is left to validate
     with config_context(assume_finite=True, skip_parameter_validation=True):
         for number in numbers:
@@ -145,13 +150,13 @@ def permuted_accuracies(
                 for key, codes in zip(keys, task.train_codes, strict=True)
             ]
             model.fit(task.train, np.concatenate(shuffled))
-            hits = model.predict(task.test) == task.test_codes
-            accuracies.append(float(np.mean(hits)))
-    return accuracies
+            right = model.predict(task.test) == task.test_codes
+            hits.append(int(np.sum(right)))
+    return hits
 
 
 def check_permutations(n_permutations: Any) -> int:
-    """Give the number of permutations, checked."""
+    """Return the number of permutations, checked."""
     return check_int(
         "n_permutations", n_permutations, minimum=0, owner="the evaluation"
     )

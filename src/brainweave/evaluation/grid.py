@@ -11,8 +11,9 @@ import numpy as np
 from sklearn.base import clone
 
 from brainweave._validation import check_fraction, check_int, check_option
-from brainweave.evaluation.identity import describe, digest
-from brainweave.evaluation.mapping import PROTOCOLS
+from brainweave._version import __version__
+from brainweave.evaluation.align_folds import PROTOCOLS
+from brainweave.evaluation.fingerprint import describe, digest
 from brainweave.evaluation.measures import Classification, Measure
 from brainweave.evaluation.splits import SplitStudy, split_study, subject_folds
 from brainweave.exceptions import InputError
@@ -76,6 +77,14 @@ class GridStudy:
                 f"but shape={self.shape} was given."
             )
         return split
+
+    def known_shape(self) -> tuple[int, int] | None:
+        """Return the numbers of parts and subjects, if no data have to be read."""
+        if self.shape is not None or callable(self.study):
+            return self.shape
+        if isinstance(self.study, SplitStudy):
+            return len(self.study.parts), self.study.n_subjects
+        return 2 if self.align is None else len(self.align), len(self.study)
 
     @cached_property
     def identity(self) -> str:
@@ -210,8 +219,9 @@ class Grid:
                 yield Job(self, aligner, [self._named(c, aligner) for c in cells])
 
     def _named(self, cell: Cell, aligner: Any) -> Cell:
-        """Give a cell a name with a digest of all that its result depends on."""
+        """Return a cell a name with a digest of all that its result depends on."""
         everything = {
+            "version": __version__,
             "study": [cell.study, self.study.identity, self.study.leave_out],
             "method": [cell.method, describe(aligner)],
             "measure": describe(self.measure),
@@ -233,7 +243,7 @@ class Job:
 
     @property
     def variant(self) -> tuple[float, int]:
-        """Give the share that is missing, and the seed that chooses it."""
+        """Return the share that is missing, and the seed that chooses it."""
         first = self.cells[0]
         return first.missing, first.seed if first.missing else 0
 
@@ -261,7 +271,7 @@ def without(split: SplitStudy, share: float, seed: int) -> SplitStudy:
             (s.select(k) for s, k in zip(known, kept, strict=True)), known.name
         )
         parts.append(type(part)(aligning, part.scored, name=part.name))
-    return SplitStudy(parts, name=split.name)
+    return split.with_parts(parts)
 
 
 def _with_stimuli(subject: Subject) -> Subject:

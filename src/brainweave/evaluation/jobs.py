@@ -1,5 +1,6 @@
 """Compute the cells that share one fit, and store each at once."""
 
+import json
 import platform
 import warnings
 from collections.abc import Callable, Iterator
@@ -11,10 +12,14 @@ from importlib.metadata import PackageNotFoundError, version
 from threading import local
 from typing import Any
 
+import numpy as np
+from sklearn.base import clone
+
 from brainweave._version import __version__
+from brainweave.evaluation.align_folds import Clock
+from brainweave.evaluation.evaluate import about, score_folds
 from brainweave.evaluation.grid import Cell, Job
-from brainweave.evaluation.mapping import Clock, align_folds, seeded
-from brainweave.evaluation.memory import MemoryWatch
+from brainweave.evaluation.peak_memory import MemoryWatch
 from brainweave.evaluation.splits import SplitStudy, subject_folds
 from brainweave.evaluation.store import ResultStore
 
@@ -39,6 +44,8 @@ class JobRunner:
         Seconds that the bases took that the jobs of this half share.
     finished : callable
         Told of every cell that is stored.
+    n_jobs : int, default=1
+        Subjects and folds of one job at the same time; 1 if jobs run side by side.
     """
 
     split: SplitStudy
@@ -47,6 +54,7 @@ class JobRunner:
     listener: "WarningListener"
     prepared: float
     finished: Callable[[Cell], None]
+    n_jobs: int = 1
 
     def run(self, job: Job) -> None:
         """Compute the cells of a job that the store lacks.
@@ -70,28 +78,27 @@ class JobRunner:
         self, job: Job, missing: dict[int, Cell]
     ) -> Iterator[tuple[Cell, dict[str, Any]]]:
         first, n_sharing = job.cells[0], len(missing)
-        model = seeded(job.aligner, first.seed)
+        model = clone(job.aligner)
         if "n_jobs" in model.get_params(deep=False):
-            model.set_params(n_jobs=1)  # jobs run side by side already
+            model.set_params(n_jobs=self.n_jobs)
         shared, own = Clock(), Clock()
-        batches = align_folds(
+        for found in score_folds(
             model,
             self.split,
+            job.grid.measure,
             leave_out=job.grid.study.leave_out,
             protocol=first.protocol,
+            seed=first.seed,
             only={(first.half, fold) for fold in missing},
-            n_jobs=1,
-            clock=shared,
-        )
-        for batch in batches:
-            for fold, found in job.grid.measure.folds(
-                batch, self.split, seed=first.seed, clock=own
-            ):
-                # what one fit cost is shared out among the folds that it serves
-                seconds = {k: v / n_sharing for k, v in shared.seconds.items()}
-                facts = {**found, "error": "", "seconds": seconds | own.seconds}
-                own.seconds.clear()
-                yield missing[fold.fold], facts
+            n_jobs=self.n_jobs,
+            clock=own,
+            shared=shared,
+        ):
+            # what one fit cost is shared out among the folds that it serves
+            seconds = {k: v / n_sharing for k, v in shared.seconds.items()}
+            facts = {**found, "error": "", "seconds": seconds | own.seconds}
+            own.seconds.clear()
+            yield missing[found["fold"]], facts
 
     def _keep(
         self,
@@ -102,19 +109,35 @@ class JobRunner:
         peak: list[float],
     ) -> None:
         tested = subject_folds(self.split.n_subjects, job.grid.study.leave_out)
+        known = about(
+            job.aligner,
+            self.split,
+            job.grid.measure,
+            leave_out=job.grid.study.leave_out,
+            random_state=cell.seed,
+        )
         record = {
-            **vars(cell),
             **facts,
+            **vars(cell),
+            "about": known,
             "prepared_seconds": self.prepared,
             "warnings": list(dict.fromkeys(texts)),
             "peak_mb": round(max(peak), 1),
             "test_subjects": [self.split.ids[i] for i in tested[cell.fold]],
-            "categories": [str(c) for c in self.split.categories],
+            "categories": self.split.categories,
             "versions": versions(),
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         }
-        self.store.put(cell.name, record)
+        record.pop("voxel_scores", None)  # a brain of numbers for every fold
+        self.store.put(cell.name, json.loads(json.dumps(record, default=_plain)))
         self.finished(cell)
+
+
+def _plain(value: Any) -> Any:
+    """Put what JSON does not know into its terms."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return repr(value)
 
 
 class WarningListener:
@@ -142,7 +165,7 @@ class WarningListener:
 
     @contextmanager
     def texts(self) -> Iterator[list[str]]:
-        """Give the list that the warnings of this thread go to."""
+        """Return the list that the warnings of this thread go to."""
         heard: list[str] = []
         self._own.texts = heard
         try:
@@ -153,7 +176,7 @@ class WarningListener:
 
 @lru_cache(maxsize=1)
 def versions() -> dict[str, str]:
-    """Give the versions that results may depend on."""
+    """Return the versions that results may depend on."""
     found = {"brainweave": __version__, "python": platform.python_version()}
     for name in ("numpy", "scipy", "scikit-learn"):
         try:

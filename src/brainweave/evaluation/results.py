@@ -1,163 +1,305 @@
-"""The outcome of a grid: a table of cells, and what they say together."""
+"""What an evaluation found: the scores of folds, and what they say together.
+
+Every evaluation gives one record per fold, a dict with at least ``half``, ``fold``,
+``test_subjects`` and ``score``; the results here are made of such records, whether they
+come from memory or from a store.
+"""
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-
-from brainweave.evaluation.grid import Cell
-from brainweave.evaluation.store import ResultStore, write_atomically
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["GridResult"]
+__all__ = [
+    "ClassificationResult",
+    "SubjectScores",
+    "chance_level",
+    "p_value",
+    "permuted_means",
+]
 
-_FIRST = ("study", "method", "protocol", "missing", "repeat", "half", "fold")
+Matrix = NDArray[np.float64]
+Record = dict[str, Any]
+
+_OF_A_FOLD = (
+    "balanced_accuracy",
+    "n_train",
+    "n_test",
+    "nu",
+    "best_params",
+    "n_components",
+)
 
 
-class GridResult:
-    """All cells of a grid.
+@dataclass
+class ClassificationResult:
+    """Accuracy of a classifier on subjects it was not trained on.
 
-    Parameters
+    Attributes
     ----------
-    store : ResultStore
-        Where their records are.
-    cells : sequence of Cell
-        The cells. Which settings are varied is up to the grid that asks: a record may
-        have been made for another.
+    scores : ndarray of shape (n_folds,)
+        Accuracy in each fold.
+    folds : list of dict
+        For each fold: ``half`` (which part aligned, from 0), ``fold`` (which group of
+        subjects was left out), ``test_subjects``, ``accuracy``, ``balanced_accuracy``,
+        ``n_train``, ``n_test``, ``nu`` (of a nu-SVM, as used), ``best_params`` (of an
+        aligner that tunes itself), both None where they do not apply, and
+        ``n_components`` (shared features in use).
+    categories : list
+        The categories, sorted.
+    confusion : ndarray of shape (n_categories, n_categories)
+        Counts over all folds; rows are true, columns predicted categories.
+    chance : float
+        Share of the most frequent category among the tested samples: what guessing
+        reaches at best, 1 / n_categories if they are balanced.
+    p_value : float or None
+        From permutations, ``(1 + number at least as good) / (1 + n_permutations)``.
+    permutation_scores : ndarray of shape (n_permutations,)
+        Mean accuracy over folds with permuted training labels.
+    seconds : dict of str to float
+        Time spent in each stage: "bases", "align", "join", "map", "classify",
+        "permute", and "total".
+    protocol : str
+        "joint" or "held-out".
+    method : str
+        Name of the aligner's class, such as "GDM".
+    settings : dict of str to Any
+        The aligner's parameters in terms of JSON; see also :attr:`n_components`.
+    study : dict of str to Any
+        What was scored: ``name``, ``fingerprint`` (of the whole study; None where it is
+        not known), ``subjects`` (ids) and ``n_samples`` (id to number of samples).
+    design : dict of str to Any
+        How: ``leave_out``, ``classifier``, ``n_permutations``, ``random_state``,
+        ``halves`` and ``match``.
     """
 
-    def __init__(self, store: ResultStore, cells: Sequence[Cell]) -> None:
-        self.store = store
-        #: one dict per cell, in the order of the grid
-        self.records: list[dict[str, Any]] = []
-        for cell in cells:
-            record = store.get(cell.name)
-            if record is not None:
-                self.records.append({**record, **vars(cell)})
+    scores: Matrix
+    folds: list[dict[str, Any]]
+    categories: list[Any]
+    confusion: NDArray[np.intp]
+    chance: float
+    protocol: str
+    method: str
+    p_value: float | None = None
+    permutation_scores: Matrix = field(default_factory=lambda: np.empty(0), repr=False)
+    seconds: dict[str, float] = field(default_factory=dict, repr=False)
+    settings: dict[str, Any] = field(default_factory=dict, repr=False)
+    study: dict[str, Any] = field(default_factory=dict, repr=False)
+    design: dict[str, Any] = field(default_factory=dict, repr=False)
 
-    def __len__(self) -> int:
-        return len(self.records)
+    @classmethod
+    def from_records(
+        cls, records: Sequence[Record], *, categories: list[Any], **known: Any
+    ) -> Self:
+        """Make a result of the records of its folds.
+
+        Parameters
+        ----------
+        records : sequence of dict
+            One per fold, as :class:`brainweave.evaluation.measures.Classification`
+            gives them.
+        categories : list
+            The categories, in the order of the confusion matrices.
+        **known
+            The other fields: method, protocol, seconds, settings, study, design.
+        """
+        folds = [
+            {
+                **{k: r[k] for k in ("half", "fold", "test_subjects")},
+                "accuracy": r["score"],
+                **{k: r.get(k) for k in _OF_A_FOLD},
+            }
+            for r in records
+        ]
+        p = p_value(records)
+        return cls(
+            scores=np.array([r["score"] for r in records], dtype=np.float64),
+            folds=folds,
+            categories=list(categories),
+            confusion=np.sum([r["confusion"] for r in records], axis=0, dtype=np.intp),
+            chance=chance_level(records),
+            p_value=None if np.isnan(p) else p,
+            permutation_scores=permuted_means(records),
+            **known,
+        )
+
+    @property
+    def study_fingerprint(self) -> str | None:
+        """Fingerprint of the study that was scored; None if it was not recorded."""
+        return self.study.get("fingerprint")
+
+    @property
+    def n_components(self) -> list[int]:
+        """Numbers of shared features in use over the folds, sorted; most often one."""
+        used = {fold.get("n_components") for fold in self.folds}
+        return sorted(n for n in used if n is not None)
+
+    @property
+    def mean(self) -> float:
+        """Mean accuracy over folds."""
+        return float(self.scores.mean())
+
+    @property
+    def std(self) -> float:
+        """Standard deviation of the accuracy over folds (divided by their number)."""
+        return float(self.scores.std())
+
+    @property
+    def balanced_accuracy(self) -> float:
+        """Mean over folds of the accuracy averaged over categories."""
+        return float(np.mean([fold["balanced_accuracy"] for fold in self.folds]))
 
     def to_frame(self) -> "pd.DataFrame":
-        """Give a tidy table with one row per cell.
-
-        Settings that vary are columns ``param_<name>``; ``error`` says why a cell has
-        no score.
-        """
+        """Return a tidy table with one row per fold."""
         import pandas as pd
 
-        frame = pd.DataFrame([_row(record) for record in self.records])
-        if frame.empty:
-            return frame
-        params = sorted(c for c in frame.columns if c.startswith("param_"))
-        return frame.sort_values(
-            [*_FIRST, *params], kind="stable", key=_sortable, ignore_index=True
+        common = {"method": self.method, "protocol": self.protocol}
+        rows = []
+        for fold in self.folds:
+            row = {**common, **fold, "chance": self.chance}
+            row["test_subjects"] = ", ".join(fold["test_subjects"])
+            rows.append(row)
+        return pd.DataFrame(rows)
+
+    def __str__(self) -> str:
+        p = "" if self.p_value is None else f", p = {self.p_value:.3g}"
+        return (
+            f"{self.method} ({self.protocol}): {self.mean:.1%} ± {self.std:.1%} over "
+            f"{len(self.folds)} folds, chance {self.chance:.1%}{p}"
         )
 
-    def summary(self) -> "pd.DataFrame":
-        """Give one row per study, method, setting, protocol and share missing.
 
-        ``mean`` and ``std`` are over folds and repetitions (divided by their number);
-        ``p_value`` comes from permutations, if there were any; ``error`` is the first
-        reason why a cell failed.
-        """
+@dataclass
+class SubjectScores:
+    """One score per part of the study and subject.
+
+    Attributes
+    ----------
+    scores : ndarray of shape (n_parts, n_subjects)
+        The scores; row h is of the samples that part h did not align with.
+    chance : float
+        What guessing reaches.
+    subjects : list of str
+        Ids of the subjects.
+    score : str
+        What was measured.
+    protocol : str
+        "joint" or "held-out".
+    method : str
+        Name of the aligner's class.
+    voxel_scores : list of list of ndarray of shape (n_voxels_i,)
+        Per part and subject, for scores that are made of voxels; else empty.
+    seconds : dict of str to float
+        Time spent in each stage.
+    settings, study, design : dict of str to Any
+        As in :class:`ClassificationResult`.
+    """
+
+    scores: Matrix
+    chance: float
+    subjects: list[str]
+    score: str
+    protocol: str
+    method: str
+    voxel_scores: list[list[Matrix]] = field(default_factory=list, repr=False)
+    seconds: dict[str, float] = field(default_factory=dict, repr=False)
+    settings: dict[str, Any] = field(default_factory=dict, repr=False)
+    study: dict[str, Any] = field(default_factory=dict, repr=False)
+    design: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def from_records(
+        cls, records: Sequence[Record], *, subjects: list[str], score: str, **known: Any
+    ) -> Self:
+        """Make a result of the records of its folds, with scores subject by subject."""
+        n_parts = 1 + max(r["half"] for r in records)
+        scores = np.full((n_parts, len(subjects)), np.nan)
+        voxels: list[list[Any]] = [[None] * len(subjects) for _ in range(n_parts)]
+        for r in records:
+            where = [subjects.index(id) for id in r["test_subjects"]]
+            scores[r["half"], where] = r["subject_scores"]
+            for i, values in zip(where, r.get("voxel_scores", ()), strict=False):
+                voxels[r["half"]][i] = values
+        has_voxels = all("voxel_scores" in r for r in records)
+        return cls(
+            scores=scores,
+            chance=chance_level(records),
+            subjects=list(subjects),
+            score=score,
+            voxel_scores=voxels if has_voxels else [],
+            **known,
+        )
+
+    @property
+    def study_fingerprint(self) -> str | None:
+        """Fingerprint of the study that was scored; None if it was not recorded."""
+        return self.study.get("fingerprint")
+
+    @property
+    def mean(self) -> float:
+        """Mean over parts and subjects."""
+        return float(self.scores.mean())
+
+    @property
+    def std(self) -> float:
+        """Standard deviation over parts and subjects (divided by their number)."""
+        return float(self.scores.std())
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Return a tidy table with one row per part and subject."""
         import pandas as pd
 
-        groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-        for record in self.records:
-            varied = tuple(sorted(record["params"].items(), key=str))
-            key = (*(record[k] for k in _FIRST[:4]), repr(varied))
-            groups.setdefault(key, []).append(record)
-        frame = pd.DataFrame([_summary(records) for records in groups.values()])
-        if frame.empty:
-            return frame
-        params = sorted(c for c in frame.columns if c.startswith("param_"))
-        return frame.sort_values(
-            [*_FIRST[:4], *params], kind="stable", key=_sortable, ignore_index=True
+        half, subject = np.indices(self.scores.shape)
+        return pd.DataFrame(
+            {
+                "method": self.method,
+                "protocol": self.protocol,
+                "half": half.ravel(),
+                "subject": [self.subjects[i] for i in subject.ravel()],
+                self.score: self.scores.ravel(),
+            }
         )
 
-    def write_csv(self, path: Path) -> None:
-        """Write the table of cells; a reader never sees half of it."""
-        write_atomically(path, self.to_frame().to_csv(index=False))
-
-    def __repr__(self) -> str:
-        failed = sum(bool(r["error"]) for r in self.records)
-        return f"GridResult({len(self)} cells, {failed} failed)"
+    def __str__(self) -> str:
+        return (
+            f"{self.method} ({self.protocol}): {self.score} {self.mean:.3f} ± "
+            f"{self.std:.3f}, chance {self.chance:.3f}"
+        )
 
 
-def _sortable(column: Any) -> Any:
-    """Numbers by size, all else by its text."""
-    return column.map(str) if column.dtype == object else column
-
-
-def _row(record: dict[str, Any]) -> dict[str, Any]:
-    row = {name: record[name] for name in _FIRST}
-    row |= {f"param_{k}": v for k, v in record["params"].items()}
-    row["test_subjects"] = ", ".join(record["test_subjects"])
-    for name in ("score", "balanced_accuracy", "chance", "n_train", "n_test", "nu"):
-        row[name] = record.get(name)
-    row["chance"] = _chance(record)
-    row["best_params"] = (
-        "" if record.get("best_params") is None else str(record["best_params"])
-    )
-    row["error"] = record["error"]
-    row["warnings"] = " | ".join(record["warnings"])
-    row["seconds"] = round(sum(record["seconds"].values()), 4)
-    row["prepared_seconds"] = record.get("prepared_seconds")
-    row["peak_mb"], row["seed"] = record["peak_mb"], record["seed"]
-    row |= record["versions"]
-    row["finished"], row["cell"] = record["finished"], record["name"]
-    return row
-
-
-def _chance(record: dict[str, Any]) -> float | None:
-    """Give what guessing the most frequent category would reach."""
-    if "confusion" not in record:
-        return record.get("chance")
-    counts = np.sum(record["confusion"], axis=1)
-    return float(counts.max() / counts.sum())
-
-
-def _summary(records: list[dict[str, Any]]) -> dict[str, Any]:
-    first = records[0]
-    good = [r for r in records if not r["error"]]
-    scores = np.array([r["score"] for r in good])
-    row = {name: first[name] for name in _FIRST[:4]}
-    row |= {f"param_{k}": v for k, v in first["params"].items()}
-    row["n_folds"], row["n_failed"] = len(records), len(records) - len(good)
-    row["mean"] = float(scores.mean()) if good else np.nan
-    row["std"] = float(scores.std()) if good else np.nan
-    balanced = [r["balanced_accuracy"] for r in good if "balanced_accuracy" in r]
-    row["balanced_accuracy"] = float(np.mean(balanced)) if balanced else np.nan
-    row["chance"] = _pooled_chance(good)
-    row["p_value"] = _p_value(good)
-    row["seconds"] = round(sum(sum(r["seconds"].values()) for r in records), 3)
-    row["peak_mb"] = max(r["peak_mb"] for r in records)
-    row["error"] = next((r["error"] for r in records if r["error"]), "")
-    row["warnings"] = " | ".join(
-        dict.fromkeys(text for r in records for text in r["warnings"])
-    )
-    return row
-
-
-def _pooled_chance(records: list[dict[str, Any]]) -> float:
+def chance_level(records: Sequence[Record]) -> float:
+    """Return what guessing reaches: the most frequent category, or as recorded."""
     if records and all("confusion" in r for r in records):
         counts = np.sum([np.sum(r["confusion"], axis=1) for r in records], axis=0)
         return float(counts.max() / counts.sum())
     known = [r["chance"] for r in records if r.get("chance") is not None]
-    return float(np.mean(known)) if known else np.nan
+    # halves may differ in length; every half weighs the same
+    halves: dict[int, list[float]] = {}
+    for r in records:
+        if r.get("chance") is not None:
+            halves.setdefault(r["half"], []).append(r["chance"])
+    return float(np.mean([np.mean(v) for v in halves.values()])) if known else np.nan
 
 
-def _p_value(records: list[dict[str, Any]]) -> float:
-    """Compare the mean over folds with the means under permuted labels."""
+def permuted_means(records: Sequence[Record]) -> Matrix:
+    """Return the mean over folds under each permutation of the training labels."""
     if not records or not all("permuted_hits" in r for r in records):
-        return float("nan")
-    permuted = np.mean(
-        [np.divide(r["permuted_hits"], r["n_test"]) for r in records], axis=0
+        return np.empty(0)
+    return np.asarray(
+        np.mean([np.divide(r["permuted_hits"], r["n_test"]) for r in records], axis=0)
     )
+
+
+def p_value(records: Sequence[Record]) -> float:
+    """Compare the mean over folds with the means under permuted labels."""
+    permuted = permuted_means(records)
+    if not permuted.size:
+        return float("nan")
     mean = np.mean([r["score"] for r in records])
     # a tie counts against the alignment, also one broken by rounding
     return float((1 + (permuted >= mean - 1e-12).sum()) / (1 + permuted.size))

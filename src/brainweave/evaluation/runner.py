@@ -14,14 +14,15 @@ from typing import Any
 from joblib import Parallel, cpu_count, delayed
 
 from brainweave._arrays import blas_threads
+from brainweave.evaluation.align_folds import takes_bases
+from brainweave.evaluation.fingerprint import digest
 from brainweave.evaluation.grid import Cell, Grid, GridStudy, Job, without
-from brainweave.evaluation.identity import digest
+from brainweave.evaluation.grid_result import GridResult, is_sound
 from brainweave.evaluation.jobs import JobRunner, WarningListener
-from brainweave.evaluation.mapping import takes_bases
-from brainweave.evaluation.memory import MemoryWatch
-from brainweave.evaluation.results import GridResult
+from brainweave.evaluation.peak_memory import MemoryWatch
 from brainweave.evaluation.splits import SplitStudy
 from brainweave.evaluation.store import ResultStore
+from brainweave.exceptions import InputError
 
 __all__ = ["Grid", "GridResult", "GridStudy", "ResultStore", "run_grid"]
 
@@ -107,9 +108,11 @@ class _Run:
     ) -> None:
         self.grids, self.store, self.progress = grids, store, progress
         self.retry_failed = retry_failed
+        # as everywhere: None, and numbers below 1, mean one per core
         self.workers = cpu_count() if n_jobs is None or n_jobs < 1 else n_jobs
         # what is known of studies, so that finished ones need not be read
         self.shapes = ResultStore(store.folder / "studies")
+        self.promised: dict[str, Any] = {}
         self.opened: tuple[str, SplitStudy] | None = None
         self.done = self.total = 0
         self.counting = Lock()
@@ -122,8 +125,7 @@ class _Run:
         # grids may ask for the same cell, as one of several settings or by itself
         cells = {repr(c): c for job in jobs for c in job.cells}
         names = list(dict.fromkeys(c.name for c in cells.values()))
-        if self.retry_failed:
-            self._forget_failed(names)
+        self._check_known(names)
         self.total = len(names)
         waiting = self._groups(jobs)
         self._count(names)
@@ -143,22 +145,45 @@ class _Run:
 
     # -- planning ----------------------------------------------------------------------
 
+    def _check_known(self, names: list[str]) -> None:
+        """Set aside records that are damaged; forget failed ones, if asked."""
+        for name in names:
+            record = self.store.get(name)
+            if record is None:
+                continue
+            if not is_sound(record, name) or (self.retry_failed and record["error"]):
+                self.store.remove(name)
+
     def _shape(self, study: GridStudy) -> tuple[int, int]:
-        """Give the numbers of parts and subjects, reading a study at most once."""
-        if study.shape is not None:
-            return study.shape
+        """Return the numbers of parts and subjects, reading a study at most once."""
+        shape = study.known_shape()
+        if shape is not None:
+            return shape
         name = f"study-{digest([study.name, study.identity])}"
-        known = self.shapes.get(name)
-        if known is None:
-            split = self._open(study)
-            known = {"n_parts": len(split.parts), "n_subjects": split.n_subjects}
-            self.shapes.put(name, known)
-        return known["n_parts"], known["n_subjects"]
+        known = self.shapes.get(name) or {}
+        counts = known.get("n_parts"), known.get("n_subjects")
+        if all(isinstance(n, int) and n > 0 for n in counts):
+            self.promised[study.identity] = counts
+            return counts
+        split = self._open(study)
+        self.shapes.remove(name)
+        found = len(split.parts), split.n_subjects
+        self.shapes.put(name, {"n_parts": found[0], "n_subjects": found[1]})
+        return found
 
     def _open(self, study: GridStudy) -> SplitStudy:
         if self.opened is None or self.opened[0] != study.identity:
             self.opened = None  # frees the last one first
-            self.opened = study.identity, study.open()
+            split = study.open()
+            found = len(split.parts), split.n_subjects
+            if self.promised.get(study.identity, found) != found:
+                raise InputError(
+                    f"Study {study.name!r} has {found[0]} parts and {found[1]} "
+                    f"subjects now; the store knows its version {study.version!r} "
+                    f"with {self.promised[study.identity]}. Give another version when "
+                    "the data change."
+                )
+            self.opened = study.identity, split
         return self.opened[1]
 
     def _groups(self, jobs: list[Job]) -> dict[tuple[Any, ...], list[Job]]:
@@ -178,11 +203,6 @@ class _Run:
     def _is_finished(self, job: Job) -> bool:
         return all(self.store.has(cell.name) for cell in job.cells)
 
-    def _forget_failed(self, names: list[str]) -> None:
-        for name in names:
-            if (self.store.get(name) or {}).get("error"):
-                self.store.remove(name)
-
     # -- computing ---------------------------------------------------------------------
 
     def _group(self, group: tuple[Any, ...], jobs: list[Job]) -> None:
@@ -196,6 +216,7 @@ class _Run:
             part = split.parts[half]
             start = time.perf_counter()
             self._prepare(part, jobs)
+            workers = min(self.workers, len(jobs))
             runner = JobRunner(
                 split,
                 self.store,
@@ -203,8 +224,8 @@ class _Run:
                 self.listener,
                 prepared=round(time.perf_counter() - start, 4),
                 finished=self._finished,
+                n_jobs=self.workers if len(jobs) == 1 else 1,
             )
-            workers = min(self.workers, len(jobs))
             if workers == 1:
                 for job in jobs:
                     runner.run(job)

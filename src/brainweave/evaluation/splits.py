@@ -1,6 +1,6 @@
 """How a study is divided: halves that align and are scored, and subjects left out."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,11 +8,12 @@ from numpy.typing import NDArray
 
 from brainweave._arrays import is_torch
 from brainweave._validation import check_int, check_list_of_subjects, check_option
-from brainweave.evaluation.parts import Part
+from brainweave.evaluation.shared_bases import Part
 from brainweave.exceptions import InputError
 from brainweave.labels import check_labels_meet, sort_labels
 from brainweave.samples import HOW, match_samples
 from brainweave.study.study import Study, Subject
+from brainweave.voxels import same_samples, sample_signatures
 
 __all__ = ["SplitStudy", "split_study", "subject_folds"]
 
@@ -34,11 +35,23 @@ class SplitStudy:
         Categories of the scored samples, sorted.
     name : str
         Name of the study.
+    fingerprint : str or None
+        Of the study before it was divided; None if it is not known.
+    design : dict of str to Any
+        How it was divided: ``halves`` and ``match``.
     """
 
-    def __init__(self, parts: Sequence[Part], *, name: str = "") -> None:
+    def __init__(
+        self,
+        parts: Sequence[Part],
+        *,
+        name: str = "",
+        fingerprint: str | None = None,
+        design: dict[str, Any] | None = None,
+    ) -> None:
         self.parts = list(parts)
-        self.name = name
+        self.name, self.fingerprint = name, fingerprint
+        self.design = dict(design or {})
         self.ids = self.parts[0].scored.ids
         found = {c for part in self.parts for c in part.scored.categories}
         self.categories = sort_labels(found)
@@ -47,6 +60,24 @@ class SplitStudy:
     def n_subjects(self) -> int:
         """Number of subjects."""
         return len(self.ids)
+
+    def about(self) -> dict[str, Any]:
+        """Return what results say of the study."""
+        aligning = [[s.n_samples for s in part.aligning] for part in self.parts]
+        scored = [[s.n_samples for s in part.scored] for part in self.parts]
+        return {
+            "name": self.name,
+            "fingerprint": self.fingerprint,
+            "subjects": list(self.ids),
+            "n_aligning": aligning,
+            "n_scored": scored,
+        }
+
+    def with_parts(self, parts: Sequence[Part]) -> "SplitStudy":
+        """Return the same study with other parts."""
+        return SplitStudy(
+            parts, name=self.name, fingerprint=self.fingerprint, design=self.design
+        )
 
     def clear(self) -> None:
         """Forget all bases and coordinates, to free their memory."""
@@ -110,9 +141,13 @@ def split_study(
             )
         return study
     whole = in_memory(as_study(study, y))
+    refuse_aligned(whole)
+    design: dict[str, Any] = {"match": match}
     if align is not None:
+        design["halves"] = "align"
         pairs = _aligned_apart(whole, align, named=isinstance(study, Study))
     else:
+        design["halves"] = halves if isinstance(halves, str) else "masks"
         first, second = _halves(whole, halves)
         pairs = [("first half", first, second), ("second half", second, first)]
     parts = [
@@ -124,7 +159,28 @@ def split_study(
     for each in [whole] if align is None else [whole, *(a for _, a, _ in pairs)]:
         names = [repr(id) for id in each.ids]
         check_labels_meet([s.labels for s in each], names, stacklevel=4)
-    return SplitStudy(parts, name=whole.name)
+    return SplitStudy(
+        parts, name=whole.name, fingerprint=whole.fingerprint(), design=design
+    )
+
+
+def refuse_aligned(study: Iterable[Subject]) -> None:
+    """Refuse samples that took part in the alignment that made their features.
+
+    Their labels, or ids, have shaped the features: even noise would score near 100 %.
+    """
+    for subject in study:
+        took_part = subject.aligned
+        if took_part is None or not np.any(took_part):
+            continue
+        raise InputError(
+            f"{np.count_nonzero(took_part)} of {subject.n_samples} samples of subject "
+            f"{subject.id!r} took part, with what is known of them, in the alignment "
+            "that made these features; scoring them would be circular (even noise "
+            "scores near 100 %). Score the study as it was before it was transformed: "
+            "the evaluation aligns with one half and scores the other by itself. Or "
+            "keep only samples that did not align: subject.select(~subject.aligned)."
+        )
 
 
 def subject_folds(n_subjects: int, leave_out: int) -> list[list[int]]:
@@ -148,7 +204,7 @@ def subject_folds(n_subjects: int, leave_out: int) -> list[list[int]]:
 
 
 def as_study(study: Any, y: Any = None) -> Study:
-    """Give a Study from a Study or lists; y replaces its labels."""
+    """Return a Study from a Study or lists; y replaces its labels."""
     if not isinstance(study, Study):
         entries = check_list_of_subjects(study, owner="The evaluation")
         study = Study(
@@ -264,8 +320,25 @@ def _aligned_apart(
                     f"where the study has {s.id!r} with {s.n_voxels}. Give the same "
                     "subjects and voxels in the same order."
                 )
+        refuse_aligned(aligning)
+        _refuse_overlap(aligning, study, number)
         parts.append((name, aligning, study))
     return parts
+
+
+def _refuse_overlap(aligning: Study, study: Study, number: int) -> None:
+    """Refuse to align with samples that are scored: noise would score 100 %."""
+    for a, s in zip(aligning, study, strict=True):
+        of_both = [sample_signatures(x.samples) for x in (a, s)]
+        blank = ~of_both[1].any(axis=1)  # empty samples are alike and tell nothing
+        shared = same_samples(of_both[1], of_both[0]) & ~blank
+        if shared.any():
+            raise InputError(
+                f"{np.count_nonzero(shared)} of the {s.n_samples} samples of subject "
+                f"{s.id!r} are in align[{number}] too; scoring samples that aligned "
+                "would be circular (even noise scores near 100 %). Align with other "
+                "samples, or leave align out and let halves divide the study."
+            )
 
 
 def _matched(study: Study, how: str) -> Study:

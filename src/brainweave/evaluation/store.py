@@ -7,6 +7,8 @@ process ends, however it ends; so nothing can be left behind by a killed run.
 """
 
 import contextlib
+import errno
+import hashlib
 import json
 import os
 import re
@@ -49,14 +51,25 @@ class ResultStore:
 
     def __init__(self, folder: str | PathLike[str]) -> None:
         self.folder = Path(folder)
-        if self.folder.exists() and not self.folder.is_dir():
-            raise InputError(f"{str(folder)!r} is a file; a store is a folder.")
-        for sub in (self.cells, self.locks):
-            sub.mkdir(parents=True, exist_ok=True)
+        for place in (self.folder, self.cells, self.locks):
+            if os.path.lexists(place) and not place.is_dir():
+                kind = "a link to nowhere" if place.is_symlink() else "a file"
+                raise InputError(
+                    f"{str(place)!r} is {kind}; a store is a folder with folders "
+                    "'cells' and 'locks'. Move it away, or use another folder."
+                )
+            place.mkdir(parents=True, exist_ok=True)
         about = self.folder / "store.json"
-        if not about.exists():
-            _create(about, {"format": FORMAT})
-        found = _read(about) or {}
+        if not os.path.lexists(about):
+            _create(about, json.dumps({"format": FORMAT}) + "\n")
+        try:
+            found = _read(about)
+        except (ValueError, OSError, RecursionError) as error:
+            raise InputError(
+                f"{str(about)!r} is damaged ({error}), so it is not known what made "
+                "this store. Delete that file if brainweave made the folder: records "
+                "are checked one by one. Else use another folder."
+            ) from None
         if found.get("format") != FORMAT:
             raise InputError(
                 f"{str(folder)!r} is a store of format {found.get('format')!r}; this "
@@ -78,25 +91,26 @@ class ResultStore:
         return sum(1 for _ in self.names())
 
     def names(self) -> Iterator[str]:
-        """Give the names of all records, sorted."""
+        """Return the names of all records, sorted."""
         return (path.stem for path in sorted(self.cells.glob("*" + _SUFFIX)))
 
     def has(self, name: str) -> bool:
-        """Whether there is a record of this name."""
+        """Whether there is a file of this name; :meth:`get` tells if it is whole."""
         return self._path(name).is_file()
 
     def get(self, name: str) -> dict[str, Any] | None:
-        """Give a record; None without one.
+        """Return a record; None without one.
 
-        A file that is damaged (by a full or failing disk; no kill can do it) is set
-        aside with a warning, and counts as missing.
+        What is damaged (by a full or failing disk, or by hand; no kill can do it) is
+        set aside with a warning, and counts as missing.
         """
         path = self._path(name)
+        if not os.path.lexists(path):
+            return None
         try:
-            return _read(path)
-        except ValueError:
-            aside = path.with_suffix(".damaged")
-            os.replace(path, aside)
+            return _record(_read(path))
+        except (ValueError, OSError, RecursionError):
+            aside = self._set_aside(path)
             warnings.warn(
                 f"The record {str(path)!r} is damaged; it was renamed to "
                 f"{aside.name!r} and will be computed again.",
@@ -107,7 +121,20 @@ class ResultStore:
 
     def put(self, name: str, record: dict[str, Any]) -> bool:
         """Keep a record for good; False, and nothing changed, if there is one."""
-        return _create(self._path(name), record)
+        path = self._path(name)
+        if os.path.lexists(path) and not path.is_file():
+            self._set_aside(path)  # a folder, or a link to nowhere, is no record
+        # NaN is no JSON, and no score
+        content = json.dumps(record, allow_nan=False, sort_keys=True)
+        whole = {"checksum": _checksum(content), "record": json.loads(content)}
+        return _create(path, json.dumps(whole, indent=1) + "\n")
+
+    def _set_aside(self, path: Path) -> Path:
+        aside = path.with_suffix(".damaged")
+        if os.path.lexists(aside):
+            aside = path.with_suffix(f".{uuid.uuid4().hex[:8]}.damaged")
+        os.rename(path, aside)
+        return aside
 
     def remove(self, name: str) -> None:
         """Forget a record, so that it is computed again."""
@@ -120,6 +147,8 @@ class ResultStore:
         The claim ends with the block, or with the process.
         """
         path = self.locks / (_checked(name) + ".lock")
+        if path.is_symlink():
+            path.unlink()  # no lock of ours, and it may lead nowhere
         file = _locked(path)
         if file is None:
             yield False
@@ -149,18 +178,29 @@ def _checked(name: str) -> str:
     return name
 
 
-def _read(path: Path) -> dict[str, Any] | None:
-    try:
-        content = json.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        return None
+def _read(path: Path) -> dict[str, Any]:
+    content = json.loads(path.read_text("utf-8"))
     if not isinstance(content, dict):
         raise ValueError("not a record")
     return content
 
 
-def _create(path: Path, record: dict[str, Any]) -> bool:
-    temporary = _temporary(path, json.dumps(record, allow_nan=False, indent=1) + "\n")
+def _record(content: dict[str, Any]) -> dict[str, Any]:
+    """Take a record out of its envelope; refuse one that was changed since."""
+    record = content.get("record")
+    if not isinstance(record, dict):
+        raise ValueError("not a record")
+    if content.get("checksum") != _checksum(json.dumps(record, sort_keys=True)):
+        raise ValueError("the record was changed")
+    return record
+
+
+def _checksum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _create(path: Path, text: str) -> bool:
+    temporary = _temporary(path, text)
     try:
         os.link(temporary, path)
     except FileExistsError:
@@ -197,7 +237,12 @@ def _flush_folder(folder: Path) -> None:
 def _locked(path: Path) -> IO[bytes] | None:
     """Open and lock a file; None if it is locked already."""
     while True:
-        file = path.open("ab")
+        try:
+            file = path.open("ab")
+        except IsADirectoryError:
+            raise InputError(
+                f"{str(path)!r} is a folder where a lock should be. Remove it."
+            ) from None
         if not _try_lock(file):
             file.close()
             return None
@@ -224,6 +269,16 @@ def _try_lock(file: IO[bytes]) -> bool:
         return True
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except OSError as error:
+        if error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES):
+            # a file system without locks: work may be done twice, records are not
+            warnings.warn(
+                f"{str(Path(file.name).parent)!r} cannot be locked ({error.strerror}): "
+                "runs that use this store at the same time may repeat each other's "
+                "work.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            return True
         return False
     return True

@@ -15,13 +15,19 @@ from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.gdm import GDM
 from brainweave.aligners.maps import SubjectMap
 from brainweave.basis import SubjectBasis
+from brainweave.evaluation.align_folds import PROTOCOLS
 from brainweave.evaluation.classification import (
     ClassificationResult,
     between_subject_classification,
 )
-from brainweave.evaluation.mapping import PROTOCOLS
-from brainweave.evaluation.parts import GramPart
-from brainweave.evaluation.splits import SplitStudy, as_study, named_masks
+from brainweave.evaluation.evaluate import shown_progress
+from brainweave.evaluation.shared_bases import GramPart
+from brainweave.evaluation.splits import (
+    SplitStudy,
+    as_study,
+    named_masks,
+    refuse_aligned,
+)
 from brainweave.exceptions import (
     BrainweaveError,
     ClassifierWarning,
@@ -31,7 +37,7 @@ from brainweave.exceptions import (
 )
 from brainweave.graphs import label_graph
 from brainweave.kernels import Kernel, check_kernel
-from brainweave.study.study import Study
+from brainweave.study.study import Study, Subject
 
 __all__ = ["GDMCV", "LabelGraph"]
 
@@ -153,7 +159,7 @@ class GDMCV(BaseAligner):
 
     # -- fitting -----------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, progress: Any = None) -> Self:
         """Choose the settings, then learn one map per subject.
 
         Parameters
@@ -162,6 +168,9 @@ class GDMCV(BaseAligner):
             The aligning samples, or their bases (linear kernel).
         y : list of array-like, optional
             Their categories; by default those of the study.
+        progress : bool or callable, optional
+            True draws a bar; a callable is told after each setting how many were
+            tried, how many there are, and what is done.
 
         Returns
         -------
@@ -171,6 +180,7 @@ class GDMCV(BaseAligner):
         kernels, energies = self._kernels(), self._energies()
         counts, graphs = self._counts(), self._graphs()
         subjects = check_list_of_subjects(X, owner=self._owner)
+        refuse_aligned([s for s in subjects if isinstance(s, Subject)])
         labels = self._known_samples(subjects, y)
         if labels is None:
             raise InputError(
@@ -182,11 +192,15 @@ class GDMCV(BaseAligner):
         bases = self._read_bases(subjects)
         inner = _InnerSplit(bases, labels)
         settings, results = [], []
-        for kernel in kernels:
-            split = inner.with_kernel(kernel)
-            for energy, k, graph in product(energies, counts, graphs):
-                settings.append(_params(kernel, energy, k, graph))
-                results.append(self._score(split, energy, k, graph))
+        total = len(kernels) * len(energies) * len(counts) * len(graphs)
+        with shown_progress(progress, total, "settings") as tick:
+            for kernel in kernels:
+                split = inner.with_kernel(kernel)
+                for energy, k, graph in product(energies, counts, graphs):
+                    settings.append(_params(kernel, energy, k, graph))
+                    results.append(self._score(split, energy, k, graph))
+                    if tick is not None:
+                        tick()
         self._choose(settings, results)
         spaces = [getattr(s, "space", None) for s in subjects]
         self._refit(bases, labels, spaces)
@@ -346,7 +360,7 @@ class _InnerSplit:
         ]
 
     def with_kernel(self, kernel: Kernel) -> SplitStudy:
-        """Give the halves with the Gram matrices of a kernel."""
+        """Return the halves with the Gram matrices of a kernel."""
         grams = [
             basis.with_kernel(kernel).gram.astype(basis.dtype, copy=False)
             for basis in self.bases

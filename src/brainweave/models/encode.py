@@ -212,8 +212,8 @@ class Encoder:
 
         Arrays: ``vectors`` and ``spectrum``; ``mean`` and ``scale`` of the voxels;
         ``products``, the samples' inner products, or ``narrow``, the standardised
-        samples, where voxels are fewer; and for voxels ``loadings`` (linear kernel) or
-        ``samples`` with ``probed`` (the others).
+        samples, where voxels are fewer; ``signatures`` of the samples; and for voxels
+        ``loadings`` (linear kernel) or ``samples`` (the others).
         """
         for number, known in enumerate(self._known_bases):
             if known is basis:
@@ -231,6 +231,8 @@ class Encoder:
             "mean": pending(basis.mean),
             "scale": pending(basis.scale),
         }
+        if basis.signatures is not None:
+            parts["signatures"] = pending(basis.signatures)
         if basis.uses_covariance:
             parts["narrow"] = pending(basis._narrow)
         else:
@@ -240,7 +242,6 @@ class Encoder:
             # read when written: a lazy or mapped array is in memory only then
             raw = to_numpy(data) if not isinstance(data, np.ndarray) else data
             parts["samples"] = pending(raw)
-            parts["probed"] = pending(basis._probed)
             parts["shift"] = pending(basis._shift)
         elif kernel.name == "linear" and not basis.uses_covariance:
             shape = (basis.n_voxels, basis.n_kept)

@@ -15,6 +15,7 @@ from brainweave._arrays import to_numpy
 from brainweave.basis import SampleProducts, SubjectBasis, _Spectrum
 from brainweave.exceptions import BrainweaveError, InputError
 from brainweave.kernels import NAMES, Kernel, check_kernel
+from brainweave.voxels import N_SIGNATURES, sample_signatures
 
 if TYPE_CHECKING:
     from brainweave.models.decode import Decoder
@@ -53,7 +54,7 @@ class StoredBasis(SubjectBasis):
         narrow: Matrix | None = None,
         loadings: NDArray[Any] | None = None,
         samples: NDArray[Any] | None = None,
-        probed: Matrix | None = None,
+        signatures: Matrix | None = None,
         shift: Matrix | None = None,
         offset: float = 0.0,
     ) -> None:
@@ -70,8 +71,9 @@ class StoredBasis(SubjectBasis):
             self._products = products
         if narrow is not None:
             self._narrow = narrow
-        if probed is not None:
-            self._probed = probed
+        if signatures is None and samples is not None:
+            signatures = sample_signatures(samples)  # a file of version 1
+        self.signatures = signatures
         self._shift = np.zeros(self.n_samples) if shift is None else shift
         self._offset = offset
         self.id = ""
@@ -218,13 +220,18 @@ def _decode_arrays(
         if kernel == "linear":
             needed["loadings"] = (v, None)
         elif not precomputed:
-            needed |= {"samples": (n, v), "probed": (v,), "shift": (n,)}
+            needed |= {"samples": (n, v), "shift": (n,)}
+    # files of version 1 have no signatures, and sums per voxel that are not used
+    optional = {"signatures": (n, N_SIGNATURES), "probed": (v,)}
+    present = set(names) if isinstance(names, dict) else set()
+    needed |= {key: dims for key, dims in optional.items() if key in present}
     table = of.table(names, path, set(needed))
     out = {
         key: of.shaped(
             table[key], f"{path}.{key}", dims, "fiub" if key == "samples" else "f"
         )
         for key, dims in needed.items()
+        if key != "probed"
     }
     kept, spectrum = out["vectors"].shape[1], out["spectrum"]
     positive = spectrum.size and np.isfinite(spectrum).all() and spectrum[-1] > 0

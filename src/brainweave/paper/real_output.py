@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from brainweave.evaluation.results import GridResult
+from brainweave.evaluation.grid_result import GridResult
 from brainweave.evaluation.store import write_atomically
 from brainweave.paper.methods import COMPETING, WITHOUT
 from brainweave.paper.output import markdown, percent, save_figure

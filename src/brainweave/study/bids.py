@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from brainweave._validation import check_list_option, check_option
 from brainweave.exceptions import InputError, StudyError
 from brainweave.study.bids_confounds import RunConfounds, read_fmriprep_confounds
 from brainweave.study.bids_files import (
@@ -22,13 +23,13 @@ from brainweave.study.bids_files import (
     open_dataset,
     repetition_time,
 )
+from brainweave.study.bids_record import PlannedRun, make_record
 from brainweave.study.cleaning import Cleaning
-from brainweave.study.events import Events, read_events
+from brainweave.study.events import OVERLAPS, Events, read_events
 from brainweave.study.images import epi_mask, mask_on_grid
 from brainweave.study.runs import ImageSource, Run
 from brainweave.study.sampling import (
     DRIFT_CUTOFF,
-    SamplePlan,
     check_samples,
     plan_samples,
 )
@@ -36,6 +37,7 @@ from brainweave.study.spaces import CiftiSpace, VolumeSpace
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
 from brainweave.study.surface import SurfaceSpace
+from brainweave.study.timing import agreed_tr, check_t_r_option, describe_losses
 
 __all__ = ["load_bids"]
 
@@ -56,7 +58,9 @@ def load_bids(
     label: str | None = "trial_type",
     stimulus: str | None = None,
     moments: bool = False,
-    ignore: Sequence[str] = ("rest", "baseline", "fixation"),
+    ignore: Sequence[str] | str = ("rest", "baseline", "fixation"),
+    overlap: str = "longest",
+    t_r: float | None = None,
     hrf_delay: float = 5.0,
     keep_rest: bool = False,
     max_gap: float = 4.0,
@@ -114,6 +118,13 @@ def load_bids(
         same moment of a film has the same id in every subject.
     ignore : sequence of str, default=("rest", "baseline", "fixation")
         Labels that are no category; so is ``n/a``.
+    overlap : {"longest", "last", "drop", "error"}, default="longest"
+        Which event a volume shows that lies under events of several categories: the
+        one that covers most of it, the one that began last, none, or an error. How
+        many volumes that concerns is in a warning and in the record. Trial models
+        tell overlapping trials apart, and need no rule.
+    t_r : float, optional
+        Repetition time in seconds, instead of what sidecars and headers say.
     hrf_delay : float, default=5.0
         Seconds from a stimulus to its response, for volumes and blocks.
     keep_rest : bool, default=False
@@ -141,21 +152,26 @@ def load_bids(
     Returns
     -------
     Study
-        Lazy. Runs are numbered as in the file names.
+        Lazy. Runs are numbered as in the file names. Its ``record`` says what was
+        done: the settings, the repetition times, the volumes that were scrubbed,
+        runs without events, events without samples, samples of each category.
 
     Raises
     ------
     StudyError
         Nothing matches (the message lists what there is), or a file is not what it
-        should be.
+        should be: times in milliseconds, a sidecar that contradicts the header.
 
     Warns
     -----
     UserWarning
-        A run has no events and is left out, or repetition times differ (every run
-        keeps its own).
+        A run has no events and is left out; repetition times differ (every run keeps
+        its own); events lie outside their run; volumes lie under several events.
     """
     check_samples(samples)
+    check_option("overlap", overlap, OVERLAPS, owner="load_bids")
+    t_r = check_t_r_option(t_r)
+    ignored = tuple(map(str, check_list_option("ignore", ignore, "load_bids")))
     if scrub is not None and not scrub > 0:
         raise InputError(f"scrub={scrub} must be a displacement above zero, in mm.")
     if label is None and samples != "volumes":
@@ -185,9 +201,10 @@ def load_bids(
         dataset,
         label=label,
         stimulus=stimulus,
-        ignore=tuple(ignore),
+        ignore=ignored,
         confounds=confounds,
         scrub=scrub,
+        t_r=t_r,
         options={
             "samples": samples,
             "hrf_delay": hrf_delay,
@@ -196,9 +213,11 @@ def load_bids(
             "hrf_model": hrf_model,
             "high_pass": DRIFT_CUTOFF if high_pass is None else high_pass,
             "max_gap": max_gap,
+            "overlap": overlap,
         },
     )
     tables = {id: _with_events(id, listed, reader) for id, listed in found.items()}
+    with_events = {id: [run for run, _ in listed] for id, listed in tables.items()}
     tables = {id: listed for id, listed in tables.items() if listed}
     if not tables:
         raise StudyError(
@@ -207,11 +226,13 @@ def load_bids(
         )
     spaces = _find_spaces(dataset, tables, mask, resample_mask)
     subjects_read = []
+    planned_runs: dict[str, list[PlannedRun]] = {}
     repetition_times: dict[float, str] = {}
     for id, listed in tables.items():
         planned = [reader.plan(run, events, spaces[id]) for run, events in listed]
         for p in planned:
             repetition_times.setdefault(round(p.tr, 4), p.run.path.name)
+        planned_runs[id] = planned
         subjects_read.append(_make_subject(id, planned, spaces[id], how, dtype))
     if len(repetition_times) > 1:
         listing = ", ".join(f"{t:g} s ({f})" for t, f in repetition_times.items())
@@ -221,15 +242,33 @@ def load_bids(
             UserWarning,
             stacklevel=2,
         )
-    return Study(subjects_read, Path(folder).resolve().name if name is None else name)
-
-
-@dataclass(frozen=True)
-class _PlannedRun:
-    run: BidsRun
-    source: Run
-    plan: SamplePlan
-    tr: float
+    counts = [
+        (p.run.path.name, p.plan.counts) for ps in planned_runs.values() for p in ps
+    ]
+    for message in describe_losses(counts, overlap):
+        warnings.warn(message, UserWarning, stacklevel=2)
+    record = make_record(
+        subjects_read,
+        planned_runs,
+        without_events={
+            id: [run.path.name for run in listed if run not in with_events[id]]
+            for id, listed in found.items()
+        },
+        settings={
+            "source": "bids",
+            "preprocessed": dataset.preprocessed,
+            "confounds": confounds,
+            "mask": mask,
+            "label": label,
+            "ignore": ignored,
+            "scrub": scrub,
+            "dtype": np.dtype(dtype).name,
+            **asdict(how),
+            **reader.options,
+        },
+    )
+    study_name = Path(folder).resolve().name if name is None else name
+    return Study(subjects_read, study_name, record)
 
 
 @dataclass(frozen=True)
@@ -242,6 +281,7 @@ class _Reader:
     ignore: tuple[str, ...]
     confounds: Any
     scrub: float | None
+    t_r: float | None
     options: dict[str, Any]
 
     def events(self, run: BidsRun) -> Events | None:
@@ -255,16 +295,13 @@ class _Reader:
             files[0], label=self.label, stimulus=self.stimulus, ignore=self.ignore
         )
 
-    def plan(self, run: BidsRun, events: Events, space: Any) -> _PlannedRun:
+    def plan(self, run: BidsRun, events: Events, space: Any) -> PlannedRun:
         """Plan the samples of a run, from headers and tables alone."""
         header = _header(space, run)
-        tr = repetition_time(self.dataset, run)
-        tr = header.t_r if tr is None else tr
-        if tr is None or not tr > 0:
-            raise StudyError(
-                f"{str(run.path)!r} has no repetition time, neither in a sidecar nor "
-                "in its header. Add RepetitionTime to its JSON file."
-            )
+        tr = self.t_r
+        if tr is None:
+            stated, where = repetition_time(self.dataset, run)
+            tr = agreed_tr(stated, where, header, run.path)
         removed = self._confounds(run)
         is_trials = self.options["samples"].startswith("trials")
         try:
@@ -288,8 +325,9 @@ class _Reader:
         if self.label is None and self.options["name_moments"]:
             moments = [f"run-{run.run}@{onset:.2f}" for onset in plan.onsets]
             stimuli = np.array(moments, dtype=np.str_)
-            plan = SamplePlan(plan.labels, stimuli, plan.onsets, plan.rows)
-        return _PlannedRun(run, source, plan, tr)
+            plan = replace(plan, stimuli=stimuli)
+        n_scrubbed = 0 if removed.kept is None else header.n_samples - len(removed.kept)
+        return PlannedRun(run, source, plan, tr, header.n_samples, n_scrubbed)
 
     def _confounds(self, run: BidsRun) -> RunConfounds:
         tables = inherited(
@@ -328,7 +366,7 @@ def _header(space: Any, run: BidsRun) -> Any:
 
 
 def _make_subject(
-    id: str, planned: list[_PlannedRun], space: Any, how: Cleaning, dtype: Any
+    id: str, planned: list[PlannedRun], space: Any, how: Cleaning, dtype: Any
 ) -> Subject:
     plans = [p.plan for p in planned]
     names = [p.run.run for p in planned]

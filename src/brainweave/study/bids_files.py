@@ -11,7 +11,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from brainweave._validation import check_list_option
 from brainweave.exceptions import StudyError
+from brainweave.study.timing import checked_tr
 
 __all__ = ["NATIVE", "BidsRun", "Dataset", "find_runs", "inherited", "open_dataset"]
 
@@ -200,11 +202,11 @@ def find_runs(
         )
     tasks = _Choice("task", lambda run: run.entities.get("task", ""))
     found = tasks.pick_one(found, task, where)
-    wanted = None if subjects is None else [_bare(s, "sub") for s in _listed(subjects)]
+    wanted = None if subjects is None else _bare_list("subjects", subjects, "sub")
     found = _Choice("subjects", lambda run: run.entities["sub"]).pick(
         found, wanted, where
     )
-    chosen = None if sessions is None else [_bare(s, "ses") for s in _listed(sessions)]
+    chosen = None if sessions is None else _bare_list("sessions", sessions, "ses")
     found = _Choice("sessions", lambda run: run.entities.get("ses", "")).pick(
         found, chosen, where
     )
@@ -218,7 +220,7 @@ def find_runs(
         if len(values) > 1:
             found = _prefer(found, key, values, where)
     if runs is not None:
-        numbers = [str(r).removeprefix("run-") for r in _listed(runs)]
+        numbers = _bare_list("runs", runs, "run")
         numbers = [n.lstrip("0") or "0" for n in numbers]
         found = _Choice(
             "runs", lambda run: run.entities.get("run", "1").lstrip("0") or "0"
@@ -356,14 +358,23 @@ def _same(mine: str | None, other: str) -> bool:
     return mine == other
 
 
-def repetition_time(dataset: Dataset, run: BidsRun) -> float | None:
-    """Repetition time from the sidecars, the image's own before the raw ones."""
+def repetition_time(dataset: Dataset, run: BidsRun) -> tuple[float | None, str]:
+    """Read the repetition time from the sidecars, the image's own before the raw ones.
+
+    Returns
+    -------
+    seconds : float or None
+        None if no sidecar states it.
+    where : str
+        Which file does, for messages.
+    """
     for root in dict.fromkeys((dataset.images, dataset.raw)):
         for path in inherited(root, run, "bold", ".json"):
             value = _read_json(path).get("RepetitionTime")
             if value is not None:
-                return float(value)
-    return None
+                where = f"RepetitionTime in {str(path)!r}"
+                return checked_tr(value, where), where
+    return None, ""
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -381,8 +392,8 @@ def _bare(label: Any, prefix: str) -> str:
     return text.removeprefix(f"{prefix}-")
 
 
-def _listed(values: Iterable[Any] | str | int) -> list[Any]:
-    return [values] if isinstance(values, str | int) else list(values)
+def _bare_list(name: str, values: Any, prefix: str) -> list[str]:
+    return [_bare(v, prefix) for v in check_list_option(name, values, "load_bids")]
 
 
 def _quoted(values: Sequence[str]) -> str:

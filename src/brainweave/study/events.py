@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from brainweave._validation import check_list_option, check_option
 from brainweave.exceptions import InputError, StudyError
 
 if TYPE_CHECKING:
@@ -21,12 +22,18 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MISSING",
+    "OVERLAPS",
     "Events",
+    "event_volumes",
     "find_blocks",
     "match_volumes",
     "name_positions",
     "read_events",
+    "shared_volumes",
 ]
+
+#: Rules for volumes under several events.
+OVERLAPS = ("longest", "last", "drop", "error")
 
 #: What an empty cell of an ``events.tsv`` may hold.
 MISSING = frozenset({"", "n/a", "N/A", "NA", "nan", "NaN", "None"})
@@ -93,7 +100,7 @@ def read_events(
     *,
     label: str = "trial_type",
     stimulus: str | None = None,
-    ignore: Sequence[str] = (),
+    ignore: Sequence[str] | str = (),
 ) -> Events:
     """Read a BIDS ``events.tsv``.
 
@@ -134,10 +141,19 @@ def read_events(
             dtype=np.str_,
         )
     )
-    named = ~np.isin(names, [*MISSING, *ignore])
+    ignored = map(str, check_list_option("ignore", ignore, "read_events"))
+    named = ~np.isin(names, [*MISSING, *ignored])
     if np.isnan(onset[named]).any():
         row = int(np.flatnonzero(named & np.isnan(onset))[0])
         raise StudyError(f"{path}: the onset in row {row + 1} is missing.")
+    wrong = named & ~(np.isfinite(onset) & np.isfinite(duration) & (duration >= 0))
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        raise StudyError(
+            f"{path}: the event in row {row + 1} begins at {onset[row]:g} s and lasts "
+            f"{duration[row]:g} s. An event needs an onset and a duration of zero or "
+            'more; write "n/a" for a duration that is not known.'
+        )
     events = Events(onset, duration, names, ids).take(named)
     return events.take(np.argsort(events.onset, kind="stable"))
 
@@ -181,15 +197,63 @@ def _numbers(table: pd.DataFrame, column: str, path: str | Path) -> NDArray[np.f
     return values
 
 
-def match_volumes(
+def event_volumes(
     events: Events, n_volumes: int, tr: float, *, hrf_delay: float = 5.0
-) -> NDArray[np.int64]:
-    """Say which event each volume shows, -1 for none.
+) -> NDArray[np.bool_]:
+    """Say which volumes show each event, as an array (n_events, n_volumes).
 
     Volume v starts at ``v * tr`` and shows event e when ``v * tr - hrf_delay`` lies in
     ``[onset, onset + max(duration, tr))``: the response lags the stimulus by
-    `hrf_delay` seconds, and an event shorter than a volume still gets one. Where
-    events overlap, the one that began last counts.
+    `hrf_delay` seconds, and an event shorter than a volume still gets one.
+    """
+    if not tr > 0:
+        raise InputError(f"tr={tr!r} must be a positive number of seconds.")
+    if n_volumes < 0:
+        raise InputError(f"n_volumes={n_volumes} must not be negative.")
+    times = np.arange(n_volumes) * tr - hrf_delay
+    stop = events.onset + np.maximum(events.duration, tr)
+    begun = times >= events.onset[:, None] - _TIME_SLACK
+    return np.asarray(begun & (times < stop[:, None] - _TIME_SLACK))
+
+
+def shared_volumes(events: Events, shows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Mark the volumes under events of more than one category."""
+    _, category = np.unique(events.label, return_inverse=True)
+    n_categories = int(category.max()) + 1 if len(category) else 0
+    shown = np.zeros((n_categories, shows.shape[1]), dtype=bool)
+    for e, c in enumerate(category):
+        shown[c] |= shows[e]
+    return np.asarray(shown.sum(axis=0) > 1)
+
+
+def match_volumes(
+    events: Events,
+    n_volumes: int,
+    tr: float,
+    *,
+    hrf_delay: float = 5.0,
+    overlap: str = "longest",
+) -> NDArray[np.int64]:
+    """Say which event each volume shows, -1 for none.
+
+    See :func:`event_volumes` for when a volume shows an event. Where it shows several,
+    `overlap` decides.
+
+    Parameters
+    ----------
+    events : Events
+        What was shown.
+    n_volumes : int
+        Number of volumes of the run.
+    tr : float
+        Seconds from one volume to the next.
+    hrf_delay : float, default=5.0
+        Seconds from a stimulus to its response.
+    overlap : {"longest", "last", "drop", "error"}, default="longest"
+        Which event counts where several do: the one that covers most of the volume
+        (of equals the one that began last), so that a button press takes nothing from
+        the block it falls into; the one that began last; none, where their categories
+        differ; or an error in that case.
 
     Examples
     --------
@@ -197,18 +261,30 @@ def match_volumes(
     >>> match_volumes(events, n_volumes=8, tr=2.0, hrf_delay=4.0).tolist()
     [-1, -1, 0, 0, -1, -1, 1, -1]
     """
-    if not tr > 0:
-        raise InputError(f"tr={tr!r} must be a positive number of seconds.")
-    if n_volumes < 0:
-        raise InputError(f"n_volumes={n_volumes} must not be negative.")
-    times = np.arange(n_volumes) * tr - hrf_delay
+    check_option("overlap", overlap, OVERLAPS, owner="match_volumes")
+    shows = event_volumes(events, n_volumes, tr, hrf_delay=hrf_delay)
+    begin = np.arange(n_volumes) * tr - hrf_delay
     found = np.full(n_volumes, -1, dtype=np.int64)
-    stop = events.onset + np.maximum(events.duration, tr)
+    most = np.full(n_volumes, -1.0)
+    stop = events.onset + events.duration
     for e in np.argsort(events.onset, kind="stable"):
-        shown = (times >= events.onset[e] - _TIME_SLACK) & (
-            times < stop[e] - _TIME_SLACK
-        )
-        found[shown] = e
+        covered = np.minimum(begin + tr, stop[e]) - np.maximum(begin, events.onset[e])
+        covered = np.maximum(covered, 0.0)
+        here = shows[e]
+        if overlap != "last":
+            here = here & (covered >= most - _TIME_SLACK)
+        found[here], most[here] = e, covered[here]
+    if overlap in ("drop", "error"):
+        shared = shared_volumes(events, shows)
+        if overlap == "error" and shared.any():
+            first = int(np.flatnonzero(shared)[0])
+            both = sorted(set(events.label[shows[:, first]].tolist()))
+            raise StudyError(
+                f"{np.count_nonzero(shared)} volumes lie under events of more than one "
+                f"category, the first is volume {first} ({', '.join(both)}). Leave "
+                "events out with ignore=..., or choose a rule with overlap=..."
+            )
+        found[shared] = -1
     return found
 
 

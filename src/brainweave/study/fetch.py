@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from brainweave._validation import check_list_option
 from brainweave.exceptions import InputError, StudyError
 from brainweave.study.cleaning import Cleaning
 from brainweave.study.download import (
@@ -147,7 +148,15 @@ def haxby_plan(
 
 def _haxby_numbers(subjects: Iterable[int] | None) -> list[int]:
     known = range(1, 7)
-    numbers = sorted({int(number) for number in (subjects or known)})
+    numbers = list(known)
+    if subjects is not None:
+        listed = check_list_option("subjects", subjects, "fetch_haxby")
+        try:
+            numbers = sorted({int(number) for number in listed})
+        except (TypeError, ValueError):
+            raise InputError(
+                f"Haxby's subjects have numbers from 1 to 6, got {listed}."
+            ) from None
     unknown = [number for number in numbers if number not in known]
     if unknown:
         raise InputError(f"Haxby's subjects have numbers from 1 to 6, got {unknown}.")

@@ -60,6 +60,18 @@ def reading(image: ImageLike) -> Iterator[None]:
             f"{name!r} cannot be read ({_first_line(error)}). It may be cut off or "
             "damaged: get the file again."
         ) from error
+    except MemoryError as error:
+        raise StudyError(
+            f"{name!r} does not fit into memory ({_first_line(error)}). Its header may "
+            "be damaged: check its shape."
+        ) from error
+    except Exception as error:
+        # a damaged header makes nibabel fail in any way: a NaN where it computes an
+        # offset, a code that it does not list, XML that ends early
+        raise StudyError(
+            f"{name!r} has a header that makes no sense ({type(error).__name__}: "
+            f"{_first_line(error)}). It is damaged: get the file again."
+        ) from error
 
 
 def _first_line(error: Exception) -> str:

@@ -58,7 +58,8 @@ def _digest(subject: Subject) -> str:
     for columns in _columns(subject.n_samples, subject.n_voxels):
         values = to_numpy(samples[:, columns])
         # as float64, so that the same numbers count as the same; and no negative zero
-        content.update(np.ascontiguousarray(values, dtype="<f8") + 0.0)
+        numbers = np.ascontiguousarray(values, dtype="<f8") + 0.0
+        content.update(numbers.data)
     return content.hexdigest()
 
 

@@ -98,6 +98,7 @@ def save_study(
                 "version": VERSION,
                 "brainweave": __version__,
                 "name": study.name,
+                "record": study.record,
                 "subjects": entries,
                 "spaces": spaces,
             }
@@ -150,7 +151,7 @@ def _study_from_index(root: Path, index: dict[str, Any], verify: bool) -> Study:
         columns = read_table(table, entry["table"]["types"], len(samples))
         space = None if entry["space"] is None else spaces[entry["space"]]
         subjects.append(Subject(entry["id"], samples, space=space, **columns))
-    return Study(subjects, index["name"])
+    return Study(subjects, index["name"], index.get("record"))
 
 
 def _write_subjects(

@@ -1,7 +1,10 @@
 """MATLAB files: 3-D arrays or cells of arrays, in the old format and in HDF5."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -9,6 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from brainweave._validation import check_list_option
 from brainweave.exceptions import InputError, StudyError
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
@@ -18,6 +22,11 @@ __all__ = ["load_matlab", "read_matlab"]
 MatFile: TypeAlias = str | PathLike[str]
 # one 2-D array per subject
 Arrays: TypeAlias = list[NDArray[Any]]
+
+# A damaged file may send a reader into a loop: seconds to wait at least, and the
+# bytes that even a slow disk gives in one more.
+_PATIENCE = 60.0
+_SLOWEST = 1e6
 
 _AXES = {"voxels", "samples", "subjects"}
 
@@ -111,7 +120,8 @@ def read_matlab(path: MatFile) -> dict[str, Any]:
     Parameters
     ----------
     path : path
-        Versions 4 to 7.2 are read by SciPy, 7.3 (HDF5) by h5py.
+        Versions 4 to 7.2 are read by SciPy, 7.3 (HDF5) by h5py, in a process of its
+        own: damaged files can crash these readers. Links to other files are refused.
 
     Returns
     -------
@@ -121,72 +131,80 @@ def read_matlab(path: MatFile) -> dict[str, Any]:
     path = Path(path)
     if not path.is_file():
         raise StudyError(f"There is no file {str(path)!r}. Check the path.")
-    with _readable(path):
-        if _is_hdf5(path):
-            return _read_hdf5(path)
-        from scipy.io import loadmat
+    patience = _PATIENCE + path.stat().st_size / _SLOWEST
+    command = [sys.executable, "-P", str(Path(__file__).with_name("matlab_reader.py"))]
+    with subprocess.Popen(
+        [*command, str(path.absolute())],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as reader:
+        timer = threading.Timer(patience, reader.kill)
+        timer.start()
+        try:
+            return _received(reader.stdout, path)
+        finally:
+            timer.cancel()
+            reader.kill()
 
-        content = loadmat(path)
-        return {
-            name: list(value.ravel()) if value.dtype == object else value
-            for name, value in content.items()
-            if not name.startswith("__") and isinstance(value, np.ndarray)
-        }
+
+class _Pipe:
+    """Only reads: NumPy would seek in what it takes for a file."""
+
+    def __init__(self, stream: Any) -> None:
+        self.read = stream.read
 
 
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    import zlib
-
-    from scipy.io.matlab import MatReadError
-
+def _received(stream: Any, path: Path) -> dict[str, Any]:
+    """Take what :mod:`brainweave.study.matlab_reader` writes."""
+    way_out = "It may be cut off or damaged: get the file again."
     try:
-        yield
-    except (
-        ValueError,
-        TypeError,
-        KeyError,
-        EOFError,
-        OSError,
-        NotImplementedError,
-        zlib.error,
-        MatReadError,
-    ) as error:
+        header = json.loads(stream.readline())
+        if "error" in header:
+            raise StudyError(
+                f"{str(path)!r} is not a readable MATLAB file ({header['error']}). "
+                + way_out
+            )
+        trees = header["variables"]
+        arrays = [
+            np.lib.format.read_array(_Pipe(stream), allow_pickle=False)
+            for _ in range(_count_arrays(trees))
+        ]
+    except (ValueError, EOFError, OSError) as error:
         if isinstance(error, StudyError):
             raise
         raise StudyError(
-            f"{str(path)!r} is not a readable MATLAB file ({error}). It may be cut "
-            "off: get the file again."
+            f"{str(path)!r} is not a readable MATLAB file: reading it crashed, or "
+            f"came to no end. {way_out}"
         ) from error
+    return {name: _grown(tree, arrays) for name, tree in trees.items()}
 
 
-def _is_hdf5(path: Path) -> bool:
-    # MATLAB puts 512 bytes of its own before the HDF5 signature
-    with path.open("rb") as file:
-        start = file.read(520)
-    return b"\x89HDF\r\n\x1a\n" in (start[:8], start[512:520])
+def _count_arrays(tree: Any) -> int:
+    if isinstance(tree, dict):
+        if isinstance(tree.get("array"), int):
+            return 1
+        return sum(map(_count_arrays, tree.values()))
+    return sum(map(_count_arrays, tree)) if isinstance(tree, list) else 0
 
 
-def _read_hdf5(path: Path) -> dict[str, Any]:
-    import h5py
-
-    with h5py.File(path, "r") as file:
-        return {
-            name: _from_hdf5(item, file)
-            for name, item in file.items()
-            if isinstance(item, h5py.Dataset)  # "#refs#" and structs are groups
-        }
-
-
-def _from_hdf5(item: Any, file: Any) -> Any:
-    import h5py
-
-    values = item[()]
-    if h5py.check_ref_dtype(item.dtype) is not None:
-        return [_from_hdf5(file[reference], file) for reference in values.T.ravel()]
-    if item.attrs.get("MATLAB_class") == b"char":
-        return np.array("".join(map(chr, np.asarray(values).T.ravel())))
-    return np.asarray(values).T  # HDF5 has MATLAB's dimensions in reverse
+def _grown(tree: Any, arrays: Arrays) -> Any:
+    """Make values of the trees that the reader wrote."""
+    if tree is None:
+        return None
+    if "array" in tree:
+        return arrays[tree["array"]]
+    if "list" in tree:
+        return [_grown(entry, arrays) for entry in tree["list"]]
+    if "struct" in tree:
+        struct = np.empty(tree["shape"], [(name, object) for name in tree["struct"]])
+        for name, field in zip(tree["struct"], tree["fields"], strict=True):
+            struct[name] = _grown(field, arrays)
+        return struct
+    cell = np.empty(len(tree["cell"]), object)
+    for position, entry in enumerate(tree["cell"]):
+        cell[position] = _grown(entry, arrays)
+    return cell.reshape(tree["shape"])
 
 
 def _subject_arrays(
@@ -240,7 +258,11 @@ def _choose(
         name: value
         for name, value in content.items()
         if isinstance(value, list)
-        or (value.dtype.kind in "fiu" and value.ndim >= 2 and 1 not in value.shape[:2])
+        or (
+            getattr(value, "dtype", np.dtype(object)).kind in "fiu"
+            and value.ndim >= 2
+            and 1 not in value.shape[:2]
+        )
     }
     # next to an array per subject, matrices are ratings, coordinates and the like
     large = {
@@ -256,6 +278,15 @@ def _choose(
             f"({known}). Choose one with variable=..."
         )
     return next(iter(candidates.items()))
+
+
+def _is_matrix(value: Any) -> bool:
+    return (
+        isinstance(value, np.ndarray)
+        and value.dtype.kind in "fiu"
+        and value.ndim >= 2
+        and 1 not in value.shape[:2]
+    )
 
 
 def _stacked(parts: list[Arrays], files: list[Path]) -> Arrays:
@@ -279,6 +310,7 @@ def _ids(ids: Sequence[str] | None, n_subjects: int) -> list[str]:
     if ids is None:
         width = max(2, len(str(n_subjects)))
         return [f"{number:0{width}d}" for number in range(1, n_subjects + 1)]
+    ids = check_list_option("ids", ids, "load_matlab")
     if len(ids) != n_subjects:
         raise InputError(f"{len(ids)} ids were given for {n_subjects} subjects.")
     return [str(id) for id in ids]

@@ -1,6 +1,7 @@
 """The old OpenfMRI layout: ``sub001/BOLD/task001_run001`` and onsets in cond files."""
 
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from brainweave._validation import check_list_option
 from brainweave.exceptions import StudyError
 from brainweave.study.cleaning import Cleaning
 from brainweave.study.events import Events
@@ -17,6 +19,7 @@ from brainweave.study.sampling import plan_samples
 from brainweave.study.spaces import VolumeSpace
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
+from brainweave.study.timing import agreed_tr, check_t_r_option, describe_losses
 
 __all__ = ["load_openfmri"]
 
@@ -26,8 +29,8 @@ def load_openfmri(
     *,
     task: int = 1,
     model: int = 1,
-    subjects: Sequence[str] | None = None,
-    runs: Sequence[int] | None = None,
+    subjects: Sequence[str] | str | None = None,
+    runs: Sequence[int] | int | None = None,
     bold: str = "bold.nii.gz",
     mask: Any = "epi",
     resample_mask: bool = False,
@@ -35,7 +38,8 @@ def load_openfmri(
     samples: str = "volumes",
     hrf_delay: float = 5.0,
     keep_rest: bool = False,
-    ignore: Sequence[str] = (),
+    ignore: Sequence[str] | str = (),
+    overlap: str = "longest",
     t_r: float | None = None,
     name: str | None = None,
     **cleaning: Any,
@@ -71,8 +75,12 @@ def load_openfmri(
         Keep volumes that show no condition, as unlabelled samples.
     ignore : sequence of str
         Conditions that are no category.
+    overlap : {"longest", "last", "drop", "error"}, default="longest"
+        Which event a volume shows that lies under several; see
+        :func:`brainweave.study.events.match_volumes`.
     t_r : float, optional
-        Repetition time; by default that of ``scan_key.txt``, else of the images.
+        Repetition time; by default that of ``scan_key.txt``, which must agree with
+        that of the images.
     name : str, optional
         Name of the study; by default that of the folder.
     **cleaning
@@ -89,9 +97,16 @@ def load_openfmri(
     if not root.is_dir():
         raise StudyError(f"There is no folder {str(root)!r}. Check the path.")
     how = Cleaning(**cleaning)
-    t_r = _scan_key_t_r(root) if t_r is None else t_r
+    t_r = check_t_r_option(t_r)
+    stated = _scan_key_t_r(root)
+    ignored = set(check_list_option("ignore", ignore, "load_openfmri"))
+    if subjects is not None:
+        subjects = check_list_option("subjects", subjects, "load_openfmri")
+    if runs is not None:
+        runs = [int(run) for run in check_list_option("runs", runs, "load_openfmri")]
     conditions = _condition_key(root, task, model)
     listed = []
+    counts = []
     for folder in _subject_folders(root, task, subjects):
         folders = _run_folders(folder, task, runs)
         images = [_existing(run / bold) for run in folders.values()]
@@ -100,18 +115,24 @@ def load_openfmri(
         plans = []
         for run, image in zip(folders.values(), images, strict=True):
             header = space.header(image)
-            tr = t_r if t_r is not None else header.t_r
+            tr = t_r
             if tr is None:
-                raise StudyError(f"{str(image)!r} states no repetition time. Give t_r.")
+                where = f"The TR in {str(root / 'scan_key.txt')!r}"
+                tr = agreed_tr(stated, where, header, image)
             rows = _read_onsets(folder, run.name, model, conditions)
-            plan = plan_samples(
-                Events.from_rows(row for row in rows if row[2] not in ignore),
-                header.n_samples,
-                tr,
-                samples=samples,
-                hrf_delay=hrf_delay,
-                keep_rest=keep_rest,
-            )
+            try:
+                plan = plan_samples(
+                    Events.from_rows(row for row in rows if row[2] not in ignored),
+                    header.n_samples,
+                    tr,
+                    samples=samples,
+                    hrf_delay=hrf_delay,
+                    keep_rest=keep_rest,
+                    overlap=overlap,
+                )
+            except StudyError as error:
+                raise StudyError(f"{str(image)!r}: {error}") from error
+            counts.append((f"{folder.name}/{run.name}", plan.counts))
             removed = None if confounds is None else _existing(run / confounds)
             prepared.append(Run(image, confounds=removed, t_r=tr, plan=plan))
             plans.append(plan)
@@ -126,6 +147,8 @@ def load_openfmri(
                 space=space,
             )
         )
+    for message in describe_losses(counts, overlap):
+        warnings.warn(message, UserWarning, stacklevel=2)
     return Study(listed, root.name if name is None else name)
 
 
@@ -234,6 +257,11 @@ def _read_onsets(
                     f"{str(path)!r}, line {number}: {line!r} is not an onset and a "
                     "duration."
                 ) from None
+            if not (np.isfinite(onset) and np.isfinite(duration) and duration >= 0):
+                raise StudyError(
+                    f"{str(path)!r}, line {number}: {line!r} is not an onset and a "
+                    "duration of zero or more, in seconds."
+                )
             if path.stem not in conditions:
                 raise StudyError(
                     f"{str(path)!r} is of a condition that condition_key.txt does not "

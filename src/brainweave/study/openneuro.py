@@ -10,6 +10,7 @@ from os import PathLike
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from brainweave._validation import check_list_option
 from brainweave.exceptions import InputError, StudyError
 from brainweave.study.download import (
     DownloadPlan,
@@ -142,17 +143,17 @@ def _request(
     include: Iterable[str] | None,
     exclude: Iterable[str] | None,
 ) -> dict[str, Any]:
-    def listed(values: Iterable[str] | None) -> list[str] | None:
-        if isinstance(values, str):
-            raise TypeError(f"Give a list of strings, not the string {values!r}.")
-        return None if values is None else sorted(values)
+    def listed(name: str, values: Iterable[str] | None) -> list[str] | None:
+        if values is None:
+            return None
+        return sorted(map(str, check_list_option(name, values, "fetch_openneuro")))
 
-    ids = listed(subjects)
+    ids = listed("subjects", subjects)
     return {
         "subjects": None if ids is None else [id.removeprefix("sub-") for id in ids],
         "task": task,
-        "include": listed(include),
-        "exclude": listed(exclude),
+        "include": listed("include", include),
+        "exclude": listed("exclude", exclude),
     }
 
 

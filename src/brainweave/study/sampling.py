@@ -7,7 +7,7 @@ samples at once, and turns volumes into samples later.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,14 @@ from numpy.typing import NDArray
 from brainweave.exceptions import InputError
 from brainweave.study.events import (
     Events,
+    event_volumes,
     find_blocks,
     match_volumes,
     name_positions,
+    shared_volumes,
 )
+from brainweave.study.timing import EventCounts, check_events
+from brainweave.study.trials import trial_weights
 
 __all__ = ["DRIFT_CUTOFF", "SAMPLES", "SamplePlan", "check_samples", "plan_samples"]
 
@@ -44,6 +48,8 @@ class SamplePlan:
         The volumes that are samples as they are.
     weights : ndarray of shape (n_samples, n_volumes) or None
         Otherwise, what each volume gives to each sample.
+    counts : EventCounts
+        What became of the events.
     """
 
     labels: NDArray[np.str_]
@@ -51,6 +57,7 @@ class SamplePlan:
     onsets: NDArray[np.float64]
     rows: NDArray[np.int64] | None = None
     weights: NDArray[np.float64] | None = None
+    counts: EventCounts = field(default=EventCounts(), compare=False)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -63,6 +70,7 @@ class SamplePlan:
             self.onsets[keep],
             None if self.rows is None else self.rows[keep],
             None if self.weights is None else self.weights[keep],
+            self.counts,
         )
 
     def apply(self, volumes: NDArray[Any]) -> NDArray[Any]:
@@ -97,6 +105,7 @@ def plan_samples(
     hrf_model: str = "glover",
     high_pass: float | None = DRIFT_CUTOFF,
     max_gap: float = 4.0,
+    overlap: str = "longest",
 ) -> SamplePlan:
     """Plan the samples of one run.
 
@@ -128,38 +137,30 @@ def plan_samples(
         Cut-off of the trial models' drift terms, in Hz; None for none.
     max_gap : float, default=4.0
         See :func:`brainweave.study.events.find_blocks`.
+    overlap : {"longest", "last", "drop", "error"}, default="longest"
+        Which event a volume shows where it lies under several, for volumes and
+        blocks; see :func:`brainweave.study.events.match_volumes`.
+
+    Raises
+    ------
+    StudyError
+        The events do not fit the run (:func:`brainweave.study.timing.check_events`).
     """
     check_samples(samples)
+    counts = EventCounts(len(events), check_events(events, n_volumes, tr))
     usable = np.ones(n_volumes, dtype=bool)
     if kept_volumes is not None:
         usable[:] = False
         usable[kept_volumes] = True
     if samples == "blocks":
         events = find_blocks(events, max_gap=max_gap)
-    shown = match_volumes(events, n_volumes, tr, hrf_delay=hrf_delay)
-    if samples == "volumes":
-        return _plan_volumes(
-            events,
-            shown,
-            usable,
-            tr,
-            hrf_delay=hrf_delay,
-            keep_rest=keep_rest,
-            name_moments=name_moments,
-        )
-    shown = np.where(usable, shown, -1)
-    seen = np.unique(shown[shown >= 0])
-    if samples == "blocks":
-        weights = np.zeros((len(seen), n_volumes))
-        for row, e in enumerate(seen):
-            weights[row, shown == e] = 1.0 / np.count_nonzero(shown == e)
-    else:
-        from brainweave.study.trials import trial_weights
-
-        # trials that the scan does not show cannot be estimated
-        events, seen = events.take(seen), np.arange(len(seen))
+    shows = event_volumes(events, n_volumes, tr, hrf_delay=hrf_delay)
+    counts = replace(counts, unseen=_count_unseen(events, shows, n_volumes * tr))
+    if samples.startswith("trials"):
+        # a model tells overlapping trials apart; those not scanned it cannot estimate
+        seen = np.flatnonzero((shows & usable).any(axis=1))
         weights = trial_weights(
-            events,
+            events.take(seen),
             n_volumes,
             tr,
             separate=samples == "trials-lss",
@@ -168,9 +169,52 @@ def plan_samples(
             hrf_model=hrf_model,
             high_pass=high_pass,
         )
+        return _plan_events(events, seen, weights, counts)
+    shown = match_volumes(events, n_volumes, tr, hrf_delay=hrf_delay, overlap=overlap)
+    got_none = shows.any(axis=1) & ~np.isin(np.arange(len(events)), shown)
+    counts = replace(
+        counts,
+        shared_volumes=int(np.count_nonzero(shared_volumes(events, shows))),
+        overshadowed=int(np.count_nonzero(got_none)),
+    )
+    if samples == "volumes":
+        plan = _plan_volumes(
+            events,
+            shown,
+            usable,
+            tr,
+            hrf_delay=hrf_delay,
+            keep_rest=keep_rest,
+            name_moments=name_moments,
+        )
+        return replace(plan, counts=counts)
+    shown = np.where(usable, shown, -1)
+    seen = np.unique(shown[shown >= 0])
+    weights = np.zeros((len(seen), n_volumes))
+    for row, e in enumerate(seen):
+        weights[row, shown == e] = 1.0 / np.count_nonzero(shown == e)
+    return _plan_events(events, seen, weights, counts)
+
+
+def _count_unseen(events: Events, shows: NDArray[np.bool_], length: float) -> int:
+    """Count events within the run that no volume shows: they came too late."""
+    within = (events.onset < length) & (events.onset + events.duration >= 0)
+    return int(np.count_nonzero(within & ~shows.any(axis=1)))
+
+
+def _plan_events(
+    events: Events,
+    seen: NDArray[np.intp],
+    weights: NDArray[np.float64],
+    counts: EventCounts,
+) -> SamplePlan:
     stimuli = np.full(len(events), "") if events.stimulus is None else events.stimulus
     return SamplePlan(
-        events.label[seen], stimuli[seen], events.onset[seen], weights=weights
+        events.label[seen],
+        stimuli[seen],
+        events.onset[seen],
+        weights=weights,
+        counts=counts,
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from brainweave._validation import check_list_option
 from brainweave.exceptions import InputError
 from brainweave.study.brains import Brain
 from brainweave.study.designs import Design
@@ -519,11 +520,14 @@ def _spread(
             f"{name} names the subjects {', '.join(map(repr, unknown))}, but the "
             f"subjects are {', '.join(map(repr, ids))}."
         )
-    for id, things in missing.items():  # type: ignore[union-attr]
+    lacking = {
+        id: check_list_option(f"{name}[{id!r}]", things, "simulate_study")
+        for id, things in missing.items()  # type: ignore[union-attr]
+    }
+    for id, things in lacking.items():
         strange = [thing for thing in things if thing not in known]
         if strange or set(known) <= set(things):
             raise InputError(
-                f"{name}[{id!r}] is {list(things)}; choose some, not all, of "
-                f"{list(known)}."
+                f"{name}[{id!r}] is {things}; choose some, not all, of {list(known)}."
             )
-    return tuple(tuple(missing.get(id, ())) for id in ids)  # type: ignore[union-attr]
+    return tuple(tuple(lacking.get(id, ())) for id in ids)

@@ -10,6 +10,8 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from brainweave._arrays import for_other_process
+
 __all__ = [
     "RowView",
     "Samples",
@@ -108,6 +110,9 @@ class _View:
 
     def __len__(self) -> int:
         return self.shape[0]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "parent": for_other_process(self.parent)}
 
     def _apply(self, values: NDArray[Any]) -> NDArray[Any]:
         raise NotImplementedError

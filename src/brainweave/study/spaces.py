@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from brainweave._validation import check_list_option
 from brainweave.exceptions import InputError, StudyError
 from brainweave.study.files import ImageLike, image_name, load_image, reading
 
@@ -23,10 +24,14 @@ _AFFINE_TOLERANCE = 1e-3
 
 @dataclass(frozen=True)
 class RunHeader:
-    """What a header tells of a run: how many samples, and the repetition time."""
+    """What a header tells of a run: how many samples, and the repetition time.
+
+    A NIfTI header that nobody filled in says 1, of no unit: ``t_r_is_default``.
+    """
 
     n_samples: int
     t_r: float | None = None
+    t_r_is_default: bool = False
 
 
 def to_image(space: Any, values: ArrayLike) -> Any:
@@ -114,7 +119,9 @@ class VolumeSpace:
         image = self._load(run)
         shape = image.shape
         n_samples = 1 if len(shape) == 3 else int(shape[3])
-        return RunHeader(n_samples, nifti_t_r(image))
+        with reading(run):
+            t_r = nifti_t_r(image)
+            return RunHeader(n_samples, t_r, t_r == 1 and not _states_time_unit(image))
 
     def _load(self, run: ImageLike) -> Any:
         import nibabel as nib
@@ -211,7 +218,8 @@ class CiftiSpace:
         self.columns: NDArray[np.intp] | None = None
         self.axis = self.file_axis
         if structures is not None:
-            self.columns = self._columns_of(list(structures))
+            listed = check_list_option("structures", structures, "CiftiSpace")
+            self.columns = self._columns_of(listed)
             self.axis = self.file_axis[self.columns]
         self.n_voxels = len(self.axis)
 
@@ -309,6 +317,11 @@ def nifti_t_r(image: Any) -> float | None:
     get_units = getattr(image.header, "get_xyzt_units", lambda: ("mm", "sec"))
     scale = {"msec": 1e-3, "usec": 1e-6}.get(get_units()[1], 1.0)
     return float(zooms[3]) * scale
+
+
+def _states_time_unit(image: Any) -> bool:
+    get_units = getattr(image.header, "get_xyzt_units", lambda: ("mm", "sec"))
+    return bool(get_units()[1] != "unknown")
 
 
 def _load_cifti(image: ImageLike) -> Any:

@@ -34,6 +34,10 @@ class Study(Sequence[Subject]):
         At least one; ids must differ.
     name : str, default=""
         Name of the study.
+    record : dict, optional
+        What was done to the data when they were read, as plain values that JSON can
+        hold; see :func:`brainweave.load_bids`. Kept by whatever makes a study of this
+        one, and by :meth:`save`.
 
     Examples
     --------
@@ -52,9 +56,15 @@ class Study(Sequence[Subject]):
     ['a', 'b']
     """
 
-    def __init__(self, subjects: Iterable[Subject], name: str = "") -> None:
+    def __init__(
+        self,
+        subjects: Iterable[Subject],
+        name: str = "",
+        record: dict[str, Any] | None = None,
+    ) -> None:
         self.subjects = tuple(subjects)
         self.name = name
+        self.record = record
         for position, subject in enumerate(self.subjects):
             if not isinstance(subject, Subject):
                 raise TypeError(
@@ -108,7 +118,7 @@ class Study(Sequence[Subject]):
     def __getitem__(self, key: slice) -> "Study": ...
     def __getitem__(self, key: int | str | slice) -> "Subject | Study":
         if isinstance(key, slice):
-            return Study(self.subjects[key], self.name)
+            return Study(self.subjects[key], self.name, self.record)
         return self.subjects[self._position(key)]
 
     def __repr__(self) -> str:
@@ -131,7 +141,8 @@ class Study(Sequence[Subject]):
 
     def map(self, function: Callable[[Subject], Subject]) -> "Study":
         """Apply a function to each subject and keep the name."""
-        return Study((function(subject) for subject in self.subjects), self.name)
+        mapped = (function(subject) for subject in self.subjects)
+        return Study(mapped, self.name, self.record)
 
     def subset(
         self,
@@ -180,7 +191,7 @@ class Study(Sequence[Subject]):
                 f"Subject {_join(empty)} has no sample with these labels and runs. "
                 "Choose others, or leave such subjects out with drop_empty=True."
             )
-        return Study((s for s in kept if s.n_samples > 0), self.name)
+        return Study((s for s in kept if s.n_samples > 0), self.name, self.record)
 
     def split_halves(
         self, by: Literal["category", "run"] = "category"
@@ -222,8 +233,8 @@ class Study(Sequence[Subject]):
                 )
         pairs = list(zip(self.subjects, masks, strict=True))
         return (
-            Study((s.select(mask) for s, mask in pairs), self.name),
-            Study((s.select(~mask) for s, mask in pairs), self.name),
+            Study((s.select(mask) for s, mask in pairs), self.name, self.record),
+            Study((s.select(~mask) for s, mask in pairs), self.name, self.record),
         )
 
     def _first_half_of_runs(self) -> list[NDArray[np.bool_]]:

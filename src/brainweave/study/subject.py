@@ -5,6 +5,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from brainweave._arrays import for_other_process
 from brainweave._validation import check_numbers
 from brainweave.exceptions import InputError, StudyError
 from brainweave.study.annotations import (
@@ -106,6 +107,9 @@ class Subject:
                 f"Subject {self.id!r} has {self.n_voxels} voxels, but its space has "
                 f"{space.n_voxels}. Use the mask the samples were read with."
             )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "samples": for_other_process(self.samples)}
 
     @property
     def n_samples(self) -> int:

@@ -6,6 +6,8 @@ kernel), and the coordinates of the scored samples. Every fold, energy, number o
 components, graph and method that is evaluated on the same part reuses them.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -61,7 +63,7 @@ class Part:
     # -- what is known of the samples --------------------------------------------------
 
     def known(self, aligner: Any) -> list[Any] | None:
-        """Give the y to align with: categories, or stimulus ids for time graphs."""
+        """Return the y to align with: categories, or stimulus ids for time graphs."""
         what = "stimuli" if uses_time_graph(aligner) else "labels"
         values = [getattr(subject, what) for subject in self.aligning]
         if all(v is None for v in values):
@@ -103,41 +105,43 @@ class Part:
         """
         everyone = list(range(self.n_subjects))
         bases = self.bases_for(aligner, everyone, n_jobs=n_jobs)
-
-        def scored(i: int, basis: SubjectBasis) -> None:
-            self._kernel_of(i, basis)
+        self._read_scored(everyone, bases, n_jobs=n_jobs)
+        for i, basis in enumerate(bases):
             if "_spectrum" in basis.__dict__:
                 self._coordinates_of(i, basis)
-
-        map_subjects(scored, everyone, bases, n_jobs=n_jobs)
 
     def bases_for(
         self, aligner: BaseAligner, who: list[int], *, n_jobs: int | None = None
     ) -> list[SubjectBasis]:
-        """Give the bases of some subjects with the kernel and energy of an aligner."""
+        """Return the bases of some subjects with the kernel and energy of an aligner.
+
+        What is new is computed by functions that return it: a worker may be another
+        process, whose memory is not ours.
+        """
         standardize = bool(aligner.get_params(deep=False).get("standardize", True))
         settings = {i: self._settings(aligner, i) for i in who}
+        keys = {i: (i, kernel, standardize) for i, (kernel, _) in settings.items()}
         full = {
             i: aligner._needs_eigenbasis or energy < 1
             for i, (_, energy) in settings.items()
         }
-
-        def read(i: int) -> None:
-            basis = self._basis(i, settings[i][0], standardize)
-            if full[i]:
-                _ = basis.spectrum
-
         # threads cost more than looking up what is known
-        new = [i for i in who if not self._has(i, settings[i][0], standardize, full[i])]
-        map_subjects(read, new, n_jobs=n_jobs)
-        bases = [self._bases[i, settings[i][0], standardize] for i in who]
+        new = [i for i in who if not self._has(keys[i], full[i])]
+        made = map_subjects(
+            _finished,
+            [self._recipe(*keys[i]) for i in new],
+            [full[i] for i in new],
+            n_jobs=n_jobs,
+        )
+        self._bases.update(zip([keys[i] for i in new], made, strict=True))
+        bases = [self._bases[keys[i]] for i in who]
         return [
             basis if settings[i][1] == basis.energy else basis.cut(settings[i][1])
             for i, basis in zip(who, bases, strict=True)
         ]
 
-    def _has(self, i: int, kernel: Kernel, standardize: bool, full: bool) -> bool:
-        basis = self._bases.get((i, kernel, standardize))
+    def _has(self, key: tuple[int, Kernel, bool], full: bool) -> bool:
+        basis = self._bases.get(key)
         return basis is not None and (not full or "_spectrum" in basis.__dict__)
 
     def _settings(self, aligner: BaseAligner, i: int) -> tuple[Kernel, float]:
@@ -149,25 +153,27 @@ class Part:
         )
         return check_kernel(kernels[i], hps[i], owner=owner), energies[i]
 
-    def _basis(self, i: int, kernel: Kernel, standardize: bool) -> SubjectBasis:
-        key = (i, kernel, standardize)
-        if key not in self._bases:
-            self._bases[key] = basis = self._make_basis(i, kernel, standardize)
-            if not basis.uses_covariance:
-                _ = basis.gram  # now, so that every cut of the basis shares it
-        return self._bases[key]
-
-    def _make_basis(self, i: int, kernel: Kernel, standardize: bool) -> SubjectBasis:
+    def _recipe(
+        self, i: int, kernel: Kernel, standardize: bool
+    ) -> Callable[[], SubjectBasis]:
+        """Return what makes a basis, from the voxels or from a basis that is there."""
         if kernel.name == "precomputed":
             raise InputError(
                 "kernel='precomputed' cannot be evaluated: a Gram matrix cannot be "
                 "split into halves. Pass the samples and a kernel."
             )
-        same = [b for (j, _, s), b in self._bases.items() if (j, s) == (i, standardize)]
+        same = [
+            basis
+            for (j, k, s), basis in sorted(
+                self._bases.items(), key=lambda item: item[0][1] != kernel
+            )
+            if (j, s) == (i, standardize)
+        ]
         if same:
-            return same[0].with_kernel(kernel)
+            return partial(same[0].with_kernel, kernel)
         subject = self.aligning.subjects[i]
-        return SubjectBasis(
+        return partial(
+            SubjectBasis,
             subject.samples,
             kernel=kernel,
             standardize=standardize,
@@ -176,53 +182,92 @@ class Part:
 
     # -- scored samples ----------------------------------------------------------------
 
-    def features(self, i: int, fitted: SubjectMap) -> Matrix:
-        """Map the scored samples of subject i, without their voxels where possible."""
-        basis, name = fitted.basis, self._name_of(i)
-        if basis is None or not _is_plain(fitted) or not self._is_ours(i, basis):
-            return to_numpy(
-                fitted.transform(self.scored.subjects[i].samples, name=name)
+    def map_scored(
+        self, who: list[int], maps: list[SubjectMap], *, n_jobs: int | None = None
+    ) -> list[Matrix]:
+        """Map the scored samples of subjects, without their voxels where possible."""
+        shared = {
+            i: m
+            for i, m in zip(who, maps, strict=True)
+            if m.basis is not None and _is_plain(m) and self._is_ours(i, m.basis)
+        }
+        bases = [m.basis for m in shared.values() if m.basis is not None]
+        self._read_scored(list(shared), bases, n_jobs=n_jobs)
+        rest = [i for i in who if i not in shared]
+        read = map_subjects(
+            _transformed,
+            [m for i, m in zip(who, maps, strict=True) if i not in shared],
+            [self.scored.subjects[i].samples for i in rest],
+            [self._name_of(i) for i in rest],
+            n_jobs=n_jobs,
+        )
+        features = dict(zip(rest, read, strict=True))
+        features |= {i: self._from_basis(i, m) for i, m in shared.items()}
+        return [features[i] for i in who]
+
+    def _from_basis(self, i: int, fitted: SubjectMap) -> Matrix:
+        basis = fitted.basis
+        if basis is None or (fitted.mixing is None and fitted.coef is None):
+            raise InputError(
+                f"The map of {self._name_of(i)} has neither coefficients nor weights."
             )
         if fitted.mixing is not None:
-            return self._kernel_of(i, basis) @ fitted.mixing
-        if fitted.coef is None:
-            raise InputError(f"The map of {name} has neither coefficients nor weights.")
-        return self._coordinates_of(i, basis)[:, : basis.n_kept] @ fitted.coef
-
-    def is_mapped(self, i: int, fitted: SubjectMap) -> bool:
-        """Whether mapping the scored samples takes no pass over voxels any more."""
-        basis = fitted.basis
-        if basis is None or not _is_plain(fitted):
-            return False
-        return (i, basis.kernel, basis.standardize) in self._kernels
+            return np.asarray(self._kernel_of(i, basis) @ fitted.mixing)
+        coordinates = self._coordinates_of(i, basis)[:, : basis.n_kept]
+        return np.asarray(coordinates @ fitted.coef)
 
     def _is_ours(self, i: int, basis: SubjectBasis) -> bool:
-        """Whether a basis comes from this part's pass over the voxels of subject i."""
+        """Whether a basis comes from this part's pass over the voxels of subject i.
+
+        By value, too: a basis that another process worked on is a copy.
+        """
         return any(
-            j == i and known.mean is basis.mean and s == basis.standardize
+            j == i
+            and s == basis.standardize
+            and (known.mean is basis.mean or np.array_equal(known.mean, basis.mean))
             for (j, _, s), known in self._bases.items()
         )
 
     def _name_of(self, i: int) -> str:
         return f"subject {self.scored.subjects[i].id!r} (scored samples)"
 
+    def _read_scored(
+        self, who: list[int], bases: list[SubjectBasis], *, n_jobs: int | None
+    ) -> None:
+        """Make the pass over the scored samples of subjects who had none yet."""
+        new = [
+            (i, basis)
+            for i, basis in zip(who, bases, strict=True)
+            if (i, basis.kernel, basis.standardize) not in self._kernels
+            and (i, basis.standardize) not in self._products
+        ]
+        found = map_subjects(
+            _pass_over,
+            [basis for _, basis in new],
+            [self._scored_samples(i) for i, _ in new],
+            [self._name_of(i) for i, _ in new],
+            n_jobs=n_jobs,
+        )
+        for (i, basis), products in zip(new, found, strict=True):
+            if isinstance(products, SampleProducts):
+                self._products[i, basis.standardize] = products
+            else:
+                self._kernels[i, basis.kernel, basis.standardize] = products
+
+    def _scored_samples(self, i: int) -> Any:
+        return self.scored.subjects[i].samples
+
     def _kernel_of(self, i: int, basis: SubjectBasis) -> Matrix:
         key = (i, basis.kernel, basis.standardize)
         if key not in self._kernels:
-            self._kernels[key] = self._make_kernel(i, basis)
+            known = self._products.get((i, basis.standardize))
+            with_samples = known is None or not basis.kernel.from_products
+            other = self._scored_samples(i) if with_samples else known
+            self._kernels[key] = basis.kernel_to(other, self._name_of(i))
         return self._kernels[key]
 
-    def _make_kernel(self, i: int, basis: SubjectBasis) -> Matrix:
-        samples, name = self.scored.subjects[i].samples, self._name_of(i)
-        if not basis.kernel.from_products:
-            return basis.kernel_to(samples, name)
-        key = (i, basis.standardize)
-        if key not in self._products:
-            self._products[key] = basis.products_with(samples, name)
-        return basis.kernel_to(self._products[key], name)
-
     def _coordinates_of(self, i: int, basis: SubjectBasis) -> Matrix:
-        """Give coordinates at full energy; a lower one takes the leading columns."""
+        """Return coordinates at full energy; a lower one takes the leading columns."""
         key = (i, basis.kernel, basis.standardize)
         spectrum, coordinates = self._coordinates.get(key, (None, None))
         if coordinates is None or spectrum is not basis.spectrum:
@@ -232,6 +277,27 @@ class Part:
             )
             self._coordinates[key] = basis.spectrum, coordinates
         return coordinates
+
+
+def _finished(recipe: Callable[[], SubjectBasis], full: bool) -> SubjectBasis:
+    """Make a basis, and compute now what all its cuts share."""
+    basis = recipe()
+    if not basis.uses_covariance:
+        _ = basis.gram
+    if full:
+        _ = basis.spectrum
+    return basis
+
+
+def _pass_over(basis: SubjectBasis, samples: Any, name: str) -> Any:
+    """Return products that serve every kernel, or the kernel that needs the samples."""
+    if basis.kernel.from_products:
+        return basis.products_with(samples, name)
+    return basis.kernel_to(samples, name)
+
+
+def _transformed(fitted: SubjectMap, samples: Any, name: str) -> Matrix:
+    return to_numpy(fitted.transform(samples, name=name))
 
 
 class GramPart(Part):
@@ -267,17 +333,20 @@ class GramPart(Part):
         super().__init__(aligning, scored, name=name)
         self._grams, self._rows, self._others = grams, rows, others
 
-    def _make_basis(self, i: int, kernel: Kernel, standardize: bool) -> SubjectBasis:
+    def _recipe(
+        self, i: int, kernel: Kernel, standardize: bool
+    ) -> Callable[[], SubjectBasis]:
         rows = self._rows[i]
-        return SubjectBasis(
+        return partial(
+            SubjectBasis,
             self._grams[i][np.ix_(rows, rows)],
             kernel=kernel,
             standardize=standardize,
             name=f"subject {self.aligning.subjects[i].id!r} (inner half)",
         )
 
-    def _make_kernel(self, i: int, basis: SubjectBasis) -> Matrix:
-        return basis.kernel_to(self._grams[i][np.ix_(self._others[i], self._rows[i])])
+    def _scored_samples(self, i: int) -> Any:
+        return self._grams[i][np.ix_(self._others[i], self._rows[i])]
 
 
 def _is_plain(fitted: SubjectMap) -> bool:

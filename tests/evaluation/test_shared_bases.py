@@ -18,7 +18,7 @@ from brainweave import (
     between_subject_classification,
     split_study,
 )
-from brainweave.evaluation.mapping import align_folds
+from brainweave.evaluation.align_folds import align_folds
 from evaluation_studies import CountedArray, study_lists
 
 ENERGIES = np.linspace(0.1, 0.82, 10)  # at 1 so little data fit perfectly
@@ -43,10 +43,12 @@ def total_passes(arrays):
 def test_an_energy_sweep_reads_no_voxel_more_than_one_fit(rng, protocol):
     arrays, study = counted_study(rng)
     split = split_study(study)
+    fingerprint = total_passes(arrays)
+    assert fingerprint <= 3  # of small studies it takes in all voxels, once
     between_subject_classification(GDM(1, energy=0.5), split, protocol=protocol)
     once = total_passes(arrays)
     # per half: one pass to align, and one over both halves to map the scored samples
-    assert once == 3 * 2 * 3
+    assert once - fingerprint == 3 * 2 * 3
     for energy in ENERGIES:
         between_subject_classification(GDM(1, energy=energy), split, protocol=protocol)
     assert total_passes(arrays) == once

@@ -27,9 +27,10 @@ from sklearn.base import clone
 from brainweave._arrays import map_subjects, to_numpy
 from brainweave._validation import check_option
 from brainweave.aligners.base import BaseAligner
-from brainweave.evaluation.parts import PER_SUBJECT, Part
+from brainweave.evaluation.shared_bases import PER_SUBJECT, Part
 from brainweave.evaluation.splits import SplitStudy, subject_folds
 from brainweave.exceptions import InputError
+from brainweave.study.study import Subject
 
 __all__ = [
     "PROTOCOLS",
@@ -42,6 +43,7 @@ __all__ = [
 ]
 
 PROTOCOLS = ("joint", "held-out")
+PLACES = ("parcels", "neighborhoods", "coordinates")  # of piecewise aligners
 
 Matrix = NDArray[Any]
 
@@ -171,10 +173,14 @@ class _Alignment:
         self.maps = dict(zip(who, self.aligner.maps_, strict=True))
 
     def _inputs(self, who: list[int]) -> list[Any]:
-        if not self.shares:
-            return [self.part.aligning.subjects[i].samples for i in who]
-        with self.clock("bases"):
-            return self.part.bases_for(self.template, who, n_jobs=self.n_jobs)
+        if self.shares:
+            with self.clock("bases"):
+                return self.part.bases_for(self.template, who, n_jobs=self.n_jobs)
+        subjects = [self.part.aligning.subjects[i] for i in who]
+        if not isinstance(self.template, BaseAligner):
+            return [s.samples for s in subjects]
+        # with the space, which says where voxels lie; what is known is passed as y
+        return [Subject(s.id, s.samples, space=s.space) for s in subjects]
 
     def join(self, who: list[int]) -> None:
         """Learn the maps of new subjects; the template stays as it is."""
@@ -182,21 +188,22 @@ class _Alignment:
         with self.clock("join"):
             for i, X in zip(who, inputs, strict=True):
                 y = None if self.y is None else self.y[i]
-                self.maps[i] = self.aligner.fit_new_subject(X, y)
+                own = _own_places(self.template, i, self.part.n_subjects)
+                self.maps[i] = self.aligner.fit_new_subject(X, y, **own)
 
     def features(self) -> list[Matrix]:
         """Map the scored samples of all subjects."""
         with self.clock("map"):
             who = sorted(self.maps)
             maps = [self.maps[i] for i in who]
-            quick = self.shares and all(map(self.part.is_mapped, who, maps))
-            n_jobs = 1 if quick else self.n_jobs
-            return map_subjects(self._features, who, maps, n_jobs=n_jobs)
+            if self.shares:
+                return self.part.map_scored(who, maps, n_jobs=self.n_jobs)
+            samples = [self.part.scored.subjects[i].samples for i in who]
+            return map_subjects(_mapped, maps, samples, n_jobs=self.n_jobs)
 
-    def _features(self, i: int, fitted: Any) -> Matrix:
-        if self.shares:
-            return self.part.features(i, fitted)
-        return to_numpy(fitted.transform(self.part.scored.subjects[i].samples))
+
+def _mapped(fitted: Any, samples: Any) -> Matrix:
+    return to_numpy(fitted.transform(samples))
 
 
 @contextmanager
@@ -231,14 +238,44 @@ def _for_subjects(aligner: Any, who: list[int], n_subjects: int) -> Any:
         copy._warns_of_input = False  # said once, of the whole study
     if len(who) == n_subjects or not isinstance(copy, BaseAligner):
         return copy
-    params = copy.get_params(deep=False)
     lists = {
-        name: [params[name][i] for i in who]
-        for name in PER_SUBJECT
-        if isinstance(params.get(name), (list, tuple))
-        and len(params[name]) == n_subjects
+        name: [value[i] for i in who]
+        for name, value in copy.get_params(deep=True).items()
+        if _is_per_subject(name.split("__")[-1], value, n_subjects)
     }
     return copy.set_params(**lists)
+
+
+def _is_per_subject(name: str, value: Any, n_subjects: int) -> bool:
+    """Whether a setting has one entry per subject, rather than one for all."""
+    if not isinstance(value, list | tuple) or len(value) != n_subjects:
+        return False
+    first = value[0]
+    if name == "neighborhoods":  # else one list of arrays of column numbers
+        return np.ndim(first) == 2 if hasattr(first, "ndim") else _holds_arrays(first)
+    depth = {"parcels": 1, "coordinates": 2}.get(name)
+    if depth is not None:
+        return getattr(first, "ndim", 0) == depth or hasattr(first, "affine")
+    return name in PER_SUBJECT
+
+
+def _holds_arrays(value: Any) -> bool:
+    return isinstance(value, list | tuple) and np.ndim(value[0]) > 0
+
+
+def _own_places(aligner: Any, i: int, n_subjects: int) -> dict[str, Any]:
+    """Return what a piecewise aligner must be told of where one subject's voxels lie.
+
+    Only what was given subject by subject; else the others' places serve.
+    """
+    if not isinstance(aligner, BaseAligner) or takes_bases(aligner):
+        return {}
+    params = aligner.get_params(deep=False)
+    return {
+        name: params[name][i]
+        for name in PLACES
+        if _is_per_subject(name, params.get(name), n_subjects)
+    }
 
 
 def seeded(estimator: Any, random_state: int | None) -> Any:
@@ -260,7 +297,7 @@ def seeded(estimator: Any, random_state: int | None) -> Any:
 
 
 def seed_from(random_state: Any) -> int | None:
-    """Give a whole number from None, an int, a Generator or a RandomState."""
+    """Return a whole number from None, an int, a Generator or a RandomState."""
     if random_state is None or isinstance(random_state, (int, np.integer)):
         return None if random_state is None else int(random_state)
     if isinstance(random_state, np.random.Generator):

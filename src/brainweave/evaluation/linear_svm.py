@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.svm import SVC, NuSVC
 
+from brainweave.evaluation.align_folds import AlignedFold
 from brainweave.evaluation.classifiers import UNLABELLED, Codes, Task
-from brainweave.evaluation.mapping import AlignedFold
 
 __all__ = ["task_maker"]
 

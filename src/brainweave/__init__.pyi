@@ -1,0 +1,60 @@
+"""The public names and their homes: read by type checkers and, lazily, at run time."""
+
+from .aligners.gdm import GDM as GDM
+from .aligners.hyperalignment import Hyperalignment as Hyperalignment
+from .aligners.hyperalignment import KernelHyperalignment as KernelHyperalignment
+from .aligners.hyperalignment import (
+    RegularizedHyperalignment as RegularizedHyperalignment,
+)
+from .aligners.maps import SubjectMap as SubjectMap
+from .aligners.none import NoAlignment as NoAlignment
+from .aligners.parcelwise import Parcelwise as Parcelwise
+from .aligners.robust_srm import RobustSRM as RobustSRM
+from .aligners.searchlight import Searchlight as Searchlight
+from .aligners.semisupervised_srm import SemiSupervisedSRM as SemiSupervisedSRM
+from .aligners.srm import SRM as SRM
+from .aligners.srm import DetSRM as DetSRM
+from .aligners.svd_hyperalignment import SVDHyperalignment as SVDHyperalignment
+from .basis import SubjectBasis as SubjectBasis
+from .evaluation.classification import ClassificationResult as ClassificationResult
+from .evaluation.classification import (
+    between_subject_classification as between_subject_classification,
+)
+from .evaluation.scores import between_subject_matching as between_subject_matching
+from .evaluation.scores import (
+    between_subject_reconstruction as between_subject_reconstruction,
+)
+from .evaluation.splits import split_study as split_study
+from .evaluation.tuning import GDMCV as GDMCV
+from .graphs import Graph as Graph
+from .graphs import affinity_graph as affinity_graph
+from .graphs import hyperalignment_graph as hyperalignment_graph
+from .graphs import label_graph as label_graph
+from .graphs import matrix_graph as matrix_graph
+from .graphs import neighbor_graph as neighbor_graph
+from .graphs import time_graph as time_graph
+from .metrics import inter_subject_correlation as inter_subject_correlation
+from .metrics import reconstruction_score as reconstruction_score
+from .metrics import time_segment_matching as time_segment_matching
+from .models import describe as describe
+from .models import load as load
+from .models import load_basis as load_basis
+from .models import save as save
+from .models import save_basis as save_basis
+from .samples import drop_samples as drop_samples
+from .samples import match_samples as match_samples
+from .study.bids import load_bids as load_bids
+from .study.fetch import fetch_haxby as fetch_haxby
+from .study.fetch import fetch_raider as fetch_raider
+from .study.images import load_cifti as load_cifti
+from .study.images import load_gifti as load_gifti
+from .study.images import load_nifti as load_nifti
+from .study.matlab import load_matlab as load_matlab
+from .study.openfmri import load_openfmri as load_openfmri
+from .study.openneuro import fetch_openneuro as fetch_openneuro
+from .study.simulate import simulate_study as simulate_study
+from .study.study import Study as Study
+from .study.subject import Subject as Subject
+
+__all__: list[str]
+__version__: str

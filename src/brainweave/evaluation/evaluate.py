@@ -1,0 +1,154 @@
+"""The one way from a split study to scores: align, fold by fold, and measure.
+
+Whatever scores an alignment comes through here: the functions for users, the search for
+settings, and the runner of grids. They differ in who asks, and in where records go.
+"""
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from brainweave.evaluation.align_folds import Clock, align_folds, seeded
+from brainweave.evaluation.fingerprint import plain_settings
+from brainweave.evaluation.measures import Measure
+from brainweave.evaluation.splits import SplitStudy, subject_folds
+
+__all__ = ["Progress", "about", "n_steps", "score_folds", "shown_progress"]
+
+#: Told how many steps are done, how many there are, and what was done last.
+Progress = Callable[[int, int, str], None]
+
+
+def score_folds(
+    aligner: Any,
+    split: SplitStudy,
+    measure: Measure,
+    *,
+    leave_out: int = 1,
+    protocol: str = "joint",
+    seed: int | None = None,
+    only: Collection[tuple[int, int]] | None = None,
+    n_jobs: int | None = None,
+    clock: Clock | None = None,
+    shared: Clock | None = None,
+    tick: Callable[[], None] | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Align and score, fold by fold.
+
+    Parameters
+    ----------
+    aligner : aligner
+        It is copied, not changed.
+    split : SplitStudy
+        The data.
+    measure : Measure
+        What folds are scored by.
+    leave_out, protocol, only
+        As in :func:`brainweave.evaluation.align_folds.align_folds`.
+    seed : int, optional
+        For all that is random.
+    n_jobs : int, optional
+        Subjects and folds at the same time; default one per core. With 1 every record
+        comes as soon as its fold is scored.
+    clock, shared : Clock, optional
+        Told of the time that folds take, and of what folds share; one may be both.
+    tick : callable, optional
+        Called after each step of a fold.
+
+    Yields
+    ------
+    dict
+        A record per fold: ``half``, ``fold``, ``test_subjects``, ``n_components``,
+        ``best_params`` (of an aligner that tunes itself), and what was measured.
+    """
+    clock = Clock() if clock is None else clock
+    measure.check(split)
+    # once, so that permutations are the same in all folds also without a seed
+    draw = int(np.random.SeedSequence(seed).generate_state(1)[0])
+    batches = align_folds(
+        seeded(aligner, seed),
+        split,
+        leave_out=leave_out,
+        protocol=protocol,
+        only=only,
+        n_jobs=n_jobs,
+        clock=clock if shared is None else shared,
+    )
+    for batch in batches:
+        for fold, found in measure.folds(
+            batch, split, seed=seed, draw=draw, clock=clock, n_jobs=n_jobs, tick=tick
+        ):
+            n_components = getattr(fold.aligner, "n_components_", None)
+            yield {
+                "half": fold.part,
+                "fold": fold.fold,
+                "test_subjects": [split.ids[i] for i in fold.test],
+                "n_components": None if n_components is None else int(n_components),
+                "best_params": getattr(fold.aligner, "best_params_", None),
+                **found,
+            }
+
+
+def about(
+    aligner: Any, split: SplitStudy, measure: Measure, **design: Any
+) -> dict[str, Any]:
+    """Return what a result says of its aligner, its study and its design."""
+    return {
+        "method": type(aligner).__name__,
+        "settings": plain_settings(aligner),
+        "study": split.about(),
+        "design": {**split.design, **design, **_settings_of(measure)},
+    }
+
+
+def _settings_of(measure: Measure) -> dict[str, Any]:
+    settings = {k: v for k, v in vars(measure).items() if not k.startswith("_")}
+    simple = (type(None), bool, int, float, str)
+    return {k: v if isinstance(v, simple) else repr(v) for k, v in settings.items()}
+
+
+def n_steps(split: SplitStudy, measure: Measure, leave_out: int) -> int:
+    """Return how many steps an evaluation has."""
+    folds = subject_folds(split.n_subjects, leave_out)
+    return len(split.parts) * len(folds) * measure.n_steps()
+
+
+@contextmanager
+def shown_progress(
+    progress: Progress | bool | None, total: int, what: str
+) -> Iterator[Callable[[], None] | None]:
+    """Give what is to be called after each step, so that progress is shown.
+
+    Parameters
+    ----------
+    progress : callable, bool or None
+        Called with the number of steps that are done, of all, and `what`; True draws
+        a bar on the standard error; None or False shows nothing.
+    total : int
+        Number of steps.
+    what : str
+        What is done.
+    """
+    if progress is None or progress is False:
+        yield None
+        return
+    if progress is True:
+        from rich.console import Console
+        from rich.progress import Progress as Bar
+
+        with Bar(console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(what, total=total)
+            yield lambda: bar.advance(task)
+        return
+    if not callable(progress):
+        raise TypeError(f"progress must be True, or a callable; got {progress!r}.")
+    done = 0
+
+    def tick() -> None:
+        nonlocal done
+        done += 1
+        progress(done, total, what)
+
+    yield tick

@@ -1,0 +1,156 @@
+"""Reads one MATLAB file in a process of its own, and writes its variables to a pipe.
+
+Damaged files can crash SciPy's and HDF5's readers, not only make them raise; then this
+process dies, and not the user's. :mod:`brainweave.study.matlab` starts it as a script,
+so it imports nothing of brainweave.
+
+What is written: a line of JSON (the variables as trees, or an error), then every array
+that the trees name by number, in ``.npy`` format. Nothing is pickled.
+"""
+
+import json
+import os
+import sys
+import warnings
+from typing import Any, BinaryIO
+
+import numpy as np
+
+# A gzip stream cannot hold more than 1032 times its own size.
+_MOST_EXPANSION = 1100
+_MOST_OBJECTS = 1_000_000
+_DEEPEST = 32
+
+
+class _Unreadable(Exception):
+    """The file is of a kind that is not read, and the message says why."""
+
+
+class _Pipe:
+    """Only writes: NumPy would seek in what it takes for a file."""
+
+    def __init__(self, out: BinaryIO) -> None:
+        self.write = out.write
+
+
+class _Trees:
+    """Turns values into trees that JSON can hold, and keeps their arrays aside."""
+
+    def __init__(self) -> None:
+        self.arrays: list[np.ndarray[Any, Any]] = []
+
+    def tree(self, value: Any, depth: int = 0) -> Any:
+        if depth > _DEEPEST:
+            raise _Unreadable(f"it nests cells more than {_DEEPEST} deep")
+        if isinstance(value, list):
+            return {"list": [self.tree(entry, depth + 1) for entry in value]}
+        if not isinstance(value, np.ndarray):
+            return None  # sparse matrices, functions, objects
+        if value.dtype.names is not None:
+            names = list(value.dtype.names)
+            fields = [self.tree(value[name], depth + 1) for name in names]
+            return {"struct": names, "shape": list(value.shape), "fields": fields}
+        if value.dtype == object:
+            entries = [self.tree(entry, depth + 1) for entry in value.ravel()]
+            return {"cell": entries, "shape": list(value.shape)}
+        self.arrays.append(value)
+        return {"array": len(self.arrays) - 1}
+
+
+def _read_old(path: str) -> dict[str, Any]:
+    from scipy.io import loadmat
+
+    return {
+        name: list(value.ravel()) if value.dtype == object else value
+        for name, value in loadmat(path).items()
+        if not name.startswith("__") and isinstance(value, np.ndarray)
+    }
+
+
+class _Hdf5Reader:
+    """Reads the datasets of a v7.3 file, and nothing from outside of it."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.n_bytes = os.path.getsize(path)
+        self.n_objects = 0
+
+    def read(self) -> dict[str, Any]:
+        import h5py
+
+        content = {}
+        with h5py.File(self.path, "r") as file:
+            for name in file:
+                link = file.get(name, getlink=True)
+                if not isinstance(link, h5py.HardLink):
+                    target = getattr(link, "filename", "the same file")
+                    raise _Unreadable(
+                        f"{name!r} is a link into {target}, and links are not followed"
+                    )
+                item = file[name]
+                if isinstance(item, h5py.Dataset):  # "#refs#" and structs are groups
+                    content[name] = self._value(item, file, ())
+        return content
+
+    def _value(self, item: Any, file: Any, within: tuple[int, ...]) -> Any:
+        import h5py
+
+        address = h5py.h5o.get_info(item.id).addr
+        self.n_objects += 1
+        if address in within or len(within) > _DEEPEST:
+            raise _Unreadable("its cells refer to each other in a circle")
+        if self.n_objects > _MOST_OBJECTS:
+            raise _Unreadable(f"it holds more than {_MOST_OBJECTS} objects")
+        if not isinstance(item, h5py.Dataset):
+            return None  # a struct in a cell
+        if item.external is not None or item.is_virtual:
+            raise _Unreadable(
+                f"{item.name!r} lies in other files, and those are not read"
+            )
+        if item.nbytes > _MOST_EXPANSION * self.n_bytes:
+            raise _Unreadable(
+                f"{item.name!r} claims {item.nbytes} bytes in a file of {self.n_bytes}"
+            )
+        values = item[()]
+        if h5py.check_ref_dtype(item.dtype) is h5py.Reference:
+            inside = (*within, address)
+            entries = np.asarray(values).T.ravel()
+            return [self._value(file[entry], file, inside) for entry in entries]
+        if item.dtype.kind not in "fiubSU":
+            return None
+        if item.attrs.get("MATLAB_class") == b"char":
+            return np.array("".join(map(chr, np.asarray(values).T.ravel())))
+        return np.asarray(values).T  # HDF5 has MATLAB's dimensions in reverse
+
+
+def is_hdf5(path: str | os.PathLike[str]) -> bool:
+    """Tell version 7.3 from older ones: MATLAB puts 512 bytes before the signature."""
+    with open(path, "rb") as file:
+        start = file.read(520)
+    return b"\x89HDF\r\n\x1a\n" in (start[:8], start[512:520])
+
+
+def main(path: str, out: BinaryIO) -> None:
+    """Read a file and write what it holds."""
+    warnings.simplefilter("ignore")
+    trees = _Trees()
+    try:
+        content = _Hdf5Reader(path).read() if is_hdf5(path) else _read_old(path)
+        header = {"variables": {n: trees.tree(value) for n, value in content.items()}}
+    except Exception as error:
+        # readers of damaged files raise anything; the one who asked gets the reason
+        reason = str(error) if isinstance(error, _Unreadable) else _describe(error)
+        header, trees.arrays = {"error": reason}, []
+    out.write(json.dumps(header).encode() + b"\n")
+    for array in trees.arrays:
+        np.lib.format.write_array(_Pipe(out), array, allow_pickle=False)
+    out.flush()
+
+
+def _describe(error: Exception) -> str:
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.stdout.buffer)

@@ -1,0 +1,72 @@
+import numpy as np
+import pytest
+
+from brainweave.exceptions import InputError, StudyError
+from brainweave.study.events import Events
+from brainweave.study.spaces import RunHeader
+from brainweave.study.timing import (
+    EventCounts,
+    agreed_tr,
+    check_events,
+    check_t_r_option,
+    checked_tr,
+    describe_losses,
+)
+
+
+def test_repetition_times_are_seconds():
+    assert checked_tr(2, "TR") == 2.0
+    assert checked_tr(np.float32(0.72), "TR") == pytest.approx(0.72)
+    with pytest.raises(StudyError, match=r"TR is 2500 s.*milliseconds: write 2\.5"):
+        checked_tr(2500, "TR")
+    for wrong in ("two", True, None, [2.0]):
+        with pytest.raises(StudyError, match=r"TR is .* not a number"):
+            checked_tr(wrong, "TR")
+    for wrong in (0, -2.0, float("nan"), float("inf")):
+        with pytest.raises(StudyError, match=r"TR is .* which no run has"):
+            checked_tr(wrong, "TR")
+    assert check_t_r_option(None) is None
+    with pytest.raises(InputError, match="t_r=0 is 0 s"):
+        check_t_r_option(0)
+
+
+def test_sidecar_and_header_must_agree():
+    assert agreed_tr(2.0, "side", RunHeader(100, 2.0005), "bold") == 2.0
+    assert agreed_tr(None, "", RunHeader(100, 1.5), "bold") == 1.5
+    assert agreed_tr(2.0, "side", RunHeader(100, None), "bold") == 2.0
+    # what a header says that nobody filled in
+    assert agreed_tr(2.0, "side", RunHeader(100, 1.0, True), "bold") == 2.0
+    with pytest.raises(StudyError, match=r"side is 2 s, but .* 1 s.* 100 s apart"):
+        agreed_tr(2.0, "side", RunHeader(100, 1.0), "bold")
+    # within one per cent, but half a volume apart at the end of a long run
+    with pytest.raises(StudyError, match="overrule both"):
+        agreed_tr(2.0, "side", RunHeader(1000, 2.01), "bold")
+    with pytest.raises(StudyError, match="no repetition time"):
+        agreed_tr(None, "", RunHeader(100, None), "bold")
+
+
+def test_events_must_fit_their_run():
+    fitting = Events.from_rows([(0, 2, "a"), (10, 2, "a"), (30, 2, "a")])
+    assert check_events(fitting, 10, 2.0) == 1
+    assert check_events(Events.from_rows([]), 10, 2.0) == 0
+    late = Events.from_rows([(0, 2, "a"), (10e3, 2, "a"), (15e3, 2, "b")])
+    with pytest.raises(StudyError, match=r"2 of 3 events lie outside.*milliseconds"):
+        check_events(late, 10, 2.0)
+    long = Events.from_rows([(0, 2000, "a")])
+    with pytest.raises(StudyError, match=r"lasts 2000 s, but.*20 s.*milliseconds"):
+        check_events(long, 10, 2.0)
+    # a film that goes on after the scan
+    assert check_events(Events.from_rows([(0, 30, "film")]), 10, 2.0) == 0
+
+
+def test_losses_are_told_once_with_the_runs():
+    counts = [
+        ("run-1", EventCounts(10, outside=2)),
+        ("run-2", EventCounts(10, shared_volumes=3, overshadowed=1)),
+        ("run-3", EventCounts(10)),
+    ]
+    outside, shared = describe_losses(counts, "longest")
+    assert outside.startswith("2 of 30 events lie before or after their run")
+    assert "(run-2: 3)" in shared
+    assert "covers most of it, and 1 events have no volume of their own" in shared
+    assert describe_losses(counts[2:], "longest") == []

@@ -1,0 +1,67 @@
+"""What cannot run here is at least true: workflows and hooks call make targets."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+TARGETS = set(re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.M))
+FILES = sorted((ROOT / ".github/workflows").glob("*.yml"))
+
+
+def _commands(node):
+    """Find every shell command of a workflow or of the hooks."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            if key in ("run", "entry") and isinstance(value, str):
+                yield value
+            else:
+                yield from _commands(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _commands(value)
+
+
+@pytest.mark.parametrize(
+    "path", [*FILES, ROOT / ".pre-commit-config.yaml"], ids=lambda p: p.name
+)
+def test_workflows_and_hooks_call_make_targets_alone(path):
+    commands = list(_commands(yaml.safe_load(path.read_text(encoding="utf-8"))))
+    assert commands
+    for command in commands:
+        words = command.split()
+        assert words[0] == "make", command
+        assert set(words[1:]) <= TARGETS, command
+
+
+def test_the_gate_calls_what_the_workflows_call():
+    gate = (ROOT / ".ci/run").read_text(encoding="utf-8")
+    called = set(re.findall(r"^make (.*)$", gate, re.M))
+    gate_targets = {word for line in called for word in line.split()}
+    assert gate_targets <= TARGETS
+    assert {"demo", "test", "lint", "types", "contracts", "test-torch"} <= gate_targets
+
+
+def test_everything_imported_is_declared():
+    """Every library that src imports is a dependency, or comes with an extra."""
+    import ast
+    import sys
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    lists = [project["project"]["dependencies"]]
+    lists += project["project"]["optional-dependencies"].values()
+    declared = {re.split(r"[<>=!\[; ]", d)[0].lower() for some in lists for d in some}
+    called = {"sklearn": "scikit-learn", "PIL": "pillow", "openneuro": "openneuro-py"}
+    found = set()
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                found.add(node.module.split(".")[0])
+    outside = found - set(sys.stdlib_module_names) - {"brainweave"}
+    missing = {n for n in outside if called.get(n, n).lower() not in declared}
+    assert not missing
