@@ -283,3 +283,30 @@ def test_a_mat_file_reads_no_other_file(tmp_path):
         file.create_dataset("data", (2, 3, 4), "f8", external=outside)
     with pytest.raises(StudyError, match="lies in other files"):
         load_matlab(tmp_path / "gift.mat")
+
+
+def test_replacing_a_study_keeps_the_notes_beside_it(tmp_path):
+    from brainweave.study import simulate_study
+
+    study = simulate_study(n_subjects=2, n_voxels=30, n_runs=1, categories=2)
+    study.save(tmp_path / "study")
+    (tmp_path / "study" / "notes.txt").write_text("three months of work")
+    (tmp_path / "study" / "results").mkdir()
+    (tmp_path / "study" / "results" / "table.csv").write_text("1,2")
+    study.subset(["01"]).save(tmp_path / "study", overwrite=True)
+    assert (tmp_path / "study" / "notes.txt").read_text() == "three months of work"
+    assert (tmp_path / "study" / "results" / "table.csv").is_file()
+
+
+def test_a_flipped_byte_does_not_go_into_a_fit(tmp_path):
+    from brainweave.exceptions import StudyError
+    from brainweave.study import Study, simulate_study
+
+    study = simulate_study(n_subjects=2, n_voxels=30, n_runs=1, categories=2)
+    study.save(tmp_path / "study")
+    path = tmp_path / "study" / "sub-01.npy"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 64
+    path.write_bytes(content)
+    with pytest.raises(StudyError, match=r"sub-01.npy' was edited or damaged"):
+        Study.open(tmp_path / "study")

@@ -235,3 +235,50 @@ def test_the_cache_is_the_users_and_can_be_moved(tmp_path, monkeypatch):
 def test_sizes_are_for_people():
     assert human_size(213) == "213 bytes"
     assert human_size(2_000_000_000_000) == "2.0 TB"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../a.bin", "/etc/a.bin", "x/../../a.bin", "C:\\a.bin", "..\\a.bin", "", "a/"],
+)
+def test_names_cannot_leave_the_folder(tmp_path, name):
+    file = RemoteFile("http://127.0.0.1:9/a.bin", name)
+    with pytest.raises(StudyError, match="would lie outside of"):
+        DownloadPlan("Toy", (file,), tmp_path)
+    inside = RemoteFile("http://127.0.0.1:9/a.bin", "sub-01/..a.bin")
+    assert DownloadPlan("Toy", (inside,), tmp_path).missing == [inside]
+
+
+def test_a_file_of_another_size_is_refused_without_a_checksum(server, tmp_path):
+    plan = make_plan(server, tmp_path, checksum=None, size=700_001)
+    with pytest.raises(StudyError, match="has 700000 bytes, not the 700001"):
+        download(plan, progress=False)
+    assert not (tmp_path / "a.bin").exists()
+
+
+@pytest.mark.parametrize("size", [None, len(CONTENT)])
+def test_a_file_that_changed_is_begun_again(server, tmp_path, monkeypatch, size):
+    plan = make_plan(server, tmp_path, checksum=None, size=size)
+    monkeypatch.setattr(module, "_ATTEMPTS", 1)
+    server.break_after["data/a.bin"] = [1000]
+    with pytest.raises(StudyError, match="closed early"):
+        download(plan, progress=False)
+    monkeypatch.setattr(module, "_ATTEMPTS", 5)
+    changed = CONTENT[::-1]
+    server.files["data/a.bin"] = changed
+    (path,) = download(plan, progress=False)
+    assert path.read_bytes() == changed
+    assert [p.name for p in tmp_path.iterdir()] == ["a.bin"]
+
+
+def test_a_part_of_unknown_origin_is_not_continued(server, tmp_path):
+    plan = make_plan(server, tmp_path, checksum=None)
+    (tmp_path / "a.bin.part").write_bytes(b"x" * 1000)
+    (path,) = download(plan, progress=False)
+    assert path.read_bytes() == CONTENT
+    plan = make_plan(server, tmp_path / "y", checksum=None, size=None)
+    plan.folder.mkdir()
+    (plan.folder / "a.bin.part").write_bytes(b"x" * 800_000)
+    (plan.folder / "a.bin.part.tag").write_text('"another"')
+    (path,) = download(plan, progress=False)
+    assert path.read_bytes() == CONTENT

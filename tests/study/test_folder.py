@@ -1,9 +1,12 @@
 """The plain folder format: exact round trips, and changes that are noticed."""
 
+import contextlib
 import errno
 import json
 import os
 import string
+import subprocess
+import sys
 
 import nibabel as nib
 import numpy as np
@@ -227,9 +230,17 @@ def test_edited_small_files_are_named_on_opening(tmp_path, name):
 def test_edited_samples_are_named_when_verified(tmp_path):
     make_study().save(tmp_path / "out")
     flip_last_byte(tmp_path / "out" / "sub-02.npy")
+    Study.open(tmp_path / "out", verify=False)
+    for verify in (True, None):
+        with pytest.raises(StudyError, match=r"sub-02.npy' was edited or damaged"):
+            Study.open(tmp_path / "out", verify=verify)
+
+
+def test_large_studies_are_verified_on_request_only(tmp_path, monkeypatch):
+    make_study().save(tmp_path / "out")
+    flip_last_byte(tmp_path / "out" / "sub-02.npy")
+    monkeypatch.setattr("brainweave.study.folder._VERIFIED_BYTES", 100)
     Study.open(tmp_path / "out")
-    with pytest.raises(StudyError, match=r"sub-02.npy' was edited or damaged"):
-        Study.open(tmp_path / "out", verify=True)
 
 
 def test_a_replaced_array_of_the_same_size_is_named(tmp_path):
@@ -304,3 +315,212 @@ def test_conversion_reports_progress_and_runs_in_parallel(tmp_path, n_jobs):
     assert [entry[:2] for entry in seen] == [(1, 3), (2, 3), (3, 3)]
     assert {entry[2] for entry in seen} == {"sub-01", "02", "03"}
     assert_same(study, saved)
+
+
+# what is replaced, and what a crash leaves
+
+
+def files_of(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_replacing_changes_only_the_files_of_the_study(tmp_path):
+    out = tmp_path / "out"
+    make_study().save(out)
+    (out / "sub-09.npy").write_text("mine")
+    (out / "notes").mkdir()
+    before = files_of(out)
+    small = make_study().subset(["02"])
+    for _ in range(3):
+        assert_same(small, small.save(out, overwrite=True))
+        assert len(files_of(out)) < len(before)
+        assert (out / "sub-09.npy").read_text() == "mine"
+        assert (out / "notes").is_dir()
+    assert files_of(tmp_path) == ["out"]
+
+
+def test_open_maps_stay_as_they_were_when_a_study_is_replaced(tmp_path):
+    study = make_study()
+    opened = study.save(tmp_path / "out")
+    study.zscore("all").save(tmp_path / "out", overwrite=True)
+    assert_same(study, opened)
+
+
+KILLED = """
+import os, sys
+sys.path[:0] = {path!r}
+import numpy as np
+from pathlib import Path
+from brainweave.study import Study, Subject
+from brainweave.study import replacing
+count = 0
+def rename(self, other, real=Path.rename):
+    global count
+    count += 1
+    if count == {kill_at}:
+        os.kill(os.getpid(), 9)
+    return real(self, other)
+def replace(a, b, real=os.replace):
+    rename(Path(a), b, lambda x, y: real(x, y))
+def unlink(self, missing_ok=False, real=Path.unlink):
+    rename(self, missing_ok, real)
+Path.rename, Path.unlink, os.replace = rename, unlink, replace
+subjects = [Subject(str(i), np.full((3, 4), 9.0)) for i in (1, 2)]
+def progress(done, total, id):
+    if {kill_at} == 0:
+        os.kill(os.getpid(), 9)
+Study(subjects).save({folder!r}, overwrite=True, progress=progress)
+"""
+
+
+# at the first subject, at renames, at the new index, at the removal of old files
+@pytest.mark.parametrize(
+    ("exists", "kill_at"),
+    [(True, 0), (True, 1), (True, 3), (True, 5), (True, 7), (False, 0), (False, 1)],
+)
+def test_killed_savers_leave_a_whole_study_and_no_remains(tmp_path, exists, kill_at):
+    out = tmp_path / "out"
+    study = make_study()
+    if exists:
+        study.save(out)
+    script = KILLED.format(path=sys.path, kill_at=kill_at, folder=str(out))
+    done = subprocess.run([sys.executable, "-c", script], check=False)
+    assert done.returncode == -9
+    if exists and kill_at < 6:
+        assert_same(study, Study.open(out))
+    elif exists:
+        assert Study.open(out).ids == ["1", "2"]
+    else:
+        assert not out.exists()
+    assert list(tmp_path.rglob(".*.partial"))
+    assert_same(study, study.save(out, overwrite=True))
+    assert files_of(tmp_path) == ["out"]
+    index = (out / "study.json").read_text()
+    assert all(name in index for name in files_of(out) if name != "study.json")
+
+
+def test_working_folders_of_living_processes_stay(tmp_path):
+    from brainweave.study.replacing import remove_remains, working_folder
+
+    with working_folder(tmp_path / "out") as work:
+        remove_remains(tmp_path / "out")
+        assert work.is_dir()
+    other = tmp_path / ".out.00000000-1-abcdef01.partial"
+    other.mkdir()  # of another machine
+    remove_remains(tmp_path / "out")
+    assert other.is_dir()
+
+
+def test_study_renamed_away_by_an_earlier_version_comes_back(tmp_path):
+    study = make_study()
+    study.save(tmp_path / "out")
+    (tmp_path / "out").rename(tmp_path / ".out.0123abcd.partial.old")
+    assert_same(study, Study.open(tmp_path / "out"))
+    assert files_of(tmp_path) == ["out"]
+
+
+def test_labels_of_any_length_survive(tmp_path):
+    label = "x" * 200_000
+    study = Study([Subject("1", np.zeros((2, 2)), labels=[label, "b"])])
+    assert study.save(tmp_path / "out")[0].labels[0] == label
+
+
+def test_which_samples_aligned_survives(tmp_path):
+    aligned = np.array([True, False, True])
+    study = Study([Subject("1", np.eye(3), aligned=aligned), Subject("2", np.eye(3))])
+    saved = study.save(tmp_path / "out")
+    assert saved["1"].aligned.tolist() == aligned.tolist()
+    assert saved["2"].aligned is None
+
+
+# folders with right checksums and wrong content
+
+
+def forge(folder, change):
+    """Change an index, and make its checksum right again."""
+    from brainweave.study.folder import _index_checksum
+
+    path = folder / "study.json"
+    index = json.loads(path.read_text())
+    change(index)
+    index["checksum"] = _index_checksum(index)
+    path.write_text(json.dumps(index))
+
+
+def test_links_are_not_followed(tmp_path):
+    make_study().save(tmp_path / "out")
+    path = tmp_path / "out" / "sub-01.npy"
+    path.rename(tmp_path / "elsewhere.npy")
+    path.symlink_to(tmp_path / "elsewhere.npy")
+    with pytest.raises(StudyError, match=r"sub-01.npy' is a link"):
+        Study.open(tmp_path / "out")
+
+
+def paths_in(value, path=()):
+    """List the ways to everything in a tree of JSON."""
+    yield path
+    entries = value.items() if isinstance(value, dict) else ()
+    entries = enumerate(value) if isinstance(value, list) else entries
+    for key, entry in entries:
+        yield from paths_in(entry, (*path, key))
+
+
+WRONG = [None, -1, 1.5, 10**30, "x", "../x", "a\0b", [], {}, True, [[]], float("nan")]
+
+
+def test_wrong_content_is_a_study_error_or_a_study(tmp_path):
+    make_study().save(tmp_path / "out")
+    path = tmp_path / "out" / "study.json"
+    good = json.loads(path.read_text())
+    rng = np.random.default_rng(0)
+    ways = [
+        way for way in paths_in(good) if way and way[0] not in ("format", "version")
+    ]
+    refused = 0
+    for _ in range(400):
+        way = ways[rng.integers(len(ways))]
+        wrong = WRONG[rng.integers(len(WRONG))]
+
+        def change(index, way=way, wrong=wrong):
+            for key in way[:-1]:
+                index = index[key]
+            index[way[-1]] = wrong
+
+        path.write_text(json.dumps(good))
+        forge(tmp_path / "out", change)
+        try:
+            Study.open(tmp_path / "out").summary()
+        except StudyError:
+            refused += 1
+    assert refused > 200
+
+
+def test_wrong_tables_are_study_errors(tmp_path):
+    import hashlib
+
+    make_study().save(tmp_path / "out")
+    path = tmp_path / "out" / "sub-01.tsv"
+    good = path.read_bytes()
+    rng = np.random.default_rng(1)
+    for _ in range(200):
+        data = bytearray(good)
+        for _ in range(rng.integers(1, 4)):
+            at = rng.integers(len(data))
+            data[at : at + rng.integers(0, 3)] = rng.bytes(rng.integers(0, 3))
+        path.write_bytes(data)
+
+        def change(index, data=data):
+            table = index["subjects"][0]["table"]
+            table["bytes"] = len(data)
+            table["sha256"] = hashlib.sha256(data).hexdigest()
+
+        forge(tmp_path / "out", change)
+        with contextlib.suppress(StudyError):
+            Study.open(tmp_path / "out").summary()
+
+
+def test_record_that_is_no_json_is_refused_before_writing(tmp_path):
+    study = Study([Subject("1", np.eye(3))], record={"mask": np.zeros(3)})
+    with pytest.raises(StudyError, match="record cannot be saved"):
+        study.save(tmp_path / "out")
+    assert files_of(tmp_path) == []

@@ -154,3 +154,15 @@ def test_trials_within_a_block_are_all_estimated():
     rows = [(2, 20, "a"), (6, 0, "b"), (30, 4, "a")]
     plan = plan_samples(Events.from_rows(rows), 40, 2.0, samples="trials")
     assert plan.labels.tolist() == ["a", "b", "a"]
+
+
+def test_drifts_are_cosines_up_to_the_cutoff():
+    n, tr, high_pass = 120, 2.5, 0.01
+    middle = (np.arange(n)[:, None] + 0.5) / n
+    order = int(np.floor(2 * n * high_pass * tr))
+    cosines = np.cos(np.pi * np.arange(order + 1) * middle)
+    plan = plan_samples(EVENTS, n, tr, samples="trials", high_pass=high_pass)
+    assert order == 6
+    assert_allclose(plan.weights @ cosines, 0, atol=1e-12)
+    faster = np.cos(np.pi * (order + 1) * middle)
+    assert np.abs(plan.weights @ faster).max() > 1e-3

@@ -3,6 +3,7 @@
 import hashlib
 import http.client
 import os
+import re
 import shutil
 import socket
 import time
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any, TypeAlias
 
 from brainweave.exceptions import StudyError
@@ -23,6 +24,7 @@ __all__ = [
     "RemoteFile",
     "announce",
     "cache_folder",
+    "check_name",
     "download",
     "human_size",
 ]
@@ -67,6 +69,10 @@ class DownloadPlan:
     files: tuple[RemoteFile, ...]
     folder: Path
 
+    def __post_init__(self) -> None:
+        for file in self.files:
+            check_name(file.name, self.folder)
+
     @property
     def missing(self) -> list[RemoteFile]:
         """The files that are not in the folder yet."""
@@ -86,6 +92,27 @@ class DownloadPlan:
         host = missing[0].url.split("/")[2]
         files = "1 file" if len(missing) == 1 else f"{len(missing)} files"
         return f"{self.title}: {files}, {size}, from {host} into {self.folder}"
+
+
+def check_name(name: str, folder: Path) -> str:
+    """Refuse the name of a file that would lie outside of its folder.
+
+    Parameters
+    ----------
+    name : str
+        Path within the folder, as a server gave it.
+    folder : Path
+        The folder, for the message.
+    """
+    # as either system reads it: a backslash parts folders on Windows
+    parts = re.split(r"[/\\]", name)
+    windows = PureWindowsPath(name)
+    if {"", ".", ".."} & set(parts) or windows.drive or "\0" in name:
+        raise StudyError(
+            f"The source lists a file {name!r}, which would lie outside of "
+            f"{str(folder)!r}. It is not downloaded."
+        )
+    return name
 
 
 def cache_folder(name: str, cache_dir: str | PathLike[str] | None = None) -> Path:
@@ -112,7 +139,8 @@ def download(plan: DownloadPlan, progress: bool | ByteProgress = True) -> list[P
     """Download what is missing, and give the paths of all files.
 
     A broken connection is taken up where it stopped, in this call and in the next
-    one. A file gets its name only when its checksum agrees.
+    one, unless the file has changed meanwhile. A file gets its name only when its
+    size and its checksum agree, as far as they are known.
 
     Parameters
     ----------
@@ -222,30 +250,41 @@ def _download_file(
         time.sleep(_WAIT * 2 ** (attempt - 1))
     _verify(file, part)
     os.replace(part, target)
+    _tag_file(part).unlink(missing_ok=True)
     return target
 
 
 def _receive(file: RemoteFile, part: Path, tell: Callable[[int], None]) -> bool:
     """Append to the part file what is missing; say whether it is complete."""
-    start = part.stat().st_size if part.exists() else 0
-    if file.size is not None and start >= file.size:
-        if start == file.size:
-            return True
-        part.unlink()  # longer than it can be: not ours
-        start = 0
+    start = _resumable(file, part)
+    if file.size is not None and start == file.size:
+        return True
     request = urllib.request.Request(file.url, headers={"User-Agent": "brainweave"})
+    tag = _read_tag(part)
     if start:
         request.add_header("Range", f"bytes={start}-")
+        if tag:
+            request.add_header("If-Range", tag)
     try:
         response = urllib.request.urlopen(request, timeout=_TIMEOUT)
     except urllib.error.HTTPError as error:
         if error.code == 416 and start:  # nothing left to send: complete, or wrong
             error.close()
-            return True
+            whole = error.headers.get("Content-Range", "").rpartition("/")[2]
+            if file.checksum is not None or whole == str(start):
+                return True
+            part.unlink()
+            return False
         raise
     with response:
         if start and response.status != 206:  # the server sends all of it again
             start = 0
+        now = _tag_of(response.headers)
+        if start and tag and now != tag:
+            part.unlink()  # another file than the one that was begun
+            return False
+        if not start:
+            _tag_file(part).write_text(now, encoding="utf-8")
         expected = response.headers.get("Content-Length")
         with part.open("ab" if start else "wb") as out:
             received = start
@@ -256,7 +295,49 @@ def _receive(file: RemoteFile, part: Path, tell: Callable[[int], None]) -> bool:
     return expected is None or received - start == int(expected)
 
 
+def _resumable(file: RemoteFile, part: Path) -> int:
+    """Count the bytes that need not come again; what cannot be trusted is removed."""
+    start = part.stat().st_size if part.exists() else 0
+    too_long = file.size is not None and start > file.size
+    unknown = file.checksum is None and not _read_tag(part)
+    if start and (too_long or unknown):
+        part.unlink()
+        return 0
+    return start
+
+
+def _tag_file(part: Path) -> Path:
+    return part.with_name(part.name + ".tag")
+
+
+def _read_tag(part: Path) -> str:
+    try:
+        return _tag_file(part).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _tag_of(headers: Any) -> str:
+    """Return what stands for a file's version: If-Range takes no weak ETag."""
+    tag = str(headers.get("ETag") or "")
+    tag = "" if tag.startswith("W/") else tag
+    return tag or str(headers.get("Last-Modified") or "")
+
+
+def _discard(part: Path) -> None:
+    part.unlink()
+    _tag_file(part).unlink(missing_ok=True)
+
+
 def _verify(file: RemoteFile, part: Path) -> None:
+    size = part.stat().st_size
+    if file.size is not None and size != file.size:
+        _discard(part)
+        raise StudyError(
+            f"{file.url} has {size} bytes, not the {file.size} that were announced. "
+            "The download was removed; try again, and if that does not help the source "
+            "has changed."
+        )
     if file.checksum is None:
         return
     kind, _, expected = file.checksum.partition(":")
@@ -267,7 +348,7 @@ def _verify(file: RemoteFile, part: Path) -> None:
         while chunk := content.read(_CHUNK):
             digest.update(chunk)
     if digest.hexdigest() != expected:
-        part.unlink()
+        _discard(part)
         raise StudyError(
             f"{file.url} does not have the expected checksum: {kind} is "
             f"{digest.hexdigest()}, not {expected}. The download was removed; try "

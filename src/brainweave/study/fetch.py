@@ -261,7 +261,6 @@ def _nilearn_haxby(
     url: str | None,
 ) -> Any:
     from nilearn.datasets import fetch_haxby as fetch
-    from requests import RequestException
 
     root = plan.folder.parent
     root.mkdir(parents=True, exist_ok=True)
@@ -271,7 +270,7 @@ def _nilearn_haxby(
     try:
         with full_disk_is_an_error(plan.folder, "fetch again"):
             return fetch(data_dir=root, subjects=numbers, url=url, verbose=int(report))
-    except (OSError, RequestException, ValueError) as error:
+    except (OSError, ValueError) as error:  # requests' errors are OSErrors
         if isinstance(error, StudyError):
             raise
         reason = shorten(str(error), 120)

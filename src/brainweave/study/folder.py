@@ -9,8 +9,7 @@ import hashlib
 import json
 import re
 import shutil
-import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -29,6 +28,13 @@ from brainweave.study.integrity import (
     full_disk_is_an_error,
     write_text,
 )
+from brainweave.study.replacing import (
+    exchange,
+    move_into_place,
+    remove_remains,
+    restore,
+    working_folder,
+)
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
 from brainweave.study.table import read_table, table_types, write_table
@@ -38,6 +44,9 @@ __all__ = ["open_study", "save_study"]
 FORMAT = "brainweave-study"
 VERSION = 1
 INDEX = "study.json"
+_FILES = ("samples", "table")
+# Verifying runs at 0.5 to 2 GB a second: under a second for so many bytes.
+_VERIFIED_BYTES = 2**29
 
 # Called with subjects done, subjects in all, and the id of the one just done.
 Progress: TypeAlias = Callable[[int, int, str], None]
@@ -54,10 +63,12 @@ def save_study(
 ) -> Study:
     """Write a study as a plain folder, all or nothing.
 
-    Everything is written into a temporary folder beside the target, which is then
-    renamed: a crash leaves no half-written study under the name asked for. A lazy
-    study is converted with memory for one subject at a time (for `n_jobs` subjects,
-    if several are converted at once).
+    Everything is written into a temporary folder, which is then renamed: a crash
+    leaves no half-written study under the name asked for. One that is replaced stays
+    until the new ``study.json`` takes the place of the old one, in one step; what a
+    process that was killed left behind is removed by the next one to save there. A
+    lazy study is converted with memory for one subject at a time (for `n_jobs`
+    subjects, if several are converted at once).
 
     Parameters
     ----------
@@ -66,8 +77,9 @@ def save_study(
     folder : path
         Where to; it must not exist, unless `overwrite`.
     overwrite : bool, default=False
-        Replace the study that is in `folder`. Anything else there is left alone: a
-        folder without a ``study.json`` is never replaced.
+        Replace the study that is in `folder`: the files that its ``study.json``
+        lists. Anything else there is left alone, and a folder without a
+        ``study.json`` is never touched.
     dtype : dtype, optional
         Type to store the samples in (``"float32"``); by default their own.
     n_jobs : int, optional
@@ -81,46 +93,52 @@ def save_study(
         The study as saved, its samples mapped from the folder.
     """
     target = Path(folder).absolute()
+    restore(target)
     _check_target(target, overwrite)
+    _check_record(study)
     target.parent.mkdir(parents=True, exist_ok=True)
+    remove_remains(target)
     _check_space(study, target, dtype)
-    stems = _file_stems(study.ids)
-    with full_disk_is_an_error(target, "save again; nothing was left behind"):
-        work = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.partial")
-        work.mkdir()
-        try:
-            entries = _write_subjects(
-                study, work, stems=stems, dtype=dtype, n_jobs=n_jobs, progress=progress
-            )
-            spaces = _write_spaces(study, work, entries)
-            index = {
-                "format": FORMAT,
-                "version": VERSION,
-                "brainweave": __version__,
-                "name": study.name,
-                "record": study.record,
-                "subjects": entries,
-                "spaces": spaces,
-            }
-            index["checksum"] = _index_checksum(index)
-            write_text(work / INDEX, json.dumps(index, indent=1) + "\n")
-            _move_into_place(work, target, overwrite)
-        except BaseException:
-            shutil.rmtree(work, ignore_errors=True)
-            raise
-    return open_study(target)
+    replaced = target if target.exists() else None
+    taken = [] if replaced is None else [path.name for path in replaced.iterdir()]
+    stems = _file_stems(study.ids, taken)
+    with (
+        full_disk_is_an_error(target, "save again; nothing was left behind"),
+        working_folder(target) as work,
+    ):
+        entries = _write_subjects(
+            study, work, stems=stems, dtype=dtype, n_jobs=n_jobs, progress=progress
+        )
+        spaces = _write_spaces(study, work, entries, taken)
+        index = {
+            "format": FORMAT,
+            "version": VERSION,
+            "brainweave": __version__,
+            "name": study.name,
+            "record": study.record,
+            "subjects": entries,
+            "spaces": spaces,
+        }
+        index["checksum"] = _index_checksum(index)
+        write_text(work / INDEX, json.dumps(index, indent=1) + "\n")
+        if replaced is None:
+            move_into_place(work, target)
+        else:
+            exchange(work, target, INDEX, listed_files(target / INDEX))
+    return open_study(target, verify=False)
 
 
-def open_study(folder: str | PathLike[str], *, verify: bool = False) -> Study:
+def open_study(folder: str | PathLike[str], *, verify: bool | None = None) -> Study:
     """Open a plain folder; samples are memory-mapped, read-only.
 
     Parameters
     ----------
     folder : path
         What :func:`save_study` wrote.
-    verify : bool, default=False
-        Compare the checksum of every file, which reads all of the samples. Otherwise
-        the ``.npy`` files are checked by their size and header only; the small files
+    verify : bool, optional
+        Compare the checksum of every file, which reads all of the samples, or check
+        the ``.npy`` files by their size and header only. By default, studies of up to
+        half a gigabyte are verified, which takes less than a second; the small files
         are always checked in full.
 
     Returns
@@ -128,10 +146,17 @@ def open_study(folder: str | PathLike[str], *, verify: bool = False) -> Study:
     Study
     """
     root = Path(folder)
+    restore(root.absolute())
     index = _read_index(root)
     try:
+        if verify is None:
+            sizes = [int(entry["samples"]["bytes"]) for entry in index["subjects"]]
+            verify = sum(sizes) <= _VERIFIED_BYTES
         return _study_from_index(root, index, verify)
-    except (KeyError, TypeError, IndexError) as error:
+    except StudyError:
+        raise
+    except Exception as error:
+        # the checksum is right, so somebody wrote these values, whatever they are
         raise StudyError(
             f"{str(root / INDEX)!r} lacks an entry or has a wrong one ({error!r})."
         ) from error
@@ -149,9 +174,23 @@ def _study_from_index(root: Path, index: dict[str, Any], verify: bool) -> Study:
         table = checked_file(root, entry["table"], full=True)
         samples = _map_samples(root, entry["samples"], verify)
         columns = read_table(table, entry["table"]["types"], len(samples))
-        space = None if entry["space"] is None else spaces[entry["space"]]
-        subjects.append(Subject(entry["id"], samples, space=space, **columns))
-    return Study(subjects, index["name"], index.get("record"))
+        number = entry["space"]
+        if number is not None and not 0 <= number < len(spaces):
+            raise StudyError(f"{str(root / INDEX)!r} has no space {number!r}.")
+        space = None if number is None else spaces[number]
+        subjects.append(
+            Subject(_text(entry["id"], "id"), samples, space=space, **columns)
+        )
+    record = index.get("record")
+    if record is not None and not isinstance(record, dict):
+        raise StudyError(f"{str(root / INDEX)!r} has a record that is no object.")
+    return Study(subjects, _text(index["name"], "name"), record)
+
+
+def _text(value: Any, what: str) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"the {what} {value!r} is not text")
+    return value
 
 
 def _write_subjects(
@@ -208,7 +247,7 @@ def _write_subject(
 
 
 def _write_spaces(
-    study: Study, work: Path, entries: list[dict[str, Any]]
+    study: Study, work: Path, entries: list[dict[str, Any]], taken: Sequence[str]
 ) -> list[dict[str, Any]]:
     """Write each distinct space once, and note in the entries which one is whose."""
     distinct: list[Any] = []
@@ -224,7 +263,8 @@ def _write_spaces(
                     "saved; it has no save(stem) method."
                 )
             distinct.append(space)
-            files = space.save(work / f"space-{len(distinct)}")
+            stem = _free_stem(f"space-{len(distinct)}", _stems_of(taken))
+            files = space.save(work / stem)
             written.append(
                 {
                     "kind": space.kind,
@@ -246,7 +286,7 @@ def _read_index(root: Path) -> dict[str, Any]:
         )
     try:
         index = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise StudyError(f"{str(path)!r} is cut off or damaged ({error}).") from error
     if not isinstance(index, dict) or index.get("format") != FORMAT:
         raise StudyError(f"{str(path)!r} does not describe a brainweave study.")
@@ -264,7 +304,7 @@ def _read_index(root: Path) -> dict[str, Any]:
 
 
 def _map_samples(root: Path, entry: dict[str, Any], verify: bool) -> NDArray[Any]:
-    path = checked_file(root, entry, full=verify)
+    path = checked_file(root, entry, full=False)
     try:
         samples = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
@@ -275,6 +315,8 @@ def _map_samples(root: Path, entry: dict[str, Any], verify: bool) -> NDArray[Any
             f"{samples.dtype}, where {tuple(entry['shape'])} of {entry['dtype']} was "
             "saved."
         )
+    if verify:
+        checked_file(root, entry, full=True)
     return np.asanyarray(samples)
 
 
@@ -298,6 +340,15 @@ def _check_target(target: Path, overwrite: bool) -> None:
         )
 
 
+def _check_record(study: Study) -> None:
+    try:
+        json.dumps(study.record)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise StudyError(
+            f"The study's record cannot be saved: it is not plain JSON ({error})."
+        ) from error
+
+
 def _check_space(study: Study, target: Path, dtype: Any) -> None:
     needed = 0
     for subject in study:
@@ -317,34 +368,48 @@ def _check_space(study: Study, target: Path, dtype: Any) -> None:
         )
 
 
-def _move_into_place(work: Path, target: Path, overwrite: bool) -> None:
-    if not overwrite or not target.exists():
-        if target.exists():  # it appeared meanwhile; a rename could hide that
-            raise StudyError(f"{str(target)!r} was made by somebody else meanwhile.")
-        work.rename(target)
-        return
-    old = work.with_name(work.name + ".old")
-    target.rename(old)
+def listed_files(index: Path) -> list[str]:
+    """List the files of a study by its index; none, if that cannot be read."""
     try:
-        work.rename(target)
-    except OSError:
-        old.rename(target)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
+        content = json.loads(index.read_text(encoding="utf-8"))
+        described = [
+            *(entry[kind] for entry in content["subjects"] for kind in _FILES),
+            *(file for space in content["spaces"] for file in space["files"]),
+        ]
+        return [str(entry["file"]) for entry in described]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return []
 
 
-def _file_stems(ids: list[str]) -> list[str]:
-    """Name the files of each subject so that any file system takes them."""
+def _file_stems(ids: list[str], names: Sequence[str] = ()) -> list[str]:
+    """Name the files of each subject so that any file system takes them.
+
+    Parameters
+    ----------
+    ids : list of str
+        Ids of the subjects.
+    names : sequence of str
+        Files that are there and stay.
+    """
     stems: list[str] = []
-    taken: set[str] = set()
+    taken = _stems_of(names)
     for id in ids:
         safe = re.sub(r"[^A-Za-z0-9._-]+", "_", id)[:80].rstrip(".")
         # the prefix keeps clear of dot files and of names that Windows reserves
-        safe = safe if safe.startswith("sub") else f"sub-{safe}"
-        stem, number = safe, 1
-        while stem.casefold() in taken:  # "a/b" and "a_b", or "A" and "a"
-            number += 1
-            stem = f"{safe}~{number}"
+        stem = _free_stem(safe if safe.startswith("sub") else f"sub-{safe}", taken)
         taken.add(stem.casefold())
         stems.append(stem)
     return stems
+
+
+def _stems_of(names: Sequence[str]) -> set[str]:
+    endings = r"\.(npy|tsv|nii\.gz|dscalar\.nii|npz|gii|func\.gii)$"
+    return {re.sub(endings, "", name).casefold() for name in names}
+
+
+def _free_stem(wanted: str, taken: set[str]) -> str:
+    stem, number = wanted, 1
+    while stem.casefold() in taken:  # "a/b" and "a_b", or "A" and "a"
+        number += 1
+        stem = f"{wanted}~{number}"
+    return stem

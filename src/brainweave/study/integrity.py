@@ -67,6 +67,11 @@ def checked_file(root: Path, entry: dict[str, Any], *, full: bool) -> Path:
             f"{str(root)!r}: the study names {name!r}, outside its folder."
         )
     path = root / name
+    if path.is_symlink():
+        raise StudyError(
+            f"{str(path)!r} is a link, and a study's files lie in its own folder. Put "
+            "the file itself there."
+        )
     if not path.is_file():
         raise StudyError(
             f"{str(path)!r} is missing from the study. Restore it, or save the study "

@@ -136,7 +136,9 @@ def main(path: str, out: BinaryIO) -> None:
     trees = _Trees()
     try:
         content = _Hdf5Reader(path).read() if is_hdf5(path) else _read_old(path)
-        header = {"variables": {n: trees.tree(value) for n, value in content.items()}}
+        header: dict[str, Any] = {
+            "variables": {n: trees.tree(value) for n, value in content.items()}
+        }
     except Exception as error:
         # readers of damaged files raise anything; the one who asked gets the reason
         reason = str(error) if isinstance(error, _Unreadable) else _describe(error)

@@ -115,6 +115,8 @@ def _folder(
             f"accession must look like 'ds000105', got {accession!r}. Find it at "
             "openneuro.org."
         )
+    if tag is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", tag):
+        raise InputError(f"tag must be a version such as '1.0.0', got {tag!r}.")
     name = accession if tag is None else f"{accession}-{tag}"
     return cache_folder("openneuro", cache_dir) / name
 

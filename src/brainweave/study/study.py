@@ -333,7 +333,9 @@ class Study(Sequence[Subject]):
         )
 
     @classmethod
-    def open(cls, folder: str | PathLike[str], *, verify: bool = False) -> "Study":
+    def open(
+        cls, folder: str | PathLike[str], *, verify: bool | None = None
+    ) -> "Study":
         """Map a saved study; see :func:`brainweave.study.folder.open_study`."""
         from brainweave.study.folder import open_study
 

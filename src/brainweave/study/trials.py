@@ -106,12 +106,14 @@ def _nuisance(
     high_pass: float | None,
     confounds: NDArray[np.float64] | None,
 ) -> NDArray[np.float64]:
-    columns = [np.ones((n_volumes, 1))]
-    if high_pass is not None:
-        order = int(np.floor(2 * n_volumes * high_pass * tr))
-        k = np.arange(1, order + 1)
-        middle = np.arange(n_volumes)[:, None] + 0.5
-        columns.append(np.cos(np.pi * k * middle / n_volumes))
+    from nilearn.glm.first_level import make_first_level_design_matrix
+
+    drifts = make_first_level_design_matrix(
+        np.arange(n_volumes) * tr,
+        drift_model=None if high_pass is None else "cosine",
+        high_pass=high_pass,
+    )
+    columns = [drifts.to_numpy(dtype=np.float64)]  # a constant, and cosines
     if confounds is not None and confounds.shape[1]:
         centred = confounds - confounds.mean(axis=0)
         scale = centred.std(axis=0)
