@@ -2,6 +2,7 @@
 
 import tomllib
 
+import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
@@ -225,3 +226,33 @@ def test_a_config_that_cannot_be_replaced_is_found_before_any_work(
     (tmp_path / "m.toml").mkdir()
     _, said = call("fit", study, "-o", tmp_path / "m.safetensors", code=2)
     assert "m.toml' is a folder" in said
+
+
+# -- which samples aligned -------------------------------------------------------------
+
+
+class _Map:
+    """A map that knows the first two of four samples."""
+
+    signatures = True
+
+    def took_part(self, samples):
+        return np.array([True, True, False, False])
+
+
+@pytest.mark.parametrize(
+    ("model", "map_", "before", "want"),
+    [
+        (bw.GDM(), _Map(), None, [1, 1, 0, 0]),
+        (bw.GDM(), _Map(), [0, 0, 0, 1], [1, 1, 0, 1]),  # features of features
+        (bw.GDM(), object(), None, [1, 1, 1, 1]),  # an old file does not say
+        (bw.NoAlignment(), _Map(), None, [0, 0, 0, 0]),
+    ],
+    ids=["some", "more", "unknown", "none"],
+)
+def test_transform_marks_the_samples_that_aligned(model, map_, before, want):
+    from brainweave.cli.modelling import _aligned
+
+    known = None if before is None else np.array(before, bool)
+    got = _aligned(model, map_, np.zeros((4, 3)), known)
+    assert got.astype(int).tolist() == want

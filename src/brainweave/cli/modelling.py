@@ -238,10 +238,10 @@ def _aligned(model: Any, map_: Any, samples: Any, before: Any) -> Any:
     flags = np.zeros(len(samples), bool) if before is None else before.copy()
     if not uses_samples(model):
         return flags
-    ask = getattr(map_, "took_part", None)
-    found = None if ask is None else ask(samples)
-    # a model of an older version does not say: then none is known to be free
-    return np.ones(len(samples), bool) if found is None else flags | found
+    if getattr(map_, "signatures", None) is None:
+        # a model of an older version does not say: then no sample is known to be free
+        return np.ones(len(samples), bool)
+    return flags | map_.took_part(samples)
 
 
 @bundled(running=Running)
