@@ -653,6 +653,116 @@ def test_both_protocols_in_one_report_keep_headline_baseline_and_citation(tmp_pa
 # -- the command line and the BIDS App -------------------------------------------------
 
 
+def _command(capsys, *arguments, code=0):
+    """Run a command as typed; return what it printed and what it said."""
+    from brainweave.cli.errors import run
+
+    got = run([str(a) for a in arguments])
+    out, err = capsys.readouterr()
+    assert got == code, err
+    assert "should not happen" not in err
+    return out, err
+
+
+def _noise_folder(folder, ids, n_voxels=40):
+    import brainweave as bw
+
+    rng = np.random.default_rng(3)
+    return bw.Study(
+        bw.Subject(
+            id, rng.normal(size=(28, n_voxels)), labels=np.arange(28) % 7, runs=[1] * 28
+        )
+        for id in ids
+    ).save(folder)
+
+
+def test_noise_that_was_aligned_cannot_be_scored_as_a_success(tmp_path, capsys):
+    """I fitted noise, transformed it, scored the result, and got 99 %."""
+    _noise_folder(tmp_path / "noise", ["01", "02", "03", "04"])
+    model = tmp_path / "m.safetensors"
+    _command(capsys, "fit", tmp_path / "noise", "-o", model, "--n-components", 5, "-q")
+    out, _ = _command(
+        capsys, "transform", model, tmp_path / "noise", tmp_path / "shared", "-q"
+    )
+    assert "112 of 112 samples took part in the alignment" in out
+    for command in ("evaluate", "compare"):
+        results = tmp_path / command
+        _, said = _command(
+            capsys, command, tmp_path / "shared", "-o", results, "-q", code=2
+        )
+        assert "took part" in said or "aligned" in said
+        assert not (results / "results.json").exists()
+
+
+def test_a_model_is_never_applied_to_other_people(tmp_path, capsys):
+    """My model of 04, 02, 05 mapped sub-01 with the map of 04."""
+    import brainweave as bw
+
+    study = _noise_folder(tmp_path / "st", ["01", "02", "03", "04", "05"])
+    fitted = study.subset(subjects=["04", "02", "05"])
+    model = tmp_path / "m.safetensors"
+    bw.save(bw.GDM(2).fit(*fitted.to_lists()), model)
+    study.subset(subjects=["01"]).save(tmp_path / "one")
+    target = tmp_path / "out"
+    _, said = _command(capsys, "transform", model, tmp_path / "one", target, code=2)
+    assert "does not say who its 3 subjects are" in said
+    bw.save(bw.GDM(2).fit(fitted), model)
+    _, said = _command(capsys, "transform", model, tmp_path / "one", target, code=2)
+    assert "does not know subject '01'; it has 04, 02, 05" in said
+    assert not target.exists()
+
+
+def test_a_group_is_of_one_kind_of_data(tmp_path, capsys):
+    """group took one task of some subjects and another task of the others."""
+    import brainweave as bw
+
+    data, out = tmp_path / "bids", tmp_path / "out"
+    bw.simulate_study(
+        n_subjects=3, n_voxels=20, categories=2, n_runs=2, n_nuisance=2
+    ).to_bids(data, derivatives=False)
+    for path in list(data.glob("sub-03/func/*")):
+        path.rename(path.with_name(path.name.replace("objects", "faces")))
+
+    def app(level, *options, code=0):
+        return _command(
+            capsys, "run", data, out, level, "--no-report", "-q", *options, code=code
+        )[1]
+
+    app("participant", "--task", "objects", "--participant-label", "01", "02")
+    app("participant", "--task", "faces", "--participant-label", "03")
+    said = app("group", code=2)
+    assert "task-objects (sub-01, sub-02); task-faces (sub-03)" in said
+    # and one subject kept its basis of other smoothing, since its new job had failed
+    objects = ("--task", "objects", "--n-components", 1)
+    app("participant", *objects, "--smoothing-fwhm", 3, "--participant-label", "02")
+    said = app("group", *objects, code=2)
+    assert "--smoothing-fwhm was not given for sub-01; 3.0 for sub-02" in said
+    # and the images of a subject were replaced, but not its basis
+    app("participant", *objects, "--participant-label", "01", "02")
+    first, second = sorted(data.glob("sub-02/func/*_bold.nii.gz"))
+    second.write_bytes(first.read_bytes())
+    assert "has changed since the basis of sub-02" in app("group", *objects, code=2)
+    app("participant", *objects, "--participant-label", "02")
+    app("group", *objects)
+
+
+def test_overwriting_a_dataset_spares_what_is_not_ours(tmp_path, capsys):
+    """--overwrite deleted my scans: any folder with a dataset description would do."""
+    scans = tmp_path / "scans"
+    scans.mkdir()
+    (scans / "dataset_description.json").write_text('{"Name": "years of work"}')
+    small = ("--n-subjects", 2, "--n-voxels", 20, "--categories", 2, "--n-runs", 2)
+    options = ("--bids", "--overwrite", *small, "-q")
+    _, said = _command(capsys, "simulate", scans, *options, code=2)
+    assert "--overwrite does not delete" in said
+    assert (scans / "dataset_description.json").is_file()
+    ours = tmp_path / "ours"
+    _command(capsys, "simulate", ours, *options, "--dtype", "float64")
+    (ours / "notes.txt").write_text("mine")
+    _command(capsys, "simulate", ours, *options)
+    assert (ours / "notes.txt").read_text() == "mine"
+
+
 # -- files from elsewhere --------------------------------------------------------------
 
 

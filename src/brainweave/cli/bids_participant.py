@@ -12,7 +12,7 @@ from brainweave.cli.config import effective
 from brainweave.cli.console import Console
 from brainweave.cli.errors import PartlyFailed, UsageError, explained, resume_with
 from brainweave.cli.methods import make_aligner, resolved
-from brainweave.cli.modelling import provenance
+from brainweave.cli.origin import provenance
 from brainweave.exceptions import BrainweaveError
 
 if TYPE_CHECKING:
@@ -72,10 +72,16 @@ def make_bases(job: Job) -> None:
         if id not in failed:
             job.console.result(str(job.derivative.basis(id, kind)))
     if failed:
-        named = "; ".join(f"sub-{id}: {failed[id]}" for id in ids if id in failed)
-        raise PartlyFailed(
-            f"{len(failed)} of {len(ids)} subjects failed, the others are done. {named}"
-        )
+        raise PartlyFailed(_told(failed, ids))
+
+
+def _told(failed: dict[str, str], ids: list[str]) -> str:
+    """Name the subjects that failed and why; a reason that all share only once."""
+    rest = "" if len(failed) == len(ids) else ", the others are done"
+    text = f"{len(failed)} of {len(ids)} subjects failed{rest}. "
+    if len(failed) > 1 and len(set(failed.values())) == 1:
+        return f"{text}For all of them: {failed[next(iter(failed))]}"
+    return text + "; ".join(f"sub-{id}: {failed[id]}" for id in ids if id in failed)
 
 
 def _wanted(job: Job) -> list[str]:
