@@ -156,6 +156,9 @@ def test_a_subject_joins_a_model_whose_subjects_are_named(
     stdout, _ = call("add-subject", nameless, study, "-o", out, *given)
     assert "joined: 03" in stdout
     assert bw.load(out).ids_ == ["04", "02", "01", "03"]
+    made = bw.describe(out).provenance
+    assert "study_fingerprint" not in made
+    assert made["joined_from"] == bw.Study.open(study).fingerprint()
 
 
 def test_subjects_that_contradict_the_model_are_refused(study, model, tmp_path, call):

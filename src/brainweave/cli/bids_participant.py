@@ -165,11 +165,8 @@ def _make_basis(job: Job, id: str, target: Path) -> None:
 def _basis_of(subject: Any, settings: dict[str, Any]) -> "SubjectBasis":
     from brainweave.basis import SubjectBasis
 
-    basis = SubjectBasis(
-        subject.data(),
-        name=f"sub-{subject.id}",
-        **{name: settings.get(name) for name in BASIS_SETTINGS},
-    )
+    given: dict[str, Any] = {k: v for k, v in settings.items() if k in BASIS_SETTINGS}
+    basis = SubjectBasis(subject.data(), name=f"sub-{subject.id}", **given)
     _ = basis.n_kept  # the eigenbasis belongs to this level
     return basis
 

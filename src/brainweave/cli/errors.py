@@ -186,6 +186,7 @@ def _tell(*lines: str) -> None:
 
 # -- the language of the command line --------------------------------------------------
 
+QUOTE = "'"
 _OPTIONS: set[str] = set()
 
 
@@ -205,6 +206,8 @@ def spoken(text: str) -> str:
     'Choose one with --task ...'
     >>> spoken("leave_out=9 leaves no subject")
     '--leave-out 9 leaves no subject'
+    >>> spoken("n_components='auto' keeps the informative ones")
+    '--n-components auto keeps the informative ones'
     >>> spoken("n_components of GDM must be >= 1, got 0.")
     '--n-components must be >= 1, got 0.'
     >>> spoken("Give derivatives=..., or overwrite=True.")
@@ -229,7 +232,7 @@ def _option(found: "re.Match[str]") -> str:
         shown = f"--{name.replace('_', '-')}"
         if value in ("True", "False"):
             return shown if value == "True" else shown.replace("--", "--no-", 1)
-        return f"{shown} {value}"
+        return f"{shown} {value.strip(QUOTE)}"
     for free in ("param", "bids_param"):
         if free in _OPTIONS and value == "...":
             return f"--{free.replace('_', '-')} {name}=..."

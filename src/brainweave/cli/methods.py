@@ -158,7 +158,7 @@ def matched(study: "Study", how: str | None) -> "Study":
     )
 
 
-def samples_known(aligner: Any, study: "Study") -> list[Any] | None:
+def samples_known(aligner: Any, study: "Study | list[Any]") -> list[Any] | None:
     """Give what the fit is to know of the samples: categories, stimuli, or nothing."""
     graph = aligner.get_params(deep=False).get("graph")
     if graph != "time":

@@ -294,6 +294,8 @@ def add_subject(
         origin = provenance(
             "add-subject", options, fitted.ids_, joined_from=people.fingerprint()
         )
+        # of several studies now: none of them is the one that it stands for
+        origin["fitted_on"] = made.pop("study_fingerprint", made.get("fitted_on"))
         made = {**made, **origin}
         with console.stage("Writing the model"):
             brainweave.save(fitted, target, provenance=made)

@@ -43,6 +43,9 @@ def report(
     check_writable(out, out.with_suffix(".toml"))
     people = None if study is None else open_study(study)
     fitted, ids, made = (None, [], {}) if model is None else load_model(model, subjects)
+    if fitted is not None:
+        # the report refuses a model of another study than the one given
+        fitted.study_fingerprint = made.get("study_fingerprint")
     if people is not None and fitted is not None:
         people = _in_order(people, ids)
     scores: dict[str, Any] = {}
