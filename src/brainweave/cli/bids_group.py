@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from brainweave._io import check_can_write
-from brainweave.cli.bids_inputs import FLAT, changed_files, option_name
+from brainweave.cli.bids_inputs import FLAT, SEVERAL, changed_files, option_name
 from brainweave.cli.bids_participant import Job
 from brainweave.cli.config import toml, write_config
 from brainweave.cli.errors import UsageError
@@ -168,6 +168,9 @@ def _check_inputs(job: Job, made_by: Mapping[str, Any]) -> None:
 def _options_of(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings of the data as options of the command, for the record."""
     flat = {k: v for k, v in data.items() if k in FLAT}
+    for name in SEVERAL:
+        if isinstance(flat.get(name), str):
+            flat[name] = [flat[name]]
     rest = [f"{k}={toml(v)}" for k, v in data.items() if k not in FLAT]
     return {**flat, **({"bids_param": rest} if rest else {})}
 

@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 BASIS_SETTINGS = ("kernel", "kernel_params", "energy", "standardize")
 # options of load_bids that are options of the command
-FLAT = ("task", "space", "samples", "label", "stimulus", "smoothing_fwhm")
+FLAT = (
+    *("task", "space", "samples", "label", "stimulus", "ignore", "overlap"),
+    *("hrf_delay", "hrf_model", "confounds", "scrub", "smoothing_fwhm", "high_pass"),
+    "mask",
+)
+SEVERAL = ("ignore", "confounds")  # of these, those that take several values
 # options of load_bids that choose files
 _CHOICE = ("task", "space", "sessions", "runs", "entities")
 
@@ -55,8 +60,8 @@ class Inputs:
                 )
         if self.options.get("mask") == "common":
             raise UsageError(
-                "--bids-param mask=common needs all subjects at once, and participant "
-                "jobs see one each. Give a mask image: --bids-param mask=FILE."
+                "--mask common needs all subjects at once, and participant jobs see "
+                "one each. Give a mask image: --mask FILE."
             )
 
     @cached_property

@@ -32,11 +32,12 @@ class PartlyFailed(BrainweaveError):
 def run(arguments: Sequence[str]) -> int:
     """Run the command line; give the exit code."""
     from brainweave.cli.app import app
+    from brainweave.cli.several import spread
 
     speak_of(())
     try:
         code = app(
-            args=spread_labels(list(arguments)),
+            args=spread(arguments),
             prog_name="brainweave",
             standalone_mode=False,
         )
@@ -58,35 +59,6 @@ def run(arguments: Sequence[str]) -> int:
 def _interrupted() -> int:
     _tell("Interrupted. Every file that is there is whole.", _resume_hint())
     return INTERRUPTED
-
-
-def spread_labels(arguments: list[str]) -> list[str]:
-    """Allow what BIDS Apps allow: ``run IN OUT LEVEL --participant-label 01 02``.
-
-    Examples
-    --------
-    >>> call = "run in out group --participant-label 01 02"
-    >>> spread_labels(call.split())[4:]
-    ['--participant-label', '01', '--participant-label', '02']
-    """
-    names = ("--participant-label", "--participant_label")
-    if arguments[:1] != ["run"] or not any(
-        a in ("participant", "group") for a in arguments
-    ):
-        return arguments
-    out: list[str] = []
-    option, taken, level_seen = "", 0, False
-    for argument in arguments:
-        if argument in names:
-            option, taken = argument, 0
-        elif argument.startswith("-"):
-            option = ""
-        elif option and taken and level_seen:
-            out.append(option)
-        level_seen = level_seen or argument in ("participant", "group")
-        taken += argument not in names
-        out.append(argument)
-    return out
 
 
 def _explain(error: Exception, arguments: Sequence[str]) -> int:

@@ -1,6 +1,7 @@
 """From a method's name and options to an aligner, and from a study to its fit."""
 
 import inspect
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,8 @@ METHODS = {
     "semi-supervised-srm": "SemiSupervisedSRM",
     "none": "NoAlignment",
 }
+# compare voxels by their number, so that they must be the same for all subjects
+SAME_VOXELS = ("NoAlignment",)
 MATCHES = ("truncate", "average", "intersect")
 SHARED = ("n_components", "energy", "standardize", "random_state", "n_jobs")
 
@@ -156,6 +159,37 @@ def matched(study: "Study", how: str | None) -> "Study":
     return Study(
         (s.select(rows) for s, rows in zip(study, kept, strict=True)), study.name
     )
+
+
+def on_common_voxels(aligners: dict[str, Any], study: "Study") -> list[str]:
+    """Return the methods that need the voxels which all subjects have; say so.
+
+    Only where masks differ: equal numbers of voxels are not the same voxels.
+    """
+    import numpy as np
+
+    from brainweave.exceptions import StudyError
+    from brainweave.study.common_voxels import common_mask
+
+    names = [n for n, a in aligners.items() if type(a).__name__ in SAME_VOXELS]
+    masks = [getattr(s.space, "mask", None) for s in study]
+    if not names or any(m is None for m in masks):
+        return []
+    first = masks[0]
+    if all(m.shape == first.shape and np.array_equal(m, first) for m in masks):
+        return []
+    try:
+        n = int(common_mask(study).sum())
+    except StudyError:
+        return []  # the method itself says why it cannot go on
+    sizes = sorted(s.n_voxels for s in study)
+    own = f"{sizes[0]} to {sizes[-1]}" if sizes[0] < sizes[-1] else str(sizes[0])
+    warnings.warn(
+        f"The masks differ: {', '.join(names)} compares voxel by voxel, so it is "
+        f"scored on the {n} voxels that all subjects have ({own} each).",
+        stacklevel=2,
+    )
+    return names
 
 
 def samples_known(aligner: Any, study: "Study | list[Any]") -> list[Any] | None:
