@@ -172,14 +172,14 @@ def test_mutated_results_are_refused_in_one_sentence(study, tmp_path, call, rng)
             refused += 1
     assert refused > 200
     (tmp_path / "folder").mkdir()
-    with pytest.raises(InputError, match="is a folder"):
+    with pytest.raises(InputError, match="holds no results"):
         read_results(tmp_path / "folder")
 
 
 def test_tune_writes_the_best_model_and_its_settings(study, tmp_path, execute, call):
     out = tmp_path / "tu"
     done = execute("tune", study, "--energies", "0.3,0.8", "-o", out, "-q")
-    search = bw.GDMCV(energies=[0.3, 0.8], n_components=["auto"])
+    search = bw.GDMCV(energies=[0.3, 0.8], n_components=["auto"], protocol="held-out")
     search.fit(bw.Study.open(study))
     assert f"accuracy {search.best_score_:.3f}" in done.stdout
     model = bw.load(out / "model.safetensors")

@@ -117,8 +117,11 @@ def run(
         raise UsageError(f"{str(output_dir)!r} is a file, not a folder.")
     if output_dir.resolve() == bids_dir.resolve():
         raise UsageError("OUTPUT_DIR must not be BIDS_DIR itself.")
-    if method.match is not None:
-        raise UsageError("--match needs a study folder: use brainweave fit.")
+    for name in ("match", "parcels", "searchlight"):
+        if getattr(method, name) is not None:
+            raise UsageError(f"--{name} needs a study folder: use brainweave fit.")
+    if method.method.lower() == "gdmcv":
+        raise UsageError("--method gdmcv needs a study folder: use brainweave tune.")
     if resources.mem_mb is not None and resources.mem_mb < 1:
         raise UsageError(f"--mem-mb must be 1 or more; got {resources.mem_mb}.")
     job = Job(

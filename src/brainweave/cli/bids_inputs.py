@@ -12,6 +12,7 @@ from brainweave.cli.errors import UsageError
 
 if TYPE_CHECKING:
     from brainweave.study.formats.bids.files import BidsRun, Dataset
+    from brainweave.study.study import Study
     from brainweave.study.subject import Subject
 
 BASIS_SETTINGS = ("kernel", "kernel_params", "energy", "standardize")
@@ -73,10 +74,14 @@ class Inputs:
 
     def load(self, id: str) -> "Subject":
         """Return one subject, its images not read yet."""
+        (subject,) = self.study(id)
+        return subject
+
+    def study(self, id: str) -> "Study":
+        """Return the study of one subject, which says what was done to the data."""
         from brainweave.study.formats.bids.load import load_bids
 
-        (subject,) = load_bids(self.dataset, subjects=[id], **self.options)
-        return subject
+        return load_bids(self.dataset, subjects=[id], **self.options)
 
     def stamps(self, id: str) -> dict[str, Any]:
         """Describe the files that a subject's basis depends on, by name."""

@@ -22,6 +22,7 @@ from brainweave.cli.methods import (
     open_study,
     resolved,
     samples_known,
+    tell_matching,
     uses_samples,
 )
 from brainweave.cli.options import Method, Running, bundled
@@ -92,9 +93,13 @@ def fit(
     check_new_model(output)
     aligner = make_aligner(method)
     whole = open_study(study)
+    tell_matching(whole, method.match, console)
     subjects = matched(whole, method.match)
     with console.collect_warnings():
         model = fit_study(aligner, subjects, console)
+        # a search is kept as what it chose
+        model = getattr(model, "best_estimator_", model)
+        aligner = model if hasattr(aligner, "best_estimator_") else aligner
         options = effective(context, **resolved(aligner))
         made = provenance(
             "fit",

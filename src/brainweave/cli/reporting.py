@@ -1,5 +1,6 @@
 """Commands for reading: report, and demo, which shows the whole way."""
 
+import webbrowser
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,10 +27,15 @@ def report(
     model: Annotated[Path | None, typer.Option(help="Model file.")] = None,
     results: Annotated[
         list[Path] | None,
-        typer.Option(help="results.json of evaluate or compare; may be repeated."),
+        typer.Option(
+            help="Folder, or results.json, of evaluate or compare; or several."
+        ),
     ] = None,
     title: Annotated[str, typer.Option(help="Heading.")] = "Functional alignment",
     subjects: Subjects = None,
+    open_it: Annotated[
+        bool, typer.Option("--open", help="Open it in the browser.")
+    ] = False,
     running: Running,
 ) -> None:
     """Write one HTML file about a study, a model and results."""
@@ -50,7 +56,10 @@ def report(
         people = _in_order(people, ids)
     scores: dict[str, Any] = {}
     for path in results or []:
-        scores.update(read_results(path))
+        found = read_results(path)
+        for name, result in found.items():
+            known = name in scores
+            scores[f"{path.stem} {name}" if known else name] = result
     with console.collect_warnings():
         with console.stage("Writing the report"):
             write_report(
@@ -63,8 +72,11 @@ def report(
                 warnings=[*made.get("warnings", []), *console.warnings],
                 seconds=made.get("seconds"),
             )
-        write_config(out.with_suffix(".toml"), "report", effective(context))
+        kept = {k: v for k, v in effective(context).items() if k != "open_it"}
+        write_config(out.with_suffix(".toml"), "report", kept)
     console.result(str(out))
+    if open_it and not webbrowser.open(out.absolute().as_uri()):
+        console.note("No browser was found; open the file by hand.")
 
 
 def _in_order(study: Any, ids: list[str]) -> Any:

@@ -18,9 +18,10 @@ from brainweave.cli.methods import (
     on_common_voxels,
     open_study,
     resolved,
+    tell_matching,
 )
 from brainweave.cli.modelling import StudyFolder
-from brainweave.cli.options import Method, Running, bundled
+from brainweave.cli.options import Method, Parcels, Running, SearchlightRadius, bundled
 from brainweave.cli.results import HEADER, row_of, write_folds, write_results
 
 if TYPE_CHECKING:
@@ -162,6 +163,7 @@ def evaluate(
     aligner = make_aligner(method)
     subjects = open_study(study)
     prepare_folder(output)
+    tell_matching(subjects, method.match, console)
     results: dict[str, ClassificationResult] = {}
     with console.collect_warnings():
         total = len(protocols) * n_classifiers(subjects, scoring)
@@ -235,7 +237,7 @@ def compare(
     *,
     method: Annotated[
         list[str] | None,
-        typer.Option(help="Method to compare; repeat it. Default: gdm and none."),
+        typer.Option(help="Methods to compare, one after another; gdm none."),
     ] = None,
     n_components: Annotated[
         str | None, typer.Option(help="Shared features, for all methods.")
@@ -247,6 +249,8 @@ def compare(
         str | None,
         typer.Option(help="truncate or intersect, for methods locked in time."),
     ] = None,
+    parcels: Parcels = None,
+    searchlight: SearchlightRadius = None,
     random_state: Annotated[int | None, typer.Option(help="Seed.")] = None,
     n_jobs: Annotated[int | None, typer.Option(help="Subjects at a time.")] = None,
     output: OutFolder = Path("comparison"),
@@ -264,12 +268,15 @@ def compare(
         n_components=n_components,
         energy=energy,
         match=match,
+        parcels=parcels,
+        searchlight=searchlight,
         random_state=random_state,
         n_jobs=n_jobs,
     )
     aligners = {n: make_aligner(replace(base, method=n), lenient=True) for n in names}
     subjects = open_study(study)
     prepare_folder(output)
+    tell_matching(subjects, match, console)
     resume_with("Run the same command again: folds of methods that are done are kept.")
     options = effective(context, method=names)
     results: dict[str, ClassificationResult] = {}

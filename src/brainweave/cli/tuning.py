@@ -1,5 +1,6 @@
 """The command that chooses settings inside a study: tune."""
 
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,7 +30,7 @@ def tune(
         str,
         typer.Option(help="Kernels to try, with commas; gaussian:5000 sets hp."),
     ] = "linear",
-    protocol: Annotated[str, typer.Option(help="joint or held-out.")] = "joint",
+    protocol: Annotated[str, typer.Option(help="held-out or joint.")] = "held-out",
     leave_out: Annotated[int, typer.Option(help="Subjects tested at a time.")] = 1,
     n_jobs: Annotated[int | None, typer.Option(help="Subjects at a time.")] = None,
     output: OutFolder = Path("tuning"),
@@ -63,9 +64,37 @@ def tune(
         chosen = {"method": "gdm", **best, "study": str(study)}
         write_config(output / "best.toml", "fit", chosen)
         write_config(output / "tune.toml", "tune", options)
+        for text in _at_the_edge(search, best):
+            warnings.warn(text, stacklevel=1)
     shown = ", ".join(f"{k} {v}" for k, v in best.items() if k in _SHOWN)
-    console.result(f"Best of {n_settings}: {shown}; accuracy {search.best_score_:.3f}")
+    console.result(
+        f"Best of {n_settings}: {shown}; accuracy {search.best_score_:.3f}, chosen on "
+        "these data and so too high: score it with brainweave evaluate --method gdmcv"
+    )
     console.result(f"{target}; the same by: brainweave fit --config {output}/best.toml")
+
+
+def _at_the_edge(search: Any, best: dict[str, Any]) -> list[str]:
+    """Say which best values are the first or last that were tried."""
+    tried = {
+        "energies": ([float(e) for e in search.energies], best.get("energy"), 1.0),
+        "n_components": (
+            [int(n) for n in search.n_components if n != "auto"],
+            None if best.get("n_components") == "auto" else best.get("n_components"),
+            None,
+        ),
+    }
+    texts = []
+    for name, (values, chosen, most) in tried.items():
+        if chosen is None or len(values) < 2 or float(chosen) == most:
+            continue  # no energy is beyond 1
+        if float(chosen) in (min(values), max(values)):
+            side = "less" if float(chosen) == min(values) else "more"
+            texts.append(
+                f"{name}={chosen} is the {'least' if side == 'less' else 'most'} that "
+                f"was tried: {side} may be better. Try more values."
+            )
+    return texts
 
 
 _SHOWN = ("n_components", "energy", "kernel", "hp")
