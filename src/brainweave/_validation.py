@@ -97,8 +97,8 @@ def refuse_files(X: Any, name: str) -> None:
     if isinstance(X, (str, PathLike)):
         raise TypeError(
             f"{name} is the path {str(X)!r}, not samples. Read it: "
-            "brainweave.load_nifti({'01': path, ...}, mask=...) for images, numpy.load for arrays, or "
-            "brainweave.Study.open for study folders."
+            "brainweave.load_nifti({'01': path, ...}, mask=...) for images, "
+            "numpy.load for arrays, or brainweave.Study.open for study folders."
         )
     if hasattr(X, "dataobj") and hasattr(X, "affine"):
         raise TypeError(

@@ -52,8 +52,9 @@ def load_nifti(
         their subject, ``sub-01_...``: the files of one subject are its runs.
     mask : path, image, fitted masker, mapping of str to these, or "epi", default="epi"
         One mask for all subjects (of a nilearn masker its ``mask_img_``), one per
-        subject id, or a brain mask computed from each subject's own runs in their native space (:func:`epi_mask`; this reads
-        the runs once). Subjects need not be on the same grid.
+        subject id, or a brain mask computed from each subject's own runs in their
+        native space (:func:`epi_mask`; this reads the runs once). Subjects need not
+        be on the same grid.
     resample_mask : bool, default=False
         Put a mask of another shape or affine on the grid of the subject's first run
         (nearest neighbour) instead of raising.
@@ -278,7 +279,7 @@ def _with_options(
 
 
 def _listed_runs(files: Mapping[str, Any]) -> dict[str, list[Run]]:
-    if isinstance(files, list | tuple):
+    if isinstance(files, list | tuple) and files:
         files = _by_name(files)
     if not isinstance(files, Mapping):
         raise TypeError(
