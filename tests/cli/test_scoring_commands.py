@@ -222,5 +222,9 @@ def test_demo_goes_the_whole_way(study, tmp_path, execute):
         "demo.toml",
     }
     results = read_results(tmp_path / "d" / "results.json")
-    assert set(results) == {"GDM", "GDM, subject held out", "no alignment"}
-    assert results["GDM"].mean > results["no alignment"].mean
+    methods = ("GDM", "no alignment")
+    assert list(results) == [
+        f"{m} ({p})" for p in ("held-out", "joint") for m in methods
+    ]
+    for p in ("held-out", "joint"):
+        assert results[f"GDM ({p})"].mean > results[f"no alignment ({p})"].mean

@@ -160,12 +160,24 @@ def _tell(*lines: str) -> None:
 
 QUOTE = "'"
 _OPTIONS: set[str] = set()
+_SUBJECTS: list[str] = []  # those that a fit which runs calls X[0], X[1], ...
 
 
 def speak_of(names: Iterable[str]) -> None:
     """Say which options the command that runs has."""
     _OPTIONS.clear()
+    _SUBJECTS.clear()
     _OPTIONS.update(names)
+
+
+def subjects_are(ids: Iterable[str]) -> None:
+    """Say who the subjects are that a fit of all of them knows by position."""
+    _SUBJECTS[:] = ids
+
+
+def _subject(found: "re.Match[str]") -> str:
+    position = int(found[1])
+    return f"sub-{_SUBJECTS[position]}" if position < len(_SUBJECTS) else found[0]
 
 
 def spoken(text: str) -> str:
@@ -187,8 +199,12 @@ def spoken(text: str) -> str:
     >>> speak_of([])
     """
     text = re.sub(r"\b([a-z][a-z_]*)=(True\b|False\b|\.\.\.|[^\s,;:=]+)", _option, text)
-    text = re.sub(r"\b([a-z][a-z_]*) of (?:[A-Z]\w+|the evaluation)\b", _named, text)
+    text = re.sub(
+        r"\b([a-z][a-z_]*) of (?:[A-Z]\w+|the evaluation|load_\w+)\b", _named, text
+    )
     text = re.sub(r"^([a-z][a-z_]*)(?= must be )", _named, text)
+    if _SUBJECTS:
+        text = re.sub(r"\bX\[(\d+)\]", _subject, text)
     if "match" in _OPTIONS:
         text = re.sub(
             r"brainweave\.match_samples\(.*?\)",

@@ -14,7 +14,7 @@ from brainweave.cli.data import (
     describe_study,
     save_study,
 )
-from brainweave.cli.errors import UsageError
+from brainweave.cli.errors import UsageError, subjects_are
 from brainweave.cli.methods import (
     Watched,
     make_aligner,
@@ -73,6 +73,7 @@ def check_new_model(path: Path) -> None:
 def fit_study(aligner: Any, study: "Study", console: Console) -> Any:
     """Fit an aligner on a study with a bar that counts subjects."""
     known = samples_known(aligner, study)
+    subjects_are(study.ids)
     with console.stage("Reading and aligning subjects", len(study)) as tick:
         return aligner.fit([Watched(s, tick) for s in study], known)
 

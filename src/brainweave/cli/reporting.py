@@ -118,6 +118,7 @@ def demo(
     """
     import brainweave
     from brainweave.cli.scoring import (
+        PROTOCOLS,
         Scoring,
         n_classifiers,
         prepare_folder,
@@ -134,13 +135,13 @@ def demo(
         gdm = brainweave.GDM("auto", energy=energy)
         results = {}
         scoring = Scoring(n_permutations=n_permutations)
-        rivals: dict[str, tuple[Any, Any, str]] = {
-            "GDM": (gdm, people, "joint"),
-            "GDM, subject held out": (gdm, people, "held-out"),
-        }
+        rivals: dict[str, tuple[Any, Any, str]] = {}
         anatomy = _anatomically_aligned(people)
-        if anatomy is not None:
-            rivals["no alignment"] = (brainweave.NoAlignment(), anatomy, "joint")
+        for protocol in PROTOCOLS:
+            rivals[f"GDM ({protocol})"] = (gdm, people, protocol)
+            if anatomy is not None:
+                none = brainweave.NoAlignment()
+                rivals[f"no alignment ({protocol})"] = (none, anatomy, protocol)
         total = len(rivals) * n_classifiers(people, scoring)
         with console.stage("Scoring methods", total) as tick:
             for name, (aligner, data, protocol) in rivals.items():
