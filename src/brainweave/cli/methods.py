@@ -198,7 +198,7 @@ def on_common_voxels(aligners: dict[str, Any], study: "Study") -> list[str]:
     from brainweave.study.common_voxels import common_mask
 
     names = [n for n, a in aligners.items() if type(a).__name__ in SAME_VOXELS]
-    masks = [getattr(s.space, "mask", None) for s in study]
+    masks: list[Any] = [getattr(s.space, "mask", None) for s in study]
     if not names or any(m is None for m in masks):
         return []
     first = masks[0]

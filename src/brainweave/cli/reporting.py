@@ -136,7 +136,7 @@ def demo(
         results = {}
         scoring = Scoring(n_permutations=n_permutations)
         rivals: dict[str, tuple[Any, Any, str]] = {}
-        anatomy = _anatomically_aligned(people)
+        anatomy = _anatomically_aligned(people, scoring.halves)
         for protocol in PROTOCOLS:
             rivals[f"GDM ({protocol})"] = (gdm, people, protocol)
             if anatomy is not None:
@@ -193,12 +193,12 @@ def _demo_study(folder: Path, n_subjects: int, seed: int, console: Console) -> A
     return Study.open(folder)
 
 
-def _anatomically_aligned(study: Any) -> Any:
-    """Give the voxels that all subjects have, or None if that cannot be known."""
+def _anatomically_aligned(study: Any, halves: str) -> Any:
+    """Return the study on the voxels that all subjects have; None if unknown."""
+    from brainweave.cli.scoring import divided
     from brainweave.exceptions import StudyError
-    from brainweave.study.common_voxels import common_voxels
 
     try:
-        return common_voxels(study)
+        return divided(study, None, halves, common=True)
     except StudyError:
         return study if len({s.n_voxels for s in study}) == 1 else None

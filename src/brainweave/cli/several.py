@@ -48,7 +48,8 @@ def _known(command: str) -> tuple[dict[str, Any], int]:
     found = typer.main.get_command(app).commands.get(command)  # type: ignore[attr-defined]
     if found is None:
         return {}, 0
-    options, needed = {}, 0
+    options: dict[str, Any] = {}
+    needed = 0
     for parameter in found.params:
         if parameter.param_type_name == "argument":
             needed += 2 if parameter.nargs == -1 else 1

@@ -76,10 +76,10 @@ def tune(
 
 def _at_the_edge(search: Any, best: dict[str, Any]) -> list[str]:
     """Say which best values are the first or last that were tried."""
-    tried = {
+    tried: dict[str, tuple[list[float], Any, float | None]] = {
         "energies": ([float(e) for e in search.energies], best.get("energy"), 1.0),
         "n_components": (
-            [int(n) for n in search.n_components if n != "auto"],
+            [float(n) for n in search.n_components if n != "auto"],
             None if best.get("n_components") == "auto" else best.get("n_components"),
             None,
         ),

@@ -222,7 +222,7 @@ def plot_confusion(result: Any, *, title: str | None = None) -> "Figure":
         for label in ax.get_xticklabels():
             label.set(rotation=turn, ha="right", rotation_mode="anchor")
             if turn == 90:
-                label.set_va("center")
+                label.set(va="center")
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
     ax.set_xlabel("predicted")

@@ -165,6 +165,7 @@ def _comparisons(inputs: Inputs) -> Element | None:
     named = [
         (_shown(n, r, members), r) for _, members in panels(inputs) for n, r in members
     ]
+    found = compare_methods(named)
     rows = [
         [
             f"{c.better} over {c.other}",
@@ -173,7 +174,7 @@ def _comparisons(inputs: Inputs) -> Element | None:
             round(c.p, 4),
             c.n_subjects,
         ]
-        for c in compare_methods(named)
+        for c in found
     ]
     if not rows:
         return None
@@ -183,7 +184,7 @@ def _comparisons(inputs: Inputs) -> Element | None:
         "the signs of the subjects' differences, corrected for the number of "
         "comparisons of a protocol (Holm)."
     )
-    fewest = min(int(row[-1]) for row in rows)
+    fewest = min(c.n_subjects for c in found)
     if 2 / 2**fewest > SIGNIFICANT:
         caption += (
             f" With {fewest} subjects this p cannot be below {2 / 2**fewest:.2g}: more "

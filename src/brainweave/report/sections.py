@@ -96,7 +96,7 @@ def _of_record(inputs: Inputs) -> dict[str, list[Any]]:
     }
     if any(lost.values()):
         columns["scrubbed volumes"] = [lost.get(n) for n in inputs.names]
-    masks = [getattr(s.space, "mask", None) for s in inputs.study or []]
+    masks: list[Any] = [getattr(s.space, "mask", None) for s in inputs.study or []]
     same_grid = masks and all(
         m is not None and m.shape == getattr(masks[0], "shape", None) for m in masks
     )

@@ -278,7 +278,7 @@ def _with_options(
     return [replace(r, confounds=c) for r, c in zip(runs, listed, strict=True)]
 
 
-def _listed_runs(files: Mapping[str, Any]) -> dict[str, list[Run]]:
+def _listed_runs(files: Any) -> dict[str, list[Run]]:
     if isinstance(files, list | tuple) and files:
         files = _by_name(files)
     if not isinstance(files, Mapping):
