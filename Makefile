@@ -10,7 +10,7 @@ LOWEST := .venv-lowest
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-torch test-lowest lint types contracts check bench bench-quick bench-methods peers wheel clean
+.PHONY: help demo test test-thorough test-torch test-lowest lint types contracts check bench bench-quick bench-methods peers wheel clean
 
 help:  ## say what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 14
@@ -32,6 +32,9 @@ demo: $(VENV)/.base  ## align a simulated study that no time-locked method can a
 test: $(VENV)/.dev  ## unit tests and doctests
 	@tools/install_browser.sh
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
+
+test-thorough: $(VENV)/.dev  ## what takes minutes: noise by every method, long searches
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m thorough
 
 $(TORCH_VENV)/.ready: pyproject.toml tools/make_venv.sh
 	@test -x $(TORCH_VENV)/$(SCRIPTS)/python || { echo "Setting up $(TORCH_VENV) ..."; tools/make_venv.sh $(TORCH_VENV); }
