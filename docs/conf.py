@@ -27,6 +27,7 @@ extensions = [
     "sphinxcontrib.bibtex",
     "command_reference",
     "front_picture",
+    "paper_tables",
     "public_names",
     "tables_from",
 ]
@@ -105,7 +106,7 @@ html_theme_options = {
     "github_url": "https://github.com/brainweave/brainweave",
     "show_nav_level": 2,
     "navigation_with_keys": False,
-    "header_links_before_dropdown": 6,
+    "header_links_before_dropdown": 5,
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
     "footer_end": [],

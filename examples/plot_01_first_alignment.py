@@ -2,7 +2,7 @@
 First alignment
 ===============
 
-Six people looked at pictures of five kinds, each in an order of their own. Their voxels
+Six people looked at pictures of four kinds, each in an order of their own. Their voxels
 do not correspond, and no two samples were taken at the same moment of the same
 stimulus. We learn a shared space, check that it means something, and classify one
 person's brain with a classifier trained on the others.
@@ -18,7 +18,7 @@ person's brain with a classifier trained on the others.
 from brainweave import simulate_study
 
 study = simulate_study(
-    n_subjects=6, categories=5, n_voxels=(300, 400), n_runs=4, random_state=7
+    n_subjects=6, categories=4, n_voxels=(600, 800), signal=3, random_state=3
 )
 study.summary()
 
@@ -38,11 +38,11 @@ plot_sequences(study)
 from brainweave import GDM
 
 aligning, other = study.split_halves(by="category")
-gdm = GDM(n_components=4).fit(aligning)
+gdm = GDM(n_components=3).fit(aligning)
 
 # %%
-# Five categories have at most four shared directions (see
-# :ref:`the C - 1 rule <uniqueness>`), so four components are asked for. Are they real?
+# Four categories have at most three shared directions (see
+# :ref:`the C - 1 rule <uniqueness>`), so three components are asked for. Are they real?
 # ``alignment_check`` answers on samples that did not take part in the fit.
 from brainweave import alignment_check
 
@@ -65,18 +65,18 @@ plot_shared_space(gdm.transform(other), [subject.labels for subject in other])
 from brainweave import NoAlignment, between_subject_classification
 from brainweave.plotting import plot_accuracy
 
-result = between_subject_classification(GDM(4), study, protocol="held-out")
+result = between_subject_classification(GDM(3), study, protocol="held-out")
 print(result)
 
 # %%
 # Without alignment, voxel 17 of one person says nothing about voxel 17 of another. To
 # show it we simulate the same design in brains that do have equal numbers of voxels.
 same_mask = simulate_study(
-    n_subjects=6, categories=5, n_voxels=350, n_runs=4, random_state=7
+    n_subjects=6, categories=4, n_voxels=400, signal=3, random_state=3
 )
 plot_accuracy(
     {
-        "GDM": between_subject_classification(GDM(4), same_mask),
+        "GDM": between_subject_classification(GDM(3), same_mask),
         "no alignment": between_subject_classification(NoAlignment(), same_mask),
     }
 )

@@ -9,6 +9,7 @@ to do instead. If you read one page before writing a paper, let it be this one.
 
 # %%
 # Six "subjects" of white noise, and labels that mean nothing. Chance is 1 in 5.
+# sphinx_gallery_thumbnail_number = 2
 import warnings
 
 import numpy as np
@@ -79,11 +80,12 @@ study = simulate_study(
     n_subjects=6, categories=5, n_voxels=(300, 400), signal=1.2, random_state=1
 )
 split = split_study(study)  # both evaluations share one pass over the voxels
-results = {
-    protocol: between_subject_classification(GDM(4), split, protocol=protocol)
-    for protocol in ("joint", "held-out")
-}
-plot_accuracy(results)
+plot_accuracy(
+    [
+        between_subject_classification(GDM(4), split, protocol=protocol)
+        for protocol in ("joint", "held-out")
+    ]
+)
 
 # %%
 # Mistake 4: choosing settings by the final score
@@ -111,6 +113,8 @@ names = ["circular", "in-sample agreement", "best of 12 settings", "honest halve
 values = [circular, table["agreement"].mean(), max(scores), honest.mean]
 ax.barh(names, values, color=["#c44e52", "#c44e52", "#dd8452", "#4c72b0"])
 ax.axvline(0.2, color="black", linestyle="--", linewidth=1)
+ax.text(0.21, 3.4, "chance of a classifier", fontsize=8, va="center")
+ax.spines[["top", "right"]].set_visible(False)
 ax.set(xlim=(0, 1), xlabel="what each number says about pure noise")
 ax.invert_yaxis()
 

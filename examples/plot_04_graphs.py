@@ -9,6 +9,7 @@ the shared space it makes.
 
 # %%
 # Four categories; living things are like each other, and so are lifeless ones.
+# sphinx_gallery_thumbnail_number = 2
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -94,7 +95,7 @@ neighbours = neighbor_graph(described, n_neighbors=8)
 # Sums, multiples, and anything else
 # ----------------------------------
 # Graphs over the same samples add up. ``matrix_graph`` takes any symmetric matrix.
-both = categories + 5 * same_moment
+both = 0.3 * categories + 0.7 * same_moment
 anything = matrix_graph(both.to_sparse(), both.lengths)
 
 figure, axes = plt.subplots(1, 5, figsize=(11, 2.6), layout="constrained")
@@ -110,9 +111,9 @@ figure.colorbar(image, ax=axes, shrink=0.7, label="weight")
 # %%
 # What they do to the shared space
 # --------------------------------
-# Samples that did not align, on the first two shared features. The label graph spreads
-# the categories evenly; the graph of meaning puts living and lifeless things on the
-# first axis; the time graph has no repulsion and needs none of the categories.
+# Samples that did not align, on the first two shared features. The label graph treats
+# all categories alike; the graph of meaning, and neighbours in it, put living and
+# lifeless things apart on the first axis; the time graph only attracts.
 from brainweave.plotting import palette
 
 color = dict(zip(names, palette(4), strict=True))

@@ -32,26 +32,40 @@ print(
 )
 
 # %%
-# The newcomer's other samples among those of the template, in the shared space:
+# The newcomer's other samples (squares) among those of the template (dots), in the
+# shared space. Nobody's samples here took part in a fit.
+import matplotlib.pyplot as plt
 import numpy as np
 
-from brainweave.plotting import plot_shared_space
+from brainweave.plotting import palette
 
+others = other.subset(study.ids[:-1])
 test = other[study.ids[-1]]
-theirs = new.transform(test.data())
-rest = gdm.transform(other.subset(study.ids[:-1]))
-plot_shared_space(
-    [np.concatenate(rest), theirs],
-    [np.concatenate([s.labels for s in other.subset(study.ids[:-1])]), test.labels],
-    color_by="subject",
-    names=["six of the template", "newcomer"],
+rest, theirs = gdm.transform(others), new.transform(test.data())
+
+color = dict(zip(study.categories, palette(5), strict=True))
+figure, ax = plt.subplots(figsize=(6, 4), layout="constrained")
+for subject, points in zip(others, rest, strict=True):
+    ax.scatter(*points[:, :2].T, c=[color[c] for c in subject.labels], s=6, alpha=0.35)
+ax.scatter(
+    *theirs[:, :2].T,
+    c=[color[c] for c in test.labels],
+    s=34,
+    marker="s",
+    edgecolors="black",
+    linewidths=0.6,
 )
+ax.set(xlabel="shared feature 1", ylabel="shared feature 2")
+ax.spines[["top", "right"]].set_visible(False)
+for name, shade in color.items():
+    ax.scatter([], [], color=shade, label=name)
+ax.legend(frameon=False, bbox_to_anchor=(1, 1), loc="upper left")
 
 # %%
 # A classifier trained on the template's subjects reads the newcomer:
 from sklearn.svm import NuSVC
 
-train = np.concatenate([s.labels for s in other.subset(study.ids[:-1])])
+train = np.concatenate([s.labels for s in others])
 classifier = NuSVC(nu=0.5, kernel="linear").fit(np.concatenate(rest), train)
 print(
     f"accuracy on the newcomer: {classifier.score(theirs, test.labels):.0%}, chance 20%"
@@ -63,8 +77,6 @@ print(
 # Each block is nine volumes. Few samples are enough to start with, as long as the
 # categories are there; what is not determined is said.
 import warnings
-
-import matplotlib.pyplot as plt
 
 sizes, scores = (2, 4, 8, 12, 18), []
 for size in sizes:

@@ -50,7 +50,7 @@ ax.bar([str(p) for p in scores], list(scores.values()))
 ax.axhline(whole.mean, color="C1", label="all parcels together")
 ax.axhline(whole.chance, color="black", linestyle="--", linewidth=1, label="chance")
 ax.set(xlabel="parcel", ylabel="accuracy", ylim=(0, 1))
-ax.legend(loc="lower right", frameon=False, ncols=2)
+ax.legend(loc="upper right", frameon=False, ncols=2)
 ax.spines[["top", "right"]].set_visible(False)
 
 # %%

@@ -8,6 +8,7 @@ derivatives; yours replaces the first step.
 """
 
 # %%
+# sphinx_gallery_thumbnail_path = "report.png"
 import shlex
 import subprocess
 import sys
@@ -22,7 +23,7 @@ study = simulate_study(
     categories=4,
     n_voxels=(250, 350),
     n_runs=2,
-    repetitions=4,
+    repetitions=3,
     random_state=11,
 )
 study.to_bids(work / "bids")

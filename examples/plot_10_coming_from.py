@@ -41,6 +41,17 @@ new = srm.fit_new_subject(data[0])  # a map, with transform and inverse_transfor
 shared[0].shape, weights.shape
 
 # %%
+# The same feature in three brains, over the film:
+import matplotlib.pyplot as plt
+
+figure, ax = plt.subplots(figsize=(7, 2.4), layout="constrained")
+for id, features in zip(study.ids, shared, strict=True):
+    ax.plot(features[:, 0], label=f"sub-{id}", linewidth=1)
+ax.set(xlabel="sample", ylabel="shared feature 1")
+ax.legend(frameon=False, ncols=3, loc="upper right")
+ax.spines[["top", "right"]].set_visible(False)
+
+# %%
 # From the same start the iterates agree to 1.4e-10 (see :doc:`/results`). By default
 # ours runs until it has converged, not for ten iterations; float32 stays float32; a new
 # subject may lack time points if the others' ids are given.
