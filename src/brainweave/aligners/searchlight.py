@@ -179,7 +179,7 @@ class Searchlight(PiecewiseAligner):
                 f"subjects, 0 to {len(arrays) - 1}."
             )
         lists, positions = self._neighborhoods(n_voxels, spaces, ref)
-        means = [
+        read = [
             check_finite(x, _covered(own, x.shape[1]) > 0, f"X[{i}]")
             for i, (x, own) in enumerate(zip(arrays, lists, strict=True))
         ]
@@ -222,8 +222,8 @@ class Searchlight(PiecewiseAligner):
         self.reference_maps_ = [local.maps[0] for _, local in kept]
         self.coverage_ = collectors[ref].coverage
         self.maps_: list[SubjectMap] = [
-            collector.finish(mean, space)
-            for collector, mean, space in zip(collectors, means, spaces, strict=True)
+            collector.finish(*known, space)
+            for collector, known, space in zip(collectors, read, spaces, strict=True)
         ]
         self.n_subjects_ = len(arrays)
         self.n_components_ = n_voxels[ref]
@@ -325,7 +325,7 @@ class Searchlight(PiecewiseAligner):
         v, space = int(samples.shape[1]), getattr(X, "space", None)
         own = self._new_neighborhoods(v, space, neighborhoods, coordinates)
         y = getattr(X, "labels", None) if y is None else y
-        mean = check_finite(samples, _covered(own, v) > 0, name)
+        mean, signatures = check_finite(samples, _covered(own, v) > 0, name)
         ledger = Ledger("neighborhood")
         outcomes = run_pieces(
             join_local,
@@ -345,7 +345,7 @@ class Searchlight(PiecewiseAligner):
             if joined is not None:
                 collector.add(s, joined, reference)
         ledger.close()
-        return collector.finish(mean, space)
+        return collector.finish(mean, signatures, space)
 
     def _new_neighborhoods(
         self, n_voxels: int, space: Any, neighborhoods: Any, coordinates: Any
