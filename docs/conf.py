@@ -20,13 +20,13 @@ extensions = [
     "numpydoc",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.mathjax",
     "sphinx_copybutton",
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
     "sphinxcontrib.bibtex",
     "command_reference",
     "front_picture",
+    "mathml",
     "paper_tables",
     "public_names",
     "tables_from",
@@ -105,16 +105,22 @@ html_show_sourcelink = False
 html_theme_options = {
     "github_url": "https://github.com/brainweave/brainweave",
     "show_nav_level": 2,
+    "navbar_persistent": ["search-button"],
     "navigation_with_keys": False,
     "header_links_before_dropdown": 5,
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
     "footer_end": [],
 }
-html_sidebars = {
-    "index": [],
-    "which_method": [],
-    "faq": [],
-    "theory": [],
-    "cli": [],
-}
+html_sidebars = {"*": []}  # pages without pages below them
+html_math_renderer = "mathml"
+
+
+def keep_numbers_together(app, docname, source):
+    """Let no table break a line between a mean and its deviation."""
+    source[0] = source[0].replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
+
+
+def setup(app):
+    """Register what is too small for an extension."""
+    app.connect("source-read", keep_numbers_together)

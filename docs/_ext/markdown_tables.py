@@ -21,6 +21,13 @@ def read_table(text: str, heading: str) -> Rows:
     return [rows[0], *rows[2:]]  # without the line of dashes
 
 
+def table_lines(rows: Rows) -> list[str]:
+    """Return a table as Markdown that breaks no line between a mean and deviation."""
+    cells = [[c.replace(" ± ", "\u00a0±\u00a0") for c in row] for row in rows]
+    lines = ["| " + " | ".join(row) + " |" for row in cells]
+    return [lines[0], "|" + "---|" * len(rows[0]), *lines[1:]]
+
+
 def choose_columns(rows: Rows, columns: list[str]) -> Rows:
     """Return the rows with the named columns alone."""
     absent = [name for name in columns if name not in rows[0]]

@@ -12,6 +12,7 @@ from docutils.statemachine import StringList
 
 from brainweave.paper import dataset, datasets
 from brainweave.paper.settings import figure, figures
+from markdown_tables import table_lines
 
 
 def settings_table() -> list[list[str]]:
@@ -60,10 +61,8 @@ class PaperTable(Directive):
     def run(self) -> list[nodes.Node]:
         """Build it as Markdown."""
         rows = TABLES[self.arguments[0]]()
-        lines = ["| " + " | ".join(row) + " |" for row in rows]
-        lines.insert(1, "|" + "---|" * len(rows[0]))
         node = nodes.container(classes=["paper-table"])
-        source = StringList(lines, "brainweave.paper")
+        source = StringList(table_lines(rows), "brainweave.paper")
         self.state.nested_parse(source, self.content_offset, node)
         return [node]
 

@@ -18,7 +18,7 @@ from docutils import nodes
 from docutils.parsers.rst import Directive, directives
 from docutils.statemachine import StringList
 
-from markdown_tables import choose_columns, read_table
+from markdown_tables import choose_columns, read_table, table_lines
 
 
 class TableFrom(Directive):
@@ -42,10 +42,10 @@ class TableFrom(Directive):
             rows = choose_columns(rows, names if names != [""] else rows[0])
         except (OSError, ValueError) as error:
             raise self.error(f"{path}: {error}") from error
-        lines = ["| " + " | ".join(row) + " |" for row in rows]
-        lines.insert(1, "|" + "---|" * len(rows[0]))
         node = nodes.container(classes=["table-from"])
-        self.state.nested_parse(StringList(lines, str(path)), self.content_offset, node)
+        self.state.nested_parse(
+            StringList(table_lines(rows), str(path)), self.content_offset, node
+        )
         return [node]
 
 
