@@ -8,9 +8,10 @@ import time
 import warnings
 from typing import Any
 
+from brainweave._progress import shown_progress
 from brainweave.evaluation.align_folds import Clock, seed_from
 from brainweave.evaluation.classifiers import nu_parameter
-from brainweave.evaluation.evaluate import about, n_steps, score_folds, shown_progress
+from brainweave.evaluation.evaluate import about, n_steps, score_folds
 from brainweave.evaluation.measures import Classification
 from brainweave.evaluation.results import ClassificationResult
 from brainweave.evaluation.splits import SplitStudy, split_study

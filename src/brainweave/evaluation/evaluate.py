@@ -5,7 +5,6 @@ settings, and the runner of grids. They differ in who asks, and in where records
 """
 
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -15,10 +14,7 @@ from brainweave.evaluation.fingerprint import plain_settings
 from brainweave.evaluation.measures import Measure
 from brainweave.evaluation.splits import SplitStudy, subject_folds
 
-__all__ = ["Progress", "about", "n_steps", "score_folds", "shown_progress"]
-
-#: Told how many steps are done, how many there are, and what was done last.
-Progress = Callable[[int, int, str], None]
+__all__ = ["about", "n_steps", "score_folds"]
 
 
 def score_folds(
@@ -113,42 +109,3 @@ def n_steps(split: SplitStudy, measure: Measure, leave_out: int) -> int:
     """Return how many steps an evaluation has."""
     folds = subject_folds(split.n_subjects, leave_out)
     return len(split.parts) * len(folds) * measure.n_steps()
-
-
-@contextmanager
-def shown_progress(
-    progress: Progress | bool | None, total: int, what: str
-) -> Iterator[Callable[[], None] | None]:
-    """Give what is to be called after each step, so that progress is shown.
-
-    Parameters
-    ----------
-    progress : callable, bool or None
-        Called with the number of steps that are done, of all, and `what`; True draws
-        a bar on the standard error; None or False shows nothing.
-    total : int
-        Number of steps.
-    what : str
-        What is done.
-    """
-    if progress is None or progress is False:
-        yield None
-        return
-    if progress is True:
-        from rich.console import Console
-        from rich.progress import Progress as Bar
-
-        with Bar(console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task(what, total=total)
-            yield lambda: bar.advance(task)
-        return
-    if not callable(progress):
-        raise TypeError(f"progress must be True, or a callable; got {progress!r}.")
-    done = 0
-
-    def tick() -> None:
-        nonlocal done
-        done += 1
-        progress(done, total, what)
-
-    yield tick

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from brainweave._io import write_text
 from brainweave.evaluation.grid import Cell
 from brainweave.evaluation.results import ClassificationResult, chance_level, p_value
-from brainweave.evaluation.store import ResultStore, write_atomically
+from brainweave.evaluation.store import ResultStore
 from brainweave.exceptions import InputError
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ class GridResult:
 
     def write_csv(self, path: Path) -> None:
         """Write the table of cells; a reader never sees half of it."""
-        write_atomically(path, self.to_frame().to_csv(index=False))
+        write_text(path, self.to_frame().to_csv(index=False))
 
     def __repr__(self) -> str:
         failed = sum(bool(r["error"]) for r in self.records)

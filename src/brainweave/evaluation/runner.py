@@ -6,7 +6,7 @@ and several runs may work in one store: each takes what no other has claimed.
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from os import PathLike
 from threading import Lock
 from typing import Any
@@ -14,19 +14,19 @@ from typing import Any
 from joblib import Parallel, cpu_count, delayed
 
 from brainweave._arrays import blas_threads
+from brainweave._progress import Progress
+from brainweave._warnings import WarningListener
 from brainweave.evaluation.align_folds import takes_bases
 from brainweave.evaluation.fingerprint import digest
 from brainweave.evaluation.grid import Cell, Grid, GridStudy, Job, without
 from brainweave.evaluation.grid_result import GridResult, is_sound
-from brainweave.evaluation.jobs import JobRunner, WarningListener
+from brainweave.evaluation.jobs import JobRunner
 from brainweave.evaluation.peak_memory import MemoryWatch
 from brainweave.evaluation.splits import SplitStudy
 from brainweave.evaluation.store import ResultStore
 from brainweave.exceptions import InputError
 
 __all__ = ["Grid", "GridResult", "GridStudy", "ResultStore", "run_grid"]
-
-Progress = Callable[[int, int, str], None]
 
 WAIT = 0.2  # seconds between looks at what another run has claimed
 

@@ -7,8 +7,9 @@ all subjects.
 import time
 from typing import Any
 
+from brainweave._progress import shown_progress
 from brainweave.evaluation.align_folds import Clock, seed_from
-from brainweave.evaluation.evaluate import about, n_steps, score_folds, shown_progress
+from brainweave.evaluation.evaluate import about, n_steps, score_folds
 from brainweave.evaluation.measures import Matching, Measure, Reconstruction
 from brainweave.evaluation.results import SubjectScores
 from brainweave.evaluation.splits import SplitStudy, split_study
