@@ -5,10 +5,15 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.linalg import polar as scipy_polar
 
+from brainweave import linalg
+from brainweave.exceptions import SolverError
 from brainweave.linalg import (
+    _LowRankProblem,
+    block_iteration,
     flip_signs,
     polar,
     signed_factor,
+    smallest_of_constant_minus_low_rank,
     smallest_of_diagonal_minus_low_rank,
     smallest_of_operator,
 )
@@ -87,3 +92,122 @@ def test_same_result_every_time(rng, k):
     one = smallest_of_diagonal_minus_low_rank(mu, U, np.ones(3), k)
     two = smallest_of_diagonal_minus_low_rank(mu, U, np.ones(3), k)
     assert np.array_equal(one[1], two[1])
+
+
+def crowded(rng, size=600, rank=4):
+    """Some eigenvalues far below the diagonal, the others at its crowded edge."""
+    problem = _LowRankProblem(
+        np.sort(rng.uniform(size=size)), rng.normal(size=(size, rank)), np.ones(rank)
+    )
+    return problem, problem.multiply(np.eye(size))
+
+
+def test_count_below_is_that_of_the_spectrum(rng):
+    problem, full = crowded(rng)
+    problem.signs[1] = -1
+    full = problem.multiply(np.eye(600))
+    spectrum = np.linalg.eigvalsh(full)
+    for x in (spectrum[:40] + spectrum[1:41]) / 2:
+        assert problem.count_below(x) == (spectrum < x).sum()
+
+
+def test_a_missed_eigenvalue_is_not_confirmed(rng):
+    problem, full = crowded(rng)
+    values, vectors = np.linalg.eigh(full)
+    for k in (1, 3, 4, 5, 12):
+        assert problem.confirms(values[:k], vectors[:, :k])
+        for missed in {0, k // 2, k - 1}:
+            kept = np.delete(np.arange(k + 1), missed)
+            assert not problem.confirms(values[kept], vectors[:, kept])
+
+
+def test_a_missed_copy_of_an_eigenvalue_is_not_confirmed(rng):
+    half, one = crowded(rng, size=300, rank=2)
+    U = np.block([[half.U, 0 * half.U], [0 * half.U, half.U]])
+    order = np.argsort(np.tile(half.mu, 2), kind="stable")
+    twice = _LowRankProblem(np.tile(half.mu, 2)[order], U[order], np.ones(4))
+    values, vectors = np.linalg.eigh(twice.multiply(np.eye(600)))
+    assert_allclose(values[:8:2], values[1:8:2], atol=1e-10)  # each is there twice
+    assert twice.confirms(values[:8], vectors[:, :8])
+    once = [0, 2, 4, 6, 8]
+    assert not twice.confirms(values[once], vectors[:, once])
+    assert not twice.confirms(values[[0, 0, 1]], vectors[:, [0, 0, 1]])
+    assert twice.confirms(values[:3], vectors[:, :3])  # half of the last pair will do
+    assert_allclose(twice.smallest(8)[0], np.repeat(np.linalg.eigvalsh(one)[:4], 2))
+
+
+def test_vectors_that_are_none_are_not_confirmed(rng):
+    problem, full = crowded(rng)
+    values, vectors = np.linalg.eigh(full)
+    turned = vectors[:, :6].copy()
+    turned[:, 4:] = turned[:, 4:] @ [[0.8, -0.6], [0.6, 0.8]]
+    assert not problem.confirms(values[:6], turned)
+
+
+@pytest.mark.parametrize("answer", ["none", "wrong"])
+def test_what_is_not_confirmed_goes_to_lapack(rng, monkeypatch, answer):
+    problem, full = crowded(rng)
+    values, vectors = np.linalg.eigh(full)
+    found = None if answer == "none" else (values[1:7], vectors[:, 1:7])
+    monkeypatch.setattr(linalg, "block_iteration", lambda *_, **__: found)
+    assert_allclose(problem.smallest(6)[0], values[:6], atol=1e-12)
+
+
+def test_the_iteration_needs_no_lapack_at_a_crowded_edge(rng, monkeypatch):
+    """The shifted inverse makes it converge; without it the space would not suffice."""
+    problem, full = crowded(rng, size=1000)
+    calls = []
+
+    def counted(multiply, size, k, **options):
+        calls.append(block_iteration(multiply, size, k, **options))
+        return calls[-1]
+
+    monkeypatch.setattr(linalg, "block_iteration", counted)
+    values, _ = problem.smallest(6)
+    expected = np.linalg.eigvalsh(full)
+    assert_allclose(values, expected[:6], atol=1e-12 * np.abs(expected).max())
+    assert values is calls[0][0]
+    assert block_iteration(problem.multiply, 1000, 6) is None  # without the inverse
+    inverse, b = problem._inverse(6), rng.normal(size=(1000, 2))
+    edge = problem.mu[0] - (problem.mu[6] - problem.mu[0]) / 6
+    assert_allclose(full @ inverse(b) - edge * inverse(b), b, atol=1e-8)
+
+
+def test_no_inverse_where_nothing_is_wanted_of_the_edge(rng):
+    problem, _ = crowded(rng, rank=12)
+    assert problem._inverse(12) is None
+    assert problem._inverse(13) is not None
+
+
+def test_repeated_eigenvalues_of_an_operator(rng):
+    spectrum = np.concatenate([[-5.0] * 4, [-4.0] * 3, rng.uniform(0, 1, size=293)])
+    Q = np.linalg.qr(rng.normal(size=(300, 300)))[0]
+    A = (Q * spectrum) @ Q.T
+    values, vectors = smallest_of_operator(lambda x: A @ x, 300, 7)
+    assert_allclose(values, spectrum[:7], atol=1e-12)
+    assert_allclose(vectors.T @ vectors, np.eye(7), atol=1e-10)
+
+
+def test_an_operator_too_large_to_form_that_does_not_converge(monkeypatch, rng):
+    monkeypatch.setattr(linalg, "LARGEST_DENSE", 200)
+    A = np.diag(np.linspace(0, 1, 300) ** 4)
+    with pytest.raises(SolverError, match=r"size 300.*too large.*less energy"):
+        smallest_of_operator(lambda x: A @ x, 300, 7)
+
+
+@pytest.mark.parametrize("rank", [1, 7, 40, 60])
+def test_constant_minus_low_rank_equals_dense(rng, rank):
+    U, signs = rng.normal(size=(40, rank)), rng.choice([-1.0, 1.0], size=rank)
+    full = 3.0 * np.eye(40) - (U * signs) @ U.T
+    expected = np.linalg.eigvalsh(full)
+    for k in (1, 5, 40):
+        values, vectors = smallest_of_constant_minus_low_rank(3.0, U, signs, k)
+        assert_allclose(values, expected[:k], atol=1e-12 * np.abs(expected).max())
+        assert_allclose(vectors.T @ vectors, np.eye(k), atol=1e-12)
+        assert_allclose(full @ vectors, vectors * values, atol=1e-11)
+
+
+def test_factor_of_a_diagonal_affinity_is_sparse():
+    factor, signs = signed_factor(np.diag([4.0, 0.0, -9.0]))
+    assert_allclose(factor.toarray(), [[2, 0], [0, 0], [0, 3]])
+    assert_allclose(signs, [1, -1])

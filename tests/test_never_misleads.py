@@ -10,6 +10,75 @@ import pytest
 # -- the solver ------------------------------------------------------------------------
 
 
+def test_a_film_of_more_than_400_time_points_is_aligned():
+    """It crashed: with equal degrees the shift of the iteration was zero."""
+    from brainweave import GDM
+
+    rng = np.random.default_rng(0)
+    film = rng.normal(size=(450, 8))
+    X = [film @ rng.normal(size=(8, 60)) + rng.normal(size=(450, 60)) for _ in range(9)]
+    results = [
+        GDM(3, energy=1.0, graph="time", solver=solver).fit(X)
+        for solver in ("auto", "closed", "iterative", "dense")
+    ]
+    for model in results:
+        np.testing.assert_allclose(
+            model.eigenvalues_, results[-1].eigenvalues_, rtol=1e-9
+        )
+
+
+@pytest.mark.parametrize("seed", [3, 5])
+def test_an_eigenvalue_that_is_there_eight_times_is_found_eight_times(seed):
+    """The iteration found it once or twice, then the next ones, without a word."""
+    from brainweave import GDM
+    from brainweave.exceptions import UniquenessWarning
+
+    rng = np.random.default_rng(seed)
+    shares = rng.dirichlet(np.full(20, 2.0))
+    y = [np.append(np.arange(20), rng.choice(20, 80, p=shares)) for _ in range(12)]
+    X = [rng.normal(size=(100, 150)) for _ in y]
+    dense = GDM(10, energy=1.0, solver="dense").fit(X, y)
+    auto = GDM(10, energy=1.0).fit(X, y)
+    assert auto.solver_ == "iterative"
+    np.testing.assert_allclose(auto.eigenvalues_, dense.eigenvalues_, rtol=1e-9)
+    assert auto.n_informative_ == dense.n_informative_
+    with pytest.warns(UniquenessWarning):  # the cut goes through the eight
+        GDM(4, energy=1.0).fit(X, y)
+
+
+def test_a_new_subject_without_a_category_does_not_depend_on_the_last_bit():
+    """Scaling its data by 1 + 1e-12 moved its features by 3.7."""
+    from brainweave import GDM, simulate_study
+    from brainweave.exceptions import UndeterminedWarning
+
+    study = simulate_study(
+        n_subjects=6, categories=4, missing_categories=1, random_state=1
+    )
+    lacking = next(s for s in study if len(set(s.labels)) == 3)
+    others = [s for s in study if s is not lacking]
+    gdm = GDM(3).fit([s.data() for s in others], [s.labels for s in others])
+    data = lacking.data().astype(np.float64)
+    with pytest.warns(UndeterminedWarning, match="features are zero in the others"):
+        once = gdm.fit_new_subject(data, lacking.labels)
+    with pytest.warns(UndeterminedWarning):
+        again = gdm.fit_new_subject(data * (1 + 1e-12), lacking.labels)
+    assert once.n_undetermined == 1
+    np.testing.assert_allclose(again.transform(data), once.transform(data), atol=1e-8)
+
+
+def test_as_many_components_as_dimensions_do_not_pass_as_alignment():
+    """Every subject then has features of its own; accuracy is at chance."""
+    from brainweave import GDM
+    from brainweave.exceptions import SeparateSubjectsWarning
+
+    rng = np.random.default_rng(0)
+    y = [rng.permutation(np.arange(40) % 4) for _ in range(4)]
+    X = [rng.normal(size=(4, 80))[k] + rng.normal(size=(40, 80)) for k in y]
+    everything = sum(b.n_kept for b in GDM(3, energy=0.5).fit(X, y).bases_)
+    with pytest.warns(SeparateSubjectsWarning, match="belong to single subjects"):
+        GDM(everything, energy=0.5).fit(X, y)
+
+
 # -- labels, subjects and their order --------------------------------------------------
 
 
@@ -188,6 +257,121 @@ def test_transform_warns_of_circular_scoring():
 
 
 # -- voxels and files in memory --------------------------------------------------------
+
+
+def _three_subjects(n_voxels=120, n_samples=40):
+    rng = np.random.default_rng(0)
+    y = [np.arange(n_samples) % 4] * 3
+    means = rng.standard_normal((4, 6))
+    X = [
+        means[y[0]] @ rng.standard_normal((6, n_voxels))
+        + rng.standard_normal((n_samples, n_voxels))
+        for _ in range(3)
+    ]
+    return X, y
+
+
+def test_a_map_that_i_cleaned_in_memory_is_aligned_as_i_cleaned_it(tmp_path):
+    from brainweave import GDM
+
+    X, y = _three_subjects()
+    maps = []
+    for i, x in enumerate(X):
+        np.save(tmp_path / f"{i}.npy", x)
+        maps.append(np.load(tmp_path / f"{i}.npy", mmap_mode="c"))
+        maps[-1] -= np.outer(np.sin(np.arange(40)), maps[-1][1])  # take out a confound
+    expected = GDM(3).fit([np.array(m) for m in maps], y)
+    np.testing.assert_array_equal(
+        GDM(3).fit(maps, y).eigenvalues_, expected.eigenvalues_
+    )
+
+
+def test_a_file_that_is_replaced_while_i_work_does_not_slip_in(tmp_path):
+    from brainweave import GDM
+
+    X, y = _three_subjects()
+    for i, x in enumerate(X):
+        np.save(tmp_path / f"{i}.npy", x)
+    maps = [np.load(tmp_path / f"{i}.npy", mmap_mode="r") for i in range(3)]
+    for i, x in enumerate(X):  # another job writes its own version
+        np.save(tmp_path / "new.npy", x[::-1])
+        (tmp_path / "new.npy").replace(tmp_path / f"{i}.npy")
+    found = GDM(3).fit(maps, y).eigenvalues_
+    np.testing.assert_array_equal(found, GDM(3).fit(X, y).eigenvalues_)
+
+
+def test_swapping_two_rows_after_the_fit_does_not_bend_the_weights():
+    from brainweave import GDM
+    from brainweave.exceptions import InputError
+
+    X, y = _three_subjects()
+    for first in range(1, 40):  # whichever rows
+        gdm = GDM(3).fit(X, y)
+        X[1][[0, first]] = X[1][[first, 0]]
+        with pytest.raises(InputError, match=r"X\[1\] was changed in place"):
+            _ = gdm.maps_[1].weights
+
+
+@pytest.mark.parametrize(("dtype", "unit"), [("float32", 1e25), ("float64", 1e200)])
+def test_a_large_unit_does_not_make_my_voxels_constant(dtype, unit):
+    from brainweave import GDM
+
+    X, y = _three_subjects()
+    scaled = [(x * unit).astype(dtype) for x in X]
+    gdm = GDM(3).fit(scaled, y)
+    assert all(basis.constant_voxels.size == 0 for basis in gdm.bases_)
+    expected = GDM(3).fit(X, y).eigenvalues_
+    np.testing.assert_allclose(gdm.eigenvalues_, expected, rtol=1e-4)
+    assert np.isfinite(gdm.transform(scaled)[0]).all()
+
+
+def test_a_large_hp_does_not_leave_one_dimension_in_silence():
+    from brainweave import GDM
+
+    X, y = _three_subjects()
+    gdm = GDM(3, kernel="quadratic", kernel_params={"hp": 1e18}).fit(X, y)
+    linear = GDM(3).fit(X, y)  # which the kernel tends to
+    assert [b.n_kept for b in gdm.bases_] == [b.n_kept for b in linear.bases_]
+
+
+def test_a_small_hp_that_makes_every_sample_unlike_is_refused():
+    from brainweave import GDM
+    from brainweave.exceptions import InputError
+
+    X, y = _three_subjects()
+    with pytest.raises(InputError, match=r"X\[0\].* no two samples alike"):
+        GDM(3, kernel="gaussian", kernel_params={"hp": 1e-3}).fit(X, y)
+
+
+def test_a_mask_that_is_mostly_empty_is_told():
+    from brainweave import GDM
+    from brainweave.exceptions import SkippedWarning
+
+    X, y = _three_subjects()
+    X[2][:, 10:] = 0
+    with pytest.warns(SkippedWarning, match=r"X\[2\]: 110 of its 120 voxels"):
+        GDM(3).fit(X, y)
+
+
+def test_pieces_of_the_brain_can_be_scored():
+    from brainweave import DetSRM, Parcelwise, Study, Subject
+    from brainweave import between_subject_classification as score
+
+    X, y = _three_subjects()
+    study = Study(Subject(f"s{i}", x, labels=y[0]) for i, x in enumerate(X))
+    aligner = Parcelwise(DetSRM(3, random_state=0), 1 + np.arange(120) % 2)
+    for protocol in ("joint", "held-out"):
+        assert score(aligner, study, protocol=protocol).mean > 0.6
+
+
+def test_a_saved_model_knows_the_samples_that_made_it(tmp_path):
+    from brainweave import GDM, load, save
+
+    X, y = _three_subjects()
+    fitted = GDM(3).fit([x[:30] for x in X], [known[:30] for known in y])
+    model = load(save(fitted, tmp_path / "model.safetensors"))
+    for m, x in zip(model.maps_, X, strict=True):
+        assert m.took_part(x).tolist() == [True] * 30 + [False] * 10
 
 
 # -- evaluations and their store -------------------------------------------------------
@@ -467,6 +651,116 @@ def test_both_protocols_in_one_report_keep_headline_baseline_and_citation(tmp_pa
 
 
 # -- the command line and the BIDS App -------------------------------------------------
+
+
+def _command(capsys, *arguments, code=0):
+    """Run a command as typed; return what it printed and what it said."""
+    from brainweave.cli.errors import run
+
+    got = run([str(a) for a in arguments])
+    out, err = capsys.readouterr()
+    assert got == code, err
+    assert "should not happen" not in err
+    return out, err
+
+
+def _noise_folder(folder, ids, n_voxels=40):
+    import brainweave as bw
+
+    rng = np.random.default_rng(3)
+    return bw.Study(
+        bw.Subject(
+            id, rng.normal(size=(28, n_voxels)), labels=np.arange(28) % 7, runs=[1] * 28
+        )
+        for id in ids
+    ).save(folder)
+
+
+def test_noise_that_was_aligned_cannot_be_scored_as_a_success(tmp_path, capsys):
+    """I fitted noise, transformed it, scored the result, and got 99 %."""
+    _noise_folder(tmp_path / "noise", ["01", "02", "03", "04"])
+    model = tmp_path / "m.safetensors"
+    _command(capsys, "fit", tmp_path / "noise", "-o", model, "--n-components", 5, "-q")
+    out, _ = _command(
+        capsys, "transform", model, tmp_path / "noise", tmp_path / "shared", "-q"
+    )
+    assert "112 of 112 samples took part in the alignment" in out
+    for command in ("evaluate", "compare"):
+        results = tmp_path / command
+        _, said = _command(
+            capsys, command, tmp_path / "shared", "-o", results, "-q", code=2
+        )
+        assert "took part" in said or "aligned" in said
+        assert not (results / "results.json").exists()
+
+
+def test_a_model_is_never_applied_to_other_people(tmp_path, capsys):
+    """My model of 04, 02, 05 mapped sub-01 with the map of 04."""
+    import brainweave as bw
+
+    study = _noise_folder(tmp_path / "st", ["01", "02", "03", "04", "05"])
+    fitted = study.subset(subjects=["04", "02", "05"])
+    model = tmp_path / "m.safetensors"
+    bw.save(bw.GDM(2).fit(*fitted.to_lists()), model)
+    study.subset(subjects=["01"]).save(tmp_path / "one")
+    target = tmp_path / "out"
+    _, said = _command(capsys, "transform", model, tmp_path / "one", target, code=2)
+    assert "does not say who its 3 subjects are" in said
+    bw.save(bw.GDM(2).fit(fitted), model)
+    _, said = _command(capsys, "transform", model, tmp_path / "one", target, code=2)
+    assert "does not know subject '01'; it has 04, 02, 05" in said
+    assert not target.exists()
+
+
+def test_a_group_is_of_one_kind_of_data(tmp_path, capsys):
+    """group took one task of some subjects and another task of the others."""
+    import brainweave as bw
+
+    data, out = tmp_path / "bids", tmp_path / "out"
+    bw.simulate_study(
+        n_subjects=3, n_voxels=20, categories=2, n_runs=2, n_nuisance=2
+    ).to_bids(data, derivatives=False)
+    for path in list(data.glob("sub-03/func/*")):
+        path.rename(path.with_name(path.name.replace("objects", "faces")))
+
+    def app(level, *options, code=0):
+        return _command(
+            capsys, "run", data, out, level, "--no-report", "-q", *options, code=code
+        )[1]
+
+    app("participant", "--task", "objects", "--participant-label", "01", "02")
+    app("participant", "--task", "faces", "--participant-label", "03")
+    said = app("group", code=2)
+    assert "task-objects (sub-01, sub-02); task-faces (sub-03)" in said
+    # and one subject kept its basis of other smoothing, since its new job had failed
+    objects = ("--task", "objects", "--n-components", 1)
+    app("participant", *objects, "--smoothing-fwhm", 3, "--participant-label", "02")
+    said = app("group", *objects, code=2)
+    assert "--smoothing-fwhm was not given for sub-01; 3.0 for sub-02" in said
+    # and the images of a subject were replaced, but not its basis
+    app("participant", *objects, "--participant-label", "01", "02")
+    first, second = sorted(data.glob("sub-02/func/*_bold.nii.gz"))
+    second.write_bytes(first.read_bytes())
+    assert "has changed since the basis of sub-02" in app("group", *objects, code=2)
+    app("participant", *objects, "--participant-label", "02")
+    app("group", *objects)
+
+
+def test_overwriting_a_dataset_spares_what_is_not_ours(tmp_path, capsys):
+    """--overwrite deleted my scans: any folder with a dataset description would do."""
+    scans = tmp_path / "scans"
+    scans.mkdir()
+    (scans / "dataset_description.json").write_text('{"Name": "years of work"}')
+    small = ("--n-subjects", 2, "--n-voxels", 20, "--categories", 2, "--n-runs", 2)
+    options = ("--bids", "--overwrite", *small, "-q")
+    _, said = _command(capsys, "simulate", scans, *options, code=2)
+    assert "--overwrite does not delete" in said
+    assert (scans / "dataset_description.json").is_file()
+    ours = tmp_path / "ours"
+    _command(capsys, "simulate", ours, *options, "--dtype", "float64")
+    (ours / "notes.txt").write_text("mine")
+    _command(capsys, "simulate", ours, *options)
+    assert (ours / "notes.txt").read_text() == "mine"
 
 
 # -- files from elsewhere --------------------------------------------------------------

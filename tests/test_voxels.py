@@ -158,10 +158,17 @@ def test_single_precision_means_are_corrected(rng):
 
 
 def test_many_constant_voxels_are_told(rng):
-    X = rng.standard_normal((20, 30))
-    X[:, :16] = 7
-    with pytest.warns(SkippedWarning, match="X: 16 of its 30 voxels are constant"):
-        SubjectBasis(X)
+    X = [rng.standard_normal((20, 30)) for _ in range(3)]
+    X[1][:, :16] = 7
+    X[2][:, :15] = 7  # half of them: may be
+    y = [np.arange(20) % 4] * 3
+    told = r"X\[1\]: 16 of its 30 voxels are constant .* \(1 of 3 subjects\)"
+    with pytest.warns(SkippedWarning, match=told) as caught:
+        gdm = GDM(2).fit(X, y)
+    assert [w.filename for w in caught] == [__file__]
+    assert gdm.bases_[1].constant_voxels.tolist() == list(range(16))
+    with pytest.warns(SkippedWarning, match="new subject: 16 of its 30 voxels"):
+        gdm.fit_new_subject(X[1], y[1])
 
 
 # -- data that changed after the fit ---------------------------------------------------

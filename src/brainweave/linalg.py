@@ -188,6 +188,8 @@ def smallest_of_diagonal_minus_low_rank(
     Time O(size rank^2) for the decoupling and O(size rank) per step of the iteration;
     memory O(size (rank + steps)). What cannot be confirmed costs O(size^3).
     """
+    if np.ptp(mu) <= TIE * np.abs(mu).max():
+        return smallest_of_constant_minus_low_rank(float(mu.mean()), U, signs, k)
     order = np.argsort(mu, kind="stable")
     mu, change, touched = _decouple(mu[order], U[order], k)
     U = U[order] if change is None else change.T @ U[order]
@@ -267,13 +269,15 @@ class _LowRankProblem:
         gaps = np.flatnonzero(np.diff(values) > width)
         below = int(gaps[-1]) + 1 if gaps.size else 0  # values under the last cluster
         top = values[below] - width / 4
-        bottom = values[below - 1] + width / 4 if below else top - self.scale
+        # the whole interval is as good: what is missed between its ends is a tie
+        bottom = top - width
+        if below:
+            bottom = max(bottom, values[below - 1] + width / 4)
         return self.count_below(self._clear_point(bottom, top)) == below
 
     def _clear_point(self, bottom: float, top: float) -> float:
-        """Choose a point from an interval where counting is best conditioned."""
-        # close to the top, where a missed eigenvalue would otherwise stay unseen
-        points = top - (top - bottom) * np.append(0, np.geomspace(1e-3, 0.1, 8))
+        """Choose the point of an interval where counting is best conditioned."""
+        points = np.linspace(bottom, top, 9)
         weight = (self.U**2).sum(axis=1)
         amplified = [(weight / np.abs(self.mu - x)).max() for x in points]
         return float(points[int(np.argmin(amplified))])

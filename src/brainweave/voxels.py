@@ -1,7 +1,7 @@
 """The pass over one subject's voxels: standardise, check, accumulate, read again."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -29,7 +29,8 @@ def sample_signatures(X: Any) -> Matrix:
     Each is the sum of the sample's voxels, every voxel with a fixed random sign. So
     they follow from the sample's content alone, whatever the order of the samples, the
     memory layout or the kind of array, up to the rounding of its dtype; another
-    sample, or the same with its voxels in another order, has others.
+    sample, or the same with its voxels in another order, has others. Values that are
+    not finite count as zero.
 
     Parameters
     ----------
@@ -44,9 +45,19 @@ def sample_signatures(X: Any) -> Matrix:
     ops = ops_for(X)
     total = np.zeros((X.shape[0], N_SIGNATURES))
     for columns, raw in column_chunks(X):
-        chunk = ops.array(raw)
-        total += to_numpy(chunk @ ops.array(_voxel_signs(columns)))
+        total += signed_sums(ops, ops.array(raw), columns)
     return total
+
+
+def signed_sums(ops: NumpyOps | TorchOps, chunk: Any, columns: slice) -> Matrix:
+    """Return what a chunk of columns adds to the signatures of its samples."""
+    signs = _voxel_signs(columns)
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums = to_numpy(chunk @ ops.array(signs)).astype(np.float64)
+    if not np.isfinite(sums).all():
+        values = to_numpy(chunk)
+        sums = np.where(np.isfinite(values), values, 0).astype(np.float64) @ signs
+    return np.asarray(sums)
 
 
 def same_samples(
@@ -83,6 +94,20 @@ def _rounding(signatures: Matrix, dtype: Any) -> Matrix:
     is relative; a sum of 50,000 float32 voxels is off by 3e-6 of that at most.
     """
     return np.asarray(100 * np.finfo(dtype).eps * np.abs(signatures).max(axis=1))
+
+
+def warn_of_constant_voxels(passes: Sequence["VoxelPass"], *, stacklevel: int) -> None:
+    """Warn of subjects more than half of whose voxels were left out as constant."""
+    empty = [p for p in passes if p.constant_voxels.size > p.n_voxels / 2]
+    if empty:
+        more = f" ({len(empty)} of {len(passes)} subjects)" if len(passes) > 1 else ""
+        warnings.warn(
+            f"{empty[0].name}: {empty[0].constant_voxels.size} of its "
+            f"{empty[0].n_voxels} voxels are constant over its samples and were left "
+            f"out{more}. Check the mask and the file.",
+            SkippedWarning,
+            stacklevel=stacklevel + 1,
+        )
 
 
 def _voxel_signs(columns: slice) -> Matrix:
@@ -143,7 +168,7 @@ class VoxelPass:
             mean = to_numpy(average @ chunk)[0].astype(np.float64)
             if not np.isfinite(mean).all():
                 self._refuse_non_finite(columns, to_numpy(chunk))
-            signatures += to_numpy(chunk @ ops.array(_voxel_signs(columns)))
+            signatures += signed_sums(ops, chunk, columns)
             z = ops.subtract(chunk, ops.array(mean), transient=True)
             # a float32 mean is off by rounding; the mean of what is left is not
             rest = average @ z
@@ -175,18 +200,7 @@ class VoxelPass:
         if not all(np.isfinite(values).all() for values in sums):
             self._refuse_large()
         self.signatures = signatures
-        self._warn_of_constant_voxels()
         return read, shift, offset
-
-    def _warn_of_constant_voxels(self) -> None:
-        left_out = self.constant_voxels.size
-        if left_out > self.n_voxels / 2:
-            warnings.warn(
-                f"{self.name}: {left_out} of its {self.n_voxels} voxels are constant "
-                "over its samples and were left out. Check the mask and the file.",
-                SkippedWarning,
-                stacklevel=5,
-            )
 
     def _smallest_deviation(self, mean: Matrix) -> Matrix:
         """Return the deviation up to which voxels of these means are constant.
@@ -225,7 +239,7 @@ class VoxelPass:
         for columns, raw in column_chunks(Z):
             chunk = ops.array(raw)
             if verify:
-                found += to_numpy(chunk @ ops.array(_voxel_signs(columns)))
+                found += signed_sums(ops, chunk, columns)
             z = ops.subtract(chunk, ops.array(self.mean[columns]))
             z *= ops.array(1 / self.scale[columns])
             yield columns, z
@@ -283,7 +297,7 @@ class VoxelPass:
         found = np.zeros((self.n_samples, N_SIGNATURES))
         for columns, raw in column_chunks(self._data):
             chunk, mean = ops.array(raw), self.mean[columns]
-            found += to_numpy(chunk @ ops.array(_voxel_signs(columns)))
+            found += signed_sums(ops, chunk, columns)
             # double precision can take the mean off the product, and spare a copy
             z = chunk
             if single:

@@ -17,7 +17,12 @@ from brainweave import (
     neighbor_graph,
     time_graph,
 )
-from brainweave.exceptions import InputError, KernelWarning, UniquenessWarning
+from brainweave.exceptions import (
+    InputError,
+    KernelWarning,
+    SeparateSubjectsWarning,
+    UniquenessWarning,
+)
 from planted import planted_study, projector
 
 K = 3
@@ -84,6 +89,7 @@ def compare(X, graph, G, *, kernels=None, energies=None, route="auto", rtol=1e-8
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UniquenessWarning)
         warnings.simplefilter("ignore", KernelWarning)
+        warnings.simplefilter("ignore", SeparateSubjectsWarning)
         shared = gdm.fit_transform(X)
     assert [b.n_kept for b in gdm.bases_] == literal.dims
     scale = np.abs(literal.eigenvalues).max()

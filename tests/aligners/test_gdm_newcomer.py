@@ -1,14 +1,22 @@
 """A subject that was not in the fit joins the model."""
 
+import pickle
+
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 from numpy.testing import assert_allclose
 from sklearn.svm import NuSVC
+from threadpoolctl import threadpool_limits
 
 from brainweave import GDM, matrix_graph
 from brainweave.aligners.newcomer import descend
-from brainweave.exceptions import InputError
+from brainweave.exceptions import (
+    InputError,
+    UndeterminedWarning,
+    UniquenessWarning,
+)
 from planted import planted_study
 
 
@@ -146,3 +154,156 @@ def test_too_few_dimensions_for_the_shared_features(study):
     gdm = GDM(3, energy=0.5).fit(X[:3], y[:3])
     with pytest.raises(InputError, match="fewer than the 3 shared features"):
         gdm.fit_new_subject(X[3][:3], y[3][:3])
+
+
+# -- what the edges determine, and what they do not ------------------------------------
+
+
+def uneven(rng, n_categories=4):
+    """Unbalanced labels and unequal lengths, so that every count matters."""
+    lengths = (40, 33, 52, 47)
+    shares = np.arange(1, n_categories + 1) / sum(range(1, n_categories + 1))
+    seen = [rng.choice(n_categories, size=n, p=shares) for n in lengths]
+    return planted_study(rng, lengths, (60, 70, 80, 90), n_categories, labels=seen)
+
+
+def test_the_objective_is_that_of_the_whole_graph(rng):
+    """Its terms that hold new samples, written out over all pairs of samples."""
+    X, y = uneven(rng)
+    gdm = GDM(3, energy=0.6).fit(X[:3], y[:3])
+    new = gdm.fit_new_subject(X[3], y[3])
+    before = np.concatenate([gdm._features(i) for i in range(3)])
+    after = new.aligning_features()
+    total = len(before) + len(after)
+    labels = np.concatenate(y)
+    G = np.where(labels[:, None] == labels[None, :], 1.0, -1.0)
+    L, old = np.diag(G.sum(axis=1)) - G, len(before)
+    within = np.trace(after.T @ L[old:, old:] @ after)
+    across = 2 * np.trace(before.T @ L[:old, old:] @ after)
+    expected = (within + across) / total
+    assert_allclose(new.objective_history[-1], expected, rtol=1e-9)
+
+
+def test_the_objective_with_edges(rng):
+    X, y = uneven(rng)
+    flat = np.concatenate(y[:3])
+    signs = np.where(flat[:, None] == flat[None, :], 1.0, -1.0)
+    edges = np.where(y[3][:, None] == flat[None, :], 1.0, -0.5)
+    graph = matrix_graph(signs, [len(x) for x in X[:3]])
+    gdm = GDM(3, energy=0.6, graph=graph).fit(X[:3])
+    new = gdm.fit_new_subject(X[3], edges=edges)
+    before = np.concatenate([gdm._features(i) for i in range(3)])
+    after = new.aligning_features()
+    squares = (edges.sum(axis=1)[:, None] * after**2).sum()
+    expected = (squares - 2 * ((edges @ before) * after).sum()) / (
+        len(before) + len(after)
+    )
+    assert_allclose(new.objective_history[-1], expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_new_subject_who_lacks_a_category_is_stable(seed):
+    """Rounding of its data and threads do not move it; undetermined parts are zero."""
+    rng = np.random.default_rng(seed)
+    X, y = planted_study(rng, (40, 44, 48, 41), (60, 70, 80, 90))
+    keep = y[3] != 2
+    mine, known = X[3][keep], y[3][keep]
+    gdm = GDM(3, energy=(0.5, 1.0)[seed % 2]).fit(X[:3], y[:3])
+    with pytest.warns(UndeterminedWarning, match=r"determine 2 dim.* of 3 that are"):
+        new = gdm.fit_new_subject(mine, known)
+    assert new.n_undetermined == 1
+    assert pickle.loads(pickle.dumps(new)).n_undetermined == 1
+    features = new.aligning_features()
+    values = np.linalg.svd(features, compute_uv=False)
+    # unit variance along what is determined, nothing beside
+    assert_allclose(values, np.sqrt(keep.sum()) * np.array([1, 1, 0]), atol=1e-10)
+    others = (
+        mine * (1 + 1e-12),
+        mine * (1 + 1e-12 * rng.normal(size=mine.shape)),
+        np.asfortranarray(mine),
+    )
+    for changed in others:
+        with pytest.warns(UndeterminedWarning):
+            again = gdm.fit_new_subject(changed, known)
+        assert_allclose(again.aligning_features(), features, atol=1e-8)
+    for threads in (1, 2):
+        with threadpool_limits(threads), pytest.warns(UndeterminedWarning):
+            again = gdm.fit_new_subject(mine, known)
+        assert_allclose(again.aligning_features(), features, atol=1e-8)
+
+
+def test_components_that_no_edge_informs_are_zero_without_a_warning(study):
+    """The fit has told of them; the new subject lacks nothing."""
+    X, y = study
+    with pytest.warns(UniquenessWarning):
+        gdm = GDM(7, energy=0.5).fit(X[:3], [np.arange(len(x)) % 4 for x in X[:3]])
+    new = gdm.fit_new_subject(X[3], y[3])
+    assert gdm.n_informative_ == 3
+    assert new.n_undetermined == 4
+    assert np.linalg.matrix_rank(new.aligning_features(), tol=1e-8) == 3
+    back = new.inverse_transform(new.transform(X[3]))
+    assert np.isfinite(back).all()
+
+
+def test_one_category_determines_nothing(study):
+    X, y = study
+    gdm = GDM(3, energy=0.5).fit(X[:3], y[:3])
+    same = np.zeros(len(X[3]), dtype=int)
+    with pytest.raises(InputError, match=r"same for all its samples.*two categ"):
+        gdm.fit_new_subject(X[3], same)
+
+
+def test_a_descent_without_edges_stays_at_zero(rng):
+    result = descend(np.eye(5), np.zeros((5, 2)))
+    assert result.n_determined == 0
+    assert not result.Q.any()
+
+
+def test_rows_stand_for_ids_only_where_the_fit_had_none(rng):
+    X, _ = planted_study(rng)
+    by_row = GDM(3, energy=0.5, graph="time").fit(X[:2])
+    rows = np.arange(36)
+    assert_allclose(
+        by_row.fit_new_subject(X[2]).aligning_features(),
+        by_row.fit_new_subject(X[2], rows).aligning_features(),
+    )
+    with pytest.raises(InputError, match="needs 36 samples, but has 30"):
+        by_row.fit_new_subject(X[2][:30])
+    shuffled = [rng.permutation(36) for _ in range(2)]
+    by_id = GDM(3, energy=0.5, graph="time").fit(X[:2], shuffled)
+    labelled = GDM(2, energy=0.5).fit(X[:2], [rows % 36] * 2)
+    for model in (by_id, labelled):
+        with pytest.raises(InputError, match="pass those of the new subject"):
+            model.fit_new_subject(X[2])
+
+
+@pytest.mark.parametrize(
+    "missing", [None, np.nan, pd.NaT, pd.NA, "", "n/a", np.datetime64("NaT")]
+)
+def test_every_way_to_say_unlabelled(study, missing):
+    X, y = study
+    gdm = GDM(3, energy=0.5).fit(X[:3], y[:3])
+    labels = np.array(y[3], dtype=object)
+    labels[5] = None
+    expected = gdm.fit_new_subject(X[3], labels).aligning_features()
+    labels[5] = missing
+    found = gdm.fit_new_subject(X[3], labels).aligning_features()
+    assert_allclose(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (
+            lambda y: np.stack([y, y], axis=1),
+            r"one label per sample; got shape \(92, 2",
+        ),
+        (lambda y: [[c] for c in y], "one label per sample, text or a number each"),
+        (lambda y: [{"a": 1}, *y[1:]], "one label per sample.* got dict"),
+    ],
+)
+def test_labels_that_are_no_list_of_labels(study, y, message):
+    X, labels = study
+    gdm = GDM(3, energy=0.5).fit(X[:3], labels[:3])
+    with pytest.raises(InputError, match=message):
+        gdm.fit_new_subject(X[3], y(labels[3]))

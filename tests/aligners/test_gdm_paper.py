@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from brainweave import GDM, SubjectBasis, hyperalignment_graph, time_graph
-from brainweave.exceptions import UniquenessWarning
+from brainweave.exceptions import SeparateSubjectsWarning, UniquenessWarning
 from planted import planted_study, projector
 
 
@@ -71,8 +71,10 @@ def test_no_gap_is_reported_and_warned_about(rng):
 def test_all_components_are_unique(rng):
     X, y = planted_study(rng)
     everything = sum(b.n_kept for b in GDM(3, energy=0.2).fit(X, y).bases_)
-    gdm = GDM(everything, energy=0.2).fit(X, y)
+    with pytest.warns(SeparateSubjectsWarning, match="most of the 8 components, of 8"):
+        gdm = GDM(everything, energy=0.2).fit(X, y)
     assert gdm.is_unique_  # K = S
+    assert abs(gdm.overlap_) < 1e-12
 
 
 def test_hyperalignment_objective_is_the_trace(rng):

@@ -2,6 +2,7 @@
 
 import tomllib
 
+import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
@@ -107,3 +108,154 @@ def test_add_subject_joins_without_changing_the_others(study, tmp_path, execute,
     assert bw.describe(large).provenance["subjects"] == ["01", "02", "04", "03"]
     _, error = call("add-subject", large, study, code=2)
     assert "in the model already" in error
+
+
+# -- who is who ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def nameless(study, tmp_path):
+    """A model that Python saved, of subjects 04, 02 and 01, without their ids."""
+    data = bw.Study.open(study).subset(subjects=["04", "02", "01"])
+    path = tmp_path / "nameless.safetensors"
+    bw.save(bw.GDM(2, energy=0.6).fit(*data.to_lists()), path)
+    return path
+
+
+def test_a_model_without_ids_is_refused_unless_they_are_given(
+    study, nameless, tmp_path, call
+):
+    out = tmp_path / "shared"
+    for command in (
+        ("transform", nameless, study, out),
+        ("add-subject", nameless, study, "-o", tmp_path / "n.safetensors"),
+        ("report", tmp_path / "r.html", "--study", study, "--model", nameless),
+    ):
+        _, said = call(*command, code=2)
+        assert "does not say who its 3 subjects are" in said
+        assert "--subjects" in said
+    for wrong in ("04,02", "04,02,02", "04,02,01,03"):
+        _, said = call("transform", nameless, study, out, "--subjects", wrong, code=2)
+        assert "must name the 3 subjects" in said
+    people = tmp_path / "people"
+    two = ("--participant-label", "01", "--participant-label", "04")
+    call("convert", study, people, *two, "-q")
+    call("transform", nameless, people, out, "--subjects", "04,02,01", "-q")
+    maps = bw.load(nameless).maps_
+    data, shared = bw.Study.open(study), bw.Study.open(out)
+    for id, position in (("01", 2), ("04", 0)):
+        want = maps[position].transform(data[id].data())
+        assert_allclose(shared[id].data(), want, rtol=0, atol=1e-12)
+
+
+def test_a_subject_joins_a_model_whose_subjects_are_named(
+    study, nameless, tmp_path, call
+):
+    out = tmp_path / "n.safetensors"
+    given = ("--subjects", "04,02,01", "-q")
+    stdout, _ = call("add-subject", nameless, study, "-o", out, *given)
+    assert "joined: 03" in stdout
+    assert bw.load(out).ids_ == ["04", "02", "01", "03"]
+    made = bw.describe(out).provenance
+    assert "study_fingerprint" not in made
+    assert made["joined_from"] == bw.Study.open(study).fingerprint()
+
+
+def test_subjects_that_contradict_the_model_are_refused(study, model, tmp_path, call):
+    _, said = call(
+        *("transform", model, study, tmp_path / "o", "--subjects", "02,01,03,04"),
+        code=2,
+    )
+    assert "contradicts the model, which has 01, 02, 03, 04" in said
+
+
+def test_transform_matches_a_python_model_by_id_whatever_the_order(
+    study, tmp_path, call
+):
+    data, path = bw.Study.open(study), tmp_path / "m.safetensors"
+    fitted = bw.GDM(2, energy=0.6).fit(data.subset(subjects=["04", "02", "01", "03"]))
+    bw.save(fitted, path)
+    call("transform", path, study, tmp_path / "shared", "-q")
+    shared = bw.Study.open(tmp_path / "shared")
+    for id, position in (("01", 2), ("04", 0)):
+        want = fitted.maps_[position].transform(data[id].data())
+        assert_allclose(shared[id].data(), want, rtol=0, atol=1e-9)
+
+
+def test_files_say_which_study_they_came_from(study, model, tmp_path, call):
+    data = bw.Study.open(study)
+    assert bw.describe(model).provenance["study_fingerprint"] == data.fingerprint()
+    made = tomllib.loads((study / "brainweave.toml").read_text())["made"]
+    assert made["study_fingerprint"] == data.fingerprint()
+    assert set(made["versions"]) >= {"python", "brainweave", "numpy"}
+    call("transform", model, study, tmp_path / "shared", "-q")
+    made = tomllib.loads((tmp_path / "shared" / "brainweave.toml").read_text())["made"]
+    assert made["source_fingerprint"] == data.fingerprint()
+    assert made["model_fingerprint"] == data.fingerprint()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("fit", "{study}", "-o", "{bad}/m.safetensors"),
+        ("transform", "{model}", "{study}", "{bad}/shared"),
+        ("add-subject", "{model}", "{study}", "-o", "{bad}/m.safetensors"),
+        ("simulate", "{bad}/st"),
+        ("simulate", "{bad}/bids", "--bids"),
+        ("convert", "{study}", "{bad}/st"),
+        ("report", "{bad}/r.html", "--study", "{study}"),
+        ("demo", "{bad}/demo"),
+        ("evaluate", "{study}", "-o", "{bad}/e"),
+    ],
+    ids=lambda c: " ".join(c[::3]),
+)
+def test_an_unwritable_target_is_found_before_any_work(
+    study, model, call, monkeypatch, command
+):
+    from brainweave.study.study import Subject
+
+    def read(self):
+        raise AssertionError("the voxels were read")
+
+    monkeypatch.setattr(Subject, "data", read)
+    filled = [c.format(study=study, model=model, bad="/proc") for c in command]
+    _, said = call(*filled, "-q", code=1)
+    assert "/proc" in said
+
+
+def test_a_config_that_cannot_be_replaced_is_found_before_any_work(
+    study, tmp_path, call
+):
+    (tmp_path / "m.toml").mkdir()
+    _, said = call("fit", study, "-o", tmp_path / "m.safetensors", code=2)
+    assert "m.toml' is a folder" in said
+
+
+# -- which samples aligned -------------------------------------------------------------
+
+
+class _Map:
+    """A map that knows the first two of four samples."""
+
+    signatures = True
+
+    def took_part(self, samples):
+        return np.array([True, True, False, False])
+
+
+@pytest.mark.parametrize(
+    ("model", "map_", "before", "want"),
+    [
+        (bw.GDM(), _Map(), None, [1, 1, 0, 0]),
+        (bw.GDM(), _Map(), [0, 0, 0, 1], [1, 1, 0, 1]),  # features of features
+        (bw.GDM(), object(), None, [1, 1, 1, 1]),  # an old file does not say
+        (bw.NoAlignment(), _Map(), None, [0, 0, 0, 0]),
+    ],
+    ids=["some", "more", "unknown", "none"],
+)
+def test_transform_marks_the_samples_that_aligned(model, map_, before, want):
+    from brainweave.cli.modelling import _aligned
+
+    known = None if before is None else np.array(before, bool)
+    got = _aligned(model, map_, np.zeros((4, 3)), known)
+    assert got.astype(int).tolist() == want

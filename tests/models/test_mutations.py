@@ -157,7 +157,7 @@ def test_wrong_documents_with_right_checksums_are_equal_or_refused(
 ):
     path, X, y = original
     monkeypatch.setattr(os, "fsync", lambda file: None)  # a thousand files to write
-    container = read_container(path, kind="brainweave-model", newest=1)
+    container = read_container(path, kind="brainweave-model", newest=2)
     arrays = {k: pending(v) for k, v in container.arrays.items()}
     described = {k: v for k, v in container.document.items() if k != "arrays"}
     text, rng = json.dumps(described), np.random.default_rng(2)
@@ -176,7 +176,7 @@ def test_wrong_documents_with_right_checksums_are_equal_or_refused(
             del node[last]
         else:
             node[last] = values[rng.integers(len(values))]
-        write_container(wrong, document, arrays, kind="brainweave-model", version=1)
+        write_container(wrong, document, arrays, kind="brainweave-model", version=2)
         try:
             model = bw.load(wrong)
         except ModelFileError:

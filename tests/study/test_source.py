@@ -87,8 +87,6 @@ def test_importing_the_study_layer_stays_light():
 def test_public_names_resolve():
     for name in brainweave.study.__all__:
         assert getattr(brainweave.study, name).__name__ == name
-    with pytest.raises(
-        AttributeError, match=r"No brainweave\.study attribute load"
-    ):
+    with pytest.raises(AttributeError, match=r"No brainweave\.study attribute load"):
         brainweave.study.load_dicom  # noqa: B018
     assert "Study" in dir(brainweave.study)

@@ -19,11 +19,12 @@ from brainweave._validation import (
     check_numbers,
     one_per_subject,
 )
-from brainweave.aligners.maps import SubjectMap
+from brainweave.aligners.maps import CoordinateMap, SubjectMap
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError, KernelWarning
 from brainweave.kernels import check_kernel
 from brainweave.labels import check_labels_meet
+from brainweave.voxels import warn_of_constant_voxels
 
 Matrix = NDArray[np.float64]
 
@@ -39,7 +40,12 @@ class BaseAligner(BaseEstimator):
     ``energy``, ``kernel``, ``kernel_params``, ``standardize``, ``n_jobs``.
     """
 
+    _is_piece = False  # fitted to a part of the brain, by another aligner
+    _takes_bases = True  # else it needs the samples, and evaluations hand them over
     _needs_eigenbasis = True  # else the Gram matrix is enough when nothing is cut
+
+    _joins_samples = True  # through labels, ids or rows; else scoring them is honest
+    study_fingerprint: str | None = None  # of the study it was fitted on, if recorded
 
     ids_: list[str] | None  # of the subjects, in order, if they were given with ids
 
@@ -182,6 +188,8 @@ class BaseAligner(BaseEstimator):
 
         bases = map_subjects(read, range(n), subjects, n_jobs=params.get("n_jobs"))
         self._warn_of_lost_energy(bases)
+        if not self._is_piece:
+            warn_of_constant_voxels(bases, stacklevel=3)
         return bases
 
     def _warn_of_lost_energy(self, bases: list[SubjectBasis]) -> None:
@@ -220,7 +228,7 @@ class BaseAligner(BaseEstimator):
     def _make_map(
         self, basis: SubjectBasis, coef: Matrix, *, space: Any = None
     ) -> SubjectMap:
-        return SubjectMap(basis, coef, space=space)
+        return CoordinateMap(basis, coef, space=space)
 
     # -- using ------------------------------------------------------------------------
 
@@ -412,6 +420,8 @@ class BaseAligner(BaseEstimator):
                 name="the new subject",
                 **chosen,
             )
+        if not self._is_piece:
+            warn_of_constant_voxels([basis], stacklevel=3)
         if y is not None and len(y) != basis.n_samples:
             raise InputError(
                 f"y has {len(y)} labels for {basis.n_samples} samples of {basis.name}."

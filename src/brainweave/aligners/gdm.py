@@ -18,13 +18,14 @@ from brainweave.aligners.components import (
     group_means,
     mean_pairwise_correlation,
 )
-from brainweave.aligners.graph_solver import ROUTES, Solution, solve
+from brainweave.aligners.graph_solver import ROUTES, Solution, solve, subject_overlap
 from brainweave.aligners.maps import SubjectMap
 from brainweave.aligners.newcomer import Descent, descend
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import (
     AlignmentWarning,
     InputError,
+    SeparateSubjectsWarning,
     UndeterminedWarning,
     UniquenessWarning,
 )
@@ -42,6 +43,7 @@ from brainweave.linalg import flip_signs
 Matrix = NDArray[np.float64]
 
 GRAPH_NAMES = ("labels", "time")
+LEAST_OVERLAP = 0.05  # classification between subjects suffers below this
 
 
 class GDM(BaseAligner):
@@ -99,6 +101,12 @@ class GDM(BaseAligner):
         Components that gain from the edges; the others are arbitrary or noise.
     is_unique_ : bool
         Whether the shared space is unique up to rotation (Proposition 3).
+    overlap_ : float
+        How far the subjects share their features: 1 if all use all features alike, 0 if
+        every feature belongs to one subject, as it does when K is the sum of the
+        subjects' dimensions. Below 0.05 there is a `SeparateSubjectsWarning`.
+    joined_by_row_ : bool
+        Whether row numbers serve as ids, for lack of y with ``graph="time"``.
     graph_ : Graph
         The graph that was used.
     solver_ : str
@@ -165,6 +173,7 @@ class GDM(BaseAligner):
             k = self._components_that_hold_up(bases, graph, solution, k)
         self._describe(solution, k)
         blocks = [block[:, :k] for block in solution.blocks]
+        self._describe_overlap(blocks, graph)
         shared = np.concatenate([V @ E for V, E in zip(vectors, blocks, strict=True)])
         signs = flip_signs(shared)
         self.graph_ = graph
@@ -276,6 +285,22 @@ class GDM(BaseAligner):
                 "components are informative; the others are arbitrary directions. "
                 "n_components='auto' keeps the informative ones.",
                 UniquenessWarning,
+                stacklevel=4,
+            )
+
+    def _describe_overlap(self, blocks: list[Matrix], graph: Graph) -> None:
+        """Record how far subjects share the features, and say so when they do not."""
+        self.overlap_ = subject_overlap(blocks, graph.lengths)
+        if self.overlap_ < LEAST_OVERLAP:
+            available = sum(len(E) for E in blocks)
+            warnings.warn(
+                f"The subjects hardly overlap in the shared space ({self.overlap_:.1%} "
+                f"of what they could): most of the {blocks[0].shape[1]} components, of "
+                f"{available} dimensions that the subjects have together, belong to "
+                "single subjects, and what is learned on some subjects will not hold "
+                f"for others. {self.n_informative_} components are informative. Use "
+                "fewer components, or n_components='auto'.",
+                SeparateSubjectsWarning,
                 stacklevel=4,
             )
 

@@ -13,6 +13,7 @@ the same eigenvalues and, wherever the spectrum has a gap, the same space; an an
 the iterative route that cannot be confirmed is replaced by a dense one.
 """
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -62,6 +63,20 @@ class Solution:
             return True
         gap = self.eigenvalues[k] - self.eigenvalues[k - 1]
         return bool(gap > 1e-9 * self.scale)
+
+
+def subject_overlap(blocks: list[Matrix], lengths: Sequence[int]) -> float:
+    """Return how far the subjects share their features, from 0 to 1.
+
+    The covariances of the features over the samples of each subject, C_i = E_i^T E_i,
+    add up to the identity. They are proportional where all subjects use all features
+    alike (1) and orthogonal where every feature belongs to one subject (0), as it must
+    be when there are as many features as the subjects have dimensions together.
+    """
+    k = blocks[0].shape[1]
+    alone = sum(float(((E.T @ E) ** 2).sum()) for E in blocks)
+    shares = np.asarray(lengths) / np.sum(lengths)
+    return float((k - alone) / (k * (1 - (shares**2).sum())))
 
 
 def solve(

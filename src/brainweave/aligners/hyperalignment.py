@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave._arrays import subject_threads
-from brainweave.aligners.maps import SubjectMap
+from brainweave.aligners.maps import CoordinateMap, SubjectMap
 from brainweave.aligners.procrustes import rotate_onto
 from brainweave.aligners.timelocked import Progress, TimeLocked
 from brainweave.basis import SubjectBasis
@@ -215,7 +215,7 @@ class Hyperalignment(TimeLocked):
         # X = T R^T: the way back undoes the rotation, and the scaling if there is any
         back = (solution / (self._shrink(basis) ** 2)[:, None]).T
         isometric = bool((self._shrink(basis) == 1).all())
-        return SubjectMap(
+        return CoordinateMap(
             basis,
             solution,
             isometric=isometric,

@@ -1,5 +1,10 @@
-"""The map of one subject into the shared space, and back."""
+"""The map of one subject into the shared space, and back.
 
+One interface, :class:`SubjectMap`, and a small class per kind: by explicit weights of
+the voxels, by coefficients in a basis's coordinates, or by a mixing of its samples.
+"""
+
+from abc import abstractmethod
 from functools import cached_property
 from typing import Any
 
@@ -10,159 +15,113 @@ from brainweave._arrays import column_chunks, ops_for, to_numpy, working_dtype
 from brainweave._validation import check_samples
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError
+from brainweave.voxels import same_samples, sample_signatures
 
 Matrix = NDArray[np.float64]
 
 
 class SubjectMap:
-    """What an aligner learned for one subject.
-
-    Made from a basis and coefficients in its coordinates, from a basis and a mixing of
-    its samples (which needs no eigenbasis), or from explicit voxel weights
-    (``basis=None``).
+    """What an aligner learned for one subject: the interface of all kinds of maps.
 
     Parameters
     ----------
-    basis : SubjectBasis, optional
-        The subject's kernel coordinates.
-    coef : ndarray of shape (n_kept, K), optional
-        Shared features per coordinate.
-    mixing : ndarray of shape (n_samples, K), optional
-        In place of ``coef``: the weights as mixtures of the standardised aligning
-        samples, ``X.T @ mixing``; within what the energy keeps.
+    mean, scale : ndarray of shape (n_voxels,)
+        What standardises samples; the scale of a constant voxel is infinite.
     isometric : bool, default=False
         Whether the way back is the transpose of the map (orthonormal weights).
-    pattern_coef : ndarray of shape (K, n_kept), optional
-        Coordinates per shared feature, for the way back. Default: the least-squares fit
-        of the aligning samples' coordinates on their shared features.
-    weights : ndarray of shape (n_voxels, K), optional
-        Shared features per standardised voxel, when there is no basis.
-    patterns : ndarray of shape (K, n_voxels), optional
-        Standardised voxels per shared feature, when there is no basis.
-    mean, scale : ndarray of shape (n_voxels,), optional
-        What standardises samples, when there is no basis.
     space : object, optional
         Knows how to turn voxel values into an image (``space.to_image(values)``).
+    signatures : ndarray of shape (n_samples, 4), optional
+        Those of the aligning samples, for :meth:`took_part`.
+
+    Attributes
+    ----------
+    basis : SubjectBasis or None
+        The subject's kernel coordinates, for the kinds that have them.
+    coef : ndarray of shape (n_kept, K), or None
+        Shared features per kernel coordinate.
+    mixing : ndarray of shape (n_samples, K), or None
+        The weights as mixtures of the standardised aligning samples.
+    objective_history : list of float, or None
+        Of the descent that found the map, if there was one.
+    n_undetermined : int
+        How many dimensions of the shared space nothing determines; it is zero there.
     """
+
+    basis: SubjectBasis | None = None
+    coef: Any = None
+    mixing: Any = None
 
     def __init__(
         self,
-        basis: SubjectBasis | None = None,
-        coef: Matrix | None = None,
         *,
-        mixing: Matrix | None = None,
+        mean: Matrix,
+        scale: Matrix,
         isometric: bool = False,
-        pattern_coef: Matrix | None = None,
-        weights: NDArray[Any] | None = None,
-        patterns: NDArray[Any] | None = None,
-        mean: Matrix | None = None,
-        scale: Matrix | None = None,
         space: Any = None,
+        signatures: Matrix | None = None,
     ) -> None:
-        self.basis, self.mixing, self._pattern_coef = basis, mixing, pattern_coef
-        self.isometric, self.space = isometric, space
-        if coef is not None or mixing is None:
-            self.__dict__["coef"] = coef
-        self.objective_history: list[float] | None = None  # of a descent, if any
+        self.mean, self.scale, self.space = mean, scale, space
+        self.isometric, self.signatures = isometric, signatures
+        self.objective_history: list[float] | None = None
         self.n_undetermined = 0  # dimensions of the shared space it says nothing of
-        if basis is not None:
-            self.mean, self.scale = basis.mean, basis.scale
-        elif weights is None or mean is None or scale is None:
-            raise InputError("A map needs a basis, or weights with mean and scale.")
-        else:
-            self.mean, self.scale = mean, scale
-            self.__dict__["weights"] = weights
-            if patterns is not None:
-                self.__dict__["patterns"] = patterns
 
     @property
     def kernel(self) -> str:
         """Name of the subject's kernel."""
-        return "linear" if self.basis is None else self.basis.kernel.name
+        return "linear"
 
     @property
+    @abstractmethod
     def n_components(self) -> int:
         """Number of shared features."""
-        for known in (self.mixing, self.__dict__.get("coef")):
-            if known is not None:
-                return int(known.shape[1])
-        return int(self.weights.shape[1])
 
     @property
     def n_voxels(self) -> int:
-        """Number of voxels a sample must have (of training samples, if precomputed)."""
-        if self.basis is not None and self.kernel == "precomputed":
-            return self.basis.n_samples
+        """Number of voxels a sample must have."""
         return int(self.mean.size)
 
-    @cached_property
-    def weights(self) -> NDArray[Any]:
-        """Shared features per standardised voxel, (n_voxels, K); linear kernel only."""
-        if self.basis is not None and self.mixing is not None:
-            return self.basis.combine(self.mixing)
-        basis, coef = self._from_basis("weights")
-        return basis.weights(coef)
-
-    @cached_property
-    def coef(self) -> Matrix | None:
-        """Shared features per kernel coordinate, (n_kept, K)."""
-        if self.basis is None or self.mixing is None:
-            return None
-        V = self.basis.vectors
-        return np.asarray(np.sqrt(self.basis.values)[:, None] * (V.T @ self.mixing))
-
-    @cached_property
-    def patterns(self) -> NDArray[Any]:
-        """Standardised voxels per shared feature, (K, n_voxels); linear kernel only.
-
-        The forward model of the weights (Haufe et al., 2014): what the voxels show when
-        a feature is active. This, not the weights, is what to look at on a brain.
-        """
-        if self.isometric:
-            return np.ascontiguousarray(self.weights.T)
-        if self.basis is not None and self.mixing is not None:
-            features = self.basis.gram_times(self.mixing)
-            inverse = np.linalg.pinv(features.T @ features, rcond=1e-10)
-            mixing = self.basis.restrict(features @ inverse)
-            return np.ascontiguousarray(self.basis.combine(mixing).T)
-        basis, _ = self._from_basis("patterns")
-        mixing = basis.vectors @ (self.pattern_coef / np.sqrt(basis.values)).T
-        return np.ascontiguousarray(basis.combine(mixing).T)
+    @property
+    @abstractmethod
+    def weights(self) -> Any:
+        """Shared features per standardised voxel, (n_voxels, K)."""
 
     @property
-    def pattern_coef(self) -> Matrix:
-        """Coordinates per shared feature, (K, n_kept)."""
-        if self._pattern_coef is not None:
-            return self._pattern_coef
-        basis, coef = self._from_basis("patterns")
-        if self.isometric:
-            return coef.T
-        weighted = basis.values[:, None] * coef
-        # regression of V sqrt(d) on V sqrt(d) coef, without forming either
-        return np.asarray(np.linalg.pinv(coef.T @ weighted, rcond=1e-10) @ weighted.T)
+    @abstractmethod
+    def patterns(self) -> Any:
+        """Standardised voxels per shared feature, (K, n_voxels)."""
 
-    def _from_basis(self, what: str) -> tuple[SubjectBasis, Matrix]:
-        if self.basis is None or self.coef is None:
-            raise InputError(f"This map was made without {what}.")
-        return self.basis, self.coef
+    def took_part(self, X: Any, *, name: str = "X") -> NDArray[np.bool_]:
+        """Return which samples took part in the fit of this map.
 
-    def aligning_features(self) -> NDArray[Any]:
-        """Give the shared features of the aligning samples, without their voxels."""
-        if self.basis is not None and self.mixing is not None:
-            basis, features = self.basis, self.basis.gram_times(self.mixing)
-        else:
-            basis, coef = self._from_basis("aligning samples")
-            features = basis.coordinates @ coef
-        return features.astype(basis.dtype, copy=False)
+        They are known again by their content, whatever their order. A sample that was
+        cleaned, smoothed or standardised in between counts as another one.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_voxels)
+            Samples of this subject.
+        name : str, default="X"
+            How error messages call them.
+
+        Returns
+        -------
+        ndarray of bool of shape (n_samples,)
+        """
+        if self.signatures is None:
+            raise InputError(
+                "This map does not know its aligning samples: it was saved by an older "
+                "brainweave. Fit and save it again."
+            )
+        X = check_samples(X, self.n_voxels, name)
+        return same_samples(sample_signatures(X), self.signatures)
 
     def transform(self, Z: Any, *, name: str = "Z") -> Any:
         """Map samples of this subject into the shared space, (n_samples, K)."""
-        if self.basis is not None:
-            Z = self.basis.check_samples(Z, name)
-        else:
-            Z = check_samples(Z, self.n_voxels, name)
-        if self.kernel != "linear":
-            return ops_for(Z).array(self._through_kernel(Z, name))
+        return self._weighted(check_samples(Z, self.n_voxels, name), name)
+
+    def _weighted(self, Z: Any, name: str) -> Any:
+        """Multiply standardised samples with the weights, by chunks of columns."""
         ops = ops_for(Z)
         features: Any = 0
         single = working_dtype(Z) == np.float32
@@ -182,23 +141,25 @@ class SubjectMap:
             )
         return features
 
-    def _through_kernel(self, Z: Any, name: str) -> Matrix:
-        if self.basis is not None and self.mixing is not None:
-            return self.basis.kernel_to(Z, name) @ self.mixing
-        basis, coef = self._from_basis("weights")
-        return basis.project(Z, name) @ coef
+    def aligning_features(self) -> NDArray[Any]:
+        """Return the shared features of the aligning samples, without their voxels."""
+        raise InputError("This map was made without aligning samples.")
 
     def inverse_transform(self, features: Any) -> NDArray[Any]:
-        """Give the voxel patterns that go with shared features, mean restored."""
+        """Return the voxel patterns that go with shared features, mean restored."""
+        shared = self._check_features(features)
+        scale = np.where(np.isinf(self.scale), 0, self.scale)
+        voxels = (shared @ self.patterns) * scale + self.mean
+        return np.asarray(voxels, dtype=shared.dtype)
+
+    def _check_features(self, features: Any) -> NDArray[Any]:
         shared = to_numpy(features)
         if shared.ndim != 2 or shared.shape[1] != self.n_components:
             raise InputError(
                 f"Shared features must be samples x {self.n_components}; got shape "
                 f"{shared.shape}."
             )
-        scale = np.where(np.isinf(self.scale), 0, self.scale)
-        voxels = (shared @ self.patterns) * scale + self.mean
-        return np.asarray(voxels, dtype=shared.dtype)
+        return shared
 
     def to_image(self, component: int, *, what: str = "patterns") -> Any:
         """Put the weights or patterns of one shared feature on the brain.
@@ -221,27 +182,270 @@ class SubjectMap:
             raise InputError(
                 f"component must be below {self.n_components}; got {component}."
             )
-        values = (
-            self.patterns[component]
-            if what == "patterns"
-            else (self.weights[:, component])
-        )
-        return self.space.to_image(np.asarray(values))
+        return self.space.to_image(self._voxel_values(component, what))
+
+    def _voxel_values(self, component: int, what: str) -> NDArray[Any]:
+        rows = self.patterns if what == "patterns" else self.weights.T
+        return np.asarray(rows[component])
 
     def detach(self) -> "SubjectMap":
-        """Give the same map without a reference to the data (linear kernel)."""
-        if self.kernel != "linear" or self.basis is None:
+        """Return the same map without a reference to the data (linear kernel)."""
+        return self
+
+
+class WeightMap(SubjectMap):
+    """A map by explicit weights of the standardised voxels.
+
+    Parameters
+    ----------
+    weights : ndarray of shape (n_voxels, K)
+        Shared features per standardised voxel.
+    patterns : ndarray of shape (K, n_voxels), optional
+        Standardised voxels per shared feature; not needed if isometric.
+    mean, scale, isometric, space, signatures
+        As in :class:`SubjectMap`.
+    """
+
+    def __init__(
+        self, *, weights: Any, patterns: Any = None, mean: Matrix, **common: Any
+    ) -> None:
+        super().__init__(mean=mean, **common)
+        self._weights, self._patterns = weights, patterns
+
+    @property
+    def n_components(self) -> int:
+        """Number of shared features."""
+        return int(self._weights.shape[1])
+
+    @property
+    def weights(self) -> Any:
+        """Shared features per standardised voxel, (n_voxels, K)."""
+        return self._weights
+
+    @property
+    def patterns(self) -> Any:
+        """Standardised voxels per shared feature, (K, n_voxels)."""
+        if self._patterns is not None:
+            return self._patterns
+        if self.isometric:
+            return np.ascontiguousarray(self._weights.T)
+        raise InputError("This map was made without patterns.")
+
+
+class BasisMap(SubjectMap):
+    """A map that refers to the basis it was learned in; base of the two kinds below.
+
+    Parameters
+    ----------
+    basis : SubjectBasis
+        The subject's kernel coordinates.
+    isometric, space
+        As in :class:`SubjectMap`.
+    """
+
+    basis: SubjectBasis
+
+    def __init__(
+        self, basis: SubjectBasis, *, isometric: bool = False, space: Any = None
+    ) -> None:
+        super().__init__(
+            mean=basis.mean,
+            scale=basis.scale,
+            isometric=isometric,
+            space=space,
+            signatures=basis.signatures,
+        )
+        self.basis = basis
+
+    @property
+    def kernel(self) -> str:
+        """Name of the subject's kernel."""
+        return self.basis.kernel.name
+
+    @property
+    def n_voxels(self) -> int:
+        """Number of voxels a sample must have (of training samples, if precomputed)."""
+        precomputed = self.kernel == "precomputed"
+        return self.basis.n_samples if precomputed else self.basis.n_voxels
+
+    @abstractmethod
+    def make_weights(self) -> NDArray[Any]:
+        """Compute the weights from the voxels (linear kernel)."""
+
+    @abstractmethod
+    def make_patterns(self) -> NDArray[Any]:
+        """Compute the patterns from the voxels (linear kernel)."""
+
+    @abstractmethod
+    def _through_kernel(self, Z: Any, name: str) -> Matrix:
+        """Map samples by their kernel with the aligning ones."""
+
+    @cached_property
+    def weights(self) -> NDArray[Any]:
+        """Shared features per standardised voxel, (n_voxels, K); linear kernel only."""
+        return self.make_weights()
+
+    @cached_property
+    def patterns(self) -> NDArray[Any]:
+        """Standardised voxels per shared feature, (K, n_voxels); linear kernel only.
+
+        The forward model of the weights (Haufe et al., 2014): what the voxels show when
+        a feature is active. This, not the weights, is what to look at on a brain.
+        """
+        if self.isometric:
+            return np.ascontiguousarray(self.weights.T)
+        return self.make_patterns()
+
+    def transform(self, Z: Any, *, name: str = "Z") -> Any:
+        """Map samples of this subject into the shared space, (n_samples, K)."""
+        Z = self.basis.check_samples(Z, name)
+        if self.kernel != "linear":
+            return ops_for(Z).array(self._through_kernel(Z, name))
+        return self._weighted(Z, name)
+
+    def detach(self) -> SubjectMap:
+        """Return the same map without a reference to the data (linear kernel)."""
+        if self.kernel != "linear":
             return self
-        alone = SubjectMap(
+        plain = WeightMap(
             weights=self.weights,
             patterns=None if self.isometric else self.patterns,
             isometric=self.isometric,
             mean=self.mean,
             scale=self.scale,
             space=self.space,
+            signatures=self.signatures,
         )
-        alone.n_undetermined = self.n_undetermined
-        return alone
+        plain.objective_history = self.objective_history
+        return plain
 
-    def __getstate__(self) -> dict[str, Any]:
-        return dict(self.detach().__dict__)
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Pickle without the data, where the kernel is linear."""
+        plain = self.detach()
+        if plain is self:
+            return super().__reduce_ex__(protocol)
+        return _as_it_is, (plain,)
+
+
+def _as_it_is(m: SubjectMap) -> SubjectMap:
+    return m
+
+
+class CoordinateMap(BasisMap):
+    """A map by coefficients in the coordinates of a basis.
+
+    Parameters
+    ----------
+    basis : SubjectBasis
+        The subject's kernel coordinates.
+    coef : ndarray of shape (n_kept, K)
+        Shared features per coordinate.
+    pattern_coef : ndarray of shape (K, n_kept), optional
+        Coordinates per shared feature, for the way back. Default: the least-squares fit
+        of the aligning samples' coordinates on their shared features.
+    isometric, space
+        As in :class:`SubjectMap`.
+    """
+
+    def __init__(
+        self,
+        basis: SubjectBasis,
+        coef: Matrix,
+        *,
+        pattern_coef: Matrix | None = None,
+        isometric: bool = False,
+        space: Any = None,
+    ) -> None:
+        super().__init__(basis, isometric=isometric, space=space)
+        self.coef, self.given_pattern_coef = coef, pattern_coef
+
+    @property
+    def n_components(self) -> int:
+        """Number of shared features."""
+        return int(self.coef.shape[1])
+
+    @property
+    def pattern_coef(self) -> Matrix:
+        """Coordinates per shared feature, (K, n_kept)."""
+        if self.given_pattern_coef is not None:
+            return self.given_pattern_coef
+        coef: Matrix = self.coef
+        if self.isometric:
+            return coef.T
+        weighted = self.basis.values[:, None] * coef
+        # regression of V sqrt(d) on V sqrt(d) coef, without forming either
+        return np.asarray(np.linalg.pinv(coef.T @ weighted, rcond=1e-10) @ weighted.T)
+
+    def make_weights(self) -> NDArray[Any]:
+        """Compute the weights from the voxels (linear kernel)."""
+        return self.basis.weights(self.coef)
+
+    def make_patterns(self) -> NDArray[Any]:
+        """Compute the patterns from the voxels (linear kernel)."""
+        V, d = self.basis.vectors, self.basis.values
+        mixing = V @ (self.pattern_coef / np.sqrt(d)).T
+        return np.ascontiguousarray(self.basis.combine(mixing).T)
+
+    def aligning_features(self) -> NDArray[Any]:
+        """Return the shared features of the aligning samples, without their voxels."""
+        features = self.basis.coordinates @ self.coef
+        return np.asarray(features, dtype=self.basis.dtype)
+
+    def _through_kernel(self, Z: Any, name: str) -> Matrix:
+        return np.asarray(self.basis.project(Z, name) @ self.coef)
+
+
+class MixingMap(BasisMap):
+    """A map by a mixing of the aligning samples, which needs no eigenbasis.
+
+    Parameters
+    ----------
+    basis : SubjectBasis
+        The subject's kernel coordinates.
+    mixing : ndarray of shape (n_samples, K)
+        The weights as mixtures of the standardised aligning samples,
+        ``X.T @ mixing``; within what the energy keeps.
+    isometric, space
+        As in :class:`SubjectMap`.
+    """
+
+    def __init__(
+        self,
+        basis: SubjectBasis,
+        mixing: Matrix,
+        *,
+        isometric: bool = False,
+        space: Any = None,
+    ) -> None:
+        super().__init__(basis, isometric=isometric, space=space)
+        self.mixing = mixing
+
+    @property
+    def n_components(self) -> int:
+        """Number of shared features."""
+        return int(self.mixing.shape[1])
+
+    @cached_property
+    def coef(self) -> Matrix:
+        """Shared features per kernel coordinate, (n_kept, K)."""
+        V = self.basis.vectors
+        return np.asarray(np.sqrt(self.basis.values)[:, None] * (V.T @ self.mixing))
+
+    def make_weights(self) -> NDArray[Any]:
+        """Compute the weights from the voxels (linear kernel)."""
+        return self.basis.combine(self.mixing)
+
+    def make_patterns(self) -> NDArray[Any]:
+        """Compute the patterns from the voxels (linear kernel)."""
+        features = self.basis.gram_times(self.mixing)
+        inverse = np.linalg.pinv(features.T @ features, rcond=1e-10)
+        mixing = self.basis.restrict(features @ inverse)
+        return np.ascontiguousarray(self.basis.combine(mixing).T)
+
+    def aligning_features(self) -> NDArray[Any]:
+        """Return the shared features of the aligning samples, without their voxels."""
+        features = self.basis.gram_times(self.mixing)
+        return features.astype(self.basis.dtype, copy=False)
+
+    def _through_kernel(self, Z: Any, name: str) -> Matrix:
+        return np.asarray(self.basis.kernel_to(Z, name) @ self.mixing)

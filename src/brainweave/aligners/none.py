@@ -26,8 +26,8 @@ class VoxelMap(SubjectMap):
         Orthonormal directions to which samples are confined, when energy is cut.
     mean, scale : ndarray of shape (n_voxels,), optional
         What standardises samples, when there is no basis.
-    space : object, optional
-        Knows how to turn voxel values into an image.
+    space, signatures
+        As in :class:`SubjectMap`.
     """
 
     def __init__(
@@ -38,18 +38,18 @@ class VoxelMap(SubjectMap):
         mean: Matrix | None = None,
         scale: Matrix | None = None,
         space: Any = None,
+        signatures: Matrix | None = None,
     ) -> None:
-        self.basis, self.axes, self.space = basis, axes, space
-        self.mixing = self._pattern_coef = self.objective_history = None
-        self.isometric = True
-        self.__dict__["coef"] = None
         if basis is not None:
-            mean, scale = basis.mean, basis.scale
+            mean, scale, signatures = basis.mean, basis.scale, basis.signatures
             if basis.energy < 1:
-                self.axes = basis.combine(basis.vectors / np.sqrt(basis.values))
+                axes = basis.combine(basis.vectors / np.sqrt(basis.values))
         if mean is None or scale is None:
             raise InputError("A voxel map needs a basis, or mean and scale.")
-        self.mean, self.scale = mean, scale
+        super().__init__(
+            mean=mean, scale=scale, isometric=True, space=space, signatures=signatures
+        )
+        self.basis, self.axes = basis, axes
 
     @property
     def n_components(self) -> int:
@@ -113,8 +113,15 @@ class VoxelMap(SubjectMap):
         if self.basis is None:
             return self
         return VoxelMap(
-            axes=self.axes, mean=self.mean, scale=self.scale, space=self.space
+            axes=self.axes,
+            mean=self.mean,
+            scale=self.scale,
+            space=self.space,
+            signatures=self.signatures,
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "basis": None}
 
 
 class NoAlignment(BaseAligner):
@@ -155,6 +162,7 @@ class NoAlignment(BaseAligner):
     True
     """
 
+    _joins_samples = False
     _needs_eigenbasis = False
 
     def __init__(

@@ -40,8 +40,8 @@ class ParcelwiseMap(SubjectMap):
         the features are zero.
     mean : ndarray of shape (n_voxels,)
         Mean of every voxel, also of those outside all parcels.
-    space : object, optional
-        Knows how to turn voxel values into an image.
+    space, signatures
+        As in :class:`SubjectMap`.
     """
 
     def __init__(
@@ -50,14 +50,14 @@ class ParcelwiseMap(SubjectMap):
         *,
         mean: NDArray[np.float64],
         space: Any = None,
+        signatures: NDArray[np.float64] | None = None,
     ) -> None:
         scale = np.full(mean.size, np.inf)
         for columns, local, _ in parts:
             if local is not None:
                 scale[columns] = local.scale
-        self.parts, self.mean, self.scale, self.space = parts, mean, scale, space
-        self.basis = self.mixing = self._pattern_coef = self.objective_history = None
-        self.isometric = False
+        super().__init__(mean=mean, scale=scale, space=space, signatures=signatures)
+        self.parts = parts
 
     @property
     def kernel(self) -> str:
@@ -69,11 +69,6 @@ class ParcelwiseMap(SubjectMap):
     def n_components(self) -> int:
         """Number of shared features over all parcels."""
         return sum(k for _, _, k in self.parts)
-
-    @property
-    def n_voxels(self) -> int:
-        """Number of voxels a sample must have."""
-        return int(self.mean.size)
 
     @property
     def weights(self) -> scipy.sparse.csc_array:
@@ -100,13 +95,8 @@ class ParcelwiseMap(SubjectMap):
         return np.hstack(features).astype(dtype, copy=False)
 
     def inverse_transform(self, features: Any) -> NDArray[Any]:
-        """Give voxel patterns for shared features; the mean outside all parcels."""
-        shared = to_numpy(features)
-        if shared.ndim != 2 or shared.shape[1] != self.n_components:
-            raise InputError(
-                f"Shared features must be samples x {self.n_components}; got shape "
-                f"{shared.shape}."
-            )
+        """Return voxel patterns for shared features; the mean outside all parcels."""
+        shared = self._check_features(features)
         voxels = np.tile(self.mean.astype(shared.dtype), (len(shared), 1))
         start = 0
         for columns, local, k in self.parts:
@@ -116,17 +106,15 @@ class ParcelwiseMap(SubjectMap):
             start += k
         return voxels
 
-    def to_image(self, component: int, *, what: str = "patterns") -> Any:
-        """Put the weights or patterns of one shared feature on the brain."""
-        return sparse_to_image(self, component, what)
+    def _voxel_values(self, component: int, what: str) -> NDArray[Any]:
+        return sparse_row(self, component, what)
 
     def detach(self) -> "ParcelwiseMap":
-        """Give the same map without a reference to the data, where kernels allow."""
+        """Return the same map without a reference to the data, where kernels allow."""
         parts = [(c, None if m is None else m.detach(), k) for c, m, k in self.parts]
-        return ParcelwiseMap(parts, mean=self.mean, space=self.space)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return dict(self.__dict__)
+        return ParcelwiseMap(
+            parts, mean=self.mean, space=self.space, signatures=self.signatures
+        )
 
 
 def _blocks(
@@ -143,21 +131,6 @@ def _blocks(
             scipy.sparse.csc_array((np.ravel(empty, order="F"), rows, ends), shape)
         )
     return scipy.sparse.csc_array(scipy.sparse.hstack(parts, format="csc"))
-
-
-def sparse_to_image(m: SubjectMap, component: int, what: str) -> Any:
-    """Put one column of a map with sparse weights on the brain."""
-    if m.space is None:
-        raise InputError(
-            "This subject's map does not know its brain space. Fit on a Study that was "
-            "loaded from images."
-        )
-    if what not in ("patterns", "weights"):
-        raise InputError(f"what must be 'patterns' or 'weights'; got {what!r}.")
-    if not -m.n_components <= component < m.n_components:
-        raise InputError(f"component must be below {m.n_components}; got {component}.")
-    chosen: Any = m.patterns if what == "patterns" else m.weights.T
-    return m.space.to_image(chosen[[component % m.n_components]].toarray().ravel())
 
 
 class Parcelwise(PiecewiseAligner):
@@ -275,8 +248,11 @@ class Parcelwise(PiecewiseAligner):
                 ],
                 mean=mean,
                 space=space,
+                signatures=signatures,
             )
-            for i, (mean, space) in enumerate(zip(means, spaces, strict=True))
+            for i, ((mean, signatures), space) in enumerate(
+                zip(read, spaces, strict=True)
+            )
         ]
         self.n_components_ = sum(counts)
 
@@ -318,7 +294,7 @@ class Parcelwise(PiecewiseAligner):
         mean = check_finite(samples, covered(columns, labels.size), name)
         maps = self._join(samples, y, self.parcels_, columns)
         parts = list(zip(columns, maps, self.n_features_, strict=True))
-        return ParcelwiseMap(parts, mean=mean, space=space)
+        return ParcelwiseMap(parts, mean=mean, space=space, signatures=signatures)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
         """Name the shared features by parcel and number: parcel3_0, parcel3_1, ..."""

@@ -24,6 +24,7 @@ from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError, SkippedWarning, SolverError
+from brainweave.voxels import N_SIGNATURES, signed_sums
 
 Columns = NDArray[np.intp]
 
@@ -131,10 +132,13 @@ def fit_local(aligner: Any, X: list[Any], y: list[Any] | None) -> LocalFit:
     """Fit a copy of an aligner to one piece, and keep what does not hold the data."""
     local = clone(aligner)
     local._warns_of_input = False  # said once, of the whole brain
+    local._is_piece = True
     if "n_jobs" in local.get_params(deep=False):
         local.set_params(n_jobs=1)  # pieces are what runs in parallel
     local.fit(X, y)
     maps = [m.detach() for m in local.maps_]
+    for m in maps:
+        m.signatures = None  # those of whole samples are kept with the whole map
     light = copy(local)
     for name in NOT_FOR_NEWCOMERS:
         light.__dict__.pop(name, None)
@@ -206,6 +210,8 @@ class PiecewiseAligner(BaseAligner):
     A subclass says what the pieces are (:meth:`_lay_out`) and makes whole-brain maps of
     the maps of pieces (:meth:`_gather`).
     """
+
+    _takes_bases = False  # a basis of all voxels cannot be cut into pieces
 
     aligner: Any
     min_voxels: int
@@ -370,10 +376,18 @@ def read_samples(subject: Any, name: str) -> Any:
     return samples
 
 
-def check_finite(X: Any, used: NDArray[np.bool_], name: str) -> NDArray[Any]:
-    """Refuse NaN in the columns that are used; give the mean of all columns."""
+def check_finite(
+    X: Any, used: NDArray[np.bool_], name: str
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Refuse NaN in the columns that are used.
+
+    Return the mean of all columns, and the signatures of the samples.
+    """
     means = np.empty(X.shape[1])
+    signatures = np.zeros((X.shape[0], N_SIGNATURES))
+    ops = ops_for(X)
     for columns, raw in column_chunks(X):
+        signatures += signed_sums(ops, ops.array(raw), columns)
         chunk = to_numpy(raw)
         with np.errstate(invalid="ignore"):
             means[columns] = chunk.mean(axis=0, dtype=np.float64)
@@ -385,4 +399,11 @@ def check_finite(X: Any, used: NDArray[np.bool_], name: str) -> NDArray[Any]:
                 f"{name} has NaN or infinite values, first at sample {sample}, voxel "
                 f"{columns.start + voxel}. Mask these voxels or drop these samples."
             )
-    return np.where(np.isfinite(means), means, 0.0)
+    return np.where(np.isfinite(means), means, 0.0), signatures
+
+
+def sparse_row(m: SubjectMap, component: int, what: str) -> NDArray[Any]:
+    """Return the sparse weights or patterns of one shared feature, as a dense row."""
+    chosen: Any = m.patterns if what == "patterns" else m.weights.T
+    row: NDArray[Any] = chosen[[component % m.n_components]].toarray().ravel()
+    return row

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from brainweave._arrays import column_chunks, ops_for, subject_threads
 from brainweave._validation import check_int, check_samples
-from brainweave.aligners.maps import SubjectMap
+from brainweave.aligners.maps import WeightMap
 from brainweave.aligners.procrustes import align_to
 from brainweave.aligners.robust_solver import (
     Chunks,
@@ -28,7 +28,7 @@ from brainweave.linalg import flip_signs
 Matrix = NDArray[np.float64]
 
 
-class RobustMap(SubjectMap):
+class RobustMap(WeightMap):
     r"""A map that sets aside what is individual before it gives shared features.
 
     The features of a sample :math:`x` are :math:`\arg\min_r \min_s \frac12 \lVert x -
@@ -38,7 +38,7 @@ class RobustMap(SubjectMap):
 
     Parameters
     ----------
-    weights, mean, scale, space
+    weights, mean, scale, space, signatures
         As in :class:`SubjectMap`; the weights are orthonormal.
     lam : float
         Weight of the individual term.
@@ -55,9 +55,15 @@ class RobustMap(SubjectMap):
         lam: float,
         max_iter: int,
         space: Any = None,
+        signatures: Matrix | None = None,
     ) -> None:
         super().__init__(
-            weights=weights, isometric=True, mean=mean, scale=scale, space=space
+            weights=weights,
+            isometric=True,
+            mean=mean,
+            scale=scale,
+            space=space,
+            signatures=signatures,
         )
         self.lam, self.max_iter = lam, max_iter
 
@@ -260,6 +266,7 @@ class RobustSRM(TimeLocked):
             lam=self._bound(),
             max_iter=check_int("max_iter", self.max_iter, minimum=1, owner=self._owner),
             space=space,
+            signatures=basis.signatures,
         )
 
     def _features(self, i: int) -> NDArray[Any]:

@@ -189,8 +189,8 @@ class Searchlight(PiecewiseAligner):
         self.reference_maps_ = [local.maps[0] for _, local in kept]
         self.coverage_ = collectors[ref].coverage
         self.maps_: list[SubjectMap] = [
-            collector.finish(mean, space)
-            for collector, mean, space in zip(collectors, means, spaces, strict=True)
+            collector.finish(*known, space)
+            for collector, known, space in zip(collectors, read, spaces, strict=True)
         ]
         self.n_components_ = means[ref].size
 

@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from brainweave._arrays import subject_threads, to_numpy
 from brainweave._validation import check_list_of_subjects, check_shape
-from brainweave.aligners.maps import SubjectMap
+from brainweave.aligners.maps import CoordinateMap, SubjectMap
 from brainweave.aligners.procrustes import check_rank
 from brainweave.aligners.semisupervised_solver import (
     Balance,
@@ -254,7 +254,7 @@ class SemiSupervisedSRM(TimeLocked):
     def _make_map(
         self, basis: SubjectBasis, solution: Matrix, *, space: Any = None
     ) -> SubjectMap:
-        return SubjectMap(basis, solution, isometric=True, space=space)
+        return CoordinateMap(basis, solution, isometric=True, space=space)
 
     # -- the classifier ----------------------------------------------------------------
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave._arrays import subject_threads
-from brainweave.aligners.maps import SubjectMap
+from brainweave.aligners.maps import MixingMap, SubjectMap
 from brainweave.aligners.procrustes import Alignment, align_to
 from brainweave.aligners.timelocked import GramOnly, Progress
 from brainweave.basis import SubjectBasis
@@ -58,7 +58,7 @@ class _SharedResponse(GramOnly):
     def _make_map(
         self, basis: SubjectBasis, solution: Matrix, *, space: Any = None
     ) -> SubjectMap:
-        return SubjectMap(basis, mixing=solution, isometric=True, space=space)
+        return MixingMap(basis, solution, isometric=True, space=space)
 
     def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
         return basis.restrict(align_to(basis, self.shared_response_[y]).mixing)

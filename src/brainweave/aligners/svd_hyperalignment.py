@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from brainweave._arrays import blas_threads, subject_threads
 from brainweave.aligners.hyperalignment import hyperalign
-from brainweave.aligners.maps import SubjectMap
+from brainweave.aligners.maps import MixingMap, SubjectMap
 from brainweave.aligners.procrustes import rotate_onto
 from brainweave.aligners.timelocked import GramOnly
 from brainweave.basis import SubjectBasis
@@ -150,7 +150,7 @@ class SVDHyperalignment(GramOnly):
     def _make_map(
         self, basis: SubjectBasis, solution: Matrix, *, space: Any = None
     ) -> SubjectMap:
-        return SubjectMap(basis, mixing=solution, space=space)
+        return MixingMap(basis, solution, space=space)
 
     def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
         joint = self.joint_[y]

@@ -8,16 +8,15 @@ from numpy.typing import NDArray
 
 from brainweave._arrays import column_chunks, ops_for, to_numpy, working_dtype
 from brainweave._validation import check_samples
-from brainweave.aligners.maps import SubjectMap
+from brainweave.aligners.maps import SubjectMap, WeightMap
 from brainweave.aligners.neighborhoods import Neighborhoods
-from brainweave.aligners.parcelwise import sparse_to_image
-from brainweave.aligners.piecewise import Columns
+from brainweave.aligners.piecewise import Columns, sparse_row
 from brainweave.exceptions import InputError
 
 Floats = NDArray[Any]
 
 
-class SearchlightMap(SubjectMap):
+class SearchlightMap(WeightMap):
     """A whole-brain map with sparse weights, from voxels to common voxels and back.
 
     Parameters
@@ -29,22 +28,9 @@ class SearchlightMap(SubjectMap):
     mean, scale : ndarray of shape (n_voxels,)
         What standardises samples; the scale of a voxel that is in no neighbourhood, or
         constant, is infinite.
-    space : object, optional
-        Knows how to turn voxel values into an image.
+    space, signatures
+        As in :class:`SubjectMap`.
     """
-
-    def __init__(
-        self,
-        *,
-        weights: scipy.sparse.csr_array,
-        patterns: scipy.sparse.csr_array,
-        mean: NDArray[np.float64],
-        scale: NDArray[np.float64],
-        space: Any = None,
-    ) -> None:
-        super().__init__(
-            weights=weights, patterns=patterns, mean=mean, scale=scale, space=space
-        )
 
     def transform(self, Z: Any, *, name: str = "Z") -> Floats:
         """Map samples of this subject into the common space, (n_samples, n_common)."""
@@ -62,9 +48,8 @@ class SearchlightMap(SubjectMap):
             )
         return features
 
-    def to_image(self, component: int, *, what: str = "patterns") -> Any:
-        """Put the weights or patterns of one common voxel on the brain."""
-        return sparse_to_image(self, component, what)
+    def _voxel_values(self, component: int, what: str) -> Floats:
+        return sparse_row(self, component, what)
 
 
 class Places:
@@ -182,12 +167,15 @@ class Collector:
         self.back.add(number, reference.weights @ local.patterns)
         self.scale[self.own[number]] = local.scale
 
-    def finish(self, mean: NDArray[Any], space: Any) -> SearchlightMap:
-        """Give the map."""
+    def finish(
+        self, mean: NDArray[Any], signatures: NDArray[np.float64], space: Any
+    ) -> SearchlightMap:
+        """Return the map."""
         return SearchlightMap(
             weights=self.forth.finish(),
             patterns=self.back.finish(),
             mean=mean,
             scale=self.scale,
             space=space,
+            signatures=signatures,
         )

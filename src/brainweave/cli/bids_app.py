@@ -136,6 +136,8 @@ def run(
         raise UsageError("OUTPUT_DIR must not be BIDS_DIR itself.")
     if method.match is not None:
         raise UsageError("--match needs a study folder: use brainweave fit.")
+    if resources.mem_mb is not None and resources.mem_mb < 1:
+        raise UsageError(f"--mem-mb must be 1 or more; got {resources.mem_mb}.")
     job = Job(
         console=Console(running.quiet),
         inputs=Inputs(bids_dir, selection.options()),

@@ -10,7 +10,7 @@ from brainweave.cli.bids_participant import Job
 from brainweave.cli.config import toml, write_config
 from brainweave.cli.errors import UsageError
 from brainweave.cli.methods import samples_known, took_part
-from brainweave.cli.modelling import provenance
+from brainweave.cli.origin import provenance
 
 
 def align_group(job: Job) -> None:

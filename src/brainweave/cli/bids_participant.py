@@ -12,7 +12,7 @@ from brainweave.cli.config import effective
 from brainweave.cli.console import Console
 from brainweave.cli.errors import PartlyFailed, UsageError, explained, resume_with
 from brainweave.cli.methods import make_aligner, resolved
-from brainweave.cli.modelling import provenance
+from brainweave.cli.origin import provenance
 from brainweave.exceptions import BrainweaveError
 
 if TYPE_CHECKING:
@@ -72,10 +72,16 @@ def make_bases(job: Job) -> None:
         if id not in failed:
             job.console.result(str(job.derivative.basis(id, kind)))
     if failed:
-        named = "; ".join(f"sub-{id}: {failed[id]}" for id in ids if id in failed)
-        raise PartlyFailed(
-            f"{len(failed)} of {len(ids)} subjects failed, the others are done. {named}"
-        )
+        raise PartlyFailed(_told(failed, ids))
+
+
+def _told(failed: dict[str, str], ids: list[str]) -> str:
+    """Name the subjects that failed and why; a reason that all share only once."""
+    rest = "" if len(failed) == len(ids) else ", the others are done"
+    text = f"{len(failed)} of {len(ids)} subjects failed{rest}. "
+    if len(failed) > 1 and len(set(failed.values())) == 1:
+        return f"{text}For all of them: {failed[next(iter(failed))]}"
+    return text + "; ".join(f"sub-{id}: {failed[id]}" for id in ids if id in failed)
 
 
 def _wanted(job: Job) -> list[str]:
@@ -159,11 +165,8 @@ def _make_basis(job: Job, id: str, target: Path) -> None:
 def _basis_of(subject: Any, settings: dict[str, Any]) -> "SubjectBasis":
     from brainweave.basis import SubjectBasis
 
-    basis = SubjectBasis(
-        subject.data(),
-        name=f"sub-{subject.id}",
-        **{name: settings.get(name) for name in BASIS_SETTINGS},
-    )
+    given: dict[str, Any] = {k: v for k, v in settings.items() if k in BASIS_SETTINGS}
+    basis = SubjectBasis(subject.data(), name=f"sub-{subject.id}", **given)
     _ = basis.n_kept  # the eigenbasis belongs to this level
     return basis
 

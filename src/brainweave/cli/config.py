@@ -24,6 +24,8 @@ __all__ = [
 
 # options that say how to run, not what to do
 NOT_KEPT = {"config", "quiet", "help"}
+# the table of a configuration that says how a result came about; no options
+MADE = "made"
 
 
 def read_config(context: Any, path: Path | None) -> Path | None:
@@ -37,6 +39,7 @@ def read_config(context: Any, path: Path | None) -> Path | None:
     command = context.info_name
     known = {p.name for p in context.command.params if p.name} - NOT_KEPT
     document = _parse(path)
+    document.pop(MADE, None)
     tables = {k: v for k, v in document.items() if isinstance(v, dict)}
     top = {_name(k): v for k, v in document.items() if k not in tables}
     others = set(context.parent.command.commands) if context.parent else set()
@@ -117,14 +120,34 @@ def plain(value: Any) -> Any:
     return value if isinstance(value, (bool, int, float, str)) else str(value)
 
 
-def write_config(path: Path, command: str, options: Mapping[str, Any]) -> Path:
-    """Write options so that ``--config`` gives the same run again."""
+def write_config(
+    path: Path,
+    command: str,
+    options: Mapping[str, Any],
+    made: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write options so that ``--config`` gives the same run again.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    command : str
+        Whose options they are.
+    options : mapping
+        As they were used.
+    made : mapping, optional
+        How the result beside it came about: fingerprints, versions.
+    """
     lines = [
         f"# brainweave {__version__}; the same again: "
         f"brainweave {command} --config {path.name}",
         f"[{command}]",
     ]
     lines += [f"{key} = {toml(value)}" for key, value in options.items()]
+    if made is not None:
+        known = {k: v for k, v in made.items() if v is not None}
+        lines += [f"\n[{MADE}]", *(f"{k} = {toml(v)}" for k, v in known.items())]
     write_whole(path, "\n".join(lines) + "\n")
     return path
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
+from brainweave.cli.errors import spoken
+
 Tick: TypeAlias = Callable[[str], None]
 
 LINE_EVERY = 5.0  # seconds between plain lines of one stage
@@ -139,7 +141,7 @@ class Console:
             yield
 
     def _show(self, message: Any, *_: Any, **__: Any) -> None:
-        text = " ".join(str(message).split())
+        text = spoken(" ".join(str(message).split()))
         if text not in self.warnings:
             self.warnings.append(text)
             print(f"Warning: {text}", file=sys.stderr)

@@ -7,8 +7,10 @@ import typer
 
 from brainweave.cli.config import effective, write_config
 from brainweave.cli.console import Console
-from brainweave.cli.errors import UsageError, resume_with
-from brainweave.cli.options import Running, bundled, parse_params
+from brainweave.cli.errors import Unwritable, UsageError, resume_with
+from brainweave.cli.options import Running, bundled, parse_params, with_params
+from brainweave.cli.origin import provenance
+from brainweave.exceptions import StudyError
 
 if TYPE_CHECKING:
     from brainweave.study.study import Study
@@ -24,10 +26,27 @@ Param = Annotated[
 ]
 
 
+def check_writable(*paths: Path) -> None:
+    """Refuse places that cannot be written to, before any work is done."""
+    from brainweave._io import check_can_write
+
+    for path in paths:
+        if path.suffix and path.is_dir():
+            raise UsageError(f"{str(path)!r} is a folder. Name a file in it.")
+        try:
+            check_can_write(path)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise Unwritable(
+                f"{str(path)!r} cannot be written ({reason}). Choose another place."
+            ) from error
+
+
 def check_new_folder(folder: Path, overwrite: bool) -> None:
-    """Refuse a target that is there before any work is done."""
+    """Refuse a target that is there, or cannot be made, before any work is done."""
     from brainweave.study.formats.folder.folder import INDEX
 
+    check_writable(folder)
     if (folder.exists() or folder.is_symlink()) and not overwrite:
         raise UsageError(
             f"{str(folder)!r} exists. Choose another folder, or add --overwrite to "
@@ -37,10 +56,34 @@ def check_new_folder(folder: Path, overwrite: bool) -> None:
         raise UsageError(f"{str(folder)!r} holds no study, so it is not replaced.")
 
 
-def save_study(study: "Study", folder: Path, console: Console, **options: Any) -> None:
-    """Write a study folder with a bar that counts subjects."""
+def check_new_dataset(folder: Path, overwrite: bool) -> None:
+    """Refuse a BIDS folder that is there, or cannot be made, before the work."""
+    from brainweave.study.simulation.bids_writer import files_to_replace
+
+    check_writable(folder)
+    try:
+        files_to_replace(folder, overwrite)
+    except StudyError as error:
+        said = str(error).replace("overwrite=True", "--overwrite")
+        raise UsageError(said) from error
+
+
+def save_study(study: "Study", folder: Path, console: Console, **options: Any) -> Any:
+    """Write a study folder with a bar that counts subjects; return the study in it."""
+    # a configuration tells of the study beside it, never of the one before
+    (folder / CONFIG).unlink(missing_ok=True)
     with console.stage("Writing subjects", len(study)) as tick:
-        study.save(folder, progress=lambda done, total, id: tick(id), **options)
+        return study.save(folder, progress=lambda done, total, id: tick(id), **options)
+
+
+def describe_study(
+    study: "Study", folder: Path, command: str, options: dict[str, Any], **more: Any
+) -> None:
+    """Write how a study folder came about beside it: options, fingerprint, versions."""
+    made = provenance(
+        command, {}, study.ids, study_fingerprint=study.fingerprint(), **more
+    )
+    write_config(folder / CONFIG, command, options, made)
 
 
 @bundled(running=Running)
@@ -77,13 +120,15 @@ def simulate(
 ) -> None:
     """Make a study whose shared space is known, to try things on."""
     console = Console(running.quiet)
-    if not bids:
+    if bids:
+        check_new_dataset(out, overwrite)
+    else:
         check_new_folder(out, overwrite)
     with console.collect_warnings():
         study = _simulated(
             console,
             n_subjects=n_subjects,
-            categories=None if categories is None else _categories(categories),
+            categories=categories and _categories(categories, design),
             design=design,
             n_runs=n_runs,
             n_voxels=None if n_voxels is None else _voxels(n_voxels),
@@ -92,14 +137,14 @@ def simulate(
             signal=signal,
             dtype=dtype,
             random_state=random_state,
-            **parse_params(param),
+            others=parse_params(param),
         )
         if bids:
             with console.stage("Writing BIDS files"):
                 study.to_bids(out, image_dtype=_image_dtype(dtype), overwrite=overwrite)
         else:
-            save_study(study, out, console, overwrite=overwrite)
-            write_config(out / CONFIG, "simulate", effective(context))
+            saved = save_study(study, out, console, overwrite=overwrite)
+            describe_study(saved, out, "simulate", effective(context))
     console.result(f"{out}: {len(study)} subjects, {_sizes(study)}")
 
 
@@ -107,26 +152,30 @@ def _image_dtype(dtype: str) -> str:
     return dtype if dtype in ("float32", "float64") else "float32"
 
 
-def _simulated(console: Console, **settings: Any) -> Any:
+def _simulated(console: Console, *, others: dict[str, Any], **options: Any) -> Any:
     import inspect
 
     from brainweave.study.simulation.simulate import simulate_study
 
     known = inspect.signature(simulate_study).parameters
-    for name in settings:
+    for name in others:
         if name not in known:
             raise UsageError(
                 f"simulate has no setting {name!r}; there are {', '.join(known)}."
             )
-    given = {name: value for name, value in settings.items() if value is not None}
     with console.stage("Simulating"):
-        return simulate_study(**given)
+        return simulate_study(**with_params(options, others))
 
 
-def _categories(text: str) -> int | list[str]:
-    if text.strip().isdigit():
-        return int(text)
-    return [name.strip() for name in text.split(",") if name.strip()]
+def _categories(text: str, design: str | None) -> int | list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    chosen = int(text) if text.strip().isdigit() else names
+    n = chosen if isinstance(chosen, int) else len(set(names))
+    if n < 2 and design != "movie":
+        raise UsageError(
+            f"--categories must be 2 or more, to be told apart; got {text!r}."
+        )
+    return chosen
 
 
 def _voxels(text: str) -> int | tuple[int, int]:
@@ -223,13 +272,13 @@ def convert(
         "detrend": detrend or None,
         "high_pass": high_pass,
         "name": name,
-        **parse_params(param),
     }
     with console.collect_warnings():
         with console.stage("Looking at the files"):
-            study = load_any(inputs, form, options)
-        save_study(study, out, console, overwrite=overwrite, dtype=dtype, n_jobs=n_jobs)
-        write_config(out / CONFIG, "convert", effective(context))
+            study = load_any(inputs, form, with_params(options, parse_params(param)))
+        given = {"overwrite": overwrite, "dtype": dtype, "n_jobs": n_jobs}
+        saved = save_study(study, out, console, **given)
+        describe_study(saved, out, "convert", effective(context))
     console.result(f"{out}: {len(study)} subjects, {_sizes(study)}")
 
 
@@ -286,6 +335,6 @@ def fetch(
         if out is None:
             console.result(str(found))
             return
-        save_study(found, out, console, overwrite=overwrite)
-        write_config(out / CONFIG, "fetch", effective(context))
+        saved = save_study(found, out, console, overwrite=overwrite)
+        describe_study(saved, out, "fetch", effective(context))
     console.result(f"{out}: {len(found)} subjects, {_sizes(found)}")

@@ -6,9 +6,10 @@ interrupted.
 
 import errno
 import os
+import re
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from brainweave.exceptions import BrainweaveError, InputError
 
@@ -20,6 +21,10 @@ class UsageError(InputError):
     """The command was called in a way that cannot work."""
 
 
+class Unwritable(BrainweaveError):
+    """A place cannot be written to."""
+
+
 class PartlyFailed(BrainweaveError):
     """Some subjects failed and were named; the others are done."""
 
@@ -28,6 +33,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run the command line; give the exit code."""
     from brainweave.cli.app import app
 
+    speak_of(())
     try:
         code = app(
             args=spread_labels(list(arguments)),
@@ -43,7 +49,7 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as error:
         # Typer turns an interruption into an exception of its own
         is_abort = type(error).__name__ == "Abort"
-        return _interrupted() if is_abort else _explain(error)
+        return _interrupted() if is_abort else _explain(error, arguments)
     if code == INTERRUPTED:  # other versions of Typer give the exit code
         return _interrupted()
     return code if isinstance(code, int) else 0
@@ -83,7 +89,7 @@ def spread_labels(arguments: list[str]) -> list[str]:
     return out
 
 
-def _explain(error: Exception) -> int:
+def _explain(error: Exception, arguments: Sequence[str]) -> int:
     if os.environ.get(DEBUG):
         traceback.print_exception(error)
     code = _exit_code(error)
@@ -93,7 +99,7 @@ def _explain(error: Exception) -> int:
             f"This should not happen. Set {DEBUG}=1 to see where, and report it.",
         )
         return FAILED
-    message = _message(error)
+    message = _message(error) + _value_of(error, arguments)
     if message:
         _tell(f"Error: {message}")
     return code
@@ -139,7 +145,23 @@ def _message(error: Exception) -> str:
         return _os_message(error)
     if isinstance(error, MemoryError):
         return "There is not enough memory. Use fewer subjects at a time (--n-jobs 1)."
-    return _one_line(str(error))
+    text = _one_line(str(error))
+    return text if isinstance(error, UsageError) else spoken(text)
+
+
+def _value_of(error: Exception, arguments: Sequence[str]) -> str:
+    """Return what was given for an option that could not be read, to be shown."""
+    names = getattr(getattr(error, "param", None), "opts", ())
+    for before, value in zip(("", *arguments), (*arguments, ""), strict=True):
+        name, equals, joined = before.partition("=")
+        if name in names:
+            given = joined if equals else value
+            percent = given.rstrip("%").strip()
+            hint = ""
+            if given.endswith("%") and percent.replace(".", "", 1).isdigit():
+                hint = f" {percent} % is written {float(percent) / 100:g}."
+            return f"; got {given!r}.{hint}"
+    return ""
 
 
 def _os_message(error: OSError) -> str:
@@ -160,6 +182,65 @@ def _tell(*lines: str) -> None:
     for line in lines:
         if line:
             print(line, file=sys.stderr)
+
+
+# -- the language of the command line --------------------------------------------------
+
+QUOTE = "'"
+_OPTIONS: set[str] = set()
+
+
+def speak_of(names: Iterable[str]) -> None:
+    """Say which options the command that runs has."""
+    _OPTIONS.clear()
+    _OPTIONS.update(names)
+
+
+def spoken(text: str) -> str:
+    """Turn the library's names of parameters into options of the command that runs.
+
+    Examples
+    --------
+    >>> speak_of(["task", "leave_out", "n_components", "param", "match", "overwrite"])
+    >>> spoken("Choose one with task=...")
+    'Choose one with --task ...'
+    >>> spoken("leave_out=9 leaves no subject")
+    '--leave-out 9 leaves no subject'
+    >>> spoken("n_components='auto' keeps the informative ones")
+    '--n-components auto keeps the informative ones'
+    >>> spoken("n_components of GDM must be >= 1, got 0.")
+    '--n-components must be >= 1, got 0.'
+    >>> spoken("Give derivatives=..., or overwrite=True.")
+    'Give --param derivatives=..., or --overwrite.'
+    >>> speak_of([])
+    """
+    text = re.sub(r"\b([a-z][a-z_]*)=(True\b|False\b|\.\.\.|[^\s,;:=]+)", _option, text)
+    text = re.sub(r"\b([a-z][a-z_]*) of (?:[A-Z]\w+|the evaluation)\b", _named, text)
+    text = re.sub(r"^([a-z][a-z_]*)(?= must be )", _named, text)
+    if "match" in _OPTIONS:
+        text = re.sub(
+            r"brainweave\.match_samples\(.*?\)",
+            "--match truncate, average or intersect",
+            text,
+        )
+    return text
+
+
+def _option(found: "re.Match[str]") -> str:
+    name, value = found[1], found[2]
+    if name in _OPTIONS:
+        shown = f"--{name.replace('_', '-')}"
+        if value in ("True", "False"):
+            return shown if value == "True" else shown.replace("--", "--no-", 1)
+        return f"{shown} {value.strip(QUOTE)}"
+    for free in ("param", "bids_param"):
+        if free in _OPTIONS and value == "...":
+            return f"--{free.replace('_', '-')} {name}=..."
+    return found[0]
+
+
+def _named(found: "re.Match[str]") -> str:
+    return f"--{found[1].replace('_', '-')}" if found[1] in _OPTIONS else found[0]
 
 
 _HINT = ["Run the same command again."]

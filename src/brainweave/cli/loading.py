@@ -23,7 +23,7 @@ def load_any(inputs: list[Path], form: str, options: dict[str, Any]) -> "Study":
     form : str
         One of the formats, or "auto" to look.
     options : dict
-        For the reader; those that are None are left out.
+        For the reader.
     """
     for path in inputs:
         if not path.exists():
@@ -31,7 +31,6 @@ def load_any(inputs: list[Path], form: str, options: dict[str, Any]) -> "Study":
     if form not in FORMATS:
         raise UsageError(f"--format must be one of {', '.join(FORMATS)}; got {form!r}.")
     kind = guess_format(inputs) if form == "auto" else form
-    given = {k: v for k, v in options.items() if v is not None}
     readers: dict[str, Callable[..., Study]] = {
         "bids": _bids,
         "nifti": _nifti,
@@ -39,7 +38,7 @@ def load_any(inputs: list[Path], form: str, options: dict[str, Any]) -> "Study":
         "openfmri": _openfmri,
         "study": _copy,
     }
-    return readers[kind](inputs, given)
+    return readers[kind](inputs, dict(options))
 
 
 def guess_format(inputs: list[Path]) -> str:

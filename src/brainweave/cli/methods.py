@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from brainweave.cli.errors import UsageError
-from brainweave.cli.options import Method, parse_params
+from brainweave.cli.options import Method, parse_params, with_params
 
 if TYPE_CHECKING:
     from brainweave.study.study import Study
@@ -39,7 +39,7 @@ def make_aligner(options: Method, *, lenient: bool = False) -> Any:
     """
     cls = _class_of(options.method)
     accepted = set(inspect.signature(cls).parameters)
-    given = {
+    options_given = {
         "n_components": _components(options.n_components),
         "energy": options.energy,
         "kernel": options.kernel,
@@ -48,9 +48,8 @@ def make_aligner(options: Method, *, lenient: bool = False) -> Any:
         "standardize": options.standardize,
         "random_state": options.random_state,
         "n_jobs": options.n_jobs,
-        **parse_params(options.param),
     }
-    values = {k: v for k, v in given.items() if v is not None}
+    values = with_params(options_given, parse_params(options.param))
     if options.hp is not None and options.kernel in (None, "linear"):
         raise UsageError(
             "--hp is the parameter of a kernel that is not linear: choose one with "
@@ -159,7 +158,7 @@ def matched(study: "Study", how: str | None) -> "Study":
     )
 
 
-def samples_known(aligner: Any, study: "Study") -> list[Any] | None:
+def samples_known(aligner: Any, study: "Study | list[Any]") -> list[Any] | None:
     """Give what the fit is to know of the samples: categories, stimuli, or nothing."""
     graph = aligner.get_params(deep=False).get("graph")
     if graph != "time":

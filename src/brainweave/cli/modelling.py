@@ -1,6 +1,5 @@
 """Commands that make and use models: fit, transform, add-subject."""
 
-import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,7 +7,13 @@ import typer
 
 from brainweave.cli.config import effective, write_config
 from brainweave.cli.console import Console
-from brainweave.cli.data import CONFIG, Overwrite, check_new_folder, save_study
+from brainweave.cli.data import (
+    Overwrite,
+    check_new_folder,
+    check_writable,
+    describe_study,
+    save_study,
+)
 from brainweave.cli.errors import UsageError
 from brainweave.cli.methods import (
     Watched,
@@ -17,14 +22,35 @@ from brainweave.cli.methods import (
     open_study,
     resolved,
     samples_known,
+    uses_samples,
 )
 from brainweave.cli.options import Method, Running, bundled
+from brainweave.cli.origin import provenance
 
 if TYPE_CHECKING:
     from brainweave.study.study import Study
 
+__all__ = [
+    "StudyFolder",
+    "Subjects",
+    "add_subject",
+    "fit",
+    "fit_study",
+    "load_model",
+    "provenance",
+    "transform",
+]
+
 Model = Annotated[Path, typer.Argument(help="Model file.")]
 StudyFolder = Annotated[Path, typer.Argument(help="Study folder.")]
+Subjects = Annotated[
+    str | None,
+    typer.Option(
+        "--subjects",
+        help="Ids of the model's subjects in their order, with commas: for a model "
+        "that was fitted on arrays, which have no ids.",
+    ),
+]
 ModelOut = Annotated[
     Path, typer.Option("--output", "-o", help="Model file to write (.safetensors).")
 ]
@@ -40,24 +66,7 @@ def check_new_model(path: Path) -> None:
         raise UsageError(
             f"There is no folder {str(path.absolute().parent)!r} to write to."
         )
-
-
-def provenance(
-    command: str, options: dict[str, Any], ids: list[str], **more: Any
-) -> dict[str, Any]:
-    """Say how a model was made."""
-    from importlib.metadata import version
-
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    packages = ("numpy", "scipy", "scikit-learn")
-    return {
-        "made": now,
-        "command": f"brainweave {command}",
-        "options": options,
-        "subjects": ids,
-        "versions": {name: version(name) for name in packages},
-        **more,
-    }
+    check_writable(path, path.with_suffix(".toml"))
 
 
 def fit_study(aligner: Any, study: "Study", console: Console) -> Any:
@@ -82,7 +91,8 @@ def fit(
     console = Console(running.quiet)
     check_new_model(output)
     aligner = make_aligner(method)
-    subjects = matched(open_study(study), method.match)
+    whole = open_study(study)
+    subjects = matched(whole, method.match)
     with console.collect_warnings():
         model = fit_study(aligner, subjects, console)
         options = effective(context, **resolved(aligner))
@@ -91,6 +101,7 @@ def fit(
             options,
             subjects.ids,
             study=subjects.name,
+            study_fingerprint=whole.fingerprint(),
             seconds=dict(console.seconds),
             warnings=list(console.warnings),
         )
@@ -113,8 +124,18 @@ def _summary(model: Any) -> str:
     return f"{text}. {alignment_check(model).verdict}"
 
 
-def load_model(path: Path) -> tuple[Any, list[str], dict[str, Any]]:
-    """Load a model of several subjects, their ids, and how it was made."""
+def load_model(
+    path: Path, subjects: str | None = None
+) -> tuple[Any, list[str], dict[str, Any]]:
+    """Load a model of several subjects, their ids, and how it was made.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    subjects : str, optional
+        Ids with commas, for a model that does not know them.
+    """
     import brainweave
     from brainweave.aligners.base import BaseAligner
 
@@ -124,10 +145,35 @@ def load_model(path: Path) -> tuple[Any, list[str], dict[str, Any]]:
     if not isinstance(model, BaseAligner):
         raise UsageError(f"{str(path)!r} holds the map of one subject, not a model.")
     made = brainweave.describe(path).provenance
-    ids = made.get("subjects")
-    if not isinstance(ids, list) or len(ids) != model.n_subjects_:
-        ids = [f"{i + 1:02d}" for i in range(model.n_subjects_)]
-    return model, [str(id) for id in ids], made
+    known = getattr(model, "ids_", None) or made.get("subjects")
+    if not isinstance(known, list) or len(known) != model.n_subjects_:
+        known = None
+    ids = None if known is None else [str(id) for id in known]
+    return model, _ids(path, model.n_subjects_, ids, subjects), made
+
+
+def _ids(path: Path, n: int, known: list[str] | None, given: str | None) -> list[str]:
+    """Return who the model's subjects are; nobody is guessed."""
+    if given is None:
+        if known is None:
+            raise UsageError(
+                f"{str(path)!r} does not say who its {n} subjects are: it was fitted "
+                "on arrays, without ids. Name them in the order of the fit, such as "
+                "--subjects 01,02,03, or fit on a Study."
+            )
+        return known
+    ids = [id.strip().removeprefix("sub-") for id in given.split(",") if id.strip()]
+    if known is not None and ids != known:
+        raise UsageError(
+            f"--subjects {given} contradicts the model, which has {', '.join(known)}. "
+            "Leave it out."
+        )
+    if len(ids) != n or len(set(ids)) != n:
+        raise UsageError(
+            f"--subjects must name the {n} subjects of the model, each once; got "
+            f"{given!r}."
+        )
+    return ids
 
 
 @bundled(running=Running)
@@ -138,19 +184,22 @@ def transform(
     out: Annotated[Path, typer.Argument(help="Study folder to make.")],
     overwrite: Overwrite = False,
     *,
+    subjects: Subjects = None,
     running: Running,
 ) -> None:
     """Map samples into the shared space; write them as a study of shared features.
 
-    Subjects of the study are found in the model by their ids.
+    Subjects of the study are found in the model by their ids. Samples that made the
+    model's maps are marked as aligned: scoring them would be circular, so evaluate and
+    compare refuse them.
     """
     from brainweave.study.study import Study, Subject
 
     console = Console(running.quiet)
-    fitted, ids, _ = load_model(model)
-    subjects = open_study(study)
     check_new_folder(out, overwrite)
-    unknown = [id for id in subjects.ids if id not in ids]
+    fitted, ids, made = load_model(model, subjects)
+    people = open_study(study)
+    unknown = [id for id in people.ids if id not in ids]
     if unknown:
         raise UsageError(
             f"The model does not know subject {unknown[0]!r}; it has "
@@ -158,18 +207,45 @@ def transform(
         )
     shared = []
     with console.collect_warnings():
-        with console.stage("Mapping subjects", len(subjects)) as tick:
-            for s in subjects:
-                features = fitted.maps_[ids.index(s.id)].transform(s.data())
+        with console.stage("Mapping subjects", len(people)) as tick:
+            for s in people:
+                samples, map_ = s.data(), fitted.maps_[ids.index(s.id)]
+                features = map_.transform(samples, name=f"Subject {s.id!r}")
                 known = {n: getattr(s, n) for n in ("labels", "runs", "onsets")}
-                shared.append(Subject(s.id, features, stimuli=s.stimuli, **known))
+                flags = _aligned(fitted, map_, samples, s.aligned)
+                shared.append(
+                    Subject(s.id, features, stimuli=s.stimuli, aligned=flags, **known)
+                )
                 tick(s.id)
-        name = f"{subjects.name}, shared features" if subjects.name else ""
-        save_study(Study(shared, name), out, console, overwrite=overwrite)
-        write_config(out / CONFIG, "transform", effective(context))
+        name = f"{people.name}, shared features" if people.name else ""
+        saved = save_study(Study(shared, name), out, console, overwrite=overwrite)
+        describe_study(
+            saved,
+            out,
+            "transform",
+            effective(context),
+            source_fingerprint=people.fingerprint(),
+            model_fingerprint=made.get("study_fingerprint"),
+        )
+    n_aligned = sum(int(s.aligned.sum()) for s in shared if s.aligned is not None)
     console.result(
-        f"{out}: {len(shared)} subjects, {fitted.n_components_} shared features"
+        f"{out}: {len(shared)} subjects, {fitted.n_components_} shared features, "
+        f"{n_aligned} of {sum(s.n_samples for s in shared)} samples took part in the "
+        "alignment"
     )
+
+
+def _aligned(model: Any, map_: Any, samples: Any, before: Any) -> Any:
+    """Return which samples made the maps by what is known of them."""
+    import numpy as np
+
+    flags = np.zeros(len(samples), bool) if before is None else before.copy()
+    if not uses_samples(model):
+        return flags
+    if getattr(map_, "signatures", None) is None:
+        # a model of an older version does not say: then no sample is known to be free
+        return np.ones(len(samples), bool)
+    return flags | map_.took_part(samples)
 
 
 @bundled(running=Running)
@@ -186,6 +262,7 @@ def add_subject(
         typer.Option("--output", "-o", help="Model file to write; default: the same."),
     ] = None,
     *,
+    subjects: Subjects = None,
     running: Running,
 ) -> None:
     """Let new subjects join a model without fitting it again.
@@ -197,7 +274,7 @@ def add_subject(
     console = Console(running.quiet)
     target = model if output is None else output
     check_new_model(target)
-    fitted, ids, made = load_model(model)
+    fitted, ids, made = load_model(model, subjects)
     people = open_study(study)
     wanted = [i if i in people.ids else i.removeprefix("sub-") for i in subject or []]
     joining = wanted or [id for id in people.ids if id not in ids]
@@ -213,7 +290,13 @@ def add_subject(
                 join(fitted, fitted.fit_new_subject(s, known))
                 tick(s.id)
         options = effective(context, subject=joining, output=target)
-        made = {**made, **provenance("add-subject", options, [*ids, *joining])}
+        fitted.ids_ = [*ids, *joining]
+        origin = provenance(
+            "add-subject", options, fitted.ids_, joined_from=people.fingerprint()
+        )
+        # of several studies now: none of them is the one that it stands for
+        origin["fitted_on"] = made.pop("study_fingerprint", made.get("fitted_on"))
+        made = {**made, **origin}
         with console.stage("Writing the model"):
             brainweave.save(fitted, target, provenance=made)
         write_config(target.with_suffix(".toml"), "add-subject", options)

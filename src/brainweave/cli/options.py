@@ -6,7 +6,7 @@ bundle as one argument; on the command line its fields are ordinary options.
 
 import inspect
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from functools import wraps
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from brainweave.cli.config import read_config
-from brainweave.cli.errors import UsageError
+from brainweave.cli.errors import UsageError, speak_of
 
 METHOD_GROUP, RUN_GROUP = "Method", "How to run"
 
@@ -129,6 +129,9 @@ def bundled(**bundles: type) -> Callable[[Callable[..., Any]], Callable[..., Any
 
         @wraps(function)
         def command(**given: Any) -> Any:
+            speak_of(given)
+            if given.get("n_jobs") == 0:
+                raise UsageError("--n-jobs must be a number other than 0; got 0.")
             for name, bundle in bundles.items():
                 values = {f.name: given.pop(f.name) for f in fields(bundle)}
                 given[name] = bundle(**values)
@@ -165,3 +168,21 @@ def parse_params(
         except tomllib.TOMLDecodeError:
             values[name] = {"none": None}.get(text.strip().lower(), text.strip())
     return values
+
+
+def with_params(
+    options: Mapping[str, Any], others: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Join options, of which those not given are None, and ``NAME=VALUE`` ones.
+
+    Examples
+    --------
+    >>> with_params({"task": None, "detrend": True}, {"label": None})
+    {'detrend': True, 'label': None}
+    """
+    twice = [k for k in others if options.get(k) is not None]
+    if twice:
+        shown = twice[0].replace("_", "-")
+        raise UsageError(f"{twice[0]} was given twice: by --{shown} and by --param.")
+    given = {k: v for k, v in options.items() if v is not None}
+    return {**given, **others}

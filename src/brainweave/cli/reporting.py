@@ -7,10 +7,12 @@ import typer
 
 from brainweave.cli.config import effective, write_config
 from brainweave.cli.console import Console, table
+from brainweave.cli.data import check_writable
 from brainweave.cli.errors import UsageError
 from brainweave.cli.methods import open_study
-from brainweave.cli.modelling import fit_study, load_model, provenance
+from brainweave.cli.modelling import Subjects, fit_study, load_model
 from brainweave.cli.options import Method, Running, bundled
+from brainweave.cli.origin import provenance
 from brainweave.cli.results import HEADER, read_results, row_of, write_folds
 from brainweave.cli.results import write_results as _write_results
 
@@ -27,6 +29,7 @@ def report(
         typer.Option(help="results.json of evaluate or compare; may be repeated."),
     ] = None,
     title: Annotated[str, typer.Option(help="Heading.")] = "Functional alignment",
+    subjects: Subjects = None,
     running: Running,
 ) -> None:
     """Write one HTML file about a study, a model and results."""
@@ -37,8 +40,12 @@ def report(
         raise UsageError("A report needs --study, --model or --results.")
     if out.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"The report is an HTML file; got {str(out)!r}.")
+    check_writable(out, out.with_suffix(".toml"))
     people = None if study is None else open_study(study)
-    fitted, ids, made = (None, [], {}) if model is None else load_model(model)
+    fitted, ids, made = (None, [], {}) if model is None else load_model(model, subjects)
+    if fitted is not None:
+        # the report refuses a model of another study than the one given
+        fitted.study_fingerprint = made.get("study_fingerprint")
     if people is not None and fitted is not None:
         people = _in_order(people, ids)
     scores: dict[str, Any] = {}
@@ -135,7 +142,9 @@ def demo(
                 )
         model = fit_study(brainweave.GDM("auto", energy=energy), people, console)
         options = effective(context)
-        made = provenance("demo", options, people.ids)
+        made = provenance(
+            "demo", options, people.ids, study_fingerprint=people.fingerprint()
+        )
         brainweave.save(model, out / "model.safetensors", provenance=made)
         _write_results(out / "results.json", results)
         write_folds(out / "folds.tsv", results)

@@ -178,7 +178,7 @@ class _Alignment:
                 return self.part.bases_for(self.template, who, n_jobs=self.n_jobs)
         subjects = [self.part.aligning.subjects[i] for i in who]
         if not isinstance(self.template, BaseAligner):
-            return [s.samples for s in subjects]
+            return [s.data() for s in subjects]
         # with the space, which says where voxels lie; what is known is passed as y
         return [Subject(s.id, s.samples, space=s.space) for s in subjects]
 
@@ -198,7 +198,8 @@ class _Alignment:
             maps = [self.maps[i] for i in who]
             if self.shares:
                 return self.part.map_scored(who, maps, n_jobs=self.n_jobs)
-            samples = [self.part.scored.subjects[i].samples for i in who]
+            scored = [self.part.scored.subjects[i] for i in who]
+            samples = [s.data() if s.is_lazy else s.samples for s in scored]
             return map_subjects(_mapped, maps, samples, n_jobs=self.n_jobs)
 
 
@@ -224,7 +225,7 @@ def _naming(part: Part, who: list[int]) -> Iterator[None]:
 
 def takes_bases(aligner: Any) -> bool:
     """Whether an aligner works on bases; some cut the brain into pieces themselves."""
-    return isinstance(aligner, BaseAligner) and getattr(aligner, "_takes_bases", True)
+    return isinstance(aligner, BaseAligner) and aligner._takes_bases
 
 
 def _without(everyone: list[int], test: list[int]) -> list[int]:

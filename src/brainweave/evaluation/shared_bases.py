@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from brainweave._arrays import map_subjects, to_numpy
 from brainweave._validation import one_per_subject
 from brainweave.aligners.base import BaseAligner
-from brainweave.aligners.maps import SubjectMap
+from brainweave.aligners.maps import BasisMap, SubjectMap
 from brainweave.aligners.timelocked import TimeLocked
 from brainweave.basis import SampleProducts, SubjectBasis
 from brainweave.exceptions import InputError
@@ -351,7 +351,7 @@ class GramPart(Part):
 
 def _is_plain(fitted: SubjectMap) -> bool:
     """Whether a map is coefficients on a basis, and not a class with its own ways."""
-    return type(fitted).transform is SubjectMap.transform
+    return isinstance(fitted, BasisMap)
 
 
 def is_time_locked(aligner: Any) -> bool:

@@ -34,6 +34,8 @@ from brainweave.exceptions import (
     ClassifierWarning,
     InputError,
     KernelWarning,
+    SeparateSubjectsWarning,
+    UndeterminedWarning,
     UniquenessWarning,
 )
 from brainweave.graphs import label_graph
@@ -70,7 +72,14 @@ class LabelGraph:
         return f"LabelGraph(different={self.different:g})"
 
 
-_SAID_LATER = (AlignmentWarning, ClassifierWarning, KernelWarning, UniquenessWarning)
+_SAID_LATER = (
+    AlignmentWarning,
+    ClassifierWarning,
+    KernelWarning,
+    SeparateSubjectsWarning,
+    UndeterminedWarning,
+    UniquenessWarning,
+)
 
 
 class GDMCV(BaseAligner):

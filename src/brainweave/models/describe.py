@@ -24,6 +24,7 @@ _WHY = {
     "vectors": "kept eigenvectors of the Gram matrices",
     "mean": "what standardises new samples",
     "scale": "what standardises new samples",
+    "signatures": "by which aligning samples are known again",
 }
 
 # the first part of an array's name -> what all of it is called
@@ -153,6 +154,11 @@ def _facts(container: Container) -> tuple[str, dict[str, Any]]:
         what = f"a map of one subject, {model.n_voxels} voxels, {model.kernel} kernel"
         return what, {"n_components": model.n_components}
     facts: dict[str, Any] = {
+        "subjects": ", ".join(getattr(model, "ids_", None) or []) or "without ids",
+        "study_fingerprint": model.study_fingerprint,
+        "aligned by labels, ids or rows": "yes" if model._joins_samples else "no",
+    }
+    facts |= {
         name: value if isinstance(value, (int, float, str, type(None), dict)) else "..."
         for name, value in model.get_params(deep=False).items()
     }

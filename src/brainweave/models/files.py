@@ -20,7 +20,7 @@ from brainweave.models.encode import Encoder
 from brainweave.models.stored_basis import StoredBasis
 
 MODEL, BASIS = "brainweave-model", "brainweave-basis"
-VERSION = 1  # of both formats; raise it when old readers could misread a new file
+VERSION = 2  # of both formats; raise it when old readers could misread a new file
 
 Pathlike = str | PathLike[str]
 
@@ -46,7 +46,8 @@ def save(
         Where to; an existing file is replaced. The suffix must be ``.safetensors``.
     provenance : mapping, optional
         How the model was made, for people: texts, numbers, lists and dicts. Found
-        again as ``describe(path).provenance``.
+        again as ``describe(path).provenance``. Its ``study_fingerprint``, if it has
+        one, becomes the attribute of that name of the loaded model.
 
     Returns
     -------
@@ -69,6 +70,8 @@ def save(
         if isinstance(model, BaseAligner)
         else encoder.value(model, "map"),
         "summary": encoder.value(_component_table(model), "summary"),
+        "study_fingerprint": _study_fingerprint(model, provenance),
+        "joins_samples": bool(getattr(model, "_joins_samples", True)),
     }
     _finish(target, MODEL, document, encoder, provenance)
     return target
@@ -112,7 +115,20 @@ def load_from(container: Container) -> Any:
         decoder.bad("its model", "is neither an aligner nor a map")
     if isinstance(summary, dict) and isinstance(model, BaseAligner):
         model.__dict__["_component_table"] = summary
+    fingerprint = container.document.get("study_fingerprint")
+    if fingerprint is not None:
+        if not isinstance(fingerprint, str):
+            decoder.bad("the fingerprint of its study", "is not a text")
+        model.__dict__["study_fingerprint"] = fingerprint
     return model
+
+
+def _study_fingerprint(model: Any, provenance: Mapping[str, Any] | None) -> str | None:
+    """Return what the model, or else its provenance, says it was fitted on."""
+    known = getattr(model, "study_fingerprint", None)
+    if known is None and isinstance(provenance, Mapping):
+        known = provenance.get("study_fingerprint")
+    return None if known is None else str(known)
 
 
 def save_basis(

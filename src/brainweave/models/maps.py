@@ -9,13 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import scipy.sparse
 
-from brainweave.aligners.maps import SubjectMap
+from brainweave.aligners.maps import (
+    BasisMap,
+    CoordinateMap,
+    MixingMap,
+    SubjectMap,
+    WeightMap,
+)
 from brainweave.aligners.none import VoxelMap
 from brainweave.aligners.parcelwise import ParcelwiseMap
 from brainweave.aligners.robust_srm import RobustMap
 from brainweave.aligners.whole_brain import SearchlightMap
 from brainweave.exceptions import ModelFileError
 from brainweave.models.container import PendingArray
+from brainweave.voxels import N_SIGNATURES
 
 if TYPE_CHECKING:
     from brainweave.models.decode import Decoder
@@ -26,11 +33,14 @@ Body = dict[str, Any]
 
 def encode_map(to: "Encoder", map_: SubjectMap, path: str) -> Body:
     """Encode a map of a known kind."""
-    through_kernel = map_.basis is not None and map_.kernel != "linear"
-    for kind, (cls, encode, _) in _KINDS.items():
-        fits = cls is not SubjectMap or through_kernel == (kind == "kernel")
-        if type(map_) is cls and fits:
-            return {"kind": kind, **encode(to, map_, path)}
+    through_kernel = isinstance(map_, BasisMap) and map_.kernel != "linear"
+    for kind, (classes, encode, _) in _KINDS.items():
+        if type(map_) not in classes or through_kernel != (kind == "kernel"):
+            continue
+        body = {"kind": kind, **encode(to, map_, path)}
+        if map_.signatures is not None and not through_kernel:
+            body["signatures"] = to.value(map_.signatures, f"{path}.signatures")
+        return body
     raise ModelFileError(
         f"{path} is a {type(map_).__name__}, which model files do not know."
     )
@@ -41,17 +51,22 @@ def decode_map(of: "Decoder", body: Any, path: str) -> SubjectMap:
     kind = body.get("kind") if isinstance(body, dict) else None
     if not isinstance(kind, str) or kind not in _KINDS:
         of.bad(path, "is a map of an unknown kind")
-    rest = {key: value for key, value in body.items() if key != "kind"}
+    rest = {k: v for k, v in body.items() if k not in ("kind", "signatures")}
     found: SubjectMap = _KINDS[kind][2](of, rest, path)
+    if "signatures" in body:  # files of version 1 have none
+        signatures = of.floats(body["signatures"], f"{path}.signatures", 2)
+        if signatures.shape[1] != N_SIGNATURES:
+            of.bad(path, "has signatures of samples that are not such")
+        found.signatures = signatures
     return found
 
 
 # -- weights and patterns --------------------------------------------------------------
 
 
-def _encode_linear(to: "Encoder", map_: SubjectMap, path: str) -> Body:
+def _encode_linear(to: "Encoder", map_: WeightMap | BasisMap, path: str) -> Body:
     # an isometric map goes back by its own transpose
-    known = map_.basis is not None or "patterns" in vars(map_)
+    known = isinstance(map_, BasisMap) or map_._patterns is not None
     back = known and not map_.isometric
     return {
         "space": to.space(map_.space, path),
@@ -64,31 +79,18 @@ def _encode_linear(to: "Encoder", map_: SubjectMap, path: str) -> Body:
     }
 
 
-def _voxels(to: "Encoder", map_: SubjectMap, what: str, path: str) -> Any:
+def _voxels(to: "Encoder", map_: WeightMap | BasisMap, what: str, path: str) -> Any:
     """Add weights or patterns, computed only while they are written."""
-    if what in vars(map_):
+    if isinstance(map_, WeightMap) or what in vars(map_):
         return to.value(getattr(map_, what), f"{path}.{what}")
     v, k = map_.n_voxels, map_.n_components
     shape = (v, k) if what == "weights" else (k, v)
-    basis = map_.basis
-    if basis is None:
-        raise ModelFileError(f"{path} is a map without {what}.")
-
-    def make() -> Any:
-        fresh = SubjectMap(
-            basis,
-            vars(map_).get("coef"),
-            mixing=map_.mixing,
-            isometric=map_.isometric,
-            pattern_coef=map_._pattern_coef,
-        )
-        return getattr(fresh, what)
-
-    array = PendingArray(shape, basis.dtype, make)
+    make = map_.make_weights if what == "weights" else map_.make_patterns
+    array = PendingArray(shape, map_.basis.dtype, make)
     return {"array": to.add(f"{path}.{what}", array)}
 
 
-def _decode_linear(of: "Decoder", body: Body, path: str) -> SubjectMap:
+def _decode_linear(of: "Decoder", body: Body, path: str) -> WeightMap:
     keys = {"space", "history", "isometric", "mean", "scale", "weights", "patterns"}
     table = of.table(body, path, keys)
     mean, scale, weights = _explicit(of, table, path)
@@ -97,7 +99,7 @@ def _decode_linear(of: "Decoder", body: Body, path: str) -> SubjectMap:
         patterns = of.floats(table["patterns"], f"{path}.patterns", 2)
         if patterns.shape != weights.shape[::-1]:
             of.bad(path, "has weights and patterns of different shapes")
-    map_ = SubjectMap(
+    map_ = WeightMap(
         weights=weights,
         patterns=patterns,
         mean=mean,
@@ -122,15 +124,10 @@ def _explicit(of: "Decoder", table: Body, path: str) -> tuple[Any, Any, Any]:
 # -- a basis and coefficients ----------------------------------------------------------
 
 
-def _encode_kernel(to: "Encoder", map_: SubjectMap, path: str) -> Body:
-    mixed = map_.mixing is not None
-    parts = {
-        "mixing": map_.mixing,
-        "coef": None if mixed else map_.coef,
-        "pattern_coef": map_._pattern_coef,
-    }
-    if map_.basis is None:
-        raise ModelFileError(f"{path} is a map without a basis.")
+def _encode_kernel(to: "Encoder", map_: CoordinateMap | MixingMap, path: str) -> Body:
+    parts = {"mixing": map_.mixing, "coef": None, "pattern_coef": None}
+    if isinstance(map_, CoordinateMap):
+        parts |= {"coef": map_.coef, "pattern_coef": map_.given_pattern_coef}
     return {
         "space": to.space(map_.space, path),
         "history": to.value(map_.objective_history, path),
@@ -149,22 +146,22 @@ def _decode_kernel(of: "Decoder", body: Body, path: str) -> SubjectMap:
         None if table[part] is None else of.floats(table[part], f"{path}.{part}", 2)
         for part in parts
     )
+    space = of.space(table["space"], path, basis.n_voxels)
+    isometric = of.flag(table["isometric"], path)
+    map_: SubjectMap
     if coef is not None:
         fits = mixing is None and coef.shape[0] == basis.n_kept
         fits = fits and (back is None or back.shape == coef.shape[::-1])
+        map_ = CoordinateMap(
+            basis, coef, pattern_coef=back, isometric=isometric, space=space
+        )
+    elif mixing is not None:
+        fits = mixing.shape[0] == basis.n_samples and back is None
+        map_ = MixingMap(basis, mixing, isometric=isometric, space=space)
     else:
-        fits = mixing is not None and mixing.shape[0] == basis.n_samples
-        fits = fits and back is None
+        fits = False
     if not fits:
         of.bad(path, "has coefficients that do not fit its basis")
-    map_ = SubjectMap(
-        basis,
-        coef,
-        mixing=mixing,
-        pattern_coef=back,
-        space=of.space(table["space"], path, basis.n_voxels),
-        isometric=of.flag(table["isometric"], path),
-    )
     map_.objective_history = of.history(table["history"], path)
     return map_
 
@@ -293,11 +290,16 @@ def _decode_searchlight(of: "Decoder", body: Body, path: str) -> SearchlightMap:
     )
 
 
-_KINDS: dict[str, tuple[type[SubjectMap], Callable[..., Body], Callable[..., Any]]] = {
-    "linear": (SubjectMap, _encode_linear, _decode_linear),
-    "kernel": (SubjectMap, _encode_kernel, _decode_kernel),
-    "voxels": (VoxelMap, _encode_voxels, _decode_voxels),
-    "robust": (RobustMap, _encode_robust, _decode_robust),
-    "parcels": (ParcelwiseMap, _encode_parcels, _decode_parcels),
-    "searchlight": (SearchlightMap, _encode_searchlight, _decode_searchlight),
+_Classes = tuple[type[SubjectMap], ...]
+_KINDS: dict[str, tuple[_Classes, Callable[..., Body], Callable[..., Any]]] = {
+    "linear": (
+        (WeightMap, CoordinateMap, MixingMap),
+        _encode_linear,
+        _decode_linear,
+    ),
+    "kernel": ((CoordinateMap, MixingMap), _encode_kernel, _decode_kernel),
+    "voxels": ((VoxelMap,), _encode_voxels, _decode_voxels),
+    "robust": ((RobustMap,), _encode_robust, _decode_robust),
+    "parcels": ((ParcelwiseMap,), _encode_parcels, _decode_parcels),
+    "searchlight": ((SearchlightMap,), _encode_searchlight, _decode_searchlight),
 }

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from brainweave._io import whole_folder
 from brainweave._version import __version__
 from brainweave.exceptions import InputError, StudyError
 from brainweave.study.formats.folder.integrity import full_disk_is_an_error
@@ -25,12 +24,15 @@ from brainweave.study.simulation.pictures import one_colour_png
 if TYPE_CHECKING:
     from brainweave.study.simulation.simulate import SimulatedStudy
 
-__all__ = ["DERIVATIVES", "write_bids"]
+__all__ = ["DERIVATIVES", "files_to_replace", "write_bids"]
 
 #: Where the derivatives lie in the dataset.
 DERIVATIVES = Path("derivatives") / "fmriprep"
 _BIDS_VERSION = "1.10.0"
-_IMAGE_TYPES = ("int16", "float32")
+_IMAGE_TYPES = ("int16", "float32", "float64")
+# lists what was written, so that replacing a dataset removes that and nothing else;
+# BIDS leaves this folder to the dataset's makers
+_WRITTEN = Path("code") / "brainweave_files.json"
 
 
 def write_bids(
@@ -59,12 +61,13 @@ def write_bids(
         Must not exist, or be empty, unless `overwrite`.
     task : str, default="objects"
         Name of the task, letters and digits.
-    image_dtype : {"int16", "float32"}, default="int16"
+    image_dtype : {"int16", "float32", "float64"}, default="int16"
         Of the images; int16 is scaled, as scanners do it, and half the size.
     raw, derivatives : bool, default=True
         Which images to write. Events are always written.
     overwrite : bool, default=False
-        Whether a dataset in `folder` is replaced.
+        Whether a dataset in `folder` that this function wrote is replaced. What else
+        is in the folder stays; a dataset from elsewhere is never replaced.
 
     Returns
     -------
@@ -87,13 +90,12 @@ def write_bids(
         )
     if not (raw or derivatives):
         raise InputError("raw=False and derivatives=False leave no images to write.")
-    _check_target(target, overwrite)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    # beside the target: renaming works only within a file system
-    work = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    replaced = files_to_replace(target, overwrite)
     way_out = "write again, or choose another folder"
-    try:
-        work.chmod(0o755)  # mkdtemp makes it private
+    with (
+        full_disk_is_an_error(target, way_out),
+        whole_folder(target, replaces=replaced) as work,
+    ):
         writer = _Writer(
             simulation,
             work,
@@ -102,31 +104,59 @@ def write_bids(
             raw=raw,
             derivatives=derivatives,
         )
-        with full_disk_is_an_error(target, way_out):
-            writer.write(study.name or "Simulated study")
-        if target.exists():
-            shutil.rmtree(target)
-        work.rename(target)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+        writer.write(study.name or "Simulated study")
+        _list_files(work)
     return target
 
 
-def _check_target(target: Path, overwrite: bool) -> None:
+def files_to_replace(target: Path, overwrite: bool) -> list[str]:
+    """Return the files of an earlier dataset that a new one may replace.
+
+    Parameters
+    ----------
+    target : Path
+        Folder of the dataset.
+    overwrite : bool
+        Whether anything may be replaced.
+
+    Raises
+    ------
+    StudyError
+        If something is there that may not be replaced.
+    """
     if not target.exists():
-        return
+        return []
     if not target.is_dir():
-        raise StudyError(f"{target} is a file; choose a folder.")
-    if any(target.iterdir()):
-        if not overwrite:
-            raise StudyError(
-                f"{target} is not empty. Choose another folder, or overwrite=True."
-            )
-        if not (target / "dataset_description.json").exists():
-            raise StudyError(
-                f"{target} holds something other than a BIDS dataset, which "
-                "overwrite=True does not delete. Choose another folder."
-            )
+        raise StudyError(f"{str(target)!r} is a file; choose a folder.")
+    if not any(target.iterdir()):
+        return []
+    if not overwrite:
+        raise StudyError(
+            f"{target} is not empty. Choose another folder, or overwrite=True."
+        )
+    try:
+        written = json.loads((target / _WRITTEN).read_text(encoding="utf-8"))["files"]
+        inside = [name for name in written if not _leaves(name)]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise StudyError(
+            f"{str(target)!r} holds something other than a dataset that brainweave "
+            f"simulated (it has no {_WRITTEN.as_posix()}), which overwrite=True does "
+            "not delete. Choose another folder."
+        ) from None
+    return [*inside, _WRITTEN.as_posix()]
+
+
+def _leaves(name: str) -> bool:
+    path = Path(name)
+    return path.is_absolute() or ".." in path.parts
+
+
+def _list_files(root: Path) -> None:
+    files = sorted(
+        p.relative_to(root).as_posix() for p in root.rglob("*") if p.is_file()
+    )
+    (root / _WRITTEN).parent.mkdir()
+    _write_json(root / _WRITTEN, {"brainweave": __version__, "files": files})
 
 
 class _Writer:
@@ -333,7 +363,8 @@ class _Writer:
         if volume.dtype == bool:
             image = nib.Nifti1Image(volume.astype(np.uint8), brain.affine)
         else:
-            image = nib.Nifti1Image(volume.astype(np.float32), brain.affine)
+            kept = np.float64 if self.image_dtype == np.float64 else np.float32
+            image = nib.Nifti1Image(volume.astype(kept), brain.affine)
             image.set_data_dtype(self.image_dtype)
         if volume.ndim == 4:
             zooms = (*image.header.get_zooms()[:3], self.simulation.design.tr)

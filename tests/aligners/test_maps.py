@@ -1,0 +1,110 @@
+"""Maps of subjects: one interface, whatever the kind."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+import brainweave as bw
+from brainweave.aligners.maps import (
+    BasisMap,
+    CoordinateMap,
+    MixingMap,
+    SubjectMap,
+    WeightMap,
+)
+from brainweave.exceptions import InputError
+from planted import planted_study
+
+PARCELS = 1 + np.arange(40) % 3
+ALIGNERS = {
+    "coefficients": bw.GDM(3),
+    "a kernel": bw.GDM(3, kernel="gaussian", kernel_params={"hp": 80}),
+    "a mixing": bw.DetSRM(3),
+    "a rotation": bw.Hyperalignment(3),
+    "explicit weights": bw.RobustSRM(3),
+    "nothing": bw.NoAlignment(),
+    "parcels": bw.Parcelwise(bw.DetSRM(3), PARCELS),
+    "searchlights": bw.Searchlight(
+        bw.DetSRM(3),
+        radius=8,
+        coordinates=np.arange(40.0)[:, None],
+        centers=np.arange(4, 40, 8),
+    ),
+}
+
+
+@pytest.fixture
+def data(rng):
+    story = rng.standard_normal((36, 4))
+    X = [
+        100 + story @ rng.standard_normal((4, 40)) + rng.standard_normal((36, 40))
+        for _ in range(3)
+    ]
+    return X, [np.arange(36) % 4] * 3
+
+
+@pytest.mark.parametrize("name", ALIGNERS)
+def test_every_map_knows_the_samples_it_was_learned_from(data, name, tmp_path, rng):
+    X, y = data
+    model = ALIGNERS[name].fit(X, y)
+    loaded = bw.load(bw.save(model, tmp_path / "model.safetensors"))
+    pickled = pickle.loads(pickle.dumps(model))
+    new = model.fit_new_subject(X[2], y[2])
+    mixed = np.vstack([X[1][[7, 3]], rng.standard_normal((2, 40)), X[1][:1] * 1.001])
+    for m in (model.maps_[1], loaded.maps_[1], pickled.maps_[1]):
+        assert isinstance(m, SubjectMap)
+        assert m.took_part(mixed).tolist() == [True, True, False, False, False]
+        assert m.took_part(X[1].astype(np.float32)).all()
+        assert not m.took_part(X[0]).any()
+    assert new.took_part(X[2]).all()
+    assert not new.took_part(X[1]).any()
+    with pytest.raises(InputError, match="Z2 must be samples x 40 voxels"):
+        model.maps_[0].took_part(X[0][:, :7], name="Z2")
+
+
+def test_voxels_outside_all_parcels_may_be_missing(data):
+    X, y = data
+    parcels = PARCELS.copy()
+    parcels[5] = 0
+    X[1][3, 5] = np.nan
+    model = bw.Parcelwise(bw.DetSRM(3), parcels).fit(X, y)
+    assert model.maps_[1].took_part(X[1]).all()
+
+
+def test_a_map_without_signatures_says_why(data):
+    X, y = data
+    old = bw.GDM(3).fit(X, y).maps_[0].detach()
+    old.signatures = None  # as in files of the first version
+    with pytest.raises(InputError, match="saved by an older brainweave"):
+        old.took_part(X[0])
+
+
+def test_kinds_are_what_they_are_made_of(rng):
+    X, y = planted_study(rng)
+    coordinates = bw.GDM(3).fit(X, y).maps_[0]
+    mixing = bw.DetSRM(3).fit(X[:2]).maps_[0]
+    assert type(coordinates) is CoordinateMap
+    assert type(mixing) is MixingMap
+    assert coordinates.mixing is None
+    for m in (coordinates, mixing):
+        assert isinstance(m, BasisMap)
+        plain = m.detach()
+        assert type(plain) is WeightMap is type(pickle.loads(pickle.dumps(m)))
+        assert plain.basis is None
+        np.testing.assert_array_equal(plain.weights, m.weights)
+        np.testing.assert_array_equal(plain.patterns, m.patterns)
+        np.testing.assert_array_equal(plain.transform(X[0]), m.transform(X[0]))
+        with pytest.raises(InputError, match="without aligning samples"):
+            plain.aligning_features()
+    # the two ways to say the same thing
+    same = CoordinateMap(mixing.basis, mixing.coef)
+    np.testing.assert_allclose(same.weights, mixing.weights, atol=1e-9)
+
+
+def test_a_way_back_that_was_not_kept_is_told(rng):
+    X, y = planted_study(rng)
+    m = bw.GDM(3).fit(X, y).maps_[0]
+    bare = WeightMap(weights=m.weights, mean=m.mean, scale=m.scale)
+    with pytest.raises(InputError, match="without patterns"):
+        bare.inverse_transform(np.zeros((2, 3)))
