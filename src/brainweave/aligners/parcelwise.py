@@ -24,6 +24,7 @@ from brainweave.aligners.piecewise import (
     check_finite,
     covered,
     read_samples,
+    sparse_row,
 )
 from brainweave.exceptions import InputError
 
@@ -231,7 +232,7 @@ class Parcelwise(PiecewiseAligner):
         self,
         layout: Layout,
         fits: Iterable[tuple[int, LocalFit]],
-        means: list[NDArray[Any]],
+        read: list[tuple[NDArray[Any], NDArray[Any]]],
         spaces: list[Any],
     ) -> None:
         kept = list(fits)
@@ -291,7 +292,7 @@ class Parcelwise(PiecewiseAligner):
         )
         y = getattr(X, "labels", None) if y is None else y
         columns = _columns_of(self.parcels_, labels)
-        mean = check_finite(samples, covered(columns, labels.size), name)
+        mean, signatures = check_finite(samples, covered(columns, labels.size), name)
         maps = self._join(samples, y, self.parcels_, columns)
         parts = list(zip(columns, maps, self.n_features_, strict=True))
         return ParcelwiseMap(parts, mean=mean, space=space, signatures=signatures)

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from joblib import Parallel, delayed, effective_n_jobs
+from joblib import Parallel, cpu_count, delayed, effective_n_jobs
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from brainweave._arrays import blas_threads, column_chunks, to_numpy
+from brainweave._arrays import blas_threads, column_chunks, ops_for, to_numpy
 from brainweave._progress import Progress, shown_progress
 from brainweave._subjects import ids_of
 from brainweave._validation import check_int, check_list_of_subjects, check_shape
@@ -95,8 +95,8 @@ def run_pieces(
         _LISTENER.listening() if hears else nullcontext(),
         blas_threads(1),
     ):
-        if n_jobs is None and effective_n_jobs() == 1:  # nothing else is configured
-            n_jobs = -1
+        if n_jobs is None and effective_n_jobs(None) == 1:  # nothing is configured
+            n_jobs = cpu_count()
         run = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")
         for outcome in run(calls):
             tick()
@@ -219,7 +219,6 @@ class PiecewiseAligner(BaseAligner):
     progress: Any
     skipped_: dict[Any, str]
 
-    _takes_bases = False
     _piece = "piece"  # what a piece is called
 
     @abstractmethod
@@ -231,10 +230,13 @@ class PiecewiseAligner(BaseAligner):
         self,
         layout: Layout,
         fits: Iterable[tuple[int, LocalFit]],
-        means: list[NDArray[Any]],
+        read: list[tuple[NDArray[Any], NDArray[Any]]],
         spaces: list[Any],
     ) -> None:
-        """Make the maps, and set what was learned; fits come one by one, in order."""
+        """Make the maps, and set what was learned; fits come one by one, in order.
+
+        Of each subject were read the mean of all voxels, and its samples' signatures.
+        """
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn one map per subject, piece by piece.
@@ -258,7 +260,7 @@ class PiecewiseAligner(BaseAligner):
         self._check_labels(y)
         spaces = [getattr(s, "space", None) for s in subjects]
         layout = self._lay_out([int(x.shape[1]) for x in arrays], spaces)
-        means = [
+        read = [
             check_finite(x, covered(own, x.shape[1]), f"X[{i}]")
             for i, (x, own) in enumerate(zip(arrays, layout.columns, strict=True))
         ]
@@ -266,7 +268,7 @@ class PiecewiseAligner(BaseAligner):
         # closed also after an error, which would keep the generator, and so the
         # listening, alive with its traceback
         with closing(self._fits(layout, arrays, y, ledger)) as fits:
-            self._gather(layout, fits, means, spaces)
+            self._gather(layout, fits, read, spaces)
         self.skipped_ = ledger.skipped
         ledger.warn()
         self.n_subjects_ = len(arrays)

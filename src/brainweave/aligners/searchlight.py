@@ -166,14 +166,14 @@ class Searchlight(PiecewiseAligner):
         self,
         layout: Layout,
         fits: Iterable[tuple[int, LocalFit]],
-        means: list[NDArray[Any]],
+        read: list[tuple[NDArray[Any], NDArray[Any]]],
         spaces: list[Any],
     ) -> None:
         ref, known = self.reference, dict[tuple[int, int], Places]()
-        common = layout.columns[ref]
+        common, n_common = layout.columns[ref], read[ref][0].size
         collectors = [
-            Collector(own, common, mean.size, means[ref].size, known)
-            for own, mean in zip(layout.columns, means, strict=True)
+            Collector(own, common, mean.size, n_common, known)
+            for own, (mean, _) in zip(layout.columns, read, strict=True)
         ]
         kept: list[tuple[int, LocalFit]] = []
         self.n_searchlights_ = 0
@@ -192,7 +192,7 @@ class Searchlight(PiecewiseAligner):
             collector.finish(*known, space)
             for collector, known, space in zip(collectors, read, spaces, strict=True)
         ]
-        self.n_components_ = means[ref].size
+        self.n_components_ = n_common
 
     def _neighborhoods(
         self, n_voxels: list[int], spaces: list[Any], ref: int
@@ -275,7 +275,7 @@ class Searchlight(PiecewiseAligner):
         v, space = int(samples.shape[1]), getattr(X, "space", None)
         own = self._new_neighborhoods(v, space, neighborhoods, coordinates)
         y = getattr(X, "labels", None) if y is None else y
-        mean = check_finite(samples, covered(own, v), name)
+        mean, signatures = check_finite(samples, covered(own, v), name)
         joinable = [own[k] for k in self.joinable_]
         maps = self._join(samples, y, self.joinable_, joinable)
         collector = Collector(own, self.neighborhoods_, v, self.n_components_, {})
@@ -284,7 +284,7 @@ class Searchlight(PiecewiseAligner):
         ):
             if joined is not None:
                 collector.add(k, joined, reference)
-        return collector.finish(mean, space)
+        return collector.finish(mean, signatures, space)
 
     def _new_neighborhoods(
         self, n_voxels: int, space: Any, neighborhoods: Any, coordinates: Any
