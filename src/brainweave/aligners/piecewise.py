@@ -5,7 +5,7 @@ import warnings
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing, nullcontext
+from contextlib import closing, contextmanager
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, Self
@@ -88,40 +88,41 @@ def run_pieces(
     """
     calls = (delayed(_guarded)(function, *task) for task in tasks)
     told = _told_of_two(progress) if callable(progress) else progress
-    # only the main thread can listen for all; elsewhere warnings just pass
-    hears = _is_main_thread() and not _LISTENER.is_listening
-    with (
-        shown_progress(told, total, "Aligning") as tick,
-        _LISTENER.listening() if hears else nullcontext(),
-        blas_threads(1),
-    ):
+    with shown_progress(told, total, "Aligning") as tick, _listening(), blas_threads(1):
         if n_jobs is None and effective_n_jobs(None) == 1:  # nothing is configured
             n_jobs = cpu_count()
         run = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")
-        for outcome in run(calls):
-            tick()
-            yield outcome
+        outcomes = run(calls)
+        try:
+            for outcome in outcomes:
+                tick()
+                yield outcome
+        finally:
+            # after an error joblib would warn of pieces that were fitted in vain
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                outcomes.close()
 
 
 def _told_of_two(progress: Callable[[int, int], None]) -> Progress:
     return lambda done, total, what: progress(done, total)
 
 
-def _is_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()
+@contextmanager
+def _listening() -> Iterator[None]:
+    """Hear the warnings of all threads; only the main one can, else they just pass."""
+    here = threading.current_thread() is threading.main_thread()
+    if here and not _LISTENER.is_listening:
+        with _LISTENER.listening():
+            yield
+    else:
+        yield
 
 
 def _guarded(function: Callable[..., Any], *arguments: Any) -> Outcome:
     """Run one piece on one thread, so that n_jobs cannot change a bit of the result."""
-    # another process has a main thread of its own, and no one listens there yet
-    hears = _is_main_thread() and not _LISTENER.is_listening
-    with (
-        _LISTENER.listening() if hears else nullcontext(),
-        _LISTENER.heard()
-        if hears or _LISTENER.is_listening
-        else nullcontext([]) as warned,
-        blas_threads(1),
-    ):
+    # in another process nobody listens yet, and BLAS has its threads
+    with _listening(), _LISTENER.heard() as warned, blas_threads(1):
         try:
             return Outcome(function(*arguments), None, warned)
         except LOCAL_ERRORS as error:
