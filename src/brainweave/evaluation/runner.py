@@ -4,6 +4,7 @@ Every finished cell is stored at once. A run that was killed goes on where it st
 and several runs may work in one store: each takes what no other has claimed.
 """
 
+import logging
 import time
 import warnings
 from collections.abc import Sequence
@@ -25,6 +26,8 @@ from brainweave.evaluation.peak_memory import MemoryWatch
 from brainweave.evaluation.splits import SplitStudy
 from brainweave.evaluation.store import ResultStore
 from brainweave.exceptions import InputError
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["Grid", "GridResult", "GridStudy", "ResultStore", "run_grid"]
 
@@ -129,6 +132,12 @@ class _Run:
         self.total = len(names)
         waiting = self._groups(jobs)
         self._count(names)
+        logger.info(
+            "%d of %d folds are in the store %s",
+            self.done,
+            self.total,
+            self.store.folder,
+        )
         with self.watch, self.listener.listening(), blas_threads(1):
             while waiting:
                 before = self.done

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -45,6 +46,8 @@ from brainweave.study.spaces import CiftiSpace, VolumeSpace
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
 from brainweave.study.surface import SurfaceSpace
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["load_bids"]
 
@@ -224,6 +227,7 @@ def load_bids(
             UserWarning,
             stacklevel=2,
         )
+    _log_missing_runs(planned_runs)
     counts = [
         (p.run.path.name, p.plan.counts) for ps in planned_runs.values() for p in ps
     ]
@@ -338,6 +342,16 @@ def _with_events(
         else:
             kept.append((run, events))
     return kept
+
+
+def _log_missing_runs(planned: Mapping[str, list[PlannedRun]]) -> None:
+    """Say which subjects lack runs that others have."""
+    own = {id: [p.run.run for p in listed] for id, listed in planned.items()}
+    every = dict.fromkeys(run for runs in own.values() for run in runs)
+    for id, runs in own.items():
+        missing = [str(run) for run in every if run not in runs]
+        if missing:
+            logger.info("Subject %s lacks the runs %s", id, ", ".join(missing))
 
 
 def _header(space: Any, run: BidsRun) -> Any:
