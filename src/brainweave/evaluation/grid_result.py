@@ -59,13 +59,7 @@ class GridResult:
         """
         import pandas as pd
 
-        frame = pd.DataFrame([_row(record) for record in self.records])
-        if frame.empty:
-            return frame
-        params = sorted(c for c in frame.columns if c.startswith("param_"))
-        return frame.sort_values(
-            [*_FIRST, *params], kind="stable", key=_sortable, ignore_index=True
-        )
+        return _sorted(pd.DataFrame([_row(record) for record in self.records]), _FIRST)
 
     def summary(self) -> "pd.DataFrame":
         """Return one row per study, method, setting, protocol and share missing.
@@ -76,13 +70,8 @@ class GridResult:
         """
         import pandas as pd
 
-        frame = pd.DataFrame([_summary(records) for records in self._groups().values()])
-        if frame.empty:
-            return frame
-        params = sorted(c for c in frame.columns if c.startswith("param_"))
-        return frame.sort_values(
-            [*_FIRST[:4], *params], kind="stable", key=_sortable, ignore_index=True
-        )
+        rows = [_summary(records) for records in self._groups().values()]
+        return _sorted(pd.DataFrame(rows), _FIRST[:4])
 
     def classifications(self) -> list[tuple[str, str, ClassificationResult | str]]:
         """Return method, protocol, and the result or why there is none, of all groups.
@@ -141,6 +130,15 @@ def is_sound(record: dict[str, Any], name: str) -> bool:
     if record.get("name") != name or any(key not in record for key in wanted):
         return False
     return bool(record["error"]) or isinstance(record.get("score"), int | float)
+
+
+def _sorted(frame: "pd.DataFrame", by: Sequence[str]) -> "pd.DataFrame":
+    if frame.empty:
+        return frame
+    params = sorted(c for c in frame.columns if c.startswith("param_"))
+    return frame.sort_values(
+        [*by, *params], kind="stable", key=_sortable, ignore_index=True
+    )
 
 
 def _sortable(column: Any) -> Any:
