@@ -111,6 +111,7 @@ def demo(
         prepare_folder,
         score,
     )
+    from brainweave.evaluation.splits import split_study
     from brainweave.report import write_report
 
     console = Console(running.quiet)
@@ -122,13 +123,17 @@ def demo(
         gdm = brainweave.GDM("auto", energy=energy)
         results = {}
         scoring = Scoring(n_permutations=n_permutations)
+        split = split_study(people)
         rivals: dict[str, tuple[Any, Any, str]] = {
-            "GDM": (gdm, people, "joint"),
-            "GDM, subject held out": (gdm, people, "held-out"),
+            "GDM": (gdm, split, "joint"),
+            "GDM, subject held out": (gdm, split, "held-out"),
         }
         anatomy = _anatomically_aligned(people)
         if anatomy is not None:
-            rivals["no alignment"] = (brainweave.NoAlignment(), anatomy, "joint")
+            common = split_study(anatomy)
+            common.fingerprint = split.fingerprint  # the same samples, fewer voxels
+            common.design["voxels"] = "common"
+            rivals["no alignment"] = (brainweave.NoAlignment(), common, "joint")
         total = len(rivals) * n_classifiers(people, scoring)
         with console.stage("Scoring methods", total) as tick:
             for name, (aligner, data, protocol) in rivals.items():
