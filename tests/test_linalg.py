@@ -211,3 +211,12 @@ def test_factor_of_a_diagonal_affinity_is_sparse():
     factor, signs = signed_factor(np.diag([4.0, 0.0, -9.0]))
     assert_allclose(factor.toarray(), [[2, 0], [0, 0], [0, 3]])
     assert_allclose(signs, [1, -1])
+
+
+def test_weak_coupling_within_a_tie_is_kept(rng):
+    mu = np.repeat([1.0, 2.0], 30)
+    U = rng.normal(size=(60, 3)) * [1, 1e-3, 1e-5]
+    check(mu, U, np.ones(3), 8)
+    values, _ = smallest_of_diagonal_minus_low_rank(mu, U, np.ones(3), 4)
+    expected = np.linalg.eigvalsh(np.diag(mu) - U @ U.T)[:4]
+    assert_allclose(values - 1, expected - 1, rtol=1e-4, atol=1e-14)

@@ -174,7 +174,7 @@ class SubjectBasis(VoxelPass):
                 )
         elif self.kernel.from_products:
             products = self._raw(self._products, self._shift, self._shift)
-            squares = products.diagonal().copy()
+            squares = self._products.diagonal()  # for distances, which have no mean
             with np.errstate(over="ignore", invalid="ignore"):
                 gram = self.kernel.up_to_constant(products, squares, squares)
         else:
@@ -420,14 +420,9 @@ class SubjectBasis(VoxelPass):
             )
         return self.kernel.up_to_constant(
             self._raw(products.cross, products.shift, self._shift),
-            self._raw_squares(products.squares, products.shift),
-            self._raw_squares(self._products.diagonal(), self._shift),
+            products.squares,
+            self._products.diagonal(),
         )
-
-    def _raw_squares(self, squares: Matrix, shift: Matrix) -> Matrix:
-        if self.standardize or self.kernel.name in ("linear", "gaussian"):
-            return squares
-        return squares + 2 * shift + self._offset
 
     def project(self, Z: Any, name: str = "Z") -> Matrix:
         """Give the coordinates of other samples of this subject."""

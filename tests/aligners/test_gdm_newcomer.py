@@ -307,3 +307,12 @@ def test_labels_that_are_no_list_of_labels(study, y, message):
     gdm = GDM(3, energy=0.5).fit(X[:3], labels[:3])
     with pytest.raises(InputError, match=message):
         gdm.fit_new_subject(X[3], y(labels[3]))
+
+
+@pytest.mark.parametrize("weak", [1e-2, 1e-6])
+def test_weak_edges_determine_as_strong_ones_do(rng, weak):
+    left = np.linalg.qr(rng.normal(size=(8, 3)))[0]
+    right = np.linalg.qr(rng.normal(size=(3, 3)))[0]
+    found = descend(np.zeros((8, 8)), (left * [1, 0.5, weak]) @ right.T)
+    assert found.n_determined == 3
+    assert_allclose(found.Q, left @ right.T, atol=1e-8)

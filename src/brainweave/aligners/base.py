@@ -1,5 +1,6 @@
 """What all aligners share: reading subjects, mapping samples, adding subjects."""
 
+import logging
 import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -29,6 +30,8 @@ from brainweave.exceptions import InputError, KernelWarning
 from brainweave.kernels import check_kernel
 from brainweave.labels import check_labels_meet
 from brainweave.voxels import warn_of_constant_voxels
+
+logger = logging.getLogger(__name__)
 
 Matrix = NDArray[np.float64]
 
@@ -197,6 +200,14 @@ class BaseAligner(Scored, BaseEstimator):
             return basis
 
         bases = map_subjects(read, range(n), subjects, n_jobs=params.get("n_jobs"))
+        for basis in bases:
+            if basis.constant_voxels.size:
+                logger.info(
+                    "%s: %d of %d voxels are constant and were left out",
+                    basis.id or basis.name,
+                    basis.constant_voxels.size,
+                    basis.n_voxels,
+                )
         self._warn_of_lost_energy(bases)
         if not self._is_piece:
             warn_of_constant_voxels(bases, stacklevel=3)

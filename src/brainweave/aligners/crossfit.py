@@ -238,7 +238,7 @@ class GramFit:
         bases = [basis for basis, _ in pairs]
         model = seeded_copy(self.aligner)
         params = model.get_params(deep=False)
-        if params.get("n_components", 0) is not None:
+        if params.get("n_components") is not None:
             model.set_params(n_components=self._n_components(bases))
         if self.graph is not None:
             model.set_params(graph=sub_graph(self.graph, rows))

@@ -82,6 +82,12 @@ def _check_gdm(learned: Learned) -> str | None:
         "it does not say whether its solution is unique": (
             isinstance(learned.get("is_unique_"), bool)
         ),
+        "it does not say whether rows are ids": (
+            isinstance(learned.get("joined_by_row_", False), bool)
+        ),
+        "the overlap of its subjects is no number": (
+            isinstance(learned.get("overlap_", 0.0), float)
+        ),
         "it has no objective": isinstance(learned.get("objective_"), float),
         "it does not say how it was solved": isinstance(learned.get("solver_"), str),
         "the sums of its groups do not fit its graph": (

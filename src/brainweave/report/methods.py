@@ -56,7 +56,8 @@ SKLEARN = Citation(
     "Pedregosa, F., Varoquaux, G., Gramfort, A., Michel, V., Thirion, B., Grisel, O., "
     "Blondel, M., Prettenhofer, P., Weiss, R., Dubourg, V., Vanderplas, J., Passos, "
     "A., Cournapeau, D., Brucher, M., Perrot, M., & Duchesnay, É. (2011). "
-    "Scikit-learn: Machine learning in Python. Journal of Machine Learning Research, 12, 2825–2830.",
+    "Scikit-learn: Machine learning in Python. Journal of Machine Learning Research, "
+    "12, 2825–2830.",
 )
 # class of an aligner -> what it is called, and where it was published
 METHODS: dict[str, tuple[str, Citation]] = {
