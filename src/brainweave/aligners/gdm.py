@@ -389,7 +389,7 @@ class GDM(BaseAligner):
             )
 
     def _new_terms(self, basis: SubjectBasis, y: Any, edges: Any) -> tuple[Any, Matrix]:
-        """Give D - G among the new samples, and G from new samples times features."""
+        """Return D - G among the new samples, and G from new samples times features."""
         n = basis.n_samples
         degrees, linear = np.zeros(n), np.zeros((n, self.n_components_))
         inside = scipy.sparse.csr_array((n, n))

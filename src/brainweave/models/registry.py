@@ -54,7 +54,7 @@ def register_aligner(cls: type[BaseAligner]) -> type[BaseAligner]:
 
 
 def aligner_class(name: Any) -> type[BaseAligner] | None:
-    """Give the class of that name, or None if there is none."""
+    """Return the class of that name, or None if there is none."""
     if not isinstance(name, str):
         return None
     if name in _HOME:
