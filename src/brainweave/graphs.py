@@ -214,6 +214,11 @@ def label_graph(
         A label that means *unlabelled*, besides those that always do (None, NaN, ""
         and "n/a", see :mod:`brainweave.labels`). Such samples get no edges.
 
+    Returns
+    -------
+    Graph
+        One group per category.
+
     Examples
     --------
     >>> label_graph([["a", "b"], ["b", None]]).to_sparse().toarray()
@@ -244,6 +249,11 @@ def time_graph(ids: Sequence[Any], *, missing: Any = None) -> Graph:
         One array of stimulus or time ids per subject.
     missing : object, optional
         An id that means *unknown*, besides those that always do.
+
+    Returns
+    -------
+    Graph
+        One group per id.
     """
     codes, names, lengths = _encode(ids, missing=missing)
     return Graph(lengths, (GroupTerm(codes, np.eye(len(names)), names),))
@@ -255,6 +265,18 @@ def hyperalignment_graph(ids: Sequence[Any], *, missing: Any = None) -> Graph:
     It has 1/M between aligned samples, M being the number of subjects. For samples
     locked in time, :math:`\sum_i \lVert Y_i - S \rVert^2 = \mathrm{tr}\,
     Y (I - G) Y^\top`.
+
+    Parameters
+    ----------
+    ids : sequence of array-like
+        One array of stimulus or time ids per subject.
+    missing : object, optional
+        An id that means *unknown*, besides those that always do.
+
+    Returns
+    -------
+    Graph
+        :func:`time_graph`, divided by the number of subjects.
     """
     graph = time_graph(ids, missing=missing)
     return (1 / len(graph.lengths)) * graph
@@ -275,6 +297,11 @@ def affinity_graph(
         array is in the sorted order of the group labels.
     missing : object, optional
         A group label that means *unknown*, besides those that always do.
+
+    Returns
+    -------
+    Graph
+        One group per label, with these weights.
     """
     codes, names, lengths = _encode(groups, missing=missing)
     if hasattr(affinity, "loc"):
@@ -307,6 +334,11 @@ def neighbor_graph(
         How many samples of other subjects each sample is joined with.
     metric : str, default="euclidean"
         Any metric of :class:`sklearn.neighbors.NearestNeighbors`.
+
+    Returns
+    -------
+    Graph
+        A sparse matrix: 1 where either sample is among the nearest of the other.
     """
     from sklearn.neighbors import NearestNeighbors
 
@@ -354,6 +386,11 @@ def matrix_graph(matrix: Any, lengths: Sequence[int]) -> Graph:
         Weights between all samples of all subjects, in subject order.
     lengths : sequence of int
         Number of samples of each subject.
+
+    Returns
+    -------
+    Graph
+        With this matrix.
     """
     sparse = scipy.sparse.csr_array(matrix, dtype=np.float64)
     sizes = tuple(int(n) for n in lengths)
