@@ -36,7 +36,7 @@ from brainweave.aligners.crossfit import (
     cross_fit,
     halves_of,
 )
-from brainweave.aligners.none import NoAlignment
+from brainweave.aligners.no_alignment import NoAlignment
 from brainweave.aligners.piecewise import PiecewiseAligner
 from brainweave.aligners.robust_srm import RobustSRM
 from brainweave.aligners.semisupervised_srm import SemiSupervisedSRM

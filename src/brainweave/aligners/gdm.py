@@ -20,7 +20,7 @@ from brainweave.aligners.components import (
 )
 from brainweave.aligners.graph_solver import ROUTES, Solution, solve, subject_overlap
 from brainweave.aligners.maps import SubjectMap
-from brainweave.aligners.newcomer import Descent, descend
+from brainweave.aligners.new_subject import Descent, descend
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import (
     AlignmentWarning,

@@ -12,7 +12,7 @@ _HOME = {
     "GDM": "brainweave.aligners.gdm",
     "Hyperalignment": "brainweave.aligners.hyperalignment",
     "KernelHyperalignment": "brainweave.aligners.hyperalignment",
-    "NoAlignment": "brainweave.aligners.none",
+    "NoAlignment": "brainweave.aligners.no_alignment",
     "Parcelwise": "brainweave.aligners.parcelwise",
     "RegularizedHyperalignment": "brainweave.aligners.hyperalignment",
     "RobustSRM": "brainweave.aligners.robust_srm",

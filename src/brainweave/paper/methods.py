@@ -8,7 +8,7 @@ from brainweave.aligners.hyperalignment import (
     KernelHyperalignment,
     RegularizedHyperalignment,
 )
-from brainweave.aligners.none import NoAlignment
+from brainweave.aligners.no_alignment import NoAlignment
 from brainweave.aligners.robust_srm import RobustSRM
 from brainweave.aligners.srm import SRM, DetSRM
 from brainweave.aligners.svd_hyperalignment import SVDHyperalignment
