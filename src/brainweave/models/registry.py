@@ -47,7 +47,8 @@ def register_aligner(aligner: type[BaseAligner]) -> type[BaseAligner]:
     known = _REGISTERED.get(aligner.__name__)
     if aligner.__name__ in _HOME or (known is not None and known is not aligner):
         raise ModelFileError(
-            f"An aligner named {aligner.__name__} is known already. Choose another name."
+            f"An aligner named {aligner.__name__} is known already. Choose another "
+            "name."
         )
     _REGISTERED[aligner.__name__] = aligner
     return aligner
