@@ -321,7 +321,7 @@ class SubjectBasis(VoxelPass):
     # -- other bases from the same pass ------------------------------------------------
 
     def cut(self, energy: float) -> Self:
-        """Give the same basis at another energy; nothing is computed again."""
+        """Return the same basis at another energy; nothing is computed again."""
         energy = check_fraction("energy", energy, owner=self.name)
         if energy == self.energy:
             return self
@@ -332,7 +332,7 @@ class SubjectBasis(VoxelPass):
         return other
 
     def with_kernel(self, kernel: Any, kernel_params: Any = None) -> "SubjectBasis":
-        """Give the basis of another kernel from the same inner products."""
+        """Return the basis of another kernel from the same inner products."""
         new = check_kernel(kernel, kernel_params, owner=self.name)
         if new == self.kernel:
             return self
@@ -371,7 +371,7 @@ class SubjectBasis(VoxelPass):
         return Z
 
     def kernel_to(self, Z: Any, name: str = "Z") -> Matrix:
-        """Give the centred kernel between samples Z and the aligning samples.
+        """Return the centred kernel between samples Z and the aligning samples.
 
         Z may also be what :meth:`products_with` gave for them.
         """
@@ -392,7 +392,7 @@ class SubjectBasis(VoxelPass):
         return self._centred[1].new(cross)
 
     def products_with(self, Z: Any, name: str = "Z") -> SampleProducts:
-        """Give the inner products of other samples with the aligning ones, once."""
+        """Return the inner products of other samples with the aligning ones, once."""
         if self.kernel.name == "precomputed":
             raise InputError(f"{self.name} is a Gram matrix: it has no voxels.")
         Z = self.check_samples(Z, name)
@@ -425,7 +425,7 @@ class SubjectBasis(VoxelPass):
         )
 
     def project(self, Z: Any, name: str = "Z") -> Matrix:
-        """Give the coordinates of other samples of this subject."""
+        """Return the coordinates of other samples of this subject."""
         return self.kernel_to(Z, name) @ (self.vectors / np.sqrt(self.values))
 
     def weights(self, coef: Matrix) -> NDArray[Any]:

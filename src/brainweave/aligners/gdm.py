@@ -20,7 +20,7 @@ from brainweave.aligners.components import (
 )
 from brainweave.aligners.graph_solver import ROUTES, Solution, solve, subject_overlap
 from brainweave.aligners.maps import SubjectMap
-from brainweave.aligners.newcomer import Descent, descend
+from brainweave.aligners.new_subject import Descent, descend
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import (
     AlignmentWarning,
@@ -389,7 +389,7 @@ class GDM(BaseAligner):
             )
 
     def _new_terms(self, basis: SubjectBasis, y: Any, edges: Any) -> tuple[Any, Matrix]:
-        """Give D - G among the new samples, and G from new samples times features."""
+        """Return D - G among the new samples, and G from new samples times features."""
         n = basis.n_samples
         degrees, linear = np.zeros(n), np.zeros((n, self.n_components_))
         inside = scipy.sparse.csr_array((n, n))

@@ -94,7 +94,7 @@ def _components(text: str | None) -> int | str | None:
 
 
 def resolved(aligner: Any) -> dict[str, Any]:
-    """Give the parameters that an aligner ends up with, as options."""
+    """Return the parameters that an aligner ends up with, as options."""
     params = dict(aligner.get_params(deep=False))
     kernel_params = params.pop("kernel_params", None)
     if isinstance(kernel_params, dict):
@@ -159,7 +159,7 @@ def matched(study: "Study", how: str | None) -> "Study":
 
 
 def samples_known(aligner: Any, study: "Study | list[Any]") -> list[Any] | None:
-    """Give what the fit is to know of the samples: categories, stimuli, or nothing."""
+    """Return what the fit is to know of samples: categories, stimuli, or nothing."""
     graph = aligner.get_params(deep=False).get("graph")
     if graph != "time":
         return None  # the study's own labels

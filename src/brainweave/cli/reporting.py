@@ -68,7 +68,7 @@ def report(
 
 
 def _in_order(study: Any, ids: list[str]) -> Any:
-    """Give the model's subjects of a study, in the order of the model."""
+    """Return the model's subjects of a study, in the order of the model."""
     missing = [id for id in ids if id not in study]
     if missing:
         raise UsageError(
@@ -186,7 +186,7 @@ def _demo_study(folder: Path, n_subjects: int, seed: int, console: Console) -> A
 
 
 def _anatomically_aligned(study: Any) -> Any:
-    """Give the voxels that all subjects have, or None if that cannot be known."""
+    """Return the voxels that all subjects have, or None if that cannot be known."""
     from brainweave.exceptions import StudyError
     from brainweave.study.common_voxels import common_voxels
 

@@ -311,7 +311,7 @@ def _about_evaluation(inputs: Inputs, cited: list[Citation]) -> list[str]:
 
 
 def _nu(results: Iterable[Any]) -> float | None:
-    """Give the nu of the classifier, if all folds used one and the same."""
+    """Return the nu of the classifier, if all folds used one and the same."""
     found = set()
     for result in results:
         folds = getattr(result, "folds", None) or [{}]

@@ -173,7 +173,7 @@ def _accuracy(inputs: Inputs) -> Element:
 
 
 def dict_or_list(inputs: Inputs) -> Any:
-    """Give the results under their names, also where two share one."""
+    """Return the results under their names, also where two share one."""
     names = [name for name, _ in inputs.results]
     if len(set(names)) == len(names):
         return dict(inputs.results)
@@ -347,7 +347,7 @@ def maps_section(
 
 
 def _with_space(inputs: Inputs, subject: int, one: Any) -> Any:
-    """Give a subject's map if its brain is known, from the fit or from the study."""
+    """Return a subject's map if its brain is known, from the fit or from the study."""
     if getattr(one, "space", None) is not None:
         return one
     space = inputs.study.subjects[subject].space if inputs.study is not None else None
