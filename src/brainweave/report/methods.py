@@ -53,8 +53,11 @@ NU_SVM = Citation(
 )
 SKLEARN = Citation(
     "Pedregosa et al., 2011",
-    "Pedregosa, F., et al. (2011). Scikit-learn: Machine learning in Python. Journal "
-    "of Machine Learning Research, 12, 2825–2830.",
+    "Pedregosa, F., Varoquaux, G., Gramfort, A., Michel, V., Thirion, B., Grisel, O., "
+    "Blondel, M., Prettenhofer, P., Weiss, R., Dubourg, V., Vanderplas, J., Passos, "
+    "A., Cournapeau, D., Brucher, M., Perrot, M., & Duchesnay, É. (2011). "
+    "Scikit-learn: Machine learning in Python. Journal of Machine Learning Research, "
+    "12, 2825–2830.",
 )
 # class of an aligner -> what it is called, and where it was published
 METHODS: dict[str, tuple[str, Citation]] = {
