@@ -219,7 +219,7 @@ def on_common_voxels(aligners: dict[str, Any], study: "Study") -> list[str]:
 
 
 def samples_known(aligner: Any, study: "Study | list[Any]") -> list[Any] | None:
-    """Return what the fit is to know of the samples: categories, stimuli, or nothing."""
+    """Return what a fit is to know of samples: categories, stimuli, or nothing."""
     graph = _inner(aligner).get_params(deep=False).get("graph")
     if graph != "time":
         return None  # the study's own labels

@@ -20,7 +20,7 @@ from brainweave.study.options import gathered
 from brainweave.study.simulation.brains import Brain
 from brainweave.study.simulation.designs import Design
 from brainweave.study.simulation.engine import Simulation, SubjectSource
-from brainweave.study.simulation.engine.settings import Noise, Responses, Timing
+from brainweave.study.simulation.settings import Noise, Responses, Timing
 from brainweave.study.spaces import VolumeSpace
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
