@@ -4,6 +4,8 @@ Each test is one way to publish something false, or to fail on an ordinary study
 as the user met it. The modules' own tests look closer.
 """
 
+import numpy as np
+import pytest
 
 # -- the solver ------------------------------------------------------------------------
 

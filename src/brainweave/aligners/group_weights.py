@@ -68,21 +68,22 @@ def without_lonely_groups(term: GroupTerm, where: NDArray[np.intp]) -> GroupTerm
     where : ndarray of int
         The subject of each sample.
     """
-    known = term.codes != NO_GROUP
+    known = np.asarray(term.codes != NO_GROUP)
     present = np.zeros((int(where.max()) + 1, len(term.names)), dtype=bool)
-    present[where[known], term.codes[known]] = True
-    several = present.sum(axis=0) > 1
+    rows = np.flatnonzero(known)
+    present[where[rows], term.codes[rows]] = True
+    several = np.count_nonzero(present, axis=0) > 1
     # the subject of a group that has one; a neighbour in another subject links it
     owner = present.argmax(axis=0)
     a, b = np.nonzero(term.affinity)
-    inhabited = present.any(axis=0)
+    inhabited = np.count_nonzero(present, axis=0) > 0
     links = inhabited[a] & inhabited[b]
     links &= several[a] | several[b] | (owner[a] != owner[b])
-    kept = np.zeros(len(term.names), dtype=bool)
+    kept = np.zeros(len(term.names), dtype=np.bool_)
     kept[a[links]] = True
-    if kept.all():
+    if bool(np.all(kept)):
         return term
-    affinity = np.where(kept[:, None] & kept, term.affinity, 0.0)
+    affinity = np.where(np.outer(kept, kept), term.affinity, 0.0)
     return GroupTerm(
         np.where(known & kept[term.codes], term.codes, NO_GROUP), affinity, term.names
     )

@@ -91,7 +91,8 @@ class Smoother:
         self.name = name
         self.narrow = narrow
         if narrow is not None:
-            self._gram, semidefinite = None, True
+            self._gram: Matrix | None = None
+            semidefinite = True
             self.n_samples = len(narrow)
         elif gram is not None:
             self._gram = gram
@@ -105,7 +106,8 @@ class Smoother:
     def gram(self) -> Matrix:
         """The centred Gram matrix."""
         if self._gram is None:
-            self._gram = np.asarray(self.narrow @ self.narrow.T)  # type: ignore[union-attr]
+            X: Any = self.narrow
+            self._gram = np.asarray(X @ X.T)
         return self._gram
 
     @cached_property

@@ -81,7 +81,7 @@ def solve_per_subject(
         if history[-1] - history[-2] <= tol * abs(history[-1]):
             break
     # any common rotation has the same objective: take the axes of agreement
-    gains = sum(Y[i].T @ links.from_others(i, Y) for i in range(len(Y)))
+    gains = np.sum([y.T @ links.from_others(i, Y) for i, y in enumerate(Y)], axis=0)
     values, axes = np.linalg.eigh((gains + gains.T) / 2)
     mu, axes = values[::-1], axes[:, ::-1]
     features = [y @ axes for y in Y]
