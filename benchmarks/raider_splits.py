@@ -27,7 +27,7 @@ from brainweave.aligners.shrinkage import (
     solve_shrinkage,
 )
 from brainweave.aligners.strength import choose_strength, mean_eigenvalue
-from brainweave.aligners.subject_constraint import best_map, solve_per_subject
+from brainweave.aligners.subject_constraint import solve_per_subject
 from brainweave.evaluation.classification import between_subject_classification
 from brainweave.evaluation.classifiers import Task, default_classifier, run_task
 from brainweave.evaluation.splits import split_study, subject_folds
@@ -53,7 +53,7 @@ class Shrinkage:
     time: float = 0.0
     constraint: str = "global"
     scale: str = "agreement"
-    rho: float | None = None
+    rho: float | str | None = None  # "own": one for each subject
 
 
 @dataclass(frozen=True)
@@ -91,13 +91,15 @@ def features_of(model: Shrinkage, half: Half, who: list[int]) -> list[Any]:
     """Fit on some subjects; all others join; map all scored samples."""
     n, m = len(half.codes), len(who)
     grams = [half.grams[i] for i in who]
-    rho = model.rho
-    if rho is None:
-        chosen = choose_strength(
-            grams, [half.codes] * m, runs=[half.runs] * m, n_jobs=1
-        )
-        rho = chosen.rho if chosen else 1.0
-    everyone = [Smoother(k, rho * mean_eigenvalue(k)) for k in half.grams]
+    if model.rho == "own":
+        rhos = [rho_of([gram], half) for gram in half.grams]
+    else:
+        rho = rho_of(grams, half) if model.rho is None else float(model.rho)
+        rhos = [rho] * len(half.grams)
+    everyone = [
+        Smoother(gram, rho * mean_eigenvalue(gram))
+        for gram, rho in zip(half.grams, rhos, strict=True)
+    ]
     smoothers = [everyone[i] for i in who]
     graph = graph_of(model, half.codes, m)
     k = model.n_components
@@ -109,9 +111,6 @@ def features_of(model: Shrinkage, half: Half, who: list[int]) -> list[Any]:
     for i, smoother in enumerate(everyone):
         if i in who:
             mixing = fit.mixing[who.index(i)]
-        elif model.constraint == "subject":
-            target = sum(t[c] for t, c in zip(fit.scores, own, strict=True))
-            mixing = best_map(smoother, target)
         else:
             mixing = join_subject(smoother, graph, own, fit.scores)
         if model.scale != "plain":
@@ -121,6 +120,13 @@ def features_of(model: Shrinkage, half: Half, who: list[int]) -> list[Any]:
             mixing = mixing * fit.mu[: mixing.shape[1]]
         mapped.append(half.cross[i] @ mixing)
     return mapped
+
+
+def rho_of(grams: list[Any], half: Half) -> float:
+    """Choose the strength by leaving out runs of these subjects."""
+    m = len(grams)
+    chosen = choose_strength(grams, [half.codes] * m, runs=[half.runs] * m, n_jobs=1)
+    return chosen.rho if chosen else 1.0
 
 
 def graph_of(model: Shrinkage, codes: Any, m: int) -> Graph:
@@ -190,7 +196,12 @@ ROWS: dict[str, Any] = {
     "constraint of each subject, K = 6": Shrinkage(
         6, reliable=True, constraint="subject"
     ),
+    "a strength of each subject, K = 6": Shrinkage(6, reliable=True, rho="own"),
+    "features of unit variance, K = 6": Shrinkage(6, reliable=True, scale="unit"),
     "the same, labels and time, K = 20": Shrinkage(
+        20, reliable=True, time=1.0, scale="unit"
+    ),
+    "constraint of each subject, labels and time, K = 20": Shrinkage(
         20, reliable=True, time=1.0, constraint="subject"
     ),
 }

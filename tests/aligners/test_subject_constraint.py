@@ -6,7 +6,7 @@ import scipy.optimize
 from numpy.testing import assert_allclose
 
 from brainweave.aligners.group_weights import weigh_groups
-from brainweave.aligners.shrinkage import Smoother, solve_shrinkage
+from brainweave.aligners.shrinkage import Smoother, join_subject, solve_shrinkage
 from brainweave.aligners.strength import mean_eigenvalue
 from brainweave.aligners.subject_constraint import best_map, solve_per_subject
 from brainweave.exceptions import InputError
@@ -63,7 +63,7 @@ def test_every_subject_is_white_and_the_objective_is_the_dense_one(rng, kind):
     if graph is None:
         sums = label_graph(y) + time_graph([range(len(p)) for p in y])
         graph = matrix_graph(sums.to_sparse(), [len(p) for p in y])
-    smoothers, _, s = fitted(X, y, graph=graph, k=2)
+    smoothers, _, s = fitted(X, y, graph=graph, k=2, regress=False)
     for smoother, m, Y in zip(smoothers, s.mixing, s.features, strict=True):
         assert_allclose(Y, smoother.gram @ m, atol=1e-9)
         assert_allclose(Y.T @ Y + smoother.strength * m.T @ Y, np.eye(2), atol=1e-9)
@@ -97,7 +97,7 @@ def test_a_step_is_the_best_of_all_maps_of_a_subject(rng):
 def test_it_ends_where_no_subject_wants_to_move(rng):
     X = movie(rng, n_subjects=4)
     ids = [np.arange(60)] * 4
-    smoothers, _, s = fitted(X, ids, tol=1e-14, max_iter=500)
+    smoothers, _, s = fitted(X, ids, tol=1e-14, max_iter=500, regress=False)
     for i, smoother in enumerate(smoothers):
         target = sum(Y for j, Y in enumerate(s.features) if j != i)
         assert_allclose(best_map(smoother, target), s.mixing[i], atol=1e-6)
@@ -108,7 +108,9 @@ def test_partial_overlap_does_not_split_the_subjects(rng):
     X = movie(rng, n_subjects=8, n_ids=90, noise=6.0)
     first, last = np.arange(60), np.arange(30, 90)
     ids = [first if i < 4 else last for i in range(8)]
-    _, start, s = fitted([x[i] for x, i in zip(X, ids, strict=True)], ids)
+    _, start, s = fitted(
+        [x[i] for x, i in zip(X, ids, strict=True)], ids, regress=False
+    )
 
     def uneven(features):
         power = np.array([(Y**2).sum(axis=0) for Y in features])
@@ -117,6 +119,23 @@ def test_partial_overlap_does_not_split_the_subjects(rng):
 
     assert uneven(s.features) < 0.3
     assert uneven(s.features) < uneven(start.features)
+
+
+def test_maps_are_regressions_on_the_template(rng):
+    """So a subject of the fit that joins anew gets its own map."""
+    X = movie(rng)
+    ids = [np.arange(40) + 10 * (i % 3) for i in range(6)]
+    graph = weigh_groups(time_graph(ids), "groups")
+    smoothers, _, s = fitted(
+        [x[i] for x, i in zip(X, ids, strict=True)], ids, graph=graph
+    )
+    for i, rows in enumerate(graph.slices()):
+        codes = [graph.groups[0].codes[rows]]
+        again = join_subject(smoothers[i], graph, codes, s.scores)
+        assert_allclose(again, s.mixing[i], atol=1e-10)
+        assert_allclose(smoothers[i].features(again), s.features[i], atol=1e-10)
+    Y = np.concatenate(s.features)
+    assert_allclose(Y.T @ Y / len(Y), np.diag(s.mu), atol=1e-10 * s.mu[0])
 
 
 def test_more_components_than_the_groups_tell_apart(rng):

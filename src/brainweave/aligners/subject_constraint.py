@@ -16,6 +16,13 @@ of :math:`R_i^\top B_i`, :math:`B_i = \sum_{j \ne i} G_{ij} Y_j^\top`. It needs 
 
 One subject after the other, no step lowers the objective. A step costs K right-hand
 sides of a factor that exists already.
+
+Few rounds are better than many. The objective does not ask that subjects who share
+little agree, so where two groups of subjects share one part of three its optimum drifts
+towards what each group shares within itself; the closed form ties them, and a few
+rounds from there keep the tie (docs/gdm.md has the numbers). The maps that leave are
+the ridge regressions on the template which the whitened features make, as a new
+subject's is: features that a subject predicts badly come out small.
 """
 
 from collections.abc import Sequence
@@ -25,19 +32,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from brainweave.aligners.graph_solver import apply_graph
 from brainweave.aligners.shrinkage import ShrinkageSolution, Smoother
 from brainweave.exceptions import InputError
 from brainweave.graphs import Graph
 
 Matrix = NDArray[np.float64]
 
+ROUNDS = 3
+
 
 @dataclass(frozen=True)
 class SubjectSolution(ShrinkageSolution):
     """Maps under the constraint of each subject.
 
-    ``mu`` are the gains of the components per pair of subjects, ``scores`` the targets
-    of the groups, and ``history`` the objective after each round, the start first.
+    ``mu`` are the mean squares of the features (with ``regress=False``: their gains per
+    pair of subjects), ``scores`` the template, and ``history`` the objective after each
+    round, the start first.
     """
 
     history: list[float]
@@ -48,8 +59,9 @@ def solve_per_subject(
     graph: Graph,
     start: ShrinkageSolution,
     *,
-    max_iter: int = 100,
+    max_iter: int = ROUNDS,
     tol: float = 1e-6,
+    regress: bool = True,
 ) -> SubjectSolution:
     """Ascend from the closed form, one subject after the other.
 
@@ -58,13 +70,19 @@ def solve_per_subject(
     smoothers : sequence of Smoother
         One per subject.
     graph : Graph
-        Over the samples of all subjects; edges within a subject play no part.
+        Over the samples of all subjects; edges within a subject play no part in the
+        ascent. Its groups should count alike (``weigh_groups(..., "groups")``), also
+        time ids: the target of a sample is then the mean over who saw it.
     start : ShrinkageSolution
-        The closed form, whose features are whitened first.
-    max_iter : int, default=100
+        The closed form, whose features are whitened first. For time ids, that of a
+        graph in which an id counts by how many saw it (``"subjects"``).
+    max_iter : int, default=3
         Most rounds over the subjects.
     tol : float, default=1e-6
         Stop when a round gains less than this share of the objective.
+    regress : bool, default=True
+        Whether the maps are the ridge regressions on the template at the end, or those
+        that fulfil the constraint.
     """
     if len(smoothers) < 2:
         raise InputError("The constraint of each subject needs at least two subjects.")
@@ -80,20 +98,30 @@ def solve_per_subject(
         history.append(_objective(links, Y))
         if history[-1] - history[-2] <= tol * abs(history[-1]):
             break
+    if regress:
+        targets = apply_graph(graph, np.concatenate(Y))
+        maps = [
+            s.coefficients(targets[rows])
+            for s, rows in zip(smoothers, links.rows, strict=True)
+        ]
+        final = [s.features(m) for s, m in zip(smoothers, maps, strict=True)]
+        agreement = [y.T @ y / graph.n_samples for y in final]
+    else:
+        final, pairs = Y, len(Y) * (len(Y) - 1)
+        agreement = [y.T @ links.from_others(i, Y) / pairs for i, y in enumerate(Y)]
     # any common rotation has the same objective: take the axes of agreement
-    gains = np.sum([y.T @ links.from_others(i, Y) for i, y in enumerate(Y)], axis=0)
-    values, axes = np.linalg.eigh((gains + gains.T) / 2)
-    mu, axes = values[::-1], axes[:, ::-1]
-    features = [y @ axes for y in Y]
-    stacked = np.concatenate(features)
+    total = np.sum(agreement, axis=0)
+    values, axes = np.linalg.eigh((total + total.T) / 2)
+    axes = axes[:, ::-1]
+    stacked = np.concatenate(Y) @ axes
     scores = [
         np.asarray(t.affinity @ (t.membership().T @ stacked)) for t in graph.groups
     ]
     return SubjectSolution(
-        np.maximum(mu, 0) / (len(Y) * (len(Y) - 1)),
+        np.maximum(values[::-1], 0),
         [m @ axes for m in maps],
         scores,
-        features,
+        [y @ axes for y in final],
         "subject",
         history,
     )
