@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from brainweave import GDM, RegularizedHyperalignment, simulate_study, time_graph
-from brainweave.aligners.group_weights import weigh_groups
 from brainweave.aligners.shrinkage import Smoother, scale_features, solve_shrinkage
 from brainweave.aligners.strength import mean_eigenvalue
 from brainweave.aligners.subject_constraint import solve_per_subject
+from brainweave.group_weights import weigh_groups
 from brainweave.metrics import match_segments
 from brainweave.paper.real import load_pieman
 

@@ -19,7 +19,6 @@ import numpy as np
 from joblib import Parallel, delayed
 
 from brainweave import GDM, SRM, Hyperalignment, RegularizedHyperalignment
-from brainweave.aligners.group_weights import weigh_groups
 from brainweave.aligners.shrinkage import (
     Smoother,
     join_subject,
@@ -32,6 +31,7 @@ from brainweave.evaluation.classification import between_subject_classification
 from brainweave.evaluation.classifiers import Task, default_classifier, run_task
 from brainweave.evaluation.splits import split_study, subject_folds
 from brainweave.graphs import Graph, GroupTerm
+from brainweave.group_weights import weigh_groups
 from brainweave.paper.real import load_raider_images
 from brainweave.reliability import (
     analysis_of_variance,

@@ -9,7 +9,6 @@ import scipy.sparse
 from numpy.testing import assert_allclose
 
 from brainweave import GDM, SubjectBasis
-from brainweave.aligners.group_weights import weigh_groups
 from brainweave.aligners.shrinkage import (
     Smoother,
     join_subject,
@@ -25,6 +24,7 @@ from brainweave.graphs import (
     matrix_graph,
     time_graph,
 )
+from brainweave.group_weights import weigh_groups
 from planted import planted_study
 
 K = 3

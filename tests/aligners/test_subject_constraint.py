@@ -5,12 +5,12 @@ import pytest
 import scipy.optimize
 from numpy.testing import assert_allclose
 
-from brainweave.aligners.group_weights import weigh_groups
 from brainweave.aligners.shrinkage import Smoother, join_subject, solve_shrinkage
 from brainweave.aligners.strength import mean_eigenvalue
 from brainweave.aligners.subject_constraint import best_map, solve_per_subject
 from brainweave.exceptions import InputError
 from brainweave.graphs import label_graph, matrix_graph, time_graph
+from brainweave.group_weights import weigh_groups
 from planted import planted_study
 
 K = 3

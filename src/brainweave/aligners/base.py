@@ -42,14 +42,17 @@ class BaseAligner(BaseEstimator):
 
     _is_piece = False  # fitted to a part of the brain, by another aligner
     _takes_bases = True  # else it needs the samples, and evaluations hand them over
-    _needs_eigenbasis = True  # else the Gram matrix is enough when nothing is cut
-
     _joins_samples = True  # through labels, ids or rows; else scoring them is honest
     study_fingerprint: str | None = None  # of the study it was fitted on, if recorded
 
     ids_: list[str] | None  # of the subjects, in order, if they were given with ids
 
     _warns_of_input = True  # set to False by those who fit many and have warned once
+
+    @property
+    def _needs_eigenbasis(self) -> bool:
+        """Whether a fit needs eigenvectors of Gram matrices even if nothing is cut."""
+        return True
 
     # -- fitting ----------------------------------------------------------------------
 
@@ -97,6 +100,10 @@ class BaseAligner(BaseEstimator):
         """Tell whether nothing else ties them."""
         return self._joins_by_label()
 
+    def _labels_in(self, y: list[Any]) -> list[Any]:
+        """Return the labels in y, which may hold more than these."""
+        return y
+
     def _check_labels(self, y: list[Any] | None) -> None:
         """Refuse labels that do not meet, or warn of them, if they join samples."""
         if y is None or not self._joins_by_label():
@@ -105,7 +112,7 @@ class BaseAligner(BaseEstimator):
         if self.ids_ is not None:
             names = [repr(id) for id in self.ids_]
         check_labels_meet(
-            y,
+            self._labels_in(y),
             names,
             refuse=self._labels_must_meet(),
             warn=self._warns_of_input,
@@ -157,7 +164,10 @@ class BaseAligner(BaseEstimator):
         checked = [
             check_kernel(k, p, owner=owner) for k, p in zip(kernels, hps, strict=True)
         ]
-        energies = one_per_subject("energy", params.get("energy", 1.0), n, owner=owner)
+        cut = params.get("energy", 1.0)
+        energies = one_per_subject(
+            "energy", 1.0 if cut is None else cut, n, owner=owner
+        )
         energies = [check_fraction("energy", e, owner=owner) for e in energies]
         standardize = params.get("standardize", True)
         if not isinstance(standardize, (bool, np.bool_)):
@@ -404,6 +414,8 @@ class BaseAligner(BaseEstimator):
             value = params.get(name, default)
             # settings per subject say nothing of a new one: the first serves
             chosen[name] = value[0] if isinstance(value, (list, tuple)) else value
+        if chosen["energy"] is None:
+            chosen["energy"] = 1
         if isinstance(X, SubjectBasis):
             standardize = bool(params.get("standardize", True))
             if X.standardize != standardize:

@@ -100,7 +100,7 @@ class Smoother:
         else:
             raise InputError(f"{name}: give the Gram matrix, or the samples (narrow).")
         # with negative eigenvalues everything goes through the positive ones
-        self._by_root = not (semidefinite or _is_semidefinite(self.gram))
+        self._by_root = not (semidefinite or is_semidefinite(self.gram))
 
     @property
     def gram(self) -> Matrix:
@@ -162,7 +162,7 @@ class Smoother:
         return self.features(self.coefficients(B))
 
 
-def _is_semidefinite(gram: Matrix) -> bool:
+def is_semidefinite(gram: Matrix) -> bool:
     """Say whether a centred Gram matrix has no negative eigenvalue beyond rounding."""
     lifted = np.array(gram)
     lifted[np.diag_indices_from(lifted)] += 1e-10 * np.abs(gram).max() * len(gram)
@@ -189,6 +189,8 @@ class ShrinkageSolution:
         Per group term, the target that a sample of the group is regressed on.
     features : list of ndarray of shape (n_samples_i, K)
         ``Y_i^T``, of the aligning samples.
+    template : ndarray of shape (n_samples, K)
+        Of all samples; the edges of a sample times this are its target.
     route : str
         How it was computed.
     """
@@ -197,6 +199,7 @@ class ShrinkageSolution:
     mixing: list[Matrix]
     scores: list[Matrix]
     features: list[Matrix]
+    template: Matrix
     route: str
 
     def n_informative(self, k: int) -> int:
@@ -256,12 +259,11 @@ def solve_shrinkage(
         )
     mixing = problem.each(lambda s, B: s.coefficients(B[:, :used]), targets)
     features = problem.each(lambda s, m: s.features(m), mixing)
-    stacked = np.concatenate(features)
+    template = np.concatenate(features) / mu[:used]
     scores = [
-        np.asarray(t.affinity @ (t.membership().T @ stacked)) / mu[:used]
-        for t in graph.groups
+        np.asarray(t.affinity @ (t.membership().T @ template)) for t in graph.groups
     ]
-    return ShrinkageSolution(mu, mixing, scores, features, chosen)
+    return ShrinkageSolution(mu, mixing, scores, features, template, chosen)
 
 
 def _choose(graph: Graph, k: int) -> str:

@@ -175,37 +175,59 @@ def choose_strength(
     -----
     It sees no sample but those that align, and no subject sees another.
     """
-    everyone = range(len(grams))
-    rows_of = [np.flatnonzero(np.asarray(c) != NO_GROUP) for c in codes]
+    each = map_subjects(
+        lambda i: block_criterion(
+            grams[i],
+            codes[i],
+            runs=None if runs is None else runs[i],
+            grid=grid,
+            semidefinite=semidefinite,
+        ),
+        range(len(grams)),
+        n_jobs=n_jobs,
+    )
+    return best_strength(each, grid)
 
-    def one(i: int) -> Matrix | None:
-        rows = rows_of[i]
-        own = np.asarray(codes[i])[rows]
-        own_runs = None if runs is None or runs[i] is None else np.asarray(runs[i])
-        if rows.size == 0:
-            return None
-        blocks = leave_out_blocks(own, None if own_runs is None else own_runs[rows])
-        if blocks is None:
-            return None
-        gram = grams[i]
-        if rows.size < len(gram):
-            gram = _centred(gram[np.ix_(rows, rows)])
-        if not semidefinite:
-            gram = positive_part(gram)
-        Q, unit = group_contrasts(own), mean_eigenvalue(gram)
-        return np.array(
-            [
-                _correlation(leave_block_out(gram, Q, blocks, rho * unit), Q)
-                for rho in grid
-            ]
-        )
 
-    found = [c for c in map_subjects(one, everyone, n_jobs=n_jobs) if c is not None]
+def best_strength(
+    criteria: Sequence[Matrix | None], grid: Sequence[float] = GRID
+) -> Strength | None:
+    """Return the rho that is best for the subjects together; None if none can say."""
+    found = [c for c in criteria if c is not None]
     if not found:
         return None
     criterion = np.mean(found, axis=0)
     return Strength(
         float(grid[int(criterion.argmax())]), np.asarray(grid), criterion, "blocks"
+    )
+
+
+def block_criterion(
+    gram: Matrix,
+    codes: Codes,
+    *,
+    runs: Any = None,
+    grid: Sequence[float] = GRID,
+    semidefinite: bool = True,
+) -> Matrix | None:
+    """Return what each value of the grid reaches in one subject.
+
+    None where no group repeats. Parameters are as in :func:`choose_strength`.
+    """
+    rows = np.flatnonzero(np.asarray(codes) != NO_GROUP)
+    if rows.size == 0:
+        return None
+    own = np.asarray(codes)[rows]
+    blocks = leave_out_blocks(own, None if runs is None else np.asarray(runs)[rows])
+    if blocks is None:
+        return None
+    if rows.size < len(gram):
+        gram = _centred(gram[np.ix_(rows, rows)])
+    if not semidefinite:
+        gram = positive_part(gram)
+    Q, unit = group_contrasts(own), mean_eigenvalue(gram)
+    return np.array(
+        [_correlation(leave_block_out(gram, Q, blocks, rho * unit), Q) for rho in grid]
     )
 
 

@@ -122,6 +122,7 @@ def solve_per_subject(
         [m @ axes for m in maps],
         scores,
         [y @ axes for y in final],
+        stacked,
         "subject",
         history,
     )

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from brainweave._arrays import map_subjects, to_numpy
 from brainweave._validation import one_per_subject
 from brainweave.aligners.base import BaseAligner
+from brainweave.aligners.gdm_graph import paired
 from brainweave.aligners.maps import BasisMap, SubjectMap
 from brainweave.aligners.timelocked import TimeLocked
 from brainweave.basis import SampleProducts, SubjectBasis
@@ -63,9 +64,16 @@ class Part:
     # -- what is known of the samples --------------------------------------------------
 
     def known(self, aligner: Any) -> list[Any] | None:
-        """Return the y to align with: categories, or stimulus ids for time graphs."""
+        """Return the y to align with: categories, or stimulus ids for time graphs.
+
+        Both for ``graph="labels+time"``, if all subjects have ids.
+        """
         what = "stimuli" if uses_time_graph(aligner) else "labels"
-        values = [getattr(subject, what) for subject in self.aligning]
+        values: list[Any] = [getattr(subject, what) for subject in self.aligning]
+        ids = [subject.stimuli for subject in self.aligning]
+        both = uses_graph(aligner, "labels+time")
+        if both and not any(v is None for v in (*values, *ids)):
+            return [paired(*known) for known in zip(values, ids, strict=True)]
         if all(v is None for v in values):
             return None
         return [
@@ -151,7 +159,8 @@ class Part:
             one_per_subject(name, params.get(name, default), n, owner=owner)
             for name, default in zip(PER_SUBJECT, ("linear", None, 1.0), strict=True)
         )
-        return check_kernel(kernels[i], hps[i], owner=owner), energies[i]
+        energy = 1.0 if energies[i] is None else energies[i]
+        return check_kernel(kernels[i], hps[i], owner=owner), energy
 
     def _recipe(
         self, i: int, kernel: Kernel, standardize: bool
@@ -362,9 +371,14 @@ def is_time_locked(aligner: Any) -> bool:
 
 def uses_time_graph(aligner: Any) -> bool:
     """Whether an aligner, or one inside it, joins samples by time or stimulus."""
+    return uses_graph(aligner, "time")
+
+
+def uses_graph(aligner: Any, name: str) -> bool:
+    """Whether an aligner, or one inside it, has the graph of this name."""
     params = aligner.get_params(deep=True) if hasattr(aligner, "get_params") else {}
     return any(
-        isinstance(value, str) and value == "time"
-        for name, value in params.items()
-        if name.split("__")[-1] == "graph"
+        isinstance(value, str) and value == name
+        for key, value in params.items()
+        if key.split("__")[-1] == "graph"
     )

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave._validation import check_option
-from brainweave.graphs import NO_GROUP, Graph, GroupTerm
+from brainweave.graph_terms import NO_GROUP, Graph, GroupTerm
 
 Matrix = NDArray[np.float64]
 
@@ -52,6 +52,26 @@ def weigh_groups(graph: Graph, balance: str | list[str]) -> Graph:
         elif how == "subjects":
             affinity = affinity / n_subjects
         terms.append(GroupTerm(linked.codes, affinity, term.names))
+    return Graph(graph.lengths, tuple(terms), graph.matrix)
+
+
+def count_alike(graph: Graph) -> Graph:
+    """Return a graph all of whose groups count alike, each term as much as before.
+
+    The target of a sample is then the mean over who saw the same, however many that
+    are. Terms with an affinity between groups, and a matrix, stay as they are.
+    """
+    terms = []
+    for term in graph.groups:
+        own, sizes = term.affinity.diagonal(), term.counts
+        used = (own != 0) & (sizes > 0)
+        if np.count_nonzero(term.affinity) > np.count_nonzero(own) or not used.any():
+            terms.append(term)
+            continue
+        mean = np.average(own[used] * sizes[used], weights=sizes[used])
+        alike = np.zeros_like(own)
+        alike[used] = mean / sizes[used]
+        terms.append(GroupTerm(term.codes, np.diag(alike), term.names))
     return Graph(graph.lengths, tuple(terms), graph.matrix)
 
 
