@@ -15,13 +15,15 @@ The statistics of a voxel need that voxel alone, so they come from chunks of col
 the weights need the mean of F over all voxels.
 """
 
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave.exceptions import InputError
+from brainweave.exceptions import InputError, LabelWarning
 
 Matrix = NDArray[np.float64]
 Codes = NDArray[np.intp]
@@ -79,6 +81,19 @@ def repeated_groups(codes: Any) -> Groups | None:
         return None
     average = np.eye(len(sizes))[own].T / sizes[:, None]
     return Groups(rows, average, sizes)
+
+
+def warn_of_no_reliability(bases: Sequence[Any], *, stacklevel: int) -> None:
+    """Say which subjects were standardised plainly, for want of groups that repeat."""
+    plain = [b.name for b in bases if not b.reliable and b.kernel.name != "precomputed"]
+    if plain:
+        warnings.warn(
+            f"standardize='reliability' needs labels that repeat: {plain[0]} has none "
+            f"({len(plain)} of {len(bases)} subjects), so its voxels were standardised "
+            "to unit variance instead.",
+            LabelWarning,
+            stacklevel=stacklevel + 1,
+        )
 
 
 def analysis_of_variance(chunk: Any, groups: Groups) -> tuple[Matrix, Matrix]:

@@ -23,7 +23,8 @@ from brainweave.aligners.maps import CoordinateMap, SubjectMap
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError, KernelWarning
 from brainweave.kernels import check_kernel
-from brainweave.labels import check_labels_meet
+from brainweave.labels import check_labels_meet, encode_labels
+from brainweave.reliability import warn_of_no_reliability
 from brainweave.voxels import warn_of_constant_voxels
 
 Matrix = NDArray[np.float64]
@@ -84,7 +85,7 @@ class BaseAligner(BaseEstimator):
         self._check_subjects(subjects, y)
         self.ids_ = ids_of(subjects, owner=self._owner)
         self._check_labels(y)
-        bases = self._read_bases(subjects)
+        bases = self._read_bases(subjects, y)
         solution = self._solve(bases, y)
         self._keep(bases, solution, [getattr(s, "space", None) for s in subjects])
         return self
@@ -151,7 +152,9 @@ class BaseAligner(BaseEstimator):
                 raise InputError(f"y[{i}] has {len(known)} labels for {n} samples.")
         return y
 
-    def _read_bases(self, subjects: list[Any]) -> list[SubjectBasis]:
+    def _read_bases(
+        self, subjects: list[Any], y: list[Any] | None = None
+    ) -> list[SubjectBasis]:
         """Make, or take over, one basis per subject; several subjects at a time."""
         n, owner = len(subjects), self._owner
         params = self.get_params(deep=False)
@@ -170,10 +173,13 @@ class BaseAligner(BaseEstimator):
         )
         energies = [check_fraction("energy", e, owner=owner) for e in energies]
         standardize = params.get("standardize", True)
-        if not isinstance(standardize, (bool, np.bool_)):
+        reliability = isinstance(standardize, str) and standardize == "reliability"
+        if not reliability and not isinstance(standardize, (bool, np.bool_)):
             raise TypeError(
-                f"standardize of {owner} must be True or False, got {standardize!r}."
+                f"standardize of {owner} must be True, False or 'reliability', got "
+                f"{standardize!r}."
             )
+        labels: list[Any] = [None] * n if y is None else self._labels_in(y)
 
         def read(i: int, given: Any) -> SubjectBasis:
             if isinstance(given, SubjectBasis):
@@ -188,7 +194,8 @@ class BaseAligner(BaseEstimator):
                     _samples_of(given),
                     kernel=checked[i],
                     energy=energies[i],
-                    standardize=bool(standardize),
+                    standardize="reliability" if reliability else bool(standardize),
+                    groups=_groups_of(given, labels[i]) if reliability else None,
                     name=f"X[{i}]",
                 )
                 basis.id = str(getattr(given, "id", ""))
@@ -198,6 +205,8 @@ class BaseAligner(BaseEstimator):
 
         bases = map_subjects(read, range(n), subjects, n_jobs=params.get("n_jobs"))
         self._warn_of_lost_energy(bases)
+        if reliability and self._warns_of_input:
+            warn_of_no_reliability(bases, stacklevel=3)
         if not self._is_piece:
             warn_of_constant_voxels(bases, stacklevel=3)
         return bases
@@ -417,7 +426,7 @@ class BaseAligner(BaseEstimator):
         if chosen["energy"] is None:
             chosen["energy"] = 1
         if isinstance(X, SubjectBasis):
-            standardize = bool(params.get("standardize", True))
+            standardize = params.get("standardize", True)
             if X.standardize != standardize:
                 raise InputError(
                     f"The new subject is a basis with standardize={X.standardize}; "
@@ -429,6 +438,7 @@ class BaseAligner(BaseEstimator):
             basis = SubjectBasis(
                 _samples_of(X),
                 standardize=params.get("standardize", True),
+                groups=_groups_of(X, None if y is None else self._labels_in([y])[0]),
                 name="the new subject",
                 **chosen,
             )
@@ -485,6 +495,13 @@ class BaseAligner(BaseEstimator):
 def _samples_of(subject: Any) -> Any:
     """Return the samples of a Subject, which knows its labels, or the array itself."""
     return subject.data() if hasattr(subject, "labels") else subject
+
+
+def _groups_of(subject: Any, known: Any) -> NDArray[np.intp] | None:
+    """Return the groups by which voxels are reliable: the labels, if there are any."""
+    labels = getattr(subject, "labels", None)
+    labels = known if labels is None else labels
+    return None if labels is None else encode_labels([labels])[0][0]
 
 
 def _n_rows(X: Any, name: str) -> int:

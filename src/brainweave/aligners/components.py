@@ -322,7 +322,7 @@ def _folds(
     k = full[0].shape[1]
     if not isinstance(aligner, (PiecewiseAligner, RobustSRM)):
         if bases is None:  # a model from a file, and its samples
-            bases = aligner._read_bases(subjects)
+            bases = aligner._read_bases(subjects, y)
         graph = getattr(aligner, "graph_", None)
         labels = y if isinstance(aligner, SemiSupervisedSRM) else None
         fit: Any = GramFit(aligner, bases, k, y=labels, graph=graph)

@@ -107,7 +107,7 @@ class GDM(BaseAligner):
         the graph from y, such as ``partial(label_graph, different=-0.5)``. Or a graph
         made by :mod:`brainweave.graphs`, or a symmetric (sparse) matrix over all
         samples in subject order.
-    standardize : bool, default=True
+    standardize : bool or "reliability", default=True
         Give every voxel zero mean and unit variance over the aligning samples.
     solver : {"auto", "closed", "dense", "iterative"}, default="auto"
         All give the same result; "auto" takes the cheapest that applies. For the
@@ -188,7 +188,7 @@ class GDM(BaseAligner):
         kernel: Any = "linear",
         kernel_params: Any = None,
         graph: Any = "labels",
-        standardize: bool = True,
+        standardize: bool | str = True,
         solver: str = "auto",
         n_jobs: int | None = None,
     ) -> None:

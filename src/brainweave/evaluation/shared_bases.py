@@ -22,6 +22,7 @@ from brainweave.aligners.timelocked import TimeLocked
 from brainweave.basis import SampleProducts, SubjectBasis
 from brainweave.exceptions import InputError
 from brainweave.kernels import Kernel, check_kernel
+from brainweave.labels import encode_labels
 from brainweave.study.study import Study
 
 __all__ = ["GramPart", "Part"]
@@ -45,11 +46,11 @@ class Part:
 
     def __init__(self, aligning: Study, scored: Study, *, name: str) -> None:
         self.aligning, self.scored, self.name = aligning, scored, name
-        self._bases: dict[tuple[int, Kernel, bool], SubjectBasis] = {}
-        self._products: dict[tuple[int, bool], SampleProducts] = {}
-        self._kernels: dict[tuple[int, Kernel, bool], Matrix] = {}
+        self._bases: dict[tuple[int, Kernel, bool | str], SubjectBasis] = {}
+        self._products: dict[tuple[int, bool | str], SampleProducts] = {}
+        self._kernels: dict[tuple[int, Kernel, bool | str], Matrix] = {}
         # with the spectrum that they belong to
-        self._coordinates: dict[tuple[int, Kernel, bool], tuple[Matrix, Matrix]] = {}
+        self._coordinates: dict[tuple[int, Kernel, bool | str], tuple[Matrix, Matrix]] = {}
 
     @property
     def n_subjects(self) -> int:
@@ -126,7 +127,7 @@ class Part:
         What is new is computed by functions that return it: a worker may be another
         process, whose memory is not ours.
         """
-        standardize = bool(aligner.get_params(deep=False).get("standardize", True))
+        standardize = aligner.get_params(deep=False).get("standardize", True)
         settings = {i: self._settings(aligner, i) for i in who}
         keys = {i: (i, kernel, standardize) for i, (kernel, _) in settings.items()}
         full = {
@@ -148,7 +149,7 @@ class Part:
             for i, basis in zip(who, bases, strict=True)
         ]
 
-    def _has(self, key: tuple[int, Kernel, bool], full: bool) -> bool:
+    def _has(self, key: tuple[int, Kernel, bool | str], full: bool) -> bool:
         basis = self._bases.get(key)
         return basis is not None and (not full or "_spectrum" in basis.__dict__)
 
@@ -163,7 +164,7 @@ class Part:
         return check_kernel(kernels[i], hps[i], owner=owner), energy
 
     def _recipe(
-        self, i: int, kernel: Kernel, standardize: bool
+        self, i: int, kernel: Kernel, standardize: bool | str
     ) -> Callable[[], SubjectBasis]:
         """Return what makes a basis, from the voxels or from a basis that is there."""
         if kernel.name == "precomputed":
@@ -186,6 +187,9 @@ class Part:
             subject.samples,
             kernel=kernel,
             standardize=standardize,
+            groups=None
+            if subject.labels is None
+            else encode_labels([subject.labels])[0][0],
             name=f"subject {subject.id!r} (aligning samples)",
         )
 
@@ -343,7 +347,7 @@ class GramPart(Part):
         self._grams, self._rows, self._others = grams, rows, others
 
     def _recipe(
-        self, i: int, kernel: Kernel, standardize: bool
+        self, i: int, kernel: Kernel, standardize: bool | str
     ) -> Callable[[], SubjectBasis]:
         rows = self._rows[i]
         return partial(

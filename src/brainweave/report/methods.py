@@ -255,6 +255,11 @@ def _about_settings(inputs: Inputs) -> list[str]:
             "Every voxel was standardised to zero mean and unit variance over the "
             "aligning samples."
         )
+    elif params.get("standardize") == "reliability":
+        sentences.append(
+            "Every voxel was centred and scaled by how reliably it answered to the "
+            "groups of the aligning samples (a one-way analysis of variance)."
+        )
     k = getattr(inputs.model, "n_components_", None)
     kept = f"{k} shared features were kept" if k else ""
     kernel = params.get("kernel")
