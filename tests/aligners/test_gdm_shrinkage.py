@@ -239,8 +239,10 @@ def test_edges_of_a_new_subject_where_the_graph_is_a_matrix(study):
     term = graph.groups[0]
     weights = np.array(
         [
-            [a == b and term.affinity[term.names.index(a), term.names.index(a)]
-             for b in joined]
+            [
+                a == b and term.affinity[term.names.index(a), term.names.index(a)]
+                for b in joined
+            ]
             for a in y[2]
         ],
         dtype=float,

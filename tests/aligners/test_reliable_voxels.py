@@ -59,13 +59,13 @@ def test_a_basis_is_that_of_the_scaled_samples(rng, voxels, dtype):
 def test_models_keep_it(rng, tmp_path, kernel):
     X, y = planted_study(rng)
     params = None if kernel == "linear" else {"hp": 200.0}
-    gdm = GDM(
-        3, standardize="reliability", kernel=kernel, kernel_params=params
-    ).fit(X, y)
+    gdm = GDM(3, standardize="reliability", kernel=kernel, kernel_params=params).fit(
+        X, y
+    )
     assert_allclose(gdm.fit_transform(X, y)[0], gdm.transform(X)[0], atol=1e-8)
-    again = GDM(
-        3, standardize="reliability", kernel=kernel, kernel_params=params
-    ).fit(gdm.bases_, y)
+    again = GDM(3, standardize="reliability", kernel=kernel, kernel_params=params).fit(
+        gdm.bases_, y
+    )
     assert_allclose(again.transform(X)[1], gdm.transform(X)[1], atol=1e-8)
     new = gdm.fit_new_subject(X[0], y[0])
     assert_allclose(new.transform(X[0]), gdm.transform([X[0]], [0])[0], atol=1e-8)
@@ -98,8 +98,7 @@ def test_the_evaluation_scales_by_the_aligning_samples_alone(rng, protocol):
         rng, lengths=(48,) * 3, labels=[y] * 3, voxels=(60,) * 3, noise=3
     )
     people = [
-        Subject(f"s{i}", x, labels=y, runs=np.arange(48) // 24)
-        for i, x in enumerate(X)
+        Subject(f"s{i}", x, labels=y, runs=np.arange(48) // 24) for i, x in enumerate(X)
     ]
     study = Study(people, "a study")
     gdm = GDM(3, standardize="reliability")

@@ -126,6 +126,8 @@ class GDM(BaseAligner):
     shrinkage_ : list of float
         The ridge of each subject, and ``shrinkage_by_``, how it was found: "blocks",
         "ledoit-wolf", "oas" or "given" (with shrinkage).
+    spread_ : ndarray of shape (K,)
+        Standard deviation of each feature over the aligning samples (with shrinkage).
     bases_ : list of SubjectBasis
         Reusable: pass them in place of X to fit again without reading voxels.
     eigenvalues_ : ndarray of shape (K,)
@@ -252,6 +254,10 @@ class GDM(BaseAligner):
             self._report_fewer(k, informative)
             k = informative
         found = way.found(k)
+        if self._shrinks:
+            agreement = self.scale == "agreement"
+            mu = found.eigenvalues if agreement else np.ones_like(found.eigenvalues)
+            self.spread_ = mu / mu[0]
         self._describe(found)
         self.graph_ = graph
         # what a new subject needs: sums per group, or, without groups, every sample
@@ -406,15 +412,14 @@ class GDM(BaseAligner):
             self._groups_of_new(basis, y, edges),
             edges,
             group_sums=self.group_sums_,
-            embedding=self.embedding_,
+            embedding=getattr(self, "embedding_", None),
             n_samples=basis.n_samples,
             name=basis.name,
         )
         history = None
         if self._shrinks:
-            spread = self.eigenvalues_ if self.scale == "agreement" else None
             solved, determined = join_by_regression(
-                basis, towards, rho=self.shrinkage_[0], spread=spread
+                basis, towards, rho=self.shrinkage_[0], spread=self.spread_
             )
         else:
             descent, solved = join_by_descent(

@@ -222,7 +222,7 @@ class Ridge:
 
 
 def join_by_regression(
-    basis: SubjectBasis, target: Matrix, *, rho: float, spread: Matrix | None
+    basis: SubjectBasis, target: Matrix, *, rho: float, spread: Matrix
 ) -> tuple[Matrix, int]:
     """Return the mixing of a new subject, and how many dimensions are determined.
 
@@ -234,8 +234,8 @@ def join_by_regression(
         What each sample is regressed on: its edges, times the model's template.
     rho : float
         The ridge in units of the mean eigenvalue.
-    spread : ndarray of shape (K,), or None
-        What the features are scaled by.
+    spread : ndarray of shape (K,)
+        What the features are scaled to.
     """
     smoother = smoother_of(basis, rho)
     centred = target - target.mean(axis=0)

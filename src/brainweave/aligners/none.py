@@ -166,7 +166,11 @@ class NoAlignment(BaseAligner):
     _needs_eigenbasis = False
 
     def __init__(
-        self, *, energy: Any = 1.0, standardize: bool | str = True, n_jobs: int | None = None
+        self,
+        *,
+        energy: Any = 1.0,
+        standardize: bool | str = True,
+        n_jobs: int | None = None,
     ) -> None:
         self.energy = energy
         self.standardize = standardize

@@ -50,7 +50,9 @@ class Part:
         self._products: dict[tuple[int, bool | str], SampleProducts] = {}
         self._kernels: dict[tuple[int, Kernel, bool | str], Matrix] = {}
         # with the spectrum that they belong to
-        self._coordinates: dict[tuple[int, Kernel, bool | str], tuple[Matrix, Matrix]] = {}
+        self._coordinates: dict[
+            tuple[int, Kernel, bool | str], tuple[Matrix, Matrix]
+        ] = {}
 
     @property
     def n_subjects(self) -> int:

@@ -78,6 +78,7 @@ def _check_gdm(learned: Learned) -> str | None:
     informative, sums = learned.get("n_informative_"), learned.get("group_sums_")
     sizes = [len(term.names) for term in graph.groups]
     embedding, mixing = learned.get("embedding_"), learned.get("mixing_", [])
+    shrinks = any(f"{name}_" in learned for name in ("shrinkage", "shrinkage_by"))
     rules = {
         "its graph is over other subjects": (
             2 <= len(graph.lengths) <= learned["n_subjects_"]
@@ -98,7 +99,10 @@ def _check_gdm(learned: Learned) -> str | None:
             isinstance(learned.get("overlap_", 0.0), float)
         ),
         "its shrinkage is not a number per subject": (
-            "shrinkage_" not in learned or _is_strengths(learned["shrinkage_"])
+            not shrinks or _is_strengths(learned.get("shrinkage_"))
+        ),
+        f"it does not have the spread of {k} features": (
+            not shrinks or _is_floats(learned.get("spread_"), (k,))
         ),
         f"its mixings of samples are not matrices with {k} columns": (
             isinstance(mixing, list) and all(_is_floats(m, (None, k)) for m in mixing)

@@ -139,7 +139,10 @@ def _table(summary: "pd.DataFrame", methods: list[str]) -> "pd.DataFrame":
         row |= {"se": _error(means), "n_splits": len(means)}
         if method != PAPER and len(paper) == len(means):
             difference = means - paper
-            row |= {"over_paper": difference.mean(), "over_paper_se": _error(difference)}
+            row |= {
+                "over_paper": difference.mean(),
+                "over_paper_se": _error(difference),
+            }
         errors = summary.loc[summary["method"] == method, "error"]
         row["error"] = next((e for e in errors if isinstance(e, str) and e), "")
         rows.append(row)
