@@ -1,9 +1,9 @@
 """Arrays from anywhere, in column chunks, on the processor or on a GPU.
 
-The only module that knows torch. A subject's samples may be a NumPy array, a memory
-map, anything two-dimensional that can be sliced by columns (HDF5, zarr), or a torch
-tensor; the two small classes of operations below are all that a pass over voxels
-needs from either kind.
+The only module that imports torch, when it is needed; others ask :func:`is_torch` and
+:func:`to_numpy`. A subject's samples may be a NumPy array, a memory map, anything
+two-dimensional that can be sliced by columns (HDF5, zarr), or a torch tensor; the two
+small classes of operations below are all that a pass over voxels needs from either.
 """
 
 import mmap

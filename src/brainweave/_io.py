@@ -196,22 +196,24 @@ def sweep(folder: Path) -> None:
 def _work_name(path: Path) -> Path:
     # names may have 255 bytes: of a long one the end matters, which tells the format
     ending = path.name[-100:]
-    unique = f"{_machine()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    unique = f"{machine_name()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     return path.with_name(f".partial-{unique}-{ending}")
 
 
-def _machine() -> str:
+def machine_name() -> str:
+    """Return a short name of this machine, for the names of temporary files."""
     return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
 
 
 def _is_left_over(path: Path, machine: str, process: int) -> bool:
-    if machine == _machine() and sys.platform != "win32":
-        return not _is_alive(process)
+    if machine == machine_name() and sys.platform != "win32":
+        return not is_alive(process)
     newest = max((p.lstat().st_mtime for p in (path, *path.rglob("*"))), default=0)
     return time.time() - newest > _GIVEN_UP
 
 
-def _is_alive(process: int) -> bool:
+def is_alive(process: int) -> bool:
+    """Tell whether a process of this machine runs; not for Windows."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

@@ -57,6 +57,11 @@ def label_graph(
     balance : {"groups", "subjects", "none"}, default="none"
         How much a group counts; see :func:`brainweave.group_weights.weigh_groups`.
 
+    Returns
+    -------
+    Graph
+        One group per category.
+
     Examples
     --------
     >>> label_graph([["a", "b"], ["b", None]]).to_sparse().toarray()
@@ -92,6 +97,11 @@ def time_graph(
         An id that means *unknown*, besides those that always do.
     balance : {"groups", "subjects", "none"}, default="none"
         How much a group counts; see :func:`brainweave.group_weights.weigh_groups`.
+
+    Returns
+    -------
+    Graph
+        One group per id.
     """
     codes, names, lengths = _encode(ids, missing=missing)
     graph = Graph(lengths, (GroupTerm(codes, np.eye(len(names)), names),))
@@ -104,6 +114,18 @@ def hyperalignment_graph(ids: Sequence[Any], *, missing: Any = None) -> Graph:
     It has 1/M between aligned samples, M being the number of subjects. For samples
     locked in time, :math:`\sum_i \lVert Y_i - S \rVert^2 = \mathrm{tr}\,
     Y (I - G) Y^\top`.
+
+    Parameters
+    ----------
+    ids : sequence of array-like
+        One array of stimulus or time ids per subject.
+    missing : object, optional
+        An id that means *unknown*, besides those that always do.
+
+    Returns
+    -------
+    Graph
+        :func:`time_graph`, divided by the number of subjects.
     """
     graph = time_graph(ids, missing=missing)
     return (1 / len(graph.lengths)) * graph
@@ -130,6 +152,11 @@ def affinity_graph(
         A group label that means *unknown*, besides those that always do.
     balance : {"groups", "subjects", "none"}, default="none"
         How much a group counts; see :func:`brainweave.group_weights.weigh_groups`.
+
+    Returns
+    -------
+    Graph
+        One group per label, with these weights.
     """
     codes, names, lengths = _encode(groups, missing=missing)
     if hasattr(affinity, "loc"):
@@ -163,6 +190,11 @@ def neighbor_graph(
         How many samples of other subjects each sample is joined with.
     metric : str, default="euclidean"
         Any metric of :class:`sklearn.neighbors.NearestNeighbors`.
+
+    Returns
+    -------
+    Graph
+        A sparse matrix: 1 where either sample is among the nearest of the other.
     """
     from sklearn.neighbors import NearestNeighbors
 
@@ -210,6 +242,11 @@ def matrix_graph(matrix: Any, lengths: Sequence[int]) -> Graph:
         Weights between all samples of all subjects, in subject order.
     lengths : sequence of int
         Number of samples of each subject.
+
+    Returns
+    -------
+    Graph
+        With this matrix.
     """
     sparse = scipy.sparse.csr_array(matrix, dtype=np.float64)
     sizes = tuple(int(n) for n in lengths)

@@ -151,7 +151,7 @@ def test_damaged_files_are_named(study, model, tmp_path, call):
     broken = tmp_path / "m.safetensors"
     broken.write_bytes(model.read_bytes()[:-10])
     _, error = call("info", broken, code=1)
-    assert "is cut off" in error
+    assert "was cut off" in error
     shutil.copytree(study, tmp_path / "st")
     (tmp_path / "st" / "sub-02.npy").write_bytes(b"x")
     _, error = call("fit", tmp_path / "st", "-o", tmp_path / "n.safetensors", code=1)

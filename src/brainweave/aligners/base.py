@@ -1,5 +1,6 @@
 """What all aligners share: reading subjects, mapping samples, adding subjects."""
 
+import logging
 import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -26,6 +27,8 @@ from brainweave.kernels import check_kernel
 from brainweave.labels import check_labels_meet, encode_labels
 from brainweave.reliability import warn_of_no_reliability
 from brainweave.voxels import warn_of_constant_voxels
+
+logger = logging.getLogger(__name__)
 
 Matrix = NDArray[np.float64]
 
@@ -204,6 +207,14 @@ class BaseAligner(BaseEstimator):
             return basis
 
         bases = map_subjects(read, range(n), subjects, n_jobs=params.get("n_jobs"))
+        for basis in bases:
+            if basis.constant_voxels.size:
+                logger.info(
+                    "%s: %d of %d voxels are constant and were left out",
+                    basis.id or basis.name,
+                    basis.constant_voxels.size,
+                    basis.n_voxels,
+                )
         self._warn_of_lost_energy(bases)
         if reliability and self._warns_of_input:
             warn_of_no_reliability(bases, stacklevel=3)

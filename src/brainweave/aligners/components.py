@@ -273,9 +273,7 @@ def _known_groups(aligner: Any, lengths: list[int], y: Any) -> list[Codes]:
         raise InputError("the groups of a graph of your own are not known here.")
     if y is not None and is_named(setting, "labels+time"):
         y = [split_known(known)[0] for known in y]
-    by_label = is_named(setting, "labels", "labels+time") or isinstance(
-        inner, SemiSupervisedSRM
-    )
+    by_label = inner._joins_by_label()
     if y is None and by_label:
         raise InputError("the labels of the aligning samples are not known; pass y.")
     if y is not None and (by_label or setting == "time"):
@@ -324,7 +322,7 @@ def _folds(
         if bases is None:  # a model from a file, and its samples
             bases = aligner._read_bases(subjects, y)
         graph = getattr(aligner, "graph_", None)
-        labels = y if isinstance(aligner, SemiSupervisedSRM) else None
+        labels = y if graph is None and aligner._joins_by_label() else None
         fit: Any = GramFit(aligner, bases, k, y=labels, graph=graph)
         return cross_fit(halves, codes, full, fit)
     if subjects is None and bases is not None:

@@ -239,7 +239,7 @@ class GramFit:
         model = seeded_copy(self.aligner)
         params = model.get_params(deep=False)
         # None: all there are; but of a GDM, as many as hold up, which this tells
-        if params.get("n_components", 0) is not None or self.graph is not None:
+        if params.get("n_components") is not None or self.graph is not None:
             model.set_params(n_components=self._n_components(bases))
         if self.graph is not None:
             model.set_params(graph=sub_graph(self.graph, rows))

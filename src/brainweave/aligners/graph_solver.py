@@ -13,6 +13,7 @@ the same eigenvalues and, wherever the spectrum has a gap, the same space; an an
 the iterative route that cannot be confirmed is replaced by a dense one.
 """
 
+import logging
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ from brainweave.linalg import (
     smallest_of_diagonal_minus_low_rank,
     smallest_of_operator,
 )
+
+logger = logging.getLogger(__name__)
 
 Matrix = NDArray[np.float64]
 
@@ -117,6 +120,13 @@ def solve(
     """
     problem = _Problem(bases, graph, n_jobs)
     chosen = _choose(problem) if route == "auto" else route
+    logger.debug(
+        "%s route for %d components of %d dimensions of %d subjects",
+        chosen,
+        k,
+        problem.size,
+        len(bases),
+    )
     k = min(k + 1, problem.size)
     if chosen == "dense":
         values, vectors, floor = problem.dense(k)

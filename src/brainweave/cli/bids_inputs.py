@@ -1,6 +1,5 @@
 """What a subject's basis is made from: files of a BIDS dataset, and settings."""
 
-import inspect
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -39,13 +38,14 @@ class Inputs:
 
     def _check_options(self) -> None:
         from brainweave.study.formats.bids.load import load_bids
+        from brainweave.study.options import option_names
 
-        known = inspect.signature(load_bids).parameters
+        known = option_names(load_bids)
         for name in self.options:
             if name not in known:
                 raise UsageError(
                     f"--bids-param {name}: load_bids has no such option; there are "
-                    f"{', '.join(list(known)[1:])}."
+                    f"{', '.join(known[1:])}."
                 )
         for name in ("subjects", "name"):
             if name in self.options:

@@ -153,11 +153,10 @@ def _image_dtype(dtype: str) -> str:
 
 
 def _simulated(console: Console, *, others: dict[str, Any], **options: Any) -> Any:
-    import inspect
-
+    from brainweave.study.options import option_names
     from brainweave.study.simulation.simulate import simulate_study
 
-    known = inspect.signature(simulate_study).parameters
+    known = option_names(simulate_study)
     for name in others:
         if name not in known:
             raise UsageError(

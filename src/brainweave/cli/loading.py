@@ -1,6 +1,5 @@
 """Find out what files are, and read them as a study."""
 
-import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,13 +77,14 @@ def _one_folder(inputs: list[Path], what: str) -> Path:
 
 
 def _checked(function: Any, options: dict[str, Any], what: str) -> dict[str, Any]:
-    parameters = inspect.signature(function).parameters
-    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    from brainweave.study.options import option_names
+
+    known = option_names(function)
     for name in options:
-        if name not in parameters and not open_ended:
+        if name not in known:
             raise UsageError(
                 f"{what} files have no option {name.replace('_', '-')!r}; there are "
-                f"{', '.join(list(parameters)[1:])}."
+                f"{', '.join(known[1:])}."
             )
     return options
 

@@ -316,8 +316,9 @@ def _blocks(size: int, length: int) -> list[range]:
 
 
 def _tell(tick: Tick | None, steps: int) -> None:
-    for _ in range(0 if tick is None else steps):
-        tick()  # type: ignore[misc]
+    for _ in range(steps):
+        if tick is not None:
+            tick()
 
 
 def _check_locked(scored: Study) -> None:

@@ -6,6 +6,7 @@ kernel), and the coordinates of the scored samples. Every fold, energy, number o
 components, graph and method that is evaluated on the same part reuses them.
 """
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -24,6 +25,8 @@ from brainweave.exceptions import InputError
 from brainweave.kernels import Kernel, check_kernel
 from brainweave.labels import encode_labels
 from brainweave.study.study import Study
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["GramPart", "Part"]
 
@@ -138,6 +141,12 @@ class Part:
         }
         # threads cost more than looking up what is known
         new = [i for i in who if not self._has(keys[i], full[i])]
+        logger.debug(
+            "%s: %d bases are made, %d used again",
+            type(aligner).__name__,
+            len(new),
+            len(who) - len(new),
+        )
         made = map_subjects(
             _finished,
             [self._recipe(*keys[i]) for i in new],

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from brainweave._progress import shown_progress
 from brainweave._subjects import ids_of
 from brainweave._validation import check_fraction, check_list_of_subjects, check_option
 from brainweave.aligners.base import BaseAligner
@@ -20,7 +21,6 @@ from brainweave.evaluation.classification import (
     ClassificationResult,
     between_subject_classification,
 )
-from brainweave.evaluation.evaluate import shown_progress
 from brainweave.evaluation.shared_bases import GramPart
 from brainweave.evaluation.splits import (
     SplitStudy,
@@ -212,8 +212,7 @@ class GDMCV(BaseAligner):
                 for energy, k, graph in product(energies, counts, graphs):
                     settings.append(_params(kernel, energy, k, graph))
                     results.append(self._score(split, energy, k, graph))
-                    if tick is not None:
-                        tick()
+                    tick()
         self._choose(settings, results)
         spaces = [getattr(s, "space", None) for s in subjects]
         self._refit(bases, labels, spaces)

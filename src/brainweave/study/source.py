@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._arrays import for_other_process
+from brainweave._arrays import for_other_process, is_torch, to_numpy
 
 __all__ = [
     "RowView",
@@ -55,9 +55,7 @@ def read_samples(samples: Samples) -> NDArray[Any]:
         return np.asarray(samples)
     if isinstance(samples, Source):
         return np.asarray(samples.read())
-    if hasattr(samples, "detach"):  # a torch tensor, perhaps on another device
-        samples = samples.detach().cpu()
-    return np.asarray(samples[:, :])
+    return to_numpy(samples if is_torch(samples) else samples[:, :])
 
 
 def zscore_groups(values: NDArray[Any], groups: NDArray[np.intp]) -> NDArray[Any]:

@@ -15,6 +15,7 @@ from brainweave.study.formats.image_files import (
 )
 from brainweave.study.formats.runs.cleaning import Cleaning
 from brainweave.study.formats.runs.runs import ImageSource, Run, read_run
+from brainweave.study.options import gathered
 from brainweave.study.spaces import CiftiSpace, VolumeSpace, to_image
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
@@ -59,8 +60,8 @@ def load_nifti(
     **options
         ``labels``, ``stimuli``: one per sample, per subject id (a mapping), or for
         all subjects; ``t_r``; ``confounds``: per subject id, one per run;
-        ``detrend``, ``standardize``, ``high_pass``, ``low_pass``, ``smoothing_fwhm``,
-        ``nan``: see :class:`brainweave.study.Cleaning`; ``dtype``.
+        ``cleaning``: a :class:`brainweave.study.Cleaning`, or its fields by name, such
+        as ``smoothing_fwhm``; ``dtype``.
 
     Returns
     -------
@@ -225,12 +226,10 @@ def _make_study(
     confounds: Mapping[str, Any] | None = None,
     t_r: float | None = None,
     dtype: Any = np.float32,
-    **cleaning: Any,
+    cleaning: Cleaning | None = None,
+    **details: Any,
 ) -> Study:
-    try:
-        how = Cleaning(**cleaning)
-    except TypeError as error:
-        raise TypeError(f"Unknown option: {error}") from None
+    (how,) = gathered("the reader of images", details, cleaning or Cleaning())
     subjects = []
     for id, listed in runs.items():
         listed = _with_options(id, listed, confounds, t_r)
