@@ -24,6 +24,12 @@ from brainweave._arrays import (
 from brainweave._validation import check_fraction, check_numbers, check_shape
 from brainweave.exceptions import InputError
 from brainweave.kernels import Centring, Kernel, center_gram, check_kernel, is_symmetric
+from brainweave.reliability import (
+    Groups,
+    analysis_of_variance,
+    reliability_scale,
+    repeated_groups,
+)
 from brainweave.voxels import VoxelPass, sample_signatures
 
 Matrix = NDArray[np.float64]
@@ -69,8 +75,13 @@ class SubjectBasis(VoxelPass):
     energy : float in (0, 1], default=1
         Share of the summed singular values (square roots of the eigenvalues) to keep:
         the smallest number of components that reaches it.
-    standardize : bool, default=True
+    standardize : bool or "reliability", default=True
         Give every voxel zero mean and unit variance. Constant voxels are left out.
+        "reliability" scales voxels by how reliably they answer to the groups; see
+        :mod:`brainweave.reliability`.
+    groups : array-like of int, optional
+        The group of each sample, negative for none: for "reliability". Where groups do
+        not repeat, voxels are standardised as with True.
     name : str, default="X"
         How error messages call this subject.
 
@@ -82,6 +93,8 @@ class SubjectBasis(VoxelPass):
         What standardises new samples; the scale of a constant voxel is infinite.
     constant_voxels : ndarray of int
         Indices of the voxels that were left out.
+    reliable : bool
+        Whether voxels were scaled by their reliability.
     signatures : ndarray of shape (n_samples, 4)
         What identifies each sample by its content; see
         :func:`brainweave.voxels.sample_signatures`.
@@ -112,14 +125,15 @@ class SubjectBasis(VoxelPass):
         kernel: Any = "linear",
         kernel_params: Any = None,
         energy: float = 1.0,
-        standardize: bool = True,
+        standardize: bool | str = True,
+        groups: Any = None,
         name: str = "X",
     ) -> None:
         self.name, self.id = name, ""
         self.energy = check_fraction("energy", energy, owner=name)
         self.kernel: Kernel = check_kernel(kernel, kernel_params, owner=name)
         self.n_samples, self.n_voxels = check_shape(X, name)
-        self.standardize = standardize
+        self.standardize, self.reliable = standardize, False
         self.dtype = working_dtype(X)
         self._data: Any = X
         if self.kernel.name == "precomputed":
@@ -131,6 +145,30 @@ class SubjectBasis(VoxelPass):
                 self._narrow = read
             else:
                 self._products = read
+            if standardize == "reliability" and groups is not None:
+                self._weigh_voxels(repeated_groups(groups))
+
+    def _weigh_voxels(self, groups: Groups | None) -> None:
+        """Scale the standardised voxels anew, by how reliable they are."""
+        if groups is None:
+            return
+        between, within = np.zeros(self.n_voxels), np.zeros(self.n_voxels)
+        for columns, z in self.chunks():
+            between[columns], within[columns] = analysis_of_variance(
+                to_numpy(z), groups
+            )
+        again = reliability_scale(between, within, groups)
+        factor = np.where(np.isinf(self.scale), 0.0, 1 / again)
+        self.scale = np.where(factor > 0, self.scale * again, np.inf)
+        self.constant_voxels = np.flatnonzero(np.isinf(self.scale))
+        if self.uses_covariance:
+            self._narrow = self._narrow * factor
+        else:
+            ops, gram = self.ops, None
+            for _, z in self.chunks(verify=False):
+                gram = ops.add_gram(gram, z)
+            self._products = ops.full(gram)
+        self.reliable = True
 
     def _take_gram(self, gram: Any) -> None:
         gram = to_numpy(gram).astype(np.float64)
