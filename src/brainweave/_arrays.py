@@ -101,10 +101,11 @@ def for_other_process(X: Any) -> Any:
         )
     except (OSError, TypeError, ValueError):  # gone, shorter, or without a name
         return np.array(X)
-    rows = max(1, CHUNK_BYTES // max(1, mapped[:1].nbytes))
+    ours, theirs = (mapped, named) if order == "C" else (mapped.T, named.T)
+    rows = max(1, CHUNK_BYTES // max(1, ours[:1].nbytes))
     same = all(
-        mapped[i : i + rows].tobytes() == named[i : i + rows].tobytes()
-        for i in range(0, len(mapped), rows)
+        ours[i : i + rows].tobytes() == theirs[i : i + rows].tobytes()
+        for i in range(0, len(ours), rows)
     )
     return X if same else np.array(X)
 
