@@ -1,9 +1,9 @@
 """Arrays from anywhere, in column chunks, on the processor or on a GPU.
 
-The only module that knows torch. A subject's samples may be a NumPy array, a memory
-map, anything two-dimensional that can be sliced by columns (HDF5, zarr), or a torch
-tensor; the two small classes of operations below are all that a pass over voxels
-needs from either kind.
+With :mod:`brainweave._device` the only module that knows torch. A subject's samples may
+be a NumPy array, a memory map, anything two-dimensional that can be sliced by columns
+(HDF5, zarr), or a torch tensor; the two small classes of operations below are all that
+a pass over voxels needs from either kind.
 """
 
 import mmap
@@ -25,7 +25,7 @@ Floats = NDArray[Any]  # float32 or float64; the dtype follows the data
 Result = TypeVar("Result")
 
 # torch loads its linear algebra on first use, which two threads must not do at once
-_TORCH_LINALG = Lock()
+TORCH_LINALG = Lock()
 CHUNK_BYTES = 16 * 2**20  # a chunk of columns: wide enough for a fast product
 
 
@@ -54,10 +54,10 @@ def column_chunks(X: Any) -> Iterator[tuple[slice, Any]]:
             columns = slice(start, min(start + width, n_voxels))
             yield columns, X[:, columns]
     finally:
-        _let_go_of_pages(X)
+        let_go_of_pages(X)
 
 
-def _let_go_of_pages(X: Any) -> None:
+def let_go_of_pages(X: Any) -> None:
     """Take the pages of a mapped file out of this process's memory.
 
     They come back from the file, the very one that was mapped, when they are touched
@@ -222,7 +222,7 @@ class TorchOps:
     def eigh(self, gram: Floats) -> tuple[Floats, Floats]:
         """Eigenvalues, ascending, and eigenvectors, computed on the device."""
         tensor = self.torch.from_numpy(gram).to(self.device)
-        with _TORCH_LINALG:
+        with TORCH_LINALG:
             values, vectors = self.torch.linalg.eigh(tensor)
         return to_numpy(values), to_numpy(vectors)
 

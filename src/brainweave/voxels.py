@@ -18,8 +18,8 @@ from brainweave._arrays import (
     to_numpy,
     working_dtype,
 )
+from brainweave._device import Device
 from brainweave.exceptions import InputError, SkippedWarning
-from brainweave.kernels import center_gram
 
 Matrix = NDArray[np.float64]
 N_SIGNATURES = 4
@@ -156,6 +156,7 @@ class VoxelPass:
     constant_voxels: NDArray[np.intp]
     signatures: Matrix | None  # None: from a file that was written without them
     _data: Any
+    _device: Device | None = None
 
     @np.errstate(over="ignore", invalid="ignore")  # what overflows is refused
     def _read_voxels(self, *, narrow: bool) -> tuple[Matrix, Matrix, float]:
@@ -165,6 +166,10 @@ class VoxelPass:
         what undoes the centring of voxels: products of the samples with the mean, and
         of the mean with itself.
         """
+        if self._device is not None and not narrow:
+            read_there = self._read_on(self._device)
+            if read_there is not None:
+                return read_there
         ops = ops_for(self._data)
         n = self.n_samples
         average = ops.array(np.full((1, n), 1 / n))
@@ -173,21 +178,23 @@ class VoxelPass:
         kept: list[Matrix] = []
         gram: Any = None
         shift, offset = np.zeros(n), 0.0
-        fused = self.standardize and not narrow and isinstance(ops, NumpyOps)
+        fused = self.standardize and not narrow
         for columns, raw in column_chunks(self._data):
             chunk = ops.array(raw)
             mean = to_numpy(average @ chunk)[0].astype(np.float64)
             if not np.isfinite(mean).all():
                 self._refuse_non_finite(columns, to_numpy(chunk))
             signatures += signed_sums(ops, chunk, columns)
-            found = _scaled(ops, chunk, mean, self.dtype) if fused else None
-            z, scale = _centred(ops, chunk, mean, average) if found is None else found
+            scaled = None
+            if fused and isinstance(ops, NumpyOps):
+                scaled = _scaled(ops, chunk, mean, self.dtype)
+            z, scale = scaled or _centred(ops, chunk, mean, average)
             constant = scale <= self._smallest_deviation(mean)
             if not self.standardize:
                 scale = np.ones_like(mean)
                 shift += to_numpy(z @ ops.array(mean)).astype(np.float64)
                 offset += float(mean @ mean)
-            elif found is None:
+            elif scaled is None:
                 z *= ops.array(np.divide(1, scale, where=~constant, out=0 * scale))
             elif constant.any():
                 z[:, constant] = 0
@@ -205,13 +212,62 @@ class VoxelPass:
             )
         read = np.hstack(kept) if narrow else ops.full(gram)
         if fused:  # voxels were scaled with their means on
-            read = center_gram(read, overwrite=True)[0]
+            means = read.mean(axis=0)
+            read -= means
+            read -= means[:, None] - means.mean()
         squares = np.einsum("ij,ij->i", read, read) if narrow else read.diagonal()
         sums = (squares, shift, offset, signatures)
         if not all(np.isfinite(values).all() for values in sums):
             self._refuse_large()
         self.signatures = signatures
         return read, shift, offset
+
+    def _read_on(self, device: Device) -> tuple[Any, Matrix, float] | None:
+        """Do the same on a device: nothing comes back before the last chunk is done.
+
+        The inner products stay there. None where a voxel's unit or a value needs the
+        care of the other way, which also says what is wrong.
+        """
+        n, v, eps = self.n_samples, self.n_voxels, float(np.finfo(self.dtype).eps)
+        gram, signatures = device.zeros(n, n), device.zeros(n, N_SIGNATURES)
+        means, deviations = device.zeros(v), device.zeros(v)
+        shift, offset = device.zeros(n), device.zeros(1)
+        signs = device.put(_signs_between(0, v))
+        for columns, raw in device.chunks(self._data):
+            chunk = raw.to(device.dtype)
+            mean = chunk.mean(0)
+            z = chunk - mean
+            rest = z.mean(0)
+            z -= rest
+            mean = mean.double() + rest
+            scale = (z * z).mean(0).double().sqrt()
+            signatures += chunk @ signs[columns].to(chunk.dtype)
+            if self.standardize:
+                moving = scale > 4 * eps * mean.abs()
+                z *= (moving / scale.where(moving, scale.new_ones(()))).to(z.dtype)
+            else:
+                shift += (z @ mean.to(z.dtype)).double()
+                offset += mean @ mean
+            means[columns], deviations[columns] = mean, scale
+            if gram.dtype == z.dtype:
+                gram.addmm_(z, z.T)
+            else:
+                gram += z @ z.T
+        mean, scale = to_numpy(means), to_numpy(deviations)
+        limits = np.finfo(self.dtype)
+        low, high = np.sqrt(limits.tiny) / limits.eps, np.sqrt(limits.max) * limits.eps
+        plain = (scale == 0) | ((scale > low) & (scale < high))
+        if not (plain.all() and np.isfinite(to_numpy(signatures)).all()):
+            return None
+        constant = scale <= self._smallest_deviation(mean)
+        if constant.all() or not np.isfinite(float(gram.diagonal().sum())):
+            return None
+        self.mean, self.signatures = mean, to_numpy(signatures)
+        if not self.standardize:
+            scale = np.ones_like(mean)
+        self.scale = np.where(constant, np.inf, scale)
+        self.constant_voxels = np.flatnonzero(constant)
+        return gram, to_numpy(shift), float(offset)
 
     def _smallest_deviation(self, mean: Matrix) -> Matrix:
         """Return the deviation up to which voxels of these means are constant.
@@ -277,7 +333,11 @@ class VoxelPass:
         return other
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_data": for_other_process(self._data)}
+        state = {**self.__dict__, "_data": for_other_process(self._data)}
+        state.pop("_device", None)  # another process may have none
+        if "_on_device" in state:
+            state["_products"] = to_numpy(state.pop("_on_device"))
+        return state
 
     @property
     def ops(self) -> NumpyOps | TorchOps:

@@ -180,6 +180,7 @@ class BaseAligner(BaseEstimator):
                     energy=energies[i],
                     standardize=bool(standardize),
                     name=f"X[{i}]",
+                    device=params.get("device"),
                 )
                 basis.id = str(getattr(given, "id", ""))
             if self._needs_eigenbasis or energies[i] < 1:
@@ -418,6 +419,7 @@ class BaseAligner(BaseEstimator):
                 _samples_of(X),
                 standardize=params.get("standardize", True),
                 name="the new subject",
+                device=params.get("device"),
                 **chosen,
             )
         if not self._is_piece:

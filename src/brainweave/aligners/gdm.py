@@ -84,6 +84,9 @@ class GDM(BaseAligner):
         All give the same result; "auto" takes the cheapest that applies.
     n_jobs : int, optional
         Subjects worked on at the same time; default one per core.
+    device : str, optional
+        Where torch is to do what touches voxels: "cuda", say. See
+        :class:`SubjectBasis`.
 
     Attributes
     ----------
@@ -150,6 +153,7 @@ class GDM(BaseAligner):
         standardize: bool = True,
         solver: str = "auto",
         n_jobs: int | None = None,
+        device: Any = None,
     ) -> None:
         self.n_components = n_components
         self.energy = energy
@@ -159,6 +163,7 @@ class GDM(BaseAligner):
         self.standardize = standardize
         self.solver = solver
         self.n_jobs = n_jobs
+        self.device = device
 
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
         check_option("solver", self.solver, ROUTES, owner=self._owner)
