@@ -1,4 +1,4 @@
-"""standardize="reliability": voxels that answer reliably count more, in every aligner."""
+"""standardize="reliability": reliable voxels count more, in every aligner."""
 
 import numpy as np
 import pytest

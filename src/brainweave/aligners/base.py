@@ -210,6 +210,7 @@ class BaseAligner(Scored, BaseEstimator):
                     standardize="reliability" if reliability else bool(standardize),
                     groups=_groups_of(given, labels[i]) if reliability else None,
                     name=f"X[{i}]",
+                    device=params.get("device"),
                 )
                 basis.id = str(getattr(given, "id", ""))
             if self._needs_eigenbasis or energies[i] < 1:
@@ -461,6 +462,7 @@ class BaseAligner(Scored, BaseEstimator):
                 standardize=params.get("standardize", True),
                 groups=_groups_of(X, None if y is None else self._labels_in([y])[0]),
                 name="the new subject",
+                device=params.get("device"),
                 **chosen,
             )
         if not self._is_piece:
