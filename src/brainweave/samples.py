@@ -60,7 +60,7 @@ class SampleSummary:
         return int(self.dropped.sum())
 
     def to_frame(self) -> Any:
-        """Give a pandas table with one row per subject and category."""
+        """Return a pandas table with one row per subject and category."""
         import pandas as pd
 
         subject, category = np.indices(self.had.shape)
@@ -234,7 +234,7 @@ def drop_samples(
 def _read(
     X: Any, y: Any, *, owner: str, minimum: int
 ) -> tuple[list[Any], list[NDArray[Any]] | None]:
-    """Give the arrays and labels of lists, or of subjects that know theirs."""
+    """Return the arrays and labels of lists, or of subjects that know theirs."""
     subjects = check_list_of_subjects(X, owner=owner, minimum=minimum)
     if y is None and all(hasattr(s, "labels") for s in subjects):
         known = [s.labels for s in subjects]

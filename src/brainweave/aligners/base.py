@@ -28,7 +28,8 @@ from brainweave.aligners.scored import Scored
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError, KernelWarning
 from brainweave.kernels import check_kernel
-from brainweave.labels import check_labels_meet
+from brainweave.labels import check_labels_meet, encode_labels
+from brainweave.reliability import warn_of_no_reliability
 from brainweave.voxels import warn_of_constant_voxels
 
 logger = logging.getLogger(__name__)
@@ -49,14 +50,17 @@ class BaseAligner(Scored, BaseEstimator):
 
     _is_piece = False  # fitted to a part of the brain, by another aligner
     _takes_bases = True  # else it needs the samples, and evaluations hand them over
-    _needs_eigenbasis = True  # else the Gram matrix is enough when nothing is cut
-
     _joins_samples = True  # through labels, ids or rows; else scoring them is honest
     study_fingerprint: str | None = None  # of the study it was fitted on, if recorded
 
     ids_: list[str] | None  # of the subjects, in order, if they were given with ids
 
     _warns_of_input = True  # set to False by those who fit many and have warned once
+
+    @property
+    def _needs_eigenbasis(self) -> bool:
+        """Whether a fit needs eigenvectors of Gram matrices even if nothing is cut."""
+        return True
 
     # -- fitting ----------------------------------------------------------------------
 
@@ -90,7 +94,7 @@ class BaseAligner(Scored, BaseEstimator):
         self._check_subjects(subjects, y)
         self.ids_ = ids_of(subjects, owner=self._owner)
         self._check_labels(y)
-        bases = self._read_bases(subjects)
+        bases = self._read_bases(subjects, y)
         solution = self._solve(bases, y)
         self._keep(bases, solution, [getattr(s, "space", None) for s in subjects])
         return self
@@ -106,6 +110,10 @@ class BaseAligner(Scored, BaseEstimator):
         """Tell whether nothing else ties them."""
         return self._joins_by_label()
 
+    def _labels_in(self, y: list[Any]) -> list[Any]:
+        """Return the labels in y, which may hold more than these."""
+        return y
+
     def _check_labels(self, y: list[Any] | None) -> None:
         """Refuse labels that do not meet, or warn of them, if they join samples."""
         if y is None or not self._joins_by_label():
@@ -114,7 +122,7 @@ class BaseAligner(Scored, BaseEstimator):
         if self.ids_ is not None:
             names = [repr(id) for id in self.ids_]
         check_labels_meet(
-            y,
+            self._labels_in(y),
             names,
             refuse=self._labels_must_meet(),
             warn=self._warns_of_input,
@@ -157,7 +165,9 @@ class BaseAligner(Scored, BaseEstimator):
                 raise InputError(f"y[{i}] has {len(known)} labels for {n} samples.")
         return y
 
-    def _read_bases(self, subjects: list[Any]) -> list[SubjectBasis]:
+    def _read_bases(
+        self, subjects: list[Any], y: list[Any] | None = None
+    ) -> list[SubjectBasis]:
         """Make, or take over, one basis per subject; several subjects at a time."""
         n, owner = len(subjects), self._owner
         params = self.get_params(deep=False)
@@ -170,13 +180,19 @@ class BaseAligner(Scored, BaseEstimator):
         checked = [
             check_kernel(k, p, owner=owner) for k, p in zip(kernels, hps, strict=True)
         ]
-        energies = one_per_subject("energy", params.get("energy", 1.0), n, owner=owner)
+        cut = params.get("energy", 1.0)
+        energies = one_per_subject(
+            "energy", 1.0 if cut is None else cut, n, owner=owner
+        )
         energies = [check_fraction("energy", e, owner=owner) for e in energies]
         standardize = params.get("standardize", True)
-        if not isinstance(standardize, (bool, np.bool_)):
+        reliability = isinstance(standardize, str) and standardize == "reliability"
+        if not reliability and not isinstance(standardize, (bool, np.bool_)):
             raise TypeError(
-                f"standardize of {owner} must be True or False, got {standardize!r}."
+                f"standardize of {owner} must be True, False or 'reliability', got "
+                f"{standardize!r}."
             )
+        labels: list[Any] = [None] * n if y is None else self._labels_in(y)
 
         def read(i: int, given: Any) -> SubjectBasis:
             if isinstance(given, SubjectBasis):
@@ -191,8 +207,10 @@ class BaseAligner(Scored, BaseEstimator):
                     _samples_of(given),
                     kernel=checked[i],
                     energy=energies[i],
-                    standardize=bool(standardize),
+                    standardize="reliability" if reliability else bool(standardize),
+                    groups=_groups_of(given, labels[i]) if reliability else None,
                     name=f"X[{i}]",
+                    device=params.get("device"),
                 )
                 basis.id = str(getattr(given, "id", ""))
             if self._needs_eigenbasis or energies[i] < 1:
@@ -209,6 +227,8 @@ class BaseAligner(Scored, BaseEstimator):
                     basis.n_voxels,
                 )
         self._warn_of_lost_energy(bases)
+        if reliability and self._warns_of_input:
+            warn_of_no_reliability(bases, stacklevel=3)
         if not self._is_piece:
             warn_of_constant_voxels(bases, stacklevel=3)
         return bases
@@ -425,8 +445,10 @@ class BaseAligner(Scored, BaseEstimator):
             value = params.get(name, default)
             # settings per subject say nothing of a new one: the first serves
             chosen[name] = value[0] if isinstance(value, (list, tuple)) else value
+        if chosen["energy"] is None:
+            chosen["energy"] = 1
         if isinstance(X, SubjectBasis):
-            standardize = bool(params.get("standardize", True))
+            standardize = params.get("standardize", True)
             if X.standardize != standardize:
                 raise InputError(
                     f"The new subject is a basis with standardize={X.standardize}; "
@@ -438,7 +460,9 @@ class BaseAligner(Scored, BaseEstimator):
             basis = SubjectBasis(
                 _samples_of(X),
                 standardize=params.get("standardize", True),
+                groups=_groups_of(X, None if y is None else self._labels_in([y])[0]),
                 name="the new subject",
+                device=params.get("device"),
                 **chosen,
             )
         if not self._is_piece:
@@ -494,6 +518,13 @@ class BaseAligner(Scored, BaseEstimator):
 def _samples_of(subject: Any) -> Any:
     """Return the samples of a Subject, which knows its labels, or the array itself."""
     return subject.data() if hasattr(subject, "labels") else subject
+
+
+def _groups_of(subject: Any, known: Any) -> NDArray[np.intp] | None:
+    """Return the groups by which voxels are reliable: the labels, if there are any."""
+    labels = getattr(subject, "labels", None)
+    labels = known if labels is None else labels
+    return None if labels is None else encode_labels([labels])[0][0]
 
 
 def _n_rows(X: Any, name: str) -> int:

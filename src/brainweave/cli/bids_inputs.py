@@ -141,6 +141,7 @@ def settings_of(aligner: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     params = aligner.get_params(deep=False)
     defaults = {"kernel": "linear", "energy": 1.0, "standardize": True}
     made = {name: params.get(name, defaults.get(name)) for name in BASIS_SETTINGS}
+    made["energy"] = defaults["energy"] if made["energy"] is None else made["energy"]
     return {
         "basis": {k: plain(v) for k, v in made.items() if v is not None},
         "data": {k: "none" if v is None else plain(v) for k, v in options.items()},

@@ -190,11 +190,11 @@ class Derivative:
         write_text(path.with_suffix(".json"), text)
 
     def sources(self, id: str) -> list[str]:
-        """Give the BIDS URI of a subject of the source dataset."""
+        """Return the BIDS URI of a subject of the source dataset."""
         return [f"bids:source:sub-{id}"]
 
     def uri(self, path: Path) -> str:
-        """Give the BIDS URI of a file of the derivative."""
+        """Return the BIDS URI of a file of the derivative."""
         return f"bids::{path.relative_to(self.root).as_posix()}"
 
 

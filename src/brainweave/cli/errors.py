@@ -30,7 +30,7 @@ class PartlyFailed(BrainweaveError):
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command line; give the exit code."""
+    """Run the command line; return the exit code."""
     from brainweave.cli.app import app
     from brainweave.cli.several import spread
 
@@ -85,7 +85,7 @@ def explained(error: Exception) -> str:
 
 
 def _exit_code(error: Exception) -> int | None:
-    """Give the code of an error that is expected, else None."""
+    """Return the code of an error that is expected, else None."""
     own = getattr(error, "exit_code", None)  # of Typer: wrong options, or a plain exit
     if isinstance(own, int):
         return own

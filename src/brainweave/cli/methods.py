@@ -30,6 +30,7 @@ METHODS = {
 # compare voxels by their number, so that they must be the same for all subjects
 SAME_VOXELS = ("NoAlignment",)
 MATCHES = ("truncate", "average", "intersect")
+OF_GDM = ("kernel", "graph", "shrinkage", "constraint")
 SHARED = ("n_components", "energy", "standardize", "random_state", "n_jobs")
 
 
@@ -48,6 +49,8 @@ def make_aligner(options: Method, *, lenient: bool = False) -> Any:
     options_given = {
         "n_components": _components(options.n_components),
         "energy": options.energy,
+        "shrinkage": _shrinkage(options.shrinkage),
+        "constraint": options.constraint,
         "kernel": options.kernel,
         "kernel_params": None if options.hp is None else {"hp": options.hp},
         "graph": options.graph,
@@ -66,7 +69,7 @@ def make_aligner(options: Method, *, lenient: bool = False) -> Any:
     for name in list(values):
         if name in accepted:
             continue
-        if name == "n_jobs" or (lenient and name in {*SHARED, "kernel", "graph"}):
+        if name == "n_jobs" or (lenient and name in {*SHARED, *OF_GDM}):
             del values[name]
             continue
         shown = "hp" if name == "kernel_params" else name.replace("_", "-")
@@ -104,20 +107,35 @@ def _inner(aligner: Any) -> Any:
     return getattr(aligner, "aligner", aligner)
 
 
+def _shrinkage(text: str | None) -> float | str | None:
+    if text is None or text in ("auto", "ledoit-wolf", "oas"):
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(
+            f"--shrinkage must be a number, auto, ledoit-wolf or oas; got {text!r}."
+        ) from None
+
+
 def resolved(aligner: Any) -> dict[str, Any]:
-    """Give the parameters that an aligner ends up with, as options."""
+    """Return the parameters that an aligner ends up with, as options."""
     params = dict(_inner(aligner).get_params(deep=False))
     kernel_params = params.pop("kernel_params", None)
     if isinstance(kernel_params, dict):
         params["hp"] = kernel_params.get("hp")
     options: dict[str, Any] = {}
-    names = ("n_components", "energy", "kernel", "hp", "graph", "standardize")
+    names = (
+        *("n_components", "energy", "shrinkage", "constraint"),
+        *("kernel", "hp", "graph", "standardize"),
+    )
     for name in (*names, "random_state", "n_jobs"):
         value = params.pop(name, None)
         if isinstance(value, (bool, int, float, str)):
             options[name] = value
-    if "n_components" in options:
-        options["n_components"] = str(options["n_components"])
+    for name in ("n_components", "shrinkage"):
+        if name in options:
+            options[name] = str(options[name])
     rest = [
         f"{k}={v!r}".replace("'", '"').replace("True", "true").replace("False", "false")
         for k, v in params.items()
@@ -219,11 +237,18 @@ def on_common_voxels(aligners: dict[str, Any], study: "Study") -> list[str]:
 
 
 def samples_known(aligner: Any, study: "Study | list[Any]") -> list[Any] | None:
-    """Give what the fit is to know of the samples: categories, stimuli, or nothing."""
+    """Return what a fit is to know of samples: categories, stimuli, or nothing."""
     graph = _inner(aligner).get_params(deep=False).get("graph")
+    known: list[Any] = [s.stimuli for s in study]
+    if graph == "labels+time":
+        from brainweave.aligners.gdm_graph import paired
+
+        labels = [s.labels for s in study]
+        if any(v is None for v in (*known, *labels)):
+            return None  # the labels alone, which then have to be locked in time
+        return [paired(*both) for both in zip(labels, known, strict=True)]
     if graph != "time":
         return None  # the study's own labels
-    known: list[Any] = [s.stimuli for s in study]
     if all(k is not None for k in known):
         return known
     counts = {s.n_samples for s in study}
@@ -254,11 +279,15 @@ def took_part(model: Any, basis: Any, known: Any = None) -> Any:
     n = basis.n_samples
     if not uses_samples(model):
         return np.zeros(n, bool)
-    if known is None and _inner(model).get_params(deep=False).get("graph") == "labels":
+    graph = _inner(model).get_params(deep=False).get("graph")
+    if known is None and graph in ("labels", "labels+time"):
         known = basis.labels
     if known is None:
         return np.ones(n, bool)
-    return ~is_missing(np.asarray(known, dtype=object))
+    table = np.asarray(known, dtype=object)
+    if table.ndim == 2:  # labels and ids: either joins a sample
+        return np.any([~is_missing(column) for column in table.T], axis=0)
+    return ~is_missing(table)
 
 
 def uses_samples(model: Any) -> bool:

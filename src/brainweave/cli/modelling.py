@@ -320,4 +320,6 @@ def join(model: Any, new: Any) -> None:
     model.n_subjects_ = len(model.maps_)
     if isinstance(vars(model).get("coef_"), list) and new.coef is not None:
         model.coef_ = [*model.coef_, new.coef]
+    if isinstance(vars(model).get("mixing_"), list) and new.mixing is not None:
+        model.mixing_ = [*model.mixing_, new.mixing]
     vars(model).pop("bases_", None)

@@ -81,7 +81,23 @@ class Method:
     ] = None
     energy: Annotated[
         float | None,
-        _method_option("Share of the singular values that each subject keeps."),
+        _method_option(
+            "Share of the singular values that each subject keeps; gdm: the paper's "
+            "model, in place of shrinkage."
+        ),
+    ] = None
+    shrinkage: Annotated[
+        str | None,
+        _method_option(
+            "How far each subject is shrunk: a number, auto, ledoit-wolf or oas; gdm."
+        ),
+    ] = None
+    constraint: Annotated[
+        str | None,
+        _method_option(
+            "global, or subject: unit covariance in each subject, for studies that "
+            "overlap in part; gdm."
+        ),
     ] = None
     kernel: Annotated[
         str | None, _method_option("linear, gaussian, quadratic or sigmoid.")
@@ -90,7 +106,8 @@ class Method:
         None
     )
     graph: Annotated[
-        str | None, _method_option("labels (categories) or time (stimuli); gdm.")
+        str | None,
+        _method_option("labels (categories), time (stimuli) or labels+time; gdm."),
     ] = None
     standardize: Annotated[
         bool | None, _method_option("Give every voxel mean 0 and variance 1.")

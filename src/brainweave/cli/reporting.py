@@ -80,7 +80,7 @@ def report(
 
 
 def _in_order(study: Any, ids: list[str]) -> Any:
-    """Give the model's subjects of a study, in the order of the model."""
+    """Return the model's subjects of a study, in the order of the model."""
     missing = [id for id in ids if id not in study]
     if missing:
         raise UsageError(

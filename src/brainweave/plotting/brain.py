@@ -96,7 +96,7 @@ def _draw_volume(image: Any, title: str | None, limit: float | None) -> "Figure"
 
 
 def _fsaverage5_parts(image: Any) -> dict[str, Any]:
-    """Give the values of each hemisphere, if these are GIfTI images on fsaverage5."""
+    """Return the values of each hemisphere, if these are GIfTI images on fsaverage5."""
     parts = image if isinstance(image, dict) else {}
     found = {}
     for structure, part in parts.items():

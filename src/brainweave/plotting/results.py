@@ -90,7 +90,7 @@ def is_baseline(method: str) -> bool:
 
 
 def protocol_of(result: Any) -> str:
-    """Give "joint", "held-out", or "" if the result does not say."""
+    """Return "joint", "held-out", or "" if the result does not say."""
     return str(getattr(result, "protocol", "") or "")
 
 

@@ -51,7 +51,7 @@ MAX_TEXT = 40  # longer names would leave no room for the figure
 
 
 def palette(n: int) -> list[str]:
-    """Give n colours that people with colour vision deficiencies can tell apart.
+    """Return n colours that people with colour vision deficiencies can tell apart.
 
     Up to 10 are chosen by hand for all common kinds of colour vision; up to 24 are
     taken from a colour alphabet; more at equal steps of viridis, where neighbours are
@@ -78,7 +78,7 @@ def palette(n: int) -> list[str]:
 
 
 def clean_text(value: Any, limit: int = MAX_TEXT) -> str:
-    r"""Give a name from data as one line of text that any figure or file can hold.
+    r"""Return a name from data as one line of text that any figure or file can hold.
 
     Control characters and lone surrogates, which no XML can hold, become spaces; long
     names lose their end.
@@ -98,7 +98,7 @@ def clean_text(value: Any, limit: int = MAX_TEXT) -> str:
 
 
 def ordered_names(values: Iterable[Any]) -> list[Any]:
-    """Give the names that occur, sorted, numbers before texts; None is no name.
+    """Return the names that occur, sorted, numbers before texts; None is no name.
 
     Examples
     --------

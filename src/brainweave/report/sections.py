@@ -278,7 +278,7 @@ def maps_section(
 
 
 def _with_space(inputs: Inputs, subject: int, one: Any) -> Any:
-    """Give a subject's map if its brain is known, from the fit or from the study."""
+    """Return a subject's map if its brain is known, from the fit or from the study."""
     if getattr(one, "space", None) is not None:
         return one
     space = inputs.study.subjects[subject].space if inputs.study is not None else None

@@ -32,7 +32,7 @@ _FONT = re.compile(r"(font:[^;]*?px) [^;]*")
 
 
 def figure_svg(figure: "Figure", id: str, label: str) -> Markup:
-    """Give a figure as an ``<svg>`` element for the page.
+    """Return a figure as an ``<svg>`` element for the page.
 
     Text stays text; colours of the theme become variables of the page; ids get `id` in
     front, so that several figures can share a page.
@@ -82,7 +82,7 @@ def _adapt(node: ElementTree.Element, id: str) -> None:
 
 
 def figure_png(figure: "Figure", label: str, *, dpi: int = 140) -> Markup:
-    """Give a figure as an ``<img>`` that holds its pixels; for brains."""
+    """Return a figure as an ``<img>`` that holds its pixels; for brains."""
     from PIL import Image
 
     out = io.BytesIO()
