@@ -55,7 +55,7 @@ def report(tmp_path_factory):
     study = Study(subjects)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = GDM(n_components=4).fit(study)
+        model = GDM(n_components=4, energy=0.82).fit(study)
     path = tmp_path_factory.mktemp("browser") / "report.html"
     results = [FakeResult(np.array([0.5, 0.9])), FakeResult([0.4], protocol="held-out")]
     return write_report(path, study=study, model=model, results=results, title=ATTACK)
