@@ -45,6 +45,7 @@ def standardized(x: Any) -> tuple[Any, Any, Any]:
 def shrinkage(
     k: int,
     rho: float,
+    *,
     constraint: str = "global",
     balance: str = "subjects",
     scale: str = "agreement",
@@ -108,7 +109,7 @@ def alternate(
 
 
 def packaged(aligner: Any) -> Fit:
-    """The same of an aligner of the package."""
+    """Return the same for an aligner of the package."""
 
     def fit(X: list[Any], ids: list[Any]) -> list[Any]:
         with warnings.catch_warnings():
@@ -159,7 +160,7 @@ def score(parts: list[list[Any]], design: str, fit: Fit) -> Any:
 
 
 def pieman(folder: str, seed: int = 0) -> list[list[Any]]:
-    """The story in thirds, the factors of each subject shuffled."""
+    """Return the story in thirds, the factors of each subject shuffled."""
     rng = np.random.default_rng(seed)
     parts = []
     for subject in load_pieman(folder):
@@ -192,9 +193,9 @@ def main(parts: list[list[Any]], k: int = 10, rho: float = 0.5) -> None:
     rows = {
         "paper's GDM, energy .82": packaged(GDM(k, energy=0.82, graph="time")),
         "shrinkage": shrinkage(k, rho),
-        "alternation, 5 rounds": shrinkage(k, rho, "alternating", rounds=5),
-        "constraint of each subject": shrinkage(k, rho, "subject"),
-        "the same, 20 rounds": shrinkage(k, rho, "subject", rounds=20),
+        "alternation, 5 rounds": shrinkage(k, rho, constraint="alternating", rounds=5),
+        "constraint of each subject": shrinkage(k, rho, constraint="subject"),
+        "the same, 20 rounds": shrinkage(k, rho, constraint="subject", rounds=20),
     }
     designs = ("groups", "ring", "complete", "intersection")
     print("| |", " | ".join(designs), "|\n|---|---|---|---|---|")

@@ -204,12 +204,7 @@ class VoxelPass:
                 kept.append(to_numpy(z).astype(np.float64))
             else:
                 gram = ops.add_gram(gram, z)
-        self.constant_voxels = np.flatnonzero(np.isinf(self.scale))
-        if self.constant_voxels.size == self.n_voxels:
-            raise InputError(
-                f"{self.name}: all {self.n_voxels} voxels are constant over its "
-                f"{n} samples; there is nothing to align. Check the mask and the file."
-            )
+        self._note_constant_voxels()
         read = np.hstack(kept) if narrow else ops.full(gram)
         if fused:  # voxels were scaled with their means on
             means = read.mean(axis=0)
@@ -221,6 +216,15 @@ class VoxelPass:
             self._refuse_large()
         self.signatures = signatures
         return read, shift, offset
+
+    def _note_constant_voxels(self) -> None:
+        self.constant_voxels = np.flatnonzero(np.isinf(self.scale))
+        if self.constant_voxels.size == self.n_voxels:
+            raise InputError(
+                f"{self.name}: all {self.n_voxels} voxels are constant over its "
+                f"{self.n_samples} samples; there is nothing to align. Check the mask "
+                "and the file."
+            )
 
     def _read_on(self, device: Device) -> tuple[Any, Matrix, float] | None:
         """Do the same on a device: nothing comes back before the last chunk is done.
