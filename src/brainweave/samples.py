@@ -15,7 +15,13 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from brainweave._arrays import is_torch
-from brainweave._validation import check_list_of_subjects, check_numbers, check_option
+from brainweave._subjects import ids_of
+from brainweave._validation import (
+    check_known,
+    check_list_of_subjects,
+    check_numbers,
+    check_option,
+)
 from brainweave.exceptions import InputError
 from brainweave.labels import as_label_list, object_array, sort_labels
 
@@ -243,7 +249,8 @@ def _read(
             )
     if y is None:
         return arrays, None
-    labels = check_list_of_subjects(y, owner=f"y of {owner}", minimum=1)
+    ids = ids_of(subjects, owner=owner)
+    labels = check_known(y, ids, [len(x) for x in arrays], owner=owner)
     if len(labels) != len(arrays):
         raise InputError(f"y has {len(labels)} entries for {len(arrays)} subjects.")
     known = [_label_array(part, f"y[{i}]") for i, part in enumerate(labels)]

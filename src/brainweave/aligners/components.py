@@ -36,6 +36,12 @@ from brainweave.aligners.crossfit import (
     cross_fit,
     halves_of,
 )
+from brainweave.aligners.gdm_graph import (
+    GRAPH_NAMES,
+    is_named,
+    known_of,
+    split_known,
+)
 from brainweave.aligners.no_alignment import NoAlignment
 from brainweave.aligners.piecewise import PiecewiseAligner
 from brainweave.aligners.robust_srm import RobustSRM
@@ -226,9 +232,8 @@ def _from_subjects(
     """Take what is not given from subjects that know it."""
     known = subjects is not None and all(hasattr(s, "labels") for s in subjects)
     if known and subjects is not None:
-        what = "stimuli" if _graph_setting(aligner) == "time" else "labels"
         if y is None:
-            found = [getattr(s, what, None) for s in subjects]
+            found = [known_of(s, _graph_setting(aligner)) for s in subjects]
             y = None if any(v is None for v in found) else found
         if runs is None:
             found = [getattr(s, "runs", None) for s in subjects]
@@ -264,8 +269,10 @@ def _known_groups(aligner: Any, lengths: list[int], y: Any) -> list[Codes]:
     inner, setting = getattr(aligner, "aligner", aligner), _graph_setting(aligner)
     if isinstance(inner, NoAlignment):
         raise InputError("nothing was aligned; every feature is a voxel.")
-    if setting not in (None, "labels", "time"):
+    if setting is not None and not is_named(setting, *GRAPH_NAMES):
         raise InputError("the groups of a graph of your own are not known here.")
+    if y is not None and is_named(setting, "labels+time"):
+        y = [split_known(known)[0] for known in y]
     by_label = inner._joins_by_label()
     if y is None and by_label:
         raise InputError("the labels of the aligning samples are not known; pass y.")
@@ -313,7 +320,7 @@ def _folds(
     k = full[0].shape[1]
     if not isinstance(aligner, (PiecewiseAligner, RobustSRM)):
         if bases is None:  # a model from a file, and its samples
-            bases = aligner._read_bases(subjects)
+            bases = aligner._read_bases(subjects, y)
         graph = getattr(aligner, "graph_", None)
         labels = y if graph is None and aligner._joins_by_label() else None
         fit: Any = GramFit(aligner, bases, k, y=labels, graph=graph)

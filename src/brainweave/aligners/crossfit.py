@@ -238,7 +238,8 @@ class GramFit:
         bases = [basis for basis, _ in pairs]
         model = seeded_copy(self.aligner)
         params = model.get_params(deep=False)
-        if params.get("n_components") is not None:
+        # None: all there are; but of a GDM, as many as hold up, which this tells
+        if params.get("n_components") is not None or self.graph is not None:
             model.set_params(n_components=self._n_components(bases))
         if self.graph is not None:
             model.set_params(graph=sub_graph(self.graph, rows))
@@ -281,6 +282,8 @@ class GramFit:
         return half, gram[np.ix_(others, rows)]
 
     def _n_components(self, bases: list[SubjectBasis]) -> int:
+        if self.graph is not None and not self.aligner._needs_eigenbasis:
+            return self.k
         if self.graph is not None:
             return min(self.k, sum(b.n_kept for b in bases))
         each = [

@@ -137,7 +137,7 @@ class NoAlignment(BaseAligner):
     energy : float in (0, 1], or one per subject, default=1
         Confine each subject to the leading directions that hold this share of its
         summed singular values.
-    standardize : bool, default=True
+    standardize : bool or "reliability", default=True
         Give every voxel zero mean and unit variance; else zero mean only.
     n_jobs : int, optional
         Subjects worked on at the same time; default one per core.
@@ -166,7 +166,11 @@ class NoAlignment(BaseAligner):
     _needs_eigenbasis = False
 
     def __init__(
-        self, *, energy: Any = 1.0, standardize: bool = True, n_jobs: int | None = None
+        self,
+        *,
+        energy: Any = 1.0,
+        standardize: bool | str = True,
+        n_jobs: int | None = None,
     ) -> None:
         self.energy = energy
         self.standardize = standardize

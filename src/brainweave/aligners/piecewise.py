@@ -342,6 +342,13 @@ class PiecewiseAligner(BaseAligner):
                 f"SRM(n_components=10); got {self.aligner!r}."
             )
 
+    def _known_samples(self, subjects: list[Any], y: Any) -> list[Any] | None:
+        known: list[Any] | None = self.aligner._known_samples(subjects, y)
+        return known
+
+    def _labels_in(self, y: list[Any]) -> list[Any]:
+        return list(self.aligner._labels_in(y))
+
     def _joins_by_label(self) -> bool:
         return bool(self.aligner._joins_by_label())
 

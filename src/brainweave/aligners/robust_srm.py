@@ -132,7 +132,7 @@ class RobustSRM(TimeLocked):
     energy : float in (0, 1], or one per subject, default=1
         Share of the summed singular values that each subject keeps; the model is of the
         samples without the rest.
-    standardize : bool, default=True
+    standardize : bool or "reliability", default=True
         Give every voxel zero mean and unit variance; else zero mean only.
     random_state : int, RandomState or None
         Seed of the random start.
@@ -194,7 +194,7 @@ class RobustSRM(TimeLocked):
         tol: float = 1e-5,
         init: Any = "random",
         energy: Any = 1.0,
-        standardize: bool = True,
+        standardize: bool | str = True,
         random_state: Any = None,
         n_jobs: int | None = None,
     ) -> None:

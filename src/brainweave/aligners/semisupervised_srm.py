@@ -65,7 +65,7 @@ class SemiSupervisedSRM(TimeLocked):
         Shared response that the first maps are aligned to.
     energy : float in (0, 1], or one per subject, default=1
         Share of the summed singular values that each subject keeps.
-    standardize : bool, default=True
+    standardize : bool or "reliability", default=True
         Give every voxel zero mean and unit variance over all samples of the subject;
         else zero mean only. Sessions that differ in mean should be standardised each.
     random_state : int, RandomState or None
@@ -139,7 +139,7 @@ class SemiSupervisedSRM(TimeLocked):
         tol: float = 1e-5,
         init: Any = "random",
         energy: Any = 1.0,
-        standardize: bool = True,
+        standardize: bool | str = True,
         random_state: Any = None,
         n_jobs: int | None = None,
     ) -> None:

@@ -28,7 +28,7 @@ class _SharedResponse(GramOnly):
         tol: float = 1e-5,
         init: Any = "random",
         energy: Any = 1.0,
-        standardize: bool = True,
+        standardize: bool | str = True,
         random_state: Any = None,
         n_jobs: int | None = None,
     ) -> None:
@@ -88,7 +88,7 @@ class DetSRM(_SharedResponse):
         Shared response to start from.
     energy : float in (0, 1], or one per subject, default=1
         Share of the summed singular values that each subject keeps.
-    standardize : bool, default=True
+    standardize : bool or "reliability", default=True
         Give every voxel zero mean and unit variance; else zero mean only.
     random_state : int, RandomState or None
         Seed of the random start.
@@ -204,7 +204,7 @@ class SRM(_SharedResponse):
         Shared response to start from.
     energy : float in (0, 1], or one per subject, default=1
         Share of the summed singular values that each subject keeps.
-    standardize : bool, default=True
+    standardize : bool or "reliability", default=True
         Give every voxel zero mean and unit variance; else zero mean only.
     random_state : int, RandomState or None
         Seed of the random start.

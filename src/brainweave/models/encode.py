@@ -256,7 +256,9 @@ class Encoder:
                 "kernel": kernel.name,
                 "hp": kernel.hp,
                 "energy": basis.energy,
-                "standardize": bool(basis.standardize),
+                "standardize": basis.standardize
+                if isinstance(basis.standardize, str)
+                else bool(basis.standardize),
                 "dtype": basis.dtype.name,
                 "shape": [basis.n_samples, basis.n_voxels],
                 "lost_share": basis.lost_share,

@@ -41,7 +41,7 @@ class StoredBasis(SubjectBasis):
         *,
         kernel: Kernel,
         energy: float,
-        standardize: bool,
+        standardize: bool | str,
         name: str,
         dtype: np.dtype[Any],
         shape: tuple[int, int],
@@ -60,6 +60,7 @@ class StoredBasis(SubjectBasis):
     ) -> None:
         self.name, self.kernel, self.energy = name, kernel, energy
         self.standardize, self.dtype = standardize, dtype
+        self.reliable = standardize == "reliability"
         self.n_samples, self.n_voxels = shape
         self.mean, self.scale = mean, scale
         self.constant_voxels = np.flatnonzero(np.isinf(scale))
@@ -171,7 +172,9 @@ def decode_basis(of: "Decoder", body: Any, path: str) -> StoredBasis:
     texts = isinstance(table["name"], str) and table["kernel"] in NAMES
     if not texts or table["dtype"] not in ("float32", "float64"):
         of.bad(path, "has an unknown kernel or type")
-    if not isinstance(table["standardize"], bool):
+    if not isinstance(table["standardize"], bool) and (
+        table["standardize"] != "reliability"
+    ):
         of.bad(path, "does not say whether it is standardised")
     sides = of.items(table["shape"], path)
     if len(sides) != 2:

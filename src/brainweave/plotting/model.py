@@ -91,7 +91,8 @@ def plot_eigenvalues(model: Any) -> "Figure":
         )
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     ax.set_xlabel("component")
-    ax.set_ylabel("eigenvalue (smaller: better)")
+    better = "larger" if hasattr(model, "shrinkage_") else "smaller"
+    ax.set_ylabel(f"eigenvalue ({better}: better)")
     return figure
 
 

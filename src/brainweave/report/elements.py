@@ -87,6 +87,8 @@ class Element:
         What the colours of the figure mean.
     wide : bool
         Whether it takes the whole width.
+    folded : bool
+        Whether it is shown on demand.
     """
 
     id: str
@@ -97,6 +99,7 @@ class Element:
     data: Table | None = None
     legend: list[tuple[str, str]] = field(default_factory=list)
     wide: bool = False
+    folded: bool = False
 
 
 @dataclass(frozen=True)

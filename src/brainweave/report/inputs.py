@@ -135,6 +135,9 @@ def _shared_features(inputs: Inputs, shared: Any) -> list[NDArray[np.float64]] |
         elif inputs.bases and getattr(inputs.model, "coef_", None):
             pairs = zip(inputs.bases, inputs.model.coef_, strict=True)
             shared = [basis.coordinates @ coef for basis, coef in pairs]
+        elif inputs.bases and getattr(inputs.model, "mixing_", None):
+            pairs = zip(inputs.bases, inputs.model.mixing_, strict=True)
+            shared = [basis.gram_times(mixing) for basis, mixing in pairs]
     if shared is None:
         return None
     arrays = [np.asarray(to_numpy(s), dtype=float) for s in shared]
