@@ -108,7 +108,7 @@ html_theme_options = {
     "navbar_persistent": ["search-button"],
     "navigation_with_keys": False,
     "header_links_before_dropdown": 5,
-    "secondary_sidebar_items": {"tutorials/*": [], "**": ["page-toc"]},
+    "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
     "footer_end": [],
 }

@@ -53,8 +53,8 @@ categories = label_graph(labels)
 # %%
 # By stimulus or time
 # -------------------
-# +1 between equal ids, nothing else: ``graph="time"``. With the row number as id this is
-# what hyperalignment and SRM assume. An id may be any label; here the category and a
+# +1 between equal ids, nothing else: ``graph="time"``. With the row number as id this
+# is what hyperalignment and SRM assume. An id may be any label; here the category and a
 # count, so that the first cat of one person meets the first cat of another.
 ids = []
 for y in labels:
