@@ -21,9 +21,16 @@ from brainweave._arrays import (
     to_numpy,
     working_dtype,
 )
+from brainweave._device import device_for
 from brainweave._validation import check_fraction, check_numbers, check_shape
 from brainweave.exceptions import InputError
 from brainweave.kernels import Centring, Kernel, center_gram, check_kernel, is_symmetric
+from brainweave.reliability import (
+    Groups,
+    analysis_of_variance,
+    reliability_scale,
+    repeated_groups,
+)
 from brainweave.voxels import VoxelPass, sample_signatures
 
 Matrix = NDArray[np.float64]
@@ -69,10 +76,20 @@ class SubjectBasis(VoxelPass):
     energy : float in (0, 1], default=1
         Share of the summed singular values (square roots of the eigenvalues) to keep:
         the smallest number of components that reaches it.
-    standardize : bool, default=True
+    standardize : bool or "reliability", default=True
         Give every voxel zero mean and unit variance. Constant voxels are left out.
+        "reliability" scales voxels by how reliably they answer to the groups; see
+        :mod:`brainweave.reliability`.
+    groups : array-like of int, optional
+        The group of each sample, negative for none: for "reliability". Where groups do
+        not repeat, voxels are standardised as with True.
     name : str, default="X"
         How error messages call this subject.
+    device : str or torch.device, optional
+        Where torch is to read the voxels and decompose the Gram matrix: "cuda", say.
+        Samples in memory, in mapped files or on disk are brought there chunk by chunk,
+        the next while one is worked on. By default tensors stay where they are and all
+        else is done by NumPy.
 
     Attributes
     ----------
@@ -82,6 +99,8 @@ class SubjectBasis(VoxelPass):
         What standardises new samples; the scale of a constant voxel is infinite.
     constant_voxels : ndarray of int
         Indices of the voxels that were left out.
+    reliable : bool
+        Whether voxels were scaled by their reliability.
     signatures : ndarray of shape (n_samples, 4)
         What identifies each sample by its content; see
         :func:`brainweave.voxels.sample_signatures`.
@@ -112,16 +131,19 @@ class SubjectBasis(VoxelPass):
         kernel: Any = "linear",
         kernel_params: Any = None,
         energy: float = 1.0,
-        standardize: bool = True,
+        standardize: bool | str = True,
+        groups: Any = None,
         name: str = "X",
+        device: Any = None,
     ) -> None:
         self.name, self.id = name, ""
         self.energy = check_fraction("energy", energy, owner=name)
         self.kernel: Kernel = check_kernel(kernel, kernel_params, owner=name)
         self.n_samples, self.n_voxels = check_shape(X, name)
-        self.standardize = standardize
+        self.standardize, self.reliable = standardize, False
         self.dtype = working_dtype(X)
         self._data: Any = X
+        self._device = device_for(X, device)
         if self.kernel.name == "precomputed":
             self._take_gram(X)
         else:
@@ -129,8 +151,35 @@ class SubjectBasis(VoxelPass):
             read, self._shift, self._offset = self._read_voxels(narrow=narrow)
             if narrow:
                 self._narrow = read
+            elif is_torch(read):
+                self._on_device = read
             else:
                 self._products = read
+            if standardize == "reliability" and groups is not None:
+                self._weigh_voxels(repeated_groups(groups))
+
+    def _weigh_voxels(self, groups: Groups | None) -> None:
+        """Scale the standardised voxels anew, by how reliable they are."""
+        if groups is None:
+            return
+        between, within = np.zeros(self.n_voxels), np.zeros(self.n_voxels)
+        for columns, z in self.chunks():
+            between[columns], within[columns] = analysis_of_variance(
+                to_numpy(z), groups
+            )
+        again = reliability_scale(between, within, groups)
+        factor = np.where(np.isinf(self.scale), 0.0, 1 / again)
+        self.scale = np.where(factor > 0, self.scale * again, np.inf)
+        self.constant_voxels = np.flatnonzero(np.isinf(self.scale))
+        if self.uses_covariance:
+            self._narrow = self._narrow * factor
+        else:
+            ops = self.ops
+            gram: Any = None
+            for _, z in self.chunks(verify=False):
+                gram = ops.add_gram(gram, z)
+            self._products = ops.full(gram)
+        self.reliable = True
 
     def _take_gram(self, gram: Any) -> None:
         gram = to_numpy(gram).astype(np.float64)
@@ -160,6 +209,8 @@ class SubjectBasis(VoxelPass):
 
     @cached_property
     def _products(self) -> Matrix:
+        if "_on_device" in self.__dict__:
+            return to_numpy(self.__dict__.pop("_on_device"))
         return np.asarray(self._narrow @ self._narrow.T)
 
     @cached_property
@@ -238,10 +289,7 @@ class SubjectBasis(VoxelPass):
     def _spectrum(self) -> _Spectrum:
         """Eigenpairs of the Gram matrix, without those that are zero to rounding."""
         covariance = self.uses_covariance
-        small = self._narrow.T @ self._narrow if covariance else self.gram
-        ops = ops_for(self._data) if is_torch(self._data) else ops_for(small)
-        values, vectors = ops.eigh(small)
-        values, vectors = values[::-1], vectors[:, ::-1]
+        values, vectors = self._eigenpairs(covariance)
         eps = np.finfo(self.dtype).eps
         floor = 10 * np.sqrt(self.n_samples) * eps * max(values[0], 0)
         positive = int((values > floor).sum())
@@ -260,6 +308,26 @@ class SubjectBasis(VoxelPass):
             ):  # squaring cost the last ones their angles
                 vectors = scipy.linalg.qr(vectors, mode="economic")[0]
         return _Spectrum(values, np.ascontiguousarray(vectors), lost)
+
+    def _eigenpairs(self, covariance: bool) -> tuple[Matrix, Matrix]:
+        """Return all eigenpairs, descending, computed where the voxels were read."""
+        if self._device is not None:
+            if self.kernel.name == "linear" and "_on_device" in self.__dict__:
+                gram = self._on_device
+                means = gram.mean(0)
+                gram -= means
+                gram -= (means - means.mean())[:, None]
+            else:
+                small = self._narrow.T @ self._narrow if covariance else self.gram
+                gram = self._device.put(small)
+            found = self._device.eigh(gram)
+            if "_on_device" in self.__dict__:
+                _ = self._products  # leave no room taken on the device
+            return found
+        small = self._narrow.T @ self._narrow if covariance else self.gram
+        ops = ops_for(self._data) if is_torch(self._data) else ops_for(small)
+        values, vectors = ops.eigh(small)
+        return values[::-1], vectors[:, ::-1]
 
     @property
     def spectrum(self) -> Matrix:
@@ -321,7 +389,7 @@ class SubjectBasis(VoxelPass):
     # -- other bases from the same pass ------------------------------------------------
 
     def cut(self, energy: float) -> Self:
-        """Give the same basis at another energy; nothing is computed again."""
+        """Return the same basis at another energy; nothing is computed again."""
         energy = check_fraction("energy", energy, owner=self.name)
         if energy == self.energy:
             return self
@@ -332,7 +400,7 @@ class SubjectBasis(VoxelPass):
         return other
 
     def with_kernel(self, kernel: Any, kernel_params: Any = None) -> "SubjectBasis":
-        """Give the basis of another kernel from the same inner products."""
+        """Return the basis of another kernel from the same inner products."""
         new = check_kernel(kernel, kernel_params, owner=self.name)
         if new == self.kernel:
             return self
@@ -371,7 +439,7 @@ class SubjectBasis(VoxelPass):
         return Z
 
     def kernel_to(self, Z: Any, name: str = "Z") -> Matrix:
-        """Give the centred kernel between samples Z and the aligning samples.
+        """Return the centred kernel between samples Z and the aligning samples.
 
         Z may also be what :meth:`products_with` gave for them.
         """
@@ -392,7 +460,7 @@ class SubjectBasis(VoxelPass):
         return self._centred[1].new(cross)
 
     def products_with(self, Z: Any, name: str = "Z") -> SampleProducts:
-        """Give the inner products of other samples with the aligning ones, once."""
+        """Return the inner products of other samples with the aligning ones, once."""
         if self.kernel.name == "precomputed":
             raise InputError(f"{self.name} is a Gram matrix: it has no voxels.")
         Z = self.check_samples(Z, name)
@@ -425,7 +493,7 @@ class SubjectBasis(VoxelPass):
         )
 
     def project(self, Z: Any, name: str = "Z") -> Matrix:
-        """Give the coordinates of other samples of this subject."""
+        """Return the coordinates of other samples of this subject."""
         return self.kernel_to(Z, name) @ (self.vectors / np.sqrt(self.values))
 
     def weights(self, coef: Matrix) -> NDArray[Any]:

@@ -49,7 +49,11 @@ WRONG = [
     (("fit", "{study}", "--param", "alpha=1"), 2, "--alpha is no option of gdm"),
     (("fit", "{study}", "--match", "guess"), 2, "--match must be one of"),
     (("fit", "{study}", "--graph", "sketch"), 2, "--graph must be one of"),
-    (("fit", "{study}", "--n-components", "9999"), 2, "is more than the"),
+    (
+        ("fit", "{study}", "--n-components", "9999", "--energy", "0.82"),
+        2,
+        "is more than the",
+    ),
     (("fit", "{study}", "--config", "{tmp}/none.toml"), 2, "no configuration file"),
     (("fit", "{study}", "--nonsense"), 2, "No such option"),
     (("fit",), 2, "Missing argument"),

@@ -108,7 +108,7 @@ class GDMCV(BaseAligner):
         How the inner loop aligns; see :func:`between_subject_classification`.
     classifier : scikit-learn classifier, optional
         Default: a linear nu-SVM.
-    standardize : bool, default=True
+    standardize : bool or "reliability", default=True
         Give every voxel zero mean and unit variance over the aligning samples.
     n_jobs : int, optional
         Subjects and folds worked on at the same time; default one per core.
@@ -157,7 +157,7 @@ class GDMCV(BaseAligner):
         leave_out: int = 1,
         protocol: str = "joint",
         classifier: Any = None,
-        standardize: bool = True,
+        standardize: bool | str = True,
         n_jobs: int | None = None,
     ) -> None:
         self.energies = energies
@@ -202,7 +202,7 @@ class GDMCV(BaseAligner):
             )
         self.ids_ = ids_of(subjects, owner=self._owner)
         self._check_labels(labels)
-        bases = self._read_bases(subjects)
+        bases = self._read_bases(subjects, labels)
         inner = _InnerSplit(bases, labels)
         settings, results = [], []
         total = len(kernels) * len(energies) * len(counts) * len(graphs)
