@@ -618,3 +618,37 @@ def test_any_name_can_be_drawn(names):
     page = Page(f"<div>{svg}</div>")
     assert page.unclosed == []
     assert page.all("script") == []
+
+
+def test_an_aligner_of_regions_cites_what_aligns_them(tmp_path, study):
+    from brainweave import Parcelwise
+    from brainweave.report.inputs import gather
+    from brainweave.report.methods import write_methods
+
+    subjects = [
+        Subject(s.id, s.data()[:, :30], labels=s.labels, runs=s.runs) for s in study
+    ]
+    model = Parcelwise(GDM(2), np.repeat([1, 2], 15)).fit(Study(subjects))
+    inputs = gather(study=None, model=model, results=None, config=None, shared=None)
+    methods = write_methods(inputs)
+    assert "parcel-wise alignment (Bazeille et al., 2021), each region by" in (
+        methods.paragraph
+    )
+    assert "(GDM; Li et al., 2020)" in methods.paragraph
+    assert len(methods.references) == 3
+
+
+def test_what_was_done_to_the_data_is_a_chapter(tmp_path, study):
+    record = {
+        "settings": {"confounds": None, "samples": "volumes", "hrf_delay": 5.0},
+        "missing_runs": {"02": ["3"]},
+    }
+    known = Study(list(study), "a study", record)
+    page = Page(write_report(tmp_path / "r.html", study=known).read_text())
+    assert "Data and preprocessing" in page.text
+    assert "single volumes, 5 s after the stimulus" in page.text
+    header, *rows = page.csv("subjects")
+    missing = {row[0]: row[header.index("missing runs")] for row in rows}
+    assert missing == {"01": "", "02": "3", "03": ""}
+    bare = Page(write_report(tmp_path / "b.html", study=study).read_text())
+    assert "Preprocessing" not in bare.text

@@ -196,6 +196,7 @@ def _comparisons(inputs: Inputs) -> Element | None:
         caption,
         table=table.without_empty_columns(),
         data=table,
+        wide=True,
     )
 
 
@@ -228,6 +229,7 @@ def _subjects(inputs: Inputs) -> Element | None:
         "here did not align.",
         table=table,
         data=table,
+        wide=len(columns) > 2,
     )
 
 

@@ -206,6 +206,12 @@ def _about_alignment(inputs: Inputs, cited: list[Citation]) -> list[str]:
     who = f"The functional data of {data}" if data else "The functional data"
     if is_baseline(inputs.method):
         return [f"{who} were compared voxel by voxel, without functional alignment."]
+    inner = METHODS.get(type(getattr(inputs.model, "aligner", None)).__name__)
+    if inner is not None:  # region by region
+        cited.append(inner[1])
+        name += f", each region by {inner[0].replace(')', f'; {inner[1].short})')}"
+        if not inner[0].endswith(")"):
+            name += f" ({inner[1].short})"
     sentences = [f"{who} were aligned with {name}."]
     if inputs.method.startswith("GDM"):
         sentences.append(_about_graph(inputs))

@@ -63,7 +63,7 @@ def _subjects(inputs: Inputs, sequences: Sequences) -> Table:
     }
     if inputs.study is not None:
         columns["voxels"] = [s.n_voxels for s in inputs.study]
-        columns["space"] = [getattr(s.space, "kind", "–") for s in inputs.study]
+        columns["space"] = [getattr(s.space, "kind", None) for s in inputs.study]
     if any(run is not None for runs in sequences.runs for run in runs):
         columns["runs"] = [len(set(runs)) for runs in sequences.runs]
     columns |= _of_record(inputs)
@@ -79,7 +79,7 @@ def _subjects(inputs: Inputs, sequences: Sequences) -> Table:
     if any(unlabelled):
         columns["unlabelled"] = unlabelled
     rows = list(zip(*columns.values(), strict=True))
-    return Table(list(columns), rows)
+    return Table(list(columns), rows).without_empty_columns()
 
 
 def _of_record(inputs: Inputs) -> dict[str, list[Any]]:

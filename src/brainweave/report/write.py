@@ -85,7 +85,8 @@ def write_report(
     >>> rng = np.random.default_rng(0)
     >>> y = [["a", "b", "c"] * 4, ["c", "b", "a"] * 4]
     >>> model = GDM(n_components=2).fit([rng.normal(size=(12, 20)) for _ in y], y)
-    >>>     >>> with tempfile.TemporaryDirectory() as folder:
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = write_report(Path(folder) / "report.html", model=model)
     ...     path.read_text().startswith("<!doctype html>")
     True
