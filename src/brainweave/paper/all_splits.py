@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from brainweave._io import write_text
 from brainweave.aligners.gdm import GDM
 from brainweave.aligners.hyperalignment import Hyperalignment, RegularizedHyperalignment
 from brainweave.aligners.srm import SRM
 from brainweave.evaluation.grid import Grid, GridStudy
 from brainweave.evaluation.measures import Classification
 from brainweave.evaluation.runner import run_grid
-from brainweave.evaluation.store import write_atomically
 from brainweave.exceptions import InputError
 from brainweave.paper.output import markdown
 from brainweave.paper.real import load_raider_images
@@ -123,8 +123,8 @@ def raider_all_splits(
     ]
     result = run_grid(grids, folder / "store", n_jobs=n_jobs, progress=progress)
     table = _table(result.summary(), list(chosen))
-    write_atomically(folder / "raider_all_splits.csv", table.to_csv(index=False))
-    write_atomically(folder / "raider_all_splits.md", _text(table, len(grids)))
+    write_text(folder / "raider_all_splits.csv", table.to_csv(index=False))
+    write_text(folder / "raider_all_splits.md", _text(table, len(grids)))
     return table
 
 
