@@ -68,8 +68,9 @@ docs: $(DOCS)/.ready  ## the site, every example run, into docs/_build/html
 	@echo "Open docs/_build/html/index.html in a browser."
 
 docs-quick: $(DOCS)/.ready  ## does the site build? all pages, the examples shown but not run
-	DOCS_QUICK=1 OMP_NUM_THREADS=2 $(SPHINX) -d docs/_build/doctrees-quick -b dirhtml docs docs/_build/quick
-	@rm -rf docs/tutorials # so that make docs runs every example
+	@rm -rf docs/tutorials
+	DOCS_QUICK=1 OMP_NUM_THREADS=2 $(SPHINX) -d docs/_build/doctrees-quick -b dirhtml docs docs/_build/quick; \
+		status=$$?; rm -rf docs/tutorials; exit $$status # so that make docs runs every example
 
 wheel: $(VENV)/.dev  ## build the wheel and the source archive into dist/
 	$(BIN)/python -m build --outdir dist

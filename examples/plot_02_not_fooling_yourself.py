@@ -9,11 +9,12 @@ to do instead. If you read one page before writing a paper, let it be this one.
 
 # %%
 # Six "subjects" of white noise, and labels that mean nothing. Chance is 1 in 5.
-# sphinx_gallery_thumbnail_number = 2
 import warnings
 
 import numpy as np
 from sklearn.svm import NuSVC
+
+# sphinx_gallery_thumbnail_number = 2
 
 from brainweave import GDM, between_subject_classification
 

@@ -9,10 +9,11 @@ the shared space it makes.
 
 # %%
 # Four categories; living things are like each other, and so are lifeless ones.
-# sphinx_gallery_thumbnail_number = 2
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+
+# sphinx_gallery_thumbnail_number = 2
 
 from brainweave import (
     GDM,

@@ -9,7 +9,6 @@ shows what the energy does, and how to choose it so that the final score stays h
 """
 
 # %%
-# sphinx_gallery_thumbnail_number = 2
 from brainweave import (
     GDM,
     GDMCV,
@@ -18,6 +17,8 @@ from brainweave import (
     split_study,
 )
 from brainweave.plotting import plot_energy
+
+# sphinx_gallery_thumbnail_number = 2
 
 study = simulate_study(n_subjects=6, categories=6, n_voxels=(300, 400), random_state=5)
 aligning, other = study.split_halves()

@@ -8,12 +8,13 @@ derivatives; yours replaces the first step.
 """
 
 # %%
-# sphinx_gallery_thumbnail_path = "report.png"
 import shlex
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+# sphinx_gallery_thumbnail_path = "report.png"
 
 from brainweave import simulate_study
 

@@ -54,7 +54,7 @@ ax.spines[["top", "right"]].set_visible(False)
 # %%
 # From the same start the iterates agree to 1.4e-10 (see :doc:`/results`). By default
 # ours runs until it has converged, not for ten iterations; float32 stays float32; a new
-# subject may lack time points if the others' ids are given.
+# subject may lack time points: ``srm.fit_new_subject(X, samples=rows)``.
 #
 # hyperalignment (the Python package): Procrustes
 # ------------------------------------------------
@@ -62,10 +62,10 @@ ax.spines[["top", "right"]].set_visible(False)
 # .. code-block:: python
 #
 #     from hyperalignment.procrustes import procrustes
-#     from hyperalignment.local_template import compute_template
+#     from hyperalignment.local_template import compute_procrustes_template
 #
-#     T = compute_template(data, ...)
-#     R = procrustes(data[0], T)
+#     template = compute_procrustes_template(np.array(data), zscore_common=False)
+#     aligned = [x @ procrustes(x, template) for x in data]
 #
 # Here, all three levels of the publication:
 model = Hyperalignment(n_components=10).fit(data)
@@ -96,8 +96,8 @@ predicted = pieces.predict_subject(
 predicted.shape
 
 # %%
-# What you can do here that you could not there
-# ---------------------------------------------
+# What there is besides
+# ---------------------
 #
 # - ``GDM(graph="labels")``: sequences that differ, missing runs, unlabelled samples.
 # - ``alignment_check(model)``: does it hold up on samples that did not align?

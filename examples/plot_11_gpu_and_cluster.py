@@ -45,15 +45,16 @@ print(f"second fit from bases: {perf_counter() - start:.3f} s")
 # %%
 # One job per subject
 # -------------------
-# Bases are files, too, much smaller than the data if there are more voxels than
-# samples. This is what the BIDS App does (``brainweave run BIDS OUT participant``, then
-# ``group``).
-for subject in study:
-    basis = SubjectBasis(subject.data(), name=subject.id)  # on any node of the cluster
-    save_basis(basis, folder / f"{subject.id}.safetensors")
+# Bases are files, too. A file holds the kept directions of one subject, its labels and
+# the inner products of its samples; voxel patterns are in it and are read only when
+# weights are wanted. This is what the BIDS App does (``brainweave run BIDS OUT
+# participant``, then ``group``).
+for subject in study:  # each on any node of the cluster
+    basis = SubjectBasis(subject.data(), energy=0.82, name=subject.id)
+    save_basis(basis, folder / f"{subject.id}.safetensors", subject=subject)
 
 bases = [load_basis(folder / f"{id}.safetensors") for id in study.ids]
-group = GDM(4).fit(bases, [s.labels for s in study])
+group = GDM(4).fit(bases)
 print(f"same result: {np.allclose(group.eigenvalues_, gdm.eigenvalues_, rtol=1e-5)}")
 
 # %%

@@ -98,3 +98,106 @@ def test_tensors_of_a_large_unit_keep_their_voxels(rng, device):
     basis = SubjectBasis(X * 1e25)
     assert basis.constant_voxels.size == 0
     assert_allclose(basis.values, SubjectBasis(X).values, rtol=1e-4)
+
+
+# -- a device that is asked for --------------------------------------------------------
+
+
+def kinds_of_samples(tmp_path, X):
+    np.save(tmp_path / "c.npy", X)
+    np.save(tmp_path / "f.npy", np.asfortranarray(X))
+    kinds = {
+        "array": X,
+        "by voxels": np.asfortranarray(X),
+        "map": np.load(tmp_path / "c.npy", mmap_mode="r"),
+        "map by voxels": np.load(tmp_path / "f.npy", mmap_mode="r"),
+        "tensor": torch.from_numpy(X),
+        "swapped": X.astype(X.dtype.newbyteorder()),
+    }
+    try:
+        import h5py
+    except ImportError:
+        return kinds
+    file = h5py.File(tmp_path / "x.h5", "w")
+    return kinds | {"hdf5": file.create_dataset("x", data=X)}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("standardize", [True, False])
+def test_samples_of_every_kind_are_streamed(
+    tmp_path, rng, monkeypatch, device, dtype, standardize
+):
+    from brainweave import _device
+
+    monkeypatch.setattr(_device, "DEVICE_CHUNK_BYTES", 0)  # the narrowest chunks
+    X = rng.standard_normal((30, 900)) * rng.uniform(0.1, 10, 900)
+    X += 100 * rng.standard_normal(900)
+    X[:, [3, 700]] = [0.0, 7.0]
+    X = X.astype(dtype)
+    expected = SubjectBasis(X.astype(np.float64), standardize=standardize)
+    for kind, samples in kinds_of_samples(tmp_path, X).items():
+        basis = SubjectBasis(samples, device=device, standardize=standardize)
+        assert "_on_device" in basis.__dict__, kind
+        assert basis.constant_voxels.tolist() == [3, 700]
+        assert_allclose(basis.mean, expected.mean, rtol=1e-9, atol=1e-9)
+        top = expected.values[0]
+        assert_allclose(basis.values, expected.values, atol=1e-8 * top, err_msg=kind)
+        assert "_on_device" not in basis.__dict__
+        assert_allclose(basis.gram, expected.gram, atol=1e-8 * top, err_msg=kind)
+        assert_allclose(np.abs(basis.vectors), np.abs(expected.vectors), atol=1e-6)
+        assert same_samples(basis.signatures, sample_signatures(X)).all()
+        weights = basis.weights(np.eye(basis.n_kept, 2))
+        theirs = expected.weights(np.eye(basis.n_kept, 2))
+        assert_allclose(np.abs(weights), np.abs(theirs), atol=1e-5)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("graph", ["labels", "time"])
+def test_gdm_on_a_device_agrees_with_numpy(rng, device, graph):
+    X, y = planted_study(rng)
+    n = min(map(len, X))
+    X, y = [x[:n] for x in X], [known[:n] for known in y]
+    known = y if graph == "labels" else None
+    expected = GDM(3, graph=graph).fit(X, known)
+    gdm = GDM(3, graph=graph, device=device).fit(X, known)
+    assert_allclose(gdm.eigenvalues_, expected.eigenvalues_, rtol=1e-8)
+    for ours, theirs in zip(gdm.transform(X), expected.transform(X), strict=True):
+        assert isinstance(ours, np.ndarray)
+        assert_allclose(np.abs(ours), np.abs(theirs), atol=1e-7)
+    if graph == "time":
+        return  # where a Gaussian kernel has more than one solution
+    gaussian = {"kernel": "gaussian", "kernel_params": {"hp": 150}}
+    other = GDM(3, graph=graph, device=device, **gaussian).fit(X, known)
+    reference = GDM(3, graph=graph, **gaussian).fit(X, known)
+    assert_allclose(other.eigenvalues_, reference.eigenvalues_, rtol=1e-8)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_bases_made_on_a_device_can_be_sent(rng, device):
+    import pickle
+
+    X = rng.standard_normal((20, 300))
+    again = pickle.loads(pickle.dumps(SubjectBasis(X, device=device)))
+    assert_allclose(again.values, SubjectBasis(X).values, rtol=1e-9)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_extreme_units_and_wrong_values_go_the_careful_way(rng, device):
+    X = rng.standard_normal((20, 300))
+    huge = SubjectBasis(1e200 * X, device=device)
+    assert_allclose(huge.values, SubjectBasis(X).values, rtol=1e-9)
+    X[3, 7] = np.inf
+    with pytest.raises(InputError, match="first at sample 3, voxel 7"):
+        SubjectBasis(X, device=device)
+    with pytest.raises(InputError, match="all 300 voxels are constant"):
+        SubjectBasis(np.ones((20, 300)), device=device)
+
+
+def test_unknown_devices_are_refused(rng):
+    X = rng.standard_normal((20, 300))
+    with pytest.raises(InputError, match="torch knows no device 'gpu'"):
+        SubjectBasis(X, device="gpu")
+    if not torch.cuda.is_available():
+        with pytest.raises(InputError, match="torch finds no GPU here"):
+            SubjectBasis(X, device="cuda")

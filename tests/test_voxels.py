@@ -157,6 +157,40 @@ def test_single_precision_means_are_corrected(rng):
     np.testing.assert_allclose(basis.scale, exact.std(axis=0), rtol=1e-4)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    "means", [0.0, 0.5, 3.0, 1e3, 1e5], ids=lambda m: f"means of {m:g}"
+)
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_centring_the_gram_matrix_is_as_good_as_centring_voxels(
+    rng, dtype, means, order, monkeypatch
+):
+    # from none to all voxels with a mean beyond which centring the matrix loses digits
+    monkeypatch.setattr(arrays, "CHUNK_BYTES", 0)
+    X = rng.standard_normal((40, 900)) * rng.uniform(0.1, 10, 900)
+    X += means * rng.standard_normal(900) * X.std(axis=0)
+    X[:, 300:320] += 1e4  # few such voxels in a chunk
+    X[:, [5, 310, 700]] = [0.0, 7.0, -1e3]
+    X = np.asarray(X.astype(dtype), order=order)
+    exact = X.astype(np.longdouble)
+    exact -= exact.mean(axis=0)
+    deviations = np.sqrt((exact**2).mean(axis=0))
+    moving = np.setdiff1d(np.arange(900), [5, 310, 700])
+    z = exact[:, moving] / deviations[moving]
+    expected = (z @ z.T).astype(np.float64)
+    basis = SubjectBasis(X)
+    assert basis.constant_voxels.tolist() == [5, 310, 700]
+    eps = np.finfo(dtype).eps
+    atol = 20 * eps * expected.diagonal().max()
+    np.testing.assert_allclose(basis.gram, expected, rtol=0, atol=atol)
+    scales = deviations[moving].astype(np.float64)
+    np.testing.assert_allclose(basis.scale[moving], scales, rtol=40 * eps)
+    mean = X.astype(np.longdouble).mean(axis=0).astype(np.float64)
+    off = np.abs(basis.mean - mean)[moving]
+    limit = 20 * eps * scales + 4 * np.finfo(float).eps * np.abs(mean[moving])
+    assert (off <= limit).all()
+
+
 def test_many_constant_voxels_are_told(rng):
     X = [rng.standard_normal((20, 30)) for _ in range(3)]
     X[1][:, :16] = 7

@@ -9,7 +9,7 @@ from .aligners.hyperalignment import (
     RegularizedHyperalignment as RegularizedHyperalignment,
 )
 from .aligners.maps import SubjectMap as SubjectMap
-from .aligners.none import NoAlignment as NoAlignment
+from .aligners.no_alignment import NoAlignment as NoAlignment
 from .aligners.parcelwise import Parcelwise as Parcelwise
 from .aligners.robust_srm import RobustSRM as RobustSRM
 from .aligners.searchlight import Searchlight as Searchlight

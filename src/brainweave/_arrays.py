@@ -1,9 +1,10 @@
 """Arrays from anywhere, in column chunks, on the processor or on a GPU.
 
-The only module that imports torch, when it is needed; others ask :func:`is_torch` and
-:func:`to_numpy`. A subject's samples may be a NumPy array, a memory map, anything
-two-dimensional that can be sliced by columns (HDF5, zarr), or a torch tensor; the two
-small classes of operations below are all that a pass over voxels needs from either.
+With :mod:`brainweave._device` the only module that imports torch, when it is needed;
+others ask :func:`is_torch` and :func:`to_numpy`. A subject's samples may be a NumPy
+array, a memory map, anything two-dimensional that can be sliced by columns (HDF5,
+zarr), or a torch tensor; the two small classes of operations below are all that a pass
+over voxels needs from either.
 """
 
 import mmap
@@ -25,8 +26,8 @@ Floats = NDArray[Any]  # float32 or float64; the dtype follows the data
 Result = TypeVar("Result")
 
 # torch loads its linear algebra on first use, which two threads must not do at once
-_TORCH_LINALG = Lock()
-CHUNK_BYTES = 8 * 2**20  # a chunk of columns that stays in the cache while it is used
+TORCH_LINALG = Lock()
+CHUNK_BYTES = 16 * 2**20  # a chunk of columns: wide enough for a fast product
 
 
 def is_torch(X: Any) -> bool:
@@ -54,10 +55,10 @@ def column_chunks(X: Any) -> Iterator[tuple[slice, Any]]:
             columns = slice(start, min(start + width, n_voxels))
             yield columns, X[:, columns]
     finally:
-        _let_go_of_pages(X)
+        let_go_of_pages(X)
 
 
-def _let_go_of_pages(X: Any) -> None:
+def let_go_of_pages(X: Any) -> None:
     """Take the pages of a mapped file out of this process's memory.
 
     They come back from the file, the very one that was mapped, when they are touched
@@ -101,10 +102,11 @@ def for_other_process(X: Any) -> Any:
         )
     except (OSError, TypeError, ValueError):  # gone, shorter, or without a name
         return np.array(X)
-    rows = max(1, CHUNK_BYTES // max(1, mapped[:1].nbytes))
+    ours, theirs = (mapped, named) if order == "C" else (mapped.T, named.T)
+    rows = max(1, CHUNK_BYTES // max(1, ours[:1].nbytes))
     same = all(
-        mapped[i : i + rows].tobytes() == named[i : i + rows].tobytes()
-        for i in range(0, len(mapped), rows)
+        ours[i : i + rows].tobytes() == theirs[i : i + rows].tobytes()
+        for i in range(0, len(ours), rows)
     )
     return X if same else np.array(X)
 
@@ -124,28 +126,34 @@ class NumpyOps:
         self._product: Floats | None = None
 
     def array(self, x: Any) -> Floats:
-        """Give x in the working dtype."""
+        """Return x in the working dtype."""
         return np.asarray(to_numpy(x), dtype=self.dtype)
 
     def subtract(
         self, chunk: Floats, mean: Floats, *, transient: bool = False
     ) -> Floats:
-        """Give chunk - mean in the memory order of chunk.
+        """Return chunk - mean in the memory order of chunk.
 
         What is transient is overwritten by the next such call.
         """
+        return np.subtract(chunk, mean, out=self._like(chunk, transient=transient))
+
+    def multiply(self, chunk: Floats, factors: Floats) -> Floats:
+        """Multiply each column with its factor; the next such call overwrites it."""
+        return np.multiply(chunk, factors, out=self._like(chunk, transient=True))
+
+    def _like(self, chunk: Floats, *, transient: bool) -> Floats:
         if not transient or self._chunk.size < chunk.size:
             self._chunk = np.empty(chunk.size, self.dtype)
         order: Any = "F" if chunk.strides[0] < chunk.strides[1] else "C"
-        out = self._chunk[: chunk.size].reshape(chunk.shape, order=order)
-        return np.subtract(chunk, mean, out=out)
+        return self._chunk[: chunk.size].reshape(chunk.shape, order=order)
 
     def column_square_sums(self, z: Floats) -> NDArray[np.float64]:
         """Sum the squares of each column."""
         return np.einsum("ij,ij->j", z, z).astype(np.float64)
 
     def clip(self, z: Floats, bound: float) -> Floats:
-        """Give z with every entry brought between -bound and bound."""
+        """Return z with every entry brought between -bound and bound."""
         return z.clip(-bound, bound)
 
     def inner(self, a: Floats, b: Floats) -> float:
@@ -164,7 +172,7 @@ class NumpyOps:
         return total
 
     def full(self, gram: Floats) -> NDArray[np.float64]:
-        """Give the finished matrix."""
+        """Return the finished matrix."""
         return gram
 
     def eigh(self, gram: Floats) -> tuple[Floats, Floats]:
@@ -182,13 +190,13 @@ class TorchOps:
         self.dtype = getattr(self.torch, working_dtype(like).name)
 
     def array(self, x: Any) -> Any:
-        """Give x as a tensor in the working dtype, on the device."""
+        """Return x as a tensor in the working dtype, on the device."""
         if isinstance(x, np.ndarray):
             x = self.torch.from_numpy(np.ascontiguousarray(x))
         return x.to(device=self.device, dtype=self.dtype)
 
     def subtract(self, chunk: Any, mean: Any, *, transient: bool = False) -> Any:
-        """Give chunk - mean."""
+        """Return chunk - mean."""
         return chunk - mean
 
     def column_square_sums(self, z: Any) -> NDArray[np.float64]:
@@ -196,7 +204,7 @@ class TorchOps:
         return to_numpy((z * z).sum(0)).astype(np.float64)
 
     def clip(self, z: Any, bound: float) -> Any:
-        """Give z with every entry brought between -bound and bound."""
+        """Return z with every entry brought between -bound and bound."""
         return z.clip(-bound, bound)
 
     def inner(self, a: Any, b: Any) -> float:
@@ -215,7 +223,7 @@ class TorchOps:
     def eigh(self, gram: Floats) -> tuple[Floats, Floats]:
         """Eigenvalues, ascending, and eigenvectors, computed on the device."""
         tensor = self.torch.from_numpy(gram).to(self.device)
-        with _TORCH_LINALG:
+        with TORCH_LINALG:
             values, vectors = self.torch.linalg.eigh(tensor)
         return to_numpy(values), to_numpy(vectors)
 
@@ -290,7 +298,7 @@ def _workers(n_items: int, n_jobs: int | None) -> int:
 def subject_threads(
     n_subjects: int, n_jobs: int | None = None
 ) -> Iterator[Callable[..., list[Any]]]:
-    """Give a map over subjects whose threads stay alive for a whole iteration.
+    """Yield a map over subjects whose threads stay alive for a whole iteration.
 
     For many rounds of little work, where :func:`map_subjects` would spend its time on
     starting. Each subject keeps to one BLAS thread, so the result does not depend on

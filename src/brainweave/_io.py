@@ -33,7 +33,7 @@ _swept: set[Path] = set()
 
 @contextmanager
 def whole_path(path: Path) -> Iterator[Path]:
-    """Give a temporary path that takes the place of `path` once all went well.
+    """Yield a temporary path that takes the place of `path` once all went well.
 
     The temporary name ends like that of `path`, so that any library can write there.
     The folder must exist.
@@ -53,7 +53,7 @@ def whole_path(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Any]:
-    """Give a binary file that takes the place of `path` once all went well."""
+    """Yield a binary file that takes the place of `path` once all went well."""
     with whole_path(path) as work, work.open("xb") as file:
         yield file
 
@@ -95,7 +95,7 @@ def write_new_text(path: Path, text: str) -> bool:
 
 @contextmanager
 def whole_folder(path: Path, *, replaces: Collection[str] = ()) -> Iterator[Path]:
-    """Give a temporary folder that takes the place of `path` once all went well.
+    """Yield a temporary folder that takes the place of `path` once all went well.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def whole_folder(path: Path, *, replaces: Collection[str] = ()) -> Iterator[Path
 
 
 def _swapped(work: Path, path: Path, ours: set[str]) -> Path | None:
-    """Put the new folder in its place; give the old one, if there was one."""
+    """Put the new folder in its place; return the old one, if there was one."""
     if not path.exists():
         work.rename(path)
         return None

@@ -21,6 +21,7 @@ from brainweave._arrays import (
     to_numpy,
     working_dtype,
 )
+from brainweave._device import device_for
 from brainweave._validation import check_fraction, check_numbers, check_shape
 from brainweave.exceptions import InputError
 from brainweave.kernels import Centring, Kernel, center_gram, check_kernel, is_symmetric
@@ -84,6 +85,11 @@ class SubjectBasis(VoxelPass):
         not repeat, voxels are standardised as with True.
     name : str, default="X"
         How error messages call this subject.
+    device : str or torch.device, optional
+        Where torch is to read the voxels and decompose the Gram matrix: "cuda", say.
+        Samples in memory, in mapped files or on disk are brought there chunk by chunk,
+        the next while one is worked on. By default tensors stay where they are and all
+        else is done by NumPy.
 
     Attributes
     ----------
@@ -128,6 +134,7 @@ class SubjectBasis(VoxelPass):
         standardize: bool | str = True,
         groups: Any = None,
         name: str = "X",
+        device: Any = None,
     ) -> None:
         self.name, self.id = name, ""
         self.energy = check_fraction("energy", energy, owner=name)
@@ -136,6 +143,7 @@ class SubjectBasis(VoxelPass):
         self.standardize, self.reliable = standardize, False
         self.dtype = working_dtype(X)
         self._data: Any = X
+        self._device = device_for(X, device)
         if self.kernel.name == "precomputed":
             self._take_gram(X)
         else:
@@ -143,6 +151,8 @@ class SubjectBasis(VoxelPass):
             read, self._shift, self._offset = self._read_voxels(narrow=narrow)
             if narrow:
                 self._narrow = read
+            elif is_torch(read):
+                self._on_device = read
             else:
                 self._products = read
             if standardize == "reliability" and groups is not None:
@@ -199,6 +209,8 @@ class SubjectBasis(VoxelPass):
 
     @cached_property
     def _products(self) -> Matrix:
+        if "_on_device" in self.__dict__:
+            return to_numpy(self.__dict__.pop("_on_device"))
         return np.asarray(self._narrow @ self._narrow.T)
 
     @cached_property
@@ -277,10 +289,7 @@ class SubjectBasis(VoxelPass):
     def _spectrum(self) -> _Spectrum:
         """Eigenpairs of the Gram matrix, without those that are zero to rounding."""
         covariance = self.uses_covariance
-        small = self._narrow.T @ self._narrow if covariance else self.gram
-        ops = ops_for(self._data) if is_torch(self._data) else ops_for(small)
-        values, vectors = ops.eigh(small)
-        values, vectors = values[::-1], vectors[:, ::-1]
+        values, vectors = self._eigenpairs(covariance)
         eps = np.finfo(self.dtype).eps
         floor = 10 * np.sqrt(self.n_samples) * eps * max(values[0], 0)
         positive = int((values > floor).sum())
@@ -299,6 +308,26 @@ class SubjectBasis(VoxelPass):
             ):  # squaring cost the last ones their angles
                 vectors = scipy.linalg.qr(vectors, mode="economic")[0]
         return _Spectrum(values, np.ascontiguousarray(vectors), lost)
+
+    def _eigenpairs(self, covariance: bool) -> tuple[Matrix, Matrix]:
+        """Return all eigenpairs, descending, computed where the voxels were read."""
+        if self._device is not None:
+            if self.kernel.name == "linear" and "_on_device" in self.__dict__:
+                gram = self._on_device
+                means = gram.mean(0)
+                gram -= means
+                gram -= (means - means.mean())[:, None]
+            else:
+                small = self._narrow.T @ self._narrow if covariance else self.gram
+                gram = self._device.put(small)
+            found = self._device.eigh(gram)
+            if "_on_device" in self.__dict__:
+                _ = self._products  # leave no room taken on the device
+            return found
+        small = self._narrow.T @ self._narrow if covariance else self.gram
+        ops = ops_for(self._data) if is_torch(self._data) else ops_for(small)
+        values, vectors = ops.eigh(small)
+        return values[::-1], vectors[:, ::-1]
 
     @property
     def spectrum(self) -> Matrix:
@@ -360,7 +389,7 @@ class SubjectBasis(VoxelPass):
     # -- other bases from the same pass ------------------------------------------------
 
     def cut(self, energy: float) -> Self:
-        """Give the same basis at another energy; nothing is computed again."""
+        """Return the same basis at another energy; nothing is computed again."""
         energy = check_fraction("energy", energy, owner=self.name)
         if energy == self.energy:
             return self
@@ -371,7 +400,7 @@ class SubjectBasis(VoxelPass):
         return other
 
     def with_kernel(self, kernel: Any, kernel_params: Any = None) -> "SubjectBasis":
-        """Give the basis of another kernel from the same inner products."""
+        """Return the basis of another kernel from the same inner products."""
         new = check_kernel(kernel, kernel_params, owner=self.name)
         if new == self.kernel:
             return self
@@ -410,7 +439,7 @@ class SubjectBasis(VoxelPass):
         return Z
 
     def kernel_to(self, Z: Any, name: str = "Z") -> Matrix:
-        """Give the centred kernel between samples Z and the aligning samples.
+        """Return the centred kernel between samples Z and the aligning samples.
 
         Z may also be what :meth:`products_with` gave for them.
         """
@@ -431,7 +460,7 @@ class SubjectBasis(VoxelPass):
         return self._centred[1].new(cross)
 
     def products_with(self, Z: Any, name: str = "Z") -> SampleProducts:
-        """Give the inner products of other samples with the aligning ones, once."""
+        """Return the inner products of other samples with the aligning ones, once."""
         if self.kernel.name == "precomputed":
             raise InputError(f"{self.name} is a Gram matrix: it has no voxels.")
         Z = self.check_samples(Z, name)
@@ -464,7 +493,7 @@ class SubjectBasis(VoxelPass):
         )
 
     def project(self, Z: Any, name: str = "Z") -> Matrix:
-        """Give the coordinates of other samples of this subject."""
+        """Return the coordinates of other samples of this subject."""
         return self.kernel_to(Z, name) @ (self.vectors / np.sqrt(self.values))
 
     def weights(self, coef: Matrix) -> NDArray[Any]:

@@ -109,7 +109,7 @@ def time_graph(
 
 
 def hyperalignment_graph(ids: Sequence[Any], *, missing: Any = None) -> Graph:
-    r"""Give the graph whose GDM objective is that of hyperalignment.
+    r"""Return the graph whose GDM objective is that of hyperalignment.
 
     It has 1/M between aligned samples, M being the number of subjects. For samples
     locked in time, :math:`\sum_i \lVert Y_i - S \rVert^2 = \mathrm{tr}\,

@@ -1,6 +1,6 @@
 """What every aligner must do, whatever it does: for ours, and for those of others.
 
-:func:`check_aligner` runs the whole suite on an estimator; :data:`CHECKS` lists the
+:func:`check_aligner` runs the whole suite on an estimator; ``CHECKS`` lists the
 checks by name, so that a test can be made of each::
 
     from brainweave.testing import CHECKS, Case

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
@@ -17,10 +18,14 @@ from brainweave._arrays import (
     to_numpy,
     working_dtype,
 )
+from brainweave._device import Device
 from brainweave.exceptions import InputError, SkippedWarning
 
 Matrix = NDArray[np.float64]
 N_SIGNATURES = 4
+# Squared means, in variances, up to which a Gram matrix may be centred in place of the
+# voxels: it loses fewer digits by it than a sum of as many products does by itself.
+SMALL_MEAN = {"float64": 16.0, "float32": 1.0}
 
 
 def sample_signatures(X: Any) -> Matrix:
@@ -116,13 +121,18 @@ def _voxel_signs(columns: slice) -> Matrix:
     Each is a bit of a hash of the voxel's number (SplitMix64), so that it depends
     neither on the chunk nor on a library's random generator: models keep signatures.
     """
-    x = np.arange(columns.start + 1, columns.stop + 1, dtype=np.uint64)
+    return _signs_between(columns.start, columns.stop).astype(np.float64)
+
+
+@lru_cache(maxsize=16)  # the subjects of a study have the same chunks
+def _signs_between(start: int, stop: int) -> NDArray[np.int8]:
+    x = np.arange(start + 1, stop + 1, dtype=np.uint64)
     x *= np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     x ^= x >> np.uint64(31)
     bits = (x[:, None] >> np.arange(N_SIGNATURES, dtype=np.uint64)) & np.uint64(1)
-    return 2.0 * bits - 1
+    return (2 * bits.astype(np.int8) - 1).astype(np.int8, copy=False)
 
 
 class VoxelPass:
@@ -146,6 +156,7 @@ class VoxelPass:
     constant_voxels: NDArray[np.intp]
     signatures: Matrix | None  # None: from a file that was written without them
     _data: Any
+    _device: Device | None = None
 
     @np.errstate(over="ignore", invalid="ignore")  # what overflows is refused
     def _read_voxels(self, *, narrow: bool) -> tuple[Matrix, Matrix, float]:
@@ -155,6 +166,10 @@ class VoxelPass:
         what undoes the centring of voxels: products of the samples with the mean, and
         of the mean with itself.
         """
+        if self._device is not None and not narrow:
+            read_there = self._read_on(self._device)
+            if read_there is not None:
+                return read_there
         ops = ops_for(self._data)
         n = self.n_samples
         average = ops.array(np.full((1, n), 1 / n))
@@ -163,44 +178,100 @@ class VoxelPass:
         kept: list[Matrix] = []
         gram: Any = None
         shift, offset = np.zeros(n), 0.0
+        fused = self.standardize and not narrow
         for columns, raw in column_chunks(self._data):
             chunk = ops.array(raw)
             mean = to_numpy(average @ chunk)[0].astype(np.float64)
             if not np.isfinite(mean).all():
                 self._refuse_non_finite(columns, to_numpy(chunk))
             signatures += signed_sums(ops, chunk, columns)
-            z = ops.subtract(chunk, ops.array(mean), transient=True)
-            # a float32 mean is off by rounding; the mean of what is left is not
-            rest = average @ z
-            z -= rest
-            mean += to_numpy(rest)[0]
-            scale = _deviations(ops, z)
+            scaled = None
+            if fused and isinstance(ops, NumpyOps):
+                scaled = _scaled(ops, chunk, mean, self.dtype)
+            z, scale = scaled or _centred(ops, chunk, mean, average)
             constant = scale <= self._smallest_deviation(mean)
-            if self.standardize:
-                z *= ops.array(np.divide(1, scale, where=~constant, out=0 * scale))
-            else:
+            if not self.standardize:
                 scale = np.ones_like(mean)
                 shift += to_numpy(z @ ops.array(mean)).astype(np.float64)
                 offset += float(mean @ mean)
+            elif scaled is None:
+                z *= ops.array(np.divide(1, scale, where=~constant, out=0 * scale))
+            elif constant.any():
+                z[:, constant] = 0
             self.mean[columns] = mean
             self.scale[columns] = np.where(constant, np.inf, scale)
             if narrow:
                 kept.append(to_numpy(z).astype(np.float64))
             else:
                 gram = ops.add_gram(gram, z)
-        self.constant_voxels = np.flatnonzero(np.isinf(self.scale))
-        if self.constant_voxels.size == self.n_voxels:
-            raise InputError(
-                f"{self.name}: all {self.n_voxels} voxels are constant over its "
-                f"{n} samples; there is nothing to align. Check the mask and the file."
-            )
+        self._note_constant_voxels()
         read = np.hstack(kept) if narrow else ops.full(gram)
+        if fused:  # voxels were scaled with their means on
+            means = read.mean(axis=0)
+            read -= means
+            read -= means[:, None] - means.mean()
         squares = np.einsum("ij,ij->i", read, read) if narrow else read.diagonal()
         sums = (squares, shift, offset, signatures)
         if not all(np.isfinite(values).all() for values in sums):
             self._refuse_large()
         self.signatures = signatures
         return read, shift, offset
+
+    def _note_constant_voxels(self) -> None:
+        self.constant_voxels = np.flatnonzero(np.isinf(self.scale))
+        if self.constant_voxels.size == self.n_voxels:
+            raise InputError(
+                f"{self.name}: all {self.n_voxels} voxels are constant over its "
+                f"{self.n_samples} samples; there is nothing to align. Check the mask "
+                "and the file."
+            )
+
+    def _read_on(self, device: Device) -> tuple[Any, Matrix, float] | None:
+        """Do the same on a device: nothing comes back before the last chunk is done.
+
+        The inner products stay there. None where a voxel's unit or a value needs the
+        care of the other way, which also says what is wrong.
+        """
+        n, v, eps = self.n_samples, self.n_voxels, float(np.finfo(self.dtype).eps)
+        gram, signatures = device.zeros(n, n), device.zeros(n, N_SIGNATURES)
+        means, deviations = device.zeros(v), device.zeros(v)
+        shift, offset = device.zeros(n), device.zeros(1)
+        signs = device.put(_signs_between(0, v))
+        for columns, raw in device.chunks(self._data):
+            chunk = raw.to(device.dtype)
+            mean = chunk.mean(0)
+            z = chunk - mean
+            rest = z.mean(0)
+            z -= rest
+            mean = mean.double() + rest
+            scale = (z * z).mean(0).double().sqrt()
+            signatures += chunk @ signs[columns].to(chunk.dtype)
+            if self.standardize:
+                moving = scale > 4 * eps * mean.abs()
+                z *= (moving / scale.where(moving, scale.new_ones(()))).to(z.dtype)
+            else:
+                shift += (z @ mean.to(z.dtype)).double()
+                offset += mean @ mean
+            means[columns], deviations[columns] = mean, scale
+            if gram.dtype == z.dtype:
+                gram.addmm_(z, z.T)
+            else:
+                gram += z @ z.T
+        mean, scale = to_numpy(means), to_numpy(deviations)
+        limits = np.finfo(self.dtype)
+        low, high = np.sqrt(limits.tiny) / limits.eps, np.sqrt(limits.max) * limits.eps
+        plain = (scale == 0) | ((scale > low) & (scale < high))
+        if not (plain.all() and np.isfinite(to_numpy(signatures)).all()):
+            return None
+        constant = scale <= self._smallest_deviation(mean)
+        if constant.all() or not np.isfinite(float(gram.diagonal().sum())):
+            return None
+        self.mean, self.signatures = mean, to_numpy(signatures)
+        if not self.standardize:
+            scale = np.ones_like(mean)
+        self.scale = np.where(constant, np.inf, scale)
+        self.constant_voxels = np.flatnonzero(constant)
+        return gram, to_numpy(shift), float(offset)
 
     def _smallest_deviation(self, mean: Matrix) -> Matrix:
         """Return the deviation up to which voxels of these means are constant.
@@ -266,7 +337,11 @@ class VoxelPass:
         return other
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_data": for_other_process(self._data)}
+        state = {**self.__dict__, "_data": for_other_process(self._data)}
+        state.pop("_device", None)  # another process may have none
+        if "_on_device" in state:
+            state["_products"] = to_numpy(state.pop("_on_device"))
+        return state
 
     @property
     def ops(self) -> NumpyOps | TorchOps:
@@ -308,6 +383,58 @@ class VoxelPass:
             out[columns] = mixed / self.scale[columns, None]
         self._refuse_changed(found)
         return out
+
+
+def _centred(
+    ops: NumpyOps | TorchOps, chunk: Any, mean: Matrix, average: Any
+) -> tuple[Any, Matrix]:
+    """Take the mean off each column; correct it, in place, and return the deviations.
+
+    A mean in float32 is off by rounding; the mean of what is left is not.
+    """
+    z = ops.subtract(chunk, ops.array(mean), transient=True)
+    rest = average @ z
+    z -= rest
+    mean += to_numpy(rest)[0]
+    return z, _deviations(ops, z)
+
+
+def _scaled(
+    ops: NumpyOps, chunk: Any, mean: Matrix, dtype: np.dtype[Any]
+) -> tuple[Any, Matrix] | None:
+    r"""Divide columns by their deviations, their means still on, if that is safe.
+
+    With :math:`H` the centring of samples, :math:`S` the scales and :math:`m` the means
+    of the voxels, :math:`(X - 1 m^\top) S^{-2} (X - 1 m^\top)^\top` is
+    :math:`H X S^{-2} X^\top H`: the small matrix can be centred in place of the large
+    one, and a chunk is read and written once. That costs digits where means exceed the
+    deviations, so the few columns where they do are centred (and their means
+    corrected, in place); where there are many, nothing is done.
+    """
+    n = chunk.shape[0]
+    with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
+        squares = mean * mean
+        variances = ops.column_square_sums(chunk) / n - squares
+        deviations = np.sqrt(variances)
+        limits = np.finfo(dtype)
+        low, high = np.sqrt(limits.tiny) / limits.eps, np.sqrt(limits.max) * limits.eps
+        safe = (squares <= SMALL_MEAN[dtype.name] * variances) & (deviations > low)
+        odd = np.flatnonzero(~(safe & (deviations < high)))
+        if odd.size > chunk.shape[1] // 8:
+            return None
+        factors = 1 / deviations
+    if not odd.size:
+        return ops.multiply(chunk, ops.array(factors)), deviations
+    part = np.asarray(chunk[:, odd], dtype=np.float64)
+    own = part.mean(axis=0)
+    part -= own
+    mean[odd], deviations[odd] = own, _deviations(ops, part)
+    with np.errstate(divide="ignore", over="ignore"):
+        factors[odd] = 1 / deviations[odd]
+    z = ops.multiply(chunk, ops.array(np.where(np.isfinite(factors), factors, 0)))
+    with np.errstate(invalid="ignore"):
+        z[:, odd] = part * factors[odd]  # a constant voxel is not a number here
+    return z, deviations
 
 
 def _deviations(ops: NumpyOps | TorchOps, z: Any) -> Matrix:

@@ -12,7 +12,9 @@ from brainweave.aligners.base import BaseAligner
 from brainweave.testing import CHECKS, Case, check_aligner
 
 EQUAL = (40, 40, 40, 40)
-VOXELWISE = "it compares voxel by voxel and says so when counts differ (test_none)"
+VOXELWISE = (
+    "it compares voxel by voxel and says so when counts differ (test_no_alignment)"
+)
 NO_WAY_BACK = "a kernel other than the linear one has no way back to voxels"
 CHOOSES = "it chooses the energy among several instead of taking one"
 

@@ -53,7 +53,7 @@ def test_arrays_that_are_not_samples_by_voxels(study, new, message):
 
 def test_things_that_are_not_arrays(study):
     X, y = study
-    with pytest.raises(TypeError, match=r"X\[1\] must be a 2-D array"):
+    with pytest.raises(TypeError, match=r"X\[1\] is the path"):
         GDM(3).fit(with_subject(X, 1, "run-01.nii.gz"), y)
     with pytest.raises(TypeError, match="real numbers"):
         GDM(3).fit(with_subject(X, 1, X[1].astype(str)), y)

@@ -142,7 +142,7 @@ def test_progress_is_told_by_the_library(data, capsys):
     bw.GDMCV(energies=(0.5, 0.9)).fit(X, y, progress=lambda *said: told.append(said))
     assert told[-1] == (2, 2, "settings")
     bw.between_subject_matching(bw.GDM(2), X, y, window=3, progress=True)
-    with pytest.raises(TypeError, match="progress must be True, or a callable"):
+    with pytest.raises(TypeError, match="progress must be True, False or a function"):
         bw.between_subject_matching(bw.GDM(2), X, y, window=3, progress=3)
 
 

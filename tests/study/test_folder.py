@@ -524,3 +524,38 @@ def test_record_that_is_no_json_is_refused_before_writing(tmp_path):
     with pytest.raises(StudyError, match="record cannot be saved"):
         study.save(tmp_path / "out")
     assert files_of(tmp_path) == []
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", [None, "float32", ">f8"])
+def test_some_voxels_of_all_samples_are_one_stretch_of_the_file(
+    tmp_path, monkeypatch, order, dtype
+):
+    from brainweave.study.formats.folder import folder
+
+    monkeypatch.setattr(folder, "_WRITTEN_BYTES", 3 * 7 * 8)  # a few voxels at a time
+    values = np.asarray(np.random.default_rng(0).normal(size=(7, 25)), order=order)
+    saved = Study([Subject("a", values)]).save(tmp_path / "out", dtype=dtype)
+    samples = saved[0].samples
+    assert samples.flags.f_contiguous
+    assert not samples.flags.c_contiguous
+    assert samples[:, 4:9].flags.f_contiguous
+    assert_array_equal(samples, values.astype(dtype or values.dtype))
+    assert_same(saved, Study.open(tmp_path / "out", verify=True))
+
+
+def test_folders_whose_files_are_in_c_order_open_as_before(tmp_path):
+    from brainweave.study.formats.folder import folder, integrity
+
+    study = make_study()
+    study.save(tmp_path / "out")
+    index = json.loads((tmp_path / "out" / "study.json").read_text())
+    for entry, subject in zip(index["subjects"], study, strict=True):
+        path = tmp_path / "out" / entry["samples"]["file"]
+        np.save(path, np.ascontiguousarray(subject.data()))
+        entry["samples"] |= integrity.described(path, integrity.file_digest(path))
+    index["checksum"] = folder._index_checksum(index)
+    (tmp_path / "out" / "study.json").write_text(json.dumps(index))
+    opened = Study.open(tmp_path / "out", verify=True)
+    assert opened[0].samples.flags.c_contiguous
+    assert_same(study, opened)

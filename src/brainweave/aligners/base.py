@@ -16,11 +16,15 @@ from brainweave._subjects import find_subjects, ids_of, labels_of, pair
 from brainweave._validation import (
     check_fraction,
     check_int,
+    check_known,
     check_list_of_subjects,
     check_numbers,
     one_per_subject,
+    refuse_files,
+    refuse_other_shapes,
 )
 from brainweave.aligners.maps import CoordinateMap, SubjectMap
+from brainweave.aligners.scored import Scored
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError, KernelWarning
 from brainweave.kernels import check_kernel
@@ -35,7 +39,7 @@ Matrix = NDArray[np.float64]
 LOST_SHARE_WARNING = 0.05  # a kernel that loses more than this is worth a warning
 
 
-class BaseAligner(BaseEstimator):
+class BaseAligner(Scored, BaseEstimator):
     """Base of the aligners.
 
     A subclass stores its parameters and implements :meth:`_solve`, which turns bases
@@ -66,11 +70,13 @@ class BaseAligner(BaseEstimator):
         Parameters
         ----------
         X : list of arrays of shape (n_samples_i, n_voxels_i), or a Study
-            One entry per subject. Entries may also be :class:`SubjectBasis` objects,
-            such as ``bases_`` of another fitted aligner, so that the voxels are not
-            read again.
-        y : list of array-like, or a Study, optional
-            What is known of the samples, one array per subject, in the order of X. Of
+            One entry per subject: an array, a data frame, or a list of rows; or a dict
+            of them by subject id, or a stack (n_subjects, n_samples, n_voxels).
+            Entries may also be :class:`SubjectBasis` objects, such as ``bases_`` of
+            another fitted aligner, so that the voxels are not read again.
+        y : list of array-like, dict, or a Study, optional
+            What is known of the samples, one array per subject, in the order of X; a
+            dict is matched by id; one list of labels holds for all subjects. Of
             a Study the labels are taken, matched by id where X are bases with ids.
 
         Returns
@@ -142,15 +148,19 @@ class BaseAligner(BaseEstimator):
             y = None if any(k is None for k in known) else known
         if y is None:
             return None
-        y = check_list_of_subjects(y, owner=f"y of {self._owner}", minimum=1)
+        counts = [
+            s.n_samples if hasattr(s, "n_samples") else _n_rows(s, f"X[{i}]")
+            for i, s in enumerate(subjects)
+        ]
+        ids = ids_of(subjects, owner=self._owner)
+        y = check_known(y, ids, counts, owner=self._owner)
         if all(hasattr(known, "labels") for known in y):  # a Study
             y = labels_of(y, ids_of(subjects, owner=self._owner), owner=self._owner)
             if y is None:
                 return None
         if len(y) != len(subjects):
             raise InputError(f"y has {len(y)} entries for {len(subjects)} subjects.")
-        for i, (s, known) in enumerate(zip(subjects, y, strict=True)):
-            n = s.n_samples if hasattr(s, "n_samples") else _n_rows(s, f"X[{i}]")
+        for i, (n, known) in enumerate(zip(counts, y, strict=True)):
             if len(known) != n:
                 raise InputError(f"y[{i}] has {len(known)} labels for {n} samples.")
         return y
@@ -200,6 +210,7 @@ class BaseAligner(BaseEstimator):
                     standardize="reliability" if reliability else bool(standardize),
                     groups=_groups_of(given, labels[i]) if reliability else None,
                     name=f"X[{i}]",
+                    device=params.get("device"),
                 )
                 basis.id = str(getattr(given, "id", ""))
             if self._needs_eigenbasis or energies[i] < 1:
@@ -451,6 +462,7 @@ class BaseAligner(BaseEstimator):
                 standardize=params.get("standardize", True),
                 groups=_groups_of(X, None if y is None else self._labels_in([y])[0]),
                 name="the new subject",
+                device=params.get("device"),
                 **chosen,
             )
         if not self._is_piece:
@@ -516,9 +528,10 @@ def _groups_of(subject: Any, known: Any) -> NDArray[np.intp] | None:
 
 
 def _n_rows(X: Any, name: str) -> int:
-    shape = getattr(X, "shape", None)
-    if not shape:
+    refuse_files(X, name)
+    if not getattr(X, "shape", None):
         raise TypeError(
             f"{name} must be a 2-D array (samples x voxels), got {type(X).__name__}."
         )
-    return int(shape[0])
+    refuse_other_shapes(X, name)
+    return int(X.shape[0])

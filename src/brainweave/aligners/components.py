@@ -42,7 +42,7 @@ from brainweave.aligners.gdm_graph import (
     known_of,
     split_known,
 )
-from brainweave.aligners.none import NoAlignment
+from brainweave.aligners.no_alignment import NoAlignment
 from brainweave.aligners.piecewise import PiecewiseAligner
 from brainweave.aligners.robust_srm import RobustSRM
 from brainweave.aligners.semisupervised_srm import SemiSupervisedSRM
@@ -260,7 +260,7 @@ def _graph_codes(graph: Graph) -> list[Codes]:
 
 
 def _known_groups(aligner: Any, lengths: list[int], y: Any) -> list[Codes]:
-    """Give the group of every sample: what subjects are compared by."""
+    """Return the group of every sample: what subjects are compared by."""
     graph = getattr(aligner, "graph_", None)
     if graph is not None:
         if list(graph.lengths) != lengths:
@@ -290,7 +290,7 @@ def _known_groups(aligner: Any, lengths: list[int], y: Any) -> list[Codes]:
 
 
 def _with_locked(codes: list[Codes], n_labels: int) -> list[Codes]:
-    """Give samples locked in time a group each: all of them if all have labels."""
+    """Put samples locked in time in a group each: all of them if all have labels."""
     if all((c != NO_GROUP).all() for c in codes):
         return [np.arange(c.size, dtype=np.intp) for c in codes]
     for own in codes:
@@ -404,7 +404,7 @@ def _meet(codes: list[Codes]) -> bool:
 
 
 def _gathered(folds: list[Fold], codes: list[Codes]) -> list[Matrix]:
-    """Give the held-out features of all samples, in their order."""
+    """Return the held-out features of all samples, in their order."""
     k = folds[0].features[0].shape[1]
     gathered = [np.full((c.size, k), np.nan) for c in codes]
     for fold in folds:
@@ -435,7 +435,7 @@ class _Shuffles:
         self.equal = len({len(b) for b in blocks}) <= 1
 
     def draw(self, n: int, *, keep_first: bool) -> NDArray[np.intp]:
-        """Give n rows of codes; the first as they are, if asked for."""
+        """Return n rows of codes; the first as they are, if asked for."""
         out = np.tile(self.codes, (n, 1))
         places = np.flatnonzero(self.single)
         for row in out[1 if keep_first else 0 :]:
@@ -452,7 +452,7 @@ class _Shuffles:
 def _statistics(
     features: list[Matrix], draws: list[_Shuffles], size: int, n_permutations: int
 ) -> Matrix:
-    """Give the statistic of every component: as observed, then permuted."""
+    """Return the statistic of every component: as observed, then permuted."""
     k = features[0].shape[1]
     values = np.zeros((1 + n_permutations, k))
     step = max(1, CHUNK // (size * k))
@@ -503,7 +503,7 @@ def mean_pairwise_correlation(means: Matrix) -> Matrix:
 
 
 def _from_table(aligner: Any) -> AlignmentCheck:
-    """Give the check that came with a model file."""
+    """Return the check that came with a model file."""
     table = getattr(aligner, "_component_table", None) or {}
     if "p" not in table:
         return AlignmentCheck("the model came without its aligning samples; pass X.")

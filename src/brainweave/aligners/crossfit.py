@@ -105,7 +105,7 @@ def _late_groups(
 
 
 def _fill(half: NDArray[np.bool_], unknown: NDArray[np.bool_]) -> None:
-    """Give samples without a group the half of the sample before them."""
+    """Put samples without a group into the half of the sample before them."""
     known = np.flatnonzero(~unknown)
     if known.size:
         before = np.searchsorted(known, np.flatnonzero(unknown), side="right") - 1
@@ -178,7 +178,7 @@ def cross_fit(
 
 
 def _columns(features: Matrix, k: int) -> Matrix:
-    """Give k columns: half of the samples may have more or fewer components."""
+    """Return k columns: half of the samples may have more or fewer components."""
     missing = max(0, k - features.shape[1])
     return np.pad(features[:, :k], ((0, 0), (0, missing)))
 
@@ -187,7 +187,7 @@ def _columns(features: Matrix, k: int) -> Matrix:
 
 
 def sub_graph(graph: Graph, rows: Rows) -> Graph:
-    """Give the graph of some samples of each subject."""
+    """Return the graph of some samples of each subject."""
     starts = [s.start for s in graph.slices()]
     chosen = np.concatenate([r + s for r, s in zip(rows, starts, strict=True)])
     groups = tuple(
@@ -231,7 +231,7 @@ class GramFit:
         ]
 
     def __call__(self, rows: Rows, others: Rows) -> tuple[list[Matrix], list[Matrix]]:
-        """Give the features of the rows that align, and of the others."""
+        """Return the features of the rows that align, and of the others."""
         pairs = [
             self._half(i, *r) for i, r in enumerate(zip(rows, others, strict=True))
         ]
@@ -302,7 +302,7 @@ class SampleFit:
         self.aligner, self.subjects, self.y = aligner, subjects, y
 
     def __call__(self, rows: Rows, others: Rows) -> tuple[list[Matrix], list[Matrix]]:
-        """Give the features of the rows that align, and of the others."""
+        """Return the features of the rows that align, and of the others."""
         model = seeded_copy(self.aligner)
         k = model.get_params(deep=False).get("n_components")
         if isinstance(k, int):

@@ -114,6 +114,9 @@ class GDM(BaseAligner):
         eigenproblem of the paper; not used with shrinkage.
     n_jobs : int, optional
         Subjects worked on at the same time; default one per core.
+    device : str, optional
+        Where torch is to do what touches voxels: "cuda", say. See
+        :class:`SubjectBasis`.
 
     Attributes
     ----------
@@ -193,6 +196,7 @@ class GDM(BaseAligner):
         standardize: bool | str = True,
         solver: str = "auto",
         n_jobs: int | None = None,
+        device: Any = None,
     ) -> None:
         self.n_components = n_components
         self.energy = energy
@@ -205,6 +209,7 @@ class GDM(BaseAligner):
         self.standardize = standardize
         self.solver = solver
         self.n_jobs = n_jobs
+        self.device = device
 
     @property
     def _shrinks(self) -> bool:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave.aligners.graph_solver import solve, subject_overlap
-from brainweave.aligners.newcomer import Descent, descend
+from brainweave.aligners.new_subject import Descent, descend
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError
 from brainweave.graphs import Graph

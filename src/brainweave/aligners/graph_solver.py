@@ -229,7 +229,7 @@ class _Problem:
         return values, vectors
 
     def _group_rows(self, term: GroupTerm) -> Matrix:
-        """Give B = V_*^T Z, (S, C)."""
+        """Return B = V_*^T Z, (S, C)."""
         return np.concatenate(
             [
                 np.asarray(term.membership(rows).T @ V).T

@@ -206,7 +206,7 @@ class Hyperalignment(TimeLocked):
         return k
 
     def _shrink(self, basis: SubjectBasis) -> Matrix:
-        """Give the factor by which each kernel coordinate is scaled before rotation."""
+        """Return the factor that scales each kernel coordinate before rotation."""
         return np.ones(basis.n_kept)
 
     def _make_map(

@@ -163,7 +163,7 @@ class Ledger:
         self._first: dict[type[Warning], str] = {}
 
     def take(self, name: Any, outcome: Outcome) -> Any:
-        """Record an outcome and give its result, None if there is none."""
+        """Record an outcome and return its result, None if there is none."""
         self.total += 1
         if outcome.reason is not None:
             self.skipped[name] = outcome.reason
@@ -375,7 +375,7 @@ def covered(columns: list[Columns], n_voxels: int) -> NDArray[np.bool_]:
 
 
 def read_samples(subject: Any, name: str) -> Any:
-    """Give the samples of a subject, refusing what has no voxels or shape."""
+    """Return the samples of a subject, refusing what has no voxels or shape."""
     if isinstance(subject, SubjectBasis):
         raise TypeError(
             f"{name} is a SubjectBasis of all voxels; pieces need the samples x voxels "

@@ -74,7 +74,7 @@ class RobustMap(WeightMap):
         return voxels.ops.array(self._responses(voxels, Z.shape[0], name))
 
     def individual(self, Z: Any, *, name: str = "Z") -> scipy.sparse.csc_array:
-        """Give what of the samples is individual, standardised, samples x voxels."""
+        """Return what of the samples is individual, standardised, samples x voxels."""
         Z = check_samples(Z, self.n_voxels, name)
         voxels = self._voxels(Z)
         R = self._responses(voxels, Z.shape[0], name)

@@ -197,7 +197,7 @@ class Searchlight(PiecewiseAligner):
     def _neighborhoods(
         self, n_voxels: list[int], spaces: list[Any], ref: int
     ) -> tuple[list[Neighborhoods], NDArray[np.float64] | None]:
-        """Give the neighbourhoods of each subject, one by one, and their centres."""
+        """Return the neighbourhoods of each subject, one by one, and their centres."""
         if self.neighborhoods is not None:
             if self.radius is not None:
                 raise InputError(

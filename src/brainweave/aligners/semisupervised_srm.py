@@ -261,7 +261,7 @@ class SemiSupervisedSRM(TimeLocked):
     def predict(
         self, X: Any, subjects: Sequence[int | str] | None = None
     ) -> list[NDArray[Any]]:
-        """Give the most probable label of each sample.
+        """Return the most probable label of each sample.
 
         Parameters
         ----------
@@ -279,12 +279,12 @@ class SemiSupervisedSRM(TimeLocked):
     def predict_proba(
         self, X: Any, subjects: Sequence[int | str] | None = None
     ) -> list[Matrix]:
-        """Give the probability of each class, columns in the order of ``classes_``."""
+        """Return the probability of each class, in the order of ``classes_``."""
         features = [to_numpy(f) for f in self.transform(X, subjects)]
         return [np.exp(self._classifier().log_probabilities(f)) for f in features]
 
     def classify(self, features: Any) -> NDArray[Any]:
-        """Give the labels of shared features, of any subject, also of a new one."""
+        """Return the labels of shared features, of any subject, also of a new one."""
         check_is_fitted(self, "maps_")
         scores = self._classifier().log_probabilities(to_numpy(features))
         return self.classes_[scores.argmax(axis=1)]

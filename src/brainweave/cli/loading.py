@@ -9,6 +9,10 @@ from brainweave.cli.errors import UsageError
 if TYPE_CHECKING:
     from brainweave.study.study import Study
 
+_BIDS_ONLY = (
+    *("task", "space", "samples", "label", "stimulus", "ignore", "overlap"),
+    *("hrf_delay", "hrf_model", "confounds", "scrub"),
+)
 FORMATS = ("auto", "bids", "nifti", "matlab", "openfmri", "study")
 
 
@@ -121,7 +125,7 @@ def _matlab(inputs: list[Path], options: dict[str, Any]) -> "Study":
 def _nifti(inputs: list[Path], options: dict[str, Any]) -> "Study":
     from brainweave.study.formats.images import load_nifti
 
-    for name in ("task", "space", "samples"):
+    for name in _BIDS_ONLY:
         _refuse(options, name, "it needs a BIDS dataset.")
     wanted = options.pop("subjects", None)
     files: dict[str, list[Path]] = {}

@@ -49,6 +49,21 @@ def _method_option(text: str, *names: str) -> Any:
     return typer.Option(*names, help=text, rich_help_panel=METHOD_GROUP)
 
 
+Parcels = Annotated[
+    str | None,
+    _method_option(
+        "Align parcel by parcel: an atlas image with a label per voxel, or "
+        "schaefer-100 (200, ... 1000) where nilearn has it in its cache."
+    ),
+]
+SearchlightRadius = Annotated[
+    float | None,
+    _method_option(
+        "Align in every neighbourhood of this radius in mm, and average to one map."
+    ),
+]
+
+
 @dataclass
 class Method:
     """Which aligner, and its parameters; None leaves the aligner's own default."""
@@ -56,7 +71,8 @@ class Method:
     method: Annotated[
         str,
         _method_option(
-            "gdm, hyperalignment, regularized-hyperalignment, kernel-hyperalignment, "
+            "gdm, gdmcv (chooses its settings inside the aligning samples), "
+            "hyperalignment, regularized-hyperalignment, kernel-hyperalignment, "
             "svd-hyperalignment, srm, detsrm, robust-srm, semi-supervised-srm or none."
         ),
     ] = "gdm"
@@ -106,6 +122,8 @@ class Method:
             "intersect. For methods that are locked in time."
         ),
     ] = None
+    parcels: Parcels = None
+    searchlight: SearchlightRadius = None
     param: Annotated[
         list[str] | None,
         _method_option("Any other parameter, NAME=VALUE; may be repeated.", "--param"),

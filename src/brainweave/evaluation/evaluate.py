@@ -13,7 +13,7 @@ import numpy as np
 from brainweave._progress import shown_progress
 from brainweave.evaluation.align_folds import Clock, align_folds, seed_from, seeded
 from brainweave.evaluation.fingerprint import plain_settings
-from brainweave.evaluation.measures import Measure
+from brainweave.evaluation.measures import Measure, Scoring
 from brainweave.evaluation.splits import SplitStudy, split_study, subject_folds
 
 __all__ = ["about", "evaluate", "score_folds"]
@@ -65,6 +65,7 @@ def score_folds(
     measure.check(split)
     # once, so that permutations are the same in all folds also without a seed
     draw = int(np.random.SeedSequence(seed).generate_state(1)[0])
+    how = Scoring(clock, draw, seed, n_jobs, tick)
     batches = align_folds(
         seeded(aligner, seed),
         split,
@@ -75,9 +76,7 @@ def score_folds(
         clock=clock if shared is None else shared,
     )
     for batch in batches:
-        for fold, found in measure.folds(
-            batch, split, seed=seed, draw=draw, clock=clock, n_jobs=n_jobs, tick=tick
-        ):
+        for fold, found in measure.folds(batch, split, how):
             n_components = getattr(fold.aligner, "n_components_", None)
             yield {
                 "half": fold.part,

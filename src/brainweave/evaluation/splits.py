@@ -6,7 +6,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._validation import check_int, check_list_of_subjects, check_option
+from brainweave._validation import (
+    NamedSamples,
+    check_int,
+    check_known,
+    check_list_of_subjects,
+    check_option,
+)
 from brainweave.evaluation.shared_bases import Part
 from brainweave.exceptions import InputError
 from brainweave.labels import check_labels_meet, sort_labels
@@ -207,12 +213,17 @@ def as_study(study: Any, y: Any = None) -> Study:
     if not isinstance(study, Study):
         entries = check_list_of_subjects(study, owner="The evaluation")
         study = Study(
-            s if isinstance(s, Subject) else Subject(str(i), s)
+            s
+            if isinstance(s, Subject)
+            else Subject(s.id, s.data())
+            if isinstance(s, NamedSamples)
+            else Subject(str(i), s)
             for i, s in enumerate(entries)
         )
     if y is None:
         return study
-    labels = check_list_of_subjects(y, owner="y of the evaluation", minimum=1)
+    counts = [s.n_samples for s in study]
+    labels = check_known(y, study.ids, counts, owner="the evaluation")
     if len(labels) != len(study):
         raise InputError(f"y has {len(labels)} entries for {len(study)} subjects.")
     return Study(

@@ -16,7 +16,7 @@ from brainweave.aligners.maps import (
     SubjectMap,
     WeightMap,
 )
-from brainweave.aligners.none import VoxelMap
+from brainweave.aligners.no_alignment import VoxelMap
 from brainweave.aligners.parcelwise import ParcelwiseMap
 from brainweave.aligners.robust_srm import RobustMap
 from brainweave.aligners.whole_brain import SearchlightMap

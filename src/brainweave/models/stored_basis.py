@@ -84,7 +84,7 @@ class StoredBasis(SubjectBasis):
         self.space: Any = None
 
     def cut(self, energy: float) -> Self:
-        """Give the same basis at another energy."""
+        """Return the same basis at another energy."""
         other = super().cut(energy)
         if other.n_kept > self._spectrum.vectors.shape[1]:
             # the directions that were not stored follow from the inner products
@@ -92,7 +92,7 @@ class StoredBasis(SubjectBasis):
         return other
 
     def with_kernel(self, kernel: Any, kernel_params: Any = None) -> SubjectBasis:
-        """Give the basis of another kernel, if the samples were stored."""
+        """Return the basis of another kernel, if the samples were stored."""
         other = super().with_kernel(kernel, kernel_params)
         if other is not self and self._data is None:
             raise InputError(
@@ -134,7 +134,7 @@ class StoredBasis(SubjectBasis):
         return out
 
     def products_with(self, Z: Any, name: str = "Z") -> SampleProducts:
-        """Give the inner products of other samples with the aligning ones."""
+        """Return the inner products of other samples with the aligning ones."""
         if self._data is not None or self.kernel.name != "linear":
             return super().products_with(Z, name)
         Z = self.check_samples(Z, name)

@@ -97,7 +97,7 @@ def plot_eigenvalues(model: Any) -> "Figure":
 
 
 def energy_curves(bases: Sequence[Any]) -> list[NDArray[np.float64]]:
-    """Give, per subject, the cumulative share of its singular values."""
+    """Return, per subject, the cumulative share of its singular values."""
     curves = []
     for basis in bases:
         singular = np.sqrt(np.asarray(basis.spectrum, dtype=float))

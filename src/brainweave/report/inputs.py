@@ -180,7 +180,7 @@ def _check_shared(inputs: Inputs, arrays: Sequence[NDArray[Any]]) -> None:
 def two_dimensional(
     arrays: Sequence[NDArray[np.float64]],
 ) -> tuple[NDArray[np.float64], str]:
-    """Give columns to draw samples in, and what these are called.
+    """Return columns to draw samples in, and what these are called.
 
     Shared features as they are when there are few; else, as for methods that stay in
     voxels, the principal components of all samples.

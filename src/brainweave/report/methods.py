@@ -53,8 +53,11 @@ NU_SVM = Citation(
 )
 SKLEARN = Citation(
     "Pedregosa et al., 2011",
-    "Pedregosa, F., et al. (2011). Scikit-learn: Machine learning in Python. Journal "
-    "of Machine Learning Research, 12, 2825–2830.",
+    "Pedregosa, F., Varoquaux, G., Gramfort, A., Michel, V., Thirion, B., Grisel, O., "
+    "Blondel, M., Prettenhofer, P., Weiss, R., Dubourg, V., Vanderplas, J., Passos, "
+    "A., Cournapeau, D., Brucher, M., Perrot, M., & Duchesnay, É. (2011). "
+    "Scikit-learn: Machine learning in Python. Journal of Machine Learning Research, "
+    "12, 2825–2830.",
 )
 # class of an aligner -> what it is called, and where it was published
 METHODS: dict[str, tuple[str, Citation]] = {
@@ -340,7 +343,7 @@ def _about_evaluation(inputs: Inputs, cited: list[Citation]) -> list[str]:
 
 
 def _nu(results: Iterable[Any]) -> float | None:
-    """Give the nu of the classifier, if all folds used one and the same."""
+    """Return the nu of the classifier, if all folds used one and the same."""
     found = set()
     for result in results:
         folds = getattr(result, "folds", None) or [{}]

@@ -15,6 +15,7 @@ from brainweave._io import write_text
 from brainweave._validation import check_int
 from brainweave._version import __version__
 from brainweave.exceptions import InputError
+from brainweave.report.accuracy import results_section
 from brainweave.report.elements import Section
 from brainweave.report.facts import collect_warnings, headlines
 from brainweave.report.inputs import Inputs, gather
@@ -24,7 +25,6 @@ from brainweave.report.sections import (
     details_section,
     maps_section,
     model_section,
-    results_section,
 )
 from brainweave.report.space import build_space
 from brainweave.report.verdict import give_verdict

@@ -50,7 +50,7 @@ def is_source(samples: Samples) -> bool:
 
 
 def read_samples(samples: Samples) -> NDArray[Any]:
-    """Give the samples as an array; no copy where they already are one."""
+    """Return the samples as an array; no copy where they already are one."""
     if isinstance(samples, np.ndarray):
         return np.asarray(samples)
     if isinstance(samples, Source):
@@ -116,7 +116,7 @@ class _View:
         raise NotImplementedError
 
     def read(self) -> NDArray[Any]:
-        """Read the parent and give the derived samples."""
+        """Read the parent and return the derived samples."""
         return self._apply(read_samples(self.parent))
 
     def __getitem__(self, key: Any) -> NDArray[Any]:

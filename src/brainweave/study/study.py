@@ -270,7 +270,7 @@ class Study(Sequence[Subject]):
     def to_lists(
         self, y: Literal["labels", "stimuli"] | None = "labels"
     ) -> tuple[list[Any], list[NDArray[Any]] | None]:
-        """Give the lists that aligners take: ``aligner.fit(*study.to_lists())``.
+        """Return the lists that aligners take: ``aligner.fit(*study.to_lists())``.
 
         Parameters
         ----------

@@ -142,7 +142,7 @@ class Subject:
         return is_source(self.samples)
 
     def data(self) -> NDArray[Any]:
-        """Give all samples as an array, reading a lazy source (each time anew)."""
+        """Return all samples as an array, reading a lazy source (each time anew)."""
         values = read_samples(self.samples)
         if values.shape != (self.n_samples, self.n_voxels):
             raise StudyError(

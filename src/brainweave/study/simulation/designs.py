@@ -95,7 +95,7 @@ def plan_runs(design: Design, rng: np.random.Generator) -> list[ShownRun]:
 
 
 def stimulus_number(stimulus: str) -> int:
-    """Give the number in the name of a stimulus that :func:`plan_runs` made.
+    """Return the number in the name of a stimulus that :func:`plan_runs` made.
 
     Examples
     --------

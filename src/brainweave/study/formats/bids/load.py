@@ -242,6 +242,8 @@ def load_bids(
         },
         settings={
             "source": "bids",
+            "task": task,
+            "space": space,
             "preprocessed": dataset.preprocessed,
             "confounds": confounds,
             "mask": mask,
@@ -251,6 +253,8 @@ def load_bids(
             "dtype": np.dtype(dtype).name,
             **asdict(how),
             **reader.options,
+            # of the models of trials; other samples are filtered only on demand
+            "high_pass": reader.options["high_pass"] if is_trials else how.high_pass,
         },
     )
     study_name = Path(folder).resolve().name if name is None else name
@@ -313,7 +317,9 @@ class _Reader:
             stimuli = np.array(moments, dtype=np.str_)
             plan = replace(plan, stimuli=stimuli)
         n_scrubbed = 0 if removed.kept is None else header.n_samples - len(removed.kept)
-        return PlannedRun(run, source, plan, tr, header.n_samples, n_scrubbed)
+        return PlannedRun(
+            run, source, plan, tr, header.n_samples, n_scrubbed, removed.names
+        )
 
     def _confounds(self, run: BidsRun) -> RunConfounds:
         tables = inherited(

@@ -2,7 +2,9 @@
 
 Per subject an ``.npy`` file of samples x voxels and a ``.tsv`` file with a row per
 sample (label, run, onset, stimulus); the masks as images; and ``study.json``, which
-lists every file with its size and checksum.
+lists every file with its size and checksum. The ``.npy`` file is in Fortran order, a
+voxel's samples side by side, so that some voxels of all samples, the unit in which
+everything else reads, are one stretch of the disk. Files in C order open too.
 """
 
 import hashlib
@@ -48,6 +50,7 @@ INDEX = "study.json"
 _FILES = ("samples", "table")
 # Verifying runs at 0.5 to 2 GB a second: under a second for so many bytes.
 _VERIFIED_BYTES = 2**29
+_WRITTEN_BYTES = 2**26  # turned to the order of the file at a time
 
 
 def save_study(
@@ -226,17 +229,16 @@ def _write_subject(
     position: int, subject: Subject, work: Path, stem: str, dtype: Any
 ) -> tuple[int, dict[str, Any]]:
     values = subject.data()
-    if dtype is not None:
-        values = values.astype(dtype, copy=False)
+    stored = np.dtype(values.dtype if dtype is None else dtype)
     path = work / f"{stem}.npy"
     with path.open("wb") as file:
         hashing = HashingWriter(file)
-        np.lib.format.write_array(hashing, np.ascontiguousarray(values))
+        _write_by_voxels(hashing, values, stored)
         flush(file)
     samples = {
         **described(path, hashing.digest()),
         "shape": list(values.shape),
-        "dtype": values.dtype.str,
+        "dtype": stored.str,
     }
     text = write_table(subject)
     write_text(work / f"{stem}.tsv", text)
@@ -246,6 +248,23 @@ def _write_subject(
     }
     entry = {"id": subject.id, "samples": samples, "table": table, "space": None}
     return position, entry
+
+
+def _write_by_voxels(
+    file: HashingWriter, values: NDArray[Any], dtype: np.dtype[Any]
+) -> None:
+    """Write an ``.npy`` file in Fortran order with memory for a few voxels."""
+    n_samples, n_voxels = values.shape
+    header = {
+        "descr": np.lib.format.dtype_to_descr(dtype),
+        "fortran_order": True,
+        "shape": values.shape,
+    }
+    np.lib.format.write_array_header_1_0(file, header)
+    step = max(1, _WRITTEN_BYTES // max(1, n_samples * dtype.itemsize))
+    for start in range(0, n_voxels, step):
+        voxels = np.ascontiguousarray(values[:, start : start + step].T, dtype)
+        file.write(voxels.data.cast("B"))
 
 
 def _write_spaces(

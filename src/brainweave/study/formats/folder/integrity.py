@@ -33,7 +33,7 @@ class HashingWriter:
         return int(self._file.write(data))
 
     def digest(self) -> str:
-        """Give the checksum of all that was written."""
+        """Return the checksum of all that was written."""
         return self._hash.hexdigest()
 
 

@@ -42,7 +42,7 @@ def working_folder(target: Path) -> Iterator[Path]:
 
 
 def move_into_place(work: Path, target: Path) -> None:
-    """Give a finished folder its name."""
+    """Rename a finished folder to its name."""
     if target.exists():  # it appeared meanwhile; a rename could hide that
         raise StudyError(f"{str(target)!r} was made by somebody else meanwhile.")
     work.rename(target)

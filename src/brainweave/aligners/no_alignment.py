@@ -81,7 +81,7 @@ class VoxelMap(SubjectMap):
         return self._confined(np.hstack(parts), name)
 
     def aligning_features(self) -> NDArray[Any]:
-        """Give the standardised aligning samples."""
+        """Return the standardised aligning samples."""
         if self.basis is None:
             raise InputError("This map was made without aligning samples.")
         chunks = [to_numpy(z) for _, z in self.basis.chunks()]
@@ -109,7 +109,7 @@ class VoxelMap(SubjectMap):
         return np.asarray(voxels * scale + self.mean, dtype=voxels.dtype)
 
     def detach(self) -> "VoxelMap":
-        """Give the same map without a reference to the data."""
+        """Return the same map without a reference to the data."""
         if self.basis is None:
             return self
         return VoxelMap(

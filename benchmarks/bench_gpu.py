@@ -1,0 +1,193 @@
+"""GDM on a GPU, beside the floor: a float64 Gram matrix and its eigenvectors.
+
+    python benchmarks/bench_gpu.py [--quick] [--device cuda]
+
+- agreement with the processor on a small study, labels and time, float64;
+- one subject of 3655 x 170,494 in float32 from the processor's memory, by voxels and
+  by samples, pinned or not; and 176 such subjects (a few pinned ones, taken in turn);
+- 20 subjects of 1000 x 60,000 that lie on the device, beside the floor.
+
+Needs torch, numpy, scipy, scikit-learn, joblib, threadpoolctl and lazy-loader, nothing
+else; ``--quick --device cpu`` runs everything small, on the processor.
+"""
+
+import argparse
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+NEEDED = ("torch", "numpy", "scipy", "sklearn", "joblib", "threadpoolctl")
+MISSING = [name for name in (*NEEDED, "lazy_loader") if find_spec(name) is None]
+if MISSING:
+    sys.exit(f"bench_gpu.py needs {', '.join(MISSING)}: not installed here.")
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+
+from brainweave import GDM, SubjectBasis  # noqa: E402
+
+N_PINNED = 4
+
+
+def timed(function: Callable[[], Any], device: str) -> float:
+    """Time a call, until the device is done too."""
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
+    start = time.perf_counter()
+    function()
+    if device.startswith("cuda"):
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def make(seed: int, n: int, v: int, *, by_voxels: bool, pin: bool) -> Any:
+    """Make a subject in float32: a film's components on noise."""
+    random = torch.Generator().manual_seed(seed)
+    film = torch.randn((n, 20), generator=torch.Generator().manual_seed(0))
+    X = torch.empty((v, n) if by_voxels else (n, v), pin_memory=pin)
+    step = max(1, 2**24 // n)
+    for i in range(0, v, step):
+        size = min(step, v - i)
+        block = torch.randn((n, size), generator=random) + 100
+        block += film @ torch.randn((20, size), generator=random)
+        if by_voxels:
+            X[i : i + size] = block.T
+        else:
+            X[:, i : i + size] = block
+    return X.T if by_voxels else X
+
+
+def agreement(device: str) -> None:
+    rng = np.random.default_rng(0)
+    n, y = 120, [rng.permutation(np.arange(120) % 6) for _ in range(5)]
+    shared = rng.standard_normal((n, 8))
+    X = [
+        shared @ rng.standard_normal((8, v)) + rng.standard_normal((n, v)) + 50
+        for v in (3000, 2500, 4000, 3500, 900)
+    ]
+    for graph, known in (("labels", y), ("time", None)):
+        ours = GDM(5, graph=graph, device=device).fit(X, known)
+        theirs = GDM(5, graph=graph).fit(X, known)
+        values = np.abs(ours.eigenvalues_ - theirs.eigenvalues_).max()
+        values /= np.abs(theirs.eigenvalues_).max()
+        pairs = zip(ours.transform(X), theirs.transform(X), strict=True)
+        apart = max(np.abs(np.abs(a) - np.abs(b)).max() for a, b in pairs)
+        verdict = "ok" if max(values, apart) < 1e-8 else "TOO FAR"
+        print(
+            f"  {graph:>6}: eigenvalues differ by {values:.0e}, features (unit "
+            f"variance) by {apart:.0e}: {verdict} (goal 1e-8)",
+            flush=True,
+        )
+
+
+def one_subject(device: str, n: int, v: int) -> None:
+    print(f"\none subject of {n} x {v} float32, the pass over voxels, then eigh")
+    for by_voxels in (True, False):
+        for pin in (True, False) if device.startswith("cuda") else (False,):
+            X = make(0, n, v, by_voxels=by_voxels, pin=pin)
+            SubjectBasis(X, device=device)  # buffers are taken once
+            bases: list[SubjectBasis] = []
+
+            def read(X: Any = X, bases: list[Any] = bases) -> None:
+                bases.append(SubjectBasis(X, device=device))
+
+            seconds = timed(read, device)
+            spectrum = timed(lambda b=bases: b[0].values, device)
+            order = "by voxels" if by_voxels else "by samples"
+            print(
+                f"  {order:>10}, {'pinned' if pin else 'not pinned':>10}: "
+                f"pass {seconds:.3f} s, eigh and copies back {spectrum:.3f} s",
+                flush=True,
+            )
+
+
+def many_subjects(device: str, m: int, n: int, v: int, n_jobs: int) -> None:
+    print(f"\n{m} subjects of {n} x {v} float32, {N_PINNED} pinned ones taken in turn")
+    pin = device.startswith("cuda")
+    few = [make(i, n, v, by_voxels=True, pin=pin) for i in range(N_PINNED)]
+    X = [few[i % N_PINNED] for i in range(m)]
+    labels = [np.arange(n) % 8] * m
+
+    def bases(energy: float) -> list[SubjectBasis]:
+        # the stage that touches voxels, as a fit does it
+        from brainweave._arrays import map_subjects
+
+        def read(x: Any) -> int:
+            basis = SubjectBasis(x, device=device, energy=energy)
+            return basis.n_kept if energy < 1 else basis.n_samples
+
+        return map_subjects(read, X, n_jobs=n_jobs)
+
+    seconds = timed(lambda: bases(1.0), device)
+    print(f"  Gram matrices alone: {seconds:.1f} s (shrinkage; goal 30 s)", flush=True)
+    seconds = timed(lambda: bases(0.35), device)
+    print(f"  and eigenbases: {seconds:.1f} s", flush=True)
+    for graph, known in (("labels", labels), ("time", None)):
+        gdm = GDM(10, graph=graph, energy=0.35, device=device, n_jobs=n_jobs)
+        seconds = timed(lambda g=gdm, k=known: g.fit(X, k), device)
+        print(
+            f"  fit with energy 0.35, {graph:>6}: {seconds:.1f} s ({gdm.solver_}, "
+            f"{gdm.bases_[0].n_kept} kept; goal 50 s)",
+            flush=True,
+        )
+        del gdm
+
+
+def on_device(device: str, m: int, n: int, v: int) -> None:
+    print(f"\n{m} subjects of {n} x {v} float32 on the device (goal: 1.5 x the floor)")
+    X = [make(i, n, v, by_voxels=False, pin=False).to(device) for i in range(m)]
+    labels = [np.arange(n) % 8] * m
+
+    def floor() -> None:
+        for x in X:
+            double = x.double()
+            torch.linalg.eigh(double @ double.T)
+
+    floor()
+    bare = min(timed(floor, device) for _ in range(3))
+    for graph, known in (("labels", labels), ("time", None)):
+        gdm = GDM(10, graph=graph, energy=0.35, device=device)
+        gdm.fit(X, known)
+        times = [timed(lambda g=gdm, k=known: g.fit(X, k), device) for _ in range(3)]
+        seconds = min(times)
+        print(
+            f"  {graph:>6}: floor {bare:.3f} s, fit {seconds:.3f} s, "
+            f"{seconds / bare:.2f} x",
+            flush=True,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small shapes, seconds")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--subjects", type=int, default=176)
+    parser.add_argument("--jobs", type=int, default=4, help="subjects at a time")
+    options = parser.parse_args()
+    device = options.device
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        sys.exit("torch finds no GPU here. --device cpu --quick tries the script.")
+    warnings.simplefilter("ignore", UserWarning)  # of the made-up data
+    where = "the processor"
+    if device.startswith("cuda"):
+        where = torch.cuda.get_device_name(device)
+    print(f"{where}; torch {torch.__version__}, numpy {np.__version__}")
+    print("agreement with the processor, float64")
+    agreement(device)
+    n, v = (60, 3000) if options.quick else (3655, 170_494)
+    one_subject(device, n, v)
+    on_device(device, *((3, 60, 3000) if options.quick else (20, 1000, 60_000)))
+    many = 6 if options.quick else options.subjects
+    many_subjects(device, many, n, v, options.jobs)
+    if device.startswith("cuda"):
+        peak = torch.cuda.max_memory_allocated() / 2**30
+        print(f"\npeak memory on the device: {peak:.1f} GiB")
+
+
+if __name__ == "__main__":
+    main()
