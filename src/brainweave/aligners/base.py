@@ -165,6 +165,9 @@ class BaseAligner(BaseEstimator):
                 f"standardize of {owner} must be True or False, got {standardize!r}."
             )
 
+        # other processes are sent what the function refers to: not the whole aligner
+        needs_eigenbasis, device = self._needs_eigenbasis, params.get("device")
+
         def read(i: int, given: Any) -> SubjectBasis:
             if isinstance(given, SubjectBasis):
                 basis = given.with_kernel(checked[i]).cut(energies[i])
@@ -180,10 +183,10 @@ class BaseAligner(BaseEstimator):
                     energy=energies[i],
                     standardize=bool(standardize),
                     name=f"X[{i}]",
-                    device=params.get("device"),
+                    device=device,
                 )
                 basis.id = str(getattr(given, "id", ""))
-            if self._needs_eigenbasis or energies[i] < 1:
+            if needs_eigenbasis or energies[i] < 1:
                 _ = basis.n_kept  # the eigenbasis belongs to this stage
             return basis
 
