@@ -7,10 +7,12 @@ PEERS := .venv-peers
 TORCH_VENV := .venv-torch
 TORCH ?= torch==2.13.0
 LOWEST := .venv-lowest
+DOCS := .venv-docs
+SPHINX := $(DOCS)/$(SCRIPTS)/python -m sphinx -W --keep-going -n -T
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-torch test-lowest lint types contracts check bench bench-quick bench-methods bench-peers peers wheel clean
+.PHONY: help demo test test-thorough test-torch test-lowest lint types contracts check bench bench-quick bench-methods bench-peers peers docs docs-quick wheel clean
 
 help:  ## say what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 14
@@ -33,6 +35,9 @@ test: $(VENV)/.dev  ## unit tests and doctests
 	@tools/install_browser.sh
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
+test-thorough: $(VENV)/.dev  ## what takes minutes: noise by every method, long searches
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m thorough
+
 $(TORCH_VENV)/.ready: pyproject.toml tools/make_venv.sh
 	@test -x $(TORCH_VENV)/$(SCRIPTS)/python || { echo "Setting up $(TORCH_VENV) ..."; tools/make_venv.sh $(TORCH_VENV); }
 	@echo "Installing $(TORCH) into $(TORCH_VENV) (once; a few minutes) ..."
@@ -52,13 +57,28 @@ $(LOWEST)/.ready: pyproject.toml tools/make_venv.sh
 test-lowest: $(LOWEST)/.ready  ## unit tests with the oldest dependencies that are allowed
 	OMP_NUM_THREADS=1 $(LOWEST)/$(SCRIPTS)/python -m pytest -n 2 --dist loadfile -p no:cacheprovider
 
+$(DOCS)/.ready: pyproject.toml tools/make_venv.sh
+	@test -x $(DOCS)/$(SCRIPTS)/python || { echo "Setting up $(DOCS) ..."; tools/make_venv.sh $(DOCS); }
+	@echo "Installing Sphinx and its extensions into $(DOCS) (once; a minute or two) ..."
+	@$(DOCS)/$(SCRIPTS)/python -m pip --disable-pip-version-check --quiet install -e ".[docs]"
+	@touch $@
+
+docs: $(DOCS)/.ready  ## the site, every example run, into docs/_build/html
+	OMP_NUM_THREADS=2 $(SPHINX) -d docs/_build/doctrees -b html docs docs/_build/html
+	@echo "Open docs/_build/html/index.html in a browser."
+
+docs-quick: $(DOCS)/.ready  ## does the site build? all pages, the examples shown but not run
+	@rm -rf docs/tutorials
+	DOCS_QUICK=1 OMP_NUM_THREADS=2 $(SPHINX) -d docs/_build/doctrees-quick -b dirhtml docs docs/_build/quick; \
+		status=$$?; rm -rf docs/tutorials; exit $$status # so that make docs runs every example
+
 wheel: $(VENV)/.dev  ## build the wheel and the source archive into dist/
 	$(BIN)/python -m build --outdir dist
 
 lint: $(VENV)/.dev  ## style and spelling
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/codespell src tests docs benchmarks README.md CHANGELOG.md CONTRIBUTING.md
+	$(BIN)/codespell src tests docs examples benchmarks README.md CHANGELOG.md CONTRIBUTING.md
 
 types: $(VENV)/.dev  ## mypy, strict
 	$(BIN)/mypy
@@ -97,4 +117,4 @@ bench-methods: $(PEERS)/.ready
 	$(PEERS)/$(SCRIPTS)/python benchmarks/bench_methods.py --robust --memory
 
 clean:  ## remove the environment and all caches
-	rm -rf $(VENV) $(PEERS) $(TORCH_VENV) $(LOWEST) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS) $(TORCH_VENV) $(LOWEST) $(DOCS) docs/_build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

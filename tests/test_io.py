@@ -63,7 +63,7 @@ def test_leftovers_of_dead_processes_are_removed_and_others_are_not(
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr(_io, "_swept", set())
-    here, dead = _io._machine(), dead_process()
+    here, dead = _io.machine_name(), dead_process()
     gone = tmp_path / f".partial-{here}-{dead}-00000000-study"
     gone.mkdir()
     (gone / "sub-01.npy").write_bytes(b"half")

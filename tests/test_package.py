@@ -23,3 +23,10 @@ def test_every_public_name_can_be_imported(name):
 def test_unknown_names_are_attribute_errors():
     with pytest.raises(AttributeError, match="No brainweave attribute hyperalign"):
         _ = brainweave.hyperalign
+
+
+def test_docstrings_say_return():
+    from pathlib import Path
+
+    for path in Path(brainweave.__file__).parent.rglob("*.py"):
+        assert '"""Give ' not in path.read_text(encoding="utf-8"), path

@@ -1,6 +1,8 @@
 """What cannot run here is at least true: workflows and hooks call make targets."""
 
+import json
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -65,3 +67,33 @@ def test_everything_imported_is_declared():
     outside = found - set(sys.stdlib_module_names) - {"brainweave"}
     missing = {n for n in outside if called.get(n, n).lower() not in declared}
     assert not missing
+
+
+def test_the_container_installs_what_pyproject_says_and_nothing_else():
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    lines = text.replace("\\\n", " ").splitlines()
+    installs = [line for line in lines if re.search(r"\b(pip|apt|conda)\b", line)]
+    assert installs == [
+        "RUN pip install --no-cache-dir build && "
+        "python -m build --wheel --outdir /wheels .",
+        "RUN pip install --no-cache-dir /wheels/*.whl && rm -r /wheels",
+    ]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    least = project["project"]["requires-python"].removeprefix(">=").split(".")
+    images = {m for line in lines for m in re.findall(r"^FROM python:([\d.]+)", line)}
+    assert len(images) == 1
+    assert [int(p) for p in images.pop().split(".")] >= [int(p) for p in least]
+    # all that the wheel is built from is copied, and let in by .dockerignore
+    copied = {
+        name
+        for line in lines
+        if line.startswith("COPY ") and "--from" not in line
+        for name in line.split()[1:-1]
+    }
+    needed = {"pyproject.toml", "src", project["project"]["readme"]}
+    needed |= set(project["project"]["license-files"])
+    assert copied == needed
+    ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    assert {line[1:] for line in ignored if line.startswith("!")} == needed
+    (entry,) = [line for line in lines if line.startswith("ENTRYPOINT")]
+    assert list(project["project"]["scripts"]) == json.loads(entry.split(None, 1)[1])

@@ -134,7 +134,6 @@ def test_hovering_a_dot_tells_subject_label_and_run(visit):
     one = visit()
     dot = one.page.locator(".space g.s1.c0 circle").first
     # a dot may lie under another one: alone it must be found
-    one.page.locator('.switches[data-kind="s"] button.all').click()
     one.page.locator('.switches[data-kind="s"] button[data-n="1"]').click()
     dot.scroll_into_view_if_needed()
     box = dot.bounding_box()
@@ -155,11 +154,13 @@ def test_switches_hide_and_show_samples(visit):
     one = visit()
     assert one.visible_dots() == 72
     category = one.page.locator('.switches[data-kind="c"] button[data-n="1"]')
-    category.click()
-    assert category.get_attribute("aria-pressed") == "false"
+    category.click()  # alone
+    assert category.get_attribute("aria-pressed") == "true"
+    assert one.visible_dots() == 24
+    one.page.locator('.switches[data-kind="c"] button[data-n="0"]').click()  # and this
     assert one.visible_dots() == 48
     one.page.locator('.switches[data-kind="s"] button[data-n="0"]').click()
-    assert one.visible_dots() == 32
+    assert one.visible_dots() == 16
     for kind in "cs":
         one.page.locator(f'.switches[data-kind="{kind}"] button.all').click()
     assert one.visible_dots() == 72
@@ -209,10 +210,10 @@ def test_numbers_are_downloaded(visit):
 def test_dark_follows_the_system_and_the_button(visit):
     one = visit(color_scheme="dark")
     assert one.style("body", "backgroundColor") == DARK
-    ink = one.style("#accuracy svg text", "fill")
+    ink = one.style("#sequences svg text", "fill")
     one.page.locator("#theme").click()  # from auto to light
     assert one.style("body", "backgroundColor") == LIGHT
-    assert one.style("#accuracy svg text", "fill") != ink
+    assert one.style("#sequences svg text", "fill") != ink
     one.page.locator("#theme").click()
     assert one.style("body", "backgroundColor") == DARK
     assert one.console == []
@@ -243,4 +244,41 @@ def test_a_phone_needs_no_sideways_scrolling(visit):
 def test_without_scripts_everything_is_still_seen(visit):
     one = visit(java_script_enabled=False)
     assert one.visible_dots() == 72
-    assert one.page.locator("figure svg").count() >= 6
+    assert one.page.locator("figure svg").count() >= 5
+    assert one.page.locator("#accuracy .acc-row").count() == 2
+
+
+SMALL_TEXT = """() => {
+  const found = [];
+  const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walk.nextNode()) {
+    const node = walk.currentNode, parent = node.parentElement;
+    if (!node.textContent.trim() || parent.closest("script, style")) continue;
+    const range = document.createRange();
+    range.selectNodeContents(node);
+    const box = range.getBoundingClientRect();
+    if (!box.width || !box.height) continue;
+    let size = parseFloat(getComputedStyle(parent).fontSize);
+    const svg = parent.closest("svg");
+    if (svg) { const m = svg.getScreenCTM(); size *= Math.hypot(m.a, m.b); }
+    if (size < 11) found.push([size, node.textContent.trim()]);
+  }
+  return found;
+}"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_no_text_is_too_small_to_read(visit, width):
+    one = visit(viewport={"width": width, "height": 844})
+    one.page.locator("details").evaluate_all("all => all.forEach(d => d.open = true)")
+    assert one.page.evaluate(SMALL_TEXT) == []
+    assert one.page.evaluate("document.documentElement.scrollWidth") == width
+
+
+def test_pointing_at_a_category_dims_the_others(visit):
+    one = visit()
+    one.page.locator('.switches[data-kind="c"] button[data-n="1"]').hover()
+    assert one.page.locator(".space g.dim").count() == 6
+    assert one.page.locator(".space g.c1.dim").count() == 0
+    one.page.mouse.move(5, 5)
+    assert one.page.locator(".space g.dim").count() == 0

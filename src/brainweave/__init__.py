@@ -4,9 +4,14 @@ Names are imported when first used, so that ``import brainweave`` stays light; t
 ``__init__.pyi`` is the one list of them.
 """
 
+import logging
+
 import lazy_loader
 
 from brainweave._version import __version__
+
+# what is logged is for those who ask: logging.basicConfig(level="INFO")
+logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __getattr__, _, _names = lazy_loader.attach_stub(__name__, __file__)
 __all__ = ["__version__", *_names]

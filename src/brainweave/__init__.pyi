@@ -9,7 +9,7 @@ from .aligners.hyperalignment import (
     RegularizedHyperalignment as RegularizedHyperalignment,
 )
 from .aligners.maps import SubjectMap as SubjectMap
-from .aligners.none import NoAlignment as NoAlignment
+from .aligners.no_alignment import NoAlignment as NoAlignment
 from .aligners.parcelwise import Parcelwise as Parcelwise
 from .aligners.robust_srm import RobustSRM as RobustSRM
 from .aligners.searchlight import Searchlight as Searchlight
@@ -41,6 +41,7 @@ from .metrics import time_segment_matching as time_segment_matching
 from .models import describe as describe
 from .models import load as load
 from .models import load_basis as load_basis
+from .models import register_aligner as register_aligner
 from .models import save as save
 from .models import save_basis as save_basis
 from .samples import drop_samples as drop_samples

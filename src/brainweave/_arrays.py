@@ -1,9 +1,10 @@
 """Arrays from anywhere, in column chunks, on the processor or on a GPU.
 
-With :mod:`brainweave._device` the only module that knows torch. A subject's samples may
-be a NumPy array, a memory map, anything two-dimensional that can be sliced by columns
-(HDF5, zarr), or a torch tensor; the two small classes of operations below are all that
-a pass over voxels needs from either kind.
+With :mod:`brainweave._device` the only module that imports torch, when it is needed;
+others ask :func:`is_torch` and :func:`to_numpy`. A subject's samples may be a NumPy
+array, a memory map, anything two-dimensional that can be sliced by columns (HDF5,
+zarr), or a torch tensor; the two small classes of operations below are all that a pass
+over voxels needs from either.
 """
 
 import mmap
@@ -200,13 +201,13 @@ class NumpyOps:
         self._product: Floats | None = None
 
     def array(self, x: Any) -> Floats:
-        """Give x in the working dtype."""
+        """Return x in the working dtype."""
         return np.asarray(to_numpy(x), dtype=self.dtype)
 
     def subtract(
         self, chunk: Floats, mean: Floats, *, transient: bool = False
     ) -> Floats:
-        """Give chunk - mean in the memory order of chunk.
+        """Return chunk - mean in the memory order of chunk.
 
         What is transient is overwritten by the next such call.
         """
@@ -227,7 +228,7 @@ class NumpyOps:
         return np.einsum("ij,ij->j", z, z).astype(np.float64)
 
     def clip(self, z: Floats, bound: float) -> Floats:
-        """Give z with every entry brought between -bound and bound."""
+        """Return z with every entry brought between -bound and bound."""
         return z.clip(-bound, bound)
 
     def inner(self, a: Floats, b: Floats) -> float:
@@ -246,7 +247,7 @@ class NumpyOps:
         return total
 
     def full(self, gram: Floats) -> NDArray[np.float64]:
-        """Give the finished matrix."""
+        """Return the finished matrix."""
         return gram
 
     def eigh(self, gram: Floats) -> tuple[Floats, Floats]:
@@ -264,13 +265,13 @@ class TorchOps:
         self.dtype = getattr(self.torch, working_dtype(like).name)
 
     def array(self, x: Any) -> Any:
-        """Give x as a tensor in the working dtype, on the device."""
+        """Return x as a tensor in the working dtype, on the device."""
         if isinstance(x, np.ndarray):
             x = self.torch.from_numpy(np.ascontiguousarray(x))
         return x.to(device=self.device, dtype=self.dtype)
 
     def subtract(self, chunk: Any, mean: Any, *, transient: bool = False) -> Any:
-        """Give chunk - mean."""
+        """Return chunk - mean."""
         return chunk - mean
 
     def column_square_sums(self, z: Any) -> NDArray[np.float64]:
@@ -278,7 +279,7 @@ class TorchOps:
         return to_numpy((z * z).sum(0)).astype(np.float64)
 
     def clip(self, z: Any, bound: float) -> Any:
-        """Give z with every entry brought between -bound and bound."""
+        """Return z with every entry brought between -bound and bound."""
         return z.clip(-bound, bound)
 
     def inner(self, a: Any, b: Any) -> float:
@@ -386,7 +387,7 @@ def _workers(n_items: int, n_jobs: int | None) -> int:
 def subject_threads(
     n_subjects: int, n_jobs: int | None = None
 ) -> Iterator[Callable[..., list[Any]]]:
-    """Give a map over subjects whose threads stay alive for a whole iteration.
+    """Yield a map over subjects whose threads stay alive for a whole iteration.
 
     For many rounds of little work, where :func:`map_subjects` would spend its time on
     starting. Each subject keeps to one BLAS thread, so the result does not depend on

@@ -33,7 +33,7 @@ _swept: set[Path] = set()
 
 @contextmanager
 def whole_path(path: Path) -> Iterator[Path]:
-    """Give a temporary path that takes the place of `path` once all went well.
+    """Yield a temporary path that takes the place of `path` once all went well.
 
     The temporary name ends like that of `path`, so that any library can write there.
     The folder must exist.
@@ -53,7 +53,7 @@ def whole_path(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Any]:
-    """Give a binary file that takes the place of `path` once all went well."""
+    """Yield a binary file that takes the place of `path` once all went well."""
     with whole_path(path) as work, work.open("xb") as file:
         yield file
 
@@ -95,7 +95,7 @@ def write_new_text(path: Path, text: str) -> bool:
 
 @contextmanager
 def whole_folder(path: Path, *, replaces: Collection[str] = ()) -> Iterator[Path]:
-    """Give a temporary folder that takes the place of `path` once all went well.
+    """Yield a temporary folder that takes the place of `path` once all went well.
 
     Parameters
     ----------
@@ -122,7 +122,7 @@ def whole_folder(path: Path, *, replaces: Collection[str] = ()) -> Iterator[Path
 
 
 def _swapped(work: Path, path: Path, ours: set[str]) -> Path | None:
-    """Put the new folder in its place; give the old one, if there was one."""
+    """Put the new folder in its place; return the old one, if there was one."""
     if not path.exists():
         work.rename(path)
         return None
@@ -196,22 +196,24 @@ def sweep(folder: Path) -> None:
 def _work_name(path: Path) -> Path:
     # names may have 255 bytes: of a long one the end matters, which tells the format
     ending = path.name[-100:]
-    unique = f"{_machine()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    unique = f"{machine_name()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     return path.with_name(f".partial-{unique}-{ending}")
 
 
-def _machine() -> str:
+def machine_name() -> str:
+    """Return a short name of this machine, for the names of temporary files."""
     return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
 
 
 def _is_left_over(path: Path, machine: str, process: int) -> bool:
-    if machine == _machine() and sys.platform != "win32":
-        return not _is_alive(process)
+    if machine == machine_name() and sys.platform != "win32":
+        return not is_alive(process)
     newest = max((p.lstat().st_mtime for p in (path, *path.rglob("*"))), default=0)
     return time.time() - newest > _GIVEN_UP
 
 
-def _is_alive(process: int) -> bool:
+def is_alive(process: int) -> bool:
+    """Tell whether a process of this machine runs; not for Windows."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

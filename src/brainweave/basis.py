@@ -25,6 +25,12 @@ from brainweave._device import device_for
 from brainweave._validation import check_fraction, check_numbers, check_shape
 from brainweave.exceptions import InputError
 from brainweave.kernels import Centring, Kernel, center_gram, check_kernel, is_symmetric
+from brainweave.reliability import (
+    Groups,
+    analysis_of_variance,
+    reliability_scale,
+    repeated_groups,
+)
 from brainweave.voxels import VoxelPass, sample_signatures
 
 Matrix = NDArray[np.float64]
@@ -70,8 +76,13 @@ class SubjectBasis(VoxelPass):
     energy : float in (0, 1], default=1
         Share of the summed singular values (square roots of the eigenvalues) to keep:
         the smallest number of components that reaches it.
-    standardize : bool, default=True
+    standardize : bool or "reliability", default=True
         Give every voxel zero mean and unit variance. Constant voxels are left out.
+        "reliability" scales voxels by how reliably they answer to the groups; see
+        :mod:`brainweave.reliability`.
+    groups : array-like of int, optional
+        The group of each sample, negative for none: for "reliability". Where groups do
+        not repeat, voxels are standardised as with True.
     name : str, default="X"
         How error messages call this subject.
     device : str or torch.device, optional
@@ -88,6 +99,8 @@ class SubjectBasis(VoxelPass):
         What standardises new samples; the scale of a constant voxel is infinite.
     constant_voxels : ndarray of int
         Indices of the voxels that were left out.
+    reliable : bool
+        Whether voxels were scaled by their reliability.
     signatures : ndarray of shape (n_samples, 4)
         What identifies each sample by its content; see
         :func:`brainweave.voxels.sample_signatures`.
@@ -118,7 +131,8 @@ class SubjectBasis(VoxelPass):
         kernel: Any = "linear",
         kernel_params: Any = None,
         energy: float = 1.0,
-        standardize: bool = True,
+        standardize: bool | str = True,
+        groups: Any = None,
         name: str = "X",
         device: Any = None,
     ) -> None:
@@ -126,7 +140,7 @@ class SubjectBasis(VoxelPass):
         self.energy = check_fraction("energy", energy, owner=name)
         self.kernel: Kernel = check_kernel(kernel, kernel_params, owner=name)
         self.n_samples, self.n_voxels = check_shape(X, name)
-        self.standardize = standardize
+        self.standardize, self.reliable = standardize, False
         self.dtype = working_dtype(X)
         self._data: Any = X
         self._device = device_for(X, device)
@@ -141,6 +155,31 @@ class SubjectBasis(VoxelPass):
                 self._on_device = read
             else:
                 self._products = read
+            if standardize == "reliability" and groups is not None:
+                self._weigh_voxels(repeated_groups(groups))
+
+    def _weigh_voxels(self, groups: Groups | None) -> None:
+        """Scale the standardised voxels anew, by how reliable they are."""
+        if groups is None:
+            return
+        between, within = np.zeros(self.n_voxels), np.zeros(self.n_voxels)
+        for columns, z in self.chunks():
+            between[columns], within[columns] = analysis_of_variance(
+                to_numpy(z), groups
+            )
+        again = reliability_scale(between, within, groups)
+        factor = np.where(np.isinf(self.scale), 0.0, 1 / again)
+        self.scale = np.where(factor > 0, self.scale * again, np.inf)
+        self.constant_voxels = np.flatnonzero(np.isinf(self.scale))
+        if self.uses_covariance:
+            self._narrow = self._narrow * factor
+        else:
+            ops, gram = self.ops, None
+            for _, z in self.chunks(verify=False):
+                gram = ops.add_gram(gram, z)
+            self._products = ops.full(gram)
+            self.__dict__.pop("_on_device", None)  # of voxels scaled otherwise
+        self.reliable = True
 
     def _take_gram(self, gram: Any) -> None:
         gram = to_numpy(gram).astype(np.float64)
@@ -350,7 +389,7 @@ class SubjectBasis(VoxelPass):
     # -- other bases from the same pass ------------------------------------------------
 
     def cut(self, energy: float) -> Self:
-        """Give the same basis at another energy; nothing is computed again."""
+        """Return the same basis at another energy; nothing is computed again."""
         energy = check_fraction("energy", energy, owner=self.name)
         if energy == self.energy:
             return self
@@ -361,7 +400,7 @@ class SubjectBasis(VoxelPass):
         return other
 
     def with_kernel(self, kernel: Any, kernel_params: Any = None) -> "SubjectBasis":
-        """Give the basis of another kernel from the same inner products."""
+        """Return the basis of another kernel from the same inner products."""
         new = check_kernel(kernel, kernel_params, owner=self.name)
         if new == self.kernel:
             return self
@@ -400,7 +439,7 @@ class SubjectBasis(VoxelPass):
         return Z
 
     def kernel_to(self, Z: Any, name: str = "Z") -> Matrix:
-        """Give the centred kernel between samples Z and the aligning samples.
+        """Return the centred kernel between samples Z and the aligning samples.
 
         Z may also be what :meth:`products_with` gave for them.
         """
@@ -421,7 +460,7 @@ class SubjectBasis(VoxelPass):
         return self._centred[1].new(cross)
 
     def products_with(self, Z: Any, name: str = "Z") -> SampleProducts:
-        """Give the inner products of other samples with the aligning ones, once."""
+        """Return the inner products of other samples with the aligning ones, once."""
         if self.kernel.name == "precomputed":
             raise InputError(f"{self.name} is a Gram matrix: it has no voxels.")
         Z = self.check_samples(Z, name)
@@ -454,7 +493,7 @@ class SubjectBasis(VoxelPass):
         )
 
     def project(self, Z: Any, name: str = "Z") -> Matrix:
-        """Give the coordinates of other samples of this subject."""
+        """Return the coordinates of other samples of this subject."""
         return self.kernel_to(Z, name) @ (self.vectors / np.sqrt(self.values))
 
     def weights(self, coef: Matrix) -> NDArray[Any]:

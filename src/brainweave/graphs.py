@@ -8,191 +8,31 @@ of all subjects, one subject after the other.
 """
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import scipy.sparse
-import scipy.sparse.csgraph
 from numpy.typing import NDArray
 
 from brainweave._validation import check_int, check_list_of_subjects
 from brainweave.exceptions import InputError
-from brainweave.labels import NO_LABEL, Codes, encode_labels
+from brainweave.graph_terms import NO_GROUP, Graph, GroupTerm
+from brainweave.group_weights import weigh_groups
+from brainweave.labels import Codes, encode_labels
 
 Matrix = NDArray[np.float64]
 
-NO_GROUP = NO_LABEL  # the code of a sample without a group: it gets no edges
-
-
-@dataclass(frozen=True)
-class GroupTerm:
-    """``Z A Z^T``: group codes of all samples, and the affinity of the groups."""
-
-    codes: Codes
-    affinity: Matrix
-    names: tuple[Hashable, ...]
-
-    @property
-    def counts(self) -> Matrix:
-        """Number of samples in each group."""
-        known = self.codes[self.codes != NO_GROUP]
-        return np.bincount(known, minlength=len(self.names)).astype(np.float64)
-
-    def degrees(self) -> Matrix:
-        """Sum of the edges of every sample; it depends on the group alone."""
-        per_group = np.append(self.affinity @ self.counts, 0.0)  # the last: no group
-        return np.asarray(per_group[self.codes])
-
-    def membership(self, rows: slice = slice(None)) -> scipy.sparse.csr_array:
-        """Give the one-hot membership of some samples, (samples, groups)."""
-        codes = self.codes[rows]
-        known = np.flatnonzero(codes != NO_GROUP)
-        return scipy.sparse.csr_array(
-            (np.ones(known.size), (known, codes[known])),
-            shape=(codes.size, len(self.names)),
-        )
-
-
-@dataclass(frozen=True)
-class Graph:
-    """A weighted, symmetric graph over the samples of all subjects.
-
-    Build one with :func:`label_graph`, :func:`time_graph`, :func:`affinity_graph`,
-    :func:`neighbor_graph` or :func:`matrix_graph`. Graphs over the same samples can be
-    added, and multiplied by numbers.
-
-    Examples
-    --------
-    >>> labels = label_graph([["cat", "dog"], ["dog", "cat", "cat"]])
-    >>> graph = 0.5 * labels + time_graph([[0, 1], [0, 1, 2]])
-    >>> graph.n_samples, graph.lengths
-    (5, (2, 3))
-    >>> graph.degrees()
-    array([2.5, 1.5, 1.5, 2.5, 1.5])
-    """
-
-    lengths: tuple[int, ...]
-    groups: tuple[GroupTerm, ...] = ()
-    matrix: scipy.sparse.csr_array | None = field(default=None, compare=False)
-
-    @property
-    def n_samples(self) -> int:
-        """Number of samples of all subjects."""
-        return sum(self.lengths)
-
-    def slices(self) -> list[slice]:
-        """Give the rows of each subject."""
-        ends = np.cumsum(self.lengths)
-        return [
-            slice(int(e - n), int(e)) for e, n in zip(ends, self.lengths, strict=True)
-        ]
-
-    def degrees(self) -> Matrix:
-        """Give the sum of the edges of each sample."""
-        total = np.zeros(self.n_samples)
-        for term in self.groups:
-            total += term.degrees()
-        if self.matrix is not None:
-            total += np.asarray(self.matrix.sum(axis=1)).ravel()
-        return total
-
-    def to_sparse(self) -> scipy.sparse.csr_array:
-        """Expand to a sparse (n_samples, n_samples) matrix."""
-        size = self.n_samples
-        total = scipy.sparse.csr_array((size, size), dtype=np.float64)
-        for term in self.groups:
-            Z = term.membership()
-            total = total + Z @ scipy.sparse.csr_array(term.affinity) @ Z.T
-        if self.matrix is not None:
-            total = total + self.matrix
-        return scipy.sparse.csr_array(total)
-
-    def connected_components(self) -> tuple[int, NDArray[np.intp]]:
-        """Count the connected parts and say to which each sample belongs.
-
-        Samples are linked through their groups, so group terms are not expanded.
-        """
-        size = self.n_samples
-        rows, columns, offset = [], [], size
-        for term in self.groups:
-            a, b = np.nonzero(term.affinity)
-            known = np.flatnonzero(np.isin(term.codes, a))
-            # members without an edge among themselves are linked through other groups
-            rows += [known, offset + a]
-            columns += [offset + term.codes[known], offset + b]
-            offset += len(term.names)
-        if self.matrix is not None:
-            coo = self.matrix.tocoo()
-            rows.append(coo.row)
-            columns.append(coo.col)
-        i = np.concatenate([*rows, np.empty(0, int)]).astype(int)
-        j = np.concatenate([*columns, np.empty(0, int)]).astype(int)
-        linked = scipy.sparse.coo_array((np.ones(i.size), (i, j)), (offset, offset))
-        _, labels = scipy.sparse.csgraph.connected_components(linked, directed=False)
-        _, of_samples = np.unique(labels[:size], return_inverse=True)
-        return int(of_samples.max()) + 1, of_samples
-
-    def subject_groups(self) -> list[list[int]]:
-        """List the groups of subjects that no edge, direct or indirect, joins."""
-        n_subjects = len(self.lengths)
-        n_parts, part = self.connected_components()
-        where = np.repeat(np.arange(n_subjects), self.lengths)
-        size = n_subjects + n_parts
-        linked = scipy.sparse.coo_array(
-            (np.ones(where.size), (where, n_subjects + part)), (size, size)
-        )
-        _, group = scipy.sparse.csgraph.connected_components(linked, directed=False)
-        found: dict[int, list[int]] = {}
-        for i in range(n_subjects):
-            found.setdefault(int(group[i]), []).append(i)
-        return list(found.values())
-
-    def lonely_subjects(self) -> list[int]:
-        """List the subjects none of whose samples has an edge to another subject."""
-        n_subjects = len(self.lengths)
-        linked = np.zeros(n_subjects, dtype=bool)
-        where = np.repeat(np.arange(n_subjects), self.lengths)
-        for term in self.groups:
-            present = np.zeros((n_subjects, len(term.names)), dtype=bool)
-            known = term.codes != NO_GROUP
-            present[where[known], term.codes[known]] = True
-            reached = present.astype(float) @ (term.affinity != 0)
-            others = present.sum(axis=0) - present > 0
-            linked |= (reached * others).any(axis=1)
-        if self.matrix is not None:
-            coo = self.matrix.tocoo()
-            across = (where[coo.row] != where[coo.col]) & (coo.data != 0)
-            linked[where[coo.row[across]]] = True
-        return [int(i) for i in np.flatnonzero(~linked)]
-
-    def __add__(self, other: "Graph") -> "Graph":
-        if not isinstance(other, Graph):
-            return NotImplemented
-        if self.lengths != other.lengths:
-            raise InputError(
-                f"Graphs over different samples cannot be added: {list(self.lengths)} "
-                f"and {list(other.lengths)} samples per subject."
-            )
-        matrices = [g.matrix for g in (self, other) if g.matrix is not None]
-        matrix = None
-        if matrices:
-            matrix = scipy.sparse.csr_array(sum(matrices[1:], start=matrices[0]))
-        return Graph(self.lengths, self.groups + other.groups, matrix)
-
-    def __mul__(self, weight: float) -> "Graph":
-        weight = float(weight)
-        if not np.isfinite(weight):
-            raise InputError(
-                f"A graph can be multiplied by a finite number; got {weight}."
-            )
-        groups = tuple(
-            GroupTerm(t.codes, weight * t.affinity, t.names) for t in self.groups
-        )
-        matrix = None if self.matrix is None else weight * self.matrix
-        return Graph(self.lengths, groups, matrix)
-
-    __rmul__ = __mul__
+__all__ = [
+    "NO_GROUP",
+    "Graph",
+    "GroupTerm",
+    "affinity_graph",
+    "hyperalignment_graph",
+    "label_graph",
+    "matrix_graph",
+    "neighbor_graph",
+    "time_graph",
+]
 
 
 def label_graph(
@@ -201,6 +41,7 @@ def label_graph(
     same: float = 1.0,
     different: float = -1.0,
     missing: Any = None,
+    balance: str = "none",
 ) -> Graph:
     """Join samples of the same category, separate those of different ones.
 
@@ -213,6 +54,13 @@ def label_graph(
     missing : object, optional
         A label that means *unlabelled*, besides those that always do (None, NaN, ""
         and "n/a", see :mod:`brainweave.labels`). Such samples get no edges.
+    balance : {"groups", "subjects", "none"}, default="none"
+        How much a group counts; see :func:`brainweave.group_weights.weigh_groups`.
+
+    Returns
+    -------
+    Graph
+        One group per category.
 
     Examples
     --------
@@ -232,10 +80,13 @@ def label_graph(
     affinity = np.full((size, size), float(different))
     np.fill_diagonal(affinity, float(same))
     _check_affinity(affinity)
-    return Graph(lengths, (GroupTerm(codes, affinity, names),))
+    graph = Graph(lengths, (GroupTerm(codes, affinity, names),))
+    return _balanced(graph, balance)
 
 
-def time_graph(ids: Sequence[Any], *, missing: Any = None) -> Graph:
+def time_graph(
+    ids: Sequence[Any], *, missing: Any = None, balance: str = "none"
+) -> Graph:
     """Join samples of the same time point or stimulus, with weight 1.
 
     Parameters
@@ -244,24 +95,48 @@ def time_graph(ids: Sequence[Any], *, missing: Any = None) -> Graph:
         One array of stimulus or time ids per subject.
     missing : object, optional
         An id that means *unknown*, besides those that always do.
+    balance : {"groups", "subjects", "none"}, default="none"
+        How much a group counts; see :func:`brainweave.group_weights.weigh_groups`.
+
+    Returns
+    -------
+    Graph
+        One group per id.
     """
     codes, names, lengths = _encode(ids, missing=missing)
-    return Graph(lengths, (GroupTerm(codes, np.eye(len(names)), names),))
+    graph = Graph(lengths, (GroupTerm(codes, np.eye(len(names)), names),))
+    return _balanced(graph, balance)
 
 
 def hyperalignment_graph(ids: Sequence[Any], *, missing: Any = None) -> Graph:
-    r"""Give the graph whose GDM objective is that of hyperalignment.
+    r"""Return the graph whose GDM objective is that of hyperalignment.
 
     It has 1/M between aligned samples, M being the number of subjects. For samples
     locked in time, :math:`\sum_i \lVert Y_i - S \rVert^2 = \mathrm{tr}\,
     Y (I - G) Y^\top`.
+
+    Parameters
+    ----------
+    ids : sequence of array-like
+        One array of stimulus or time ids per subject.
+    missing : object, optional
+        An id that means *unknown*, besides those that always do.
+
+    Returns
+    -------
+    Graph
+        :func:`time_graph`, divided by the number of subjects.
     """
     graph = time_graph(ids, missing=missing)
     return (1 / len(graph.lengths)) * graph
 
 
 def affinity_graph(
-    groups: Sequence[Any], affinity: Any, *, missing: Any = None
+    groups: Sequence[Any],
+    affinity: Any,
+    *,
+    missing: Any = None,
+    balance: str = "none",
 ) -> Graph:
     """Weigh samples by an affinity of their groups.
 
@@ -275,6 +150,13 @@ def affinity_graph(
         array is in the sorted order of the group labels.
     missing : object, optional
         A group label that means *unknown*, besides those that always do.
+    balance : {"groups", "subjects", "none"}, default="none"
+        How much a group counts; see :func:`brainweave.group_weights.weigh_groups`.
+
+    Returns
+    -------
+    Graph
+        One group per label, with these weights.
     """
     codes, names, lengths = _encode(groups, missing=missing)
     if hasattr(affinity, "loc"):
@@ -291,7 +173,8 @@ def affinity_graph(
             f"({', '.join(map(str, names[:5]))}{', ...' if len(names) > 5 else ''})."
         )
     _check_affinity(matrix)
-    return Graph(lengths, (GroupTerm(codes, (matrix + matrix.T) / 2, names),))
+    graph = Graph(lengths, (GroupTerm(codes, (matrix + matrix.T) / 2, names),))
+    return _balanced(graph, balance)
 
 
 def neighbor_graph(
@@ -307,6 +190,11 @@ def neighbor_graph(
         How many samples of other subjects each sample is joined with.
     metric : str, default="euclidean"
         Any metric of :class:`sklearn.neighbors.NearestNeighbors`.
+
+    Returns
+    -------
+    Graph
+        A sparse matrix: 1 where either sample is among the nearest of the other.
     """
     from sklearn.neighbors import NearestNeighbors
 
@@ -354,6 +242,11 @@ def matrix_graph(matrix: Any, lengths: Sequence[int]) -> Graph:
         Weights between all samples of all subjects, in subject order.
     lengths : sequence of int
         Number of samples of each subject.
+
+    Returns
+    -------
+    Graph
+        With this matrix.
     """
     sparse = scipy.sparse.csr_array(matrix, dtype=np.float64)
     sizes = tuple(int(n) for n in lengths)
@@ -371,6 +264,11 @@ def matrix_graph(matrix: Any, lengths: Sequence[int]) -> Graph:
             "does not matter."
         )
     return Graph(sizes, matrix=sparse)
+
+
+def _balanced(graph: Graph, balance: str) -> Graph:
+    """Weigh the groups; "none" leaves all of them as they are, lonely ones too."""
+    return graph if balance == "none" else weigh_groups(graph, balance)
 
 
 def _check_affinity(affinity: Matrix) -> None:

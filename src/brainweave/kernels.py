@@ -72,7 +72,7 @@ class Kernel:
 
 
 def check_kernel(kernel: Any, params: Any = None, *, owner: str = "GDM") -> Kernel:
-    """Give a checked Kernel from a name or callable and its parameters."""
+    """Return a checked Kernel from a name or callable and its parameters."""
     if isinstance(kernel, Kernel):
         return kernel
     params = {} if params is None else params

@@ -16,6 +16,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
+from brainweave._arrays import is_torch, to_numpy
 from brainweave.exceptions import InputError, LabelWarning
 
 __all__ = [
@@ -297,8 +298,8 @@ def _listed(values: Any, name: str) -> list[Any]:
     if isinstance(values, list | tuple | range):
         # NumPy would turn [1, None, "a"] or [1, "a"] into text without a word
         return [_plain(v) for v in values]
-    if hasattr(values, "detach"):  # a torch tensor
-        values = values.detach().cpu().numpy()
+    if is_torch(values):
+        values = to_numpy(values)
     masked = isinstance(values, np.ma.MaskedArray)
     array = values if masked else np.asarray(values)
     if array.ndim != 1:

@@ -117,14 +117,14 @@ def time_segment_matching(
 
 
 def segment_chance(n_samples: int, *, window: int = 9, step: int = 1) -> float:
-    """Give the share of segments that guessing among those without overlap matches."""
+    """Return how often guessing is right, among segments that do not overlap."""
     starts = _starts(n_samples, window, step)
     apart = np.abs(starts[:, None] - starts[None, :]) >= window
     return float(np.mean(1 / (1 + apart.sum(axis=1))))
 
 
 def match_segments(own: Any, others: Any, *, window: int = 9, step: int = 1) -> float:
-    """Give the share of one subject's segments that match the same one of the others.
+    """Return the share of a subject's segments that match the same one of the others.
 
     Parameters
     ----------
@@ -262,7 +262,7 @@ def reconstruction_score(
 
 
 def _locked(shared: Sequence[Any], *, owner: str) -> list[Matrix]:
-    """Give the subjects' features as float64, refusing unequal numbers of samples."""
+    """Return the subjects' features as float64, refusing unequal numbers of samples."""
     entries = check_list_of_subjects(shared, owner=owner)
     arrays = [to_numpy(s).astype(np.float64) for s in entries]
     first = arrays[0].shape
@@ -283,14 +283,14 @@ def _locked(shared: Sequence[Any], *, owner: str) -> list[Matrix]:
 
 
 def _scale(x: Matrix) -> Matrix:
-    """Give standard deviations over samples, exactly 0 for columns of one value."""
+    """Return standard deviations over samples, exactly 0 for columns of one value."""
     deviation = x.std(axis=0)
     rounding = 10 * np.finfo(np.float64).eps * np.abs(x).max(axis=0)
     return np.where(deviation <= rounding, 0.0, deviation)
 
 
 def zscored(x: NDArray[Any]) -> Matrix:
-    """Give every column zero mean and unit variance; constant ones become zero."""
+    """Bring columns to zero mean and unit variance; constant ones become zero."""
     x = np.asarray(x, dtype=np.float64)
     scale = _scale(x)
     return (x - x.mean(axis=0)) / np.where(scale > 0, scale, np.inf)

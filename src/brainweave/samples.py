@@ -15,7 +15,13 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from brainweave._arrays import is_torch
-from brainweave._validation import check_list_of_subjects, check_numbers, check_option
+from brainweave._subjects import ids_of
+from brainweave._validation import (
+    check_known,
+    check_list_of_subjects,
+    check_numbers,
+    check_option,
+)
 from brainweave.exceptions import InputError
 from brainweave.labels import as_label_list, object_array, sort_labels
 
@@ -54,7 +60,7 @@ class SampleSummary:
         return int(self.dropped.sum())
 
     def to_frame(self) -> Any:
-        """Give a pandas table with one row per subject and category."""
+        """Return a pandas table with one row per subject and category."""
         import pandas as pd
 
         subject, category = np.indices(self.had.shape)
@@ -228,7 +234,7 @@ def drop_samples(
 def _read(
     X: Any, y: Any, *, owner: str, minimum: int
 ) -> tuple[list[Any], list[NDArray[Any]] | None]:
-    """Give the arrays and labels of lists, or of subjects that know theirs."""
+    """Return the arrays and labels of lists, or of subjects that know theirs."""
     subjects = check_list_of_subjects(X, owner=owner, minimum=minimum)
     if y is None and all(hasattr(s, "labels") for s in subjects):
         known = [s.labels for s in subjects]
@@ -243,7 +249,8 @@ def _read(
             )
     if y is None:
         return arrays, None
-    labels = check_list_of_subjects(y, owner=f"y of {owner}", minimum=1)
+    ids = ids_of(subjects, owner=owner)
+    labels = check_known(y, ids, [len(x) for x in arrays], owner=owner)
     if len(labels) != len(arrays):
         raise InputError(f"y has {len(labels)} entries for {len(arrays)} subjects.")
     known = [_label_array(part, f"y[{i}]") for i, part in enumerate(labels)]

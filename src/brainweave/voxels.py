@@ -149,7 +149,7 @@ class VoxelPass:
     name: str
     n_samples: int
     n_voxels: int
-    standardize: bool
+    standardize: bool | str
     dtype: np.dtype[Any]
     mean: Matrix
     scale: Matrix

@@ -1,5 +1,7 @@
 """Every exported aligner passes the checks that all aligners share."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -7,10 +9,12 @@ import pytest
 
 import brainweave as bw
 from brainweave.aligners.base import BaseAligner
-from tests.aligners.check_aligner import CHECKS, Case
+from brainweave.testing import CHECKS, Case, check_aligner
 
 EQUAL = (40, 40, 40, 40)
-VOXELWISE = "it compares voxel by voxel and says so when counts differ (test_none)"
+VOXELWISE = (
+    "it compares voxel by voxel and says so when counts differ (test_no_alignment)"
+)
 NO_WAY_BACK = "a kernel other than the linear one has no way back to voxels"
 CHOOSES = "it chooses the energy among several instead of taking one"
 
@@ -108,3 +112,20 @@ def test_excuses_are_true(name: str) -> None:
     for check in case.excused:
         with pytest.raises((ValueError, AttributeError, AssertionError)):
             CHECKS[check](case)
+
+
+def test_check_aligner_names_the_check_that_failed() -> None:
+    class Forgetful(bw.DetSRM):
+        def transform(self, X, subjects=None):  # type: ignore[no-untyped-def]
+            return [f + 1 for f in super().transform(X, subjects)]
+
+    with pytest.raises(AssertionError) as caught:
+        check_aligner(Forgetful(4, random_state=0))
+    assert caught.value.__notes__ == ["in the check 'fit_transform' of Forgetful"]
+    with pytest.raises(ValueError, match="excused names no checks: speed"):
+        check_aligner(bw.DetSRM(4), excused={"speed": "it is slow"})
+
+
+def test_the_checks_need_no_pytest() -> None:
+    code = "import sys, brainweave.testing; assert 'pytest' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

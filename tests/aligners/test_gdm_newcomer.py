@@ -11,7 +11,7 @@ from sklearn.svm import NuSVC
 from threadpoolctl import threadpool_limits
 
 from brainweave import GDM, matrix_graph
-from brainweave.aligners.newcomer import descend
+from brainweave.aligners.new_subject import descend
 from brainweave.exceptions import (
     InputError,
     UndeterminedWarning,

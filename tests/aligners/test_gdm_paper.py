@@ -19,7 +19,7 @@ def features(gdm):
 
 def test_constraint_and_objective(rng):
     X, y = planted_study(rng, lengths=(30, 41, 36))
-    gdm = GDM(3).fit(X, y)
+    gdm = GDM(3, energy=0.82).fit(X, y)
     Y = features(gdm)
     assert_allclose(Y @ Y.T, np.eye(3), atol=1e-12)
     G = gdm.graph_.to_sparse().toarray()
@@ -33,7 +33,7 @@ def test_constraint_and_objective(rng):
 def test_no_other_maps_do_better(rng):
     """Proposition 2: random feasible solutions never have a lower objective."""
     X, y = planted_study(rng)
-    gdm = GDM(3).fit(X, y)
+    gdm = GDM(3, energy=0.82).fit(X, y)
     G = gdm.graph_.to_sparse().toarray()
     L = np.diag(G.sum(axis=1)) - G
     V = [b.vectors for b in gdm.bases_]
@@ -48,7 +48,9 @@ def test_no_other_maps_do_better(rng):
 def test_solution_with_a_gap_is_unique_up_to_rotation(rng):
     """Proposition 3: two routes may rotate the features, not change their space."""
     X, y = planted_study(rng, lengths=(30, 41, 36))
-    one, other = (GDM(3, solver=s).fit(X, y) for s in ("dense", "iterative"))
+    one, other = (
+        GDM(3, energy=0.82, solver=s).fit(X, y) for s in ("dense", "iterative")
+    )
     assert one.is_unique_
     assert other.is_unique_
     assert_allclose(projector(features(one)), projector(features(other)), atol=1e-8)
@@ -58,11 +60,11 @@ def test_no_gap_is_reported_and_warned_about(rng):
     """Balanced categories give C - 1 informative components; the rest is arbitrary."""
     X, y = planted_study(rng, n_categories=4)
     with pytest.warns(UniquenessWarning, match="3 of 10 components are informative"):
-        gdm = GDM(10).fit(X, y)
+        gdm = GDM(10, energy=0.82).fit(X, y)
     assert not gdm.is_unique_
     assert gdm.n_informative_ == 3
     assert_allclose(gdm.eigenvalues_[3:], gdm.eigenvalues_[3], rtol=1e-9)
-    auto = GDM("auto").fit(X, y)
+    auto = GDM("auto", energy=0.82).fit(X, y)
     assert auto.n_components_ == 3
     assert auto.is_unique_
     assert_allclose(auto.eigenvalues_, gdm.eigenvalues_[:3], rtol=1e-10)

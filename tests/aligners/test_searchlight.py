@@ -1,6 +1,8 @@
 """Searchlight: local maps averaged into one map of the whole brain."""
 
 import pickle
+import threading
+import time
 
 import joblib
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 import scipy.sparse
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
 from brainweave.aligners.gdm import GDM
 from brainweave.aligners.hyperalignment import Hyperalignment, KernelHyperalignment
@@ -304,3 +307,31 @@ def test_nan_is_refused():
         model_of().fit(X)
     with pytest.raises(InputError, match=r"X\[2\] \(subject 2\) has NaN"):
         model.transform(X)
+
+
+def test_all_cores_are_used_by_default_with_the_same_warnings_and_bits(monkeypatch):
+    """n_jobs=None means what it means for every other aligner."""
+    threads = set()
+
+    class Noting(DetSRM):
+        def fit(self, X, y=None):
+            threads.add(threading.get_ident())
+            time.sleep(0.01)
+            return super().fit(X, y)
+
+    monkeypatch.setattr("brainweave.aligners.piecewise.cpu_count", lambda: 2)
+    X = line_study()
+    found = []
+    for n_jobs in (1, None):
+        aligner = Noting(3, max_iter=1, tol=1e-12, random_state=0)
+        model = model_of(aligner, centers=np.arange(0, 30, 3), n_jobs=n_jobs)
+        threads.clear()
+        with pytest.warns(ConvergenceWarning, match="In 10 of 10 neighb") as caught:
+            features = model.fit(X).transform(X)
+        assert len(caught) == 1
+        found.append((len(threads), features))
+    (one, alone), (several, together) = found
+    assert one == 1
+    assert several > 1
+    for a, b in zip(alone, together, strict=True):
+        assert_array_equal(a, b)

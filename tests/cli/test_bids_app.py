@@ -65,7 +65,12 @@ def test_the_derivative_describes_itself(bids, derivative):
     assert basis["Energy"] == 0.7
     assert basis["Options"]["task"] == "objects"
     table = Path(f"{stem}gdm_timeseries.tsv").read_text().splitlines()
-    assert table[0] == "feature0\tfeature1\taligned"
+    assert table[0] == "feature0\tfeature1\tlabel\trun\taligned"
+    labels = {line.split("\t")[2] for line in table[1:]}
+    assert len(labels) > 1
+    assert "n/a" not in labels
+    settings = basis["Preprocessing"]["settings"]
+    assert settings["hrf_delay"] == 5
     assert len(table) - 1 == basis["NumberOfSamples"]
     assert (derivative / MODEL).with_suffix(".html").is_file()
 

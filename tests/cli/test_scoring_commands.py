@@ -18,12 +18,13 @@ def test_evaluate_gives_the_scores_of_the_library(study, tmp_path, execute):
     out = tmp_path / "ev"
     done = execute(
         *("evaluate", study, "-o", out, "--n-components", 2, "--energy", 0.6),
-        *("--protocol", "both", "--n-permutations", 3, "-q"),
+        *("--n-permutations", 3, "-q"),
     )
     results = read_results(out / "results.json")
-    assert list(results) == ["gdm (joint)", "gdm (held-out)"]
+    # both protocols unless told otherwise, the one that favours nobody first
+    assert list(results) == ["gdm (held-out)", "gdm (joint)"]
     data = bw.Study.open(study)
-    for name, protocol in zip(results, ("joint", "held-out"), strict=True):
+    for name, protocol in zip(results, ("held-out", "joint"), strict=True):
         want = bw.between_subject_classification(
             bw.GDM(2, energy=0.6),
             data,
@@ -50,6 +51,7 @@ def test_compare_scores_methods_and_keeps_those_that_are_done(
 ):
     out = tmp_path / "cmp"
     options = ("--match", "truncate", "--n-components", 2, "--no-report", "-o", out)
+    options = (*options, "--protocol", "joint")
     execute("compare", study, "--method", "gdm", *options, "-q")
     cells = {p: p.stat().st_mtime_ns for p in (out / "store" / "cells").iterdir()}
     assert len(cells) == 8  # halves and subjects
@@ -87,7 +89,7 @@ def test_compare_reads_each_subject_once_per_half(study, tmp_path, call, monkeyp
     monkeypatch.setattr(VoxelPass, "_read_voxels", counted)
     methods = ("--method", "gdm", "--method", "srm", "--method", "detsrm")
     call(
-        *("compare", study, *methods, "--protocol", "both", "--match", "truncate"),
+        *("compare", study, *methods, "--match", "truncate"),
         *("--n-components", 2, "--no-report", "-o", tmp_path / "c", "-q"),
     )
     assert len(reads) == 4 * 2
@@ -97,6 +99,7 @@ def test_compare_reads_each_subject_once_per_half(study, tmp_path, call, monkeyp
 def test_a_method_that_fails_is_a_row_and_the_others_are_kept(study, tmp_path, call):
     out = tmp_path / "c"
     options = ("--n-components", 2, "--no-report", "-o", out, "-q")
+    options = (*options, "--protocol", "joint")
     # subjects with voxels and orders of their own: SRM cannot join their rows
     shown, _ = call("compare", study, "--method", "gdm", "--method", "srm", *options)
     assert "SRM joins samples by their row" in shown
@@ -111,6 +114,7 @@ def test_a_method_that_fails_is_a_row_and_the_others_are_kept(study, tmp_path, c
 def test_a_damaged_cell_of_a_comparison_is_computed_again(study, tmp_path, call):
     out = tmp_path / "c"
     options = ("--n-components", 2, "--no-report", "-o", out, "-q")
+    options = (*options, "--protocol", "joint")
     call("compare", study, "--method", "gdm", *options)
     first = (out / "results.json").read_text()
     cells = sorted((out / "store" / "cells").iterdir())
@@ -127,7 +131,8 @@ def test_a_damaged_cell_of_a_comparison_is_computed_again(study, tmp_path, call)
 
 def test_results_of_earlier_versions_are_read(study, tmp_path, call):
     out = tmp_path / "e"
-    call("evaluate", study, "-o", out, "--n-components", 2, "--no-report", "-q")
+    options = ("--n-components", 2, "--no-report", "--protocol", "joint", "-q")
+    call("evaluate", study, "-o", out, *options)
     document = json.loads((out / "results.json").read_text())
     for name in ("settings", "study", "design"):
         del document["results"]["gdm"][name]
@@ -142,7 +147,8 @@ def test_results_of_earlier_versions_are_read(study, tmp_path, call):
 
 def test_mutated_results_are_refused_in_one_sentence(study, tmp_path, call, rng):
     out = tmp_path / "e"
-    call("evaluate", study, "-o", out, "--n-components", 2, "--no-report", "-q")
+    options = ("--n-components", 2, "--no-report", "--protocol", "joint", "-q")
+    call("evaluate", study, "-o", out, *options)
     path = out / "results.json"
     good = path.read_bytes()
     replacements = [b"null", b"[]", b"{}", b"-1", b'"x"', b"1e999", b"9" * 30, b"[[]]"]
@@ -166,14 +172,14 @@ def test_mutated_results_are_refused_in_one_sentence(study, tmp_path, call, rng)
             refused += 1
     assert refused > 200
     (tmp_path / "folder").mkdir()
-    with pytest.raises(InputError, match="is a folder"):
+    with pytest.raises(InputError, match="holds no results"):
         read_results(tmp_path / "folder")
 
 
 def test_tune_writes_the_best_model_and_its_settings(study, tmp_path, execute, call):
     out = tmp_path / "tu"
     done = execute("tune", study, "--energies", "0.3,0.8", "-o", out, "-q")
-    search = bw.GDMCV(energies=[0.3, 0.8], n_components=["auto"])
+    search = bw.GDMCV(energies=[0.3, 0.8], n_components=["auto"], protocol="held-out")
     search.fit(bw.Study.open(study))
     assert f"accuracy {search.best_score_:.3f}" in done.stdout
     model = bw.load(out / "model.safetensors")
@@ -216,5 +222,9 @@ def test_demo_goes_the_whole_way(study, tmp_path, execute):
         "demo.toml",
     }
     results = read_results(tmp_path / "d" / "results.json")
-    assert set(results) == {"GDM", "GDM, subject held out", "no alignment"}
-    assert results["GDM"].mean > results["no alignment"].mean
+    methods = ("GDM", "no alignment")
+    assert list(results) == [
+        f"{m} ({p})" for p in ("held-out", "joint") for m in methods
+    ]
+    for p in ("held-out", "joint"):
+        assert results[f"GDM ({p})"].mean > results[f"no alignment ({p})"].mean

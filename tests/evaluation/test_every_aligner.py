@@ -6,6 +6,7 @@ import joblib
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from sklearn.neighbors import NearestCentroid
 
 import brainweave as bw
 from brainweave.aligners.base import BaseAligner
@@ -141,7 +142,7 @@ def test_progress_is_told_by_the_library(data, capsys):
     bw.GDMCV(energies=(0.5, 0.9)).fit(X, y, progress=lambda *said: told.append(said))
     assert told[-1] == (2, 2, "settings")
     bw.between_subject_matching(bw.GDM(2), X, y, window=3, progress=True)
-    with pytest.raises(TypeError, match="progress must be True, or a callable"):
+    with pytest.raises(TypeError, match="progress must be True, False or a function"):
         bw.between_subject_matching(bw.GDM(2), X, y, window=3, progress=3)
 
 
@@ -208,3 +209,44 @@ def test_every_method_and_protocol_reads_the_voxels_once_per_half(rng):
             bw.between_subject_classification(model, split, protocol=protocol)
     # a pass to align, and one over both halves for the inner products
     assert sum(a.passes for a in arrays) - start == 3 * 2 * 3
+
+
+def _noise(seed):
+    """Return a study of noise; its shape depends on the seed."""
+    rng = np.random.default_rng(seed)
+    n_subjects, n_categories = 4 + seed % 3, 2 + seed % 4
+    y = rng.permutation(np.repeat(np.arange(n_categories), 4 + 2 * (seed % 3)))
+    return [rng.normal(size=(len(y), 20)) for _ in range(n_subjects)], [y] * n_subjects
+
+
+def _p_values_of_noise(name, protocol, n_studies, n_permutations):
+    found = []
+    for seed in range(n_studies):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # said of noise, rightly
+            result = bw.between_subject_classification(
+                make(name),
+                *_noise(seed),
+                protocol=protocol,
+                leave_out=2,
+                classifier=NearestCentroid(),
+                n_permutations=n_permutations,
+                random_state=seed,
+            )
+        found.append(result.p_value)
+    return np.array(found)
+
+
+@pytest.mark.parametrize("protocol", ["joint", "held-out"])
+@pytest.mark.parametrize("name", ALIGNERS)
+def test_a_little_noise_is_no_finding_by_any_method(name, protocol):
+    assert _p_values_of_noise(name, protocol, 4, 9).mean() > 0.25
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("protocol", ["joint", "held-out"])
+@pytest.mark.parametrize("name", ALIGNERS)
+def test_noise_is_no_finding_by_any_method(name, protocol):
+    p_values = _p_values_of_noise(name, protocol, 20, 39)
+    assert (p_values < 0.05).sum() <= 2
+    assert p_values.mean() > 0.3

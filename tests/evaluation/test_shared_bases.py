@@ -67,7 +67,12 @@ def test_kernels_methods_graphs_and_protocols_read_no_voxel_either(rng):
         DetSRM(2, random_state=0, max_iter=2, tol=0),
         SVDHyperalignment(2),
         Hyperalignment(),
-        GDMCV(energies=(0.5, 1.0), kernels=("linear", "gaussian"), n_jobs=1),
+        GDMCV(
+            energies=(0.5, 1.0),
+            n_components=2,
+            kernels=("linear", "gaussian"),
+            n_jobs=1,
+        ),
     ]
     for model in models:
         for protocol in ("joint", "held-out"):

@@ -84,7 +84,7 @@ def test_a_new_subject_joins_a_loaded_model(tmp_path, kernel):
 
 def test_linear_maps_keep_patterns_and_go_back_to_voxels(tmp_path):
     X, y = make_data()
-    model = bw.GDM(3).fit(X, y)
+    model = bw.GDM(3, energy=0.82).fit(X, y)
     loaded = bw.load(bw.save(model, tmp_path / "m.safetensors"))
     shared = model.transform(X)
     for a, b in zip(
@@ -407,7 +407,7 @@ def test_each_kind_of_wrong_file_is_named(tmp_path):
     from safetensors.numpy import save_file
 
     X, y = make_data()
-    path = bw.save(bw.GDM(3).fit(X, y), tmp_path / "m.safetensors")
+    path = bw.save(bw.GDM(3, energy=0.82).fit(X, y), tmp_path / "m.safetensors")
     content, wrong = path.read_bytes(), tmp_path / "wrong.safetensors"
 
     def refused(data, match):
@@ -525,7 +525,7 @@ def test_files_of_version_1_stay_loadable():
     assert info.version == 1
     assert info.provenance["subjects"] == ["01", "02", "03"]
     X, y = make_data((6, 7, 5))
-    expected = bw.GDM(2, kernel=["linear", "gaussian", "linear"]).fit(X, y)
+    expected = bw.GDM(2, energy=0.82, kernel=["linear", "gaussian", "linear"]).fit(X, y)
     for a, b in zip(model.transform(X), expected.transform(X), strict=True):
         assert_allclose(a, b, rtol=0, atol=1e-6)
     assert model.graph_.groups[0].names == ("cat", "dog", "x", "été")

@@ -1,5 +1,6 @@
 """What all aligners share: reading subjects, mapping samples, adding subjects."""
 
+import logging
 import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -15,23 +16,30 @@ from brainweave._subjects import find_subjects, ids_of, labels_of, pair
 from brainweave._validation import (
     check_fraction,
     check_int,
+    check_known,
     check_list_of_subjects,
     check_numbers,
     one_per_subject,
+    refuse_files,
+    refuse_other_shapes,
 )
 from brainweave.aligners.maps import CoordinateMap, SubjectMap
+from brainweave.aligners.scored import Scored
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError, KernelWarning
 from brainweave.kernels import check_kernel
-from brainweave.labels import check_labels_meet
+from brainweave.labels import check_labels_meet, encode_labels
+from brainweave.reliability import warn_of_no_reliability
 from brainweave.voxels import warn_of_constant_voxels
+
+logger = logging.getLogger(__name__)
 
 Matrix = NDArray[np.float64]
 
 LOST_SHARE_WARNING = 0.05  # a kernel that loses more than this is worth a warning
 
 
-class BaseAligner(BaseEstimator):
+class BaseAligner(Scored, BaseEstimator):
     """Base of the aligners.
 
     A subclass stores its parameters and implements :meth:`_solve`, which turns bases
@@ -42,14 +50,17 @@ class BaseAligner(BaseEstimator):
 
     _is_piece = False  # fitted to a part of the brain, by another aligner
     _takes_bases = True  # else it needs the samples, and evaluations hand them over
-    _needs_eigenbasis = True  # else the Gram matrix is enough when nothing is cut
-
     _joins_samples = True  # through labels, ids or rows; else scoring them is honest
     study_fingerprint: str | None = None  # of the study it was fitted on, if recorded
 
     ids_: list[str] | None  # of the subjects, in order, if they were given with ids
 
     _warns_of_input = True  # set to False by those who fit many and have warned once
+
+    @property
+    def _needs_eigenbasis(self) -> bool:
+        """Whether a fit needs eigenvectors of Gram matrices even if nothing is cut."""
+        return True
 
     # -- fitting ----------------------------------------------------------------------
 
@@ -59,11 +70,13 @@ class BaseAligner(BaseEstimator):
         Parameters
         ----------
         X : list of arrays of shape (n_samples_i, n_voxels_i), or a Study
-            One entry per subject. Entries may also be :class:`SubjectBasis` objects,
-            such as ``bases_`` of another fitted aligner, so that the voxels are not
-            read again.
-        y : list of array-like, or a Study, optional
-            What is known of the samples, one array per subject, in the order of X. Of
+            One entry per subject: an array, a data frame, or a list of rows; or a dict
+            of them by subject id, or a stack (n_subjects, n_samples, n_voxels).
+            Entries may also be :class:`SubjectBasis` objects, such as ``bases_`` of
+            another fitted aligner, so that the voxels are not read again.
+        y : list of array-like, dict, or a Study, optional
+            What is known of the samples, one array per subject, in the order of X; a
+            dict is matched by id; one list of labels holds for all subjects. Of
             a Study the labels are taken, matched by id where X are bases with ids.
 
         Returns
@@ -81,7 +94,7 @@ class BaseAligner(BaseEstimator):
         self._check_subjects(subjects, y)
         self.ids_ = ids_of(subjects, owner=self._owner)
         self._check_labels(y)
-        bases = self._read_bases(subjects)
+        bases = self._read_bases(subjects, y)
         solution = self._solve(bases, y)
         self._keep(bases, solution, [getattr(s, "space", None) for s in subjects])
         return self
@@ -97,6 +110,10 @@ class BaseAligner(BaseEstimator):
         """Tell whether nothing else ties them."""
         return self._joins_by_label()
 
+    def _labels_in(self, y: list[Any]) -> list[Any]:
+        """Return the labels in y, which may hold more than these."""
+        return y
+
     def _check_labels(self, y: list[Any] | None) -> None:
         """Refuse labels that do not meet, or warn of them, if they join samples."""
         if y is None or not self._joins_by_label():
@@ -105,7 +122,7 @@ class BaseAligner(BaseEstimator):
         if self.ids_ is not None:
             names = [repr(id) for id in self.ids_]
         check_labels_meet(
-            y,
+            self._labels_in(y),
             names,
             refuse=self._labels_must_meet(),
             warn=self._warns_of_input,
@@ -131,20 +148,26 @@ class BaseAligner(BaseEstimator):
             y = None if any(k is None for k in known) else known
         if y is None:
             return None
-        y = check_list_of_subjects(y, owner=f"y of {self._owner}", minimum=1)
+        counts = [
+            s.n_samples if hasattr(s, "n_samples") else _n_rows(s, f"X[{i}]")
+            for i, s in enumerate(subjects)
+        ]
+        ids = ids_of(subjects, owner=self._owner)
+        y = check_known(y, ids, counts, owner=self._owner)
         if all(hasattr(known, "labels") for known in y):  # a Study
             y = labels_of(y, ids_of(subjects, owner=self._owner), owner=self._owner)
             if y is None:
                 return None
         if len(y) != len(subjects):
             raise InputError(f"y has {len(y)} entries for {len(subjects)} subjects.")
-        for i, (s, known) in enumerate(zip(subjects, y, strict=True)):
-            n = s.n_samples if hasattr(s, "n_samples") else _n_rows(s, f"X[{i}]")
+        for i, (n, known) in enumerate(zip(counts, y, strict=True)):
             if len(known) != n:
                 raise InputError(f"y[{i}] has {len(known)} labels for {n} samples.")
         return y
 
-    def _read_bases(self, subjects: list[Any]) -> list[SubjectBasis]:
+    def _read_bases(
+        self, subjects: list[Any], y: list[Any] | None = None
+    ) -> list[SubjectBasis]:
         """Make, or take over, one basis per subject; several subjects at a time."""
         n, owner = len(subjects), self._owner
         params = self.get_params(deep=False)
@@ -157,13 +180,19 @@ class BaseAligner(BaseEstimator):
         checked = [
             check_kernel(k, p, owner=owner) for k, p in zip(kernels, hps, strict=True)
         ]
-        energies = one_per_subject("energy", params.get("energy", 1.0), n, owner=owner)
+        cut = params.get("energy", 1.0)
+        energies = one_per_subject(
+            "energy", 1.0 if cut is None else cut, n, owner=owner
+        )
         energies = [check_fraction("energy", e, owner=owner) for e in energies]
         standardize = params.get("standardize", True)
-        if not isinstance(standardize, (bool, np.bool_)):
+        reliability = isinstance(standardize, str) and standardize == "reliability"
+        if not reliability and not isinstance(standardize, (bool, np.bool_)):
             raise TypeError(
-                f"standardize of {owner} must be True or False, got {standardize!r}."
+                f"standardize of {owner} must be True, False or 'reliability', got "
+                f"{standardize!r}."
             )
+        labels: list[Any] = [None] * n if y is None else self._labels_in(y)
 
         # other processes are sent what the function refers to: not the whole aligner
         needs_eigenbasis, device = self._needs_eigenbasis, params.get("device")
@@ -181,7 +210,8 @@ class BaseAligner(BaseEstimator):
                     _samples_of(given),
                     kernel=checked[i],
                     energy=energies[i],
-                    standardize=bool(standardize),
+                    standardize="reliability" if reliability else bool(standardize),
+                    groups=_groups_of(given, labels[i]) if reliability else None,
                     name=f"X[{i}]",
                     device=device,
                 )
@@ -191,7 +221,17 @@ class BaseAligner(BaseEstimator):
             return basis
 
         bases = map_subjects(read, range(n), subjects, n_jobs=params.get("n_jobs"))
+        for basis in bases:
+            if basis.constant_voxels.size:
+                logger.info(
+                    "%s: %d of %d voxels are constant and were left out",
+                    basis.id or basis.name,
+                    basis.constant_voxels.size,
+                    basis.n_voxels,
+                )
         self._warn_of_lost_energy(bases)
+        if reliability and self._warns_of_input:
+            warn_of_no_reliability(bases, stacklevel=3)
         if not self._is_piece:
             warn_of_constant_voxels(bases, stacklevel=3)
         return bases
@@ -408,8 +448,10 @@ class BaseAligner(BaseEstimator):
             value = params.get(name, default)
             # settings per subject say nothing of a new one: the first serves
             chosen[name] = value[0] if isinstance(value, (list, tuple)) else value
+        if chosen["energy"] is None:
+            chosen["energy"] = 1
         if isinstance(X, SubjectBasis):
-            standardize = bool(params.get("standardize", True))
+            standardize = params.get("standardize", True)
             if X.standardize != standardize:
                 raise InputError(
                     f"The new subject is a basis with standardize={X.standardize}; "
@@ -421,6 +463,7 @@ class BaseAligner(BaseEstimator):
             basis = SubjectBasis(
                 _samples_of(X),
                 standardize=params.get("standardize", True),
+                groups=_groups_of(X, None if y is None else self._labels_in([y])[0]),
                 name="the new subject",
                 device=params.get("device"),
                 **chosen,
@@ -480,10 +523,18 @@ def _samples_of(subject: Any) -> Any:
     return subject.data() if hasattr(subject, "labels") else subject
 
 
+def _groups_of(subject: Any, known: Any) -> NDArray[np.intp] | None:
+    """Return the groups by which voxels are reliable: the labels, if there are any."""
+    labels = getattr(subject, "labels", None)
+    labels = known if labels is None else labels
+    return None if labels is None else encode_labels([labels])[0][0]
+
+
 def _n_rows(X: Any, name: str) -> int:
-    shape = getattr(X, "shape", None)
-    if not shape:
+    refuse_files(X, name)
+    if not getattr(X, "shape", None):
         raise TypeError(
             f"{name} must be a 2-D array (samples x voxels), got {type(X).__name__}."
         )
-    return int(shape[0])
+    refuse_other_shapes(X, name)
+    return int(X.shape[0])

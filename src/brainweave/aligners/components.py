@@ -36,7 +36,13 @@ from brainweave.aligners.crossfit import (
     cross_fit,
     halves_of,
 )
-from brainweave.aligners.none import NoAlignment
+from brainweave.aligners.gdm_graph import (
+    GRAPH_NAMES,
+    is_named,
+    known_of,
+    split_known,
+)
+from brainweave.aligners.no_alignment import NoAlignment
 from brainweave.aligners.piecewise import PiecewiseAligner
 from brainweave.aligners.robust_srm import RobustSRM
 from brainweave.aligners.semisupervised_srm import SemiSupervisedSRM
@@ -226,9 +232,8 @@ def _from_subjects(
     """Take what is not given from subjects that know it."""
     known = subjects is not None and all(hasattr(s, "labels") for s in subjects)
     if known and subjects is not None:
-        what = "stimuli" if _graph_setting(aligner) == "time" else "labels"
         if y is None:
-            found = [getattr(s, what, None) for s in subjects]
+            found = [known_of(s, _graph_setting(aligner)) for s in subjects]
             y = None if any(v is None for v in found) else found
         if runs is None:
             found = [getattr(s, "runs", None) for s in subjects]
@@ -255,7 +260,7 @@ def _graph_codes(graph: Graph) -> list[Codes]:
 
 
 def _known_groups(aligner: Any, lengths: list[int], y: Any) -> list[Codes]:
-    """Give the group of every sample: what subjects are compared by."""
+    """Return the group of every sample: what subjects are compared by."""
     graph = getattr(aligner, "graph_", None)
     if graph is not None:
         if list(graph.lengths) != lengths:
@@ -264,9 +269,11 @@ def _known_groups(aligner: Any, lengths: list[int], y: Any) -> list[Codes]:
     inner, setting = getattr(aligner, "aligner", aligner), _graph_setting(aligner)
     if isinstance(inner, NoAlignment):
         raise InputError("nothing was aligned; every feature is a voxel.")
-    if setting not in (None, "labels", "time"):
+    if setting is not None and not is_named(setting, *GRAPH_NAMES):
         raise InputError("the groups of a graph of your own are not known here.")
-    by_label = setting == "labels" or isinstance(inner, SemiSupervisedSRM)
+    if y is not None and is_named(setting, "labels+time"):
+        y = [split_known(known)[0] for known in y]
+    by_label = inner._joins_by_label()
     if y is None and by_label:
         raise InputError("the labels of the aligning samples are not known; pass y.")
     if y is not None and (by_label or setting == "time"):
@@ -283,7 +290,7 @@ def _known_groups(aligner: Any, lengths: list[int], y: Any) -> list[Codes]:
 
 
 def _with_locked(codes: list[Codes], n_labels: int) -> list[Codes]:
-    """Give samples locked in time a group each: all of them if all have labels."""
+    """Put samples locked in time in a group each: all of them if all have labels."""
     if all((c != NO_GROUP).all() for c in codes):
         return [np.arange(c.size, dtype=np.intp) for c in codes]
     for own in codes:
@@ -313,9 +320,9 @@ def _folds(
     k = full[0].shape[1]
     if not isinstance(aligner, (PiecewiseAligner, RobustSRM)):
         if bases is None:  # a model from a file, and its samples
-            bases = aligner._read_bases(subjects)
+            bases = aligner._read_bases(subjects, y)
         graph = getattr(aligner, "graph_", None)
-        labels = y if isinstance(aligner, SemiSupervisedSRM) else None
+        labels = y if graph is None and aligner._joins_by_label() else None
         fit: Any = GramFit(aligner, bases, k, y=labels, graph=graph)
         return cross_fit(halves, codes, full, fit)
     if subjects is None and bases is not None:
@@ -397,7 +404,7 @@ def _meet(codes: list[Codes]) -> bool:
 
 
 def _gathered(folds: list[Fold], codes: list[Codes]) -> list[Matrix]:
-    """Give the held-out features of all samples, in their order."""
+    """Return the held-out features of all samples, in their order."""
     k = folds[0].features[0].shape[1]
     gathered = [np.full((c.size, k), np.nan) for c in codes]
     for fold in folds:
@@ -428,7 +435,7 @@ class _Shuffles:
         self.equal = len({len(b) for b in blocks}) <= 1
 
     def draw(self, n: int, *, keep_first: bool) -> NDArray[np.intp]:
-        """Give n rows of codes; the first as they are, if asked for."""
+        """Return n rows of codes; the first as they are, if asked for."""
         out = np.tile(self.codes, (n, 1))
         places = np.flatnonzero(self.single)
         for row in out[1 if keep_first else 0 :]:
@@ -445,7 +452,7 @@ class _Shuffles:
 def _statistics(
     features: list[Matrix], draws: list[_Shuffles], size: int, n_permutations: int
 ) -> Matrix:
-    """Give the statistic of every component: as observed, then permuted."""
+    """Return the statistic of every component: as observed, then permuted."""
     k = features[0].shape[1]
     values = np.zeros((1 + n_permutations, k))
     step = max(1, CHUNK // (size * k))
@@ -496,7 +503,7 @@ def mean_pairwise_correlation(means: Matrix) -> Matrix:
 
 
 def _from_table(aligner: Any) -> AlignmentCheck:
-    """Give the check that came with a model file."""
+    """Return the check that came with a model file."""
     table = getattr(aligner, "_component_table", None) or {}
     if "p" not in table:
         return AlignmentCheck("the model came without its aligning samples; pass X.")

@@ -105,7 +105,7 @@ def _late_groups(
 
 
 def _fill(half: NDArray[np.bool_], unknown: NDArray[np.bool_]) -> None:
-    """Give samples without a group the half of the sample before them."""
+    """Put samples without a group into the half of the sample before them."""
     known = np.flatnonzero(~unknown)
     if known.size:
         before = np.searchsorted(known, np.flatnonzero(unknown), side="right") - 1
@@ -178,7 +178,7 @@ def cross_fit(
 
 
 def _columns(features: Matrix, k: int) -> Matrix:
-    """Give k columns: half of the samples may have more or fewer components."""
+    """Return k columns: half of the samples may have more or fewer components."""
     missing = max(0, k - features.shape[1])
     return np.pad(features[:, :k], ((0, 0), (0, missing)))
 
@@ -187,7 +187,7 @@ def _columns(features: Matrix, k: int) -> Matrix:
 
 
 def sub_graph(graph: Graph, rows: Rows) -> Graph:
-    """Give the graph of some samples of each subject."""
+    """Return the graph of some samples of each subject."""
     starts = [s.start for s in graph.slices()]
     chosen = np.concatenate([r + s for r, s in zip(rows, starts, strict=True)])
     groups = tuple(
@@ -231,14 +231,15 @@ class GramFit:
         ]
 
     def __call__(self, rows: Rows, others: Rows) -> tuple[list[Matrix], list[Matrix]]:
-        """Give the features of the rows that align, and of the others."""
+        """Return the features of the rows that align, and of the others."""
         pairs = [
             self._half(i, *r) for i, r in enumerate(zip(rows, others, strict=True))
         ]
         bases = [basis for basis, _ in pairs]
         model = seeded_copy(self.aligner)
         params = model.get_params(deep=False)
-        if params.get("n_components", 0) is not None:
+        # None: all there are; but of a GDM, as many as hold up, which this tells
+        if params.get("n_components") is not None or self.graph is not None:
             model.set_params(n_components=self._n_components(bases))
         if self.graph is not None:
             model.set_params(graph=sub_graph(self.graph, rows))
@@ -281,6 +282,8 @@ class GramFit:
         return half, gram[np.ix_(others, rows)]
 
     def _n_components(self, bases: list[SubjectBasis]) -> int:
+        if self.graph is not None and not self.aligner._needs_eigenbasis:
+            return self.k
         if self.graph is not None:
             return min(self.k, sum(b.n_kept for b in bases))
         each = [
@@ -299,7 +302,7 @@ class SampleFit:
         self.aligner, self.subjects, self.y = aligner, subjects, y
 
     def __call__(self, rows: Rows, others: Rows) -> tuple[list[Matrix], list[Matrix]]:
-        """Give the features of the rows that align, and of the others."""
+        """Return the features of the rows that align, and of the others."""
         model = seeded_copy(self.aligner)
         k = model.get_params(deep=False).get("n_components")
         if isinstance(k, int):

@@ -4,7 +4,6 @@ import warnings
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
@@ -18,9 +17,26 @@ from brainweave.aligners.components import (
     group_means,
     mean_pairwise_correlation,
 )
-from brainweave.aligners.graph_solver import ROUTES, Solution, solve, subject_overlap
-from brainweave.aligners.maps import SubjectMap
-from brainweave.aligners.newcomer import Descent, descend
+from brainweave.aligners.gdm_graph import (
+    edges_of_new,
+    groups_of_new,
+    is_named,
+    known_of,
+    make_graph,
+    paired,
+    split_known,
+)
+from brainweave.aligners.gdm_hard_cut import Found, HardCut, join_by_descent
+from brainweave.aligners.gdm_ridge import (
+    CONSTRAINTS,
+    MOST,
+    SCALES,
+    Ridge,
+    choose_strengths,
+    join_by_regression,
+)
+from brainweave.aligners.graph_solver import ROUTES
+from brainweave.aligners.maps import MixingMap, SubjectMap
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import (
     AlignmentWarning,
@@ -29,20 +45,11 @@ from brainweave.exceptions import (
     UndeterminedWarning,
     UniquenessWarning,
 )
-from brainweave.graphs import (
-    NO_GROUP,
-    Graph,
-    GroupTerm,
-    label_graph,
-    matrix_graph,
-    time_graph,
-)
-from brainweave.labels import as_label_list, sort_labels
-from brainweave.linalg import flip_signs
+from brainweave.graphs import Graph, label_graph
 
 Matrix = NDArray[np.float64]
 
-GRAPH_NAMES = ("labels", "time")
+PAPERS_COMPONENTS = 10  # with an energy, where no number is given
 LEAST_OVERLAP = 0.05  # classification between subjects suffers below this
 
 
@@ -50,8 +57,14 @@ class GDM(BaseAligner):
     r"""Align subjects by a graph of which samples belong together or apart.
 
     With :math:`Y = (W_1^\top \Phi_1, \dots, W_M^\top \Phi_M)` the shared features of
-    all samples of all subjects, :math:`G` the graph, :math:`D` its degrees and
-    :math:`L = D - G`, GDM finds the global minimum of
+    all samples of all subjects and :math:`G` the graph, GDM finds the global maximum of
+
+    .. math:: \mathrm{tr}(Y G Y^\top) \quad\text{subject to}\quad
+              \sum_i (Y_i Y_i^\top + g_i W_i^\top W_i) = I ,
+
+    the maps of each subject being shrunk by a ridge :math:`g_i`. With ``energy`` it is
+    the model of the paper: with the degrees :math:`D` and :math:`L = D - G`, the global
+    minimum of
 
     .. math:: \mathrm{tr}(Y L Y^\top) = \tfrac12 \sum_{ij} G_{ij} \lVert y_i - y_j
               \rVert^2 \quad\text{subject to}\quad Y Y^\top = I,
@@ -62,26 +75,43 @@ class GDM(BaseAligner):
 
     Parameters
     ----------
-    n_components : int or "auto", default=10
-        Number of shared features K. "auto" keeps those that hold up on samples that did
-        not align (p < .05; see :func:`brainweave.alignment_check`): up to the last.
-        One, with a warning, if there are none.
-    energy : float in (0, 1], or one per subject, default=0.82
-        Share of the summed singular values that each subject keeps.
+    n_components : int or "auto", optional
+        Number of shared features K; by default "auto", or the paper's 10 with an
+        energy. "auto" keeps those that hold up on samples that did not align (p < .05;
+        see :func:`brainweave.alignment_check`): up to the last. One, with a warning, if
+        there are none. With shrinkage there are no more than the graph informs: one per
+        group.
+    energy : float in (0, 1], or one per subject, optional
+        Share of the summed singular values that each subject keeps: the paper's
+        Algorithm 1. By default nothing is cut, but shrunk.
+    shrinkage : "auto", "ledoit-wolf", "oas", float, or one per subject, default="auto"
+        The ridge in units of a subject's mean eigenvalue. "auto": the best of 12 at
+        predicting groups of samples from others of the same subject, blocks of samples
+        being left out; where no group repeats, "ledoit-wolf". Not used with an energy.
+    constraint : {"global", "subject"}, default="global"
+        Whether the features have unit covariance over all subjects together, or in each
+        subject (approximately), for studies that overlap in part. Not used with an
+        energy.
+    scale : {"agreement", "unit"}, default="agreement"
+        Whether the spread of a feature is how much subjects agree on it, relative to
+        the first, or 1. With an energy it is 1.
     kernel : str, callable, or one per subject, default="linear"
         "linear", "gaussian", "quadratic", "sigmoid", "precomputed" or a callable.
     kernel_params : dict, or one per subject, optional
         ``{"hp": value}``; by default the value of the paper's supplement.
-    graph : "labels", "time", callable, Graph or matrix, default="labels"
-        "labels": y are categories, +1 within and -1 between. "time": y are stimulus
-        or time ids (default: the row number), +1 between equal ones. A callable makes
+    graph : "labels", "time", "labels+time", callable, Graph or matrix, default="labels"
+        "labels": y are categories; all count alike (with an energy: +1 within and -1
+        between). "time": y are stimulus or time ids (default: the row number), joined
+        if equal. "labels+time": the sum of both; y has two columns, categories and ids,
+        or categories alone if they are the same in all rows. A callable makes
         the graph from y, such as ``partial(label_graph, different=-0.5)``. Or a graph
         made by :mod:`brainweave.graphs`, or a symmetric (sparse) matrix over all
         samples in subject order.
-    standardize : bool, default=True
+    standardize : bool or "reliability", default=True
         Give every voxel zero mean and unit variance over the aligning samples.
     solver : {"auto", "closed", "dense", "iterative"}, default="auto"
-        All give the same result; "auto" takes the cheapest that applies.
+        All give the same result; "auto" takes the cheapest that applies. For the
+        eigenproblem of the paper; not used with shrinkage.
     n_jobs : int, optional
         Subjects worked on at the same time; default one per core.
     device : str, optional
@@ -93,17 +123,26 @@ class GDM(BaseAligner):
     maps_ : list of SubjectMap
         One map per subject.
     coef_ : list of ndarray of shape (n_kept_i, K)
-        The maps in kernel coordinates.
+        The maps in kernel coordinates (with an energy).
+    mixing_ : list of ndarray of shape (n_samples_i, K)
+        The maps as mixtures of the aligning samples (with shrinkage).
+    shrinkage_ : list of float
+        The ridge of each subject, and ``shrinkage_by_``, how it was found: "blocks",
+        "ledoit-wolf", "oas" or "given" (with shrinkage).
+    spread_ : ndarray of shape (K,)
+        Standard deviation of each feature over the aligning samples (with shrinkage).
     bases_ : list of SubjectBasis
         Reusable: pass them in place of X to fit again without reading voxels.
     eigenvalues_ : ndarray of shape (K,)
-        The smallest eigenvalues of :math:`V_*^\top L V_*`, ascending.
+        With shrinkage, what the edges give to each component, descending; with an
+        energy the smallest eigenvalues of :math:`V_*^\top L V_*`, ascending.
     objective_ : float
-        Their sum, the objective in the paper's scaling.
+        Their sum, the objective.
     n_informative_ : int
         Components that gain from the edges; the others are arbitrary or noise.
     is_unique_ : bool
-        Whether the shared space is unique up to rotation (Proposition 3).
+        Whether the shared space is unique up to rotation (Proposition 3): whether there
+        is a gap behind the last eigenvalue.
     overlap_ : float
         How far the subjects share their features: 1 if all use all features alike, 0 if
         every feature belongs to one subject, as it does when K is the sum of the
@@ -119,8 +158,9 @@ class GDM(BaseAligner):
     -----
     With n samples and v voxels per subject and M subjects, time is O(M (n^2 v + n^3))
     and memory O(M n^2) for graphs of groups; the (M n) x (M n) graph is never built.
-    Features are scaled to unit variance over the aligning samples (:math:`\sqrt T`
-    times the paper's :math:`Y`), and their signs are fixed.
+    With shrinkage a subject costs one Cholesky factor in place of its eigenvectors.
+    With an energy features are scaled to unit variance over the aligning samples
+    (:math:`\sqrt T` times the paper's :math:`Y`). Signs are fixed.
 
     References
     ----------
@@ -135,7 +175,7 @@ class GDM(BaseAligner):
     >>> centroids, y = rng.normal(size=(3, 5)), [[0, 1, 2] * 8, [2, 1, 0] * 6]
     >>> X = [centroids[l] @ rng.normal(size=(5, v)) for l, v in zip(y, (40, 60))]
     >>> X = [x + 0.1 * rng.normal(size=x.shape) for x in X]
-    >>> shared = GDM(n_components=2, energy=0.5).fit_transform(X, y)
+    >>> shared = GDM(n_components=2).fit_transform(X, y)
     >>> means = [np.array([s[np.equal(l, c)].mean(0) for c in range(3)])
     ...          for s, l in zip(shared, y)]
     >>> bool(np.corrcoef(means[0].ravel(), means[1].ravel())[0, 1] > 0.99)
@@ -144,19 +184,25 @@ class GDM(BaseAligner):
 
     def __init__(
         self,
-        n_components: int | str = 10,
+        n_components: int | str | None = None,
         *,
-        energy: Any = 0.82,
+        energy: Any = None,
+        shrinkage: Any = "auto",
+        constraint: str = "global",
+        scale: str = "agreement",
         kernel: Any = "linear",
         kernel_params: Any = None,
         graph: Any = "labels",
-        standardize: bool = True,
+        standardize: bool | str = True,
         solver: str = "auto",
         n_jobs: int | None = None,
         device: Any = None,
     ) -> None:
         self.n_components = n_components
         self.energy = energy
+        self.shrinkage = shrinkage
+        self.constraint = constraint
+        self.scale = scale
         self.kernel = kernel
         self.kernel_params = kernel_params
         self.graph = graph
@@ -165,124 +211,122 @@ class GDM(BaseAligner):
         self.n_jobs = n_jobs
         self.device = device
 
-    def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
-        check_option("solver", self.solver, ROUTES, owner=self._owner)
-        graph = self._make_graph([b.n_samples for b in bases], y)
-        self._check_links(graph)
-        named = isinstance(self.graph, str) and self.graph == "time"
-        self.joined_by_row_ = named and y is None
-        k = self._wanted_components(bases, graph)
-        vectors = [b.vectors for b in bases]
-        solution = solve(vectors, graph, k, route=self.solver, n_jobs=self.n_jobs)
-        if self.n_components == "auto":
-            k = self._components_that_hold_up(bases, graph, solution, k)
-        self._describe(solution, k)
-        blocks = [block[:, :k] for block in solution.blocks]
-        self._describe_overlap(blocks, graph)
-        shared = np.concatenate([V @ E for V, E in zip(vectors, blocks, strict=True)])
-        signs = flip_signs(shared)
-        self.graph_ = graph
-        scale = np.sqrt(graph.n_samples) * signs
-        self._remember_groups(shared * scale)
-        return [
-            E * scale / np.sqrt(b.values)[:, None]
-            for b, E in zip(bases, blocks, strict=True)
-        ]
+    @property
+    def _shrinks(self) -> bool:
+        """Whether this is the model with a ridge, not the paper's cut."""
+        return self.energy is None
+
+    @property
+    def _needs_eigenbasis(self) -> bool:
+        return not self._shrinks
+
+    # -- fitting -----------------------------------------------------------------------
+
+    def _known_samples(self, subjects: list[Any], y: Any) -> list[Any] | None:
+        both = is_named(self.graph, "time", "labels+time")
+        if y is None and both and all(hasattr(s, "labels") for s in subjects):
+            known = [known_of(s, self.graph) for s in subjects]
+            return None if any(k is None for k in known) else known
+        return super()._known_samples(subjects, y)
+
+    def _labels_in(self, y: list[Any]) -> list[Any]:
+        if is_named(self.graph, "labels+time"):
+            return [split_known(known)[0] for known in y]
+        return y
 
     def _joins_by_label(self) -> bool:
         made_by = getattr(self.graph, "func", self.graph)  # of a partial
-        named = isinstance(made_by, str) and made_by == "labels"
+        named = is_named(made_by, "labels", "labels+time")
         return named or made_by is label_graph or hasattr(made_by, "makes_label_graph")
 
-    def _make_graph(self, lengths: list[int], y: list[Any] | None) -> Graph:
-        graph = self.graph
-        if callable(graph):
-            if y is None:
-                raise InputError(
-                    f"graph of {self._owner} is a callable, which needs what is known "
-                    "of the samples: fit(X, y)."
-                )
-            graph = graph(y)
-        if isinstance(graph, Graph):
-            if list(graph.lengths) != lengths:
-                raise InputError(
-                    f"The graph is over {list(graph.lengths)} samples per subject; the "
-                    f"data have {lengths}."
-                )
-            return graph
-        if isinstance(graph, str):
-            check_option("graph", graph, GRAPH_NAMES, owner=self._owner)
-            return self._named_graph(graph, lengths, y)
-        if scipy.sparse.issparse(graph) or isinstance(graph, np.ndarray):
-            return matrix_graph(graph, lengths)
-        raise TypeError(
-            f"graph of {self._owner} must be 'labels', 'time', a callable, a Graph, "
-            f"or a symmetric matrix over all samples; got {type(graph).__name__}."
+    def _labels_must_meet(self) -> bool:
+        return self._joins_by_label() and not is_named(self.graph, "labels+time")
+
+    def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
+        check_option("solver", self.solver, ROUTES, owner=self._owner)
+        check_option("constraint", self.constraint, CONSTRAINTS, owner=self._owner)
+        check_option("scale", self.scale, SCALES, owner=self._owner)
+        lengths = [b.n_samples for b in bases]
+        graph, self.joined_by_row_ = make_graph(
+            self.graph, lengths, y, ridge=self._shrinks, owner=self._owner
+        )
+        way = self._way(bases, graph)
+        k, auto = self._wanted_components(way, graph)
+        informative = way.solve(k)
+        if auto:
+            k = self._components_that_hold_up(bases, graph, way, max(1, informative))
+        elif self._shrinks and k > informative:
+            self._report_fewer(k, informative)
+            k = informative
+        found = way.found(k)
+        if self._shrinks:
+            agreement = self.scale == "agreement"
+            mu = found.eigenvalues if agreement else np.ones_like(found.eigenvalues)
+            self.spread_ = mu / mu[0]
+        self._describe(found)
+        self.graph_ = graph
+        # what a new subject needs: sums per group, or, without groups, every sample
+        self.group_sums_ = [
+            np.asarray(term.membership().T @ found.template) for term in graph.groups
+        ]
+        self.embedding_ = found.template if graph.matrix is not None else None
+        return found.maps
+
+    def _way(self, bases: list[SubjectBasis], graph: Graph) -> HardCut | Ridge:
+        if not self._shrinks:
+            return HardCut(bases, graph, route=self.solver, n_jobs=self.n_jobs)
+        self.shrinkage_, self.shrinkage_by_ = choose_strengths(
+            self.shrinkage, bases, graph, n_jobs=self.n_jobs, owner=self._owner
+        )
+        return Ridge(
+            bases,
+            graph,
+            self.shrinkage_,
+            constraint=self.constraint,
+            scale=self.scale,
+            n_jobs=self.n_jobs,
         )
 
-    def _named_graph(
-        self, graph: str, lengths: list[int], y: list[Any] | None
-    ) -> Graph:
-        if graph == "labels":
-            if y is None:
-                raise InputError(
-                    f"{self._owner} with graph='labels' needs the categories of the "
-                    "samples: fit(X, y). For samples locked in time use graph='time'."
-                )
-            return label_graph(y)
-        if y is None:
-            if len(set(lengths)) > 1:
-                raise InputError(
-                    "graph='time' without y joins samples by their row number, but the "
-                    f"subjects have {lengths} samples. Pass stimulus or time ids as y."
-                )
-            y = [range(n) for n in lengths]
-        return time_graph(y)
+    def _keep_solution(self, solution: list[Matrix]) -> None:
+        kept, other = ("mixing_", "coef_") if self._shrinks else ("coef_", "mixing_")
+        setattr(self, kept, solution)
+        if hasattr(self, other):  # of another fit
+            delattr(self, other)
 
-    def _check_links(self, graph: Graph) -> None:
-        lonely = graph.lonely_subjects()
-        if lonely:
-            named = ", ".join(f"X[{i}]" for i in lonely)
-            raise InputError(
-                f"No sample of {named} has an edge to another subject in the graph, so "
-                "nothing ties its map to the others. Check its labels, or leave it out."
-            )
-        groups = graph.subject_groups()
-        if len(groups) > 1:
-            apart = [", ".join(f"X[{i}]" for i in group[:6]) for group in groups[:4]]
-            raise InputError(
-                f"The subjects fall into {len(groups)} groups without an edge between "
-                f"them in the graph: {'; '.join(apart)}. Nothing ties their maps. "
-                "Check the labels or ids, or align the groups apart."
-            )
+    def _make_map(
+        self, basis: SubjectBasis, coef: Matrix, *, space: Any = None
+    ) -> SubjectMap:
+        if self._shrinks:
+            return MixingMap(basis, coef, space=space)
+        return super()._make_map(basis, coef, space=space)
 
-    def _wanted_components(self, bases: list[SubjectBasis], graph: Graph) -> int:
-        available = sum(b.n_kept for b in bases)
-        if isinstance(self.n_components, str):
-            check_option(
-                "n_components", self.n_components, ("auto",), owner=self._owner
-            )
-            if graph.matrix is not None:
-                return min(available, 100)
-            return min(available, sum(len(term.names) for term in graph.groups))
-        k = check_int("n_components", self.n_components, minimum=1, owner=self._owner)
-        if k > available:
-            kept = " + ".join(str(b.n_kept) for b in bases[:6])
-            more = " + ..." if len(bases) > 6 else ""
-            raise InputError(
-                f"n_components={k} is more than the {available} dimensions that the "
-                f"subjects keep together ({kept}{more}). Use fewer components or more "
-                "energy."
-            )
-        return k
+    def _wanted_components(
+        self, way: HardCut | Ridge, graph: Graph
+    ) -> tuple[int, bool]:
+        """Return how many components to solve for, and whether to choose from them."""
+        wanted = self.n_components
+        if wanted is None:
+            wanted = "auto" if self._shrinks else PAPERS_COMPONENTS
+        if isinstance(wanted, str):
+            check_option("n_components", wanted, ("auto",), owner=self._owner)
+            groups = sum(len(term.names) for term in graph.groups)
+            capped = self._shrinks or graph.matrix is not None
+            most = MOST if capped else groups
+            return min(way.most(), most), True
+        k = check_int("n_components", wanted, minimum=1, owner=self._owner)
+        if k > way.most() and not self._shrinks:
+            raise InputError(way.refusal(k))
+        return k, False
 
-    def _describe(self, solution: Solution, k: int) -> None:
-        """Record the spectrum, and say so when the solution is one of many."""
-        self.eigenvalues_ = solution.eigenvalues[:k].copy()
-        self.objective_ = float(self.eigenvalues_.sum())
-        self.n_informative_ = solution.n_informative(k)
-        self.is_unique_ = solution.is_unique(k)
-        self.solver_ = solution.route
+    def _describe(self, found: Found) -> None:
+        """Record what was found, and say so when it is one of many, or not shared."""
+        self.eigenvalues_ = found.eigenvalues
+        self.objective_ = float(found.eigenvalues.sum())
+        self.n_informative_ = found.n_informative
+        self.is_unique_ = found.is_unique
+        self.solver_ = found.route
+        self.overlap_ = found.overlap
+        k = found.eigenvalues.size
         if not self.is_unique_:
             warnings.warn(
                 f"The shared space is not unique: eigenvalues {k} and {k + 1} are "
@@ -292,30 +336,27 @@ class GDM(BaseAligner):
                 UniquenessWarning,
                 stacklevel=4,
             )
-
-    def _describe_overlap(self, blocks: list[Matrix], graph: Graph) -> None:
-        """Record how far subjects share the features, and say so when they do not."""
-        self.overlap_ = subject_overlap(blocks, graph.lengths)
         if self.overlap_ < LEAST_OVERLAP:
-            available = sum(len(E) for E in blocks)
             warnings.warn(
                 f"The subjects hardly overlap in the shared space ({self.overlap_:.1%} "
-                f"of what they could): most of the {blocks[0].shape[1]} components, of "
-                f"{available} dimensions that the subjects have together, belong to "
-                "single subjects, and what is learned on some subjects will not hold "
-                f"for others. {self.n_informative_} components are informative. Use "
-                "fewer components, or n_components='auto'.",
+                f"of what they could): most of the {k} components, of "
+                f"{found.dimensions} dimensions that the subjects have together, "
+                "belong to single subjects, and what is learned on some subjects will "
+                f"not hold for others. {self.n_informative_} components are "
+                "informative. Use fewer components, or n_components='auto'.",
                 SeparateSubjectsWarning,
                 stacklevel=4,
             )
 
-    def _remember_groups(self, shared: Matrix) -> None:
-        """Keep what a new subject needs: sums of the shared features per group."""
-        self.group_sums_ = [
-            np.asarray(term.membership().T @ shared) for term in self.graph_.groups
-        ]
-        # without groups a new subject names its edges to each aligning sample
-        self.embedding_ = shared if self.graph_.matrix is not None else None
+    def _report_fewer(self, k: int, informative: int) -> None:
+        warnings.warn(
+            f"n_components={k}, but the graph informs {informative} components: one "
+            f"less than it has categories, or one per stimulus. {informative} are "
+            "kept. Use n_components='auto', or a graph of more groups, such as "
+            "graph='labels+time'.",
+            UniquenessWarning,
+            stacklevel=4,
+        )
 
     # -- a new subject -----------------------------------------------------------------
 
@@ -324,9 +365,11 @@ class GDM(BaseAligner):
     ) -> SubjectMap:
         """Learn the map of a subject that was not in the fit; the model is unchanged.
 
-        The same objective is minimised over the new map alone, the other subjects being
-        fixed, with features of unit variance: a quadratic on the Stiefel manifold. It
-        starts from the Procrustes solution and never rises.
+        With shrinkage it is in closed form: the ridge regression of the new samples on
+        what the model has for their groups. With an energy the paper's objective is
+        minimised over the new map alone, the other subjects being fixed, with features
+        of unit variance: a quadratic on the Stiefel manifold. The descent starts from
+        the Procrustes solution and never rises.
 
         Parameters
         ----------
@@ -338,44 +381,75 @@ class GDM(BaseAligner):
             Weights between the new samples and all aligning samples, for models whose
             graph is a matrix, or instead of y.
         max_iter : int, default=1000
-            Most steps of the descent.
+            Most steps of the descent (with an energy).
 
         Returns
         -------
         SubjectMap
-            With ``objective_history``, the objective after each step, and
+            With ``objective_history``, the objective after each step of a descent, and
             ``n_undetermined``, the dimensions of the shared space that no edge of the
             new samples determines (a category that they lack): its features are zero
             there. If the model itself is informed of more, `UndeterminedWarning`.
         """
         basis, y = self._new_subject(X, y)
-        descent, coef = self._join(basis, y, edges=edges, max_iter=max_iter)
-        new = self._make_map(basis, coef, space=getattr(X, "space", None))
-        new.objective_history = descent.history
-        new.n_undetermined = self.n_components_ - descent.n_determined
+        solved, determined, history = self._join(basis, y, edges, max_iter)
+        new = self._make_map(basis, solved, space=getattr(X, "space", None))
+        new.objective_history = history
+        new.n_undetermined = self.n_components_ - determined
         return new
 
+    def _new_subject(self, X: Any, y: Any) -> tuple[SubjectBasis, Any]:
+        if y is None and hasattr(X, "labels"):
+            y = known_of(X, self.graph)
+            if y is None and is_named(self.graph, "time"):
+                X = getattr(X, "data", lambda: X)()  # its labels are no ids
+        return super()._new_subject(X, y)
+
     def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
-        return self._join(basis, y)[1]
+        return self._join(basis, y)[0]
 
     def _join(
-        self, basis: SubjectBasis, y: Any, *, edges: Any = None, max_iter: int = 1000
-    ) -> tuple[Descent, Matrix]:
-        V, k, n = basis.vectors, self.n_components_, basis.n_samples
-        if basis.n_kept < k:
-            raise InputError(
-                f"{basis.name} keeps {basis.n_kept} dimensions, fewer than the "
-                f"{k} shared features. Give more samples or a higher energy."
+        self, basis: SubjectBasis, y: Any, edges: Any = None, max_iter: int = 1000
+    ) -> tuple[Matrix, int, list[float] | None]:
+        """Return the map, how much of it is determined, and how it was found."""
+        inside, towards = edges_of_new(
+            self.graph_,
+            self._groups_of_new(basis, y, edges),
+            edges,
+            group_sums=self.group_sums_,
+            embedding=getattr(self, "embedding_", None),
+            n_samples=basis.n_samples,
+            name=basis.name,
+        )
+        history = None
+        if self._shrinks:
+            solved, determined = join_by_regression(
+                basis, towards, rho=self.shrinkage_[0], spread=self.spread_
             )
-        inside, towards = self._new_terms(basis, y, edges)
-        # the paper's scaling: features of unit variance over sqrt(number of samples)
-        total = self.graph_.n_samples + n
-        N = V.T @ (inside @ V) * (n / total)
-        F = V.T @ towards * (np.sqrt(n) / total)
-        size = np.linalg.norm(towards, 2) * (np.sqrt(n) / total)
-        descent = descend(N, F, size=float(size), max_iter=max_iter)
-        self._report_undetermined(basis.name, descent.n_determined)
-        return descent, descent.Q * np.sqrt(n / basis.values[:, None])
+        else:
+            descent, solved = join_by_descent(
+                basis,
+                inside,
+                towards,
+                n_aligning=self.graph_.n_samples,
+                max_iter=max_iter,
+            )
+            determined, history = descent.n_determined, descent.history
+        self._report_undetermined(basis.name, determined)
+        return solved, determined, history
+
+    def _groups_of_new(self, basis: SubjectBasis, y: Any, edges: Any) -> Any:
+        """Return the groups of a new subject's samples, if it names no edges."""
+        if y is None and edges is not None:
+            return None
+        n, both = basis.n_samples, is_named(self.graph, "labels+time")
+        if not self.graph_.groups:
+            return []
+        if y is None:
+            y = self._row_numbers(n)
+        elif both and self.joined_by_row_ and split_known(y)[1] is None:
+            y = paired(y, self._row_numbers(n))
+        return groups_of_new(y, self.graph_, n, both=both)
 
     def _report_undetermined(self, name: str, n_determined: int) -> None:
         if n_determined == 0:
@@ -392,44 +466,6 @@ class GDM(BaseAligner):
                 UndeterminedWarning,
                 stacklevel=4,
             )
-
-    def _new_terms(self, basis: SubjectBasis, y: Any, edges: Any) -> tuple[Any, Matrix]:
-        """Give D - G among the new samples, and G from new samples times features."""
-        n = basis.n_samples
-        degrees, linear = np.zeros(n), np.zeros((n, self.n_components_))
-        inside = scipy.sparse.csr_array((n, n))
-        if edges is not None:
-            weights = scipy.sparse.csr_array(edges, dtype=np.float64)
-            if self.embedding_ is None or weights.shape != (n, len(self.embedding_)):
-                raise InputError(
-                    f"edges must be new samples x aligning samples, "
-                    f"{(n, self.graph_.n_samples)}, for a model whose graph is a "
-                    f"matrix; got {weights.shape}."
-                )
-            degrees += np.asarray(weights.sum(axis=1)).ravel()
-            linear += weights @ self.embedding_
-        elif self.graph_.matrix is not None:
-            raise InputError(
-                "This model's graph is a matrix: pass edges, the weights between the "
-                "new samples and all aligning samples."
-            )
-        terms = () if y is None and edges is not None else self.graph_.groups
-        if y is None and edges is None:
-            y = self._row_numbers(n)
-        for term, sums in zip(terms, self.group_sums_, strict=False):
-            codes = _codes_of(y, term, n)
-            new = GroupTerm(codes, term.affinity, term.names)
-            Z = new.membership()
-            counts = term.counts + new.counts
-            degrees += Z @ (term.affinity @ counts)
-            linear += Z @ (term.affinity @ sums)
-            inside = inside + Z @ scipy.sparse.csr_array(term.affinity) @ Z.T
-        if not linear.any():
-            raise InputError(
-                f"No sample of {basis.name} has an edge to an aligning sample; its map "
-                "cannot be learned. Pass the labels of its samples as y."
-            )
-        return scipy.sparse.diags_array(degrees) - inside, linear
 
     def _row_numbers(self, n_samples: int) -> Any:
         """Return the ids that stand for y in a model fitted without y."""
@@ -507,10 +543,13 @@ class GDM(BaseAligner):
             "agreement_cv": check.agreement_cv if check.available else nothing,
             "p": check.p if check.available else nothing,
         }
-        for i, (basis, coef) in enumerate(zip(self.bases_, self.coef_, strict=True)):
-            weighted = basis.values[:, None] * coef
-            explained = (weighted**2).sum(axis=0) / (coef * weighted).sum(axis=0)
-            table[f"variance_{i}"] = explained / basis.spectrum.sum()
+        for i, basis in enumerate(self.bases_):
+            # of a feature f = K m the weights explain f^T K f / f^T f of the trace of K
+            feature = np.asarray(self._features(i), dtype=np.float64)
+            explained = (feature * basis.gram_times(feature)).sum(axis=0)
+            norm = (feature**2).sum(axis=0)
+            whole = basis.power if basis.energy == 1 else float(basis.spectrum.sum())
+            table[f"variance_{i}"] = explained / np.where(norm > 0, norm, 1) / whole
         return pd.DataFrame(table).rename_axis("component")
 
     def _agreement(self) -> Matrix:
@@ -526,17 +565,10 @@ class GDM(BaseAligner):
         return mean_pairwise_correlation(np.array(means))
 
     def _components_that_hold_up(
-        self, bases: list[SubjectBasis], graph: Graph, solution: Solution, most: int
+        self, bases: list[SubjectBasis], graph: Graph, way: HardCut | Ridge, k: int
     ) -> int:
         """Count the components up to the last that holds up on held-out samples."""
-        k = max(1, solution.n_informative(most))
-        vectors = [b.vectors for b in bases]
-        scale = np.sqrt(graph.n_samples)
-        full = [
-            scale * (V @ E[:, :k])
-            for V, E in zip(vectors, solution.blocks, strict=True)
-        ]
-        check = check_graph_components(self, bases, graph, full)
+        check = check_graph_components(self, bases, graph, way.features(k))
         if not check.available:
             return k
         if not check.holds.any():
@@ -548,19 +580,3 @@ class GDM(BaseAligner):
             )
             return 1
         return int(np.flatnonzero(check.holds)[-1]) + 1
-
-
-def _codes_of(y: Any, term: GroupTerm, n_samples: int) -> NDArray[np.intp]:
-    """Find the groups of a new subject's samples among those of the model."""
-    values = as_label_list(y, "y of the new subject")
-    if len(values) != n_samples:
-        raise InputError(f"y has {len(values)} labels for {n_samples} samples.")
-    code_of = {name: code for code, name in enumerate(term.names)}
-    unknown = sort_labels(v for v in values if v is not None and v not in code_of)
-    if unknown:
-        raise InputError(
-            f"The new subject has labels that the model does not know: {unknown}; it "
-            f"has {list(term.names[:8])}. Set them to None to leave those samples "
-            "unlabelled."
-        )
-    return np.array([code_of.get(v, NO_GROUP) for v in values], dtype=np.intp)

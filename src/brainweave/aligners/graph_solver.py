@@ -13,6 +13,7 @@ the same eigenvalues and, wherever the spectrum has a gap, the same space; an an
 the iterative route that cannot be confirmed is replaced by a dense one.
 """
 
+import logging
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ from brainweave.linalg import (
     smallest_of_diagonal_minus_low_rank,
     smallest_of_operator,
 )
+
+logger = logging.getLogger(__name__)
 
 Matrix = NDArray[np.float64]
 
@@ -73,10 +76,23 @@ def subject_overlap(blocks: list[Matrix], lengths: Sequence[int]) -> float:
     alike (1) and orthogonal where every feature belongs to one subject (0), as it must
     be when there are as many features as the subjects have dimensions together.
     """
-    k = blocks[0].shape[1]
-    alone = sum(float(((E.T @ E) ** 2).sum()) for E in blocks)
+    return overlap_of_covariances([E.T @ E for E in blocks], lengths)
+
+
+def overlap_of_covariances(covariances: list[Matrix], lengths: Sequence[int]) -> float:
+    """Return the overlap from the subjects' covariances of the features.
+
+    Where they do not add up to the identity, the features are taken in coordinates in
+    which they do.
+    """
+    total = np.sum(covariances, axis=0)
+    values, vectors = np.linalg.eigh((total + total.T) / 2)
+    kept = values > 1e-12 * max(float(values[-1]), 1e-300)
+    root = vectors[:, kept] / np.sqrt(values[kept])
+    k = int(kept.sum())
+    alone = sum(float(((root.T @ C @ root) ** 2).sum()) for C in covariances)
     shares = np.asarray(lengths) / np.sum(lengths)
-    return float((k - alone) / (k * (1 - (shares**2).sum())))
+    return float(min(1.0, (k - alone) / (k * (1 - (shares**2).sum()))))
 
 
 def solve(
@@ -104,6 +120,13 @@ def solve(
     """
     problem = _Problem(bases, graph, n_jobs)
     chosen = _choose(problem) if route == "auto" else route
+    logger.debug(
+        "%s route for %d components of %d dimensions of %d subjects",
+        chosen,
+        k,
+        problem.size,
+        len(bases),
+    )
     k = min(k + 1, problem.size)
     if chosen == "dense":
         values, vectors, floor = problem.dense(k)
@@ -206,7 +229,7 @@ class _Problem:
         return values, vectors
 
     def _group_rows(self, term: GroupTerm) -> Matrix:
-        """Give B = V_*^T Z, (S, C)."""
+        """Return B = V_*^T Z, (S, C)."""
         return np.concatenate(
             [
                 np.asarray(term.membership(rows).T @ V).T

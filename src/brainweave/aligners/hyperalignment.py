@@ -110,7 +110,7 @@ class Hyperalignment(TimeLocked):
         of all that was gained; 0 does all ``max_iter`` passes.
     energy : float in (0, 1], or one per subject, default=1
         Share of the summed singular values that each subject keeps.
-    standardize : bool, default=True
+    standardize : bool or "reliability", default=True
         Give every voxel zero mean and unit variance; else zero mean only.
     n_jobs : int, optional
         Subjects worked on at the same time; default one per core. The result does not
@@ -165,7 +165,7 @@ class Hyperalignment(TimeLocked):
         max_iter: int = 1,
         tol: float = 0.0,
         energy: Any = 1.0,
-        standardize: bool = True,
+        standardize: bool | str = True,
         n_jobs: int | None = None,
     ) -> None:
         self.n_components = n_components
@@ -206,7 +206,7 @@ class Hyperalignment(TimeLocked):
         return k
 
     def _shrink(self, basis: SubjectBasis) -> Matrix:
-        """Give the factor by which each kernel coordinate is scaled before rotation."""
+        """Return the factor that scales each kernel coordinate before rotation."""
         return np.ones(basis.n_kept)
 
     def _make_map(
@@ -291,7 +291,7 @@ class RegularizedHyperalignment(Hyperalignment):
         max_iter: int = 1,
         tol: float = 0.0,
         energy: Any = 1.0,
-        standardize: bool = True,
+        standardize: bool | str = True,
         n_jobs: int | None = None,
     ) -> None:
         super().__init__(
@@ -378,7 +378,7 @@ class KernelHyperalignment(Hyperalignment):
         max_iter: int = 1,
         tol: float = 0.0,
         energy: Any = 1.0,
-        standardize: bool = True,
+        standardize: bool | str = True,
         n_jobs: int | None = None,
     ) -> None:
         super().__init__(

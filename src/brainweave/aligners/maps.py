@@ -317,6 +317,7 @@ class BasisMap(SubjectMap):
             signatures=self.signatures,
         )
         plain.objective_history = self.objective_history
+        plain.n_undetermined = self.n_undetermined
         return plain
 
     def __reduce_ex__(self, protocol: Any) -> Any:

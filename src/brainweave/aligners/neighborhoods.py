@@ -18,7 +18,7 @@ Neighborhoods = list[Columns]
 def neighborhoods_within(
     coordinates: NDArray[np.float64], centers: NDArray[np.float64], radius: float
 ) -> Neighborhoods:
-    """Give the voxels within a radius of each centre, sorted."""
+    """Return the voxels within a radius of each centre, sorted."""
     tree = cKDTree(coordinates)
     # a hair more, so that rounding does not decide over voxels on the sphere
     found = tree.query_ball_point(centers, radius * (1 + 1e-9), return_sorted=True)
@@ -26,7 +26,7 @@ def neighborhoods_within(
 
 
 def given_neighborhoods(given: Any, n_voxels: list[int]) -> list[Neighborhoods]:
-    """Give one list of neighbourhoods per subject, from one for all or one for each.
+    """Return one list of neighbourhoods per subject, from one for all or one for each.
 
     One list is of arrays of column numbers, or a (sparse) boolean matrix of
     neighbourhoods x voxels.
@@ -97,7 +97,7 @@ def _as_columns(given: Any, n_voxels: int) -> Neighborhoods:
 def coordinates_per_subject(
     coordinates: Any, n_voxels: list[int], spaces: Sequence[Any]
 ) -> list[NDArray[np.float64]]:
-    """Give the positions of each subject's voxels, as given or from its volume."""
+    """Return the positions of each subject's voxels, as given or from its volume."""
     n = len(n_voxels)
     if coordinates is None:
         found: list[NDArray[np.float64]] = []

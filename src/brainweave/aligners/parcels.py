@@ -15,7 +15,7 @@ Labels = NDArray[Any]
 def labels_per_subject(
     parcels: Any, n_voxels: list[int], spaces: Sequence[Any], *, owner: str
 ) -> list[Labels]:
-    """Give one array of labels per subject, from any of the ways to say them."""
+    """Return one array of labels per subject, from any of the ways to say them."""
     if parcels is None:
         raise InputError(
             f"{owner} needs parcels: a label per voxel, one such array per subject, or "
@@ -87,7 +87,7 @@ def inside_parcels(labels: Labels) -> NDArray[np.bool_]:
 
 
 def parcel_names(labels: list[Labels]) -> list[Any]:
-    """Give the labels that occur in any subject, sorted, without the background."""
+    """Return the labels that occur in any subject, sorted, without the background."""
     known = {v for part in labels for v in part[inside_parcels(part)].tolist()}
     names = sort_labels(known)
     if not names:

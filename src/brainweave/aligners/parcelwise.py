@@ -1,6 +1,7 @@
 """Any aligner, parcel by parcel."""
 
-from typing import Any, Self
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -8,26 +9,21 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from brainweave._arrays import to_numpy
-from brainweave._subjects import ids_of
-from brainweave._validation import check_int, check_samples
+from brainweave._validation import check_samples
 from brainweave.aligners.maps import SubjectMap
 from brainweave.aligners.parcels import (
-    inside_parcels,
     is_list_of_arrays,
     labels_per_subject,
     parcel_names,
 )
 from brainweave.aligners.piecewise import (
     Columns,
-    Ledger,
+    Layout,
     LocalFit,
-    Piece,
     PiecewiseAligner,
     check_finite,
-    fit_local,
-    join_local,
+    covered,
     read_samples,
-    run_pieces,
     sparse_row,
 )
 from brainweave.exceptions import InputError
@@ -165,8 +161,9 @@ class Parcelwise(PiecewiseAligner):
     min_voxels : int, default=2
         Parcels with fewer voxels in any subject are skipped.
     n_jobs : int, optional
-        Parcels worked on at the same time, as in joblib: None is 1, unless a
-        ``joblib.parallel_config`` says otherwise. The result does not depend on it.
+        Parcels worked on at the same time, in threads; default one per core. Inside
+        ``joblib.parallel_config`` the configured backend is used instead. The result
+        does not depend on it.
     progress : bool or callable, default=False
         True draws a bar; a callable is told (done, total) after each parcel.
 
@@ -209,7 +206,7 @@ class Parcelwise(PiecewiseAligner):
     ((30, 8), 0)
     """
 
-    _takes_bases = False
+    _piece = "parcel"
 
     def __init__(
         self,
@@ -226,92 +223,29 @@ class Parcelwise(PiecewiseAligner):
         self.n_jobs = n_jobs
         self.progress = progress
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn one map per subject and parcel.
-
-        Parameters
-        ----------
-        X : list of arrays of shape (n_samples_i, n_voxels_i), or a Study
-            One entry per subject.
-        y : list of array-like, optional
-            What is known of the samples, handed to the aligner.
-
-        Returns
-        -------
-        self
-        """
-        self._check_aligner()
-        subjects, arrays = self._read(X)
-        self.ids_ = ids_of(subjects, owner=self._owner)
-        y = self._known_samples(subjects, y)
-        self._check_labels(y)
-        spaces = [getattr(s, "space", None) for s in subjects]
-        labels = labels_per_subject(
-            self.parcels, [int(x.shape[1]) for x in arrays], spaces, owner=self._owner
-        )
-        read = [
-            check_finite(x, inside_parcels(known), f"X[{i}]")
-            for i, (x, known) in enumerate(zip(arrays, labels, strict=True))
-        ]
-        ledger = Ledger("parcel")
-        pieces = self._pieces(labels, ledger)
-        outcomes = run_pieces(
-            fit_local,
-            (
-                (
-                    self.aligner,
-                    [x[:, c] for x, c in zip(arrays, p.columns, strict=True)],
-                    y,
-                )
-                for p in pieces
-            ),
-            len(pieces),
-            n_jobs=self.n_jobs,
-            progress=self.progress,
-        )
-        kept: list[tuple[Piece, LocalFit]] = []
-        for piece, outcome in zip(pieces, outcomes, strict=True):
-            local = ledger.take(piece.name, outcome)
-            if local is not None:
-                kept.append((piece, local))
-        self.skipped_ = ledger.skipped
-        ledger.close()
-        self._gather(kept, read, spaces)
-        return self
-
-    def _pieces(self, labels: list[Labels], ledger: Ledger) -> list[Piece]:
-        """Find the voxels of each parcel; set those aside that have too few."""
-        least = check_int("min_voxels", self.min_voxels, minimum=1, owner=self._owner)
-        pieces = []
-        for name in parcel_names(labels):
-            columns = [np.flatnonzero(known == name) for known in labels]
-            few = [i for i, c in enumerate(columns) if c.size < least]
-            if few:
-                ledger.skip(
-                    name,
-                    f"X[{few[0]}] has {columns[few[0]].size} voxel(s) in it, fewer "
-                    f"than min_voxels={least}.",
-                )
-            else:
-                pieces.append(Piece(name, columns))
-        return pieces
+    def _lay_out(self, n_voxels: list[int], spaces: list[Any]) -> Layout:
+        labels = labels_per_subject(self.parcels, n_voxels, spaces, owner=self._owner)
+        names = parcel_names(labels)
+        return Layout(names, [_columns_of(names, known) for known in labels])
 
     def _gather(
         self,
-        kept: list[tuple[Piece, LocalFit]],
+        layout: Layout,
+        fits: Iterable[tuple[int, LocalFit]],
         read: list[tuple[NDArray[Any], NDArray[Any]]],
         spaces: list[Any],
     ) -> None:
-        self.parcels_ = [piece.name for piece, _ in kept]
-        self.aligners_ = [local.aligner for _, local in kept]
+        kept = list(fits)
         counts = [local.maps[0].n_components for _, local in kept]
+        self.parcels_ = [layout.names[k] for k, _ in kept]
+        self.aligners_ = [local.aligner for _, local in kept]
         self.feature_parcels_ = np.repeat(np.array(self.parcels_), counts)
         self.n_features_ = counts
         self.maps_: list[SubjectMap] = [
             ParcelwiseMap(
                 [
-                    (piece.columns[i], local.maps[i], k)
-                    for (piece, local), k in zip(kept, counts, strict=True)
+                    (layout.columns[i][k], local.maps[i], n)
+                    for (k, local), n in zip(kept, counts, strict=True)
                 ],
                 mean=mean,
                 space=space,
@@ -321,7 +255,6 @@ class Parcelwise(PiecewiseAligner):
                 zip(read, spaces, strict=True)
             )
         ]
-        self.n_subjects_ = len(read)
         self.n_components_ = sum(counts)
 
     def fit_new_subject(
@@ -358,24 +291,9 @@ class Parcelwise(PiecewiseAligner):
             given, [int(samples.shape[1])], [space], owner=self._owner
         )
         y = getattr(X, "labels", None) if y is None else y
-        mean, signatures = check_finite(samples, inside_parcels(labels), name)
-        columns = [np.flatnonzero(labels == parcel) for parcel in self.parcels_]
-        ledger = Ledger("parcel")
-        outcomes = run_pieces(
-            join_local,
-            (
-                (local, samples[:, c], y)
-                for local, c in zip(self.aligners_, columns, strict=True)
-            ),
-            len(columns),
-            n_jobs=self.n_jobs,
-            progress=self.progress,
-        )
-        maps = [
-            ledger.take(parcel, outcome)
-            for parcel, outcome in zip(self.parcels_, outcomes, strict=True)
-        ]
-        ledger.close()
+        columns = _columns_of(self.parcels_, labels)
+        mean, signatures = check_finite(samples, covered(columns, labels.size), name)
+        maps = self._join(samples, y, self.parcels_, columns)
         parts = list(zip(columns, maps, self.n_features_, strict=True))
         return ParcelwiseMap(parts, mean=mean, space=space, signatures=signatures)
 
@@ -388,3 +306,8 @@ class Parcelwise(PiecewiseAligner):
             for k in range(count)
         ]
         return np.array(names, dtype=object)
+
+
+def _columns_of(names: list[Any], labels: Labels) -> list[Columns]:
+    """Find the voxels of each parcel of a subject."""
+    return [np.flatnonzero(labels == name) for name in names]

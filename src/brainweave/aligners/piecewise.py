@@ -2,20 +2,24 @@
 
 import threading
 import warnings
+from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
 from copy import copy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-from joblib import Parallel, delayed
+from joblib import Parallel, cpu_count, delayed, effective_n_jobs
 from numpy.typing import NDArray
 from sklearn.base import clone
 
 from brainweave._arrays import blas_threads, column_chunks, ops_for, to_numpy
-from brainweave._validation import check_list_of_subjects, check_shape
+from brainweave._progress import Progress, shown_progress
+from brainweave._subjects import ids_of
+from brainweave._validation import check_int, check_list_of_subjects, check_shape
+from brainweave._warnings import WarningListener
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap
 from brainweave.basis import SubjectBasis
@@ -23,21 +27,22 @@ from brainweave.exceptions import InputError, SkippedWarning, SolverError
 from brainweave.voxels import N_SIGNATURES, signed_sums
 
 Columns = NDArray[np.intp]
-Report = Callable[[int, int], None]
 
 # what a piece with too little in it may raise; anything else is a mistake to show
 LOCAL_ERRORS = (InputError, SolverError, np.linalg.LinAlgError)
+
+_LISTENER = WarningListener()
 
 # of a local aligner, what is only of use to the subjects it was fitted on
 NOT_FOR_NEWCOMERS = ("bases_", "coef_", "mixing_", "individual_")
 
 
 @dataclass(frozen=True)
-class Piece:
-    """A named part of the brain: the columns it has in each subject."""
+class Layout:
+    """The pieces of the brain: their names, and per subject the columns of each."""
 
-    name: Any
-    columns: list[Columns]
+    names: list[Any]
+    columns: list[list[Columns]]
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,7 @@ def run_pieces(
     n_jobs: int | None,
     progress: Any,
 ) -> Iterator[Outcome]:
-    """Apply a function to the arguments of each piece; give outcomes in their order.
+    """Apply a function to the arguments of each piece; yield outcomes in their order.
 
     Parameters
     ----------
@@ -76,36 +81,52 @@ def run_pieces(
     total : int
         Number of pieces.
     n_jobs : int or None
-        As in joblib; None is 1, unless ``joblib.parallel_config`` says otherwise.
+        Pieces at the same time, in threads; None is one per core, or as many as
+        ``joblib.parallel_config`` says, whose backend is used.
     progress : bool or callable
         True draws a bar; a callable is told (done, total) after each piece.
     """
     calls = (delayed(_guarded)(function, *task) for task in tasks)
-    with reporter(progress, total) as report:
-        outcomes = Parallel(n_jobs=n_jobs, return_as="generator")(calls)
-        for done, outcome in enumerate(outcomes, start=1):
-            report(done, total)
-            yield outcome
+    told = _told_of_two(progress) if callable(progress) else progress
+    with shown_progress(told, total, "Aligning") as tick, _listening(), blas_threads(1):
+        if n_jobs is None and effective_n_jobs(None) == 1:  # nothing is configured
+            n_jobs = cpu_count()
+        run = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")
+        outcomes = run(calls)
+        try:
+            for outcome in outcomes:
+                tick()
+                yield outcome
+        finally:
+            # after an error joblib would warn of pieces that were fitted in vain
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                outcomes.close()
+
+
+def _told_of_two(progress: Callable[[int, int], None]) -> Progress:
+    return lambda done, total, what: progress(done, total)
+
+
+@contextmanager
+def _listening() -> Iterator[None]:
+    """Hear the warnings of all threads; only the main one can, else they just pass."""
+    here = threading.current_thread() is threading.main_thread()
+    if here and not _LISTENER.is_listening:
+        with _LISTENER.listening():
+            yield
+    else:
+        yield
 
 
 def _guarded(function: Callable[..., Any], *arguments: Any) -> Outcome:
     """Run one piece on one thread, so that n_jobs cannot change a bit of the result."""
-    # recording warnings is not safe beside other threads; there they just pass
-    record = threading.current_thread() is threading.main_thread()
-    caught: list[warnings.WarningMessage] | None = None
-    with blas_threads(1):
+    # in another process nobody listens yet, and BLAS has its threads
+    with _listening(), _LISTENER.heard() as warned, blas_threads(1):
         try:
-            if record:
-                with warnings.catch_warnings(record=True) as caught:
-                    warnings.simplefilter("always")
-                    result = function(*arguments)
-            else:
-                result = function(*arguments)
-            reason = None
+            return Outcome(function(*arguments), None, warned)
         except LOCAL_ERRORS as error:
-            result, reason = None, str(error)
-    warned = [(w.category, str(w.message)) for w in caught or []]
-    return Outcome(result, reason, warned)
+            return Outcome(None, str(error), warned)
 
 
 def fit_local(aligner: Any, X: list[Any], y: list[Any] | None) -> LocalFit:
@@ -142,7 +163,7 @@ class Ledger:
         self._first: dict[type[Warning], str] = {}
 
     def take(self, name: Any, outcome: Outcome) -> Any:
-        """Record an outcome and give its result, None if there is none."""
+        """Record an outcome and return its result, None if there is none."""
         self.total += 1
         if outcome.reason is not None:
             self.skipped[name] = outcome.reason
@@ -157,57 +178,162 @@ class Ledger:
         self.total += 1
         self.skipped[name] = reason
 
-    def close(self, *, stacklevel: int = 3) -> None:
-        """Warn once of each kind; refuse if nothing is left."""
+    def check_some_left(self) -> None:
+        """Refuse if nothing could be aligned."""
+        if self.skipped and len(self.skipped) == self.total:
+            name, reason = next(iter(self.skipped.items()))
+            raise InputError(
+                f"None of the {self.total} {self.what}s could be aligned. "
+                f"{self.what.capitalize()} {name}: {reason}"
+            )
+
+    def warn(self, *, stacklevel: int = 3) -> None:
+        """Warn once of each kind."""
         if self.skipped:
             name, reason = next(iter(self.skipped.items()))
-            if len(self.skipped) == self.total:
-                raise InputError(
-                    f"None of the {self.total} {self.what}s could be aligned. "
-                    f"{self.what.capitalize()} {name}: {reason}"
-                )
             warnings.warn(
                 f"{len(self.skipped)} of {self.total} {self.what}s were skipped; "
                 f"skipped_ says why. {self.what.capitalize()} {name}: {reason}",
                 SkippedWarning,
-                stacklevel=stacklevel + 1,
+                stacklevel=stacklevel,
             )
         for category, count in self._warned.items():
             warnings.warn(
                 f"In {count} of {self.total} {self.what}s. {self._first[category]}",
                 category,
-                stacklevel=stacklevel + 1,
+                stacklevel=stacklevel,
             )
 
 
-@contextmanager
-def reporter(progress: Any, total: int) -> Iterator[Report]:
-    """Give a function to be told of progress; it draws a bar only if that was asked."""
-    if callable(progress):
-        yield progress
-        return
-    if not isinstance(progress, (bool, np.bool_)):
-        raise TypeError(
-            f"progress must be True, False or a function of (done, total); got "
-            f"{progress!r}."
-        )
-    if not progress:
-        yield lambda done, total: None
-        return
-    from rich.progress import Progress
-
-    with Progress(transient=True) as bar:
-        task = bar.add_task("Aligning", total=total)
-        yield lambda done, total: bar.update(task, completed=done)
-
-
 class PiecewiseAligner(BaseAligner):
-    """Base of those that fit an aligner to pieces of the brain."""
+    """Base of those that fit an aligner to pieces of the brain.
+
+    A subclass says what the pieces are (:meth:`_lay_out`) and makes whole-brain maps of
+    the maps of pieces (:meth:`_gather`).
+    """
 
     _takes_bases = False  # a basis of all voxels cannot be cut into pieces
 
     aligner: Any
+    min_voxels: int
+    n_jobs: int | None
     progress: Any
+    skipped_: dict[Any, str]
+
+    _piece = "piece"  # what a piece is called
+
+    @abstractmethod
+    def _lay_out(self, n_voxels: list[int], spaces: list[Any]) -> Layout:
+        """Say which voxels of each subject belong to each piece."""
+
+    @abstractmethod
+    def _gather(
+        self,
+        layout: Layout,
+        fits: Iterable[tuple[int, LocalFit]],
+        read: list[tuple[NDArray[Any], NDArray[Any]]],
+        spaces: list[Any],
+    ) -> None:
+        """Make the maps, and set what was learned; fits come one by one, in order.
+
+        Of each subject were read the mean of all voxels, and its samples' signatures.
+        """
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn one map per subject, piece by piece.
+
+        Parameters
+        ----------
+        X : list of arrays of shape (n_samples_i, n_voxels_i), or a Study
+            One entry per subject.
+        y : list of array-like, optional
+            What is known of the samples, handed to the aligner.
+
+        Returns
+        -------
+        self
+        """
+        self._check_aligner()
+        subjects = check_list_of_subjects(X, owner=self._owner)
+        arrays = [read_samples(s, f"X[{i}]") for i, s in enumerate(subjects)]
+        self.ids_ = ids_of(subjects, owner=self._owner)
+        y = self._known_samples(subjects, y)
+        self._check_labels(y)
+        spaces = [getattr(s, "space", None) for s in subjects]
+        layout = self._lay_out([int(x.shape[1]) for x in arrays], spaces)
+        read = [
+            check_finite(x, covered(own, x.shape[1]), f"X[{i}]")
+            for i, (x, own) in enumerate(zip(arrays, layout.columns, strict=True))
+        ]
+        ledger = Ledger(self._piece)
+        # closed also after an error, which would keep the generator, and so the
+        # listening, alive with its traceback
+        with closing(self._fits(layout, arrays, y, ledger)) as fits:
+            self._gather(layout, fits, read, spaces)
+        self.skipped_ = ledger.skipped
+        ledger.warn()
+        self.n_subjects_ = len(arrays)
+        return self
+
+    def _fits(
+        self, layout: Layout, arrays: list[Any], y: list[Any] | None, ledger: Ledger
+    ) -> Generator[tuple[int, LocalFit]]:
+        """Yield the pieces that could be aligned, by number, as they come."""
+        tried = self._large_enough(layout, ledger)
+        tasks = (
+            (
+                self.aligner,
+                [x[:, own[k]] for x, own in zip(arrays, layout.columns, strict=True)],
+                y,
+            )
+            for k in tried
+        )
+        with closing(self._run(fit_local, tasks, len(tried))) as outcomes:
+            for k, outcome in zip(tried, outcomes, strict=True):
+                local = ledger.take(layout.names[k], outcome)
+                if local is not None:
+                    yield k, local
+        ledger.check_some_left()
+
+    def _join(
+        self, samples: Any, y: Any, names: list[Any], columns: list[Columns]
+    ) -> list[SubjectMap | None]:
+        """Let a new subject join the aligners of the pieces; None where it cannot."""
+        ledger = Ledger(self._piece)
+        tasks = (
+            (local, samples[:, own], y)
+            for local, own in zip(self.aligners_, columns, strict=True)
+        )
+        with closing(self._run(join_local, tasks, len(columns))) as outcomes:
+            joined = [
+                ledger.take(name, outcome)
+                for name, outcome in zip(names, outcomes, strict=True)
+            ]
+        ledger.check_some_left()
+        ledger.warn(stacklevel=4)
+        return joined
+
+    def _run(self, function: Any, tasks: Any, total: int) -> Any:
+        return run_pieces(
+            function, tasks, total, n_jobs=self.n_jobs, progress=self.progress
+        )
+
+    def _large_enough(self, layout: Layout, ledger: Ledger) -> list[int]:
+        """Return the numbers of the pieces to try; set those with few voxels aside."""
+        least = check_int("min_voxels", self.min_voxels, minimum=1, owner=self._owner)
+        tried = []
+        for k, name in enumerate(layout.names):
+            sizes = [own[k].size for own in layout.columns]
+            few = [i for i, size in enumerate(sizes) if size < least]
+            if few:
+                ledger.skip(
+                    name,
+                    f"X[{few[0]}] has {sizes[few[0]]} voxel(s) in it, fewer than "
+                    f"min_voxels={least}.",
+                )
+            else:
+                tried.append(k)
+        return tried
 
     def _check_aligner(self) -> None:
         if not isinstance(self.aligner, BaseAligner):
@@ -216,19 +342,21 @@ class PiecewiseAligner(BaseAligner):
                 f"SRM(n_components=10); got {self.aligner!r}."
             )
 
+    def _known_samples(self, subjects: list[Any], y: Any) -> list[Any] | None:
+        known: list[Any] | None = self.aligner._known_samples(subjects, y)
+        return known
+
+    def _labels_in(self, y: list[Any]) -> list[Any]:
+        return list(self.aligner._labels_in(y))
+
     def _joins_by_label(self) -> bool:
         return bool(self.aligner._joins_by_label())
 
     def _labels_must_meet(self) -> bool:
         return bool(self.aligner._labels_must_meet())
 
-    def _read(self, X: Any) -> tuple[list[Any], list[Any]]:
-        """Give the subjects, and their samples as arrays."""
-        subjects = check_list_of_subjects(X, owner=self._owner)
-        return subjects, [read_samples(s, f"X[{i}]") for i, s in enumerate(subjects)]
-
     def fit_transform(self, X: Any, y: Any = None) -> list[Any]:
-        """Fit, and give the shared features of the aligning samples."""
+        """Fit, and return the shared features of the aligning samples."""
         return self.fit(X, y).transform(X)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -239,8 +367,15 @@ class PiecewiseAligner(BaseAligner):
         return state
 
 
+def covered(columns: list[Columns], n_voxels: int) -> NDArray[np.bool_]:
+    """Tell which voxels are in a piece."""
+    inside = np.zeros(n_voxels, dtype=bool)
+    inside[np.concatenate(columns)] = True
+    return inside
+
+
 def read_samples(subject: Any, name: str) -> Any:
-    """Give the samples of a subject, refusing what has no voxels or shape."""
+    """Return the samples of a subject, refusing what has no voxels or shape."""
     if isinstance(subject, SubjectBasis):
         raise TypeError(
             f"{name} is a SubjectBasis of all voxels; pieces need the samples x voxels "

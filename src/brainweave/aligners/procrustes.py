@@ -43,7 +43,7 @@ class Alignment:
 
 
 def rotate_onto(coordinates: Matrix, target: Matrix) -> Matrix:
-    """Give the orthonormal matrix that takes coordinates nearest to the target.
+    """Return the orthonormal matrix that takes coordinates nearest to the target.
 
     Rows are orthonormal if the target is the wider one, columns if it is not.
     """

@@ -47,7 +47,7 @@ class Voxels:
     ops: NumpyOps | TorchOps
 
     def residuals(self, W: Floats, R: Matrix) -> Iterable[tuple[slice, Any, Any]]:
-        """Give, per chunk, its columns, its weights, and what the maps leave of it."""
+        """Return, per chunk, its columns, weights, and what the maps leave of it."""
         response = self.ops.array(R)
         for columns, z in self.read():
             weights = self.ops.array(W[columns])
@@ -56,7 +56,7 @@ class Voxels:
 
 
 def respond(voxels: Voxels, W: Floats, R: Matrix, bound: float) -> tuple[Matrix, float]:
-    """Give the response ``(X - S) W`` with the best S, and the objective before."""
+    """Return the response ``(X - S) W`` with the best S, and the objective before."""
     ops, response, value = voxels.ops, R.copy(), 0.0
     for _, weights, D in voxels.residuals(W, R):
         C = ops.clip(D, bound)
@@ -103,7 +103,7 @@ def orthonormalize(W: Floats) -> None:
 def individual_term(
     voxels: Voxels, W: Floats, R: Matrix, bound: float
 ) -> scipy.sparse.csc_array:
-    """Give the best individual term, samples x voxels."""
+    """Return the best individual term, samples x voxels."""
     data, rows, counts = [], [], [np.zeros(1, dtype=np.int64)]
     n_samples = R.shape[0]
     for _, _, D in voxels.residuals(W, R):
@@ -195,7 +195,7 @@ def fit_one(
 def responses(
     voxels: Voxels, W: Floats, n_samples: int, bound: float, *, max_iter: int
 ) -> Matrix:
-    """Give the robust responses of samples: the best ones for the map W alone.
+    """Return the robust responses of samples: the best ones for the map W alone.
 
     Each pass adds ``C W``. A sample is done once that is below ``SETTLED`` of its
     response, so that no sample depends on which others it came with.

@@ -74,7 +74,7 @@ class RobustMap(WeightMap):
         return voxels.ops.array(self._responses(voxels, Z.shape[0], name))
 
     def individual(self, Z: Any, *, name: str = "Z") -> scipy.sparse.csc_array:
-        """Give what of the samples is individual, standardised, samples x voxels."""
+        """Return what of the samples is individual, standardised, samples x voxels."""
         Z = check_samples(Z, self.n_voxels, name)
         voxels = self._voxels(Z)
         R = self._responses(voxels, Z.shape[0], name)
@@ -132,7 +132,7 @@ class RobustSRM(TimeLocked):
     energy : float in (0, 1], or one per subject, default=1
         Share of the summed singular values that each subject keeps; the model is of the
         samples without the rest.
-    standardize : bool, default=True
+    standardize : bool or "reliability", default=True
         Give every voxel zero mean and unit variance; else zero mean only.
     random_state : int, RandomState or None
         Seed of the random start.
@@ -194,7 +194,7 @@ class RobustSRM(TimeLocked):
         tol: float = 1e-5,
         init: Any = "random",
         energy: Any = 1.0,
-        standardize: bool = True,
+        standardize: bool | str = True,
         random_state: Any = None,
         n_jobs: int | None = None,
     ) -> None:

@@ -1,13 +1,13 @@
 """Any aligner in every neighbourhood of voxels, averaged to one whole-brain map."""
 
+from collections.abc import Iterable
 from numbers import Real
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from brainweave._subjects import ids_of
 from brainweave._validation import check_int
 from brainweave.aligners.maps import SubjectMap
 from brainweave.aligners.neighborhoods import (
@@ -18,14 +18,12 @@ from brainweave.aligners.neighborhoods import (
 )
 from brainweave.aligners.piecewise import (
     Columns,
-    Ledger,
+    Layout,
     LocalFit,
     PiecewiseAligner,
     check_finite,
-    fit_local,
-    join_local,
+    covered,
     read_samples,
-    run_pieces,
 )
 from brainweave.aligners.whole_brain import Collector, Places, SearchlightMap
 from brainweave.exceptions import InputError
@@ -68,8 +66,9 @@ class Searchlight(PiecewiseAligner):
     keep_local : bool, default=True
         Keep what a new subject needs to join. False saves memory.
     n_jobs : int, optional
-        Neighbourhoods worked on at the same time, as in joblib: None is 1, unless a
-        ``joblib.parallel_config`` says otherwise. The result does not depend on it.
+        Neighbourhoods worked on at the same time, in threads; default one per core.
+        Inside ``joblib.parallel_config`` the configured backend is used instead. The
+        result does not depend on it.
     progress : bool or callable, default=False
         True draws a bar; a callable is told (done, total) after each neighbourhood.
 
@@ -122,7 +121,7 @@ class Searchlight(PiecewiseAligner):
     True
     """
 
-    _takes_bases = False
+    _piece = "neighborhood"
 
     def __init__(
         self,
@@ -151,73 +150,41 @@ class Searchlight(PiecewiseAligner):
 
     # -- fitting -----------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn one whole-brain map per subject.
-
-        Parameters
-        ----------
-        X : list of arrays of shape (n_samples_i, n_voxels_i), or a Study
-            One entry per subject.
-        y : list of array-like, optional
-            What is known of the samples, handed to the aligner.
-
-        Returns
-        -------
-        self
-        """
-        self._check_aligner()
-        subjects, arrays = self._read(X)
-        self.ids_ = ids_of(subjects, owner=self._owner)
-        y = self._known_samples(subjects, y)
-        self._check_labels(y)
-        spaces = [getattr(s, "space", None) for s in subjects]
-        n_voxels = [int(x.shape[1]) for x in arrays]
+    def _lay_out(self, n_voxels: list[int], spaces: list[Any]) -> Layout:
         ref = check_int("reference", self.reference, minimum=0, owner=self._owner)
-        if ref >= len(arrays):
+        if ref >= len(n_voxels):
             raise InputError(
-                f"reference={ref} of {self._owner} is not one of the {len(arrays)} "
-                f"subjects, 0 to {len(arrays) - 1}."
+                f"reference={ref} of {self._owner} is not one of the {len(n_voxels)} "
+                f"subjects, 0 to {len(n_voxels) - 1}."
             )
-        lists, positions = self._neighborhoods(n_voxels, spaces, ref)
-        read = [
-            check_finite(x, _covered(own, x.shape[1]) > 0, f"X[{i}]")
-            for i, (x, own) in enumerate(zip(arrays, lists, strict=True))
-        ]
-        ledger = Ledger("neighborhood")
-        tried = self._large_enough(lists, ledger)
-        outcomes = run_pieces(
-            fit_local,
-            (
-                (
-                    self.aligner,
-                    [x[:, own[s]] for x, own in zip(arrays, lists, strict=True)],
-                    y,
-                )
-                for s in tried
-            ),
-            len(tried),
-            n_jobs=self.n_jobs,
-            progress=self.progress,
-        )
-        known: dict[tuple[int, int], Places] = {}
+        lists, self.centers_ = self._neighborhoods(n_voxels, spaces, ref)
+        if not lists[ref]:
+            raise InputError("There are no neighborhoods.")
+        return Layout(list(range(len(lists[ref]))), lists)
+
+    def _gather(
+        self,
+        layout: Layout,
+        fits: Iterable[tuple[int, LocalFit]],
+        read: list[tuple[NDArray[Any], NDArray[Any]]],
+        spaces: list[Any],
+    ) -> None:
+        ref, known = self.reference, dict[tuple[int, int], Places]()
+        common, n_common = layout.columns[ref], read[ref][0].size
         collectors = [
-            Collector(own, lists[ref], v, n_voxels[ref], known)
-            for own, v in zip(lists, n_voxels, strict=True)
+            Collector(own, common, mean.size, n_common, known)
+            for own, (mean, _) in zip(layout.columns, read, strict=True)
         ]
         kept: list[tuple[int, LocalFit]] = []
-        for s, outcome in zip(tried, outcomes, strict=True):
-            local: LocalFit | None = ledger.take(s, outcome)
-            if local is None:
-                continue
+        self.n_searchlights_ = 0
+        for k, local in fits:
+            self.n_searchlights_ += 1
             for collector, m in zip(collectors, local.maps, strict=True):
-                collector.add(s, m, local.maps[ref])
+                collector.add(k, m, local.maps[ref])
             if self.keep_local:
-                kept.append((s, LocalFit(local.aligner, [local.maps[ref]])))
-        self.skipped_ = ledger.skipped
-        self.n_searchlights_ = ledger.total - len(ledger.skipped)
-        ledger.close()
-        self.neighborhoods_, self.centers_ = lists[ref], positions
-        self.joinable_ = [s for s, _ in kept]
+                kept.append((k, LocalFit(local.aligner, [local.maps[ref]])))
+        self.neighborhoods_ = common
+        self.joinable_ = [k for k, _ in kept]
         self.aligners_ = [local.aligner for _, local in kept]
         self.reference_maps_ = [local.maps[0] for _, local in kept]
         self.coverage_ = collectors[ref].coverage
@@ -225,14 +192,12 @@ class Searchlight(PiecewiseAligner):
             collector.finish(*known, space)
             for collector, known, space in zip(collectors, read, spaces, strict=True)
         ]
-        self.n_subjects_ = len(arrays)
-        self.n_components_ = n_voxels[ref]
-        return self
+        self.n_components_ = n_common
 
     def _neighborhoods(
         self, n_voxels: list[int], spaces: list[Any], ref: int
     ) -> tuple[list[Neighborhoods], NDArray[np.float64] | None]:
-        """Give the neighbourhoods of each subject, one by one, and their centres."""
+        """Return the neighbourhoods of each subject, one by one, and their centres."""
         if self.neighborhoods is not None:
             if self.radius is not None:
                 raise InputError(
@@ -273,21 +238,6 @@ class Searchlight(PiecewiseAligner):
             )
         return centers.astype(np.intp)
 
-    def _large_enough(self, lists: list[Neighborhoods], ledger: Ledger) -> list[int]:
-        least = check_int("min_voxels", self.min_voxels, minimum=1, owner=self._owner)
-        tried = []
-        for s in range(len(lists[0])):
-            few = [i for i, own in enumerate(lists) if own[s].size < least]
-            if few:
-                ledger.skip(
-                    s,
-                    f"X[{few[0]}] has {lists[few[0]][s].size} voxel(s) in it, fewer "
-                    f"than min_voxels={least}.",
-                )
-            else:
-                tried.append(s)
-        return tried
-
     # -- a new subject -----------------------------------------------------------------
 
     def fit_new_subject(
@@ -325,26 +275,15 @@ class Searchlight(PiecewiseAligner):
         v, space = int(samples.shape[1]), getattr(X, "space", None)
         own = self._new_neighborhoods(v, space, neighborhoods, coordinates)
         y = getattr(X, "labels", None) if y is None else y
-        mean, signatures = check_finite(samples, _covered(own, v) > 0, name)
-        ledger = Ledger("neighborhood")
-        outcomes = run_pieces(
-            join_local,
-            (
-                (local, samples[:, own[s]], y)
-                for s, local in zip(self.joinable_, self.aligners_, strict=True)
-            ),
-            len(self.joinable_),
-            n_jobs=self.n_jobs,
-            progress=self.progress,
-        )
+        mean, signatures = check_finite(samples, covered(own, v), name)
+        joinable = [own[k] for k in self.joinable_]
+        maps = self._join(samples, y, self.joinable_, joinable)
         collector = Collector(own, self.neighborhoods_, v, self.n_components_, {})
-        for s, reference, outcome in zip(
-            self.joinable_, self.reference_maps_, outcomes, strict=True
+        for k, reference, joined in zip(
+            self.joinable_, self.reference_maps_, maps, strict=True
         ):
-            joined = ledger.take(s, outcome)
             if joined is not None:
-                collector.add(s, joined, reference)
-        ledger.close()
+                collector.add(k, joined, reference)
         return collector.finish(mean, signatures, space)
 
     def _new_neighborhoods(
@@ -368,10 +307,3 @@ class Searchlight(PiecewiseAligner):
                 f"{len(self.neighborhoods_)}; they must correspond one by one."
             )
         return own
-
-
-def _covered(lists: Neighborhoods, n_voxels: int) -> NDArray[np.intp]:
-    """Count the neighbourhoods that contain each voxel."""
-    if not lists:
-        raise InputError("There are no neighborhoods.")
-    return np.bincount(np.concatenate(lists), minlength=n_voxels)

@@ -56,7 +56,7 @@ class Classifier:
     bias: Matrix
 
     def log_probabilities(self, features: Matrix) -> Matrix:
-        """Give the log-probability of each class, (n_samples, n_classes)."""
+        """Return the log-probability of each class, (n_samples, n_classes)."""
         logits = features @ self.theta + self.bias
         logits -= logits.max(axis=1, keepdims=True)
         logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True))
@@ -89,7 +89,7 @@ def step_map(
     n_steps: int = INNER_STEPS,
     tol: float = 1e-10,
 ) -> list[float]:
-    """Descend over one subject's map, in place; give its values but for constants."""
+    """Descend over one subject's map, in place; return its values but for constants."""
     weight = balance.rows(len(R)) if len(subject.locked) else 0.0
     pull = weight * (subject.locked.T @ R) if weight else np.zeros_like(subject.Q)
     loss_weight = balance.labels / max(subject.n_labelled, 1)
@@ -143,7 +143,7 @@ def _descend_once(
 def fit_classifier(
     subjects: list[Coordinates], balance: Balance, before: Classifier
 ) -> Classifier:
-    """Give the best classifier of the labelled features; a convex problem (L-BFGS)."""
+    """Return the best classifier of the labelled features: a convex problem."""
     features = np.concatenate([s.labelled @ s.Q for s in subjects])
     codes = np.concatenate([s.codes for s in subjects])
     weights = np.concatenate(
@@ -181,7 +181,7 @@ def fit_classifier(
 def objective(
     subjects: list[Coordinates], R: Matrix, classifier: Classifier, balance: Balance
 ) -> float:
-    """Give the value of the whole objective."""
+    """Return the value of the whole objective."""
     total = float((classifier.theta**2).sum()) / 2
     for s in subjects:
         distance = s.locked - R @ s.Q.T

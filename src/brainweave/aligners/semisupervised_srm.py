@@ -65,7 +65,7 @@ class SemiSupervisedSRM(TimeLocked):
         Shared response that the first maps are aligned to.
     energy : float in (0, 1], or one per subject, default=1
         Share of the summed singular values that each subject keeps.
-    standardize : bool, default=True
+    standardize : bool or "reliability", default=True
         Give every voxel zero mean and unit variance over all samples of the subject;
         else zero mean only. Sessions that differ in mean should be standardised each.
     random_state : int, RandomState or None
@@ -139,7 +139,7 @@ class SemiSupervisedSRM(TimeLocked):
         tol: float = 1e-5,
         init: Any = "random",
         energy: Any = 1.0,
-        standardize: bool = True,
+        standardize: bool | str = True,
         random_state: Any = None,
         n_jobs: int | None = None,
     ) -> None:
@@ -261,7 +261,7 @@ class SemiSupervisedSRM(TimeLocked):
     def predict(
         self, X: Any, subjects: Sequence[int | str] | None = None
     ) -> list[NDArray[Any]]:
-        """Give the most probable label of each sample.
+        """Return the most probable label of each sample.
 
         Parameters
         ----------
@@ -279,12 +279,12 @@ class SemiSupervisedSRM(TimeLocked):
     def predict_proba(
         self, X: Any, subjects: Sequence[int | str] | None = None
     ) -> list[Matrix]:
-        """Give the probability of each class, columns in the order of ``classes_``."""
+        """Return the probability of each class, in the order of ``classes_``."""
         features = [to_numpy(f) for f in self.transform(X, subjects)]
         return [np.exp(self._classifier().log_probabilities(f)) for f in features]
 
     def classify(self, features: Any) -> NDArray[Any]:
-        """Give the labels of shared features, of any subject, also of a new one."""
+        """Return the labels of shared features, of any subject, also of a new one."""
         check_is_fitted(self, "maps_")
         scores = self._classifier().log_probabilities(to_numpy(features))
         return self.classes_[scores.argmax(axis=1)]

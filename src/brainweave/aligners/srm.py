@@ -28,7 +28,7 @@ class _SharedResponse(GramOnly):
         tol: float = 1e-5,
         init: Any = "random",
         energy: Any = 1.0,
-        standardize: bool = True,
+        standardize: bool | str = True,
         random_state: Any = None,
         n_jobs: int | None = None,
     ) -> None:
@@ -53,7 +53,7 @@ class _SharedResponse(GramOnly):
     def _iterate(
         self, bases: list[SubjectBasis], start: Matrix, over_subjects: Any
     ) -> tuple[list[Matrix], Matrix, Progress]:
-        """Give the mixings, the rotation that orders components, and the history."""
+        """Return the mixings, the rotation that orders components, and the history."""
 
     def _make_map(
         self, basis: SubjectBasis, solution: Matrix, *, space: Any = None
@@ -88,7 +88,7 @@ class DetSRM(_SharedResponse):
         Shared response to start from.
     energy : float in (0, 1], or one per subject, default=1
         Share of the summed singular values that each subject keeps.
-    standardize : bool, default=True
+    standardize : bool or "reliability", default=True
         Give every voxel zero mean and unit variance; else zero mean only.
     random_state : int, RandomState or None
         Seed of the random start.
@@ -204,7 +204,7 @@ class SRM(_SharedResponse):
         Shared response to start from.
     energy : float in (0, 1], or one per subject, default=1
         Share of the summed singular values that each subject keeps.
-    standardize : bool, default=True
+    standardize : bool or "reliability", default=True
         Give every voxel zero mean and unit variance; else zero mean only.
     random_state : int, RandomState or None
         Seed of the random start.
@@ -295,7 +295,7 @@ class Steps:
         return self._model(aligned, mean, mean.T @ mean / self.n_samples)
 
     def expect(self, model: Model) -> Posterior:
-        """Give the posterior of the shared response, and the likelihood of the data."""
+        """Return the posterior of the shared response, and the data's likelihood."""
         precision = 1 / model.rho2
         summed = sum(w * F for w, F in zip(precision, model.features, strict=True))
         # in the eigenbasis of sigma nothing has to be inverted, not even a rank below K
@@ -311,7 +311,7 @@ class Steps:
         return Posterior(np.asarray(mean), covariance, float(value))
 
     def maximise(self, posterior: Posterior) -> Model:
-        """Give the parameters that make the posterior most likely."""
+        """Return the parameters that make the posterior most likely."""
         S = posterior.mean
         aligned = self.over_subjects(lambda b: align_to(b, S), self.bases)
         return self._model(aligned, S, posterior.covariance + S.T @ S / self.n_samples)

@@ -46,7 +46,7 @@ class SVDHyperalignment(GramOnly):
         that was gained; 0 does all ``max_iter`` passes.
     energy : float in (0, 1], or one per subject, default=1
         Share of the summed singular values that each subject keeps.
-    standardize : bool, default=True
+    standardize : bool or "reliability", default=True
         Give every voxel zero mean and unit variance; else zero mean only.
     n_jobs : int, optional
         Subjects worked on at the same time; default one per core.
@@ -102,7 +102,7 @@ class SVDHyperalignment(GramOnly):
         max_iter: int = 1,
         tol: float = 0.0,
         energy: Any = 1.0,
-        standardize: bool = True,
+        standardize: bool | str = True,
         n_jobs: int | None = None,
     ) -> None:
         self.n_components = n_components

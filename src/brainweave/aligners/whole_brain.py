@@ -79,7 +79,7 @@ class Places:
         return len(self._order)
 
     def find(self, number: int) -> Columns:
-        """Give the places of the entries of one block, row by row."""
+        """Return the places of the entries of one block, row by row."""
         if self._last[0] != number:  # subjects with the same voxels ask again
             rows = self.sources[number].astype(np.int64) * self.shape[1]
             wanted = rows[:, None] + self.targets[number]

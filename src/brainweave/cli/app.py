@@ -13,6 +13,7 @@ from brainweave.cli import (
     reporting,
     reproducing,
     scoring,
+    tuning,
 )
 
 HELP = """
@@ -81,7 +82,7 @@ for command, name, panel in (
     (modelling.add_subject, "add-subject", ALIGN),
     (scoring.evaluate, "evaluate", SCORE),
     (scoring.compare, "compare", SCORE),
-    (scoring.tune, "tune", SCORE),
+    (tuning.tune, "tune", SCORE),
     (reporting.report, "report", READ),
     (reproducing.reproduce, "reproduce", READ),
     (bids_app.run, "run", CLUSTER),

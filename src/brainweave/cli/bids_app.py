@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from brainweave.cli.bids_group import align_group
-from brainweave.cli.bids_inputs import FLAT, Inputs
+from brainweave.cli.bids_inputs import Inputs
 from brainweave.cli.bids_output import Derivative
 from brainweave.cli.bids_participant import Job, make_bases
 from brainweave.cli.console import Console
@@ -19,53 +19,36 @@ from brainweave.cli.options import (
     bundled,
     parse_params,
 )
+from brainweave.cli.reading import GROUP, Reading
 
 LEVELS = ("participant", "group")
-BIDS_GROUP = "Which data"
+# --bids-param takes what became an option later as well, for scripts that have it
+WAS_FLAT = ("task", "space", "samples", "label", "stimulus", "smoothing_fwhm")
 
 
-def _option(text: str, *names: str, group: str = BIDS_GROUP) -> Any:
+def _option(text: str, *names: str, group: str = GROUP) -> Any:
     return typer.Option(*names, help=text, rich_help_panel=group)
 
 
 @dataclass
-class Selection:
+class Selection(Reading):
     """What of the dataset to use."""
 
-    participant_label: Annotated[
-        list[str] | None,
-        _option(
-            "Subjects, with or without sub-; all by default.",
-            "--participant-label",
-            "--participant_label",
-        ),
-    ] = None
-    task: Annotated[str | None, _option("Task.", "--task", "-t")] = None
-    space: Annotated[str | None, _option("Space of the images.")] = None
-    samples: Annotated[str, _option("volumes, blocks or trials.")] = "volumes"
-    label: Annotated[str, _option("Column of the events with the category.")] = (
-        "trial_type"
-    )
-    stimulus: Annotated[
-        str | None, _option("Column of the events with the stimulus.")
-    ] = None
-    smoothing_fwhm: Annotated[float | None, _option("Smooth by so many mm.")] = None
     bids_param: Annotated[
         list[str] | None, _option("Any other option of load_bids, NAME=VALUE.")
     ] = None
 
     def options(self) -> dict[str, Any]:
         """Return the options of ``load_bids``, but for the subjects."""
-        flat = {name: getattr(self, name) for name in FLAT}
-        given = {name: value for name, value in flat.items() if value is not None}
+        given = self.given()
         others = parse_params(self.bids_param, option="--bids-param")
         for name in others:
-            if name in FLAT:
+            if name in WAS_FLAT or name in given:
                 raise UsageError(
                     f"--bids-param {name}=... has an option of its own: "
                     f"--{name.replace('_', '-')}."
                 )
-        return {**given, **others}
+        return {"samples": "volumes", "label": "trial_type", **given, **others}
 
 
 @dataclass
@@ -134,8 +117,11 @@ def run(
         raise UsageError(f"{str(output_dir)!r} is a file, not a folder.")
     if output_dir.resolve() == bids_dir.resolve():
         raise UsageError("OUTPUT_DIR must not be BIDS_DIR itself.")
-    if method.match is not None:
-        raise UsageError("--match needs a study folder: use brainweave fit.")
+    for name in ("match", "parcels", "searchlight"):
+        if getattr(method, name) is not None:
+            raise UsageError(f"--{name} needs a study folder: use brainweave fit.")
+    if method.method.lower() == "gdmcv":
+        raise UsageError("--method gdmcv needs a study folder: use brainweave tune.")
     if resources.mem_mb is not None and resources.mem_mb < 1:
         raise UsageError(f"--mem-mb must be 1 or more; got {resources.mem_mb}.")
     job = Job(

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from brainweave._io import check_can_write
-from brainweave.cli.bids_inputs import FLAT, changed_files, option_name
+from brainweave.cli.bids_inputs import FLAT, SEVERAL, changed_files, option_name
 from brainweave.cli.bids_participant import Job
 from brainweave.cli.config import toml, write_config
 from brainweave.cli.errors import UsageError
@@ -58,11 +58,19 @@ def align_group(job: Job) -> None:
             flags = took_part(model, basis, None if known is None else known[i])
             values = model.maps_[i].aligning_features()
             job.derivative.mask(basis, kind)
-            job.derivative.features(basis, values, flags, kind, job.method.method)
+            job.derivative.features(
+                basis,
+                values,
+                flags,
+                kind,
+                job.method.method,
+                n_informative=getattr(model, "n_informative_", None),
+            )
             tick(basis.id)
     if job.resources.report:
         with job.console.stage("Writing the report"):
-            _report(job, target, model, bases)
+            record = joined_records([m.get("record") for m in made_by.values()])
+            _report(job, target, model, _without_voxels(bases, record))
     job.console.result(str(target))
 
 
@@ -168,6 +176,9 @@ def _check_inputs(job: Job, made_by: Mapping[str, Any]) -> None:
 def _options_of(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings of the data as options of the command, for the record."""
     flat = {k: v for k, v in data.items() if k in FLAT}
+    for name in SEVERAL:
+        if isinstance(flat.get(name), str):
+            flat[name] = [flat[name]]
     rest = [f"{k}={toml(v)}" for k, v in data.items() if k not in FLAT]
     return {**flat, **({"bids_param": rest} if rest else {})}
 
@@ -175,12 +186,12 @@ def _options_of(data: Mapping[str, Any]) -> dict[str, Any]:
 # -- the report ------------------------------------------------------------------------
 
 
-def _report(job: Job, target: Path, model: Any, bases: list[Any]) -> None:
+def _report(job: Job, target: Path, model: Any, study: Any) -> None:
     from brainweave.report import write_report
 
     write_report(
         target.with_suffix(".html"),
-        study=_without_voxels(bases),
+        study=study,
         model=model,
         shared=[m.aligning_features() for m in model.maps_],
         config=job.options,
@@ -189,13 +200,29 @@ def _report(job: Job, target: Path, model: Any, bases: list[Any]) -> None:
     )
 
 
-def _without_voxels(bases: list[Any]) -> Any:
+def joined_records(records: list[Any]) -> dict[str, Any] | None:
+    """Return one record of what was done to all subjects, if all of them say."""
+    if not records or not all(isinstance(r, dict) for r in records):
+        return None
+    joined = dict(records[0])
+    for part in ("runs", "runs_without_events", "samples"):
+        joined[part] = {k: v for r in records for k, v in (r.get(part) or {}).items()}
+    everywhere = {run for of in joined["runs"].values() for run in of}
+    joined["missing_runs"] = {
+        id: sorted(everywhere - set(of))
+        for id, of in joined["runs"].items()
+        if everywhere - set(of)
+    }
+    return joined
+
+
+def _without_voxels(bases: list[Any], record: dict[str, Any] | None) -> Any:
     """Return what is known of the samples as a study whose voxels nobody reads."""
     import numpy as np
 
     from brainweave.study.study import Study, Subject
 
-    return Study(
+    subjects = [
         Subject(
             basis.id,
             np.broadcast_to(np.float32(0), (basis.n_samples, basis.n_voxels)),
@@ -205,4 +232,5 @@ def _without_voxels(bases: list[Any]) -> Any:
             space=basis.space,
         )
         for basis in bases
-    )
+    ]
+    return Study(subjects, record=record)

@@ -1,6 +1,5 @@
 """What a subject's basis is made from: files of a BIDS dataset, and settings."""
 
-import inspect
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -12,11 +11,17 @@ from brainweave.cli.errors import UsageError
 
 if TYPE_CHECKING:
     from brainweave.study.formats.bids.files import BidsRun, Dataset
+    from brainweave.study.study import Study
     from brainweave.study.subject import Subject
 
 BASIS_SETTINGS = ("kernel", "kernel_params", "energy", "standardize")
 # options of load_bids that are options of the command
-FLAT = ("task", "space", "samples", "label", "stimulus", "smoothing_fwhm")
+FLAT = (
+    *("task", "space", "samples", "label", "stimulus", "ignore", "overlap"),
+    *("hrf_delay", "hrf_model", "confounds", "scrub", "smoothing_fwhm", "high_pass"),
+    "mask",
+)
+SEVERAL = ("ignore", "confounds")  # of these, those that take several values
 # options of load_bids that choose files
 _CHOICE = ("task", "space", "sessions", "runs", "entities")
 
@@ -39,13 +44,14 @@ class Inputs:
 
     def _check_options(self) -> None:
         from brainweave.study.formats.bids.load import load_bids
+        from brainweave.study.options import option_names
 
-        known = inspect.signature(load_bids).parameters
+        known = option_names(load_bids)
         for name in self.options:
             if name not in known:
                 raise UsageError(
                     f"--bids-param {name}: load_bids has no such option; there are "
-                    f"{', '.join(list(known)[1:])}."
+                    f"{', '.join(known[1:])}."
                 )
         for name in ("subjects", "name"):
             if name in self.options:
@@ -55,8 +61,8 @@ class Inputs:
                 )
         if self.options.get("mask") == "common":
             raise UsageError(
-                "--bids-param mask=common needs all subjects at once, and participant "
-                "jobs see one each. Give a mask image: --bids-param mask=FILE."
+                "--mask common needs all subjects at once, and participant jobs see "
+                "one each. Give a mask image: --mask FILE."
             )
 
     @cached_property
@@ -68,10 +74,14 @@ class Inputs:
 
     def load(self, id: str) -> "Subject":
         """Return one subject, its images not read yet."""
+        (subject,) = self.study(id)
+        return subject
+
+    def study(self, id: str) -> "Study":
+        """Return the study of one subject, which says what was done to the data."""
         from brainweave.study.formats.bids.load import load_bids
 
-        (subject,) = load_bids(self.dataset, subjects=[id], **self.options)
-        return subject
+        return load_bids(self.dataset, subjects=[id], **self.options)
 
     def stamps(self, id: str) -> dict[str, Any]:
         """Describe the files that a subject's basis depends on, by name."""
@@ -131,6 +141,7 @@ def settings_of(aligner: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     params = aligner.get_params(deep=False)
     defaults = {"kernel": "linear", "energy": 1.0, "standardize": True}
     made = {name: params.get(name, defaults.get(name)) for name in BASIS_SETTINGS}
+    made["energy"] = defaults["energy"] if made["energy"] is None else made["energy"]
     return {
         "basis": {k: plain(v) for k, v in made.items() if v is not None},
         "data": {k: "none" if v is None else plain(v) for k, v in options.items()},

@@ -21,6 +21,13 @@ IGNORED = (
 )
 
 
+_COLUMNS = {
+    "label": "Category of the sample; n/a if it has none",
+    "run": "Run that the sample is from",
+    "stimulus": "Stimulus that the sample shows",
+}
+
+
 class Derivative:
     """A BIDS derivative: its folder and what it was made from.
 
@@ -108,40 +115,57 @@ class Derivative:
         return self.root / f"{stem}desc-{word}_model.safetensors"
 
     def features(
-        self, basis: Any, values: Any, aligned: Any, kind: str, method: str
+        self,
+        basis: Any,
+        values: Any,
+        aligned: Any,
+        kind: str,
+        method: str,
+        *,
+        n_informative: int | None = None,
     ) -> None:
-        """Write the shared features of a subject's samples as a table."""
+        """Write the shared features of a subject's samples as a table.
+
+        What is known of the samples stands beside them, and features that gain nothing
+        from the alignment are marked in the sidecar.
+        """
         word = "".join(c for c in method if c.isalnum())
         stem = f"sub-{basis.id}{kind}_desc-{word}_timeseries"
         folder = self.root / f"sub-{basis.id}" / "func"
         folder.mkdir(parents=True, exist_ok=True)
         names = [f"feature{k}" for k in range(values.shape[1])]
-        rows = ["\t".join([*names, "aligned"])]
+        known = {
+            column: [_cell(v) for v in found.tolist()]
+            for column, found in (
+                ("label", basis.labels),
+                ("run", basis.runs),
+                ("stimulus", basis.stimuli),
+            )
+            if found is not None
+        }
+        rows = ["\t".join([*names, *known, "aligned"])]
         rows += [
-            "\t".join([*(f"{v:.8g}" for v in row), str(int(flag))])
-            for row, flag in zip(values, aligned, strict=True)
+            "\t".join([*(f"{v:.8g}" for v in row), *facts, str(int(flag))])
+            for row, *facts, flag in zip(values, *known.values(), aligned, strict=True)
         ]
         write_text(folder / f"{stem}.tsv", "\n".join(rows) + "\n")
         about: dict[str, Any] = {
-            "Description": "Shared features of the labelled samples, in order",
+            "Description": "Shared features of the samples, in order",
             "SamplingFrequency": "n/a",
             **{
-                name: {"Description": f"Shared feature {k}"}
+                name: {
+                    "Description": f"Shared feature {k}",
+                    **({} if n_informative is None else {"Gains": k < n_informative}),
+                }
                 for k, name in enumerate(names)
             },
+            **{name: {"Description": _COLUMNS[name]} for name in known},
             "aligned": {
                 "Description": "Whether the sample took part in the alignment through "
                 "its label or its place in time; scoring such samples is circular",
                 "Levels": {"0": "no", "1": "yes"},
             },
         }
-        for column in ("labels", "runs"):
-            known = getattr(basis, column)
-            if known is not None:
-                about[column.capitalize()] = [
-                    v if isinstance(v, (int, str)) or v is None else str(v)
-                    for v in known.tolist()
-                ]
         write_text(folder / f"{stem}.json", json.dumps(about, indent=1) + "\n")
 
     def mask(self, basis: Any, kind: str) -> None:
@@ -166,11 +190,11 @@ class Derivative:
         write_text(path.with_suffix(".json"), text)
 
     def sources(self, id: str) -> list[str]:
-        """Give the BIDS URI of a subject of the source dataset."""
+        """Return the BIDS URI of a subject of the source dataset."""
         return [f"bids:source:sub-{id}"]
 
     def uri(self, path: Path) -> str:
-        """Give the BIDS URI of a file of the derivative."""
+        """Return the BIDS URI of a file of the derivative."""
         return f"bids::{path.relative_to(self.root).as_posix()}"
 
 
@@ -205,6 +229,12 @@ def _one_kind(
             "Choose one with --task and --space."
         )
     return next(iter(fitting), asked)
+
+
+def _cell(value: Any) -> str:
+    """Return what is known of a sample as a cell of a BIDS table."""
+    text = "" if value is None else " ".join(str(value).split())
+    return text or "n/a"
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -132,7 +132,8 @@ def _make_basis(job: Job, id: str, target: Path) -> None:
             return
     check_can_write(target)
     stamps = job.inputs.stamps(id)  # before they are read: later changes will show
-    lazy = job.inputs.load(id)
+    study = job.inputs.study(id)
+    (lazy,) = study
     samples = lazy.data()
     subject = Subject(
         id,
@@ -150,6 +151,7 @@ def _make_basis(job: Job, id: str, target: Path) -> None:
         [id],
         settings=job.settings,
         inputs=stamps,
+        record=study.record,
         study_fingerprint=fingerprint([subject]),
     )
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -204,6 +206,7 @@ def _describe_basis(job: Job, id: str, known: "Description") -> None:
             "Kernel": known.facts["kernel"],
             "Options": known.provenance.get("options", {}),
             "Settings": known.provenance.get("settings", {}),
+            "Preprocessing": known.provenance.get("record") or {},
             "Inputs": sorted(known.provenance.get("inputs", {})),
         },
     )

@@ -93,7 +93,7 @@ def _name(key: str) -> str:
 
 
 def effective(context: Any, **resolved: Any) -> dict[str, Any]:
-    """Give all options of a command as they were used.
+    """Return all options of a command as they were used.
 
     Parameters
     ----------

@@ -1,5 +1,6 @@
 """Commands that make studies: simulate, convert, fetch."""
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +11,7 @@ from brainweave.cli.console import Console
 from brainweave.cli.errors import Unwritable, UsageError, resume_with
 from brainweave.cli.options import Running, bundled, parse_params, with_params
 from brainweave.cli.origin import provenance
+from brainweave.cli.reading import Reading
 from brainweave.exceptions import StudyError
 
 if TYPE_CHECKING:
@@ -153,11 +155,10 @@ def _image_dtype(dtype: str) -> str:
 
 
 def _simulated(console: Console, *, others: dict[str, Any], **options: Any) -> Any:
-    import inspect
-
+    from brainweave.study.options import option_names
     from brainweave.study.simulation.simulate import simulate_study
 
-    known = inspect.signature(simulate_study).parameters
+    known = option_names(simulate_study)
     for name in others:
         if name not in known:
             raise UsageError(
@@ -193,6 +194,17 @@ def _voxels(text: str) -> int | tuple[int, int]:
     )
 
 
+def record_lines(record: dict[str, Any] | None) -> list[str]:
+    """Say what was done to the data, and what each subject has, a line each."""
+    from brainweave.study.told import preprocessing
+
+    lines = [f"{name}: {text}" for name, text in preprocessing(record)]
+    for id, counts in ((record or {}).get("samples") or {}).items():
+        listed = ", ".join(f"{label} {n}" for label, n in counts.items())
+        lines.append(f"sub-{id}: {listed}")
+    return lines
+
+
 def _sizes(study: Any) -> str:
     samples = sorted(s.n_samples for s in study)
     voxels = sorted(s.n_voxels for s in study)
@@ -204,7 +216,7 @@ def _sizes(study: Any) -> str:
     return f"{spread(samples)} samples, {spread(voxels)} voxels"
 
 
-@bundled(running=Running)
+@bundled(reading=Reading, running=Running)
 def convert(
     context: typer.Context,
     sources: Annotated[
@@ -221,18 +233,6 @@ def convert(
             "--format", help="auto, bids, nifti, matlab, openfmri or study (a copy)."
         ),
     ] = "auto",
-    task: Annotated[str | None, typer.Option(help="Task (BIDS, OpenfMRI).")] = None,
-    space: Annotated[str | None, typer.Option(help="Space (BIDS).")] = None,
-    participant_label: Annotated[
-        list[str] | None,
-        typer.Option(help="Subjects to read; all by default. May be repeated."),
-    ] = None,
-    samples: Annotated[
-        str | None, typer.Option(help="volumes, blocks or trials.")
-    ] = None,
-    mask: Annotated[
-        str | None, typer.Option(help="Mask image, or epi to compute one.")
-    ] = None,
     labels: Annotated[
         Path | None,
         typer.Option(
@@ -240,20 +240,18 @@ def convert(
             "differ, subject; a .mat file for MATLAB."
         ),
     ] = None,
-    smoothing_fwhm: Annotated[
-        float | None, typer.Option(help="Smooth by so many mm.")
-    ] = None,
     detrend: Annotated[bool, typer.Option("--detrend", help="Remove trends.")] = False,
-    high_pass: Annotated[float | None, typer.Option(help="Cut-off in Hz.")] = None,
     dtype: Annotated[str | None, typer.Option(help="Type to store samples in.")] = None,
     name: Annotated[str | None, typer.Option(help="Name of the study.")] = None,
     param: Param = None,
     n_jobs: Annotated[int | None, typer.Option(help="Subjects at a time.")] = None,
     overwrite: Overwrite = False,
+    reading: Reading,
     running: Running,
 ) -> None:
     """Turn BIDS, NIfTI, MATLAB or OpenfMRI files into a study folder."""
     from brainweave.cli.loading import load_any
+    from brainweave.study.told import cautions
 
     console = Console(running.quiet)
     if len(sources) < 2:
@@ -261,25 +259,28 @@ def convert(
     *inputs, out = sources
     check_new_folder(out, overwrite)
     resume_with("Nothing was left behind; run the same command again.")
-    options = {
-        "task": task,
-        "space": space,
-        "subjects": participant_label or None,
-        "samples": samples,
-        "mask": mask,
+    said = {
+        **reading.given(),
+        "subjects": reading.participant_label or None,
         "labels": labels,
-        "smoothing_fwhm": smoothing_fwhm,
         "detrend": detrend or None,
-        "high_pass": high_pass,
         "name": name,
     }
+    others = parse_params(param)
+    if said.get("confounds", "") is None:  # none is a choice, not a gap
+        others = {"confounds": None, **others}
     with console.collect_warnings():
         with console.stage("Looking at the files"):
-            study = load_any(inputs, form, with_params(options, parse_params(param)))
+            study = load_any(inputs, form, with_params(said, others))
         given = {"overwrite": overwrite, "dtype": dtype, "n_jobs": n_jobs}
         saved = save_study(study, out, console, **given)
         describe_study(saved, out, "convert", effective(context))
+        for text in cautions(study.record):
+            warnings.warn(text, stacklevel=1)
     console.result(f"{out}: {len(study)} subjects, {_sizes(study)}")
+    if not running.quiet:
+        for line in record_lines(study.record):
+            console.result(f"  {line}")
 
 
 @bundled(running=Running)

@@ -8,7 +8,7 @@ KNOWN = "raider, raider-movie, haxby, or an OpenNeuro accession such as ds000105
 
 
 def fetch_dataset(name: str, options: dict[str, Any], *, quiet: bool) -> Any:
-    """Download a dataset; give a Study, or the folder of an OpenNeuro one."""
+    """Download a dataset; return a Study, or the folder of an OpenNeuro one."""
     cache, progress = options["cache_dir"], not quiet
     kind = kind_of(name)
     if kind == "haxby":
@@ -56,7 +56,7 @@ def plan_of(name: str, options: dict[str, Any]) -> Any:
 
 
 def kind_of(name: str) -> str:
-    """Give the kind of dataset that a name stands for."""
+    """Return the kind of dataset that a name stands for."""
     lowered = name.lower()
     if lowered in ("raider", "raider-movie", "haxby"):
         return lowered

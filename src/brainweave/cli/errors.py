@@ -30,13 +30,14 @@ class PartlyFailed(BrainweaveError):
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the command line; give the exit code."""
+    """Run the command line; return the exit code."""
     from brainweave.cli.app import app
+    from brainweave.cli.several import spread
 
     speak_of(())
     try:
         code = app(
-            args=spread_labels(list(arguments)),
+            args=spread(arguments),
             prog_name="brainweave",
             standalone_mode=False,
         )
@@ -58,35 +59,6 @@ def run(arguments: Sequence[str]) -> int:
 def _interrupted() -> int:
     _tell("Interrupted. Every file that is there is whole.", _resume_hint())
     return INTERRUPTED
-
-
-def spread_labels(arguments: list[str]) -> list[str]:
-    """Allow what BIDS Apps allow: ``run IN OUT LEVEL --participant-label 01 02``.
-
-    Examples
-    --------
-    >>> call = "run in out group --participant-label 01 02"
-    >>> spread_labels(call.split())[4:]
-    ['--participant-label', '01', '--participant-label', '02']
-    """
-    names = ("--participant-label", "--participant_label")
-    if arguments[:1] != ["run"] or not any(
-        a in ("participant", "group") for a in arguments
-    ):
-        return arguments
-    out: list[str] = []
-    option, taken, level_seen = "", 0, False
-    for argument in arguments:
-        if argument in names:
-            option, taken = argument, 0
-        elif argument.startswith("-"):
-            option = ""
-        elif option and taken and level_seen:
-            out.append(option)
-        level_seen = level_seen or argument in ("participant", "group")
-        taken += argument not in names
-        out.append(argument)
-    return out
 
 
 def _explain(error: Exception, arguments: Sequence[str]) -> int:
@@ -113,7 +85,7 @@ def explained(error: Exception) -> str:
 
 
 def _exit_code(error: Exception) -> int | None:
-    """Give the code of an error that is expected, else None."""
+    """Return the code of an error that is expected, else None."""
     own = getattr(error, "exit_code", None)  # of Typer: wrong options, or a plain exit
     if isinstance(own, int):
         return own
@@ -188,12 +160,24 @@ def _tell(*lines: str) -> None:
 
 QUOTE = "'"
 _OPTIONS: set[str] = set()
+_SUBJECTS: list[str] = []  # those that a fit which runs calls X[0], X[1], ...
 
 
 def speak_of(names: Iterable[str]) -> None:
     """Say which options the command that runs has."""
     _OPTIONS.clear()
+    _SUBJECTS.clear()
     _OPTIONS.update(names)
+
+
+def subjects_are(ids: Iterable[str]) -> None:
+    """Say who the subjects are that a fit of all of them knows by position."""
+    _SUBJECTS[:] = ids
+
+
+def _subject(found: "re.Match[str]") -> str:
+    position = int(found[1])
+    return f"sub-{_SUBJECTS[position]}" if position < len(_SUBJECTS) else found[0]
 
 
 def spoken(text: str) -> str:
@@ -215,8 +199,12 @@ def spoken(text: str) -> str:
     >>> speak_of([])
     """
     text = re.sub(r"\b([a-z][a-z_]*)=(True\b|False\b|\.\.\.|[^\s,;:=]+)", _option, text)
-    text = re.sub(r"\b([a-z][a-z_]*) of (?:[A-Z]\w+|the evaluation)\b", _named, text)
+    text = re.sub(
+        r"\b([a-z][a-z_]*) of (?:[A-Z]\w+|the evaluation|load_\w+)\b", _named, text
+    )
     text = re.sub(r"^([a-z][a-z_]*)(?= must be )", _named, text)
+    if _SUBJECTS:
+        text = re.sub(r"\bX\[(\d+)\]", _subject, text)
     if "match" in _OPTIONS:
         text = re.sub(
             r"brainweave\.match_samples\(.*?\)",

@@ -39,8 +39,10 @@ def info(
 
 
 def _study(path: Path, verify: bool) -> tuple[dict[str, Any], str]:
+    from brainweave.cli.data import record_lines
     from brainweave.cli.methods import open_study
     from brainweave.study.study import Study
+    from brainweave.study.told import cautions
 
     study = open_study(path)
     if verify:
@@ -55,6 +57,7 @@ def _study(path: Path, verify: bool) -> tuple[dict[str, Any], str]:
         "categories": study.categories,
         "locked_in_time": locked,
         "subjects": [dict(zip(header, row, strict=True)) for row in rows],
+        "record": study.record,
     }
     named = ", ".join(map(str, study.categories)) or "none"
     order = (
@@ -69,6 +72,10 @@ def _study(path: Path, verify: bool) -> tuple[dict[str, Any], str]:
         "",
         table(rows, header),
     ]
+    done = record_lines(study.record)
+    if done:
+        lines += ["", "What was done to the data", *(f"  {line}" for line in done)]
+        lines += [f"Warning: {text}" for text in cautions(study.record)]
     return facts, "\n".join(lines)
 
 

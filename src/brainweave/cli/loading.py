@@ -1,6 +1,5 @@
 """Find out what files are, and read them as a study."""
 
-import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,10 @@ from brainweave.cli.errors import UsageError
 if TYPE_CHECKING:
     from brainweave.study.study import Study
 
+_BIDS_ONLY = (
+    *("task", "space", "samples", "label", "stimulus", "ignore", "overlap"),
+    *("hrf_delay", "hrf_model", "confounds", "scrub"),
+)
 FORMATS = ("auto", "bids", "nifti", "matlab", "openfmri", "study")
 
 
@@ -78,13 +81,14 @@ def _one_folder(inputs: list[Path], what: str) -> Path:
 
 
 def _checked(function: Any, options: dict[str, Any], what: str) -> dict[str, Any]:
-    parameters = inspect.signature(function).parameters
-    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    from brainweave.study.options import option_names
+
+    known = option_names(function)
     for name in options:
-        if name not in parameters and not open_ended:
+        if name not in known:
             raise UsageError(
                 f"{what} files have no option {name.replace('_', '-')!r}; there are "
-                f"{', '.join(list(parameters)[1:])}."
+                f"{', '.join(known[1:])}."
             )
     return options
 
@@ -121,7 +125,7 @@ def _matlab(inputs: list[Path], options: dict[str, Any]) -> "Study":
 def _nifti(inputs: list[Path], options: dict[str, Any]) -> "Study":
     from brainweave.study.formats.images import load_nifti
 
-    for name in ("task", "space", "samples"):
+    for name in _BIDS_ONLY:
         _refuse(options, name, "it needs a BIDS dataset.")
     wanted = options.pop("subjects", None)
     files: dict[str, list[Path]] = {}

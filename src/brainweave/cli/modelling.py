@@ -14,7 +14,7 @@ from brainweave.cli.data import (
     describe_study,
     save_study,
 )
-from brainweave.cli.errors import UsageError
+from brainweave.cli.errors import UsageError, subjects_are
 from brainweave.cli.methods import (
     Watched,
     make_aligner,
@@ -22,6 +22,7 @@ from brainweave.cli.methods import (
     open_study,
     resolved,
     samples_known,
+    tell_matching,
     uses_samples,
 )
 from brainweave.cli.options import Method, Running, bundled
@@ -72,6 +73,7 @@ def check_new_model(path: Path) -> None:
 def fit_study(aligner: Any, study: "Study", console: Console) -> Any:
     """Fit an aligner on a study with a bar that counts subjects."""
     known = samples_known(aligner, study)
+    subjects_are(study.ids)
     with console.stage("Reading and aligning subjects", len(study)) as tick:
         return aligner.fit([Watched(s, tick) for s in study], known)
 
@@ -92,9 +94,13 @@ def fit(
     check_new_model(output)
     aligner = make_aligner(method)
     whole = open_study(study)
+    tell_matching(whole, method.match, console)
     subjects = matched(whole, method.match)
     with console.collect_warnings():
         model = fit_study(aligner, subjects, console)
+        # a search is kept as what it chose
+        model = getattr(model, "best_estimator_", model)
+        aligner = model if hasattr(aligner, "best_estimator_") else aligner
         options = effective(context, **resolved(aligner))
         made = provenance(
             "fit",
@@ -314,4 +320,6 @@ def join(model: Any, new: Any) -> None:
     model.n_subjects_ = len(model.maps_)
     if isinstance(vars(model).get("coef_"), list) and new.coef is not None:
         model.coef_ = [*model.coef_, new.coef]
+    if isinstance(vars(model).get("mixing_"), list) and new.mixing is not None:
+        model.mixing_ = [*model.mixing_, new.mixing]
     vars(model).pop("bases_", None)

@@ -49,6 +49,21 @@ def _method_option(text: str, *names: str) -> Any:
     return typer.Option(*names, help=text, rich_help_panel=METHOD_GROUP)
 
 
+Parcels = Annotated[
+    str | None,
+    _method_option(
+        "Align parcel by parcel: an atlas image with a label per voxel, or "
+        "schaefer-100 (200, ... 1000) where nilearn has it in its cache."
+    ),
+]
+SearchlightRadius = Annotated[
+    float | None,
+    _method_option(
+        "Align in every neighbourhood of this radius in mm, and average to one map."
+    ),
+]
+
+
 @dataclass
 class Method:
     """Which aligner, and its parameters; None leaves the aligner's own default."""
@@ -56,7 +71,8 @@ class Method:
     method: Annotated[
         str,
         _method_option(
-            "gdm, hyperalignment, regularized-hyperalignment, kernel-hyperalignment, "
+            "gdm, gdmcv (chooses its settings inside the aligning samples), "
+            "hyperalignment, regularized-hyperalignment, kernel-hyperalignment, "
             "svd-hyperalignment, srm, detsrm, robust-srm, semi-supervised-srm or none."
         ),
     ] = "gdm"
@@ -65,7 +81,23 @@ class Method:
     ] = None
     energy: Annotated[
         float | None,
-        _method_option("Share of the singular values that each subject keeps."),
+        _method_option(
+            "Share of the singular values that each subject keeps; gdm: the paper's "
+            "model, in place of shrinkage."
+        ),
+    ] = None
+    shrinkage: Annotated[
+        str | None,
+        _method_option(
+            "How far each subject is shrunk: a number, auto, ledoit-wolf or oas; gdm."
+        ),
+    ] = None
+    constraint: Annotated[
+        str | None,
+        _method_option(
+            "global, or subject: unit covariance in each subject, for studies that "
+            "overlap in part; gdm."
+        ),
     ] = None
     kernel: Annotated[
         str | None, _method_option("linear, gaussian, quadratic or sigmoid.")
@@ -74,7 +106,8 @@ class Method:
         None
     )
     graph: Annotated[
-        str | None, _method_option("labels (categories) or time (stimuli); gdm.")
+        str | None,
+        _method_option("labels (categories), time (stimuli) or labels+time; gdm."),
     ] = None
     standardize: Annotated[
         bool | None, _method_option("Give every voxel mean 0 and variance 1.")
@@ -89,6 +122,8 @@ class Method:
             "intersect. For methods that are locked in time."
         ),
     ] = None
+    parcels: Parcels = None
+    searchlight: SearchlightRadius = None
     param: Annotated[
         list[str] | None,
         _method_option("Any other parameter, NAME=VALUE; may be repeated.", "--param"),

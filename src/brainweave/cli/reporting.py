@@ -1,5 +1,6 @@
 """Commands for reading: report, and demo, which shows the whole way."""
 
+import webbrowser
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,10 +27,15 @@ def report(
     model: Annotated[Path | None, typer.Option(help="Model file.")] = None,
     results: Annotated[
         list[Path] | None,
-        typer.Option(help="results.json of evaluate or compare; may be repeated."),
+        typer.Option(
+            help="Folder, or results.json, of evaluate or compare; or several."
+        ),
     ] = None,
     title: Annotated[str, typer.Option(help="Heading.")] = "Functional alignment",
     subjects: Subjects = None,
+    open_it: Annotated[
+        bool, typer.Option("--open", help="Open it in the browser.")
+    ] = False,
     running: Running,
 ) -> None:
     """Write one HTML file about a study, a model and results."""
@@ -50,7 +56,10 @@ def report(
         people = _in_order(people, ids)
     scores: dict[str, Any] = {}
     for path in results or []:
-        scores.update(read_results(path))
+        found = read_results(path)
+        for name, result in found.items():
+            known = name in scores
+            scores[f"{path.stem} {name}" if known else name] = result
     with console.collect_warnings():
         with console.stage("Writing the report"):
             write_report(
@@ -63,12 +72,15 @@ def report(
                 warnings=[*made.get("warnings", []), *console.warnings],
                 seconds=made.get("seconds"),
             )
-        write_config(out.with_suffix(".toml"), "report", effective(context))
+        kept = {k: v for k, v in effective(context).items() if k != "open_it"}
+        write_config(out.with_suffix(".toml"), "report", kept)
     console.result(str(out))
+    if open_it and not webbrowser.open(out.absolute().as_uri()):
+        console.note("No browser was found; open the file by hand.")
 
 
 def _in_order(study: Any, ids: list[str]) -> Any:
-    """Give the model's subjects of a study, in the order of the model."""
+    """Return the model's subjects of a study, in the order of the model."""
     missing = [id for id in ids if id not in study]
     if missing:
         raise UsageError(
@@ -106,12 +118,12 @@ def demo(
     """
     import brainweave
     from brainweave.cli.scoring import (
+        PROTOCOLS,
         Scoring,
         n_classifiers,
         prepare_folder,
         score,
     )
-    from brainweave.evaluation.splits import split_study
     from brainweave.report import write_report
 
     console = Console(running.quiet)
@@ -123,17 +135,13 @@ def demo(
         gdm = brainweave.GDM("auto", energy=energy)
         results = {}
         scoring = Scoring(n_permutations=n_permutations)
-        split = split_study(people)
-        rivals: dict[str, tuple[Any, Any, str]] = {
-            "GDM": (gdm, split, "joint"),
-            "GDM, subject held out": (gdm, split, "held-out"),
-        }
-        anatomy = _anatomically_aligned(people)
-        if anatomy is not None:
-            common = split_study(anatomy)
-            common.fingerprint = split.fingerprint  # the same samples, fewer voxels
-            common.design["voxels"] = "common"
-            rivals["no alignment"] = (brainweave.NoAlignment(), common, "joint")
+        rivals: dict[str, tuple[Any, Any, str]] = {}
+        anatomy = _anatomically_aligned(people, scoring.halves)
+        for protocol in PROTOCOLS:
+            rivals[f"GDM ({protocol})"] = (gdm, people, protocol)
+            if anatomy is not None:
+                none = brainweave.NoAlignment()
+                rivals[f"no alignment ({protocol})"] = (none, anatomy, protocol)
         total = len(rivals) * n_classifiers(people, scoring)
         with console.stage("Scoring methods", total) as tick:
             for name, (aligner, data, protocol) in rivals.items():
@@ -185,12 +193,12 @@ def _demo_study(folder: Path, n_subjects: int, seed: int, console: Console) -> A
     return Study.open(folder)
 
 
-def _anatomically_aligned(study: Any) -> Any:
-    """Give the voxels that all subjects have, or None if that cannot be known."""
+def _anatomically_aligned(study: Any, halves: str) -> Any:
+    """Return the study on the voxels that all subjects have; None if unknown."""
+    from brainweave.cli.scoring import divided
     from brainweave.exceptions import StudyError
-    from brainweave.study.common_voxels import common_voxels
 
     try:
-        return common_voxels(study)
+        return divided(study, None, halves, common=True)
     except StudyError:
         return study if len({s.n_voxels for s in study}) == 1 else None

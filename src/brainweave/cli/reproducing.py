@@ -18,7 +18,8 @@ REAL = ("raider", "pieman")
 # of all that is in the files, what is printed
 SHOWN = (
     *("dataset", "study", "data", "method", "curve", "protocol", "incompleteness"),
-    *("energy", "mean", "std", "published", "chance", "p_value", "error"),
+    *("energy", "mean", "std", "se", "over_paper", "over_paper_se"),
+    *("published", "chance", "p_value", "error"),
 )
 ALL = (*TABLES, *FIGURES, *REAL)
 
@@ -60,6 +61,13 @@ def reproduce(
         int | None,
         typer.Option(help="How often samples are removed anew (figures, raider)."),
     ] = None,
+    all_splits: Annotated[
+        bool,
+        typer.Option(
+            "--all-splits",
+            help="raider: all 35 ways of halving the runs, GDM with each idea added.",
+        ),
+    ] = False,
     quick: Annotated[
         bool,
         typer.Option("--quick", help="Small shapes, to try it out; no real numbers."),
@@ -97,18 +105,25 @@ def reproduce(
             "repeats": repeats or 1,
         }
     elif chosen == "raider":
+        if all_splits:
+            chosen = "raider_all_splits"
+            alone = {"n_permutations": n_permutations, "repeats": repeats}
+            _refuse("raider --all-splits", **alone)
         given = {"n_permutations": n_permutations, "repeats": repeats}
         options |= {k: v for k, v in given.items() if v is not None}
     else:
         _refuse(chosen, n_permutations=n_permutations, repeats=repeats)
-    folder = _folder(data, chosen) if chosen in REAL else None
+    if all_splits and chosen != "raider_all_splits":
+        _refuse(chosen, all_splits=True)
+    real = chosen in (*REAL, "raider_all_splits")
+    folder = _folder(data, what.lower()) if real else None
     prepare_folder(output)
     resume_with("Run the same command again: finished cells are kept.")
     console = Console(running.quiet)
     with console.collect_warnings():
         with console.counted(f"Running {chosen}") as progress:
             table = _run(chosen, output, folder, {**options, "progress": progress})
-        used = effective(context, what=chosen)
+        used = effective(context, what=names[what.lower()])
         write_config(output / f"{chosen}.toml", "reproduce", used)
     made = sorted(p for p in output.glob(f"{chosen}*") if p.suffix != ".toml")
     shown = [column for column in SHOWN if column in table.columns]

@@ -132,7 +132,14 @@ def write_results(path: Path, results: Mapping[str, "ClassificationResult"]) -> 
 
 
 def read_results(path: Path) -> dict[str, "ClassificationResult"]:
-    """Read what :func:`write_results` wrote."""
+    """Read what :func:`write_results` wrote, from the file or the folder it is in."""
+    if path.is_dir():
+        folder, path = path, path / "results.json"
+        if not path.is_file():
+            raise UsageError(
+                f"{str(folder)!r} holds no results.json. Name a folder that evaluate "
+                "or compare wrote."
+            )
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         _check(isinstance(document, dict), "it is not an object")
@@ -142,10 +149,6 @@ def read_results(path: Path) -> dict[str, "ClassificationResult"]:
         return {name: from_json(v) for name, v in results.items()}
     except FileNotFoundError:
         raise UsageError(f"There is no file {str(path)!r} with results.") from None
-    except IsADirectoryError:
-        raise UsageError(
-            f"{str(path)!r} is a folder; give the file results.json in it."
-        ) from None
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise UsageError(
             f"{str(path)!r} does not hold results of evaluate or compare, or is "

@@ -1,5 +1,6 @@
-"""Commands that score alignments: evaluate, compare, tune."""
+"""Commands that score alignments: evaluate and compare."""
 
+import re
 import warnings
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,9 +12,16 @@ import typer
 from brainweave.cli.config import effective, write_config, write_whole
 from brainweave.cli.console import Console, Tick, table
 from brainweave.cli.errors import PartlyFailed, UsageError, resume_with
-from brainweave.cli.methods import make_aligner, matched, open_study, resolved
-from brainweave.cli.modelling import StudyFolder, provenance
-from brainweave.cli.options import Method, Running, bundled
+from brainweave.cli.methods import (
+    make_aligner,
+    matched,
+    on_common_voxels,
+    open_study,
+    resolved,
+    tell_matching,
+)
+from brainweave.cli.modelling import StudyFolder
+from brainweave.cli.options import Method, Parcels, Running, SearchlightRadius, bundled
 from brainweave.cli.results import HEADER, row_of, write_folds, write_results
 
 if TYPE_CHECKING:
@@ -23,7 +31,7 @@ if TYPE_CHECKING:
     from brainweave.study.study import Study
 
 GROUP = "Evaluation"
-PROTOCOLS = ("joint", "held-out")
+PROTOCOLS = ("held-out", "joint")  # the one that favours nobody first
 
 
 def _option(text: str, *names: str) -> Any:
@@ -41,10 +49,10 @@ class Scoring:
     protocol: Annotated[
         str,
         _option(
-            "joint (the paper's; test subjects take part in the alignment, which is "
-            "known to inflate accuracy), held-out, or both."
+            "held-out (test subjects join a finished space), joint (the paper's; they "
+            "take part in the alignment, which is known to inflate accuracy), or both."
         ),
-    ] = "joint"
+    ] = "both"
     n_permutations: Annotated[int, _option("Permutations for a p-value.")] = 0
     report: Annotated[
         bool, _option("Write report.html too.", "--report/--no-report")
@@ -109,13 +117,33 @@ def n_classifiers(study: "Study", scoring: Scoring) -> int:
     return 2 * n_folds * Classification(None, scoring.n_permutations).n_steps()
 
 
-def divided(study: "Study", match: str | None, halves: Any) -> "SplitStudy":
-    """Split a study; what is matched first is still known as that study."""
-    from brainweave.evaluation.splits import split_study
+def divided(
+    study: "Study", match: str | None, halves: Any, *, common: bool = False
+) -> "SplitStudy":
+    """Split a study; what is matched or cut first is still known as that study.
 
-    split = split_study(matched(study, match), halves=halves)
+    Parameters
+    ----------
+    study : Study
+        The whole of it.
+    match : str or None
+        How to make samples correspond.
+    halves : str
+        How to divide them.
+    common : bool, default=False
+        Keep only the voxels that all subjects have.
+    """
+    from brainweave.evaluation.splits import split_study
+    from brainweave.study.common_voxels import common_voxels
+
+    used = common_voxels(study) if common else study
+    split = split_study(matched(used, match), halves=halves)
     if match is not None:
-        split.fingerprint, split.design["match"] = study.fingerprint(), match
+        split.design["match"] = match
+    if common:
+        split.design["voxels"] = "common"
+    if match is not None or common:
+        split.fingerprint = study.fingerprint()
     return split
 
 
@@ -135,11 +163,13 @@ def evaluate(
     aligner = make_aligner(method)
     subjects = open_study(study)
     prepare_folder(output)
+    tell_matching(subjects, method.match, console)
     results: dict[str, ClassificationResult] = {}
     with console.collect_warnings():
         total = len(protocols) * n_classifiers(subjects, scoring)
         with console.stage("Scoring", total) as tick:
-            split = divided(subjects, method.match, scoring.halves)
+            common = bool(on_common_voxels({method.method: aligner}, subjects))
+            split = divided(subjects, method.match, scoring.halves, common=common)
             for protocol in protocols:
                 name = _name(method.method, protocol, protocols)
                 results[name] = score(
@@ -207,7 +237,7 @@ def compare(
     *,
     method: Annotated[
         list[str] | None,
-        typer.Option(help="Method to compare; repeat it. Default: gdm and none."),
+        typer.Option(help="Methods to compare, one after another; gdm none."),
     ] = None,
     n_components: Annotated[
         str | None, typer.Option(help="Shared features, for all methods.")
@@ -219,6 +249,8 @@ def compare(
         str | None,
         typer.Option(help="truncate or intersect, for methods locked in time."),
     ] = None,
+    parcels: Parcels = None,
+    searchlight: SearchlightRadius = None,
     random_state: Annotated[int | None, typer.Option(help="Seed.")] = None,
     n_jobs: Annotated[int | None, typer.Option(help="Subjects at a time.")] = None,
     output: OutFolder = Path("comparison"),
@@ -236,12 +268,15 @@ def compare(
         n_components=n_components,
         energy=energy,
         match=match,
+        parcels=parcels,
+        searchlight=searchlight,
         random_state=random_state,
         n_jobs=n_jobs,
     )
     aligners = {n: make_aligner(replace(base, method=n), lenient=True) for n in names}
     subjects = open_study(study)
     prepare_folder(output)
+    tell_matching(subjects, match, console)
     resume_with("Run the same command again: folds of methods that are done are kept.")
     options = effective(context, method=names)
     results: dict[str, ClassificationResult] = {}
@@ -263,7 +298,7 @@ def compare(
             else:
                 results[_name(name, protocol, protocols)] = result
         for name in names:
-            for text in found.warnings_of(name):
+            for text in _said_once(found.warnings_of(name)):
                 warnings.warn(f"{name}: {text}", stacklevel=1)
         rows = [[*row_of(name, result), ""] for name, result in results.items()]
         lines = [
@@ -278,6 +313,25 @@ def compare(
     _show(console, output, results, failed)
     if not results:
         raise PartlyFailed(f"None of the methods could be scored: {failed[0][-1]}")
+
+
+def _said_once(texts: list[str]) -> list[str]:
+    """Return warnings that differ in more than their numbers.
+
+    Examples
+    --------
+    >>> _said_once(["eigenvalue 3 is 0.1", "eigenvalue 3 is 0.2", "no labels"])
+    ['eigenvalue 3 is 0.1 (in 2 fits)', 'no labels']
+    """
+    alike: dict[str, list[str]] = {}
+    for text in texts:
+        alike.setdefault(re.sub(r"-?\d+(\.\d+)?", "0", text), []).append(text)
+    return [
+        found[0]
+        if len(found) == 1
+        else f"{found[0].rstrip('.')} (in {len(found)} fits)"
+        for found in alike.values()
+    ]
 
 
 def _scored(
@@ -296,22 +350,29 @@ def _scored(
     from brainweave.evaluation.runner import run_grid
 
     halves, match = scoring.halves, method.match
-    source = GridStudy(
-        study.name or "study",
-        partial(divided, study, match, halves),
-        leave_out=scoring.leave_out,
-        version=f"{_index(path)}, match {match}, halves {halves}",
-        shape=(2, len(study)),
-    )
-    grid = Grid(
-        source,
-        aligners,
-        protocols=scoring.protocols(),
-        measure=Classification(None, scoring.n_permutations),
-        random_state=method.random_state or 0,
-    )
+    cut = on_common_voxels(aligners, study)
+    grids = []
+    for common in (False, True):
+        members = {n: a for n, a in aligners.items() if (n in cut) == common}
+        how = f"{_index(path)}, match {match}, halves {halves}"
+        source = GridStudy(
+            study.name or "study",
+            partial(divided, study, match, halves, common=common),
+            leave_out=scoring.leave_out,
+            version=f"{how}, common voxels" if common else how,
+            shape=(2, len(study)),
+        )
+        if members:
+            grid = Grid(
+                source,
+                members,
+                protocols=scoring.protocols(),
+                measure=Classification(None, scoring.n_permutations),
+                random_state=method.random_state or 0,
+            )
+            grids.append(grid)
     return run_grid(
-        grid, store, n_jobs=method.n_jobs, retry_failed=True, progress=progress
+        grids, store, n_jobs=method.n_jobs, retry_failed=True, progress=progress
     )
 
 
@@ -319,7 +380,7 @@ def _in_order(
     found: "GridResult", names: list[str], protocols: tuple[str, ...]
 ) -> list[tuple[str, str, Any]]:
     results = {(name, p): result for name, p, result in found.classifications()}
-    return [(n, p, results[n, p]) for n in names for p in protocols]
+    return [(n, p, results[n, p]) for p in protocols for n in names]
 
 
 def _index(study: Path) -> str:
@@ -327,96 +388,3 @@ def _index(study: Path) -> str:
     import hashlib
 
     return hashlib.sha256((study / "study.json").read_bytes()).hexdigest()
-
-
-@bundled(running=Running)
-def tune(
-    context: typer.Context,
-    study: StudyFolder,
-    *,
-    energies: Annotated[
-        str, typer.Option(help="Energies to try, with commas.")
-    ] = "0.2,0.35,0.5,0.65,0.82,1",
-    n_components: Annotated[
-        str, typer.Option(help="Numbers of components to try, with commas, or auto.")
-    ] = "auto",
-    kernels: Annotated[
-        str,
-        typer.Option(help="Kernels to try, with commas; gaussian:5000 sets hp."),
-    ] = "linear",
-    protocol: Annotated[str, typer.Option(help="joint or held-out.")] = "joint",
-    leave_out: Annotated[int, typer.Option(help="Subjects tested at a time.")] = 1,
-    n_jobs: Annotated[int | None, typer.Option(help="Subjects at a time.")] = None,
-    output: OutFolder = Path("tuning"),
-    running: Running,
-) -> None:
-    """Choose the settings of GDM inside the study; write the best model."""
-    import brainweave
-
-    console = Console(running.quiet)
-    counts: Any = [c if c == "auto" else _whole(c) for c in _parts(n_components)]
-    search = brainweave.GDMCV(
-        energies=[_real("energies", e) for e in _parts(energies)],
-        n_components=counts,
-        kernels=[_kernel(k) for k in _parts(kernels)],
-        protocol=protocol,
-        leave_out=leave_out,
-        n_jobs=n_jobs,
-    )
-    subjects = open_study(study)
-    prepare_folder(output)
-    with console.collect_warnings():
-        n_settings = len(search.energies) * len(counts) * len(search.kernels)
-        with console.counted("Trying settings") as progress:
-            search.fit(subjects, progress=progress)
-        options = effective(context)
-        made = provenance("tune", options, subjects.ids, score=search.best_score_)
-        target = output / "model.safetensors"
-        brainweave.save(search.best_estimator_, target, provenance=made)
-        write_whole(output / "settings.tsv", _settings_table(search.cv_results_))
-        best = resolved(search.best_estimator_)
-        chosen = {"method": "gdm", **best, "study": str(study)}
-        write_config(output / "best.toml", "fit", chosen)
-        write_config(output / "tune.toml", "tune", options)
-    shown = ", ".join(f"{k} {v}" for k, v in best.items() if k in _SHOWN)
-    console.result(f"Best of {n_settings}: {shown}; accuracy {search.best_score_:.3f}")
-    console.result(f"{target}; the same by: brainweave fit --config {output}/best.toml")
-
-
-_SHOWN = ("n_components", "energy", "kernel", "hp")
-
-
-def _settings_table(found: dict[str, Any]) -> str:
-    rows = ["energy\tn_components\tkernel\thp\tmean\tstd\trank\terror"]
-    for i, params in enumerate(found["params"]):
-        hp = (params["kernel_params"] or {}).get("hp", "n/a")
-        cells = [params["energy"], params["n_components"], params["kernel"], hp]
-        cells += [found["mean_test_score"][i], found["std_test_score"][i]]
-        cells += [found["rank_test_score"][i], found["error"][i] or "n/a"]
-        rows.append("\t".join(" ".join(str(c).split()) for c in cells))
-    return "\n".join(rows) + "\n"
-
-
-def _parts(text: str) -> list[str]:
-    return [part.strip() for part in str(text).split(",") if part.strip()]
-
-
-def _real(name: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise UsageError(f"--{name} takes numbers with commas; got {text!r}.") from None
-
-
-def _whole(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise UsageError(
-            f"--n-components takes whole numbers with commas, or auto; got {text!r}."
-        ) from None
-
-
-def _kernel(text: str) -> Any:
-    name, colon, hp = text.partition(":")
-    return (name, _real("kernels", hp)) if colon else name

@@ -4,16 +4,14 @@ The measure of the GDM paper, and of most papers on functional alignment since H
 al. (2011).
 """
 
-import time
 import warnings
 from typing import Any
 
-from brainweave.evaluation.align_folds import Clock, seed_from
 from brainweave.evaluation.classifiers import nu_parameter
-from brainweave.evaluation.evaluate import about, n_steps, score_folds, shown_progress
+from brainweave.evaluation.evaluate import evaluate
 from brainweave.evaluation.measures import Classification
 from brainweave.evaluation.results import ClassificationResult
-from brainweave.evaluation.splits import SplitStudy, split_study
+from brainweave.evaluation.splits import SplitStudy
 from brainweave.exceptions import ClassifierWarning
 from brainweave.study.study import Study
 
@@ -107,34 +105,21 @@ def between_subject_classification(
     >>> print(result)
     GDM (joint): 100.0% ± 0.0% over 8 folds, chance 33.3%
     """
-    start, clock = time.perf_counter(), Clock()
     measure = Classification(classifier, n_permutations)
-    seed = seed_from(random_state)
-    with clock("bases"):
-        split = split_study(study, y, halves=halves, align=align, match=match)
-    what = f"{type(aligner).__name__}, {protocol}"
-    with shown_progress(progress, n_steps(split, measure, leave_out), what) as tick:
-        records = list(
-            score_folds(
-                aligner,
-                split,
-                measure,
-                leave_out=leave_out,
-                protocol=protocol,
-                seed=seed,
-                n_jobs=n_jobs,
-                clock=clock,
-                tick=tick,
-            )
-        )
-    clock.seconds["total"] = time.perf_counter() - start
-    known = about(aligner, split, measure, leave_out=leave_out, random_state=seed)
-    result = ClassificationResult.from_records(
-        records,
-        categories=split.categories,
+    split, records, known = evaluate(
+        aligner,
+        study,
+        y,
+        measure,
+        split={"halves": halves, "align": align, "match": match},
+        leave_out=leave_out,
         protocol=protocol,
-        seconds=clock.seconds,
-        **known,
+        random_state=random_state,
+        n_jobs=n_jobs,
+        progress=progress,
+    )
+    result = ClassificationResult.from_records(
+        records, categories=split.categories, **known
     )
     warn_of_nu(measure.classifier, result, stacklevel=3)
     return result

@@ -125,7 +125,7 @@ def feasible(classifier: Any, codes: Codes) -> tuple[Any, float | None]:
 
 
 def run_task(task: Task, classifier: Any) -> tuple[Codes, float | None]:
-    """Train and predict; give the predicted codes and the nu in use."""
+    """Train and predict; return the predicted codes and the nu in use."""
     codes = np.concatenate(task.train_codes)
     model, nu = feasible(classifier, codes)
     return np.asarray(model.fit(task.train, codes).predict(task.test), np.intp), nu

@@ -4,21 +4,19 @@ Whatever scores an alignment comes through here: the functions for users, the se
 settings, and the runner of grids. They differ in who asks, and in where records go.
 """
 
+import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from brainweave.evaluation.align_folds import Clock, align_folds, seeded
+from brainweave._progress import shown_progress
+from brainweave.evaluation.align_folds import Clock, align_folds, seed_from, seeded
 from brainweave.evaluation.fingerprint import plain_settings
-from brainweave.evaluation.measures import Measure
-from brainweave.evaluation.splits import SplitStudy, subject_folds
+from brainweave.evaluation.measures import Measure, Scoring
+from brainweave.evaluation.splits import SplitStudy, split_study, subject_folds
 
-__all__ = ["Progress", "about", "n_steps", "score_folds", "shown_progress"]
-
-#: Told how many steps are done, how many there are, and what was done last.
-Progress = Callable[[int, int, str], None]
+__all__ = ["about", "evaluate", "score_folds"]
 
 
 def score_folds(
@@ -67,6 +65,7 @@ def score_folds(
     measure.check(split)
     # once, so that permutations are the same in all folds also without a seed
     draw = int(np.random.SeedSequence(seed).generate_state(1)[0])
+    how = Scoring(clock, draw, seed, n_jobs, tick)
     batches = align_folds(
         seeded(aligner, seed),
         split,
@@ -77,9 +76,7 @@ def score_folds(
         clock=clock if shared is None else shared,
     )
     for batch in batches:
-        for fold, found in measure.folds(
-            batch, split, seed=seed, draw=draw, clock=clock, n_jobs=n_jobs, tick=tick
-        ):
+        for fold, found in measure.folds(batch, split, how):
             n_components = getattr(fold.aligner, "n_components_", None)
             yield {
                 "half": fold.part,
@@ -89,6 +86,64 @@ def score_folds(
                 "best_params": getattr(fold.aligner, "best_params_", None),
                 **found,
             }
+
+
+def evaluate(
+    aligner: Any,
+    study: Any,
+    y: Any,
+    measure: Measure,
+    *,
+    split: dict[str, Any],
+    leave_out: int,
+    protocol: str,
+    random_state: Any,
+    n_jobs: int | None,
+    progress: Any,
+) -> tuple[SplitStudy, list[dict[str, Any]], dict[str, Any]]:
+    """Split a study, and align and score every fold.
+
+    Parameters
+    ----------
+    aligner, study, y, leave_out, protocol, random_state, n_jobs, progress
+        As in :func:`brainweave.between_subject_classification`.
+    measure : Measure
+        What folds are scored by.
+    split : dict
+        Further options of :func:`brainweave.split_study`.
+
+    Returns
+    -------
+    split : SplitStudy
+        What was scored.
+    records : list of dict
+        One per fold.
+    known : dict
+        What a result says beside its scores.
+    """
+    start, clock, seed = time.perf_counter(), Clock(), seed_from(random_state)
+    with clock("bases"):
+        divided = split_study(study, y, **split)
+    folds = subject_folds(divided.n_subjects, leave_out)
+    n_steps = len(divided.parts) * len(folds) * measure.n_steps()
+    what = f"{type(aligner).__name__}, {protocol}"
+    with shown_progress(progress, n_steps, what) as tick:
+        records = list(
+            score_folds(
+                aligner,
+                divided,
+                measure,
+                leave_out=leave_out,
+                protocol=protocol,
+                seed=seed,
+                n_jobs=n_jobs,
+                clock=clock,
+                tick=tick,
+            )
+        )
+    clock.seconds["total"] = time.perf_counter() - start
+    known = about(aligner, divided, measure, leave_out=leave_out, random_state=seed)
+    return divided, records, {**known, "protocol": protocol, "seconds": clock.seconds}
 
 
 def about(
@@ -107,48 +162,3 @@ def _settings_of(measure: Measure) -> dict[str, Any]:
     settings = {k: v for k, v in vars(measure).items() if not k.startswith("_")}
     simple = (type(None), bool, int, float, str)
     return {k: v if isinstance(v, simple) else repr(v) for k, v in settings.items()}
-
-
-def n_steps(split: SplitStudy, measure: Measure, leave_out: int) -> int:
-    """Return how many steps an evaluation has."""
-    folds = subject_folds(split.n_subjects, leave_out)
-    return len(split.parts) * len(folds) * measure.n_steps()
-
-
-@contextmanager
-def shown_progress(
-    progress: Progress | bool | None, total: int, what: str
-) -> Iterator[Callable[[], None] | None]:
-    """Give what is to be called after each step, so that progress is shown.
-
-    Parameters
-    ----------
-    progress : callable, bool or None
-        Called with the number of steps that are done, of all, and `what`; True draws
-        a bar on the standard error; None or False shows nothing.
-    total : int
-        Number of steps.
-    what : str
-        What is done.
-    """
-    if progress is None or progress is False:
-        yield None
-        return
-    if progress is True:
-        from rich.console import Console
-        from rich.progress import Progress as Bar
-
-        with Bar(console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task(what, total=total)
-            yield lambda: bar.advance(task)
-        return
-    if not callable(progress):
-        raise TypeError(f"progress must be True, or a callable; got {progress!r}.")
-    done = 0
-
-    def tick() -> None:
-        nonlocal done
-        done += 1
-        progress(done, total, what)
-
-    yield tick

@@ -219,7 +219,7 @@ class Grid:
                 yield Job(self, aligner, [self._named(c, aligner) for c in cells])
 
     def _named(self, cell: Cell, aligner: Any) -> Cell:
-        """Return a cell a name with a digest of all that its result depends on."""
+        """Name a cell, with a digest of all that its result depends on."""
         everything = {
             "version": __version__,
             "study": [cell.study, self.study.identity, self.study.leave_out],

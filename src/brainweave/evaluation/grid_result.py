@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from brainweave._io import write_text
 from brainweave.evaluation.grid import Cell
 from brainweave.evaluation.results import ClassificationResult, chance_level, p_value
-from brainweave.evaluation.store import ResultStore, write_atomically
+from brainweave.evaluation.store import ResultStore
 from brainweave.exceptions import InputError
 
 if TYPE_CHECKING:
@@ -58,13 +59,7 @@ class GridResult:
         """
         import pandas as pd
 
-        frame = pd.DataFrame([_row(record) for record in self.records])
-        if frame.empty:
-            return frame
-        params = sorted(c for c in frame.columns if c.startswith("param_"))
-        return frame.sort_values(
-            [*_FIRST, *params], kind="stable", key=_sortable, ignore_index=True
-        )
+        return _sorted(pd.DataFrame([_row(record) for record in self.records]), _FIRST)
 
     def summary(self) -> "pd.DataFrame":
         """Return one row per study, method, setting, protocol and share missing.
@@ -75,13 +70,8 @@ class GridResult:
         """
         import pandas as pd
 
-        frame = pd.DataFrame([_summary(records) for records in self._groups().values()])
-        if frame.empty:
-            return frame
-        params = sorted(c for c in frame.columns if c.startswith("param_"))
-        return frame.sort_values(
-            [*_FIRST[:4], *params], kind="stable", key=_sortable, ignore_index=True
-        )
+        rows = [_summary(records) for records in self._groups().values()]
+        return _sorted(pd.DataFrame(rows), _FIRST[:4])
 
     def classifications(self) -> list[tuple[str, str, ClassificationResult | str]]:
         """Return method, protocol, and the result or why there is none, of all groups.
@@ -127,7 +117,7 @@ class GridResult:
 
     def write_csv(self, path: Path) -> None:
         """Write the table of cells; a reader never sees half of it."""
-        write_atomically(path, self.to_frame().to_csv(index=False))
+        write_text(path, self.to_frame().to_csv(index=False))
 
     def __repr__(self) -> str:
         failed = sum(bool(r["error"]) for r in self.records)
@@ -140,6 +130,15 @@ def is_sound(record: dict[str, Any], name: str) -> bool:
     if record.get("name") != name or any(key not in record for key in wanted):
         return False
     return bool(record["error"]) or isinstance(record.get("score"), int | float)
+
+
+def _sorted(frame: "pd.DataFrame", by: Sequence[str]) -> "pd.DataFrame":
+    if frame.empty:
+        return frame
+    params = sorted(c for c in frame.columns if c.startswith("param_"))
+    return frame.sort_values(
+        [*by, *params], kind="stable", key=_sortable, ignore_index=True
+    )
 
 
 def _sortable(column: Any) -> Any:

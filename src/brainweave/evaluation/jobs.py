@@ -2,20 +2,18 @@
 
 import json
 import platform
-import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
-from threading import local
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
 
 from brainweave._version import __version__
+from brainweave._warnings import Heard, WarningListener
 from brainweave.evaluation.align_folds import Clock
 from brainweave.evaluation.evaluate import about, score_folds
 from brainweave.evaluation.grid import Cell, Job
@@ -23,7 +21,7 @@ from brainweave.evaluation.peak_memory import MemoryWatch
 from brainweave.evaluation.splits import SplitStudy, subject_folds
 from brainweave.evaluation.store import ResultStore
 
-__all__ = ["JobRunner", "WarningListener", "versions"]
+__all__ = ["JobRunner", "versions"]
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,7 @@ class JobRunner:
     split: SplitStudy
     store: ResultStore
     watch: MemoryWatch
-    listener: "WarningListener"
+    listener: WarningListener
     prepared: float
     finished: Callable[[Cell], None]
     n_jobs: int = 1
@@ -64,15 +62,15 @@ class JobRunner:
         missing = {c.fold: c for c in job.cells if not self.store.has(c.name)}
         if not missing:
             return
-        with self.listener.texts() as texts, self.watch.peak() as peak:
+        with self.listener.heard() as heard, self.watch.peak() as peak:
             try:
                 for cell, facts in self._scores(job, missing):
-                    self._keep(job, cell, facts, texts, peak)
+                    self._keep(job, cell, facts, heard, peak)
                     del missing[cell.fold]
             except Exception as error:
                 facts = {"error": f"{type(error).__name__}: {error}", "seconds": {}}
                 for cell in missing.values():
-                    self._keep(job, cell, facts, texts, peak)
+                    self._keep(job, cell, facts, heard, peak)
 
     def _scores(
         self, job: Job, missing: dict[int, Cell]
@@ -105,7 +103,7 @@ class JobRunner:
         job: Job,
         cell: Cell,
         facts: dict[str, Any],
-        texts: list[str],
+        heard: list[Heard],
         peak: list[float],
     ) -> None:
         tested = subject_folds(self.split.n_subjects, job.grid.study.leave_out)
@@ -121,7 +119,9 @@ class JobRunner:
             **vars(cell),
             "about": known,
             "prepared_seconds": self.prepared,
-            "warnings": list(dict.fromkeys(texts)),
+            "warnings": list(
+                dict.fromkeys(f"{c.__name__}: {text}" for c, text in heard)
+            ),
             "peak_mb": round(max(peak), 1),
             "test_subjects": [self.split.ids[i] for i in tested[cell.fold]],
             "categories": self.split.categories,
@@ -138,40 +138,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     return repr(value)
-
-
-class WarningListener:
-    """Collects the warnings of each thread while cells are computed."""
-
-    def __init__(self) -> None:
-        self._own = local()
-
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Hear all warnings; those of threads that compute no cell are shown."""
-        with warnings.catch_warnings():
-            show = warnings.showwarning
-
-            def hear(message: Any, category: type[Warning], *where: Any) -> None:
-                texts = getattr(self._own, "texts", None)
-                if texts is None:
-                    show(message, category, *where)
-                else:
-                    texts.append(f"{category.__name__}: {message}")
-
-            warnings.simplefilter("always")
-            warnings.showwarning = hear  # type: ignore[assignment]
-            yield
-
-    @contextmanager
-    def texts(self) -> Iterator[list[str]]:
-        """Return the list that the warnings of this thread go to."""
-        heard: list[str] = []
-        self._own.texts = heard
-        try:
-            yield heard
-        finally:
-            self._own.texts = None
 
 
 @lru_cache(maxsize=1)

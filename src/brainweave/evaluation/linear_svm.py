@@ -31,7 +31,7 @@ LARGE = 4.0  # root mean square from which on features are brought to unit size
 def task_maker(
     batch: list[AlignedFold], codes: list[Codes], ids: list[str], classifier: Any
 ) -> tuple[Callable[[AlignedFold], Task], Any]:
-    """Give what makes the tasks of folds that share their features.
+    """Return what makes the tasks of folds that share their features.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def task_maker(
 
 
 def _size(features: NDArray[Any]) -> float:
-    """Give the root of the mean square."""
+    """Return the root of the mean square."""
     return float(np.sqrt(np.mean(np.square(features, dtype=np.float64))))
 
 
@@ -98,7 +98,7 @@ def _resized(task: Task, size: float, *, squared: bool = False) -> Task:
 def _row_numbers(
     codes: list[Codes], kept: list[NDArray[np.intp]]
 ) -> list[NDArray[np.intp]]:
-    """Give numbers to the labelled samples of all, as one column per subject."""
+    """Count the labelled samples of all through, as one column per subject."""
     numbers, start = [], 0
     for c, rows in zip(codes, kept, strict=True):
         column = np.full((len(c), 1), -1)

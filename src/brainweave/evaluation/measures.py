@@ -4,6 +4,7 @@ To add a measure, write a class with a method ``folds`` as in :class:`Measure`.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -38,14 +39,45 @@ __all__ = [
     "Matching",
     "Measure",
     "Reconstruction",
+    "Scoring",
     "encode_labels",
 ]
 
 Matrix = NDArray[np.float64]
 Found = Iterator[tuple[AlignedFold, dict[str, Any]]]
-Tick = Callable[[], None]
 
 PERMUTATION_BLOCK = 20  # permutations that one thread runs in a row
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """How folds are scored, whatever the measure.
+
+    Parameters
+    ----------
+    clock : Clock
+        Told of the time of each stage.
+    draw : int
+        What is random is drawn from it; the same for all folds.
+    seed : int or None
+        For estimators that have no random_state.
+    n_jobs : int, optional
+        Folds at the same time; with 1 each is given as soon as it is scored.
+    tick : callable, optional
+        To be called after each step.
+    """
+
+    clock: Clock
+    draw: int
+    seed: int | None = None
+    n_jobs: int | None = 1
+    tick: Callable[[], None] | None = None
+
+    def tell(self, steps: int = 1) -> None:
+        """Say that so many steps are done."""
+        for _ in range(steps):
+            if self.tick is not None:
+                self.tick()
 
 
 class Measure(Protocol):
@@ -58,19 +90,9 @@ class Measure(Protocol):
         """Refuse a study that cannot be scored, before anything is aligned."""
 
     def n_steps(self) -> int:
-        """Return how often ``tick`` is called for a fold."""
+        """Return how many steps ``how`` is told of for a fold."""
 
-    def folds(
-        self,
-        batch: list[AlignedFold],
-        split: SplitStudy,
-        *,
-        seed: int | None,
-        draw: int,
-        clock: Clock,
-        n_jobs: int | None = 1,
-        tick: Tick | None = None,
-    ) -> Found:
+    def folds(self, batch: list[AlignedFold], split: SplitStudy, how: Scoring) -> Found:
         """Yield the folds with what was measured, at least a ``score``.
 
         Parameters
@@ -79,16 +101,8 @@ class Measure(Protocol):
             Folds that share one fit.
         split : SplitStudy
             What they are folds of.
-        seed : int or None
-            For estimators that have no random_state.
-        draw : int
-            What else is random is drawn from; the same for all folds.
-        clock : Clock
-            Told of the time of each stage.
-        n_jobs : int, optional
-            Folds at the same time; with 1 each is given as soon as it is scored.
-        tick : callable, optional
-            To be called after each step.
+        how : Scoring
+            Seeds, threads, and whom to tell.
         """
 
 
@@ -115,48 +129,38 @@ class Classification:
         """Return the steps of a fold: the true labels, and blocks of permuted ones."""
         return 1 + len(_blocks(self.n_permutations, PERMUTATION_BLOCK))
 
-    def folds(
-        self,
-        batch: list[AlignedFold],
-        split: SplitStudy,
-        *,
-        seed: int | None,
-        draw: int,
-        clock: Clock,
-        n_jobs: int | None = 1,
-        tick: Tick | None = None,
-    ) -> Found:
+    def folds(self, batch: list[AlignedFold], split: SplitStudy, how: Scoring) -> Found:
         """Train and test; permute the training labels as often as asked."""
-        with clock("classify"):
+        with how.clock("classify"):
             codes = encode_labels(split)[batch[0].part]
             make, model = task_maker(
-                batch, codes, split.ids, seeded(self.classifier, seed)
+                batch, codes, split.ids, seeded(self.classifier, how.seed)
             )
         everything = range(len(split.categories))
-        for number in _blocks(len(batch), 1 if n_jobs == 1 else len(batch)):
+        for number in _blocks(len(batch), 1 if how.n_jobs == 1 else len(batch)):
             group = [batch[i] for i in number]
-            with clock("classify"):
+            with how.clock("classify"):
                 tasks = [make(fold) for fold in group]
                 answers = map_subjects(
-                    lambda task: run_task(task, model), tasks, n_jobs=n_jobs
+                    lambda task: run_task(task, model), tasks, n_jobs=how.n_jobs
                 )
-                _tell(tick, len(group))
+                how.tell(len(group))
             # drawn from the half, too: the same numbers would tie the halves together
-            keys = [[[draw, fold.part, i] for i in fold.train] for fold in group]
+            keys = [[[how.draw, fold.part, i] for i in fold.train] for fold in group]
             hits: list[list[int]] = [[] for _ in group]
             for numbers in _blocks(self.n_permutations, PERMUTATION_BLOCK):
-                with clock("permute"):
+                with how.clock("permute"):
                     new = map_subjects(
                         lambda task, key, numbers=numbers: permuted_hits(
                             task, model, key, numbers
                         ),
                         tasks,
                         keys,
-                        n_jobs=n_jobs,
+                        n_jobs=how.n_jobs,
                     )
                     for own, more in zip(hits, new, strict=True):
                         own.extend(more)
-                    _tell(tick, len(group))
+                    how.tell(len(group))
             for fold, task, (predicted, nu), own in zip(
                 group, tasks, answers, hits, strict=True
             ):
@@ -191,20 +195,10 @@ class _SubjectBySubject:
         """Return the steps of a fold."""
         return 1
 
-    def folds(
-        self,
-        batch: list[AlignedFold],
-        split: SplitStudy,
-        *,
-        seed: int | None,
-        draw: int,
-        clock: Clock,
-        n_jobs: int | None = 1,
-        tick: Tick | None = None,
-    ) -> Found:
+    def folds(self, batch: list[AlignedFold], split: SplitStudy, how: Scoring) -> Found:
         """Score the left-out subjects of each fold."""
         for fold in batch:
-            with clock("score"):
+            with how.clock("score"):
                 others = self._others(fold)
                 scored = split.parts[fold.part].scored
                 samples = [scored.subjects[i].samples for i in fold.test]
@@ -214,9 +208,9 @@ class _SubjectBySubject:
                     [fold.maps[i] for i in fold.test],
                     samples,
                     [others] * len(fold.test),
-                    n_jobs=n_jobs,
+                    n_jobs=how.n_jobs,
                 )
-                _tell(tick, 1)
+                how.tell()
             yield fold, self._record(found, scored.subjects[0].n_samples)
 
     def _others(self, fold: AlignedFold) -> Matrix:
@@ -313,11 +307,6 @@ def encode_labels(split: SplitStudy) -> list[list[Codes]]:
 
 def _blocks(size: int, length: int) -> list[range]:
     return [range(s, min(s + length, size)) for s in range(0, size, length)]
-
-
-def _tell(tick: Tick | None, steps: int) -> None:
-    for _ in range(0 if tick is None else steps):
-        tick()  # type: ignore[misc]
 
 
 def _check_locked(scored: Study) -> None:

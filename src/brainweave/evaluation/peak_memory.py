@@ -13,7 +13,7 @@ INTERVAL = 0.05  # seconds between looks
 
 
 def resident_megabytes() -> float:
-    """Give the memory of this process in MB; where it cannot be told, its peak so far.
+    """Return the memory of this process in MB, or its peak so far if that is unknown.
 
     0 where not even that is known.
     """
@@ -62,7 +62,7 @@ class MemoryWatch:
 
     @contextmanager
     def peak(self) -> Iterator[list[float]]:
-        """Give a list whose one entry is the most memory seen since it was given."""
+        """Yield a list whose one entry is the most memory seen since it was given."""
         seen = [resident_megabytes()]
         with self._lock:
             self._open.append(seen)

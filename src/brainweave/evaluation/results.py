@@ -36,8 +36,30 @@ _OF_A_FOLD = (
 )
 
 
+class _Scores:
+    """What all results tell of their scores."""
+
+    scores: Matrix
+    study: dict[str, Any]
+
+    @property
+    def mean(self) -> float:
+        """Mean of the scores, over folds or over parts and subjects."""
+        return float(self.scores.mean())
+
+    @property
+    def std(self) -> float:
+        """Standard deviation of the scores (divided by their number)."""
+        return float(self.scores.std())
+
+    @property
+    def study_fingerprint(self) -> str | None:
+        """Fingerprint of the study that was scored; None if it was not recorded."""
+        return self.study.get("fingerprint")
+
+
 @dataclass
-class ClassificationResult:
+class ClassificationResult(_Scores):
     """Accuracy of a classifier on subjects it was not trained on.
 
     Attributes
@@ -129,25 +151,10 @@ class ClassificationResult:
         )
 
     @property
-    def study_fingerprint(self) -> str | None:
-        """Fingerprint of the study that was scored; None if it was not recorded."""
-        return self.study.get("fingerprint")
-
-    @property
     def n_components(self) -> list[int]:
         """Numbers of shared features in use over the folds, sorted; most often one."""
         used = {fold.get("n_components") for fold in self.folds}
         return sorted(n for n in used if n is not None)
-
-    @property
-    def mean(self) -> float:
-        """Mean accuracy over folds."""
-        return float(self.scores.mean())
-
-    @property
-    def std(self) -> float:
-        """Standard deviation of the accuracy over folds (divided by their number)."""
-        return float(self.scores.std())
 
     @property
     def balanced_accuracy(self) -> float:
@@ -175,7 +182,7 @@ class ClassificationResult:
 
 
 @dataclass
-class SubjectScores:
+class SubjectScores(_Scores):
     """One score per part of the study and subject.
 
     Attributes
@@ -235,21 +242,6 @@ class SubjectScores:
             **known,
         )
 
-    @property
-    def study_fingerprint(self) -> str | None:
-        """Fingerprint of the study that was scored; None if it was not recorded."""
-        return self.study.get("fingerprint")
-
-    @property
-    def mean(self) -> float:
-        """Mean over parts and subjects."""
-        return float(self.scores.mean())
-
-    @property
-    def std(self) -> float:
-        """Standard deviation over parts and subjects (divided by their number)."""
-        return float(self.scores.std())
-
     def to_frame(self) -> "pd.DataFrame":
         """Return a tidy table with one row per part and subject."""
         import pandas as pd
@@ -277,13 +269,12 @@ def chance_level(records: Sequence[Record]) -> float:
     if records and all("confusion" in r for r in records):
         counts = np.sum([np.sum(r["confusion"], axis=1) for r in records], axis=0)
         return float(counts.max() / counts.sum())
-    known = [r["chance"] for r in records if r.get("chance") is not None]
     # halves may differ in length; every half weighs the same
     halves: dict[int, list[float]] = {}
     for r in records:
         if r.get("chance") is not None:
             halves.setdefault(r["half"], []).append(r["chance"])
-    return float(np.mean([np.mean(v) for v in halves.values()])) if known else np.nan
+    return float(np.mean([np.mean(v) for v in halves.values()])) if halves else np.nan
 
 
 def permuted_means(records: Sequence[Record]) -> Matrix:

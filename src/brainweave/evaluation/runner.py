@@ -4,9 +4,10 @@ Every finished cell is stored at once. A run that was killed goes on where it st
 and several runs may work in one store: each takes what no other has claimed.
 """
 
+import logging
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from os import PathLike
 from threading import Lock
 from typing import Any
@@ -14,19 +15,21 @@ from typing import Any
 from joblib import Parallel, cpu_count, delayed
 
 from brainweave._arrays import blas_threads
+from brainweave._progress import Progress
+from brainweave._warnings import WarningListener
 from brainweave.evaluation.align_folds import takes_bases
 from brainweave.evaluation.fingerprint import digest
 from brainweave.evaluation.grid import Cell, Grid, GridStudy, Job, without
 from brainweave.evaluation.grid_result import GridResult, is_sound
-from brainweave.evaluation.jobs import JobRunner, WarningListener
+from brainweave.evaluation.jobs import JobRunner
 from brainweave.evaluation.peak_memory import MemoryWatch
 from brainweave.evaluation.splits import SplitStudy
 from brainweave.evaluation.store import ResultStore
 from brainweave.exceptions import InputError
 
-__all__ = ["Grid", "GridResult", "GridStudy", "ResultStore", "run_grid"]
+logger = logging.getLogger(__name__)
 
-Progress = Callable[[int, int, str], None]
+__all__ = ["Grid", "GridResult", "GridStudy", "ResultStore", "run_grid"]
 
 WAIT = 0.2  # seconds between looks at what another run has claimed
 
@@ -129,6 +132,12 @@ class _Run:
         self.total = len(names)
         waiting = self._groups(jobs)
         self._count(names)
+        logger.info(
+            "%d of %d folds are in the store %s",
+            self.done,
+            self.total,
+            self.store.folder,
+        )
         with self.watch, self.listener.listening(), blas_threads(1):
             while waiting:
                 before = self.done

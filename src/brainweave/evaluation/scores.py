@@ -4,14 +4,12 @@ Both need scored samples that are locked in time: the same stimuli in the same o
 all subjects.
 """
 
-import time
 from typing import Any
 
-from brainweave.evaluation.align_folds import Clock, seed_from
-from brainweave.evaluation.evaluate import about, n_steps, score_folds, shown_progress
+from brainweave.evaluation.evaluate import evaluate
 from brainweave.evaluation.measures import Matching, Measure, Reconstruction
 from brainweave.evaluation.results import SubjectScores
-from brainweave.evaluation.splits import SplitStudy, split_study
+from brainweave.evaluation.splits import SplitStudy
 from brainweave.study.study import Study
 
 __all__ = [
@@ -136,44 +134,7 @@ def between_subject_reconstruction(
 
 
 def _scores(
-    aligner: Any,
-    study: Any,
-    y: Any,
-    measure: Measure,
-    score: str,
-    *,
-    split: dict[str, Any],
-    leave_out: int,
-    protocol: str,
-    random_state: Any,
-    n_jobs: int | None,
-    progress: Any,
+    aligner: Any, study: Any, y: Any, measure: Measure, score: str, **how: Any
 ) -> SubjectScores:
-    start, clock, seed = time.perf_counter(), Clock(), seed_from(random_state)
-    with clock("bases"):
-        divided = split_study(study, y, **split)
-    what = f"{type(aligner).__name__}, {protocol}"
-    with shown_progress(progress, n_steps(divided, measure, leave_out), what) as tick:
-        records = list(
-            score_folds(
-                aligner,
-                divided,
-                measure,
-                leave_out=leave_out,
-                protocol=protocol,
-                seed=seed,
-                n_jobs=n_jobs,
-                clock=clock,
-                tick=tick,
-            )
-        )
-    clock.seconds["total"] = time.perf_counter() - start
-    known = about(aligner, divided, measure, leave_out=leave_out, random_state=seed)
-    return SubjectScores.from_records(
-        records,
-        subjects=divided.ids,
-        score=score,
-        protocol=protocol,
-        seconds=clock.seconds,
-        **known,
-    )
+    split, records, known = evaluate(aligner, study, y, measure, **how)
+    return SubjectScores.from_records(records, subjects=split.ids, score=score, **known)

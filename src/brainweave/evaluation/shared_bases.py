@@ -6,6 +6,7 @@ kernel), and the coordinates of the scored samples. Every fold, energy, number o
 components, graph and method that is evaluated on the same part reuses them.
 """
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -16,12 +17,16 @@ from numpy.typing import NDArray
 from brainweave._arrays import map_subjects, to_numpy
 from brainweave._validation import one_per_subject
 from brainweave.aligners.base import BaseAligner
+from brainweave.aligners.gdm_graph import paired
 from brainweave.aligners.maps import BasisMap, SubjectMap
 from brainweave.aligners.timelocked import TimeLocked
 from brainweave.basis import SampleProducts, SubjectBasis
 from brainweave.exceptions import InputError
 from brainweave.kernels import Kernel, check_kernel
+from brainweave.labels import encode_labels
 from brainweave.study.study import Study
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["GramPart", "Part"]
 
@@ -44,11 +49,13 @@ class Part:
 
     def __init__(self, aligning: Study, scored: Study, *, name: str) -> None:
         self.aligning, self.scored, self.name = aligning, scored, name
-        self._bases: dict[tuple[int, Kernel, bool], SubjectBasis] = {}
-        self._products: dict[tuple[int, bool], SampleProducts] = {}
-        self._kernels: dict[tuple[int, Kernel, bool], Matrix] = {}
+        self._bases: dict[tuple[int, Kernel, bool | str], SubjectBasis] = {}
+        self._products: dict[tuple[int, bool | str], SampleProducts] = {}
+        self._kernels: dict[tuple[int, Kernel, bool | str], Matrix] = {}
         # with the spectrum that they belong to
-        self._coordinates: dict[tuple[int, Kernel, bool], tuple[Matrix, Matrix]] = {}
+        self._coordinates: dict[
+            tuple[int, Kernel, bool | str], tuple[Matrix, Matrix]
+        ] = {}
 
     @property
     def n_subjects(self) -> int:
@@ -63,9 +70,16 @@ class Part:
     # -- what is known of the samples --------------------------------------------------
 
     def known(self, aligner: Any) -> list[Any] | None:
-        """Return the y to align with: categories, or stimulus ids for time graphs."""
+        """Return the y to align with: categories, or stimulus ids for time graphs.
+
+        Both for ``graph="labels+time"``, if all subjects have ids.
+        """
         what = "stimuli" if uses_time_graph(aligner) else "labels"
-        values = [getattr(subject, what) for subject in self.aligning]
+        values: list[Any] = [getattr(subject, what) for subject in self.aligning]
+        ids = [subject.stimuli for subject in self.aligning]
+        both = uses_graph(aligner, "labels+time")
+        if both and not any(v is None for v in (*values, *ids)):
+            return [paired(*known) for known in zip(values, ids, strict=True)]
         if all(v is None for v in values):
             return None
         return [
@@ -118,7 +132,7 @@ class Part:
         What is new is computed by functions that return it: a worker may be another
         process, whose memory is not ours.
         """
-        standardize = bool(aligner.get_params(deep=False).get("standardize", True))
+        standardize = aligner.get_params(deep=False).get("standardize", True)
         settings = {i: self._settings(aligner, i) for i in who}
         keys = {i: (i, kernel, standardize) for i, (kernel, _) in settings.items()}
         full = {
@@ -127,6 +141,12 @@ class Part:
         }
         # threads cost more than looking up what is known
         new = [i for i in who if not self._has(keys[i], full[i])]
+        logger.debug(
+            "%s: %d bases are made, %d used again",
+            type(aligner).__name__,
+            len(new),
+            len(who) - len(new),
+        )
         made = map_subjects(
             _finished,
             [self._recipe(*keys[i]) for i in new],
@@ -140,7 +160,7 @@ class Part:
             for i, basis in zip(who, bases, strict=True)
         ]
 
-    def _has(self, key: tuple[int, Kernel, bool], full: bool) -> bool:
+    def _has(self, key: tuple[int, Kernel, bool | str], full: bool) -> bool:
         basis = self._bases.get(key)
         return basis is not None and (not full or "_spectrum" in basis.__dict__)
 
@@ -151,10 +171,11 @@ class Part:
             one_per_subject(name, params.get(name, default), n, owner=owner)
             for name, default in zip(PER_SUBJECT, ("linear", None, 1.0), strict=True)
         )
-        return check_kernel(kernels[i], hps[i], owner=owner), energies[i]
+        energy = 1.0 if energies[i] is None else energies[i]
+        return check_kernel(kernels[i], hps[i], owner=owner), energy
 
     def _recipe(
-        self, i: int, kernel: Kernel, standardize: bool
+        self, i: int, kernel: Kernel, standardize: bool | str
     ) -> Callable[[], SubjectBasis]:
         """Return what makes a basis, from the voxels or from a basis that is there."""
         if kernel.name == "precomputed":
@@ -177,6 +198,9 @@ class Part:
             subject.samples,
             kernel=kernel,
             standardize=standardize,
+            groups=None
+            if subject.labels is None
+            else encode_labels([subject.labels])[0][0],
             name=f"subject {subject.id!r} (aligning samples)",
         )
 
@@ -334,7 +358,7 @@ class GramPart(Part):
         self._grams, self._rows, self._others = grams, rows, others
 
     def _recipe(
-        self, i: int, kernel: Kernel, standardize: bool
+        self, i: int, kernel: Kernel, standardize: bool | str
     ) -> Callable[[], SubjectBasis]:
         rows = self._rows[i]
         return partial(
@@ -362,9 +386,14 @@ def is_time_locked(aligner: Any) -> bool:
 
 def uses_time_graph(aligner: Any) -> bool:
     """Whether an aligner, or one inside it, joins samples by time or stimulus."""
+    return uses_graph(aligner, "time")
+
+
+def uses_graph(aligner: Any, name: str) -> bool:
+    """Whether an aligner, or one inside it, has the graph of this name."""
     params = aligner.get_params(deep=True) if hasattr(aligner, "get_params") else {}
     return any(
-        isinstance(value, str) and value == "time"
-        for name, value in params.items()
-        if name.split("__")[-1] == "graph"
+        isinstance(value, str) and value == name
+        for key, value in params.items()
+        if key.split("__")[-1] == "graph"
     )

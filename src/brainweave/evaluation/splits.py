@@ -6,8 +6,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._arrays import is_torch
-from brainweave._validation import check_int, check_list_of_subjects, check_option
+from brainweave._validation import (
+    NamedSamples,
+    check_int,
+    check_known,
+    check_list_of_subjects,
+    check_option,
+)
 from brainweave.evaluation.shared_bases import Part
 from brainweave.exceptions import InputError
 from brainweave.labels import check_labels_meet, sort_labels
@@ -208,27 +213,28 @@ def as_study(study: Any, y: Any = None) -> Study:
     if not isinstance(study, Study):
         entries = check_list_of_subjects(study, owner="The evaluation")
         study = Study(
-            s if isinstance(s, Subject) else Subject(str(i), s)
+            s
+            if isinstance(s, Subject)
+            else Subject(s.id, s.data())
+            if isinstance(s, NamedSamples)
+            else Subject(str(i), s)
             for i, s in enumerate(entries)
         )
     if y is None:
         return study
-    labels = check_list_of_subjects(y, owner="y of the evaluation", minimum=1)
+    counts = [s.n_samples for s in study]
+    labels = check_known(y, study.ids, counts, owner="the evaluation")
     if len(labels) != len(study):
         raise InputError(f"y has {len(labels)} entries for {len(study)} subjects.")
     return Study(
-        (_renewed(s, labels=known) for s, known in zip(study, labels, strict=True)),
+        (s._replace(labels=known) for s, known in zip(study, labels, strict=True)),
         study.name,
     )
 
 
 def in_memory(study: Study) -> Study:
     """Read the subjects that wait in files; arrays and memory maps stay as they are."""
-    return study.map(lambda s: _renewed(s, samples=s.data()) if s.is_lazy else s)
-
-
-def _renewed(subject: Subject, **changes: Any) -> Subject:
-    return subject._replace(**changes)
+    return study.map(lambda s: s._replace(samples=s.data()) if s.is_lazy else s)
 
 
 def _halves(study: Study, halves: Any) -> tuple[Study, Study]:
@@ -242,15 +248,15 @@ def _halves(study: Study, halves: Any) -> tuple[Study, Study]:
     else:
         masks = _given_masks(study, halves)
     return (
-        Study((_select(s, m) for s, m in zip(study, masks, strict=True)), study.name),
-        Study((_select(s, ~m) for s, m in zip(study, masks, strict=True)), study.name),
+        Study((s.select(m) for s, m in zip(study, masks, strict=True)), study.name),
+        Study((s.select(~m) for s, m in zip(study, masks, strict=True)), study.name),
     )
 
 
 def named_masks(study: Study, by: Any) -> list[NDArray[np.bool_]]:
     # the study splits row numbers in place of samples, which may be large or on a GPU
     rows = study.map(
-        lambda s: _renewed(s, samples=np.arange(s.n_samples)[:, None], space=None)
+        lambda s: s._replace(samples=np.arange(s.n_samples)[:, None], space=None)
     )
     first, _ = rows.split_halves(by)
     return [
@@ -281,18 +287,6 @@ def _given_masks(study: Study, masks: Any) -> list[NDArray[np.bool_]]:
             )
         checked.append(array)
     return checked
-
-
-def _select(subject: Subject, rows: NDArray[Any]) -> Subject:
-    if not is_torch(subject.samples):
-        return subject.select(rows)
-    # tensors are indexed where they are, so that they stay on their device
-    rows = np.flatnonzero(rows) if rows.dtype == bool else rows
-    known = {
-        name: None if values is None else values[rows]
-        for name, values in subject._annotations().items()
-    }
-    return _renewed(subject, samples=subject.samples[rows.tolist()], **known)
 
 
 def _aligned_apart(
@@ -364,5 +358,5 @@ def _matched(study: Study, how: str) -> Study:
     rows = [np.arange(s.n_samples)[:, None] for s in study]
     kept = match_samples(rows, y, how).kept
     return Study(
-        (_select(s, chosen) for s, chosen in zip(study, kept, strict=True)), study.name
+        (s.select(chosen) for s, chosen in zip(study, kept, strict=True)), study.name
     )

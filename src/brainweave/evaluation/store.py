@@ -20,9 +20,10 @@ from os import PathLike
 from pathlib import Path
 from typing import IO, Any
 
+from brainweave._io import write_new_text
 from brainweave.exceptions import InputError
 
-__all__ = ["ResultStore", "write_atomically"]
+__all__ = ["ResultStore"]
 
 FORMAT = 1
 _SUFFIX = ".json"
@@ -61,7 +62,7 @@ class ResultStore:
             place.mkdir(parents=True, exist_ok=True)
         about = self.folder / "store.json"
         if not os.path.lexists(about):
-            _create(about, json.dumps({"format": FORMAT}) + "\n")
+            write_new_text(about, json.dumps({"format": FORMAT}) + "\n")
         try:
             found = _read(about)
         except (ValueError, OSError, RecursionError) as error:
@@ -92,7 +93,8 @@ class ResultStore:
 
     def names(self) -> Iterator[str]:
         """Return the names of all records, sorted."""
-        return (path.stem for path in sorted(self.cells.glob("*" + _SUFFIX)))
+        found = sorted(self.cells.glob("*" + _SUFFIX))
+        return (path.stem for path in found if not path.name.startswith("."))
 
     def has(self, name: str) -> bool:
         """Whether there is a file of this name; :meth:`get` tells if it is whole."""
@@ -127,7 +129,7 @@ class ResultStore:
         # NaN is no JSON, and no score
         content = json.dumps(record, allow_nan=False, sort_keys=True)
         whole = {"checksum": _checksum(content), "record": json.loads(content)}
-        return _create(path, json.dumps(whole, indent=1) + "\n")
+        return write_new_text(path, json.dumps(whole, indent=1) + "\n")
 
     def _set_aside(self, path: Path) -> Path:
         aside = path.with_suffix(".damaged")
@@ -164,12 +166,6 @@ class ResultStore:
         return self.cells / (_checked(name) + _SUFFIX)
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Replace a text file so that readers see the old or the new one, whole."""
-    temporary = _temporary(path, text)
-    os.replace(temporary, path)
-
-
 def _checked(name: str) -> str:
     if not re.fullmatch(r"[\w.+=-]{1,200}", name) or name.startswith("."):
         raise InputError(
@@ -197,41 +193,6 @@ def _record(content: dict[str, Any]) -> dict[str, Any]:
 
 def _checksum(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _create(path: Path, text: str) -> bool:
-    temporary = _temporary(path, text)
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        return False
-    except OSError:  # a file system without hard links
-        if path.exists():
-            return False
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    _flush_folder(path.parent)
-    return True
-
-
-def _temporary(path: Path, text: str) -> Path:
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.tmp")
-    with temporary.open("w", encoding="utf-8", newline="") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    return temporary
-
-
-def _flush_folder(folder: Path) -> None:
-    """Make the new name itself durable, where folders can be flushed."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def _locked(path: Path) -> IO[bytes] | None:

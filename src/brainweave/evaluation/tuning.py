@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from brainweave._progress import shown_progress
 from brainweave._subjects import ids_of
 from brainweave._validation import check_fraction, check_list_of_subjects, check_option
 from brainweave.aligners.base import BaseAligner
@@ -20,7 +21,6 @@ from brainweave.evaluation.classification import (
     ClassificationResult,
     between_subject_classification,
 )
-from brainweave.evaluation.evaluate import shown_progress
 from brainweave.evaluation.shared_bases import GramPart
 from brainweave.evaluation.splits import (
     SplitStudy,
@@ -108,7 +108,7 @@ class GDMCV(BaseAligner):
         How the inner loop aligns; see :func:`between_subject_classification`.
     classifier : scikit-learn classifier, optional
         Default: a linear nu-SVM.
-    standardize : bool, default=True
+    standardize : bool or "reliability", default=True
         Give every voxel zero mean and unit variance over the aligning samples.
     n_jobs : int, optional
         Subjects and folds worked on at the same time; default one per core.
@@ -157,7 +157,7 @@ class GDMCV(BaseAligner):
         leave_out: int = 1,
         protocol: str = "joint",
         classifier: Any = None,
-        standardize: bool = True,
+        standardize: bool | str = True,
         n_jobs: int | None = None,
     ) -> None:
         self.energies = energies
@@ -202,7 +202,7 @@ class GDMCV(BaseAligner):
             )
         self.ids_ = ids_of(subjects, owner=self._owner)
         self._check_labels(labels)
-        bases = self._read_bases(subjects)
+        bases = self._read_bases(subjects, labels)
         inner = _InnerSplit(bases, labels)
         settings, results = [], []
         total = len(kernels) * len(energies) * len(counts) * len(graphs)
@@ -212,8 +212,7 @@ class GDMCV(BaseAligner):
                 for energy, k, graph in product(energies, counts, graphs):
                     settings.append(_params(kernel, energy, k, graph))
                     results.append(self._score(split, energy, k, graph))
-                    if tick is not None:
-                        tick()
+                    tick()
         self._choose(settings, results)
         spaces = [getattr(s, "space", None) for s in subjects]
         self._refit(bases, labels, spaces)

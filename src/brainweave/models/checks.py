@@ -51,6 +51,15 @@ def _check_maps(learned: Learned, *, nested: bool) -> str | None:
     return None
 
 
+def _is_strengths(value: Any) -> bool:
+    """Whether these are ridges of subjects: numbers larger than zero."""
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(type(rho) is float and 0 < rho < np.inf for rho in value)
+    )
+
+
 def _is_floats(value: Any, shape: tuple[int | None, ...]) -> bool:
     return (
         isinstance(value, np.ndarray)
@@ -68,7 +77,8 @@ def _check_gdm(learned: Learned) -> str | None:
         return "it has no graph"
     informative, sums = learned.get("n_informative_"), learned.get("group_sums_")
     sizes = [len(term.names) for term in graph.groups]
-    embedding = learned.get("embedding_")
+    embedding, mixing = learned.get("embedding_"), learned.get("mixing_", [])
+    shrinks = any(f"{name}_" in learned for name in ("shrinkage", "shrinkage_by"))
     rules = {
         "its graph is over other subjects": (
             2 <= len(graph.lengths) <= learned["n_subjects_"]
@@ -87,6 +97,15 @@ def _check_gdm(learned: Learned) -> str | None:
         ),
         "the overlap of its subjects is no number": (
             isinstance(learned.get("overlap_", 0.0), float)
+        ),
+        "its shrinkage is not a number per subject": (
+            not shrinks or _is_strengths(learned.get("shrinkage_"))
+        ),
+        f"it does not have the spread of {k} features": (
+            not shrinks or _is_floats(learned.get("spread_"), (k,))
+        ),
+        f"its mixings of samples are not matrices with {k} columns": (
+            isinstance(mixing, list) and all(_is_floats(m, (None, k)) for m in mixing)
         ),
         "it has no objective": isinstance(learned.get("objective_"), float),
         "it does not say how it was solved": isinstance(learned.get("solver_"), str),

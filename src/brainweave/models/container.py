@@ -113,7 +113,7 @@ def write_container(
 
 @contextmanager
 def _scratch(partial: Path) -> Iterator[Path]:
-    """Give a folder beside a partial file, that is swept as it is after a kill."""
+    """Return a folder beside a partial file, that is swept as it is after a kill."""
     folder = partial.with_name(f"{partial.name}.parts")
     folder.mkdir()
     try:

@@ -96,25 +96,25 @@ class Decoder:
             self.bad(path, "has a name that cannot be one")
 
     def items(self, body: Any, path: str) -> list[Any]:
-        """Give a list."""
+        """Return a list."""
         if not isinstance(body, list):
             self.bad(path, "is not a list")
         return body
 
     def table(self, body: Any, path: str, keys: set[str]) -> dict[str, Any]:
-        """Give a table that has exactly these entries."""
+        """Return a table that has exactly these entries."""
         if not isinstance(body, dict) or set(body) != keys:
             self.bad(path, f"does not have the entries {', '.join(sorted(keys))}")
         return body
 
     def count(self, value: Any, path: str) -> int:
-        """Give a count: an integer that is not negative."""
+        """Return a count: an integer that is not negative."""
         if type(value) is not int or not 0 <= value < 2**48:
             self.bad(path, "is not a count")
         return int(value)
 
     def number(self, value: Any, path: str) -> float:
-        """Give a finite number."""
+        """Return a finite number."""
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             self.bad(path, "is not a number")
         if not abs(value) < 1e300:
@@ -122,7 +122,7 @@ class Decoder:
         return float(value)
 
     def array(self, name: Any, path: str) -> NDArray[Any]:
-        """Give a stored array."""
+        """Return a stored array."""
         if not isinstance(name, str) or name not in self.arrays:
             self.bad(path, "refers to an array that is not there")
         return self.arrays[name]
@@ -130,7 +130,7 @@ class Decoder:
     def shaped(
         self, name: Any, path: str, shape: tuple[int | None, ...], kinds: str = "f"
     ) -> NDArray[Any]:
-        """Give a stored array of a known shape (None: any length) and kind of type."""
+        """Return a stored array of a known shape (None: any length) and kind."""
         array = self.array(name, path)
         if len(array.shape) != len(shape) or any(
             want is not None and want != have
@@ -283,7 +283,7 @@ class Decoder:
         return array
 
     def flag(self, value: Any, path: str) -> bool:
-        """Give a value that is true or false."""
+        """Return a value that is true or false."""
         if not isinstance(value, bool):
             self.bad(path, "has a flag that is neither true nor false")
         return value
@@ -307,7 +307,7 @@ class Decoder:
         return entries[number]
 
     def basis(self, number: Any, path: str) -> StoredBasis:
-        """Give a stored basis."""
+        """Return a stored basis."""
         if isinstance(number, int) and number in self._bases:
             return self._bases[number]
         entry = self._entry("bases", number, path)
@@ -316,7 +316,7 @@ class Decoder:
         return basis
 
     def space(self, number: Any, path: str, n_voxels: int) -> Any:
-        """Give a stored brain space."""
+        """Return a stored brain space."""
         if number is None:
             return None
         if not isinstance(number, int) or number not in self._spaces:

@@ -111,7 +111,7 @@ class Encoder:
         return {"array": known[0]}
 
     def add(self, name: str, array: PendingArray) -> str:
-        """Store an array under a name of its own; give the name."""
+        """Store an array under a name of its own; return the name."""
         if name in self.arrays or name == "__metadata__":
             raise ModelFileError(f"Two arrays of the model have the name {name!r}.")
         self.arrays[name] = array
@@ -184,7 +184,7 @@ class Encoder:
         }
 
     def space(self, space: Any, path: str) -> int | None:
-        """Store the files of a brain space once; give its number."""
+        """Store the files of a brain space once; return its number."""
         if space is None:
             return None
         if space in self._known_spaces:
@@ -208,7 +208,7 @@ class Encoder:
     # -- bases -------------------------------------------------------------------------
 
     def basis(self, basis: SubjectBasis, path: str) -> int:
-        """Store a basis once; give its number.
+        """Store a basis once; return its number.
 
         Arrays: ``vectors`` and ``spectrum``; ``mean`` and ``scale`` of the voxels;
         ``products``, the samples' inner products, or ``narrow``, the standardised
@@ -256,7 +256,9 @@ class Encoder:
                 "kernel": kernel.name,
                 "hp": kernel.hp,
                 "energy": basis.energy,
-                "standardize": bool(basis.standardize),
+                "standardize": basis.standardize
+                if isinstance(basis.standardize, str)
+                else bool(basis.standardize),
                 "dtype": basis.dtype.name,
                 "shape": [basis.n_samples, basis.n_voxels],
                 "lost_share": basis.lost_share,
@@ -271,7 +273,7 @@ class Encoder:
 
 
 def _params(model: BaseAligner) -> dict[str, Any]:
-    """Give the parameters; the graph that a function made stands for the function."""
+    """Return the parameters; the graph that a function made stands for the function."""
     params = dict(model.get_params(deep=False))
     if callable(params.get("progress")):
         params["progress"] = False  # it belongs to the session that fitted

@@ -16,7 +16,7 @@ from brainweave.aligners.maps import (
     SubjectMap,
     WeightMap,
 )
-from brainweave.aligners.none import VoxelMap
+from brainweave.aligners.no_alignment import VoxelMap
 from brainweave.aligners.parcelwise import ParcelwiseMap
 from brainweave.aligners.robust_srm import RobustMap
 from brainweave.aligners.whole_brain import SearchlightMap
@@ -40,6 +40,8 @@ def encode_map(to: "Encoder", map_: SubjectMap, path: str) -> Body:
         body = {"kind": kind, **encode(to, map_, path)}
         if map_.signatures is not None and not through_kernel:
             body["signatures"] = to.value(map_.signatures, f"{path}.signatures")
+        if map_.n_undetermined:
+            body["n_undetermined"] = int(map_.n_undetermined)
         return body
     raise ModelFileError(
         f"{path} is a {type(map_).__name__}, which model files do not know."
@@ -51,13 +53,18 @@ def decode_map(of: "Decoder", body: Any, path: str) -> SubjectMap:
     kind = body.get("kind") if isinstance(body, dict) else None
     if not isinstance(kind, str) or kind not in _KINDS:
         of.bad(path, "is a map of an unknown kind")
-    rest = {k: v for k, v in body.items() if k not in ("kind", "signatures")}
+    of_all = ("kind", "signatures", "n_undetermined")
+    rest = {k: v for k, v in body.items() if k not in of_all}
     found: SubjectMap = _KINDS[kind][2](of, rest, path)
     if "signatures" in body:  # files of version 1 have none
         signatures = of.floats(body["signatures"], f"{path}.signatures", 2)
         if signatures.shape[1] != N_SIGNATURES:
             of.bad(path, "has signatures of samples that are not such")
         found.signatures = signatures
+    if "n_undetermined" in body:
+        found.n_undetermined = of.count(body["n_undetermined"], path)
+        if found.n_undetermined > found.n_components:
+            of.bad(path, "has more undetermined dimensions than shared features")
     return found
 
 

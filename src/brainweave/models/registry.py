@@ -12,7 +12,7 @@ _HOME = {
     "GDM": "brainweave.aligners.gdm",
     "Hyperalignment": "brainweave.aligners.hyperalignment",
     "KernelHyperalignment": "brainweave.aligners.hyperalignment",
-    "NoAlignment": "brainweave.aligners.none",
+    "NoAlignment": "brainweave.aligners.no_alignment",
     "Parcelwise": "brainweave.aligners.parcelwise",
     "RegularizedHyperalignment": "brainweave.aligners.hyperalignment",
     "RobustSRM": "brainweave.aligners.robust_srm",
@@ -24,7 +24,7 @@ _HOME = {
 _REGISTERED: dict[str, type[BaseAligner]] = {}
 
 
-def register_aligner(cls: type[BaseAligner]) -> type[BaseAligner]:
+def register_aligner(aligner: type[BaseAligner]) -> type[BaseAligner]:
     """Let model files hold an aligner that is not part of brainweave.
 
     Use as a decorator, in a module that is imported before loading. The class is saved
@@ -34,7 +34,7 @@ def register_aligner(cls: type[BaseAligner]) -> type[BaseAligner]:
 
     Parameters
     ----------
-    cls : type
+    aligner : type
         A subclass of the aligners' base.
 
     Returns
@@ -42,19 +42,20 @@ def register_aligner(cls: type[BaseAligner]) -> type[BaseAligner]:
     type
         The same class.
     """
-    if not (isinstance(cls, type) and issubclass(cls, BaseAligner)):
-        raise TypeError(f"register_aligner takes an aligner class, got {cls!r}.")
-    known = _REGISTERED.get(cls.__name__)
-    if cls.__name__ in _HOME or (known is not None and known is not cls):
+    if not (isinstance(aligner, type) and issubclass(aligner, BaseAligner)):
+        raise TypeError(f"register_aligner takes an aligner class, got {aligner!r}.")
+    known = _REGISTERED.get(aligner.__name__)
+    if aligner.__name__ in _HOME or (known is not None and known is not aligner):
         raise ModelFileError(
-            f"An aligner named {cls.__name__} is known already. Choose another name."
+            f"An aligner named {aligner.__name__} is known already. Choose another "
+            "name."
         )
-    _REGISTERED[cls.__name__] = cls
-    return cls
+    _REGISTERED[aligner.__name__] = aligner
+    return aligner
 
 
 def aligner_class(name: Any) -> type[BaseAligner] | None:
-    """Give the class of that name, or None if there is none."""
+    """Return the class of that name, or None if there is none."""
     if not isinstance(name, str):
         return None
     if name in _HOME:

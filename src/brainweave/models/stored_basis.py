@@ -41,7 +41,7 @@ class StoredBasis(SubjectBasis):
         *,
         kernel: Kernel,
         energy: float,
-        standardize: bool,
+        standardize: bool | str,
         name: str,
         dtype: np.dtype[Any],
         shape: tuple[int, int],
@@ -60,6 +60,7 @@ class StoredBasis(SubjectBasis):
     ) -> None:
         self.name, self.kernel, self.energy = name, kernel, energy
         self.standardize, self.dtype = standardize, dtype
+        self.reliable = standardize == "reliability"
         self.n_samples, self.n_voxels = shape
         self.mean, self.scale = mean, scale
         self.constant_voxels = np.flatnonzero(np.isinf(scale))
@@ -83,7 +84,7 @@ class StoredBasis(SubjectBasis):
         self.space: Any = None
 
     def cut(self, energy: float) -> Self:
-        """Give the same basis at another energy."""
+        """Return the same basis at another energy."""
         other = super().cut(energy)
         if other.n_kept > self._spectrum.vectors.shape[1]:
             # the directions that were not stored follow from the inner products
@@ -91,7 +92,7 @@ class StoredBasis(SubjectBasis):
         return other
 
     def with_kernel(self, kernel: Any, kernel_params: Any = None) -> SubjectBasis:
-        """Give the basis of another kernel, if the samples were stored."""
+        """Return the basis of another kernel, if the samples were stored."""
         other = super().with_kernel(kernel, kernel_params)
         if other is not self and self._data is None:
             raise InputError(
@@ -133,7 +134,7 @@ class StoredBasis(SubjectBasis):
         return out
 
     def products_with(self, Z: Any, name: str = "Z") -> SampleProducts:
-        """Give the inner products of other samples with the aligning ones."""
+        """Return the inner products of other samples with the aligning ones."""
         if self._data is not None or self.kernel.name != "linear":
             return super().products_with(Z, name)
         Z = self.check_samples(Z, name)
@@ -171,7 +172,9 @@ def decode_basis(of: "Decoder", body: Any, path: str) -> StoredBasis:
     texts = isinstance(table["name"], str) and table["kernel"] in NAMES
     if not texts or table["dtype"] not in ("float32", "float64"):
         of.bad(path, "has an unknown kernel or type")
-    if not isinstance(table["standardize"], bool):
+    if not isinstance(table["standardize"], bool) and (
+        table["standardize"] != "reliability"
+    ):
         of.bad(path, "does not say whether it is standardised")
     sides = of.items(table["shape"], path)
     if len(sides) != 2:

@@ -6,6 +6,7 @@ datasets where they are given, and on simulated studies of the same shape where 
 ``brainweave reproduce table2 -o results``.
 """
 
+from brainweave.paper.all_splits import raider_all_splits
 from brainweave.paper.experiments import (
     figure,
     figure1,
@@ -43,6 +44,7 @@ __all__ = [
     "load_raider_images",
     "pieman",
     "raider",
+    "raider_all_splits",
     "table2",
     "unaligned",
 ]

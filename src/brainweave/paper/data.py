@@ -20,7 +20,7 @@ Data = Mapping[str, Any]
 
 
 def check_data(data: Data | None) -> dict[str, Any]:
-    """Give the studies by name, checked."""
+    """Return the studies by name, checked."""
     given = dict(data or {})
     unknown = [name for name in given if name not in datasets()]
     if unknown:
@@ -42,7 +42,7 @@ def check_data(data: Data | None) -> dict[str, Any]:
 def grid_study(
     setting: Dataset, study: Any = None, *, aligned: bool = True, random_state: int = 0
 ) -> GridStudy:
-    """Give a dataset as the runner takes it.
+    """Return a dataset as the runner takes it.
 
     Parameters
     ----------

@@ -5,13 +5,14 @@ stopped and taken up again: finished cells are in ``store`` in the output folder
 all experiments with the same folder share.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sklearn.svm import NuSVC
 
+from brainweave._progress import Progress
 from brainweave.evaluation.grid import Grid
 from brainweave.evaluation.measures import Classification
 from brainweave.evaluation.runner import run_grid
@@ -46,7 +47,6 @@ __all__ = [
     "unaligned",
 ]
 
-Progress = Callable[[int, int, str], None]
 Folder = str | PathLike[str]
 
 

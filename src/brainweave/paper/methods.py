@@ -8,7 +8,7 @@ from brainweave.aligners.hyperalignment import (
     KernelHyperalignment,
     RegularizedHyperalignment,
 )
-from brainweave.aligners.none import NoAlignment
+from brainweave.aligners.no_alignment import NoAlignment
 from brainweave.aligners.robust_srm import RobustSRM
 from brainweave.aligners.srm import SRM, DetSRM
 from brainweave.aligners.svd_hyperalignment import SVDHyperalignment
@@ -34,7 +34,7 @@ SLOWEST_FIRST = ("RSRM", *(m for m in METHODS if m != "RSRM"))
 
 
 def competing_methods(n_components: int, n_voxels: int) -> dict[str, Any]:
-    """Give all methods but GDM with one number of shared features.
+    """Return all methods but GDM with one number of shared features.
 
     Their other settings are the defaults of this package, which follow the original
     publications; what the paper chose for them is not stated there. The width of KHA's
@@ -54,7 +54,7 @@ def competing_methods(n_components: int, n_voxels: int) -> dict[str, Any]:
 
 
 def gdm(setting: Dataset, *, kernel: str = "linear", hp: float | None = None) -> GDM:
-    """Give GDM with the settings of a dataset."""
+    """Return GDM with the settings of a dataset."""
     return GDM(
         setting.n_components,
         energy=setting.energy,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from brainweave.evaluation.store import write_atomically
+from brainweave._io import write_text
 from brainweave.paper.methods import COMPETING, METHODS, WITHOUT
 from brainweave.paper.settings import Dataset, Figure
 
@@ -72,8 +72,8 @@ def write_table(
     table: "pd.DataFrame", folder: Path, name: str, *, published: bool
 ) -> None:
     """Write a table of numbers, and the same in the form of Table 2."""
-    write_atomically(folder / f"{name}.csv", table.to_csv(index=False))
-    write_atomically(folder / f"{name}.md", _paper_form(table, published=published))
+    write_text(folder / f"{name}.csv", table.to_csv(index=False))
+    write_text(folder / f"{name}.md", _paper_form(table, published=published))
 
 
 def _paper_form(table: "pd.DataFrame", *, published: bool) -> str:
@@ -179,7 +179,7 @@ def draw_figure(
             rows.append({**common, **x, **y})
         rows += [{**common, "curve": name, "mean": v} for name, v in lines.items()]
     table = pd.DataFrame(rows)
-    write_atomically(folder / f"{plan.name}.csv", table.to_csv(index=False))
+    write_text(folder / f"{plan.name}.csv", table.to_csv(index=False))
     drawn = plot_curve_panels(panels, xlabel=f"{plan.what} (%)")
     save_figure(drawn, folder / f"{plan.name}.svg")
     return table

@@ -1,6 +1,6 @@
 """All methods on two small real studies: Raider's images, and a story."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.svm import NuSVC
 
+from brainweave._io import write_text
+from brainweave._progress import Progress
 from brainweave.aligners.gdm import GDM
 from brainweave.aligners.semisupervised_srm import SemiSupervisedSRM
 from brainweave.evaluation.grid import Grid, GridStudy
 from brainweave.evaluation.measures import Classification, Matching
 from brainweave.evaluation.runner import run_grid
-from brainweave.evaluation.store import write_atomically
 from brainweave.evaluation.tuning import GDMCV
 from brainweave.exceptions import InputError, StudyError
 from brainweave.paper import settings
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = ["load_pieman", "load_raider_images", "pieman", "raider"]
 
-Progress = Callable[[int, int, str], None]
 Folder = str | PathLike[str]
 
 N_COMPONENTS = 6  # what 7 categories tell apart at most
@@ -168,9 +168,9 @@ def raider(
     )
     table = in_order(main.summary(), list(known))
     by_number = in_order(number.summary(), list(known))
-    write_atomically(folder / "raider.csv", table.to_csv(index=False))
-    write_atomically(folder / "raider_components.csv", by_number.to_csv(index=False))
-    write_atomically(folder / "raider.md", raider_text(table, by_number, main))
+    write_text(folder / "raider.csv", table.to_csv(index=False))
+    write_text(folder / "raider_components.csv", by_number.to_csv(index=False))
+    write_text(folder / "raider.md", raider_text(table, by_number, main))
     draw_curves(folder, table, energy, missing)
     return table
 
@@ -231,8 +231,8 @@ def pieman(
     )
     result = run_grid(grid, folder / "store", n_jobs=n_jobs, progress=progress)
     table = in_order(result.summary(), list(known))
-    write_atomically(folder / "pieman.csv", table.to_csv(index=False))
-    write_atomically(folder / "pieman.md", pieman_text(table))
+    write_text(folder / "pieman.csv", table.to_csv(index=False))
+    write_text(folder / "pieman.md", pieman_text(table))
     return table
 
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from brainweave._io import write_text
 from brainweave.evaluation.grid_result import GridResult
-from brainweave.evaluation.store import write_atomically
 from brainweave.paper.methods import COMPETING, WITHOUT
 from brainweave.paper.output import markdown, percent, save_figure
 
@@ -193,6 +193,6 @@ def _draw(
     columns = ["protocol", "x", "mean", "std", "n_folds", "n_failed", "error"]
     numbers = found[columns].rename(columns={"x": what})
     numbers = numbers.sort_values(["protocol", what], ascending=[False, True])
-    write_atomically(folder / f"raider_{what}.csv", numbers.to_csv(index=False))
+    write_text(folder / f"raider_{what}.csv", numbers.to_csv(index=False))
     drawn = plot_curve_panels(panels, xlabel=f"{what} (%)")
     save_figure(drawn, folder / f"raider_{what}.svg")

@@ -67,7 +67,7 @@ class Dataset:
         return -(-self.subjects // self.leave_out) * self.n_parts
 
     def shrunk(self) -> "Dataset":
-        """Give a small dataset of the same kind, to try things out."""
+        """Return a small dataset of the same kind, to try things out."""
         small = _content()["quick"]
         return replace(
             self,
@@ -124,7 +124,7 @@ def figures() -> list[str]:
 
 
 def dataset(name: str, *, quick: bool = False) -> Dataset:
-    """Give the settings of a dataset.
+    """Return the settings of a dataset.
 
     Examples
     --------
@@ -144,7 +144,7 @@ def dataset(name: str, *, quick: bool = False) -> Dataset:
 
 
 def figure(name: str, *, quick: bool = False) -> Figure:
-    """Give the settings of a figure.
+    """Return the settings of a figure.
 
     Examples
     --------

@@ -21,6 +21,7 @@ def plot_feature_map(
     *,
     what: str = "patterns",
     title: str | None = None,
+    limit: float | None = None,
 ) -> "Figure":
     """Draw one shared feature on a subject's brain.
 
@@ -37,6 +38,8 @@ def plot_feature_map(
         What the voxels show when the feature is active, or how they are weighed.
     title : str, optional
         Written into the figure.
+    limit : float, optional
+        Value at the ends of the colour scale; by default the largest of this map.
 
     Returns
     -------
@@ -44,12 +47,12 @@ def plot_feature_map(
     """
     image = subject_map.to_image(component, what=what)
     if hasattr(image, "affine") and len(getattr(image, "shape", ())) == 3:
-        return _draw_volume(image, title)
+        return _draw_volume(image, title, limit)
     if hasattr(image, "darrays"):  # one structure alone; its name is in the space
         image = {next(iter(subject_map.space.masks)): image}
     surfaces = _fsaverage5_parts(image)
     if surfaces:
-        return _draw_surfaces(surfaces, title)
+        return _draw_surfaces(surfaces, title, limit)
     kind = getattr(subject_map.space, "kind", type(image).__name__)
     raise InputError(
         f"There is no picture for this {kind} space: nilearn brings the surface "
@@ -69,12 +72,13 @@ def fits_glass_brain(image: Any) -> bool:
     return bool((low >= _GLASS_LOW).all() and (high <= _GLASS_HIGH).all())
 
 
-def _draw_volume(image: Any, title: str | None) -> "Figure":
+def _draw_volume(image: Any, title: str | None, limit: float | None) -> "Figure":
     from matplotlib.figure import Figure
     from nilearn import plotting
 
     figure = Figure(figsize=(6.6, 2.4))
-    limit = float(np.abs(np.nan_to_num(np.asarray(image.dataobj))).max()) or 1.0
+    own = float(np.abs(np.nan_to_num(np.asarray(image.dataobj))).max()) or 1.0
+    limit = limit or own
     shared = {
         "figure": figure,
         "title": title,
@@ -83,14 +87,16 @@ def _draw_volume(image: Any, title: str | None) -> "Figure":
         "vmax": limit,
     }
     if fits_glass_brain(image):
-        plotting.plot_glass_brain(image, plot_abs=False, threshold=0, **shared)
+        plotting.plot_glass_brain(
+            image, plot_abs=False, threshold=0, colorbar=True, **shared
+        )
     else:
         plotting.plot_img(image, draw_cross=False, colorbar=True, **shared)
     return figure
 
 
 def _fsaverage5_parts(image: Any) -> dict[str, Any]:
-    """Give the values of each hemisphere, if these are GIfTI images on fsaverage5."""
+    """Return the values of each hemisphere, if these are GIfTI images on fsaverage5."""
     parts = image if isinstance(image, dict) else {}
     found = {}
     for structure, part in parts.items():
@@ -104,13 +110,16 @@ def _fsaverage5_parts(image: Any) -> dict[str, Any]:
     return found
 
 
-def _draw_surfaces(parts: dict[str, Any], title: str | None) -> "Figure":
+def _draw_surfaces(
+    parts: dict[str, Any], title: str | None, limit: float | None
+) -> "Figure":
     from matplotlib.figure import Figure
     from nilearn import datasets, plotting
 
     mesh = datasets.fetch_surf_fsaverage("fsaverage5")
     figure = Figure(figsize=(3.3 * len(parts), 2.6))
-    limit = max(float(np.abs(np.nan_to_num(v)).max()) for v in parts.values()) or 1.0
+    own = max(float(np.abs(np.nan_to_num(v)).max()) for v in parts.values()) or 1.0
+    limit = limit or own
     for number, (side, values) in enumerate(sorted(parts.items()), start=1):
         axes = figure.add_subplot(1, len(parts), number, projection="3d")
         plotting.plot_surf_stat_map(

@@ -149,5 +149,5 @@ def plot_curve_panels(
 
 
 def _names(mappings: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Give all keys in the order in which they first occur."""
+    """Return all keys in the order in which they first occur."""
     return list(dict.fromkeys(name for m in mappings for name in m))

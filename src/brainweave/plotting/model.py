@@ -91,12 +91,13 @@ def plot_eigenvalues(model: Any) -> "Figure":
         )
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     ax.set_xlabel("component")
-    ax.set_ylabel("eigenvalue (smaller: better)")
+    better = "larger" if hasattr(model, "shrinkage_") else "smaller"
+    ax.set_ylabel(f"eigenvalue ({better}: better)")
     return figure
 
 
 def energy_curves(bases: Sequence[Any]) -> list[NDArray[np.float64]]:
-    """Give, per subject, the cumulative share of its singular values."""
+    """Return, per subject, the cumulative share of its singular values."""
     curves = []
     for basis in bases:
         singular = np.sqrt(np.asarray(basis.spectrum, dtype=float))

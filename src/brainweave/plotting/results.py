@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 BASELINES = ("noalignment", "withoutalignment", "none")
 ON_ACCENT = "#fffffe"  # white on light and dark pages alike
 MAX_NUMBERS = 12  # categories up to which cells of a confusion matrix hold numbers
+MAX_NAMES = 30  # categories up to which rows and columns are named
 
 
 class Result(Protocol):
@@ -89,7 +90,7 @@ def is_baseline(method: str) -> bool:
 
 
 def protocol_of(result: Any) -> str:
-    """Give "joint", "held-out", or "" if the result does not say."""
+    """Return "joint", "held-out", or "" if the result does not say."""
     return str(getattr(result, "protocol", "") or "")
 
 
@@ -214,10 +215,14 @@ def plot_confusion(result: Any, *, title: str | None = None) -> "Figure":
                 color = ON_ACCENT if share > 0.55 else INK
                 text = f"{100 * share:.0f}"
                 ax.text(j, i, text, ha="center", va="center", color=color, fontsize=8)
+    if n <= MAX_NAMES:
         name_ticks(ax.xaxis, list(range(n)), categories)
         name_ticks(ax.yaxis, list(range(n)), categories)
+        turn = 45 if n <= MAX_NUMBERS else 90
         for label in ax.get_xticklabels():
-            label.set(rotation=45, ha="right", rotation_mode="anchor")
+            label.set(rotation=turn, ha="right", rotation_mode="anchor")
+            if turn == 90:
+                label.set(va="center")
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
     ax.set_xlabel("predicted")

@@ -39,14 +39,23 @@ _TEN = [
     *("#a96b59", "#e76300", "#b9ac70", "#717581", "#92dadd"),
 ]
 
+# Green-Armytage (2010), a colour alphabet, without what is lost on black or on white.
+_MANY = [
+    *("#0075dc", "#ff0010", "#2bce48", "#ffa405", "#740aff", "#00998f", "#c20088"),
+    *("#993f00", "#5ecfe0", "#8f7c00", "#f0a3ff", "#426600", "#ff5005", "#808080"),
+    *("#9dcc00", "#990000", "#2f4fa8", "#ffa8bb", "#005c31", "#d9b800", "#7a3a8c"),
+    *("#d6a06a", "#5fbf8f", "#a9b8ff"),
+]
+
 MAX_TEXT = 40  # longer names would leave no room for the figure
 
 
 def palette(n: int) -> list[str]:
-    """Give n colours that people with colour vision deficiencies can tell apart.
+    """Return n colours that people with colour vision deficiencies can tell apart.
 
-    Up to 10 are chosen by hand; more are taken at equal steps of viridis, where
-    neighbours are alike but the order can be seen.
+    Up to 10 are chosen by hand for all common kinds of colour vision; up to 24 are
+    taken from a colour alphabet; more at equal steps of viridis, where neighbours are
+    alike but the order can be seen.
 
     Examples
     --------
@@ -59,6 +68,8 @@ def palette(n: int) -> list[str]:
         return _EIGHT[:n]
     if n <= len(_TEN):
         return _TEN[:n]
+    if n <= len(_MANY):
+        return _MANY[:n]
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
@@ -67,7 +78,7 @@ def palette(n: int) -> list[str]:
 
 
 def clean_text(value: Any, limit: int = MAX_TEXT) -> str:
-    r"""Give a name from data as one line of text that any figure or file can hold.
+    r"""Return a name from data as one line of text that any figure or file can hold.
 
     Control characters and lone surrogates, which no XML can hold, become spaces; long
     names lose their end.
@@ -87,7 +98,7 @@ def clean_text(value: Any, limit: int = MAX_TEXT) -> str:
 
 
 def ordered_names(values: Iterable[Any]) -> list[Any]:
-    """Give the names that occur, sorted, numbers before texts; None is no name.
+    """Return the names that occur, sorted, numbers before texts; None is no name.
 
     Examples
     --------

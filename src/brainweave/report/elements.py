@@ -42,11 +42,11 @@ class Table:
         return out.getvalue()
 
     def data_uri(self) -> str:
-        """Give the CSV as an address that holds it whole."""
+        """Return the CSV as an address that holds it whole."""
         return "data:text/csv;charset=utf-8," + quote(self.csv(), safe=",;:!*()'")
 
     def cells(self) -> list[list[str]]:
-        """Give all cells as text for people."""
+        """Return all cells as text for people."""
         return [[show(cell) for cell in row] for row in self.rows]
 
     def without_empty_columns(self) -> "Table":
@@ -87,6 +87,8 @@ class Element:
         What the colours of the figure mean.
     wide : bool
         Whether it takes the whole width.
+    folded : bool
+        Whether it is shown on demand.
     """
 
     id: str
@@ -97,6 +99,7 @@ class Element:
     data: Table | None = None
     legend: list[tuple[str, str]] = field(default_factory=list)
     wide: bool = False
+    folded: bool = False
 
 
 @dataclass(frozen=True)

@@ -135,6 +135,9 @@ def _shared_features(inputs: Inputs, shared: Any) -> list[NDArray[np.float64]] |
         elif inputs.bases and getattr(inputs.model, "coef_", None):
             pairs = zip(inputs.bases, inputs.model.coef_, strict=True)
             shared = [basis.coordinates @ coef for basis, coef in pairs]
+        elif inputs.bases and getattr(inputs.model, "mixing_", None):
+            pairs = zip(inputs.bases, inputs.model.mixing_, strict=True)
+            shared = [basis.gram_times(mixing) for basis, mixing in pairs]
     if shared is None:
         return None
     arrays = [np.asarray(to_numpy(s), dtype=float) for s in shared]
@@ -177,7 +180,7 @@ def _check_shared(inputs: Inputs, arrays: Sequence[NDArray[Any]]) -> None:
 def two_dimensional(
     arrays: Sequence[NDArray[np.float64]],
 ) -> tuple[NDArray[np.float64], str]:
-    """Give columns to draw samples in, and what these are called.
+    """Return columns to draw samples in, and what these are called.
 
     Shared features as they are when there are few; else, as for methods that stay in
     voxels, the principal components of all samples.

@@ -53,8 +53,11 @@ NU_SVM = Citation(
 )
 SKLEARN = Citation(
     "Pedregosa et al., 2011",
-    "Pedregosa, F., et al. (2011). Scikit-learn: Machine learning in Python. Journal "
-    "of Machine Learning Research, 12, 2825–2830.",
+    "Pedregosa, F., Varoquaux, G., Gramfort, A., Michel, V., Thirion, B., Grisel, O., "
+    "Blondel, M., Prettenhofer, P., Weiss, R., Dubourg, V., Vanderplas, J., Passos, "
+    "A., Cournapeau, D., Brucher, M., Perrot, M., & Duchesnay, É. (2011). "
+    "Scikit-learn: Machine learning in Python. Journal of Machine Learning Research, "
+    "12, 2825–2830.",
 )
 # class of an aligner -> what it is called, and where it was published
 METHODS: dict[str, tuple[str, Citation]] = {
@@ -234,6 +237,8 @@ def _about_graph(inputs: Inputs) -> str:
         "sequence of stimuli, a number of samples or a mask",
         "time": "samples of the same stimulus or time point of different subjects lie "
         "close together",
+        "labels+time": "samples of one category, and even more those of one stimulus "
+        "or time point, of whichever subject, lie close together",
     }
     rule = rules.get(
         graph if isinstance(graph, str) else "",
@@ -253,6 +258,11 @@ def _about_settings(inputs: Inputs) -> list[str]:
             "Every voxel was standardised to zero mean and unit variance over the "
             "aligning samples."
         )
+    elif params.get("standardize") == "reliability":
+        sentences.append(
+            "Every voxel was centred and scaled by how reliably it answered to the "
+            "groups of the aligning samples (a one-way analysis of variance)."
+        )
     k = getattr(inputs.model, "n_components_", None)
     kept = f"{k} shared features were kept" if k else ""
     kernel = params.get("kernel")
@@ -266,6 +276,9 @@ def _about_settings(inputs: Inputs) -> list[str]:
         if inputs.bases:
             cut += f" ({_span([b.n_kept for b in inputs.bases], 'components')})"
         sentences.append(f"{cut}; {kept}." if kept else f"{cut}.")
+    elif getattr(inputs.model, "shrinkage_", None):
+        sentences.append(_about_shrinkage(inputs.model, kernel))
+        sentences += [f"{kept}."] if kept else []
     elif kept:
         sentences.append(f"{kept}.")
     gaining = getattr(inputs.model, "n_informative_", None)
@@ -283,6 +296,25 @@ def _about_settings(inputs: Inputs) -> list[str]:
             "permutations of held-out labels, corrected for the number of features)."
         )
     return sentences
+
+
+def _about_shrinkage(model: Any, kernel: str) -> str:
+    """Say how far the maps were shrunk, and by what that was chosen."""
+    reasons = {
+        "blocks": ", chosen as that which predicts the groups of a subject's own "
+        "samples best when blocks of them are left out",
+        "ledoit-wolf": " (Ledoit-Wolf)",
+        "oas": " (oracle approximating shrinkage)",
+    }
+    rhos = sorted(set(model.shrinkage_))
+    span = f"{rhos[0]:.3g}" + (f" to {rhos[-1]:.3g}" if len(rhos) > 1 else "")
+    text = (
+        f"The map of each subject was shrunk by a ridge of {span} times the mean "
+        f"eigenvalue of its {kernel}kernel{reasons.get(model.shrinkage_by_, '')}."
+    )
+    if model.get_params(deep=False).get("constraint") == "subject":
+        text += " Shared features were constrained to unit covariance in each subject."
+    return text
 
 
 def _about_evaluation(inputs: Inputs, cited: list[Citation]) -> list[str]:
@@ -311,7 +343,7 @@ def _about_evaluation(inputs: Inputs, cited: list[Citation]) -> list[str]:
 
 
 def _nu(results: Iterable[Any]) -> float | None:
-    """Give the nu of the classifier, if all folds used one and the same."""
+    """Return the nu of the classifier, if all folds used one and the same."""
     found = set()
     for result in results:
         folds = getattr(result, "folds", None) or [{}]

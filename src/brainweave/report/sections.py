@@ -10,12 +10,6 @@ import numpy as np
 from brainweave.exceptions import BrainweaveError, InputError
 from brainweave.plotting.brain import plot_feature_map
 from brainweave.plotting.model import energy_curves, plot_eigenvalues, plot_energy
-from brainweave.plotting.results import (
-    plot_accuracy,
-    plot_confusion,
-    protocol_of,
-    row_shares,
-)
 from brainweave.plotting.sequences import MAX_LEGEND, Sequences, plot_sequences
 from brainweave.plotting.style import (
     UNLABELLED,
@@ -28,6 +22,7 @@ from brainweave.report.elements import Element, Section, Table
 from brainweave.report.facts import flatten, times, versions
 from brainweave.report.inputs import Inputs
 from brainweave.report.svg import figure_png, figure_svg
+from brainweave.study.told import preprocessing
 
 SIGNIFICANT = 0.05
 MAX_STRIPS = 40  # subjects whose sequences are drawn
@@ -46,7 +41,19 @@ def data_section(inputs: Inputs) -> Section | None:
         elements.append(
             Element("subjects", "Subjects", table=table, data=table, wide=True)
         )
-    return Section("data", "Data", elements=elements) if elements else None
+    record = getattr(inputs.study, "record", None)
+    done = [[name, text] for name, text in preprocessing(record)]
+    if done:
+        table = Table(["step", "what was done"], done)
+        elements.append(
+            Element(
+                "preprocessing", "Preprocessing", table=table, data=table, wide=True
+            )
+        )
+    if not elements:
+        return None
+    title = "Data and preprocessing" if done else "Data"
+    return Section("data", title, elements=elements)
 
 
 def _subjects(inputs: Inputs, sequences: Sequences) -> Table:
@@ -59,6 +66,7 @@ def _subjects(inputs: Inputs, sequences: Sequences) -> Table:
         columns["space"] = [getattr(s.space, "kind", "–") for s in inputs.study]
     if any(run is not None for runs in sequences.runs for run in runs):
         columns["runs"] = [len(set(runs)) for runs in sequences.runs]
+    columns |= _of_record(inputs)
     if len(sequences.categories) <= MAX_COUNTED:
         for category in sequences.categories:
             counts = [labels.count(category) for labels in sequences.labels]
@@ -72,6 +80,31 @@ def _subjects(inputs: Inputs, sequences: Sequences) -> Table:
         columns["unlabelled"] = unlabelled
     rows = list(zip(*columns.values(), strict=True))
     return Table(list(columns), rows)
+
+
+def _of_record(inputs: Inputs) -> dict[str, list[Any]]:
+    """Return what each subject lacks or lost on the way, and how masks overlap."""
+    columns: dict[str, list[Any]] = {}
+    record = getattr(inputs.study, "record", None) or {}
+    missing = record.get("missing_runs") or {}
+    if missing:
+        listed = [", ".join(map(str, missing.get(n, []))) or None for n in inputs.names]
+        columns["missing runs"] = listed
+    runs = record.get("runs") or {}
+    lost = {
+        id: sum(r.get("scrubbed", 0) for r in of.values()) for id, of in runs.items()
+    }
+    if any(lost.values()):
+        columns["scrubbed volumes"] = [lost.get(n) for n in inputs.names]
+    masks: list[Any] = [getattr(s.space, "mask", None) for s in inputs.study or []]
+    same_grid = masks and all(
+        m is not None and m.shape == getattr(masks[0], "shape", None) for m in masks
+    )
+    if same_grid:
+        common = int(np.logical_and.reduce(masks).sum())
+        if any(int(m.sum()) != common for m in masks):
+            columns["in all masks"] = [percent(common / int(m.sum())) for m in masks]
+    return columns
 
 
 def _sequences(inputs: Inputs, sequences: Sequences) -> Element:
@@ -116,112 +149,6 @@ def _legend(sequences: Sequences) -> list[tuple[str, str]]:
     if any(None in labels for labels in sequences.labels):
         legend.append(("unlabelled", UNLABELLED))
     return legend
-
-
-def results_section(inputs: Inputs) -> Section | None:
-    """Show accuracies and confusions."""
-    if not inputs.results:
-        return None
-    elements = [_accuracy(inputs)]
-    for number, (name, result) in enumerate(inputs.results):
-        if getattr(result, "confusion", None) is not None:
-            elements.append(_confusion(number, name, result))
-    return Section(
-        "results",
-        "Between-subject classification",
-        "A classifier is trained on some subjects and tested on others, in the shared "
-        "space. “Joint”: the test subjects' aligning samples took part in the "
-        "alignment, which favours them; “held-out”: they joined a finished space.",
-        elements,
-    )
-
-
-def _accuracy(inputs: Inputs) -> Element:
-    table = []
-    folds = []
-    for name, result in inputs.results:
-        scores = np.asarray(result.scores, dtype=float)
-        balanced = getattr(result, "balanced_accuracy", None)
-        table.append(
-            [
-                name,
-                protocol_of(result) or None,
-                percent(float(scores.mean())),
-                percent(float(scores.std())) if len(scores) > 1 else None,
-                None if balanced is None else percent(float(np.mean(balanced))),
-                percent(float(result.chance)),
-                getattr(result, "p_value", None),
-                len(scores),
-            ]
-        )
-        folds += _fold_rows(name, result, scores)
-    header = ["method", "protocol", "accuracy", "SD", "balanced", "chance", "p"]
-    shown = Table([*header, "folds"], table).without_empty_columns()
-    return Element(
-        "accuracy",
-        "Accuracy",
-        "Bars are means over folds, dots are folds, the dashed line is chance.",
-        figure=figure_svg(
-            plot_accuracy(dict_or_list(inputs)), "accuracy", "Accuracy of each method"
-        ),
-        table=shown,
-        data=Table(
-            ["method", "protocol", "fold", "test subjects", "accuracy", "chance"], folds
-        ),
-        wide=True,
-    )
-
-
-def dict_or_list(inputs: Inputs) -> Any:
-    """Give the results under their names, also where two share one."""
-    names = [name for name, _ in inputs.results]
-    if len(set(names)) == len(names):
-        return dict(inputs.results)
-    return [_Named(name, result) for name, result in inputs.results]
-
-
-class _Named:
-    """A result under another name."""
-
-    def __init__(self, name: str, result: Any) -> None:
-        self.method, self._result = name, result
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._result, name)
-
-
-def _fold_rows(name: str, result: Any, scores: Any) -> list[list[Any]]:
-    folds = list(getattr(result, "folds", None) or [])
-    rows = []
-    for i, score in enumerate(scores):
-        fold = folds[i] if i < len(folds) and isinstance(folds[i], Mapping) else {}
-        who = next((v for k, v in fold.items() if "subjects" in str(k)), "")
-        if isinstance(who, (list, tuple, np.ndarray)):
-            who = " ".join(map(str, who))
-        rows.append(
-            [name, protocol_of(result), i + 1, who, float(score), float(result.chance)]
-        )
-    return rows
-
-
-def _confusion(number: int, name: str, result: Any) -> Element:
-    title = ", ".join(filter(None, (name, protocol_of(result))))
-    counts = np.asarray(result.confusion)
-    shares = row_shares(counts)
-    rows = [
-        [true, predicted, int(counts[i, j]), float(shares[i, j])]
-        for i, true in enumerate(result.categories)
-        for j, predicted in enumerate(result.categories)
-    ]
-    id = f"confusion-{number}"
-    figure = plot_confusion(result, title="")
-    return Element(
-        id,
-        f"Confusion: {clean_text(title, 60)}",
-        "Percent of the samples of a true category (row) that were called so (column).",
-        figure=figure_svg(figure, id, f"Confusion matrix of {clean_text(title)}"),
-        data=Table(["true", "predicted", "samples", "share"], rows),
-    )
 
 
 def model_section(inputs: Inputs) -> Section | None:
@@ -327,10 +254,13 @@ def maps_section(
     informative = getattr(inputs.model, "n_informative_", k)
     k = min(k, max(1, informative))
     elements: list[Element] = []
+    chosen = list(maps)[:n_subjects]
     for component in range(k):
-        for i in list(maps)[:n_subjects]:
+        limit = None
+        for i in chosen:
             try:
-                elements.append(_map(inputs, i, maps[i], component))
+                limit = limit or _limit([maps[j] for j in chosen], component)
+                elements.append(_map(inputs, i, maps[i], component, limit))
             except BrainweaveError as error:  # no voxel weights, or no picture
                 note = Element("maps-note", caption=str(error), wide=True)
                 return Section("maps", "On the brain", elements=[note])
@@ -339,15 +269,16 @@ def maps_section(
     return Section(
         "maps",
         "On the brain",
-        "What the voxels of a subject show when a shared feature is active "
-        "(standardised). The same feature may lie elsewhere in each brain: that is "
-        "what functional alignment allows for.",
+        "What the voxels of a subject show when a shared feature is active, in "
+        "standard deviations of the voxel per standard deviation of the feature; one "
+        "colour scale for all subjects of a feature. The same feature may lie "
+        "elsewhere in each brain: that is what functional alignment allows for.",
         elements,
     )
 
 
 def _with_space(inputs: Inputs, subject: int, one: Any) -> Any:
-    """Give a subject's map if its brain is known, from the fit or from the study."""
+    """Return a subject's map if its brain is known, from the fit or from the study."""
     if getattr(one, "space", None) is not None:
         return one
     space = inputs.study.subjects[subject].space if inputs.study is not None else None
@@ -358,11 +289,26 @@ def _with_space(inputs: Inputs, subject: int, one: Any) -> Any:
     return one
 
 
-def _map(inputs: Inputs, subject: int, one: Any, component: int) -> Element:
+def _limit(maps: list[Any], component: int) -> float:
+    """Return the largest value of a feature on any of these brains."""
+    rows = [np.asarray(_pattern(m, component), dtype=float) for m in maps]
+    return (
+        max(float(np.abs(np.nan_to_num(row)).max(initial=0.0)) for row in rows) or 1.0
+    )
+
+
+def _pattern(one: Any, component: int) -> Any:
+    row = one.patterns[[component]] if hasattr(one.patterns, "toarray") else None
+    return one.patterns[component] if row is None else row.toarray().ravel()
+
+
+def _map(
+    inputs: Inputs, subject: int, one: Any, component: int, limit: float | None
+) -> Element:
     name = subject_name(inputs.names[subject])
     title = f"Shared feature {component + 1}, {name}"
-    values = np.asarray(one.patterns[component], dtype=float)
-    figure = plot_feature_map(one, component)
+    values = np.asarray(_pattern(one, component), dtype=float)
+    figure = plot_feature_map(one, component, limit=limit)
     strongest = np.argsort(-np.abs(values), kind="stable")[:MAX_VOXELS]
     rows = [[int(v), float(values[v])] for v in np.sort(strongest)]
     which = f"the {MAX_VOXELS} strongest" if len(values) > MAX_VOXELS else "all"

@@ -44,6 +44,20 @@ class SharedSpace:
     margin: int = MARGIN
 
     @property
+    def ticks(self) -> dict[str, dict[str, str]]:
+        """The values at the ends of the two axes that are drawn first."""
+        found = {}
+        for axis, name in zip("xy", [*self.axes, ""][:2], strict=True):
+            at = (
+                list(self.data.columns).index(name) if name in self.data.columns else -1
+            )
+            values = [float(row[at]) for row in self.data.rows] if at >= 0 else []
+            ends = (min(values), max(values)) if values else ("", "")
+            texts = [f"{v:.2g}" if isinstance(v, float) else "" for v in ends]
+            found[axis] = dict(zip(("low", "high"), texts, strict=True))
+        return found
+
+    @property
     def has_category_switches(self) -> bool:
         """Whether there are few enough categories for a switch each."""
         return 1 < len(self.categories) <= MAX_SWITCHES

@@ -25,11 +25,14 @@ _THEME = {
 }
 _THEMED = re.compile("|".join(map(re.escape, _THEME)))
 _REFERENCE = re.compile(r"url\(#([^)]+)\)")
+_SIZE = re.compile(r"font(?:-size)?:(?:[^;]*? )?\s*([\d.]+)px")
+_FAMILY = re.compile(r"font-family:[^;]*;?\s*")
+LEAST_TEXT = 11.2  # px
 _FONT = re.compile(r"(font:[^;]*?px) [^;]*")
 
 
 def figure_svg(figure: "Figure", id: str, label: str) -> Markup:
-    """Give a figure as an ``<svg>`` element for the page.
+    """Return a figure as an ``<svg>`` element for the page.
 
     Text stays text; colours of the theme become variables of the page; ids get `id` in
     front, so that several figures can share a page.
@@ -55,8 +58,11 @@ def figure_svg(figure: "Figure", id: str, label: str) -> Markup:
     width = float(root.attrib["viewBox"].split()[2])
     root.set("role", "img")
     root.set("aria-label", label)
-    # 1 pt of the figure is at most 1.6 px of the page
-    root.set("style", f"max-width:{1.6 * width:.0f}px")
+    # 1 pt of the figure is at most 1.6 px of the page, and its smallest text is never
+    # drawn below what can be read: the drawing scrolls instead
+    sizes = [float(s) for n in root.iter() for s in _SIZE.findall(n.get("style", ""))]
+    least = width * LEAST_TEXT / min(sizes) if sizes else 0.0
+    root.set("style", f"max-width:{1.6 * width:.0f}px;min-width:{least:.0f}px")
     ElementTree.register_namespace("", _SVG)
     return Markup(ElementTree.tostring(root, encoding="unicode"))
 
@@ -71,12 +77,12 @@ def _adapt(node: ElementTree.Element, id: str) -> None:
     for name in ("clip-path", "style"):
         if name in attributes:
             value = _REFERENCE.sub(rf"url(#{id}-\1)", attributes[name])
-            value = _FONT.sub(r"\1 inherit", value)
+            value = _FAMILY.sub("", _FONT.sub(r"\1 inherit", value))
             attributes[name] = _THEMED.sub(lambda m: _THEME[m.group()], value)
 
 
 def figure_png(figure: "Figure", label: str, *, dpi: int = 140) -> Markup:
-    """Give a figure as an ``<img>`` that holds its pixels; for brains."""
+    """Return a figure as an ``<img>`` that holds its pixels; for brains."""
     from PIL import Image
 
     out = io.BytesIO()

@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import os
-import tempfile
 from collections.abc import Iterable, Mapping
 from datetime import date
 from importlib.resources import files
@@ -12,9 +11,11 @@ from typing import Any
 
 from markupsafe import Markup
 
+from brainweave._io import write_text
 from brainweave._validation import check_int
 from brainweave._version import __version__
 from brainweave.exceptions import InputError
+from brainweave.report.accuracy import results_section
 from brainweave.report.elements import Section
 from brainweave.report.facts import collect_warnings, headlines
 from brainweave.report.inputs import Inputs, gather
@@ -24,7 +25,6 @@ from brainweave.report.sections import (
     details_section,
     maps_section,
     model_section,
-    results_section,
 )
 from brainweave.report.space import build_space
 from brainweave.report.verdict import give_verdict
@@ -85,8 +85,7 @@ def write_report(
     >>> rng = np.random.default_rng(0)
     >>> y = [["a", "b", "c"] * 4, ["c", "b", "a"] * 4]
     >>> model = GDM(n_components=2).fit([rng.normal(size=(12, 20)) for _ in y], y)
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
+    >>>     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = write_report(Path(folder) / "report.html", model=model)
     ...     path.read_text().startswith("<!doctype html>")
     True
@@ -112,7 +111,9 @@ def write_report(
         n_maps=n_maps,
         n_map_subjects=n_map_subjects,
     )
-    _write_whole(path, text)
+    # labels may hold anything, and half a character or a zero byte is no UTF-8 text
+    text = text.replace("\x00", "").encode(errors="replace").decode()
+    write_text(path, text)
     return path
 
 
@@ -173,22 +174,3 @@ def _policy(script: str) -> str:
         "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
         f"script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     )
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """Write beside the place, then move there, so that no half file is ever seen."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    number, work = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(number, "w", encoding="utf-8", errors="replace") as file:
-            file.write(text.replace("\x00", ""))
-            file.flush()
-            os.fsync(file.fileno())
-        # a temporary file is for its owner alone; a report is as open as other files
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(work, 0o666 & ~mask)
-        os.replace(work, path)
-    except BaseException:
-        Path(work).unlink(missing_ok=True)
-        raise

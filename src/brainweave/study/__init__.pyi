@@ -9,6 +9,8 @@ from .formats.images import load_nifti as load_nifti
 from .formats.matlab import load_matlab as load_matlab
 from .formats.openfmri import load_openfmri as load_openfmri
 from .formats.runs.cleaning import Cleaning as Cleaning
+from .formats.runs.rules import EventRules as EventRules
+from .formats.runs.rules import Sampling as Sampling
 from .formats.runs.runs import ImageSource as ImageSource
 from .formats.runs.runs import Run as Run
 from .public.datasets import fetch_haxby as fetch_haxby
@@ -19,6 +21,9 @@ from .public.download import DownloadPlan as DownloadPlan
 from .public.openneuro import fetch_openneuro as fetch_openneuro
 from .public.openneuro import openneuro_plan as openneuro_plan
 from .simulation.bids_writer import write_bids as write_bids
+from .simulation.settings import Noise as Noise
+from .simulation.settings import Responses as Responses
+from .simulation.settings import Timing as Timing
 from .simulation.simulate import SimulatedStudy as SimulatedStudy
 from .simulation.simulate import simulate_like as simulate_like
 from .simulation.simulate import simulate_study as simulate_study

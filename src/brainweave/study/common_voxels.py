@@ -3,13 +3,14 @@
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from brainweave.exceptions import StudyError
 from brainweave.study.spaces import VolumeSpace
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
 
-__all__ = ["common_voxels"]
+__all__ = ["common_mask", "common_voxels"]
 
 
 def common_voxels(study: Study) -> Study:
@@ -29,6 +30,31 @@ def common_voxels(study: Study) -> Study:
     Study
     """
     spaces: list[Any] = [subject.space for subject in study]
+    shared = common_mask(study)
+    import nibabel as nib
+
+    image = nib.Nifti1Image(shared.astype(np.uint8), spaces[0].affine)
+    space = VolumeSpace(image)
+
+    def kept(subject: Subject, own: Any) -> Subject:
+        inside = shared[own.mask]
+        values = np.asarray(subject.data())[:, inside]
+        return subject._replace(samples=values, space=space)
+
+    subjects = [kept(*pair) for pair in zip(study, spaces, strict=True)]
+    record = {**(study.record or {}), "voxels": "common to all subjects"}
+    return Study(subjects, name=study.name, record=record)
+
+
+def common_mask(study: Study) -> NDArray[np.bool_]:
+    """Return which voxels of the grid lie inside every subject's mask.
+
+    Parameters
+    ----------
+    study : Study
+        Its subjects' masks must be on one grid.
+    """
+    spaces: list[Any] = [subject.space for subject in study]
     for subject, space in zip(study, spaces, strict=True):
         if not isinstance(space, VolumeSpace):
             raise StudyError(
@@ -44,15 +70,4 @@ def common_voxels(study: Study) -> Study:
     shared = np.logical_and.reduce([space.mask for space in spaces])
     if not shared.any():
         raise StudyError("The subjects' masks have no voxel in common.")
-    import nibabel as nib
-
-    image = nib.Nifti1Image(shared.astype(np.uint8), spaces[0].affine)
-    space = VolumeSpace(image)
-
-    def kept(subject: Subject, own: Any) -> Subject:
-        inside = shared[own.mask]
-        values = np.asarray(subject.data())[:, inside]
-        return subject._replace(samples=values, space=space)
-
-    subjects = [kept(*pair) for pair in zip(study, spaces, strict=True)]
-    return Study(subjects, name=study.name)
+    return np.asarray(shared, dtype=bool)

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._arrays import for_other_process
+from brainweave._arrays import for_other_process, is_torch, to_numpy
 
 __all__ = [
     "RowView",
@@ -50,14 +50,12 @@ def is_source(samples: Samples) -> bool:
 
 
 def read_samples(samples: Samples) -> NDArray[Any]:
-    """Give the samples as an array; no copy where they already are one."""
+    """Return the samples as an array; no copy where they already are one."""
     if isinstance(samples, np.ndarray):
         return np.asarray(samples)
     if isinstance(samples, Source):
         return np.asarray(samples.read())
-    if hasattr(samples, "detach"):  # a torch tensor, perhaps on another device
-        samples = samples.detach().cpu()
-    return np.asarray(samples[:, :])
+    return to_numpy(samples if is_torch(samples) else samples[:, :])
 
 
 def zscore_groups(values: NDArray[Any], groups: NDArray[np.intp]) -> NDArray[Any]:
@@ -118,7 +116,7 @@ class _View:
         raise NotImplementedError
 
     def read(self) -> NDArray[Any]:
-        """Read the parent and give the derived samples."""
+        """Read the parent and return the derived samples."""
         return self._apply(read_samples(self.parent))
 
     def __getitem__(self, key: Any) -> NDArray[Any]:

@@ -64,7 +64,7 @@ def to_image(space: Any, values: ArrayLike) -> Any:
 
 
 def check_values(values: ArrayLike, n_voxels: int) -> tuple[NDArray[Any], bool]:
-    """Give values as (n_maps, n_voxels) floats, and whether they were one map."""
+    """Return values as (n_maps, n_voxels) floats, and whether they were one map."""
     array = np.asarray(values)
     if array.dtype.kind not in "fiub":
         raise TypeError(f"Values for an image must be real numbers, got {array.dtype}.")

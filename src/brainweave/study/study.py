@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from brainweave._progress import Progress
 from brainweave._subjects import refuse_two_meanings
 from brainweave._validation import check_list_option
 from brainweave.exceptions import InputError, StudyError
@@ -269,7 +270,7 @@ class Study(Sequence[Subject]):
     def to_lists(
         self, y: Literal["labels", "stimuli"] | None = "labels"
     ) -> tuple[list[Any], list[NDArray[Any]] | None]:
-        """Give the lists that aligners take: ``aligner.fit(*study.to_lists())``.
+        """Return the lists that aligners take: ``aligner.fit(*study.to_lists())``.
 
         Parameters
         ----------
@@ -317,8 +318,8 @@ class Study(Sequence[Subject]):
         *,
         overwrite: bool = False,
         dtype: Any = None,
-        n_jobs: int | None = None,
-        progress: Callable[[int, int, str], None] | None = None,
+        n_jobs: int | None = 1,
+        progress: bool | Progress | None = None,
     ) -> "Study":
         """Write a plain folder; see :func:`brainweave.study.save_study`."""
         from brainweave.study.formats.folder.folder import save_study

@@ -5,7 +5,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from brainweave._arrays import for_other_process
+from brainweave._arrays import for_other_process, is_torch
 from brainweave._validation import check_numbers
 from brainweave.exceptions import InputError, StudyError
 from brainweave.study.annotations import (
@@ -142,7 +142,7 @@ class Subject:
         return is_source(self.samples)
 
     def data(self) -> NDArray[Any]:
-        """Give all samples as an array, reading a lazy source (each time anew)."""
+        """Return all samples as an array, reading a lazy source (each time anew)."""
         values = read_samples(self.samples)
         if values.shape != (self.n_samples, self.n_voxels):
             raise StudyError(
@@ -172,7 +172,7 @@ class Subject:
         See :meth:`Study.zscore`.
         """
         groups = self._zscore_groups(by)
-        if _is_tensor(self.samples):
+        if is_torch(self.samples):
             raise TypeError(
                 f"Subject {self.id!r}: samples are a torch tensor, which is not "
                 "standardised here. Standardise before making the Subject."
@@ -259,15 +259,13 @@ def _is_plain_array(samples: Samples) -> bool:
     return isinstance(samples, np.ndarray) and not isinstance(samples, np.memmap)
 
 
-def _is_tensor(samples: Samples) -> bool:
-    return type(samples).__module__.split(".")[0] == "torch"
-
-
 def _take_rows(samples: Samples, rows: NDArray[np.intp]) -> Samples:
     contiguous = len(rows) > 0 and bool(np.all(np.diff(rows) == 1))
     if contiguous and isinstance(samples, np.ndarray):
         return samples[rows[0] : rows[-1] + 1]
-    if _is_plain_array(samples) or _is_tensor(samples):
+    if is_torch(samples):  # indexed where they are, on their device
+        return samples[rows.tolist()]
+    if _is_plain_array(samples):
         return samples[rows]
     return RowView(samples, rows)
 

@@ -50,7 +50,7 @@
   // What each dot is: its group gives subject and category, its place the sample.
   const dots = [];
   groups.forEach((group, g) => {
-    const [subject, category] = [...group.classList].map((name) => Number(name.slice(1)));
+    const [subject, category] = [...group.classList].slice(0, 2).map((name) => Number(name.slice(1)));
     [...group.children].forEach((node, i) => {
       dots.push({ node, group, subject, category, row: facts.order[g][i],
                   x: Number(node.getAttribute("cx")), y: Number(node.getAttribute("cy")) });
@@ -78,6 +78,9 @@
       let low = Infinity, high = -Infinity;
       for (const v of values) { if (v < low) low = v; if (v > high) high = v; }
       const span = high > low ? high - low : 1;
+      const name = "xy"[axis], round = (v) => String(Number(v.toPrecision(2)));
+      $("." + name + "-low", svg).textContent = round(low);
+      $("." + name + "-high", svg).textContent = round(high);
       return values.map((v) => margin + (v - low) / span * room[axis]);
     });
     for (const dot of dots) {
@@ -104,7 +107,7 @@
   const update = () => {
     hide();
     for (const group of groups) {
-      const [subject, category] = [...group.classList].map((name) => Number(name.slice(1)));
+      const [subject, category] = [...group.classList].slice(0, 2).map((name) => Number(name.slice(1)));
       group.classList.toggle("off", off.s.has(subject) || off.c.has(category));
     }
     for (const panel of $$(".switches", figure)) {
@@ -125,10 +128,21 @@
         if (hidden.size) hidden.clear(); else all.forEach((n) => hidden.add(n));
       } else {
         const n = Number(button.dataset.n);
-        if (!hidden.delete(n)) hidden.add(n);
+        // the first click isolates; the next ones add and remove; none left: all again
+        if (!hidden.size) all.forEach((m) => { if (m !== n) hidden.add(m); });
+        else if (!hidden.delete(n)) hidden.add(n);
+        if (hidden.size === all.length) hidden.clear();
       }
       update();
     });
+    const kind = panel.dataset.kind;
+    const point = (event) => {
+      const button = event.type === "pointerleave" ? null : event.target.closest("button[data-n]");
+      const name = button ? kind + button.dataset.n : null;
+      for (const group of groups) group.classList.toggle("dim", name !== null && !group.classList.contains(name));
+    };
+    panel.addEventListener("pointerover", (event) => { if (event.pointerType === "mouse") point(event); });
+    panel.addEventListener("pointerleave", point);
   }
 
   // Hover or tap: the nearest dot within a few pixels.

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from brainweave.study.formats.image_files import (
 )
 from brainweave.study.formats.runs.cleaning import Cleaning
 from brainweave.study.formats.runs.runs import ImageSource, Run, read_run
+from brainweave.study.options import gathered
 from brainweave.study.spaces import CiftiSpace, VolumeSpace, to_image
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
@@ -46,11 +49,13 @@ def load_nifti(
     Parameters
     ----------
     files : mapping of str to path, image, Run, or a list of these
-        Per subject id, its runs in order.
-    mask : path, image, mapping of str to either, or "epi", default="epi"
-        One mask for all subjects, one per subject id, or a brain mask computed from
-        each subject's own runs in their native space (:func:`epi_mask`; this reads
-        the runs once). Subjects need not be on the same grid.
+        Per subject id, its runs in order. Or a list of files whose names begin with
+        their subject, ``sub-01_...``: the files of one subject are its runs.
+    mask : path, image, fitted masker, mapping of str to these, or "epi", default="epi"
+        One mask for all subjects (of a nilearn masker its ``mask_img_``), one per
+        subject id, or a brain mask computed from each subject's own runs in their
+        native space (:func:`epi_mask`; this reads the runs once). Subjects need not
+        be on the same grid.
     resample_mask : bool, default=False
         Put a mask of another shape or affine on the grid of the subject's first run
         (nearest neighbour) instead of raising.
@@ -59,8 +64,8 @@ def load_nifti(
     **options
         ``labels``, ``stimuli``: one per sample, per subject id (a mapping), or for
         all subjects; ``t_r``; ``confounds``: per subject id, one per run;
-        ``detrend``, ``standardize``, ``high_pass``, ``low_pass``, ``smoothing_fwhm``,
-        ``nan``: see :class:`brainweave.study.Cleaning`; ``dtype``.
+        ``cleaning``: a :class:`brainweave.study.Cleaning`, or its fields by name, such
+        as ``smoothing_fwhm``; ``dtype``.
 
     Returns
     -------
@@ -68,6 +73,8 @@ def load_nifti(
         Lazy: only headers (and masks) are read.
     """
     runs = _listed_runs(files)
+    mask = {id: _of_masker(m) for id, m in mask.items()} if _is_map(mask) else mask
+    mask = _of_masker(mask)
     spaces = {}
     for id, listed in runs.items():
         images = [run.image for run in listed]
@@ -225,12 +232,10 @@ def _make_study(
     confounds: Mapping[str, Any] | None = None,
     t_r: float | None = None,
     dtype: Any = np.float32,
-    **cleaning: Any,
+    cleaning: Cleaning | None = None,
+    **details: Any,
 ) -> Study:
-    try:
-        how = Cleaning(**cleaning)
-    except TypeError as error:
-        raise TypeError(f"Unknown option: {error}") from None
+    (how,) = gathered("the reader of images", details, cleaning or Cleaning())
     subjects = []
     for id, listed in runs.items():
         listed = _with_options(id, listed, confounds, t_r)
@@ -272,7 +277,9 @@ def _with_options(
     return [replace(r, confounds=c) for r, c in zip(runs, listed, strict=True)]
 
 
-def _listed_runs(files: Mapping[str, Any]) -> dict[str, list[Run]]:
+def _listed_runs(files: Any) -> dict[str, list[Run]]:
+    if isinstance(files, list | tuple) and files:
+        files = _by_name(files)
     if not isinstance(files, Mapping):
         raise TypeError(
             "files must map subject ids to files, such as {'01': ['run1.nii.gz']}; got "
@@ -287,6 +294,43 @@ def _listed_runs(files: Mapping[str, Any]) -> dict[str, list[Run]]:
     if not listed:
         raise StudyError("No files were given.")
     return listed
+
+
+def _by_name(files: Sequence[Any]) -> dict[str, list[Any]]:
+    """Sort files into subjects by their names; refuse a list that does not say."""
+    found: dict[str, list[Any]] = {}
+    for file in files:
+        stem = Path(file).name if isinstance(file, str | PathLike) else ""
+        if not stem.startswith("sub-"):
+            shown = repr(str(file)) if stem else f"a {type(file).__name__}"
+            raise TypeError(
+                f"files is a list with {shown}, which does not say whose it is: names "
+                "must begin with sub-. Map subject ids to files instead: "
+                "{'01': ['run1.nii.gz', 'run2.nii.gz'], ...}."
+            )
+        id = stem.split("_")[0].split(".")[0].removeprefix("sub-")
+        found.setdefault(id, []).append(file)
+    return found
+
+
+def _of_masker(mask: Any) -> Any:
+    """Return the mask image of a nilearn masker; anything else as it is."""
+    if not hasattr(mask, "inverse_transform") or not hasattr(mask, "get_params"):
+        return mask
+    image = getattr(mask, "mask_img_", None)
+    if image is None:
+        raise InputError(
+            f"The masker ({type(mask).__name__}) is not fitted, or keeps no voxels "
+            "apart. Fit a NiftiMasker, or pass a mask image."
+        )
+    asked = {"smoothing_fwhm", "standardize", "detrend", "high_pass", "low_pass"}
+    chosen = {k for k, v in mask.get_params().items() if k in asked and v}
+    if chosen:
+        raise InputError(
+            f"The masker also asks for {', '.join(sorted(chosen))}; give these to the "
+            "loader itself, which keeps a record of them, and a masker without them."
+        )
+    return image
 
 
 def _is_map(values: Any) -> bool:

@@ -280,15 +280,6 @@ def _choose(
     return next(iter(candidates.items()))
 
 
-def _is_matrix(value: Any) -> bool:
-    return (
-        isinstance(value, np.ndarray)
-        and value.dtype.kind in "fiu"
-        and value.ndim >= 2
-        and 1 not in value.shape[:2]
-    )
-
-
 def _stacked(parts: list[Arrays], files: list[Path]) -> Arrays:
     first = parts[0]
     for part, file in zip(parts[1:], files[1:], strict=True):

@@ -21,6 +21,7 @@ from brainweave.study.formats.runs.timing import (
     check_t_r_option,
     describe_losses,
 )
+from brainweave.study.options import gathered
 from brainweave.study.spaces import VolumeSpace
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
@@ -46,7 +47,8 @@ def load_openfmri(
     overlap: str = "longest",
     t_r: float | None = None,
     name: str | None = None,
-    **cleaning: Any,
+    cleaning: Cleaning | None = None,
+    **details: Any,
 ) -> Study:
     """Make a study of a dataset in the layout of OpenfMRI.org, before BIDS.
 
@@ -87,9 +89,10 @@ def load_openfmri(
         that of the images.
     name : str, optional
         Name of the study; by default that of the folder.
-    **cleaning
-        ``detrend``, ``standardize``, ``high_pass``, ``low_pass``, ``smoothing_fwhm``,
-        ``nan``: see :class:`brainweave.study.formats.runs.cleaning.Cleaning`.
+    cleaning : Cleaning, optional
+        Trends, filters, scaling and smoothing of each run.
+    **details
+        Fields of `cleaning` by their names, such as ``smoothing_fwhm=6``.
 
     Returns
     -------
@@ -100,7 +103,7 @@ def load_openfmri(
     root = Path(directory)
     if not root.is_dir():
         raise StudyError(f"There is no folder {str(root)!r}. Check the path.")
-    how = Cleaning(**cleaning)
+    (how,) = gathered("load_openfmri", details, cleaning or Cleaning())
     t_r = check_t_r_option(t_r)
     stated = _scan_key_t_r(root)
     ignored = set(check_list_option("ignore", ignore, "load_openfmri"))

@@ -23,6 +23,7 @@ from brainweave.study.formats.image_files import reading
 from brainweave.study.formats.matlab import load_matlab
 from brainweave.study.formats.runs.cleaning import Cleaning
 from brainweave.study.formats.runs.runs import ImageSource, Run
+from brainweave.study.options import gathered
 from brainweave.study.public.download import (
     ByteProgress,
     DownloadPlan,
@@ -172,7 +173,8 @@ def fetch_haxby(
     cache_dir: str | PathLike[str] | None = None,
     progress: bool = True,
     url: str | None = None,
-    **cleaning: Any,
+    cleaning: Cleaning | None = None,
+    **details: Any,
 ) -> Study:
     """Fetch the Haxby 2001 study: faces, houses and objects in native space [1]_.
 
@@ -195,13 +197,14 @@ def fetch_haxby(
         Announce the download, and let nilearn report it.
     url : str, optional
         A mirror of the data.
-    **cleaning
-        ``detrend``, ``standardize``, …, applied to each run: see
-        :class:`brainweave.study.formats.runs.cleaning.Cleaning`.
+    cleaning : Cleaning, optional
+        Trends, filters, scaling and smoothing of each run.
+    **details
+        Fields of `cleaning` by their names, such as ``smoothing_fwhm=6``.
 
     Returns
     -------
-    Study or DownloadPlan
+    Study
         Lazy; 12 runs a subject (subject 5 has labels in 11 of them).
 
     References
@@ -212,7 +215,7 @@ def fetch_haxby(
     if mask not in _HAXBY_MASKS:
         known = ", ".join(map(repr, _HAXBY_MASKS))
         raise InputError(f"mask takes {known}, got {mask!r}.")
-    how = Cleaning(**cleaning)
+    (how,) = gathered("fetch_haxby", details, cleaning or Cleaning())
     numbers = _haxby_numbers(subjects)
     plan = haxby_plan(numbers, cache_dir, url)
     bunch = _nilearn_haxby(plan, numbers, progress, url)

@@ -116,7 +116,7 @@ def check_name(name: str, folder: Path) -> str:
 
 
 def cache_folder(name: str, cache_dir: str | PathLike[str] | None = None) -> Path:
-    """Give the folder of a dataset in the user's cache.
+    """Return the folder of a dataset in the user's cache.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ def cache_folder(name: str, cache_dir: str | PathLike[str] | None = None) -> Pat
 
 
 def download(plan: DownloadPlan, progress: bool | ByteProgress = True) -> list[Path]:
-    """Download what is missing, and give the paths of all files.
+    """Download what is missing, and return the paths of all files.
 
     A broken connection is taken up where it stopped, in this call and in the next
     one, unless the file has changed meanwhile. A file gets its name only when its
@@ -170,7 +170,7 @@ def download(plan: DownloadPlan, progress: bool | ByteProgress = True) -> list[P
 
 
 def announce(plan: DownloadPlan) -> Any:
-    """Print a plan on standard error, and give the console that did."""
+    """Print a plan on standard error, and return the console that did."""
     from rich.console import Console
 
     console = Console(stderr=True)
@@ -360,7 +360,7 @@ def _verify(file: RemoteFile, part: Path) -> None:
 def _showing(
     plan: DownloadPlan, progress: bool | ByteProgress
 ) -> Iterator[ByteProgress]:
-    """Announce a plan and give the function that is told of its progress."""
+    """Announce a plan and yield the function that is told of its progress."""
     if callable(progress):
         yield progress
         return

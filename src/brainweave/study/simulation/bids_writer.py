@@ -17,7 +17,7 @@ from brainweave.exceptions import InputError, StudyError
 from brainweave.study.formats.folder.integrity import full_disk_is_an_error
 from brainweave.study.simulation.brains import Brain
 from brainweave.study.simulation.confounds import confounds_of_run
-from brainweave.study.simulation.designs import Run
+from brainweave.study.simulation.designs import ShownRun
 from brainweave.study.simulation.engine import Simulation
 from brainweave.study.simulation.pictures import one_colour_png
 
@@ -195,7 +195,7 @@ class _Writer:
                 if self.derivatives:
                     self._write_derivatives(subject, run, brain, data, usable)
 
-    def _stem(self, subject: int, run: Run, root: Path) -> Path:
+    def _stem(self, subject: int, run: ShownRun, root: Path) -> Path:
         id = self.simulation.ids[subject]
         folder = root / f"sub-{id}" / "func"
         folder.mkdir(parents=True, exist_ok=True)
@@ -278,7 +278,7 @@ class _Writer:
                         shade = categories.index(label) / len(categories)
                         path.write_bytes(one_colour_png(shade))
 
-    def _write_events(self, subject: int, run: Run) -> None:
+    def _write_events(self, subject: int, run: ShownRun) -> None:
         events = run.events
         stimuli = events.stimulus
         _write_table(
@@ -301,7 +301,7 @@ class _Writer:
         _write_json(folder / f"sub-{id}_T1w.json", _SCANNER)
 
     def _write_raw(
-        self, subject: int, run: Run, brain: Brain, data: NDArray[np.float32]
+        self, subject: int, run: ShownRun, brain: Brain, data: NDArray[np.float32]
     ) -> None:
         # air is dark but not silent
         rng = np.random.default_rng([self.simulation.seed, subject, run.number, 1000])
@@ -314,7 +314,7 @@ class _Writer:
     def _write_derivatives(
         self,
         subject: int,
-        run: Run,
+        run: ShownRun,
         brain: Brain,
         data: NDArray[np.float32],
         usable: NDArray[np.int64],
@@ -384,7 +384,7 @@ _SCANNER = {
 }
 
 
-def _shown(run: Run) -> list[tuple[str, str]]:
+def _shown(run: ShownRun) -> list[tuple[str, str]]:
     stimuli = run.events.stimulus
     if stimuli is None:
         return []

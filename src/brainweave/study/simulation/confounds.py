@@ -73,7 +73,7 @@ def confounds_of_run(
 
 
 def _expanded(name: str, values: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-    """Give the column, its derivative and their squares; no derivative at first."""
+    """Return the column, its derivative and their squares; no derivative at first."""
     derivative = np.concatenate([[np.nan], np.diff(values)])
     return {
         name: values,

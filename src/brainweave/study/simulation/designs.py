@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from brainweave.exceptions import InputError
 from brainweave.study.formats.runs.events import Events
 
-__all__ = ["DESIGNS", "Design", "Run", "plan_runs", "stimulus_number"]
+__all__ = ["DESIGNS", "Design", "ShownRun", "plan_runs", "stimulus_number"]
 
 #: The designs that :func:`plan_runs` knows.
 DESIGNS = ("blocks", "events", "movie")
 
 
 @dataclass(frozen=True)
-class Run:
+class ShownRun:
     """One run: its number (from 1), what was shown, and how long it was scanned."""
 
     number: int
@@ -66,7 +66,7 @@ class Design:
         return kind
 
 
-def plan_runs(design: Design, rng: np.random.Generator) -> list[Run]:
+def plan_runs(design: Design, rng: np.random.Generator) -> list[ShownRun]:
     """Draw the order and the gaps of all runs of one subject.
 
     Subjects that share a sequence get it by being given generators in the same state.
@@ -95,7 +95,7 @@ def plan_runs(design: Design, rng: np.random.Generator) -> list[Run]:
 
 
 def stimulus_number(stimulus: str) -> int:
-    """Give the number in the name of a stimulus that :func:`plan_runs` made.
+    """Return the number in the name of a stimulus that :func:`plan_runs` made.
 
     Examples
     --------
@@ -113,7 +113,7 @@ def _place(
     rng: np.random.Generator,
     shown: NDArray[np.int64],
     left: int | None,
-) -> tuple[Run, int | None]:
+) -> tuple[ShownRun, int | None]:
     """Put presentations on the clock, on volume boundaries unless they are brief."""
     tr = design.tr
     step = tr if design.kind != "events" else min(tr, 0.5)
@@ -142,7 +142,7 @@ def _place(
         np.ceil(design.hrf_delay / tr)
     )
     n_volumes += _volumes(max(design.gap[1], tr), tr)
-    return Run(number, Events.from_rows(rows), n_volumes), left
+    return ShownRun(number, Events.from_rows(rows), n_volumes), left
 
 
 def _draw_order(

@@ -30,7 +30,7 @@ from brainweave.study.simulation.brains import (
 from brainweave.study.simulation.designs import (
     DESIGNS,
     Design,
-    Run,
+    ShownRun,
     plan_runs,
     stimulus_number,
 )
@@ -128,7 +128,7 @@ class Simulation:
             rng=rng,
         )
 
-    def runs(self, subject: int) -> list[Run]:
+    def runs(self, subject: int) -> list[ShownRun]:
         """List the runs that the subject has, with the events that it saw."""
         sequence = self._stream(_SEQUENCE, subject if self.own_sequence else 0)
         runs = []
@@ -138,7 +138,7 @@ class Simulation:
             events = run.events
             lacking = list(self.missing_categories[subject])
             events = events.take(~np.isin(events.label, lacking))
-            runs.append(Run(run.number, events, run.n_volumes))
+            runs.append(ShownRun(run.number, events, run.n_volumes))
         if self.missing_samples and self.samples != "volumes":
             runs = self._lose_events(subject, runs)
         return runs
@@ -169,7 +169,7 @@ class Simulation:
                 kept[r] = np.setdiff1d(kept[r], plan.rows[here])
         return kept
 
-    def signals(self, subject: int, run: Run) -> RunSignals:
+    def signals(self, subject: int, run: ShownRun) -> RunSignals:
         """Draw what the run is made of; the same at every call."""
         rng = self._noise_stream(subject, run)
         shared = self._shared_responses(run, rng)
@@ -182,7 +182,7 @@ class Simulation:
     def volumes(
         self,
         subject: int,
-        run: Run,
+        run: ShownRun,
         brain: Brain,
         nuisance_maps: NDArray[np.float32] | None = None,
     ) -> NDArray[np.float32]:
@@ -222,7 +222,7 @@ class Simulation:
         return draw_maps(brain.mask, self.n_nuisance, self.smoothness, rng)
 
     def _change_maps(
-        self, maps: NDArray[np.float32], subject: int, run: Run, brain: Brain
+        self, maps: NDArray[np.float32], subject: int, run: ShownRun, brain: Brain
     ) -> NDArray[np.float32]:
         """Move one source of structured noise in three, as each run does."""
         maps = maps.copy()
@@ -230,7 +230,7 @@ class Simulation:
         maps[2::3] = draw_maps(brain.mask, len(maps[2::3]), self.smoothness, rng)
         return maps
 
-    def _plan(self, run: Run, kept: NDArray[np.int64] | None) -> SamplePlan:
+    def _plan(self, run: ShownRun, kept: NDArray[np.int64] | None) -> SamplePlan:
         return plan_samples(
             run.events,
             run.n_volumes,
@@ -243,7 +243,7 @@ class Simulation:
         )
 
     def _shared_responses(
-        self, run: Run, rng: np.random.Generator
+        self, run: ShownRun, rng: np.random.Generator
     ) -> NDArray[np.float64]:
         step = self.design.tr / _STEPS
         neural = np.zeros((run.n_volumes * _STEPS, self.n_shared))
@@ -291,17 +291,17 @@ class Simulation:
         lost[rng.permutation(n)[: round(self.missing_samples * n)]] = True
         return lost
 
-    def _lose_events(self, subject: int, runs: list[Run]) -> list[Run]:
+    def _lose_events(self, subject: int, runs: list[ShownRun]) -> list[ShownRun]:
         lost = self._choose_lost(subject, sum(len(run.events) for run in runs))
         left, start = [], 0
         for run in runs:
             here = lost[start : start + len(run.events)]
             start += len(run.events)
-            left.append(Run(run.number, run.events.take(~here), run.n_volumes))
+            left.append(ShownRun(run.number, run.events.take(~here), run.n_volumes))
         return left
 
     def _noise_stream(
-        self, subject: int, run: Run, *, local: bool = False
+        self, subject: int, run: ShownRun, *, local: bool = False
     ) -> np.random.Generator:
         kind = DESIGNS.index(self.design.kind)
         return self._stream(_NOISE, subject, run.number, kind, int(local))

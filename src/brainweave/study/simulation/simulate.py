@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from numbers import Integral
 from os import PathLike
 from pathlib import Path
@@ -16,9 +16,11 @@ from brainweave._validation import check_list_option
 from brainweave.exceptions import InputError
 from brainweave.study.formats.runs.events import Events
 from brainweave.study.formats.runs.sampling import check_samples
+from brainweave.study.options import gathered
 from brainweave.study.simulation.brains import Brain
 from brainweave.study.simulation.designs import Design
 from brainweave.study.simulation.engine import Simulation, SubjectSource
+from brainweave.study.simulation.settings import Noise, Responses, Timing
 from brainweave.study.spaces import VolumeSpace
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
@@ -181,35 +183,22 @@ def simulate_study(
     categories: int | Sequence[str] = 8,
     design: str = "blocks",
     n_runs: int | None = None,
-    repetitions: int | None = None,
-    duration: float | None = None,
-    gap: tuple[float, float] | None = None,
-    tr: float = 2.5,
     n_samples: int | None = None,
     n_voxels: int | tuple[int, int] | Sequence[int] = (1200, 1800),
     own_sequence: bool | None = None,
     samples: str = "volumes",
-    hrf_delay: float = 5.0,
     keep_rest: bool = False,
     missing_samples: float = 0.0,
     missing_runs: int | Mapping[str, Sequence[int]] = 0,
     missing_categories: int | Mapping[str, Sequence[str]] = 0,
-    n_shared: int = 10,
-    n_nuisance: int = 40,
-    signal: float = 2.5,
-    spontaneous: float = 0.35,
-    structured_noise: float = 4.0,
-    local_noise: float = 0.3,
-    autocorrelation: float = 0.3,
-    within: float = 0.3,
-    trial_variability: float = 0.3,
-    smoothness: float = 1.2,
-    baseline: float = 100.0,
-    hrf: bool = True,
+    timing: Timing | None = None,
+    responses: Responses | None = None,
+    noise: Noise | None = None,
     dtype: str = "float32",
     lazy: bool = False,
     name: str = "simulated",
     random_state: int | None = 0,
+    **details: Any,
 ) -> SimulatedStudy:
     r"""Simulate an fMRI study whose shared space is known.
 
@@ -239,14 +228,6 @@ def simulate_study(
         has a response of its own.
     n_runs : int, optional
         Number of runs (4 with blocks and events, 3 with a movie).
-    repetitions : int, optional
-        Blocks, trials or scenes per category and run (1, 6 and 2).
-    duration : float, optional
-        Seconds of one of them (22.5, 2 and 20); whole volumes except for events.
-    gap : tuple of two floats, optional
-        Least and most seconds between them.
-    tr : float, default=2.5
-        Seconds from one volume to the next.
     n_samples : int, optional
         The exact number of labelled volumes per subject, instead of `repetitions`:
         as many blocks as it takes, the last one shortened. Not with ``"events"``.
@@ -258,8 +239,6 @@ def simulate_study(
         movie.
     samples : {"volumes", "blocks", "trials", "trials-lsa", "trials-lss"}
         What is a sample; see :func:`brainweave.load_bids`.
-    hrf_delay : float, default=5.0
-        Seconds by which the labels of volumes lag the stimuli.
     keep_rest : bool, default=False
         Whether volumes that show nothing are kept, without a label.
     missing_samples : float, default=0.0
@@ -268,27 +247,12 @@ def simulate_study(
         A number: so many subjects lack a run each.
     missing_categories : int or mapping of subject id to category names, default=0
         A number: so many subjects lack a category each.
-    n_shared : int, default=10
-        Dimensions of the shared space.
-    n_nuisance : int, default=40
-        Rank of the structured noise.
-    signal, structured_noise, local_noise : float, default=2.5, 4.0, 0.3
-        Standard deviation over voxels of a category's response, and of both noises, in
-        per cent of a mean image of 100.
-    spontaneous : float, default=0.35
-        Activity of the subject's own in the places that respond, relative to the
-        responses.
-    autocorrelation : float, default=0.3
-        Of the local noise, from one volume to the next.
-    within, trial_variability : float, default=0.3
-        How much the stimuli of a category differ, in all subjects alike, and how much
-        a response differs from trial to trial, relative to the categories.
-    smoothness : float, default=1.2
-        Width of the spatial kernel of all maps, in voxels.
-    baseline : float, default=100.0
-        Level of the mean image.
-    hrf : bool, default=True
-        Whether responses are blurred and late; use ``hrf_delay=0`` without.
+    timing : Timing, optional
+        Repetitions, durations, gaps, the repetition time, and how late responses are.
+    responses : Responses, optional
+        The shared space, how strong and how variable responses are, and how smooth.
+    noise : Noise, optional
+        Structured, spontaneous and local noise.
     dtype : {"float32", "float64"}, default="float32"
         Of the samples.
     lazy : bool, default=False
@@ -299,6 +263,9 @@ def simulate_study(
     random_state : int or None, default=0
         Seed. Brains depend on it and on `n_voxels`, not on the design: simulate twice
         with the same seed for two experiments with the same people.
+    **details
+        Fields of `timing`, `responses` and `noise` by their names, such as ``tr=2.0``
+        or ``signal=1.0``.
 
     Returns
     -------
@@ -318,25 +285,17 @@ def simulate_study(
     """
     names = _check_categories(categories)
     kind = Design.check_kind(design)
-    defaults = _DEFAULTS[kind]
-    _check_positive(
-        n_subjects=n_subjects, tr=tr, n_shared=n_shared, smoothness=smoothness
+    timing, responses, noise = gathered(
+        "simulate_study",
+        details,
+        Timing() if timing is None else timing,
+        Responses() if responses is None else responses,
+        Noise() if noise is None else noise,
     )
-    _check_not_negative(
-        n_nuisance=n_nuisance,
-        signal=signal,
-        spontaneous=spontaneous,
-        structured_noise=structured_noise,
-        local_noise=local_noise,
-        within=within,
-        trial_variability=trial_variability,
-        hrf_delay=hrf_delay,
-        baseline=baseline,
-    )
+    if not n_subjects > 0:
+        raise InputError(f"n_subjects={n_subjects} must be positive.")
     if not 0 <= missing_samples < 1:
         raise InputError(f"missing_samples={missing_samples} must be in [0, 1).")
-    if not -1 < autocorrelation < 1:
-        raise InputError(f"autocorrelation={autocorrelation} must be in (-1, 1).")
     if n_samples is not None and kind == "events":
         raise InputError(
             'n_samples counts the volumes of blocks or scenes; with design="events", '
@@ -347,15 +306,16 @@ def simulate_study(
         if random_state is None
         else random_state
     )
+    usual = _DEFAULTS[kind]
     plan = Design(
         kind=kind,
         categories=names,
-        n_runs=defaults[0] if n_runs is None else n_runs,
-        repetitions=defaults[1] if repetitions is None else repetitions,
-        duration=defaults[2] if duration is None else duration,
-        gap=defaults[3] if gap is None else gap,
-        tr=tr,
-        hrf_delay=hrf_delay,
+        n_runs=usual[0] if n_runs is None else n_runs,
+        repetitions=usual[1] if timing.repetitions is None else timing.repetitions,
+        duration=usual[2] if timing.duration is None else timing.duration,
+        gap=usual[3] if timing.gap is None else timing.gap,
+        tr=timing.tr,
+        hrf_delay=timing.hrf_delay,
         n_samples=n_samples,
     )
     simulation = Simulation(
@@ -368,18 +328,9 @@ def simulate_study(
         missing_samples=missing_samples,
         missing_runs=(),
         missing_categories=(),
-        n_shared=n_shared,
-        n_nuisance=n_nuisance,
-        signal=signal,
-        spontaneous=spontaneous,
-        structured_noise=structured_noise,
-        local_noise=local_noise,
-        autocorrelation=autocorrelation,
-        within=within,
-        trial_variability=trial_variability,
-        smoothness=smoothness,
-        baseline=baseline,
-        hrf=hrf,
+        **asdict(responses),
+        **asdict(noise),
+        hrf=timing.hrf,
         dtype=_check_dtype(dtype),
     )
     runs = range(1, plan.n_runs + 1)
@@ -457,18 +408,6 @@ def _check_dtype(dtype: str) -> str:
     if name not in ("float32", "float64"):
         raise InputError(f'dtype={dtype!r} must be "float32" or "float64".')
     return name
-
-
-def _check_positive(**values: float) -> None:
-    for name, value in values.items():
-        if not value > 0:
-            raise InputError(f"{name}={value} must be positive.")
-
-
-def _check_not_negative(**values: float) -> None:
-    for name, value in values.items():
-        if not value >= 0:
-            raise InputError(f"{name}={value} must not be negative.")
 
 
 def _count_voxels(

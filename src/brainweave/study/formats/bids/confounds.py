@@ -29,10 +29,13 @@ class RunConfounds:
         What to remove; None for nothing.
     kept : ndarray of int or None
         The volumes that may be used; None for all.
+    names : tuple of str
+        What the columns are called in fMRIPrep's table.
     """
 
     columns: NDArray[np.float64] | None = None
     kept: NDArray[np.int64] | None = None
+    names: tuple[str, ...] = ()
 
 
 def read_fmriprep_confounds(
@@ -60,7 +63,7 @@ def read_fmriprep_confounds(
             f"{str(image)!r} has no confounds (*_desc-confounds_timeseries.tsv) beside "
             "it. Use confounds=None and scrub=None, or the output of fMRIPrep."
         )
-    columns, kept = _read(image, table, confounds)
+    columns, kept, names = _read(image, table, confounds)
     if scrub is not None:
         still = _still_volumes(table, scrub)
         kept = still if kept is None else np.intersect1d(kept, still)
@@ -69,16 +72,16 @@ def read_fmriprep_confounds(
             f"{str(table)!r}: scrubbing leaves no volume of this run. Raise scrub=..., "
             "or leave the run out."
         )
-    return RunConfounds(columns, kept)
+    return RunConfounds(columns, kept, names)
 
 
 def _read(
     image: Path, table: Path, confounds: Any
-) -> tuple[NDArray[np.float64] | None, NDArray[np.int64] | None]:
+) -> tuple[NDArray[np.float64] | None, NDArray[np.int64] | None, tuple[str, ...]]:
     if confounds is None:
-        return None, None
+        return None, None, ()
     if isinstance(confounds, list):
-        return _named_columns(table, confounds), None
+        return _named_columns(table, confounds), None, tuple(confounds)
     from nilearn.interfaces.fmriprep import load_confounds, load_confounds_strategy
 
     try:
@@ -108,10 +111,12 @@ def _read(
         raise StudyError(
             f"{str(table)!r} does not serve confounds={confounds!r}: {error}"
         ) from error
-    values = None
+    values: NDArray[np.float64] | None = None
+    names: tuple[str, ...] = ()
     if loaded is not None and loaded.shape[1]:
         values = np.nan_to_num(loaded.to_numpy(dtype=np.float64))
-    return values, None if kept is None else np.asarray(kept, dtype=np.int64)
+        names = tuple(map(str, loaded.columns))
+    return values, None if kept is None else np.asarray(kept, dtype=np.int64), names
 
 
 def _named_columns(table: Path, names: list[str]) -> NDArray[np.float64]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -12,7 +13,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._validation import check_list_option, check_option
 from brainweave.exceptions import InputError, StudyError
 from brainweave.study.formats.bids.confounds import (
     RunConfounds,
@@ -29,7 +29,8 @@ from brainweave.study.formats.bids.files import (
 from brainweave.study.formats.bids.record import PlannedRun, make_record
 from brainweave.study.formats.images import epi_mask, mask_on_grid
 from brainweave.study.formats.runs.cleaning import Cleaning
-from brainweave.study.formats.runs.events import OVERLAPS, Events, read_events
+from brainweave.study.formats.runs.events import Events, read_events
+from brainweave.study.formats.runs.rules import EventRules, Sampling
 from brainweave.study.formats.runs.runs import ImageSource, Run
 from brainweave.study.formats.runs.sampling import (
     DRIFT_CUTOFF,
@@ -38,13 +39,15 @@ from brainweave.study.formats.runs.sampling import (
 )
 from brainweave.study.formats.runs.timing import (
     agreed_tr,
-    check_t_r_option,
     describe_losses,
 )
+from brainweave.study.options import gathered
 from brainweave.study.spaces import CiftiSpace, VolumeSpace
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
 from brainweave.study.surface import SurfaceSpace
+
+logger = logging.getLogger(__name__)
 
 __all__ = ["load_bids"]
 
@@ -64,24 +67,14 @@ def load_bids(
     samples: str = "volumes",
     label: str | None = "trial_type",
     stimulus: str | None = None,
-    moments: bool = False,
-    ignore: Sequence[str] | str = ("rest", "baseline", "fixation"),
-    overlap: str = "longest",
-    t_r: float | None = None,
-    hrf_delay: float = 5.0,
-    keep_rest: bool = False,
-    max_gap: float = 4.0,
-    hrf_model: str = "glover",
     confounds: Any = "auto",
     scrub: float | None = None,
-    detrend: bool = False,
-    standardize: Any = None,
-    high_pass: float | None = None,
-    low_pass: float | None = None,
-    smoothing_fwhm: float | None = None,
-    nan: Any = "error",
+    events: EventRules | None = None,
+    sampling: Sampling | None = None,
+    cleaning: Cleaning | None = None,
     dtype: Any = np.float32,
     name: str | None = None,
+    **details: Any,
 ) -> Study:
     """Read a BIDS dataset, raw or preprocessed by fMRIPrep, as a study.
 
@@ -120,26 +113,6 @@ def load_bids(
         every volume is a sample without a label.
     stimulus : str, optional
         Column of the events that holds the stimulus id, such as ``"stim_file"``.
-    moments : bool, default=False
-        Add the seconds since the stimulus began to the ids of volumes, so that the
-        same moment of a film has the same id in every subject.
-    ignore : sequence of str, default=("rest", "baseline", "fixation")
-        Labels that are no category; so is ``n/a``.
-    overlap : {"longest", "last", "drop", "error"}, default="longest"
-        Which event a volume shows that lies under events of several categories: the
-        one that covers most of it, the one that began last, none, or an error. How
-        many volumes that concerns is in a warning and in the record. Trial models
-        tell overlapping trials apart, and need no rule.
-    t_r : float, optional
-        Repetition time in seconds, instead of what sidecars and headers say.
-    hrf_delay : float, default=5.0
-        Seconds from a stimulus to its response, for volumes and blocks.
-    keep_rest : bool, default=False
-        Keep volumes that show nothing, without a label.
-    max_gap : float, default=4.0
-        Most seconds between events of one block.
-    hrf_model : str, default="glover"
-        Response of the trial models, one of nilearn's.
     confounds : "auto", str, tuple, list, mapping or None, default="auto"
         What to remove: one of nilearn's strategies (``"simple"``, ``"scrubbing"``,
         ``"compcor"``, ``"ica_aroma"``), a tuple of its components, a list of columns,
@@ -148,13 +121,21 @@ def load_bids(
         as columns; other samples are cleaned of them.
     scrub : float, optional
         Leave out volumes with a framewise displacement above so many mm.
-    detrend, standardize, high_pass, low_pass, smoothing_fwhm, nan
-        See :class:`brainweave.study.Cleaning`. With trials, `high_pass` is
-        the cut-off of the models' drift terms, 1/128 Hz by default.
+    events : EventRules, optional
+        Which labels are no category, which of several events a volume shows, and how
+        stimuli are named.
+    sampling : Sampling, optional
+        The repetition time, the delay of responses, and whether rest is kept.
+    cleaning : Cleaning, optional
+        Trends, filters, scaling and smoothing. With trials, `high_pass` is the cut-off
+        of the models' drift terms, 1/128 Hz by default.
     dtype : dtype, default=float32
         Of the samples.
     name : str, optional
         Name of the study, by default that of the folder.
+    **details
+        Fields of `events`, `sampling` and `cleaning` by their names, such as
+        ``ignore="rest"``, ``keep_rest=True`` or ``smoothing_fwhm=6``.
 
     Returns
     -------
@@ -176,9 +157,13 @@ def load_bids(
         its own); events lie outside their run; volumes lie under several events.
     """
     check_samples(samples)
-    check_option("overlap", overlap, OVERLAPS, owner="load_bids")
-    t_r = check_t_r_option(t_r)
-    ignored = tuple(map(str, check_list_option("ignore", ignore, "load_bids")))
+    events, sampling, cleaning = gathered(
+        "load_bids",
+        details,
+        EventRules() if events is None else events,
+        Sampling() if sampling is None else sampling,
+        Cleaning() if cleaning is None else cleaning,
+    )
     if scrub is not None and not scrub > 0:
         raise InputError(f"scrub={scrub} must be a displacement above zero, in mm.")
     if label is None and samples != "volumes":
@@ -196,31 +181,24 @@ def load_bids(
     if isinstance(confounds, str) and confounds == "auto":
         confounds = "simple" if dataset.preprocessed else None
     is_trials = samples.startswith("trials")
-    how = Cleaning(
-        detrend=detrend,
-        standardize=standardize,
-        high_pass=None if is_trials else high_pass,
-        low_pass=low_pass,
-        smoothing_fwhm=smoothing_fwhm,
-        nan=nan,
-    )
+    how = replace(cleaning, high_pass=None) if is_trials else cleaning
     reader = _Reader(
         dataset,
         label=label,
         stimulus=stimulus,
-        ignore=ignored,
+        ignore=tuple(events.ignore),
         confounds=confounds,
         scrub=scrub,
-        t_r=t_r,
+        t_r=sampling.t_r,
         options={
             "samples": samples,
-            "hrf_delay": hrf_delay,
-            "keep_rest": keep_rest or label is None,
-            "name_moments": moments,
-            "hrf_model": hrf_model,
-            "high_pass": DRIFT_CUTOFF if high_pass is None else high_pass,
-            "max_gap": max_gap,
-            "overlap": overlap,
+            "hrf_delay": sampling.hrf_delay,
+            "keep_rest": sampling.keep_rest or label is None,
+            "name_moments": events.moments,
+            "hrf_model": sampling.hrf_model,
+            "high_pass": cleaning.high_pass or DRIFT_CUTOFF,
+            "max_gap": sampling.max_gap,
+            "overlap": events.overlap,
         },
     )
     tables = {id: _with_events(id, listed, reader) for id, listed in found.items()}
@@ -249,10 +227,11 @@ def load_bids(
             UserWarning,
             stacklevel=2,
         )
+    _log_missing_runs(planned_runs)
     counts = [
         (p.run.path.name, p.plan.counts) for ps in planned_runs.values() for p in ps
     ]
-    for message in describe_losses(counts, overlap):
+    for message in describe_losses(counts, events.overlap):
         warnings.warn(message, UserWarning, stacklevel=2)
     record = make_record(
         subjects_read,
@@ -263,15 +242,19 @@ def load_bids(
         },
         settings={
             "source": "bids",
+            "task": task,
+            "space": space,
             "preprocessed": dataset.preprocessed,
             "confounds": confounds,
             "mask": mask,
             "label": label,
-            "ignore": ignored,
+            "ignore": events.ignore,
             "scrub": scrub,
             "dtype": np.dtype(dtype).name,
             **asdict(how),
             **reader.options,
+            # of the models of trials; other samples are filtered only on demand
+            "high_pass": reader.options["high_pass"] if is_trials else how.high_pass,
         },
     )
     study_name = Path(folder).resolve().name if name is None else name
@@ -334,7 +317,9 @@ class _Reader:
             stimuli = np.array(moments, dtype=np.str_)
             plan = replace(plan, stimuli=stimuli)
         n_scrubbed = 0 if removed.kept is None else header.n_samples - len(removed.kept)
-        return PlannedRun(run, source, plan, tr, header.n_samples, n_scrubbed)
+        return PlannedRun(
+            run, source, plan, tr, header.n_samples, n_scrubbed, removed.names
+        )
 
     def _confounds(self, run: BidsRun) -> RunConfounds:
         tables = inherited(
@@ -363,6 +348,16 @@ def _with_events(
         else:
             kept.append((run, events))
     return kept
+
+
+def _log_missing_runs(planned: Mapping[str, list[PlannedRun]]) -> None:
+    """Say which subjects lack runs that others have."""
+    own = {id: [p.run.run for p in listed] for id, listed in planned.items()}
+    every = dict.fromkeys(run for runs in own.values() for run in runs)
+    for id, runs in own.items():
+        missing = [str(run) for run in every if run not in runs]
+        if missing:
+            logger.info("Subject %s lacks the runs %s", id, ", ".join(missing))
 
 
 def _header(space: Any, run: BidsRun) -> Any:

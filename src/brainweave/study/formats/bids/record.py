@@ -35,6 +35,8 @@ class PlannedRun:
         Its repetition time in seconds.
     n_volumes, n_scrubbed : int
         Its volumes, and how many of them are left out for motion.
+    confounds : tuple of str
+        The columns that are removed.
     """
 
     run: BidsRun
@@ -43,6 +45,7 @@ class PlannedRun:
     tr: float
     n_volumes: int
     n_scrubbed: int
+    confounds: tuple[str, ...] = ()
 
 
 def make_record(
@@ -73,6 +76,9 @@ def make_record(
     return {
         "brainweave": __version__,
         "settings": {name: plain(value) for name, value in settings.items()},
+        "confounds": list(
+            dict.fromkeys(n for ps in planned.values() for p in ps for n in p.confounds)
+        ),
         "runs": by_run,
         "missing_runs": {
             id: sorted(everywhere - set(runs))
@@ -92,6 +98,7 @@ def _run_record(planned: PlannedRun) -> dict[str, Any]:
         "t_r": planned.tr,
         "volumes": planned.n_volumes,
         "scrubbed": planned.n_scrubbed,
+        "confounds": len(planned.confounds),
         "samples": len(planned.plan),
         **asdict(planned.plan.counts),
     }

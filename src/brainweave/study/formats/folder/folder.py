@@ -11,14 +11,16 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from brainweave._io import write_text
+from brainweave._progress import Progress, shown_progress
 from brainweave._version import __version__
 from brainweave.exceptions import StudyError
 from brainweave.study.formats.folder.integrity import (
@@ -28,7 +30,6 @@ from brainweave.study.formats.folder.integrity import (
     file_digest,
     flush,
     full_disk_is_an_error,
-    write_text,
 )
 from brainweave.study.formats.folder.replacing import (
     exchange,
@@ -51,9 +52,6 @@ _FILES = ("samples", "table")
 _VERIFIED_BYTES = 2**29
 _WRITTEN_BYTES = 2**26  # turned to the order of the file at a time
 
-# Called with subjects done, subjects in all, and the id of the one just done.
-Progress: TypeAlias = Callable[[int, int, str], None]
-
 
 def save_study(
     study: Study,
@@ -61,8 +59,8 @@ def save_study(
     *,
     overwrite: bool = False,
     dtype: Any = None,
-    n_jobs: int | None = None,
-    progress: Progress | None = None,
+    n_jobs: int | None = 1,
+    progress: bool | Progress | None = None,
 ) -> Study:
     """Write a study as a plain folder, all or nothing.
 
@@ -85,10 +83,12 @@ def save_study(
         ``study.json`` is never touched.
     dtype : dtype, optional
         Type to store the samples in (``"float32"``); by default their own.
-    n_jobs : int, optional
-        Subjects to convert at the same time, as in joblib.
-    progress : callable, optional
-        Called as ``progress(n_done, n_subjects, id)`` after each subject.
+    n_jobs : int or None, default=1
+        Subjects to convert, and to hold in memory, at the same time; None is one per
+        core.
+    progress : bool or callable, optional
+        True draws a bar; a callable is told ``(n_done, n_subjects, id)`` after each
+        subject.
 
     Returns
     -------
@@ -203,7 +203,7 @@ def _write_subjects(
     stems: list[str],
     dtype: Any,
     n_jobs: int | None,
-    progress: Progress | None,
+    progress: bool | Progress | None,
 ) -> list[dict[str, Any]]:
     from joblib import Parallel, delayed
 
@@ -214,12 +214,14 @@ def _write_subjects(
     entries: dict[int, dict[str, Any]] = {}
     # pre_dispatch: hand over a subject only when a worker is free to take it
     parallel = Parallel(
-        n_jobs=n_jobs, return_as="generator_unordered", pre_dispatch="n_jobs"
+        n_jobs=-1 if n_jobs is None else n_jobs,
+        return_as="generator_unordered",
+        pre_dispatch="n_jobs",
     )
-    for position, entry in parallel(jobs):
-        entries[position] = entry
-        if progress is not None:
-            progress(len(entries), len(study), entry["id"])
+    with shown_progress(progress, len(study), "Writing subjects") as tick:
+        for position, entry in parallel(jobs):
+            entries[position] = entry
+            tick(entry["id"])
     return [entries[position] for position in range(len(study))]
 
 

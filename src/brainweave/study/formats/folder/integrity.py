@@ -17,7 +17,6 @@ __all__ = [
     "file_digest",
     "flush",
     "full_disk_is_an_error",
-    "write_text",
 ]
 
 
@@ -34,7 +33,7 @@ class HashingWriter:
         return int(self._file.write(data))
 
     def digest(self) -> str:
-        """Give the checksum of all that was written."""
+        """Return the checksum of all that was written."""
         return self._hash.hexdigest()
 
 
@@ -90,13 +89,6 @@ def checked_file(root: Path, entry: dict[str, Any], *, full: bool) -> Path:
             "Restore it, or save the study again."
         )
     return path
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write text and force it to disk."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        file.write(text)
-        flush(file)
 
 
 def flush(file: Any) -> None:

@@ -7,15 +7,13 @@ the same place next sees that this process is gone, and removes it.
 import json
 import os
 import shutil
-import socket
 import uuid
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from brainweave._io import is_alive, machine_name, write_text
 from brainweave.exceptions import StudyError
-from brainweave.study.formats.folder.integrity import write_text
 
 __all__ = [
     "exchange",
@@ -32,8 +30,7 @@ _JOURNAL = "journal.json"
 @contextmanager
 def working_folder(target: Path) -> Iterator[Path]:
     """Make a hidden folder to write into: within the target if it exists, or beside."""
-    host = f"{zlib.crc32(socket.gethostname().encode()):08x}"
-    me = f"{host}-{os.getpid()}-{uuid.uuid4().hex[:8]}.partial"
+    me = f"{machine_name()}-{os.getpid()}-{uuid.uuid4().hex[:8]}.partial"
     work = target / f".{me}" if target.exists() else _beside(target, me)
     work.mkdir()
     try:
@@ -45,7 +42,7 @@ def working_folder(target: Path) -> Iterator[Path]:
 
 
 def move_into_place(work: Path, target: Path) -> None:
-    """Give a finished folder its name."""
+    """Rename a finished folder to its name."""
     if target.exists():  # it appeared meanwhile; a rename could hide that
         raise StudyError(f"{str(target)!r} was made by somebody else meanwhile.")
     work.rename(target)
@@ -119,17 +116,10 @@ def _remove(work: Path, target: Path) -> None:
 def _is_dead(name: str) -> bool:
     host, _, rest = name.removesuffix(".partial").rpartition(".")[2].partition("-")
     pid = rest.partition("-")[0]
-    if host != f"{zlib.crc32(socket.gethostname().encode()):08x}" or not pid.isdigit():
+    if host != machine_name() or not pid.isdigit():
         return False  # of another machine, or of another version
-    if os.name != "posix":
-        return False  # where a signal would end the process that is asked for
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return True
-    except OSError:
-        return False
-    return False
+    # on Windows a signal would end the process that is asked for
+    return os.name == "posix" and not is_alive(int(pid))
 
 
 def _beside(target: Path, me: str) -> Path:

@@ -155,7 +155,7 @@ def _nilearn_standardize(standardize: str | None) -> Any:
 def read_confounds(
     confounds: Any, n_samples: int, name: str
 ) -> NDArray[np.float64] | None:
-    """Give the confounds of one run as an array, from an array, a table or a file.
+    """Return the confounds of one run as an array, from an array, a table or a file.
 
     Parameters
     ----------

@@ -60,7 +60,7 @@ class Run:
         return image_name(image)
 
     def rows(self, n_volumes: int) -> NDArray[np.intp]:
-        """Give the volumes that become samples, counted in the whole run."""
+        """Return the volumes that become samples, counted in the whole run."""
         used = np.unique(
             _volumes(self.sample_mask, n_volumes, "sample_mask", self.name)
         )
@@ -225,7 +225,7 @@ class ImageSource:
         return samples
 
     def run_of_samples(self) -> NDArray[np.intp]:
-        """Give the number of each sample's run, from 1."""
+        """Return the number of each sample's run, from 1."""
         return np.repeat(np.arange(1, len(self.runs) + 1), self.counts)
 
     def onsets(self) -> NDArray[np.float64] | None:

@@ -1,16 +1,28 @@
-"""What every aligner of the package must do, whatever it does: ``check_aligner``.
+"""What every aligner must do, whatever it does: for ours, and for those of others.
 
-Each check takes an unfitted estimator and a small study. An estimator that cannot pass
-one is excused by name, with a sentence that says why.
+:func:`check_aligner` runs the whole suite on an estimator; ``CHECKS`` lists the
+checks by name, so that a test can be made of each::
+
+    from brainweave.testing import CHECKS, Case
+
+    CASE = Case(MyAligner(4), excused={"way_back": "it has no way back to voxels"})
+
+    @pytest.mark.parametrize("name", [n for n in CHECKS if n not in CASE.excused])
+    def test_my_aligner(name):
+        CHECKS[name](CASE)
+
+Each check takes a :class:`Case` and raises an AssertionError that says what is wrong.
+An estimator that cannot pass one is excused by name, with a sentence that says why.
 """
 
 import pickle
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -18,12 +30,27 @@ from sklearn.exceptions import NotFittedError
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap
 
+__all__ = ["CHECKS", "Case", "check_aligner"]
+
 N_SUBJECTS, N_SAMPLES, N_CATEGORIES = 4, 24, 4
 
 
 @dataclass
 class Case:
-    """An estimator, what it needs to be fitted, and what it is excused from."""
+    """An estimator, what it needs to be fitted, and what it is excused from.
+
+    Parameters
+    ----------
+    estimator : aligner
+        Unfitted; it is copied, not changed.
+    voxels : tuple of int, default=(40, 36, 44, 30)
+        Number of voxels of each of the four subjects; equal ones for methods that
+        compare voxel by voxel.
+    labels : bool, default=False
+        Whether the samples are labelled with four categories.
+    excused : dict of str to str
+        Names of checks that do not apply, and why.
+    """
 
     estimator: BaseAligner
     voxels: tuple[int, ...] = (40, 36, 44, 30)
@@ -31,7 +58,7 @@ class Case:
     excused: dict[str, str] = field(default_factory=dict)
 
     def study(self, dtype: Any = np.float64) -> tuple[list[Any], list[Any] | None]:
-        """Give samples that share a response of four dimensions, and their labels."""
+        """Return samples that share a response of four dimensions, and their labels."""
         rng = np.random.default_rng(7)
         y = np.arange(N_SAMPLES) % N_CATEGORIES
         shared = 3 * rng.normal(size=(N_CATEGORIES, 4))[y]
@@ -42,16 +69,30 @@ class Case:
             X.append((2 * x + 10 * rng.normal(size=v)).astype(dtype))
         return X, [y.copy() for _ in X] if self.labels else None
 
-    def new(self) -> BaseAligner:
+    def new(self) -> Any:
+        """Return an unfitted copy of the estimator."""
         return clone(self.estimator)
 
 
-def fit(case: Case) -> tuple[Any, list[Any], list[Any] | None]:
+def _fit(case: Case) -> tuple[Any, list[Any], list[Any] | None]:
     X, y = case.study()
     return case.new().fit(X, y), X, y
 
 
+@contextmanager
+def _refused(kinds: Any, says: str) -> Iterator[None]:
+    """Require an error of these kinds whose message matches."""
+    try:
+        yield
+    except kinds as error:
+        if re.search(says, str(error)):
+            return
+        raise AssertionError(f"{str(error)!r} does not say {says!r}") from error
+    raise AssertionError(f"nothing was raised; an error should say {says!r}")
+
+
 def check_parameters(case: Case) -> None:
+    """Check: the constructor only stores, and clone and set_params work."""
     params = case.estimator.get_params(deep=False)
     assert vars(case.estimator).items() >= params.items()
     assert set(vars(case.estimator)) == set(params), "the constructor only stores"
@@ -64,6 +105,7 @@ def check_parameters(case: Case) -> None:
 
 
 def check_fit_returns_self(case: Case) -> None:
+    """Check: ``fit`` returns the estimator, with a map per subject."""
     estimator = case.new()
     X, y = case.study()
     assert estimator.fit(X, y) is estimator
@@ -73,13 +115,15 @@ def check_fit_returns_self(case: Case) -> None:
 
 
 def check_fit_does_not_touch_parameters(case: Case) -> None:
+    """Check: ``fit`` leaves the parameters as they were given."""
     before = case.estimator.get_params(deep=False)
-    fitted, _, _ = fit(case)
+    fitted, _, _ = _fit(case)
     after = fitted.get_params(deep=False)
     assert repr(after) == repr(before)
 
 
 def check_inputs_unchanged(case: Case) -> None:
+    """Check: nothing writes into the samples that were passed."""
     X, y = case.study()
     before = [x.copy() for x in X]
     estimator = case.new().fit(X, y)
@@ -90,7 +134,8 @@ def check_inputs_unchanged(case: Case) -> None:
 
 
 def check_fit_transform(case: Case) -> None:
-    fitted, X, y = fit(case)
+    """Check: ``fit_transform`` is ``fit`` and then ``transform``."""
+    fitted, X, y = _fit(case)
     separate = fitted.transform(X)
     together = case.new().fit_transform(X, y)
     for a, b in zip(separate, together, strict=True):
@@ -99,7 +144,8 @@ def check_fit_transform(case: Case) -> None:
 
 
 def check_mean_is_removed(case: Case) -> None:
-    fitted, X, y = fit(case)
+    """Check: features have mean zero, whatever the mean of the voxels."""
+    fitted, X, y = _fit(case)
     for f in fitted.transform(X):
         assert_allclose(f.mean(axis=0), 0, atol=1e-7 * np.abs(f).max())
     offset = [x + 100.0 for x in X]
@@ -110,13 +156,15 @@ def check_mean_is_removed(case: Case) -> None:
 
 
 def check_one_sample_is_mapped_as_among_others(case: Case) -> None:
-    fitted, X, _ = fit(case)
+    """Check: a sample is mapped alike alone and in a set."""
+    fitted, X, _ = _fit(case)
     alone = fitted.transform([x[3:4] for x in X])
     for a, all_of_them in zip(alone, fitted.transform(X), strict=True):
         assert_allclose(a, all_of_them[3:4], atol=1e-7 * np.abs(all_of_them).max())
 
 
 def check_different_voxel_counts(case: Case) -> None:
+    """Check: subjects may have different numbers of voxels."""
     voxels = (40, 31, 50, 20)
     X, y = Case(case.estimator, voxels, case.labels).study()
     fitted = case.new().fit(X, y)
@@ -128,6 +176,7 @@ def check_different_voxel_counts(case: Case) -> None:
 
 
 def check_float32(case: Case) -> None:
+    """Check: single precision stays single, and is close to double."""
     X, y = case.study(np.float32)
     single = case.new().fit(X, y)
     features = single.transform(X)
@@ -141,6 +190,7 @@ def check_float32(case: Case) -> None:
 
 
 def check_float32_way_back(case: Case) -> None:
+    """Check: single precision stays single on the way back to voxels."""
     X, y = case.study(np.float32)
     single = case.new().fit(X, y)
     voxels = single.inverse_transform(single.transform(X))
@@ -148,24 +198,27 @@ def check_float32_way_back(case: Case) -> None:
 
 
 def check_integers(case: Case) -> None:
+    """Check: samples may be whole numbers."""
     X, y = case.study()
     X = [np.round(10 * x).astype(np.int16) for x in X]
     assert {f.dtype for f in case.new().fit_transform(X, y)} == {np.dtype(np.float64)}
 
 
 def check_nan_is_refused(case: Case) -> None:
+    """Check: NaN and infinity are refused, and the subject is named."""
     X, y = case.study()
     X[1][2, 5] = np.nan
-    with pytest.raises(ValueError, match=r"X\[1\].*NaN or infinite"):
+    with _refused(ValueError, r"X\[1\].*NaN or infinite"):
         case.new().fit(X, y)
-    fitted, X, _ = fit(case)
+    fitted, X, _ = _fit(case)
     X = [x.copy() for x in X]
     X[2][1, 3] = np.inf
-    with pytest.raises(ValueError, match=r"X\[2\].*NaN or infinite"):
+    with _refused(ValueError, r"X\[2\].*NaN or infinite"):
         fitted.transform(X)
 
 
 def check_constant_voxel(case: Case) -> None:
+    """Check: a voxel that never changes does no harm."""
     X, y = case.study()
     X[0][:, 4] = 7.0
     features = case.new().fit_transform(X, y)
@@ -173,13 +226,15 @@ def check_constant_voxel(case: Case) -> None:
 
 
 def check_pickling(case: Case) -> None:
-    fitted, X, _ = fit(case)
+    """Check: a fitted aligner maps alike after pickling."""
+    fitted, X, _ = _fit(case)
     again = pickle.loads(pickle.dumps(fitted))
     for a, b in zip(again.transform(X), fitted.transform(X), strict=True):
         assert_allclose(a, b, atol=1e-10 * np.abs(b).max())
 
 
 def check_same_result_whatever_n_jobs(case: Case) -> None:
+    """Check: the result does not depend on ``n_jobs``."""
     X, y = case.study()
     results = [
         case.new().set_params(n_jobs=n).fit(X, y).transform(X) for n in (1, 2, 1)
@@ -190,42 +245,46 @@ def check_same_result_whatever_n_jobs(case: Case) -> None:
 
 
 def check_some_subjects(case: Case) -> None:
-    fitted, X, _ = fit(case)
+    """Check: samples of some of the subjects can be mapped."""
+    fitted, X, _ = _fit(case)
     (third,) = fitted.transform([X[2]], subjects=[2])
     assert_allclose(third, fitted.transform(X)[2], atol=1e-10 * np.abs(third).max())
 
 
 def check_wrong_input(case: Case) -> None:
+    """Check: what cannot be fitted or mapped is refused, with the reason."""
     X, y = case.study()
-    with pytest.raises(NotFittedError):
+    with _refused(NotFittedError, ""):
         case.new().transform(X)
-    with pytest.raises(TypeError, match="list with one array"):
+    with _refused(TypeError, "list with one array"):
         case.new().fit(X[0], y)
-    with pytest.raises(ValueError, match="at least 2 subject"):
+    with _refused(ValueError, "at least 2 subject"):
         case.new().fit(X[:1], None if y is None else y[:1])
     fitted = case.new().fit(X, y)
-    with pytest.raises(ValueError, match=r"\d+ voxels"):
+    with _refused(ValueError, r"\d+ voxels"):
         fitted.transform([x[:, :-1] for x in X])
-    with pytest.raises(ValueError, match="Unknown subject 9"):
+    with _refused(ValueError, "Unknown subject 9"):
         fitted.transform([X[0]], subjects=[9])
-    with pytest.raises(ValueError, match="2 arrays for 4 subjects"):
+    with _refused(ValueError, "2 arrays for 4 subjects"):
         fitted.transform(X[:2])
 
 
 def check_bad_settings(case: Case) -> None:
+    """Check: settings that make no sense are refused by name."""
     X, y = case.study()
-    with pytest.raises(ValueError, match="energy"):
+    with _refused(ValueError, "energy"):
         case.new().set_params(energy=0).fit(X, y)
-    with pytest.raises(TypeError, match="standardize"):
+    with _refused(TypeError, "standardize"):
         case.new().set_params(standardize="yes").fit(X, y)
     if "n_components" in case.estimator.get_params():
-        with pytest.raises(ValueError, match="n_components"):
+        with _refused(ValueError, "n_components"):
             case.new().set_params(n_components=1000).fit(X, y)
-        with pytest.raises((TypeError, ValueError), match="n_components"):
+        with _refused((TypeError, ValueError), "n_components"):
             case.new().set_params(n_components=2.5).fit(X, y)
 
 
 def check_energy(case: Case) -> None:
+    """Check: a cut of the energy is honoured."""
     X, y = case.study()
     cut = case.new().set_params(energy=0.9).fit(X, y)
     a, b = cut.transform(X), cut.fit_transform(X, y)
@@ -235,7 +294,8 @@ def check_energy(case: Case) -> None:
 
 
 def check_new_subject(case: Case) -> None:
-    fitted, X, y = fit(case)
+    """Check: a new subject joins, and the model stays as it is."""
+    fitted, X, y = _fit(case)
     before = fitted.transform(X)
     new = fitted.fit_new_subject(X[1], None if y is None else y[1])
     assert isinstance(new, SubjectMap)
@@ -249,7 +309,8 @@ def check_new_subject(case: Case) -> None:
 
 
 def check_way_back(case: Case) -> None:
-    fitted, X, _ = fit(case)
+    """Check: features lead back to voxels, and zero features to the mean."""
+    fitted, X, _ = _fit(case)
     shared = fitted.transform(X)
     voxels = fitted.inverse_transform(shared)
     for v, x in zip(voxels, X, strict=True):
@@ -263,30 +324,69 @@ def check_way_back(case: Case) -> None:
 
 
 def check_fit_on_bases(case: Case) -> None:
-    fitted, X, y = fit(case)
+    """Check: bases of a fit serve instead of the samples."""
+    fitted, X, y = _fit(case)
     again = case.new().fit(fitted.bases_, y)
     for a, b in zip(again.transform(X), fitted.transform(X), strict=True):
         assert_allclose(a, b, atol=1e-9 * np.abs(b).max())
 
 
 def check_pandas_output(case: Case) -> None:
-    fitted, X, _ = fit(case)
+    """Check: ``set_output`` gives data frames with the names of features."""
+    fitted, X, _ = _fit(case)
     frame = fitted.set_output(transform="pandas").transform(X)[0]
     assert frame.shape == (N_SAMPLES, fitted.n_components_)
     assert list(frame.columns) == list(fitted.get_feature_names_out())
 
 
+#: Every check by its name.
 CHECKS: dict[str, Callable[[Case], None]] = {
     name.removeprefix("check_"): function
     for name, function in list(globals().items())
-    if name.startswith("check_") and name != "check_aligner"
+    if name.startswith("check_")
 }
 
 
-def check_aligner(case: Case) -> None:
-    """Run every check from which the estimator is not excused."""
+def check_aligner(
+    estimator: BaseAligner | Case,
+    *,
+    voxels: tuple[int, ...] = Case.voxels,
+    labels: bool = False,
+    excused: dict[str, str] | None = None,
+) -> None:
+    """Run every check from which the estimator is not excused.
+
+    Parameters
+    ----------
+    estimator : aligner, or Case
+        Unfitted. A Case brings its own `voxels`, `labels` and `excused`.
+    voxels, labels, excused
+        As in :class:`Case`.
+
+    Raises
+    ------
+    AssertionError
+        At the first check that fails; notes on it name the check.
+
+    Examples
+    --------
+    >>> from brainweave import DetSRM
+    >>> check_aligner(DetSRM(4, random_state=0))
+    """
+    case = estimator
+    if not isinstance(case, Case):
+        case = Case(case, voxels, labels, dict(excused or {}))
     unknown = set(case.excused) - set(CHECKS)
-    assert not unknown, f"no such checks: {unknown}"
+    if unknown:
+        raise ValueError(
+            f"excused names no checks: {', '.join(sorted(unknown))}; there are "
+            f"{', '.join(CHECKS)}."
+        )
     for name, check in CHECKS.items():
-        if name not in case.excused:
+        if name in case.excused:
+            continue
+        try:
             check(case)
+        except Exception as error:
+            error.add_note(f"in the check {name!r} of {type(case.estimator).__name__}")
+            raise

@@ -81,7 +81,7 @@ class VoxelMap(SubjectMap):
         return self._confined(np.hstack(parts), name)
 
     def aligning_features(self) -> NDArray[Any]:
-        """Give the standardised aligning samples."""
+        """Return the standardised aligning samples."""
         if self.basis is None:
             raise InputError("This map was made without aligning samples.")
         chunks = [to_numpy(z) for _, z in self.basis.chunks()]
@@ -109,7 +109,7 @@ class VoxelMap(SubjectMap):
         return np.asarray(voxels * scale + self.mean, dtype=voxels.dtype)
 
     def detach(self) -> "VoxelMap":
-        """Give the same map without a reference to the data."""
+        """Return the same map without a reference to the data."""
         if self.basis is None:
             return self
         return VoxelMap(
@@ -137,7 +137,7 @@ class NoAlignment(BaseAligner):
     energy : float in (0, 1], or one per subject, default=1
         Confine each subject to the leading directions that hold this share of its
         summed singular values.
-    standardize : bool, default=True
+    standardize : bool or "reliability", default=True
         Give every voxel zero mean and unit variance; else zero mean only.
     n_jobs : int, optional
         Subjects worked on at the same time; default one per core.
@@ -166,7 +166,11 @@ class NoAlignment(BaseAligner):
     _needs_eigenbasis = False
 
     def __init__(
-        self, *, energy: Any = 1.0, standardize: bool = True, n_jobs: int | None = None
+        self,
+        *,
+        energy: Any = 1.0,
+        standardize: bool | str = True,
+        n_jobs: int | None = None,
     ) -> None:
         self.energy = energy
         self.standardize = standardize

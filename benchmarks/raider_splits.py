@@ -1,0 +1,235 @@
+"""Shrinkage on Raider's images: all 35 ways of halving the 8 runs, both directions.
+
+Two subjects are left out at a time; the classifier is the package's default. The
+rows of the paper's GDM, RHA, SRM and HA go through the package's own evaluation; the
+rows of the shrinkage model through the same folds and classifier with the functions of
+``brainweave.aligners.shrinkage``.
+
+Run with ``python benchmarks/raider_splits.py FOLDER [ROW ...]``.
+"""
+
+import itertools
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from joblib import Parallel, delayed
+
+from brainweave import GDM, SRM, Hyperalignment, RegularizedHyperalignment
+from brainweave.aligners.shrinkage import (
+    Smoother,
+    join_subject,
+    scale_features,
+    solve_shrinkage,
+)
+from brainweave.aligners.strength import choose_strength, mean_eigenvalue
+from brainweave.aligners.subject_constraint import solve_per_subject
+from brainweave.evaluation.classification import between_subject_classification
+from brainweave.evaluation.classifiers import Task, default_classifier, run_task
+from brainweave.evaluation.splits import split_study, subject_folds
+from brainweave.graphs import Graph, GroupTerm
+from brainweave.group_weights import weigh_groups
+from brainweave.paper.real import load_raider_images
+from brainweave.reliability import (
+    analysis_of_variance,
+    reliability_scale,
+    repeated_groups,
+)
+from brainweave.study.study import Study
+
+LEAVE_OUT = 2
+
+
+@dataclass(frozen=True)
+class Shrinkage:
+    """One way to fit, as the rows of the table differ."""
+
+    n_components: int
+    reliable: bool = False
+    labels: float = 1.0
+    time: float = 0.0
+    constraint: str = "global"
+    scale: str = "agreement"
+    rho: float | str | None = None  # "own": one for each subject
+
+
+@dataclass(frozen=True)
+class Half:
+    """The aligning half of every subject, and the kernel of the scored half to it."""
+
+    grams: list[Any]
+    cross: list[Any]
+    codes: Any  # of the categories, the same for all subjects
+    runs: Any
+    scored: Any
+
+
+def halves_of(study: Study, chosen: tuple[int, ...], reliable: bool) -> Iterator[Half]:
+    labels, runs = np.asarray(study[0].labels), np.asarray(study[0].runs)
+    codes = np.unique(labels, return_inverse=True)[1]
+    numbers = np.unique(runs, return_inverse=True)[1]
+    first = np.isin(numbers, chosen)
+    data = [np.asarray(s.data(), np.float64) for s in study]
+    for rows in (first, ~first):
+        grams, cross = [], []
+        for x in data:
+            mean, scale = x[rows].mean(axis=0), x[rows].std(axis=0)
+            groups = repeated_groups(codes[rows]) if reliable else None
+            if groups is not None:
+                squares = analysis_of_variance(x[rows], groups)
+                scale = reliability_scale(*squares, groups)
+            a, b = (x[rows] - mean) / scale, (x[~rows] - mean) / scale
+            grams.append(a @ a.T)
+            cross.append(b @ a.T)
+        yield Half(grams, cross, codes[rows], numbers[rows], codes[~rows])
+
+
+def features_of(model: Shrinkage, half: Half, who: list[int]) -> list[Any]:
+    """Fit on some subjects; all others join; map all scored samples."""
+    n, m = len(half.codes), len(who)
+    grams = [half.grams[i] for i in who]
+    if model.rho == "own":
+        rhos = [rho_of([gram], half) for gram in half.grams]
+    else:
+        rho = rho_of(grams, half) if model.rho is None else float(model.rho)
+        rhos = [rho] * len(half.grams)
+    everyone = [
+        Smoother(gram, rho * mean_eigenvalue(gram))
+        for gram, rho in zip(half.grams, rhos, strict=True)
+    ]
+    smoothers = [everyone[i] for i in who]
+    graph = graph_of(model, half.codes, m)
+    k = model.n_components
+    fit = solve_shrinkage(smoothers, graph, k, n_jobs=1)
+    if model.constraint == "subject":
+        fit = solve_per_subject(smoothers, graph, fit)
+    own = [np.asarray(term.codes[:n]) for term in graph.groups]
+    mapped = []
+    for i, smoother in enumerate(everyone):
+        if i in who:
+            mixing = fit.mixing[who.index(i)]
+        else:
+            mixing = join_subject(smoother, graph, own, fit.scores)
+        if model.scale != "plain":
+            mu = fit.mu if model.scale == "agreement" else None
+            mixing = scale_features(mixing, smoother.features(mixing), mu)
+        else:
+            mixing = mixing * fit.mu[: mixing.shape[1]]
+        mapped.append(half.cross[i] @ mixing)
+    return mapped
+
+
+def rho_of(grams: list[Any], half: Half) -> float:
+    """Choose the strength by leaving out runs of these subjects."""
+    m = len(grams)
+    chosen = choose_strength(grams, [half.codes] * m, runs=[half.runs] * m, n_jobs=1)
+    return chosen.rho if chosen else 1.0
+
+
+def graph_of(model: Shrinkage, codes: Any, m: int) -> Graph:
+    n, terms, how = len(codes), [], []
+    c = int(codes.max()) + 1
+    if model.labels:
+        affinity = model.labels * np.eye(c)
+        terms.append(GroupTerm(np.tile(codes, m), affinity, tuple(range(c))))
+        how.append("groups")
+    if model.time:
+        ids, affinity = np.tile(np.arange(n), m), model.time * np.eye(n)
+        terms.append(GroupTerm(ids, affinity, tuple(range(n))))
+        how.append("subjects")
+    return weigh_groups(Graph((n,) * m, tuple(terms)), how)
+
+
+def accuracies(
+    study: Study, chosen: tuple[int, ...], model: Shrinkage
+) -> tuple[Any, Any]:
+    """Accuracy of every subject under both protocols, for one way of halving."""
+    everyone = list(range(len(study)))
+    folds = subject_folds(len(study), LEAVE_OUT)
+    out = np.zeros((2, 2, len(study)))
+    for direction, half in enumerate(halves_of(study, chosen, model.reliable)):
+        joint = features_of(model, half, everyone)
+        for test in folds:
+            train = [i for i in everyone if i not in test]
+            held = features_of(model, half, train)
+            for protocol, features in enumerate((joint, held)):
+                task = Task(
+                    np.concatenate([features[i] for i in train]),
+                    np.concatenate([features[i] for i in test]),
+                    [half.scored] * len(train),
+                    np.tile(half.scored, len(test)),
+                )
+                predicted, _ = run_task(task, default_classifier())
+                hits = (predicted == task.test_codes).reshape(len(test), -1)
+                out[protocol, direction, test] = hits.mean(axis=1)
+    return out.mean(axis=1)[0], out.mean(axis=1)[1]
+
+
+def packaged(study: Study, chosen: tuple[int, ...], aligner: Any) -> tuple[Any, Any]:
+    """Accuracy by the package's own evaluation; one value for each two subjects."""
+    runs = np.unique(np.asarray(study[0].runs), return_inverse=True)[1]
+    mask = np.isin(runs, chosen)
+    split = split_study(study, halves=[mask] * len(study))
+    both = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for protocol in ("joint", "held-out"):
+            result = between_subject_classification(
+                aligner, split, leave_out=LEAVE_OUT, protocol=protocol, n_jobs=1
+            )
+            both.append(result.scores.reshape(2, -1).mean(axis=0))
+    return both[0], both[1]
+
+
+ROWS: dict[str, Any] = {
+    "paper's GDM, K = 10": GDM(10, energy=0.82),
+    "paper's GDM, K = 6": GDM(6, energy=0.82),
+    "RHA, K = 10": RegularizedHyperalignment(10),
+    "SRM, K = 10": SRM(10, random_state=0),
+    "HA, K = 10": Hyperalignment(10),
+    "shrinkage, labels, K = 6": Shrinkage(6),
+    "+ reliable voxels": Shrinkage(6, reliable=True),
+    "+ labels and time, K = 20": Shrinkage(20, reliable=True, time=1.0),
+    "constraint of each subject, K = 6": Shrinkage(
+        6, reliable=True, constraint="subject"
+    ),
+    "a strength of each subject, K = 6": Shrinkage(6, reliable=True, rho="own"),
+    "features of unit variance, K = 6": Shrinkage(6, reliable=True, scale="unit"),
+    "the same, labels and time, K = 20": Shrinkage(
+        20, reliable=True, time=1.0, scale="unit"
+    ),
+    "constraint of each subject, labels and time, K = 20": Shrinkage(
+        20, reliable=True, time=1.0, constraint="subject"
+    ),
+}
+
+
+def splits() -> list[tuple[int, ...]]:
+    """All ways of halving 8 runs; both directions are one of them."""
+    return [c for c in itertools.combinations(range(8), 4) if 0 in c]
+
+
+def run_row(study: Study, model: Any, n_jobs: int = 2) -> Any:
+    """Return accuracies in per cent: (2 protocols, 35 splits, subjects or pairs)."""
+    one: Callable[..., Any] = accuracies if isinstance(model, Shrinkage) else packaged
+    parts = Parallel(n_jobs=n_jobs)(delayed(one)(study, c, model) for c in splits())
+    return 100 * np.array(parts).swapaxes(0, 1)
+
+
+def main(folder: str, names: list[str]) -> None:
+    study = load_raider_images(folder)
+    print("| Raider, 35 splits | joint | held-out |\n|---|---|---|")
+    for name in names or list(ROWS):
+        joint, held = run_row(study, ROWS[name])
+        cells = [
+            f"{p.mean():.1f} ± {p.mean(axis=1).std(ddof=1) / np.sqrt(len(p)):.1f}"
+            for p in (joint, held)
+        ]
+        print(f"| {name} | {cells[0]} | {cells[1]} |", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])

@@ -1,0 +1,126 @@
+"""How the site is built: ``make docs``, or ``make docs-quick`` without the examples."""
+
+import os
+import sys
+from pathlib import Path
+
+from brainweave import __version__
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "_ext"))
+os.environ.setdefault("MPLBACKEND", "agg")
+
+project = "brainweave"
+author = "The brainweave developers"
+copyright = author
+version = release = __version__
+
+extensions = [
+    "myst_parser",
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinx_gallery.gen_gallery",
+    "sphinxcontrib.bibtex",
+    "command_reference",
+    "front_picture",
+    "mathml",
+    "paper_tables",
+    "public_names",
+    "tables_from",
+]
+templates_path = ["_templates"]
+exclude_patterns = [
+    "_build",
+    "_ext",
+    "pictures",
+    "tutorials/GALLERY_HEADER*",
+    "Thumbs.db",
+]
+root_doc = "index"
+
+# -- links: what cannot be resolved is an error (make docs passes -n -W) --------------
+nitpicky = True
+# no intersphinx: the build needs no network, so names of other libraries stay text
+nitpick_ignore_regex = [
+    (
+        r"py:.*",
+        r"(nilearn|sklearn|matplotlib|warnings|numpy|scipy|pandas|joblib)(\..*)?",
+    )
+]
+# docstrings may name what lives within; these have no page of their own
+nitpick_ignore = [
+    ("py:func", "brainweave.study.fingerprint.fingerprint"),
+    ("py:func", "brainweave.study.formats.runs.events.match_volumes"),
+    ("py:func", "brainweave.study.public.download.download"),
+    ("py:func", "brainweave.voxels.sample_signatures"),
+    ("py:func", "epi_mask"),
+    ("py:class", "brainweave.evaluation.measures.Classification"),
+    ("py:class", "brainweave.study.source.Source"),
+    ("py:data", "brainweave.paper.METHODS"),
+]
+suppress_warnings = ["config.cache"]  # the gallery's scraper is a function
+
+# -- docstrings ------------------------------------------------------------------------
+autosummary_generate = True
+autodoc_typehints = "none"
+autodoc_member_order = "bysource"
+numpydoc_show_class_members = False  # the class template lists them once
+numpydoc_xref_param_type = False
+
+# -- Markdown --------------------------------------------------------------------------
+myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+bibtex_bibfiles = ["references.bib"]
+bibtex_reference_style = "author_year"
+
+# -- tutorials -------------------------------------------------------------------------
+sphinx_gallery_conf = {
+    "examples_dirs": ["../examples"],
+    "gallery_dirs": ["tutorials"],
+    "filename_pattern": r"plot_\d\d_",
+    "within_subsection_order": "FileNameSortKey",
+    "image_scrapers": ("matplotlib", "front_picture.scrape_returned_figure"),
+    "capture_repr": ("_repr_html_", "__repr__"),
+    "ignore_repr_types": r"matplotlib",
+    "remove_config_comments": True,
+    "download_all_examples": False,
+    "show_memory": False,
+    "show_signature": False,
+    "plot_gallery": "DOCS_QUICK" not in os.environ,
+    "abort_on_example_error": False,
+    "only_warn_on_example_error": False,
+    "backreferences_dir": None,
+    "reset_modules": ("matplotlib",),
+}
+
+# -- looks -----------------------------------------------------------------------------
+html_theme = "pydata_sphinx_theme"
+html_title = "brainweave"
+html_static_path = ["_static"]
+html_css_files = ["brainweave.css"]
+html_show_sourcelink = False
+html_theme_options = {
+    "github_url": "https://github.com/brainweave/brainweave",
+    "show_nav_level": 2,
+    "navbar_persistent": ["search-button"],
+    "navigation_with_keys": False,
+    "header_links_before_dropdown": 5,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+}
+html_sidebars = {"*": []}  # pages without pages below them
+html_math_renderer = "mathml"
+
+
+def keep_numbers_together(app, docname, source):
+    """Let no table break a line between a mean and its deviation."""
+    source[0] = source[0].replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
+
+
+def setup(app):
+    """Register what is too small for an extension."""
+    app.connect("source-read", keep_numbers_together)

@@ -1,0 +1,79 @@
+"""The picture of the front page: different sequences in, one shared space out."""
+
+import warnings
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from brainweave import GDM, simulate_study
+from brainweave.exceptions import LabelWarning
+from brainweave.plotting import palette
+
+N_SUBJECTS = 5
+CATEGORIES = ("face", "house", "cat", "shoe", "chair")
+
+
+def draw() -> Figure:
+    """Draw the sequences, voxels of two subjects, and held-out samples of all."""
+    study = simulate_study(
+        n_subjects=N_SUBJECTS,
+        categories=CATEGORIES,
+        missing_runs=1,
+        missing_categories=1,
+        random_state=3,
+    )
+    aligning, other = study.split_halves(by="category")
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", LabelWarning
+        )  # a category is missing on purpose
+        gdm = GDM(n_components=4).fit(aligning)
+    shared = gdm.transform(other)  # samples that the fit did not see
+    color = dict(zip(CATEGORIES, palette(len(CATEGORIES)), strict=True))
+
+    figure = Figure(figsize=(11, 3.5), layout="constrained")
+    left, middle, right = figure.subplots(1, 3, width_ratios=(1.25, 1, 1))
+    _draw_sequences(left, study, color)
+    for ax, points, title in (
+        (middle, _voxel_axes(other), "voxels: every brain has axes of its own"),
+        (right, [s[:, :2] for s in shared], "shared space: categories meet"),
+    ):
+        for i, (subject, xy) in enumerate(zip(other, points, strict=True)):
+            ax.scatter(
+                *np.asarray(xy).T,
+                c=[color[label] for label in subject.labels],
+                s=15,
+                marker="os^Dv"[i],
+                linewidths=0,
+                alpha=0.8,
+            )
+        ax.set_title(title, fontsize=11)
+        ax.set_xticks([])
+        ax.set_yticks([])
+        ax.spines[["top", "right"]].set_visible(False)
+    handles = [right.scatter([], [], c=c, s=30, label=n) for n, c in color.items()]
+    figure.legend(handles=handles, loc="outside lower center", ncols=5, frameon=False)
+    return figure
+
+
+def _draw_sequences(ax, study, color) -> None:
+    for i, subject in enumerate(study):
+        colors = [color[label] for label in subject.labels]
+        spans = [(t, 1) for t in range(len(colors))]
+        ax.broken_barh(spans, (i - 0.35, 0.7), facecolors=colors, linewidth=0)
+    ax.set_yticks(range(len(study)), [f"sub-{id}" for id in study.ids])
+    ax.invert_yaxis()
+    ax.set_xlabel("samples")
+    ax.set_title("every subject sees a sequence of its own", fontsize=11)
+    ax.spines[["top", "right", "left"]].set_visible(False)
+    ax.tick_params(left=False)
+
+
+def _voxel_axes(study) -> list[np.ndarray]:
+    """Return the samples on two axes of each subject's own voxels, side by side."""
+    points = []
+    for subject in study:
+        X = subject.data() - subject.data().mean(axis=0)
+        U, s, _ = np.linalg.svd(X, full_matrices=False)
+        points.append((U * s)[:, :2] / s[0])
+    return points

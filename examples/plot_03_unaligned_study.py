@@ -1,0 +1,86 @@
+"""
+An unaligned study with missing runs
+====================================
+
+The study everyone really has: own sequences, one person without the last run, one
+without a category, motion that cost a tenth of the volumes, a different number of
+voxels in each mask. Nothing has to be thrown away.
+"""
+
+# %%
+import warnings
+
+from brainweave import simulate_study
+from brainweave.plotting import plot_sequences
+
+study = simulate_study(
+    n_subjects=6,
+    categories=5,
+    n_voxels=(300, 400),
+    missing_runs={"02": [4]},
+    missing_categories={"05": ["cat"]},
+    missing_samples=0.1,
+    random_state=2,
+)
+study.summary()[["samples", "voxels", "runs", "categories"]]
+
+# %%
+# Gaps are borders of runs.
+plot_sequences(study)
+
+# %%
+# What time-locked methods would cost
+# -----------------------------------
+# SRM and hyperalignment refuse such data, and say what the ways out are:
+from brainweave import SRM
+from brainweave.exceptions import BrainweaveError
+
+try:
+    SRM(4).fit(study)
+except BrainweaveError as error:
+    print(error)
+
+# %%
+# ``match_samples`` makes the rows of all subjects correspond by label, as the paper did
+# for its comparison. It says what that throws away:
+from brainweave import match_samples
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # subject 05 lacks a category: that is the point
+    matched = match_samples(study, how="truncate")
+print(str(matched.summary).splitlines()[0])
+matched.summary.to_frame().groupby("category")[["had", "used", "dropped"]].sum()
+
+# %%
+# A category that one subject lacks is lost for all. GDM keeps every sample. It warns of
+# the missing category once, so that a typing error in a label cannot pass unnoticed:
+from brainweave import GDM
+
+aligning, other = study.split_halves()
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    gdm = GDM(4).fit(aligning)
+print(caught[0].message)
+
+# %%
+# Subject 05 never saw a cat, yet the shared space has a place for cats, learned from
+# the others, and what that person would show can be predicted:
+cats = [
+    subject.select(subject.labels == "cat") for subject in other if subject.id != "05"
+]
+predicted = gdm.predict_subject("05", cats[:1], subjects=[cats[0].id])
+predicted.shape
+
+# %%
+# Is it any good?
+# ---------------
+# The runs that are there, scored between subjects. Chance is the share of the largest
+# category, which is not 1 in 5 when data are missing.
+from brainweave import between_subject_classification
+from brainweave.plotting import plot_confusion
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    result = between_subject_classification(GDM(4), study, protocol="held-out")
+print(result)
+plot_confusion(result)

@@ -1,0 +1,104 @@
+"""
+Adding a new subject
+====================
+
+A model was fitted last year; a new participant (or patient) arrives today. They join
+without a refit, and nothing of the model changes: results stay comparable.
+"""
+
+# %%
+from brainweave import GDM, simulate_study
+
+study = simulate_study(n_subjects=7, categories=5, n_voxels=(300, 400), random_state=6)
+aligning, other = study.split_halves()
+template, newcomer = aligning.subset(study.ids[:-1]), aligning[study.ids[-1]]
+gdm = GDM(4).fit(template)
+
+# %%
+# What the model keeps of its subjects is small: sums of the shared features per
+# category. Only they are needed, never the old voxels, so a model file is enough:
+import tempfile
+from pathlib import Path
+
+from brainweave import load, save
+
+path = Path(tempfile.mkdtemp()) / "template.safetensors"
+save(gdm, path)
+model = load(path)
+new = model.fit_new_subject(newcomer)
+print(
+    f"the model file has {path.stat().st_size / 1e6:.2f} MB;",
+    f"the newcomer lacks {new.n_undetermined} of {new.n_components} features",
+)
+
+# %%
+# The newcomer's other samples (squares) among those of the template (dots), in the
+# shared space. Nobody's samples here took part in a fit.
+import matplotlib.pyplot as plt
+import numpy as np
+
+from brainweave.plotting import palette
+
+others = other.subset(study.ids[:-1])
+test = other[study.ids[-1]]
+rest, theirs = gdm.transform(others), new.transform(test.data())
+
+color = dict(zip(study.categories, palette(5), strict=True))
+figure, ax = plt.subplots(figsize=(6, 4), layout="constrained")
+for subject, points in zip(others, rest, strict=True):
+    ax.scatter(*points[:, :2].T, c=[color[c] for c in subject.labels], s=6, alpha=0.35)
+ax.scatter(
+    *theirs[:, :2].T,
+    c=[color[c] for c in test.labels],
+    s=34,
+    marker="s",
+    edgecolors="black",
+    linewidths=0.6,
+)
+ax.set(xlabel="shared feature 1", ylabel="shared feature 2")
+ax.spines[["top", "right"]].set_visible(False)
+for name, shade in color.items():
+    ax.scatter([], [], color=shade, label=name)
+ax.legend(frameon=False, bbox_to_anchor=(1, 1), loc="upper left")
+
+# %%
+# A classifier trained on the template's subjects reads the newcomer:
+from sklearn.svm import NuSVC
+
+train = np.concatenate([s.labels for s in others])
+classifier = NuSVC(nu=0.5, kernel="linear").fit(np.concatenate(rest), train)
+print(
+    f"accuracy on the newcomer: {classifier.score(theirs, test.labels):.0%}, chance 20%"
+)
+
+# %%
+# How much data does a newcomer need?
+# -----------------------------------
+# Each block is nine volumes. Few samples are enough to start with, as long as the
+# categories are there; what is not determined is said.
+import warnings
+
+sizes, scores = (2, 4, 8, 12, 18), []
+for size in sizes:
+    chosen = np.concatenate(
+        [np.flatnonzero(newcomer.labels == c)[:size] for c in study.categories]
+    )
+    joined = gdm.fit_new_subject(newcomer.select(np.sort(chosen)))
+    scores.append(classifier.score(joined.transform(test.data()), test.labels))
+figure, ax = plt.subplots(figsize=(5, 2.8), layout="constrained")
+ax.plot(sizes, scores, marker="o")
+ax.axhline(0.2, color="black", linestyle="--", linewidth=1)
+ax.set(xlabel="aligning samples per category", ylabel="accuracy", ylim=(0, 1))
+ax.spines[["top", "right"]].set_visible(False)
+
+# %%
+# A newcomer who lacks a category leaves part of the shared space undetermined. Features
+# are zero there, not arbitrary, and a warning says so:
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    partial = gdm.fit_new_subject(newcomer.select(newcomer.labels != "cat"))
+print(partial.n_undetermined, "-", caught[0].message)
+
+# %%
+# On the command line: ``brainweave add-subject model.safetensors STUDY``. All aligners
+# of this package take new subjects.

@@ -1,0 +1,148 @@
+"""What people have: data frames, dicts, stacks, one y for all; and scikit-learn."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.model_selection import GridSearchCV, LeaveOneGroupOut, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+
+from brainweave import (
+    GDM,
+    DetSRM,
+    between_subject_classification,
+    match_samples,
+)
+from brainweave.exceptions import BrainweaveError
+
+Y = np.array(list("abc") * 8)
+
+
+@pytest.fixture(scope="module")
+def X():
+    rng = np.random.default_rng(0)
+    centroids = {c: rng.normal(size=4) for c in "abc"}
+    shared = np.array([centroids[c] for c in Y])
+    return [
+        shared @ rng.normal(size=(4, 20)) + 0.3 * rng.normal(size=(24, 20))
+        for _ in range(4)
+    ]
+
+
+def test_what_has_one_meaning_gives_the_same_fit(X):
+    want = GDM(2).fit_transform(X, [Y] * 4)
+    ways = {
+        "one y": (X, Y),
+        "one y as a list": (X, Y.tolist()),
+        "frames": ([pd.DataFrame(x) for x in X], [pd.Series(Y)] * 4),
+        "rows": ([x.tolist() for x in X], [Y] * 4),
+        "stack": (np.stack(X), np.stack([Y] * 4)),
+        "dicts": (
+            {f"0{i}": x for i, x in enumerate(X)},
+            {f"0{i}": Y for i in (3, 1, 0, 2)},
+        ),
+    }
+    for name, (samples, known) in ways.items():
+        got = GDM(2).fit_transform(samples, known)
+        for a, b in zip(got, want, strict=True):
+            assert_allclose(a, b, rtol=0, atol=1e-10, err_msg=name)
+
+
+def test_a_dict_names_its_subjects(X):
+    people = {f"0{i}": x for i, x in enumerate(X)}
+    model = GDM(2).fit(people, Y)
+    assert model.ids_ == ["00", "01", "02", "03"]
+    (alone,) = model.transform({"02": X[2]})
+    assert_allclose(alone, model.transform(people)[2])
+    result = between_subject_classification(GDM(2), people, Y)
+    assert result.folds[0]["test_subjects"] == ["00"]
+    assert len(match_samples(people, Y).X) == 4
+
+
+@pytest.mark.parametrize(
+    ("samples", "known", "said"),
+    [
+        (["a.npy", "b.npy"], Y, "X[0] is the path 'a.npy', not samples"),
+        ("a.npy", Y, "is the path 'a.npy'"),
+        ([np.ones(24), np.ones(24)], Y, "X[0] must be 2-D (samples x voxels)"),
+        ([np.ones((24, 2, 2, 2))] * 2, Y, "by a mask: load_nifti"),
+        (np.ones((24, 5)), Y, "got one array of shape (24, 5)"),
+        (pd.DataFrame(np.ones((24, 5))), Y, "Pass one table per subject"),
+        ([[[1, 2], [3]], [[1, 2], [3, 4]]], None, "X[0] is a list of rows of 1 to 2"),
+        ({"a": "x.nii.gz", "b": "y.nii.gz"}, Y, "X['a'] is the path"),
+        ({"a": np.ones((24, 3)), "b": np.ones(3)}, Y, "X['b'] must be 2-D"),
+        ([np.eye(24), np.eye(23)], Y, "but X[1] has 23 samples"),
+        ([np.eye(24)] * 2, {"a": Y, "b": Y}, "X has no ids to match it with"),
+        ({"a": np.eye(24), "b": np.eye(24)}, {"a": Y}, "no entry for subject 'b'"),
+        ([np.eye(24)] * 2, "ababab", "must hold labels, got the text"),
+        (
+            [pd.DataFrame({"v": np.arange(24.0), "who": ["x"] * 24})] * 2,
+            Y,
+            "column 'who' holds no numbers",
+        ),
+    ],
+)
+def test_the_rest_is_refused_in_words_about_that_input(samples, known, said):
+    with pytest.raises((BrainweaveError, TypeError)) as error:
+        GDM(2).fit(samples, known)
+    assert said in str(error.value)
+
+
+def test_images_and_quoted_numbers_are_refused(X):
+    import nibabel as nib
+
+    image = nib.Nifti1Image(np.ones((2, 2, 2, 24), np.float32), np.eye(4))
+    with pytest.raises(TypeError, match="is an image"):
+        GDM(2).fit([image, image], Y)
+    with pytest.raises(BrainweaveError, match="A number has no quotes: n_components=6"):
+        GDM(n_components="6").fit(X, Y)
+
+
+# -- scikit-learn ----------------------------------------------------------------------
+
+
+def test_grid_search_scores_people_who_were_not_in_the_fit(X, rng):
+    search = GridSearchCV(GDM(2), {"energy": [0.5, 1.0]}, cv=2).fit(X, [Y] * 4)
+    assert search.best_score_ > 0.8
+    noise = [rng.normal(size=x.shape) for x in X]
+    found = cross_val_score(GDM(2), noise, [Y] * 4, cv=2)
+    assert found.mean() < 0.7  # what the labels made similar is not what is scored
+
+
+def test_score_knows_fitted_subjects_by_name_and_refuses_what_aligned(X):
+    people = {f"0{i}": x[:12] for i, x in enumerate(X)}
+    others = {f"0{i}": x[12:] for i, x in enumerate(X)}
+    model = GDM(2).fit(people, Y[:12])
+    assert model.score(others, Y[12:]) > 0.9
+    assert model.score([x[12:] for x in X], Y[12:], subjects=[0, 1, 2, 3]) > 0.9
+    with pytest.raises(BrainweaveError, match="would be circular"):
+        model.score(people, Y[:12])
+    with pytest.raises(BrainweaveError, match="would be circular"):
+        model.score(list(people.values()), Y[:12])
+
+
+def test_score_without_labels_is_agreement(X, rng):
+    first, second = [x[:12] for x in X], [x[12:] for x in X]
+    model = DetSRM(2).fit(first)
+    assert model.score(second, subjects=[0, 1, 2, 3]) > 0.8
+    noise = [rng.normal(size=x.shape) for x in second]
+    assert abs(model.score(noise, subjects=[0, 1, 2, 3])) < 0.4
+
+
+def test_features_go_into_scalers_and_classifiers(X):
+    model = GDM(2).fit([x[:12] for x in X], Y[:12])
+    features, groups = model.stack([x[12:] for x in X])
+    assert features.shape == (48, 2)
+    labels = np.tile(Y[12:], 4)
+    pipe = make_pipeline(StandardScaler(), SVC())
+    found = cross_val_score(
+        pipe, features, labels, groups=groups, cv=LeaveOneGroupOut()
+    )
+    assert found.mean() > 0.9
+    alone = make_pipeline(model.for_subject(1), StandardScaler(), SVC())
+    alone.fit(X[1][12:], Y[12:])
+    assert alone.score(X[1][12:], Y[12:]) > 0.9
+    with pytest.raises(BrainweaveError):
+        model.for_subject(9)

@@ -1,0 +1,130 @@
+"""standardize="reliability": reliable voxels count more, in every aligner."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from brainweave import (
+    GDM,
+    Hyperalignment,
+    NoAlignment,
+    Study,
+    Subject,
+    alignment_check,
+    between_subject_classification,
+    load,
+    save,
+)
+from brainweave.basis import SubjectBasis
+from brainweave.exceptions import AlignmentWarning, LabelWarning
+from brainweave.reliability import (
+    analysis_of_variance,
+    reliability_scale,
+    repeated_groups,
+)
+from planted import planted_study
+
+
+@pytest.mark.parametrize("voxels", [30, 90])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_basis_is_that_of_the_scaled_samples(rng, voxels, dtype):
+    (x,), (y,) = planted_study(rng, lengths=(60,), voxels=(voxels,))
+    x = (x + 100).astype(dtype)
+    x[:, 3] = 7  # constant
+    basis = SubjectBasis(x, standardize="reliability", groups=y)
+    groups = repeated_groups(y)
+    moves = np.arange(voxels) != 3
+    scale = reliability_scale(*analysis_of_variance(x[:, moves], groups), groups)
+    by_hand = (x - x.mean(axis=0, dtype=float))[:, moves] / scale
+    tolerance = 1e-4 if dtype == np.float32 else 1e-9
+    expected = by_hand @ by_hand.T
+    assert_allclose(basis.gram, expected, atol=tolerance * np.abs(expected).max())
+    assert_allclose(basis.scale[moves], scale, rtol=10 * tolerance)
+    assert basis.constant_voxels.tolist() == [3]
+    assert basis.reliable
+    for kernel in ("gaussian", "quadratic"):
+        changed = basis.with_kernel(kernel, {"hp": 50.0})
+        direct = SubjectBasis(
+            x,
+            kernel=kernel,
+            kernel_params={"hp": 50.0},
+            standardize="reliability",
+            groups=y,
+        )
+        largest = np.abs(direct.gram).max()
+        assert_allclose(changed.gram, direct.gram, atol=tolerance * largest)
+
+
+@pytest.mark.parametrize("kernel", ["linear", "gaussian"])
+def test_models_keep_it(rng, tmp_path, kernel):
+    X, y = planted_study(rng)
+    params = None if kernel == "linear" else {"hp": 200.0}
+    gdm = GDM(3, standardize="reliability", kernel=kernel, kernel_params=params).fit(
+        X, y
+    )
+    assert_allclose(gdm.fit_transform(X, y)[0], gdm.transform(X)[0], atol=1e-8)
+    again = GDM(3, standardize="reliability", kernel=kernel, kernel_params=params).fit(
+        gdm.bases_, y
+    )
+    assert_allclose(again.transform(X)[1], gdm.transform(X)[1], atol=1e-8)
+    new = gdm.fit_new_subject(X[0], y[0])
+    assert_allclose(new.transform(X[0]), gdm.transform([X[0]], [0])[0], atol=1e-8)
+    save(gdm, tmp_path / "m.safetensors")
+    loaded = load(tmp_path / "m.safetensors")
+    assert_allclose(loaded.transform(X)[1], gdm.transform(X)[1], atol=1e-8)
+
+
+def test_other_methods_take_it_and_say_when_nothing_repeats(rng):
+    y = np.arange(36) % 4
+    X, _ = planted_study(rng, lengths=(36,) * 3, labels=[y] * 3, voxels=(80,) * 3)
+    plain = Hyperalignment(3).fit(X)
+    ours = Hyperalignment(3, standardize="reliability").fit(X, [y] * 3)
+    assert all(b.reliable for b in ours.bases_)
+    assert np.abs(ours.maps_[0].scale - plain.maps_[0].scale).max() > 0.1
+    with pytest.warns(LabelWarning, match="needs labels that repeat"):
+        other = Hyperalignment(3, standardize="reliability").fit(X)
+    assert_allclose(other.transform(X)[0], plain.transform(X)[0], atol=1e-10)
+    with pytest.warns(LabelWarning, match="3 of 3 subjects"):
+        GDM(3, graph="time", standardize="reliability").fit(X)
+    with pytest.raises(TypeError, match="True, False or 'reliability'"):
+        GDM(3, standardize="yes").fit(X, [y] * 3)
+
+
+@pytest.mark.parametrize("protocol", ["joint", "held-out"])
+def test_the_evaluation_scales_by_the_aligning_samples_alone(rng, protocol):
+    """The same as fitting by hand on one half."""
+    y = np.arange(48) % 4
+    X, _ = planted_study(
+        rng, lengths=(48,) * 3, labels=[y] * 3, voxels=(60,) * 3, noise=3
+    )
+    people = [
+        Subject(f"s{i}", x, labels=y, runs=np.arange(48) // 24) for i, x in enumerate(X)
+    ]
+    study = Study(people, "a study")
+    gdm = GDM(3, standardize="reliability")
+    ours = between_subject_classification(gdm, study, halves="run", protocol=protocol)
+    # labels of the other half may say anything: they do not align
+    assert ours.mean > 0.5
+    none = NoAlignment(standardize="reliability")
+    assert between_subject_classification(none, study, halves="run").mean < 0.6
+
+
+def test_noise_stays_noise():
+    """Held-out labels shape the scale of the voxels a little, but find nothing."""
+    means, worked = [], []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        y = [rng.permutation(np.arange(48) % 4) for _ in range(4)]
+        X = [rng.normal(size=(48, 60)) for _ in y]
+        gdm = GDM(3, standardize="reliability")
+        means.append(between_subject_classification(gdm, X, y).mean)
+        worked.append(alignment_check(gdm.fit(X, y)).worked)
+    assert abs(np.mean(means) - 0.25) < 3 * 0.035
+    assert sum(worked) <= 2
+
+
+def test_auto_finds_nothing_in_noise(rng):
+    y = [rng.permutation(np.arange(48) % 4) for _ in range(4)]
+    X = [rng.normal(size=(48, 60)) for _ in y]
+    with pytest.warns(AlignmentWarning):
+        assert GDM(standardize="reliability").fit(X, y).n_components_ == 1

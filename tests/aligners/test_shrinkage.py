@@ -1,0 +1,342 @@
+"""The closed form of the shrinkage model equals its dense eigenproblem."""
+
+import warnings
+
+import numpy as np
+import pytest
+import scipy.linalg
+import scipy.sparse
+from numpy.testing import assert_allclose
+
+from brainweave import GDM, SubjectBasis
+from brainweave.aligners.shrinkage import (
+    Smoother,
+    join_subject,
+    scale_features,
+    solve_shrinkage,
+)
+from brainweave.aligners.strength import mean_eigenvalue
+from brainweave.exceptions import InputError, UniquenessWarning
+from brainweave.graphs import (
+    NO_GROUP,
+    affinity_graph,
+    label_graph,
+    matrix_graph,
+    time_graph,
+)
+from brainweave.group_weights import weigh_groups
+from planted import planted_study
+
+K = 3
+LENGTHS = (30, 24, 36)
+
+
+def positive(gram):
+    values, vectors = np.linalg.eigh(gram)
+    return (vectors * np.maximum(values, 0)) @ vectors.T
+
+
+def dense_oracle(grams, strengths, G):
+    """Maximise tr(Y G Y^T), sum (Y Y^T + g W^T W) = I, densely over W = Phi m.
+
+    Y_i^T = K_i m_i and W_i^T W_i = m_i^T K_i m_i, so this is the pencil
+    (K G K, K^2 + g K) on the range of K.
+    """
+    star = scipy.linalg.block_diag(*map(positive, grams))
+    g = np.repeat(strengths, [len(k) for k in grams])
+    d, V = np.linalg.eigh(star)
+    V = V[:, d > 1e-9 * d.max()]
+    left = V.T @ star @ G @ star @ V
+    right = V.T @ (star @ star + 0.5 * (g[:, None] * star + star * g)) @ V
+    values, m = scipy.linalg.eigh((left + left.T) / 2, (right + right.T) / 2)
+    return values[::-1], (star @ V @ m[:, ::-1])
+
+
+def study(rng, lengths=LENGTHS, **options):
+    return planted_study(rng, lengths, (70, 80, 90), **options)
+
+
+def grams_of(X, kernel="linear", hp=None):
+    params = None if hp is None else {"hp": hp}
+    bases = [SubjectBasis(x, kernel=kernel, kernel_params=params) for x in X]
+    return [b.gram for b in bases], bases
+
+
+def smoothers_of(grams, rho=0.2, semidefinite=True):
+    rhos = np.broadcast_to(rho, len(grams))
+    return [
+        Smoother(k, r * mean_eigenvalue(k), semidefinite=semidefinite, name=f"X[{i}]")
+        for i, (k, r) in enumerate(zip(grams, rhos, strict=True))
+    ]
+
+
+def compare(smoothers, graph, *, route="auto", k=K):
+    solution = solve_shrinkage(smoothers, graph, k, route=route)
+    G = graph.to_sparse().toarray()
+    strengths = [s.strength for s in smoothers]
+    mu, Y = dense_oracle([s.gram for s in smoothers], strengths, G)
+    assert_allclose(solution.mu[:k], mu[:k], rtol=1e-8, atol=1e-10 * mu[0])
+    ours = np.concatenate(solution.features)
+    assert_allclose(ours @ ours.T, Y[:, :k] @ Y[:, :k].T, atol=1e-8)
+    assert_constraint(smoothers, solution)
+    return solution
+
+
+def assert_constraint(smoothers, solution):
+    total = sum(
+        y.T @ y + s.strength * m.T @ y
+        for s, m, y in zip(smoothers, solution.mixing, solution.features, strict=True)
+    )
+    assert_allclose(total, np.eye(len(total)), atol=1e-8)
+
+
+def a_graph(kind, y, rng):
+    lengths = [len(part) for part in y]
+    if kind == "labels":
+        return weigh_groups(label_graph(y, different=0), "groups")
+    if kind == "paper's labels":
+        return label_graph(y)
+    if kind == "time":
+        return weigh_groups(time_graph([range(n) for n in lengths]), "subjects")
+    if kind == "sum":
+        return a_graph("labels", y, rng) + 0.7 * a_graph("time", y, rng)
+    if kind == "affinity":
+        A = 0.3 * rng.normal(size=(4, 4))
+        return affinity_graph(y, A + A.T + np.diag([3.0, 2.0, 1.0, -2.0]))
+    if kind == "unlabelled":
+        y = [[None if rng.random() < 0.2 else v for v in part] for part in y]
+        return a_graph("labels", y, rng)
+    if kind == "incomplete":  # time ids that some saw and others did not
+        ids = [np.arange(n) + 7 * i for i, n in enumerate(lengths)]
+        return weigh_groups(time_graph(ids), "subjects")
+    T = sum(lengths)
+    S = scipy.sparse.random_array((T, T), density=0.1, rng=rng)
+    S.data -= 0.3
+    graph = matrix_graph(S + S.T, lengths)
+    return graph if kind == "matrix" else a_graph("labels", y, rng) + 0.1 * graph
+
+
+KINDS = [
+    "labels",
+    "paper's labels",
+    "time",
+    "sum",
+    "affinity",
+    "unlabelled",
+    "incomplete",
+    "matrix",
+    "labels and matrix",
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_closed_form_is_the_dense_eigenproblem(rng, kind):
+    X, y = study(rng)
+    k = 2 if kind == "affinity" else K
+    compare(smoothers_of(grams_of(X)[0]), a_graph(kind, y, rng), k=k)
+
+
+@pytest.mark.parametrize("route", ["closed", "operator", "matrix"])
+@pytest.mark.parametrize("kind", ["labels", "time", "sum"])
+def test_all_routes_agree(rng, kind, route):
+    X, y = study(rng)
+    compare(smoothers_of(grams_of(X)[0]), a_graph(kind, y, rng), route=route)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "hp"),
+    [("gaussian", 150.0), ("quadratic", 100.0), ("sigmoid", 30.0)],
+)
+def test_any_kernel(rng, kernel, hp):
+    X, y = study(rng)
+    grams, _ = grams_of(X, kernel, hp)
+    smoothers = smoothers_of(grams, semidefinite=kernel != "sigmoid")
+    compare(smoothers, a_graph("sum", y, rng))
+
+
+def test_negative_eigenvalues_count_for_nothing_even_below_the_ridge(rng):
+    X, y = study(rng)
+    indefinite, clipped = [], []
+    for gram in grams_of(X)[0]:
+        values, V = np.linalg.eigh(gram)
+        values[1:4] = -0.05 * mean_eigenvalue(gram)  # orthogonal to constants
+        indefinite.append((V * values) @ V.T)
+        clipped.append((V * np.maximum(values, 0)) @ V.T)
+    graph = a_graph("labels", y, rng)
+    g = [0.2 * mean_eigenvalue(k) for k in clipped]
+    one = solve_shrinkage(
+        [
+            Smoother(k, s, semidefinite=False)
+            for k, s in zip(indefinite, g, strict=True)
+        ],
+        graph,
+        K,
+    )
+    other = solve_shrinkage(
+        [Smoother(k, s) for k, s in zip(clipped, g, strict=True)], graph, K
+    )
+    assert_allclose(one.mu, other.mu, rtol=1e-9, atol=1e-12)
+    for a, b in zip(one.features, other.features, strict=True):
+        assert_allclose(a @ a.T, b @ b.T, atol=1e-9)
+    for mixing, gram in zip(one.mixing, indefinite, strict=True):
+        assert_allclose(positive(gram) @ mixing, gram @ mixing, atol=1e-7)
+
+
+def test_strength_of_each_subject(rng):
+    X, y = study(rng)
+    smoothers = smoothers_of(grams_of(X)[0], rho=(0.01, 0.3, 2.0))
+    compare(smoothers, a_graph("sum", y, rng))
+
+
+def test_unbalanced_categories(rng):
+    labels = [rng.choice(4, size=n, p=[0.6, 0.2, 0.1, 0.1]) for n in LENGTHS]
+    X, y = study(rng, labels=labels)
+    compare(smoothers_of(grams_of(X)[0]), a_graph("labels", y, rng))
+
+
+def test_fewer_voxels_than_samples(rng):
+    X, y = planted_study(rng, LENGTHS, (9, 12, 15))
+    X = [x - x.mean(axis=0) for x in X]
+    by_samples = smoothers_of([x @ x.T for x in X])
+    by_voxels = [
+        Smoother(narrow=x, strength=s.strength)
+        for x, s in zip(X, by_samples, strict=True)
+    ]
+    graph = a_graph("sum", y, rng)
+    compare(by_voxels, graph)
+    one, other = (solve_shrinkage(s, graph, K) for s in (by_samples, by_voxels))
+    for a, b in zip(one.mixing, other.mixing, strict=True):
+        assert_allclose(a @ a.T, b @ b.T, atol=1e-8 * np.abs(a).max() ** 2)
+
+
+@pytest.mark.parametrize("kind", ["labels", "time"])
+def test_no_ridge_is_the_paper_at_full_energy(rng, kind):
+    lengths = (24, 24, 24)
+    labels = [rng.permutation(np.arange(24) % 4) for _ in lengths]
+    # more samples than voxels, or else every time course is shared without a ridge
+    X, y = planted_study(rng, lengths, (10, 11, 12), labels=labels)
+    ids = y if kind == "labels" else [range(24)] * 3
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UniquenessWarning)
+        paper = GDM(K, energy=1, graph=kind).fit_transform(X, ids)
+    graph = label_graph(y) if kind == "labels" else time_graph(ids)
+    paper = np.concatenate(paper)
+    for rho, tolerance in ((1e-4, 1e-1), (1e-6, 1e-3), (1e-8, 1e-5)):
+        ours = solve_shrinkage(smoothers_of(grams_of(X)[0], rho), graph, K)
+        Y = np.concatenate(ours.features)
+        assert_allclose(Y @ Y.T * len(Y), paper @ paper.T, rtol=0, atol=tolerance)
+
+
+def test_mapping_the_aligning_samples_gives_their_features(rng):
+    X, y = study(rng)
+    grams, bases = grams_of(X)
+    solution = solve_shrinkage(smoothers_of(grams), a_graph("labels", y, rng), K)
+    for x, basis, m, Y in zip(
+        X, bases, solution.mixing, solution.features, strict=True
+    ):
+        assert_allclose(basis.kernel_to(x) @ m, Y, atol=1e-10)
+
+
+def test_new_subject_is_ridge_regression_on_the_scores(rng):
+    X, y = study(rng)
+    graph = a_graph("sum", y, rng)
+    grams, _ = grams_of(X)
+    smoothers = smoothers_of(grams)
+    solution = solve_shrinkage(smoothers, graph, K)
+    x = rng.normal(size=(20, 50))
+    labels, ids = rng.integers(4, size=20), rng.permutation(24)[:20]
+    labels[:3] = NO_GROUP
+    x -= x.mean(axis=0)
+    g = 4.0
+    mixing = join_subject(Smoother(x @ x.T, g), graph, [labels, ids], solution.scores)
+    label_scores, time_scores = solution.scores
+    target = time_scores[ids] + np.where(labels[:, None] >= 0, label_scores[labels], 0)
+    # brute force: minimise |X W + b - target|^2 + g |W|^2 over W and b
+    padded = np.vstack([np.column_stack([x, np.ones(20)]), np.zeros((50, 51))])
+    padded[20:, :50] = np.sqrt(g) * np.eye(50)
+    W = np.linalg.lstsq(padded, np.vstack([target, np.zeros((50, K))]), rcond=None)[0]
+    assert_allclose(x.T @ mixing, W[:50], atol=1e-9)
+
+
+def test_a_fitted_subject_that_joins_anew_gets_its_own_map(rng):
+    X, y = study(rng)
+    graph = a_graph("sum", y, rng)
+    smoothers = smoothers_of(grams_of(X)[0])
+    solution = solve_shrinkage(smoothers, graph, K)
+    for i, rows in enumerate(graph.slices()):
+        codes = [term.codes[rows] for term in graph.groups]
+        again = join_subject(smoothers[i], graph, codes, solution.scores)
+        assert_allclose(again, solution.mixing[i], atol=1e-10)
+
+
+def test_many_groups_go_to_the_operator(rng):
+    lengths = (450, 430)
+    X = [rng.normal(size=(n, 30)) for n in lengths]
+    X = [x - x.mean(axis=0) for x in X]
+    smoothers = [Smoother(narrow=x, strength=20.0) for x in X]
+    graph = time_graph([range(n) for n in lengths])
+    solution = solve_shrinkage(smoothers, graph, K)
+    assert solution.route == "operator"
+    closed = solve_shrinkage(smoothers, graph, K, route="closed")
+    assert_allclose(solution.mu, closed.mu, rtol=1e-9)
+
+
+def test_no_component_without_gain(rng):
+    X, y = study(rng)
+    smoothers = smoothers_of(grams_of(X)[0])
+    solution = solve_shrinkage(smoothers, a_graph("labels", y, rng), 10)
+    assert solution.n_informative(10) == solution.mixing[0].shape[1] == 3
+    with pytest.raises(InputError, match="No component gains"):
+        solve_shrinkage(smoothers, -1 * a_graph("labels", y, rng), 2)
+
+
+def test_uniqueness_is_a_gap(rng):
+    X, y = study(rng)
+    smoothers = smoothers_of(grams_of(X)[0])
+    solution = solve_shrinkage(smoothers, a_graph("labels", y, rng), 2)
+    assert solution.is_unique(2)
+    twice = [Smoother(np.eye(8) - 1 / 8, 1.0)] * 2
+    tied = solve_shrinkage(twice, time_graph([range(8)] * 2), 2)
+    assert not tied.is_unique(2)
+
+
+def test_scaled_features_spread_by_agreement(rng):
+    X, y = study(rng)
+    smoothers = smoothers_of(grams_of(X)[0])
+    s = solve_shrinkage(smoothers, a_graph("labels", y, rng), K)
+    for smoother, m, Y in zip(smoothers, s.mixing, s.features, strict=True):
+        scaled = smoother.features(scale_features(m, Y, s.mu))
+        assert_allclose(scaled.std(axis=0), s.mu[:K] / s.mu[0])
+        unit = smoother.features(scale_features(m, Y, None))
+        assert_allclose(unit.std(axis=0), 1)
+
+
+def test_lonely_groups_weigh_nothing():
+    ids = [["a", "b", "only0"], ["b", "a", "only1"]]
+    graph = weigh_groups(time_graph(ids), "subjects")
+    assert_allclose(graph.groups[0].affinity.diagonal(), [0.5, 0.5, 0, 0])
+    assert graph.groups[0].codes.tolist() == [0, 1, NO_GROUP, 1, 0, NO_GROUP]
+    # a group of one subject that another's is tied to is not lonely
+    A = np.eye(4)
+    A[2, 3] = A[3, 2] = 1
+    kept = weigh_groups(affinity_graph(ids, A), "none").groups[0]
+    assert_allclose(kept.affinity, A)
+
+
+def test_unequal_counts_weigh_alike(rng):
+    y = [rng.choice(3, size=40, p=[0.7, 0.2, 0.1]) for _ in range(3)]
+    graph = weigh_groups(label_graph(y, different=0), "groups")
+    Z = graph.groups[0].membership().toarray()
+    assert_allclose(np.diag(Z.T @ graph.to_sparse().toarray() @ Z), Z.sum(axis=0))
+
+
+def test_errors_name_the_subject(rng):
+    with pytest.raises(InputError, match=r"ridge of X\[1\]"):
+        Smoother(np.zeros((4, 4)), 0.0, name="X[1]")
+    with pytest.raises(InputError, match="samples per subject"):
+        solve_shrinkage([Smoother(np.eye(4), 1.0)] * 2, time_graph([range(3)] * 2), 1)
+    graph = time_graph([range(4)] * 2)
+    with pytest.raises(InputError, match="no group of the model"):
+        join_subject(
+            Smoother(np.eye(4), 1.0), graph, [[NO_GROUP] * 4], [np.ones((4, 2))]
+        )

@@ -1,0 +1,173 @@
+"""The documentation is whole: names, examples and commands are there and are true."""
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import brainweave
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = sorted((ROOT / "examples").glob("plot_*.py"))
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+REFERENCE = (ROOT / "docs/api/index.rst").read_text(encoding="utf-8")
+
+
+@cache
+def _commands():
+    import typer.main
+
+    from brainweave.cli.app import app
+
+    return typer.main.get_command(app).commands
+
+
+def _code(path):
+    """Find what a page or example shows as code, line by line."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".md":
+        blocks = re.findall(r"^```[a-z]*\n(.*?)^```", text, re.M | re.S)
+        yield from (line for block in blocks for line in block.splitlines())
+        yield from re.findall(r"(?<!`)`([^`\n]+)`(?!`)", text)
+    else:
+        yield from re.findall(r"^# {4,}(.*)$", text, re.M)
+        yield from re.findall(r"``([^`\n]+)``", text)
+        strings = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Constant)]
+        yield from (n.value for n in strings if isinstance(n.value, str))
+
+
+COMMAND_LINES = [
+    pytest.param(line, id=f"{path.name}: {line[:40]}")
+    for path in [*PAGES, *EXAMPLES]
+    for line in (code.split(" #")[0].strip() for code in _code(path))
+    if re.match(r"brainweave [a-z][a-z-]*( |$)", line) and "\n" not in line
+]
+
+
+@pytest.mark.parametrize("name", sorted(set(brainweave.__all__) - {"__version__"}))
+def test_every_public_name_is_in_the_reference(name):
+    assert re.search(rf"^   {name}$", REFERENCE, re.M)
+
+
+@pytest.mark.parametrize("name", sorted(set(brainweave.__all__) - {"__version__"}))
+def test_every_public_name_says_what_it_is(name):
+    first = (getattr(brainweave, name).__doc__ or "").strip().splitlines()
+    assert first
+    assert first[0].rstrip().endswith((".", ","))
+
+
+def test_the_reference_lists_nothing_else():
+    listed = set(re.findall(r"^   (\w+)$", REFERENCE, re.M)) - {"more"}
+    assert listed == set(brainweave.__all__) - {"__version__"}
+
+
+def test_every_aligner_is_on_the_page_of_methods():
+    from brainweave.aligners.base import BaseAligner
+
+    page = (ROOT / "docs/which_method.md").read_text(encoding="utf-8")
+    for name in brainweave.__all__:
+        thing = getattr(brainweave, name)
+        if isinstance(thing, type) and issubclass(thing, BaseAligner):
+            assert f"`~brainweave.{name}`" in page, name
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.name)
+def test_every_example_is_a_page(path):
+    """It compiles, begins with a title, and imports what exists."""
+    tree = ast.parse(path.read_text(encoding="utf-8"), path.name)
+    title, line, *rest = (ast.get_docstring(tree) or "").splitlines()
+    assert len(line) == len(title)
+    assert set(line) == {"="}
+    assert any(rest)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "brainweave":
+            for name in node.names:
+                assert name.name in brainweave.__all__
+
+
+def test_examples_are_numbered_and_what_pages_link_to_exists():
+    numbers = [int(path.name[5:7]) for path in EXAMPLES]
+    assert numbers == list(range(1, len(EXAMPLES) + 1))
+    stems = {path.stem for path in EXAMPLES}
+    for path in [*PAGES, *EXAMPLES]:
+        text = path.read_text(encoding="utf-8")
+        for linked in re.findall(r"(?:tutorials/|:doc:`)(plot_\d\d_\w+)", text):
+            assert linked in stems, path.name
+
+
+def test_all_pages_are_in_the_table_of_contents():
+    index = (ROOT / "docs/index.md").read_text(encoding="utf-8")
+    contents = index.split("```{toctree}")[1]
+    for path in (ROOT / "docs").glob("*.md"):
+        if path.stem != "index":
+            assert re.search(rf"^{path.stem}$", contents, re.M), path.name
+
+
+@pytest.mark.parametrize("line", COMMAND_LINES)
+def test_commands_on_the_pages_exist(line):
+    words, commands = line.split(), _commands()
+    assert words[1] in commands, line
+    options = {
+        name
+        for parameter in commands[words[1]].params
+        for name in [*parameter.opts, *parameter.secondary_opts]
+    }
+    given = {word.split("=")[0] for word in words[2:] if re.match(r"--?[a-z]", word)}
+    assert given <= options | {"--help"}, line
+
+
+def test_pages_and_examples_show_commands():
+    assert len(COMMAND_LINES) > 20
+
+
+def test_make_targets_on_the_pages_exist():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
+    for path in [*PAGES, ROOT / "CONTRIBUTING.md"]:
+        text = path.read_text(encoding="utf-8")
+        for target in re.findall(r"(?:^|`)make ([a-z-]+)", text, re.M):
+            assert target in targets, f"{path.name}: make {target}"
+
+
+def test_files_that_the_promises_name_exist():
+    text = (ROOT / "docs/promises.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(tests/[\w/.]+)`", text))
+    assert named
+    for name in named:
+        assert (ROOT / name).exists(), name
+
+
+def test_functions_that_the_theory_names_exist():
+    """Each formula names the function that implements it."""
+    import importlib
+
+    text = (ROOT / "docs/theory.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"~?(brainweave(?:\.\w+)+)", text))
+    assert len(named) > 20
+    for name in named:
+        thing = brainweave
+        for depth, part in enumerate(name.split(".")[1:], start=2):
+            if not hasattr(thing, part):
+                importlib.import_module(".".join(name.split(".")[:depth]))
+            thing = getattr(thing, part)
+
+
+def test_tables_taken_from_other_pages_are_there():
+    import sys
+
+    sys.path.insert(0, str(ROOT / "docs/_ext"))
+    try:
+        from markdown_tables import choose_columns, read_table
+    finally:
+        sys.path.pop(0)
+    index = (ROOT / "docs/index.md").read_text(encoding="utf-8")
+    blocks = re.findall(
+        r"```\{table-from\} (\S+)\n:heading: (.*)\n(?::columns: (.*)\n)?```", index
+    )
+    assert len(blocks) == 2
+    for page, heading, columns in blocks:
+        rows = read_table((ROOT / "docs" / page).read_text(encoding="utf-8"), heading)
+        assert len({len(row) for row in rows}) == 1
+        if columns:
+            choose_columns(rows, [c.strip() for c in columns.split(",")])

@@ -1,0 +1,70 @@
+"""What the library chose can be followed, by those who ask."""
+
+import logging
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import brainweave as bw
+from brainweave.evaluation.grid import Grid, GridStudy
+from brainweave.evaluation.runner import run_grid
+
+
+@pytest.fixture
+def study():
+    return bw.simulate_study(
+        n_subjects=3, categories=2, n_voxels=30, n_runs=2, missing_runs=1
+    )
+
+
+def test_nothing_is_shown_unless_it_is_asked_for():
+    code = """
+import brainweave as bw, numpy as np
+X = [np.random.default_rng(i).normal(size=(20, 9)) for i in range(2)]
+X[0][:, 3] = 1.0
+bw.GDM(1).fit(X, [np.arange(20) % 2] * 2)
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, check=True
+    )
+    assert (done.stdout, done.stderr) == (b"", b"")
+    handlers = logging.getLogger("brainweave").handlers
+    assert [type(h) for h in handlers] == [logging.NullHandler]
+
+
+def test_a_fit_tells_its_route_and_the_voxels_it_left_out(rng, caplog):
+    X = [rng.normal(size=(20, 9)) for _ in range(2)]
+    X[0][:, 3] = 1.0
+    with caplog.at_level("DEBUG", logger="brainweave"):
+        bw.GDM(1).fit(X, [np.arange(20) % 2] * 2)
+    assert "X[0]: 1 of 9 voxels are constant and were left out" in caplog.messages
+    assert any(text.startswith("closed route for 1 comp") for text in caplog.messages)
+
+
+def test_a_grid_tells_what_it_uses_again(study, tmp_path, caplog):
+    grid = Grid(GridStudy("simulated", study), {"GDM": bw.GDM(1, energy=0.5)})
+    with caplog.at_level("DEBUG", logger="brainweave"):
+        run_grid(grid, tmp_path, n_jobs=1)
+        run_grid(grid, tmp_path, n_jobs=1)
+    told = [text for text in caplog.messages if "folds are in the store" in text]
+    assert [text.split(" of ")[0] for text in told] == ["0", "6"]
+    assert "GDM: 0 bases are made, 3 used again" in caplog.messages
+
+
+def test_loading_tells_which_runs_are_missing(study, tmp_path, caplog):
+    study.to_bids(tmp_path / "bids")
+    with caplog.at_level("INFO", logger="brainweave"):
+        bw.load_bids(tmp_path / "bids", confounds=None)
+    assert "Subject 03 lacks the runs 1" in caplog.messages
+
+
+def test_the_library_logs_choices_and_never_warnings():
+    """A warning is for what users should act on; it goes through ``warnings``."""
+    from pathlib import Path
+
+    for path in Path(bw.__file__).parent.rglob("*.py"):
+        text = path.read_text(encoding="utf-8")
+        assert "logger.warning" not in text, path
+        assert "logger.error" not in text, path

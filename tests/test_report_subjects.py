@@ -1,0 +1,79 @@
+"""Intervals and tests over subjects, as the report tells them."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from brainweave.report.subjects import (
+    above_chance,
+    compare_methods,
+    interval,
+    subject_accuracies,
+)
+
+
+@dataclass
+class Result:
+    scores: Any
+    folds: list = field(default_factory=list)
+    chance: float = 0.25
+    protocol: str = "held-out"
+    method: str = "GDM"
+
+
+def of_subjects(values, **options):
+    """Two folds a subject, whose mean is the value."""
+    scores, folds = [], []
+    for i, value in enumerate(values):
+        for shift in (-0.05, 0.05):
+            scores.append(value + shift)
+            folds.append({"test_subjects": [f"{i:02}"]})
+    return Result(np.array(scores), folds, **options)
+
+
+def test_folds_of_a_subject_are_one_value():
+    result = of_subjects([0.5, 0.75])
+    assert subject_accuracies(result) == pytest.approx({"00": 0.5, "01": 0.75})
+    assert subject_accuracies(Result(np.array([0.5]))) == {}
+    assert interval(result) is None  # two subjects tell no interval
+
+
+def test_the_interval_is_that_of_a_bootstrap(rng):
+    values = rng.uniform(0.3, 0.9, 12)
+    low, high = interval(of_subjects(values))
+    drawn = stats.bootstrap(
+        (values,), np.mean, method="percentile", rng=np.random.default_rng(1)
+    )
+    assert [low, high] == pytest.approx(list(drawn.confidence_interval), abs=0.01)
+
+
+def test_sign_flips_are_those_of_scipy(rng):
+    values = rng.normal(0.3, 0.1, 9)
+    want = stats.permutation_test(
+        (values - 0.25,),
+        np.mean,
+        permutation_type="samples",
+        alternative="greater",
+        n_resamples=np.inf,
+    )
+    assert above_chance(of_subjects(values)) == pytest.approx(want.pvalue)
+    assert above_chance(of_subjects(values[:4])) is None  # could never be below .05
+
+
+def test_methods_are_compared_over_subjects_and_corrected(rng):
+    base = rng.uniform(0.4, 0.6, 10)
+    results = [
+        ("a", of_subjects(base + 0.2)),
+        ("b", of_subjects(base)),
+        ("c", of_subjects(base + rng.normal(0, 0.01, 10))),
+        ("a", of_subjects(base, protocol="joint")),
+    ]
+    found = {(c.better, c.other): c for c in compare_methods(results)}
+    assert set(found) >= {("a", "b"), ("a", "c")}
+    assert found["a", "b"].difference == pytest.approx(0.2)
+    assert found["a", "b"].p == pytest.approx(3 * 2 / 2**10)  # Holm: times three
+    same = next(c for pair, c in found.items() if "a" not in pair)
+    assert same.p > 0.05
