@@ -179,6 +179,7 @@ class SubjectBasis(VoxelPass):
             for _, z in self.chunks(verify=False):
                 gram = ops.add_gram(gram, z)
             self._products = ops.full(gram)
+            self.__dict__.pop("_on_device", None)  # of voxels scaled otherwise
         self.reliable = True
 
     def _take_gram(self, gram: Any) -> None:

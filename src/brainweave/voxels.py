@@ -158,8 +158,7 @@ class VoxelPass:
     _data: Any
     _device: Device | None = None
 
-    @np.errstate(over="ignore", invalid="ignore")  # what overflows is refused
-    def _read_voxels(self, *, narrow: bool) -> tuple[Matrix, Matrix, float]:
+    def _read_voxels(self, *, narrow: bool) -> tuple[Any, Matrix, float]:
         """Standardise column chunks and accumulate the samples' inner products.
 
         Return these (or, where voxels are few, the standardised samples themselves) and
@@ -167,9 +166,14 @@ class VoxelPass:
         of the mean with itself.
         """
         if self._device is not None and not narrow:
-            read_there = self._read_on(self._device)
-            if read_there is not None:
-                return read_there
+            found = self._read_on(self._device)
+            if found is not None:
+                return found
+        return self._read_here(narrow=narrow)
+
+    @np.errstate(over="ignore", invalid="ignore")  # what overflows is refused
+    def _read_here(self, *, narrow: bool) -> tuple[Matrix, Matrix, float]:
+        """Do it chunk by chunk, where the samples are."""
         ops = ops_for(self._data)
         n = self.n_samples
         average = ops.array(np.full((1, n), 1 / n))
