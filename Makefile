@@ -12,7 +12,7 @@ SPHINX := $(DOCS)/$(SCRIPTS)/python -m sphinx -W --keep-going -n -T
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-thorough test-torch test-lowest lint types contracts check bench bench-quick bench-methods peers docs docs-quick wheel clean
+.PHONY: help demo test test-thorough test-torch test-lowest lint types contracts check bench bench-quick bench-methods bench-peers peers docs docs-quick wheel clean
 
 help:  ## say what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 14
@@ -90,6 +90,7 @@ check: lint types contracts test  ## the whole gate
 
 bench: $(VENV)/.dev  ## speed and memory, each as a ratio to a floor of the same run
 	$(BIN)/python benchmarks/bench_gdm.py
+	$(BIN)/python benchmarks/bench_disk.py
 	$(BIN)/python benchmarks/bench_evaluation.py
 	$(BIN)/python benchmarks/bench_table2.py
 	$(MAKE) bench-methods
@@ -109,6 +110,8 @@ $(PEERS)/.ready: pyproject.toml tools/make_venv.sh
 
 peers: $(PEERS)/.ready  ## compare with other implementations, in an environment of their own
 	$(PEERS)/$(SCRIPTS)/python -m pytest tests/peers -p no:cacheprovider
+
+bench-peers: bench-methods  ## time, memory and agreement beside other implementations
 
 bench-methods: $(PEERS)/.ready
 	$(PEERS)/$(SCRIPTS)/python benchmarks/bench_methods.py --robust --memory

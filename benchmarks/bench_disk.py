@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from brainweave import Study, Subject, SubjectBasis
+from brainweave._arrays import map_subjects
 
 BLOCK = 2**26
 
@@ -32,15 +33,18 @@ def evict(paths: list[Path]) -> None:
 
 
 def bare(paths: list[Path]) -> None:
-    """Read and multiply, by voxels where the file is, else by samples."""
-    for path in paths:
-        X = np.load(path, mmap_mode="r")
-        n, v = X.shape
-        step = BLOCK // (n * X.itemsize)
-        total = np.zeros((n, n))
-        for start in range(0, v, step):
-            block = np.ascontiguousarray(X[:, start : start + step].T)
-            total += block.T @ block
+    """Read and multiply, blocks of voxels, subjects side by side as in a fit."""
+    map_subjects(bare_product, paths)
+
+
+def bare_product(path: Path) -> None:
+    X = np.load(path, mmap_mode="r")
+    n, v = X.shape
+    step = BLOCK // (n * X.itemsize)
+    total = np.zeros((n, n))
+    for start in range(0, v, step):
+        block = np.array(X[:, start : start + step])
+        total += block @ block.T
 
 
 def timed(function, paths: list[Path]) -> float:

@@ -19,7 +19,7 @@ import numpy as np
 
 from brainweave import GDM, RegularizedHyperalignment, simulate_study, time_graph
 from brainweave.aligners.shrinkage import Smoother, scale_features, solve_shrinkage
-from brainweave.aligners.strength import mean_eigenvalue
+from brainweave.aligners.strength import covariance_strength, mean_eigenvalue
 from brainweave.aligners.subject_constraint import solve_per_subject
 from brainweave.group_weights import weigh_groups
 from brainweave.metrics import match_segments
@@ -44,8 +44,9 @@ def standardized(x: Any) -> tuple[Any, Any, Any]:
 
 def shrinkage(
     k: int,
-    rho: float,
+    rho: float | None = None,
     constraint: str = "global",
+    *,
     balance: str = "subjects",
     scale: str = "agreement",
     rounds: int = 3,
@@ -54,10 +55,12 @@ def shrinkage(
 
     def fit(X: list[Any], ids: list[Any]) -> list[Any]:
         Z = [standardized(x) for x in X]
-        smoothers = []
-        for z, _, _ in Z:
-            gram = z @ z.T
-            smoothers.append(Smoother(gram, rho * mean_eigenvalue(gram)))
+        grams = [z @ z.T for z, _, _ in Z]
+        ridge = rho
+        if ridge is None:  # nothing repeats in a recording seen once
+            voxels = [z.shape[1] for z, _, _ in Z]
+            ridge = covariance_strength(grams, voxels, "ledoit-wolf").rho
+        smoothers = [Smoother(gram, ridge * mean_eigenvalue(gram)) for gram in grams]
         graph = weigh_groups(time_graph(ids), balance)
         found = solve_shrinkage(smoothers, graph, k, n_jobs=1)
         mixing, mu = found.mixing, found.mu
@@ -108,7 +111,7 @@ def alternate(
 
 
 def packaged(aligner: Any) -> Fit:
-    """The same of an aligner of the package."""
+    """Return the same of an aligner of the package."""
 
     def fit(X: list[Any], ids: list[Any]) -> list[Any]:
         with warnings.catch_warnings():
@@ -159,7 +162,7 @@ def score(parts: list[list[Any]], design: str, fit: Fit) -> Any:
 
 
 def pieman(folder: str, seed: int = 0) -> list[list[Any]]:
-    """The story in thirds, the factors of each subject shuffled."""
+    """Cut the story into thirds, with the factors of each subject shuffled."""
     rng = np.random.default_rng(seed)
     parts = []
     for subject in load_pieman(folder):
@@ -169,7 +172,7 @@ def pieman(folder: str, seed: int = 0) -> list[list[Any]]:
 
 
 def simulated(seed: int = 0) -> list[list[Any]]:
-    """Three movies, 18 subjects whose voxels do not correspond, much noise."""
+    """Simulate three movies, 18 subjects whose voxels do not correspond."""
     study = simulate_study(
         n_subjects=18,
         design="movie",
@@ -188,13 +191,13 @@ def simulated(seed: int = 0) -> list[list[Any]]:
     return parts
 
 
-def main(parts: list[list[Any]], k: int = 10, rho: float = 0.5) -> None:
+def main(parts: list[list[Any]], k: int = 10) -> None:
     rows = {
         "paper's GDM, energy .82": packaged(GDM(k, energy=0.82, graph="time")),
-        "shrinkage": shrinkage(k, rho),
-        "alternation, 5 rounds": shrinkage(k, rho, "alternating", rounds=5),
-        "constraint of each subject": shrinkage(k, rho, "subject"),
-        "the same, 20 rounds": shrinkage(k, rho, "subject", rounds=20),
+        "shrinkage": shrinkage(k),
+        "alternation, 5 rounds": shrinkage(k, None, "alternating", rounds=5),
+        "constraint of each subject": shrinkage(k, None, "subject"),
+        "the same, 20 rounds": shrinkage(k, None, "subject", rounds=20),
     }
     designs = ("groups", "ring", "complete", "intersection")
     print("| |", " | ".join(designs), "|\n|---|---|---|---|---|")

@@ -54,8 +54,8 @@ categories = label_graph(labels)
 # By stimulus or time
 # -------------------
 # +1 between equal ids, nothing else: ``graph="time"``. With the row number as id this
-# is what hyperalignment and SRM assume. An id may be any label; here the block of each
-# category, so that its first volume in one person meets the first volume in another.
+# is what hyperalignment and SRM assume. An id may be any label; here the category and a
+# count, so that the first cat of one person meets the first cat of another.
 ids = []
 for y in labels:
     count = pd.Series(y).groupby(y).cumcount()

@@ -30,3 +30,14 @@ def test_docstrings_say_return():
 
     for path in Path(brainweave.__file__).parent.rglob("*.py"):
         assert '"""Give ' not in path.read_text(encoding="utf-8"), path
+
+
+def test_contributing_names_every_room():
+    from pathlib import Path
+
+    package = Path(brainweave.__file__).parent
+    page = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rooms = {f"{p.parent.name}/" for p in package.glob("*/__init__.py")}
+    modules = {p.stem for p in package.glob("*.py")}
+    modules -= {"__init__", "__main__", "_version"}
+    assert {name for name in rooms | modules if f"`{name}`" not in page} == set()

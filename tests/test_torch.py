@@ -174,6 +174,18 @@ def test_gdm_on_a_device_agrees_with_numpy(rng, device, graph):
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("shape", [(40, 300), (40, 25)])
+def test_reliability_weighs_voxels_read_on_a_device(rng, device, shape):
+    X, groups = rng.standard_normal(shape), np.arange(40) % 5
+    X[:, :20] += groups[:, None]
+    how = {"standardize": "reliability", "groups": groups}
+    basis, expected = SubjectBasis(X, device=device, **how), SubjectBasis(X, **how)
+    assert basis.reliable
+    assert_allclose(basis.values, expected.values, rtol=1e-9)
+    assert_allclose(basis.gram, expected.gram, atol=1e-9)
+
+
+@pytest.mark.parametrize("device", DEVICES)
 def test_bases_made_on_a_device_can_be_sent(rng, device):
     import pickle
 

@@ -8,12 +8,14 @@ over voxels needs from either.
 """
 
 import mmap
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from importlib import import_module
-from threading import Lock
+from pickle import PicklingError, dumps, loads
+from threading import Lock, local
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,11 +24,14 @@ from joblib.parallel import get_active_backend
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
+from brainweave.exceptions import InputError
+
 Floats = NDArray[Any]  # float32 or float64; the dtype follows the data
 Result = TypeVar("Result")
 
 # torch loads its linear algebra on first use, which two threads must not do at once
 TORCH_LINALG = Lock()
+_SENDING = local()  # whether this thread pickles for a process that opens files itself
 CHUNK_BYTES = 16 * 2**20  # a chunk of columns: wide enough for a fast product
 
 
@@ -85,7 +90,8 @@ def for_other_process(X: Any) -> Any:
 
     joblib hands a memory map to its processes by the name of the file. These would
     miss what a copy-on-write map holds in memory, and read a file that took the place
-    of the mapped one.
+    of the mapped one. Where the receiver opens files itself (see :class:`Sent`), what
+    is returned pickles as the name of the file and the place in it.
     """
     mapped = backing_map(X)
     if mapped is None:
@@ -108,7 +114,76 @@ def for_other_process(X: Any) -> Any:
         ours[i : i + rows].tobytes() == theirs[i : i + rows].tobytes()
         for i in range(0, len(ours), rows)
     )
-    return X if same else np.array(X)
+    if not same:
+        return np.array(X)
+    return _FileReference(X, mapped) if getattr(_SENDING, "by_name", False) else X
+
+
+class _FileReference:
+    """A place in a file, which becomes a memory map where it is unpickled."""
+
+    def __init__(self, X: NDArray[Any], mapped: Any) -> None:
+        start = mapped.offset - mapped.offset % mmap.ALLOCATIONGRANULARITY
+        address = np.frombuffer(mapped._mmap, np.uint8).ctypes.data
+        path = os.path.realpath(mapped.filename)
+        found = os.stat(path)
+        layout = (X.shape, X.dtype, X.strides, start + X.ctypes.data - address)
+        self._place = (path, found.st_size, found.st_mtime_ns, layout)
+
+    def __reduce__(self) -> Any:
+        return _open_place, self._place
+
+
+def _open_place(path: str, size: int, changed: int, layout: Any) -> NDArray[Any]:
+    try:
+        found = os.stat(path)
+        data = np.memmap(path, np.uint8, "r")
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"A worker cannot open {path!r} ({error}). Put the study where all workers "
+            "see it under the same name."
+        ) from error
+    if (found.st_size, found.st_mtime_ns) != (size, changed):
+        raise InputError(
+            f"A worker sees another file as {path!r} than the one that was sent to it. "
+            "Put the study where all workers see it under the same name."
+        )
+    shape, dtype, strides, offset = layout
+    whole: NDArray[Any] = np.ndarray(shape, dtype, data, offset, strides)
+    return whole
+
+
+class Sent:
+    """What goes to another process without the voxels of mapped files.
+
+    Whoever calls :meth:`open` there gets the value, its maps opened anew from their
+    files. Until then it stays closed: a scheduler that unpickles what it passes on
+    opens no file, and passes on no voxels.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self._value, self._closed = value, b""
+
+    def open(self) -> Any:
+        """Return the value; itself, where it never left the process."""
+        return loads(self._closed) if self._closed else self._value
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._closed:
+            return self.__dict__
+        _SENDING.by_name = True
+        try:
+            closed = dumps(for_other_process(self._value))
+        except (PicklingError, AttributeError, TypeError):
+            # a function defined on the spot, which only the caller's pickler can send
+            return self.__dict__
+        finally:
+            _SENDING.by_name = False
+        return {"_value": None, "_closed": closed}
+
+
+def _opened(value: Any) -> Any:
+    return value.open() if isinstance(value, Sent) else value
 
 
 def to_numpy(x: Any) -> Floats:
@@ -272,10 +347,11 @@ def map_subjects(
 def _run(function: Callable[..., Any], items: list[Any], workers: int) -> list[Any]:
     backend, _ = get_active_backend(prefer="threads")
     if type(backend).__name__ != "ThreadingBackend":  # Dask, say: the user's choice
-        sent = (tuple(map(for_other_process, item)) for item in items)
-        return list(
-            Parallel(n_jobs=workers)(delayed(_attempt)(function, i) for i in sent)
+        sent = (tuple(map(_to_send, item)) for item in items)
+        answers = Parallel(n_jobs=workers)(
+            delayed(_attempt_apart)(function, i) for i in sent
         )
+        return [(_opened(result), error) for result, error in answers]
     # plain threads start in a tenth of the time
     with ThreadPoolExecutor(workers) as pool:
         return list(pool.map(lambda item: _attempt(function, item), items))
@@ -286,6 +362,19 @@ def _attempt(function: Callable[..., Result], item: Any) -> Any:
         return function(*item), None
     except Exception as error:
         return None, error
+
+
+def _to_send(value: Any) -> Any:
+    """Wrap what holds a memory map; joblib knows how to send large arrays."""
+    held = getattr(value, "samples", getattr(value, "_data", value))
+    while hasattr(held, "parent"):  # a view on rows or runs
+        held = held.parent
+    return value if backing_map(held) is None else Sent(value)
+
+
+def _attempt_apart(function: Callable[..., Any], item: Any) -> Any:
+    result, error = _attempt(function, tuple(map(_opened, item)))
+    return _to_send(result), error
 
 
 def _workers(n_items: int, n_jobs: int | None) -> int:

@@ -174,10 +174,12 @@ class SubjectBasis(VoxelPass):
         if self.uses_covariance:
             self._narrow = self._narrow * factor
         else:
-            ops, gram = self.ops, None
+            ops = self.ops
+            gram: Any = None
             for _, z in self.chunks(verify=False):
                 gram = ops.add_gram(gram, z)
             self._products = ops.full(gram)
+            self.__dict__.pop("_on_device", None)  # of voxels scaled otherwise
         self.reliable = True
 
     def _take_gram(self, gram: Any) -> None:

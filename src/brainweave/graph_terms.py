@@ -41,7 +41,7 @@ class GroupTerm:
         return np.asarray(per_group[self.codes])
 
     def membership(self, rows: slice = slice(None)) -> scipy.sparse.csr_array:
-        """Give the one-hot membership of some samples, (samples, groups)."""
+        """Return the one-hot membership of some samples, (samples, groups)."""
         codes = self.codes[rows]
         known = np.flatnonzero(codes != NO_GROUP)
         return scipy.sparse.csr_array(
@@ -78,14 +78,14 @@ class Graph:
         return sum(self.lengths)
 
     def slices(self) -> list[slice]:
-        """Give the rows of each subject."""
+        """Return the rows of each subject."""
         ends = np.cumsum(self.lengths)
         return [
             slice(int(e - n), int(e)) for e, n in zip(ends, self.lengths, strict=True)
         ]
 
     def degrees(self) -> Matrix:
-        """Give the sum of the edges of each sample."""
+        """Return the sum of the edges of each sample."""
         total = np.zeros(self.n_samples)
         for term in self.groups:
             total += term.degrees()

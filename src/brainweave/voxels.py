@@ -158,8 +158,7 @@ class VoxelPass:
     _data: Any
     _device: Device | None = None
 
-    @np.errstate(over="ignore", invalid="ignore")  # what overflows is refused
-    def _read_voxels(self, *, narrow: bool) -> tuple[Matrix, Matrix, float]:
+    def _read_voxels(self, *, narrow: bool) -> tuple[Any, Matrix, float]:
         """Standardise column chunks and accumulate the samples' inner products.
 
         Return these (or, where voxels are few, the standardised samples themselves) and
@@ -167,9 +166,14 @@ class VoxelPass:
         of the mean with itself.
         """
         if self._device is not None and not narrow:
-            read_there = self._read_on(self._device)
-            if read_there is not None:
-                return read_there
+            found = self._read_on(self._device)
+            if found is not None:
+                return found
+        return self._read_here(narrow=narrow)
+
+    @np.errstate(over="ignore", invalid="ignore")  # what overflows is refused
+    def _read_here(self, *, narrow: bool) -> tuple[Matrix, Matrix, float]:
+        """Do it chunk by chunk, where the samples are."""
         ops = ops_for(self._data)
         n = self.n_samples
         average = ops.array(np.full((1, n), 1 / n))
@@ -204,12 +208,7 @@ class VoxelPass:
                 kept.append(to_numpy(z).astype(np.float64))
             else:
                 gram = ops.add_gram(gram, z)
-        self.constant_voxels = np.flatnonzero(np.isinf(self.scale))
-        if self.constant_voxels.size == self.n_voxels:
-            raise InputError(
-                f"{self.name}: all {self.n_voxels} voxels are constant over its "
-                f"{n} samples; there is nothing to align. Check the mask and the file."
-            )
+        self._note_constant_voxels()
         read = np.hstack(kept) if narrow else ops.full(gram)
         if fused:  # voxels were scaled with their means on
             means = read.mean(axis=0)
@@ -221,6 +220,15 @@ class VoxelPass:
             self._refuse_large()
         self.signatures = signatures
         return read, shift, offset
+
+    def _note_constant_voxels(self) -> None:
+        self.constant_voxels = np.flatnonzero(np.isinf(self.scale))
+        if self.constant_voxels.size == self.n_voxels:
+            raise InputError(
+                f"{self.name}: all {self.n_voxels} voxels are constant over its "
+                f"{self.n_samples} samples; there is nothing to align. Check the mask "
+                "and the file."
+            )
 
     def _read_on(self, device: Device) -> tuple[Any, Matrix, float] | None:
         """Do the same on a device: nothing comes back before the last chunk is done.

@@ -1,4 +1,4 @@
-"""standardize="reliability": reliable voxels count more, in every aligner."""
+"""standardize="reliability": voxels that answer reliably count more, everywhere."""
 
 import numpy as np
 import pytest

@@ -233,3 +233,34 @@ def test_the_verdict_says_so_when_gdm_is_not_the_best():
     assert "held-out protocol GDM is the best method (60.0 %), before HA" in text
     assert "| HA | — | 55.0 ± 10.0 |" in text
     assert "HA, joint, is missing: InputError: too few" in text
+
+
+def test_partly_overlapping_studies_gain_from_all_the_data(tmp_path):
+    """Quick form; constraint of each subject: near the complete study."""
+    from brainweave.paper import overlap
+
+    rows = ["paper's GDM", "GDM, constraint of each subject"]
+    table = overlap(tmp_path, quick=True, methods=rows)
+    found = table.set_index(["method", "design"])["mean"]
+    paper, ours = found["paper's GDM"], found["GDM, constraint of each subject"]
+    assert (ours > paper).all()
+    for design in ("groups", "ring"):
+        assert ours[design] > 0.9 * ours["complete"]
+        assert ours[design] > 0.95 * ours["intersection"]
+    assert (tmp_path / "overlap.md").read_text().count("\n") == 4
+    with pytest.raises(InputError, match="must be some of"):
+        overlap(tmp_path, methods=["RHA"])
+
+
+def test_all_ways_of_halving(tmp_path):
+    from brainweave import simulate_study
+    from brainweave.paper import raider_all_splits
+
+    study = simulate_study(n_subjects=4, n_voxels=60, categories=3, n_runs=4)
+    rows = ["paper's GDM, K = 6", "+ reliable voxels", "RHA, K = 10"]
+    table = raider_all_splits(study, tmp_path, methods=rows, most=2, n_jobs=1)
+    assert table["n_splits"].unique().tolist() == [2]
+    assert len(table) == 6
+    assert (tmp_path / "raider_all_splits.md").is_file()
+    with pytest.raises(InputError, match="must be some of"):
+        raider_all_splits(study, tmp_path, methods=["HA"])

@@ -194,6 +194,9 @@ class BaseAligner(Scored, BaseEstimator):
             )
         labels: list[Any] = [None] * n if y is None else self._labels_in(y)
 
+        # other processes are sent what the function refers to: not the whole aligner
+        needs_eigenbasis, device = self._needs_eigenbasis, params.get("device")
+
         def read(i: int, given: Any) -> SubjectBasis:
             if isinstance(given, SubjectBasis):
                 basis = given.with_kernel(checked[i]).cut(energies[i])
@@ -210,10 +213,10 @@ class BaseAligner(Scored, BaseEstimator):
                     standardize="reliability" if reliability else bool(standardize),
                     groups=_groups_of(given, labels[i]) if reliability else None,
                     name=f"X[{i}]",
-                    device=params.get("device"),
+                    device=device,
                 )
                 basis.id = str(getattr(given, "id", ""))
-            if self._needs_eigenbasis or energies[i] < 1:
+            if needs_eigenbasis or energies[i] < 1:
                 _ = basis.n_kept  # the eigenbasis belongs to this stage
             return basis
 

@@ -15,13 +15,14 @@ from brainweave.cli.scoring import PROTOCOLS, prepare_folder
 TABLES = ("table2", "unaligned")
 FIGURES = ("figure1", "figure2", *(f"figureS{i}" for i in range(3, 9)))
 REAL = ("raider", "pieman")
+OVERLAP = "overlap"  # studies that overlap in part, simulated or the story
 # of all that is in the files, what is printed
 SHOWN = (
     *("dataset", "study", "data", "method", "curve", "protocol", "incompleteness"),
     *("energy", "mean", "std", "se", "over_paper", "over_paper_se"),
     *("published", "chance", "p_value", "error"),
 )
-ALL = (*TABLES, *FIGURES, *REAL)
+ALL = (*TABLES, *FIGURES, *REAL, OVERLAP)
 
 
 @bundled(running=Running)
@@ -38,7 +39,7 @@ def reproduce(
             help="Real data, DATASET=STUDY_FOLDER (Raider=FILM,IMAGES), may be "
             "repeated, or a folder of study folders (DS001, ..., Raider.Movie and "
             "Raider.Image); what is not given is simulated in the same shape. For "
-            "raider and pieman: the folder of the published files."
+            "raider, pieman and overlap: the folder of the published files."
         ),
     ] = None,
     dataset: Annotated[
@@ -87,6 +88,11 @@ def reproduce(
         options["methods"] = method or None
         if protocol != "joint":
             raise UsageError(f"{chosen} always runs both protocols.")
+    elif chosen == OVERLAP:
+        _refuse(chosen, dataset=dataset)
+        options = {"random_state": random_state, "quick": quick}
+        options |= {"methods": method or None}
+        options["data"] = _folder(data, chosen) if data else None
     else:
         options |= {"quick": quick, "data": _studies(data)}
     if chosen in TABLES:

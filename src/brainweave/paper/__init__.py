@@ -21,6 +21,7 @@ from brainweave.paper.experiments import (
     unaligned,
 )
 from brainweave.paper.methods import METHODS
+from brainweave.paper.overlap import overlap
 from brainweave.paper.real import load_pieman, load_raider_images, pieman, raider
 from brainweave.paper.settings import Dataset, Figure, dataset, datasets, figures
 
@@ -42,6 +43,7 @@ __all__ = [
     "figures",
     "load_pieman",
     "load_raider_images",
+    "overlap",
     "pieman",
     "raider",
     "raider_all_splits",
