@@ -142,7 +142,7 @@ def test_files_are_known_again_by_content(tmp_path):
     stamp = _io.file_stamp(path)
     os.utime(path, (1, 1))
     assert not _io.has_changed(path, stamp)
-    path.write_bytes(b"abd")
+    path.write_bytes(b"abx")
     assert _io.has_changed(path, stamp)
     path.unlink()
     assert _io.has_changed(path, stamp)
