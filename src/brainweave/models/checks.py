@@ -45,6 +45,11 @@ def _check_maps(learned: Learned, *, nested: bool) -> str | None:
     stated = learned.get("n_subjects_")
     if type(stated) is not int or not (empty or stated == len(maps)):
         return f"it has {len(maps)} maps, but not as many subjects"
+    ids = learned.get("ids_")
+    if ids is not None and not (
+        isinstance(ids, list) and all(isinstance(i, str) for i in ids)
+    ):
+        return "the ids of its subjects are not texts"
     coef = learned.get("coef_", [])
     if not isinstance(coef, list) or not all(_is_floats(c, (None, k)) for c in coef):
         return f"its coefficients are not matrices with {k} columns"
