@@ -26,7 +26,7 @@ def disagreement(learned: Learned, name: str, *, nested: bool = False) -> str | 
         Whether it belongs to another aligner, which then has the maps.
     """
     first: Callable[[Learned], str | None] = partial(_check_maps, nested=nested)
-    for check in (first, *_OF_CLASS.get(name, ())):
+    for check in (first, _check_ids, *_OF_CLASS.get(name, ())):
         why = check(learned)
         if why is not None:
             return why
@@ -49,6 +49,12 @@ def _check_maps(learned: Learned, *, nested: bool) -> str | None:
     if not isinstance(coef, list) or not all(_is_floats(c, (None, k)) for c in coef):
         return f"its coefficients are not matrices with {k} columns"
     return None
+
+
+def _check_ids(learned: Learned) -> str | None:
+    ids = learned.get("ids_")
+    texts = isinstance(ids, list) and all(isinstance(i, str) for i in ids)
+    return None if ids is None or texts else "the ids of its subjects are not texts"
 
 
 def _is_strengths(value: Any) -> bool:
