@@ -151,5 +151,6 @@ def test_a_killed_worker_costs_nothing_but_time(study, tmp_path, client):
         after = set(client.scheduler_info()["workers"])
     assert before != after
     assert_allclose(gdm.eigenvalues_, expected.eigenvalues_, rtol=1e-12)
-    for ours, theirs in zip(gdm.coef_, expected.coef_, strict=True):
-        assert_allclose(ours, theirs, atol=1e-12)
+    shared = gdm.transform([s.samples for s in study])
+    for ours, theirs in zip(shared, expected.transform(study), strict=True):
+        assert_allclose(ours, theirs, atol=1e-9)

@@ -174,7 +174,7 @@ class SubjectBasis(VoxelPass):
         if self.uses_covariance:
             self._narrow = self._narrow * factor
         else:
-            ops = self.ops
+            ops: Any = self.ops
             gram: Any = None
             for _, z in self.chunks(verify=False):
                 gram = ops.add_gram(gram, z)
