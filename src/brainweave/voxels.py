@@ -240,7 +240,7 @@ class VoxelPass:
         gram, signatures = device.zeros(n, n), device.zeros(n, N_SIGNATURES)
         means, deviations = device.zeros(v), device.zeros(v)
         shift, offset = device.zeros(n), device.zeros(1)
-        signs = device.put(_signs_between(0, v))
+        signs = device.put(_signs_between(0, v)).double()
         for columns, raw in device.chunks(self._data):
             chunk = raw.to(device.dtype)
             mean = chunk.mean(0)
@@ -249,7 +249,8 @@ class VoxelPass:
             z -= rest
             mean = mean.double() + rest
             scale = (z * z).mean(0).double().sqrt()
-            signatures += chunk @ signs[columns].to(chunk.dtype)
+            # in double whatever the products are in: they are compared with the data's
+            signatures += raw.double() @ signs[columns]
             if self.standardize:
                 moving = scale > 4 * eps * mean.abs()
                 z *= (moving / scale.where(moving, scale.new_ones(()))).to(z.dtype)
