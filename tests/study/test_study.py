@@ -123,7 +123,7 @@ def test_annotations_that_cannot_be_used_are_refused(options, message):
         (np.zeros((3, 0)), InputError, "no voxels"),
         (np.zeros((3, 2), complex), TypeError, "real numbers"),
         (np.array([["a"]]), TypeError, "real numbers"),
-        ("file.npy", TypeError, "must be an array"),
+        ("file.npy", TypeError, "is the path"),
     ],
 )
 def test_samples_that_cannot_be_used_are_refused(samples, error, message):

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 from brainweave.cli.errors import spoken
+from brainweave.cli.interruption import check_interrupted
 
 Tick: TypeAlias = Callable[[str], None]
 
@@ -44,7 +45,12 @@ class Console:
         start = time.perf_counter()
         watch = self._bar if self.bars else self._lines
         with watch(title, total) as tick:
-            yield tick
+
+            def step(what: str) -> None:
+                check_interrupted()
+                tick(what)
+
+            yield step
         self.seconds[title] = self.seconds.get(title, 0) + time.perf_counter() - start
 
     @contextmanager

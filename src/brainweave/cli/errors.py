@@ -32,15 +32,17 @@ class PartlyFailed(BrainweaveError):
 def run(arguments: Sequence[str]) -> int:
     """Run the command line; return the exit code."""
     from brainweave.cli.app import app
+    from brainweave.cli.interruption import listening
     from brainweave.cli.several import spread
 
     speak_of(())
     try:
-        code = app(
-            args=spread(arguments),
-            prog_name="brainweave",
-            standalone_mode=False,
-        )
+        with listening():
+            code = app(
+                args=spread(arguments),
+                prog_name="brainweave",
+                standalone_mode=False,
+            )
     except KeyboardInterrupt:
         return _interrupted()
     except BrokenPipeError:

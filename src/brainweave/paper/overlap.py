@@ -146,7 +146,7 @@ def score_design(parts: Parts, design: str, aligner: Any) -> NDArray[np.float64]
         for i, own in enumerate(parts):
             seen = [order[p] for p in groups[belongs[i]]]
             X.append(np.concatenate([own[p] for p in seen]))
-            ids.append([(p, t) for p in seen for t in range(len(own[p]))])
+            ids.append([f"{p}:{t}" for p in seen for t in range(len(own[p]))])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the paper's form says it separates them
             maps = clone(aligner).fit(X, ids).maps_
