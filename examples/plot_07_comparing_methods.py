@@ -5,6 +5,10 @@ Comparing methods
 All methods share one pass over the voxels and one evaluation, so that a comparison is a
 loop. Two studies: one in which everybody saw a sequence of their own, and one in which
 everybody watched the same film. No ranking holds for all data, so compare on yours.
+
+The simulated signals were made strong enough to tell the methods apart, by looking at
+the result: with a weaker film and five features, regularised hyperalignment matched 51 %
+of the segments and GDM 22 %. The bars show how to compare, not who is best.
 """
 
 # %%
