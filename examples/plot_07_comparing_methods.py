@@ -7,8 +7,8 @@ loop. Two studies: one in which everybody saw a sequence of their own, and one i
 everybody watched the same film. No ranking holds for all data, so compare on yours.
 
 The simulated signals were made strong enough to tell the methods apart, by looking at
-the result: with a weaker film and five features, regularised hyperalignment matched 51 %
-of the segments and GDM 22 %. The bars show how to compare, not who is best.
+the result: with a weaker film and five features, regularised hyperalignment matched
+51 % of the segments and GDM 22 %. The bars show how to compare, not who is best.
 """
 
 # %%
