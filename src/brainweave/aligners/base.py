@@ -48,6 +48,7 @@ class BaseAligner(Scored, BaseEstimator):
     ``energy``, ``kernel``, ``kernel_params``, ``standardize``, ``n_jobs``.
     """
 
+    _isometric = False  # whether the way back is the transpose of the map
     _is_piece = False  # fitted to a part of the brain, by another aligner
     _takes_bases = True  # else it needs the samples, and evaluations hand them over
     _joins_samples = True  # through labels, ids or rows; else scoring them is honest
@@ -272,7 +273,7 @@ class BaseAligner(Scored, BaseEstimator):
     def _make_map(
         self, basis: SubjectBasis, coef: Matrix, *, space: Any = None
     ) -> SubjectMap:
-        return CoordinateMap(basis, coef, space=space)
+        return CoordinateMap(basis, coef, isometric=self._isometric, space=space)
 
     # -- using ------------------------------------------------------------------------
 

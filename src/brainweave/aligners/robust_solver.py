@@ -12,6 +12,7 @@ and the objective is :math:`\langle C, D \rangle - \frac12 \langle C, C \rangle`
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,18 +34,10 @@ SETTLED = 1e-5  # change of a sample's response, relative to it, that ends the p
 
 @dataclass(frozen=True)
 class Voxels:
-    """A way to read one subject's standardised voxels again and again.
+    """A way to read one subject's standardised voxels again and again."""
 
-    Parameters
-    ----------
-    read : callable
-        Begins a pass: gives (columns, chunk) pairs; chunks may be overwritten.
-    ops : NumpyOps or TorchOps
-        The operations of the kind of array that the chunks are.
-    """
-
-    read: Callable[[], Chunks]
-    ops: NumpyOps | TorchOps
+    read: Callable[[], Chunks]  # begins a pass; its chunks may be overwritten
+    ops: NumpyOps | TorchOps  # the operations of the kind of array that chunks are
 
     def residuals(self, W: Floats, R: Matrix) -> Iterable[tuple[slice, Any, Any]]:
         """Return, per chunk, its columns, weights, and what the maps leave of it."""
@@ -70,16 +63,16 @@ def realign(
     W: Floats,
     R: Matrix,
     target: Matrix,
-    bound: float,
     *,
+    bound: float,
     measure: bool = False,
 ) -> float:
     """Turn W, in place, to the polar factor of ``(X - S).T @ target``.
 
-    S is the best one for the W and R given; the objective there is returned if it is
-    to be measured, else NaN.
+    S is the best one for the W and R given; the objective there is returned, if it is
+    to be measured.
     """
-    ops, value = voxels.ops, 0.0 if measure else np.nan
+    ops, value = voxels.ops, 0.0
     carried, wanted = ops.array(R.T @ target), ops.array(target)
     for columns, weights, D in voxels.residuals(W, R):
         C = ops.clip(D, bound)
@@ -129,67 +122,22 @@ def fit_shared(
     over_subjects: Callable[..., list[Any]],
     progress: Progress,
 ) -> Matrix:
-    """Descend over all maps, individual terms and the shared response, by turns.
+    """Return the shared response: descend over it, maps and individual terms, by turns.
 
-    Parameters
-    ----------
-    subjects : list of Voxels
-        What reads the subjects' voxels.
-    maps : list of ndarray of shape (n_voxels_i, K)
-        ``X_i.T @ start``, overwritten by the maps.
-    start : ndarray of shape (n_samples, K)
-        Shared response to start from.
-    bound : float
-        Weight of the individual terms.
-    over_subjects : callable
-        ``map`` over subjects, in threads.
-    progress : Progress
-        Records the objective after each round of maps, individual terms and response.
-
-    Returns
-    -------
-    ndarray of shape (n_samples, K)
-        The shared response.
+    ``maps`` are at first the ``X_i.T @ start``, and are overwritten by the maps.
     """
     n, previous, R = len(subjects), start, start
     over_subjects(orthonormalize, maps)
     while progress.go_on():
         if progress.n_iter:
-            over_subjects(
-                lambda v, W, before, now: realign(v, W, before, now, bound),
-                subjects,
-                maps,
-                [previous] * n,
-                [R] * n,
-            )
-        results = over_subjects(
-            lambda v, W, now: respond(v, W, now, bound), subjects, maps, [R] * n
-        )
+            turn = partial(realign, R=previous, target=R, bound=bound)
+            over_subjects(turn, subjects, maps)
+        results = over_subjects(partial(respond, R=R, bound=bound), subjects, maps)
         previous, R = R, np.asarray(sum(response for response, _ in results) / n)
         # the mean of the responses lowers the objective by their distance from it
         gain = n / 2 * float(((R - previous) ** 2).sum())
         progress.add(sum(value for _, value in results) - gain)
     return R
-
-
-def fit_one(
-    voxels: Voxels,
-    W: Floats,
-    target: Matrix,
-    bound: float,
-    *,
-    new_progress: Callable[[float], Progress],
-) -> Progress:
-    """Descend over one map and its individual term; the response stays as it is.
-
-    ``W``, at first ``X.T @ target``, is overwritten by the map. The objective is
-    recorded for each map but the last.
-    """
-    orthonormalize(W)
-    progress = new_progress(realign(voxels, W, target, target, bound, measure=True))
-    while progress.go_on():
-        progress.add(realign(voxels, W, target, target, bound, measure=True))
-    return progress
 
 
 def responses(

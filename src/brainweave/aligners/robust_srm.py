@@ -1,6 +1,7 @@
 """The Robust Shared Response Model of Turek et al. (2018)."""
 
-from numbers import Real
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -8,22 +9,22 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from brainweave._arrays import column_chunks, ops_for, subject_threads
-from brainweave._validation import check_int, check_samples
+from brainweave._validation import check_int, check_number, check_samples
 from brainweave.aligners.maps import WeightMap
-from brainweave.aligners.procrustes import align_to
+from brainweave.aligners.procrustes import align_to, principal_axes
 from brainweave.aligners.robust_solver import (
     Chunks,
     Floats,
     Voxels,
-    fit_one,
     fit_shared,
     individual_term,
+    orthonormalize,
+    realign,
     responses,
 )
-from brainweave.aligners.timelocked import TimeLocked
+from brainweave.aligners.timelocked import FromRandomStart
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError
-from brainweave.linalg import flip_signs
 
 Matrix = NDArray[np.float64]
 
@@ -101,7 +102,8 @@ class RobustMap(WeightMap):
         return R
 
 
-class RobustSRM(TimeLocked):
+@dataclass(eq=False, repr=False, kw_only=True)
+class RobustSRM(FromRandomStart):
     r"""Shared Response Model with a sparse individual term per subject.
 
     With :math:`X_i` the samples of subject i (rows are time points), it descends
@@ -127,18 +129,11 @@ class RobustSRM(TimeLocked):
     tol : float, default=1e-5
         Stop once a round changes the objective by less than this share of all that was
         gained; 0 does all ``max_iter`` rounds.
-    init : "random" or array of shape (n_samples, K), default="random"
-        Shared response that the first maps are aligned to.
     energy : float in (0, 1], or one per subject, default=1
         Share of the summed singular values that each subject keeps; the model is of the
         samples without the rest.
-    standardize : bool or "reliability", default=True
-        Give every voxel zero mean and unit variance; else zero mean only.
-    random_state : int, RandomState or None
-        Seed of the random start.
-    n_jobs : int, optional
-        Subjects worked on at the same time; default one per core. The result does not
-        depend on it.
+    init, standardize, random_state, n_jobs
+        As in :class:`DetSRM`.
 
     Attributes
     ----------
@@ -185,28 +180,8 @@ class RobustSRM(TimeLocked):
     np.float64(4.3)
     """
 
-    def __init__(
-        self,
-        n_components: int = 10,
-        *,
-        lam: float = 1.0,
-        max_iter: int = 100,
-        tol: float = 1e-5,
-        init: Any = "random",
-        energy: Any = 1.0,
-        standardize: bool | str = True,
-        random_state: Any = None,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.lam = lam
-        self.max_iter = max_iter
-        self.tol = tol
-        self.init = init
-        self.energy = energy
-        self.standardize = standardize
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+    lam: float = 1.0
+    max_iter: int = 100
 
     _needs_eigenbasis = False
 
@@ -215,15 +190,8 @@ class RobustSRM(TimeLocked):
         self._bound()
 
     def _bound(self) -> float:
-        lam: Any = self.lam
-        if isinstance(lam, bool) or not isinstance(lam, Real):
-            raise TypeError(f"lam of {self._owner} must be a number > 0, got {lam!r}.")
-        if not float(lam) > 0:
-            raise InputError(
-                f"lam of {self._owner} must be > 0, got {lam}. The larger, the sparser "
-                "the individual terms."
-            )
-        return float(lam)
+        hint = "The larger, the sparser the individual terms."
+        return check_number("lam", self.lam, "(0, inf]", owner=self._owner, hint=hint)
 
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Floats]:
         bound, k, n = self._bound(), self._wanted_components(bases), len(bases)
@@ -236,15 +204,11 @@ class RobustSRM(TimeLocked):
             subjects = [_voxels_of(b) for b in bases]
             maps = over_subjects(lambda b: b.combine(b.restrict(R)), bases)
             R = fit_shared(
-                subjects,
-                maps,
-                R,
-                bound,
+                *(subjects, maps, R, bound),
                 over_subjects=over_subjects,
                 progress=progress,
             )
-            turn = np.linalg.eigh(R.T @ R)[1][:, ::-1]
-            turn = turn * flip_signs(R @ turn)
+            turn = principal_axes(R)
             self.shared_response_ = R = R @ turn
             maps = [W @ turn.astype(W.dtype) for W in maps]
             self.individual_ = over_subjects(
@@ -277,8 +241,12 @@ class RobustSRM(TimeLocked):
 
     def _solve_new(self, basis: SubjectBasis, y: Any) -> Floats:
         target, bound = self.shared_response_[y], self._bound()
-        W = basis.combine(basis.restrict(target))
-        fit_one(_voxels_of(basis), W, target, bound, new_progress=self._progress)
+        W, voxels = basis.combine(basis.restrict(target)), _voxels_of(basis)
+        orthonormalize(W)
+        step = partial(realign, voxels, W, target, target, bound=bound, measure=True)
+        progress = self._progress(step())
+        while progress.go_on():
+            progress.add(step())
         return W
 
 

@@ -1,5 +1,6 @@
 """Hyperalignment after a joint decomposition of all subjects (Chen et al. 2014)."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -7,8 +8,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from brainweave._arrays import blas_threads, subject_threads
-from brainweave.aligners.hyperalignment import hyperalign
-from brainweave.aligners.maps import MixingMap, SubjectMap
+from brainweave.aligners.hyperalignment import RotationAligner
 from brainweave.aligners.procrustes import rotate_onto
 from brainweave.aligners.timelocked import GramOnly
 from brainweave.basis import SubjectBasis
@@ -17,7 +17,8 @@ from brainweave.exceptions import InputError
 Matrix = NDArray[np.float64]
 
 
-class SVDHyperalignment(GramOnly):
+@dataclass(eq=False, repr=False)
+class SVDHyperalignment(RotationAligner, GramOnly):
     r"""Joint SVD of all subjects, then hyperalignment in the reduced space.
 
     With :math:`X_i` the samples of subject i (rows are time points), the first phase
@@ -37,19 +38,8 @@ class SVDHyperalignment(GramOnly):
     ----------
     n_components : int, default=10
         Number of shared features K.
-    reference : int, default=0
-        The subject that the first level of hyperalignment starts from.
-    max_iter : int, default=1
-        Most passes of the second level of hyperalignment.
-    tol : float, default=0
-        Stop these once a pass changes the objective by less than this share of all
-        that was gained; 0 does all ``max_iter`` passes.
-    energy : float in (0, 1], or one per subject, default=1
-        Share of the summed singular values that each subject keeps.
-    standardize : bool or "reliability", default=True
-        Give every voxel zero mean and unit variance; else zero mean only.
-    n_jobs : int, optional
-        Subjects worked on at the same time; default one per core.
+    reference, max_iter, tol, energy, standardize, n_jobs
+        As in :class:`Hyperalignment`.
 
     Attributes
     ----------
@@ -65,12 +55,8 @@ class SVDHyperalignment(GramOnly):
         weights of the first phase.
     shared_response_ : ndarray of shape (n_samples, K)
         T, largest dimensions first.
-    objective_history_ : list of float
-        The objective after the first level, each pass of the second, and the third.
-    n_iter_ : int
-        Passes of the second level done.
-    converged_ : bool
-        Whether these settled.
+    objective_history_, n_iter_, converged_
+        As in :class:`Hyperalignment`.
 
     Notes
     -----
@@ -94,48 +80,25 @@ class SVDHyperalignment(GramOnly):
     True
     """
 
-    def __init__(
-        self,
-        n_components: int = 10,
-        *,
-        reference: int = 0,
-        max_iter: int = 1,
-        tol: float = 0.0,
-        energy: Any = 1.0,
-        standardize: bool | str = True,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.reference = reference
-        self.max_iter = max_iter
-        self.tol = tol
-        self.energy = energy
-        self.standardize = standardize
-        self.n_jobs = n_jobs
+    n_components: int = 10
 
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
-        reference = self._reference(len(bases))
-        k = self._wanted_components(bases)
-        self._joint_decomposition(bases, k)
+        self._joint_decomposition(bases, self._wanted_components(bases))
         with subject_threads(len(bases), self.n_jobs) as over_subjects:
             reduced = over_subjects(lambda b: b.gram_times(self.joint_), bases)
-            found, progress = hyperalign(
-                reduced, reference, self._progress, over_subjects
-            )
-        self.shared_response_ = found.template
-        self._keep_progress(progress)
-        self.objective_history_ = [*progress.history, found.objective]
-        return [
-            b.restrict(self.joint_ @ R)
-            for b, R in zip(bases, found.rotations, strict=True)
-        ]
+        rotations, self.shared_response_ = self._rotate(reduced)
+        pairs = zip(bases, rotations, strict=True)
+        return [b.restrict(self.joint_ @ R) for b, R in pairs]
 
     def _joint_decomposition(self, bases: list[SubjectBasis], k: int) -> None:
-        total = sum(_kept_gram(b) for b in bases)
+        grams = (
+            b.gram if b.energy == 1 else (b.vectors * b.values) @ b.vectors.T
+            for b in bases
+        )
         n = bases[0].n_samples
         with blas_threads(1):
             values, U = scipy.linalg.eigh(
-                total, subset_by_index=[n - k, n - 1], check_finite=False
+                sum(grams), subset_by_index=[n - k, n - 1], check_finite=False
             )
         values, U = values[::-1], U[:, ::-1]
         if values[-1] <= 1e-12 * values[0]:
@@ -147,11 +110,6 @@ class SVDHyperalignment(GramOnly):
         self.singular_values_ = np.sqrt(values)
         self.joint_ = np.sqrt(len(bases)) * U / self.singular_values_
 
-    def _make_map(
-        self, basis: SubjectBasis, solution: Matrix, *, space: Any = None
-    ) -> SubjectMap:
-        return MixingMap(basis, solution, space=space)
-
     def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
         joint = self.joint_[y]
         if len(y) < len(self.joint_):
@@ -161,9 +119,3 @@ class SVDHyperalignment(GramOnly):
             joint = self.n_subjects_ * fitted / self.singular_values_
         R = rotate_onto(basis.gram_times(joint), self.shared_response_[y])
         return basis.restrict(joint @ R)
-
-
-def _kept_gram(basis: SubjectBasis) -> Matrix:
-    if basis.energy == 1:
-        return basis.gram
-    return np.asarray((basis.vectors * basis.values) @ basis.vectors.T)
