@@ -8,9 +8,9 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from brainweave._arrays import column_chunks, ops_for, subject_threads
+from brainweave._arrays import ops_for, subject_threads
 from brainweave._validation import check_int, check_number, check_samples
-from brainweave.aligners.maps import WeightMap
+from brainweave.aligners.maps import WeightMap, refuse_non_finite
 from brainweave.aligners.procrustes import align_to, principal_axes
 from brainweave.aligners.robust_solver import (
     Chunks,
@@ -82,23 +82,11 @@ class RobustMap(WeightMap):
         return individual_term(voxels, self.weights, R, self.lam)
 
     def _voxels(self, Z: Any) -> Voxels:
-        ops = ops_for(Z)
-
-        def read() -> Chunks:
-            for columns, raw in column_chunks(Z):
-                z = ops.subtract(ops.array(raw), ops.array(self.mean[columns]))
-                z *= ops.array(1 / self.scale[columns])
-                yield columns, z
-
-        return Voxels(read, ops)
+        return Voxels(lambda: self._standardized(Z), ops_for(Z))
 
     def _responses(self, voxels: Voxels, n_samples: int, name: str) -> Matrix:
         R = responses(voxels, self.weights, n_samples, self.lam, max_iter=self.max_iter)
-        if not np.isfinite(R).all():
-            raise InputError(
-                f"{name} has NaN or infinite values. Mask these voxels or drop these "
-                "samples."
-            )
+        refuse_non_finite(R, name)
         return R
 
 
