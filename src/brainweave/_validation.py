@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
+from numpy.typing import NDArray
 
 from brainweave.exceptions import InputError
 
@@ -59,6 +60,19 @@ def check_subject_number(name: str, value: Any, n_subjects: int, *, owner: str) 
             f"{n_subjects - 1}."
         )
     return number
+
+
+def check_indices(name: str, values: Any, n: int, *, what: str) -> NDArray[np.intp]:
+    """Return values as an array of numbers below n, of rows or voxels or so."""
+    numbers = np.asarray(values)
+    if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
+        raise TypeError(f"{name} must be a list of {what} numbers.")
+    if numbers.size and not (numbers.min() >= 0 and numbers.max() < n):
+        raise InputError(
+            f"{name} must be {what} numbers from 0 to {n - 1}; got {numbers.min()} to "
+            f"{numbers.max()}."
+        )
+    return numbers.astype(np.intp)
 
 
 def check_option(name: str, value: Any, allowed: Sequence[str], *, owner: str) -> str:

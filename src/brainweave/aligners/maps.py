@@ -204,6 +204,16 @@ class SubjectMap:
         return self
 
 
+def kept_of(basis: SubjectBasis, space: Any) -> dict[str, Any]:
+    """Return what every map keeps of the basis it was learned in."""
+    return {
+        "mean": basis.mean,
+        "scale": basis.scale,
+        "signatures": basis.signatures,
+        "space": space,
+    }
+
+
 def refuse_non_finite(features: Any, name: str) -> None:
     """Refuse samples whose features are not finite, so that they are not either."""
     if not np.isfinite(to_numpy(features)).all():
@@ -268,13 +278,7 @@ class BasisMap(SubjectMap):
     def __init__(
         self, basis: SubjectBasis, *, isometric: bool = False, space: Any = None
     ) -> None:
-        super().__init__(
-            mean=basis.mean,
-            scale=basis.scale,
-            isometric=isometric,
-            space=space,
-            signatures=basis.signatures,
-        )
+        super().__init__(isometric=isometric, **kept_of(basis, space))
         self.basis = basis
 
     @property

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from brainweave._arrays import to_numpy
 from brainweave._validation import check_samples
 from brainweave.aligners.base import BaseAligner
-from brainweave.aligners.maps import SubjectMap, refuse_non_finite
+from brainweave.aligners.maps import SubjectMap, kept_of, refuse_non_finite
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError
 
@@ -20,14 +20,7 @@ Matrix = NDArray[np.float64]
 class VoxelMap(SubjectMap):
     """The map of a subject that keeps its voxels: standardising, and its inverse.
 
-    Parameters
-    ----------
-    basis : SubjectBasis, optional
-        The aligning samples.
-    axes : ndarray of shape (n_voxels, n_kept), optional
-        Orthonormal directions to which samples are confined, when energy is cut.
-    mean, scale, space, signatures
-        As in :class:`SubjectMap`.
+    When energy is cut, samples are confined to orthonormal axes, (n_voxels, n_kept).
     """
 
     def __init__(
@@ -153,14 +146,7 @@ class NoAlignment(BaseAligner):
         axes = None
         if basis.energy < 1:
             axes = basis.combine(basis.vectors / np.sqrt(basis.values))
-        return VoxelMap(
-            basis,
-            axes=axes,
-            mean=basis.mean,
-            scale=basis.scale,
-            space=space,
-            signatures=basis.signatures,
-        )
+        return VoxelMap(basis, axes=axes, **kept_of(basis, space))
 
     def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
         if basis.n_voxels != self.n_components_:

@@ -31,15 +31,8 @@ from brainweave.exceptions import InputError
 class ParcelwiseMap(SubjectMap):
     """The maps of all parcels of one subject, side by side.
 
-    Parameters
-    ----------
-    parts : list of (columns, SubjectMap or None, n_components)
-        The voxels of each parcel, its map, and its number of features; without a map
-        the features are zero.
-    mean : ndarray of shape (n_voxels,)
-        Mean of every voxel, also of those outside all parcels.
-    space, signatures
-        As in :class:`SubjectMap`.
+    Parts are the voxels of each parcel, its map, and its number of features, which are
+    zero without a map. The mean is that of all voxels, also outside the parcels.
     """
 
     def __init__(
@@ -47,14 +40,13 @@ class ParcelwiseMap(SubjectMap):
         parts: list[tuple[Columns, SubjectMap | None, int]],
         *,
         mean: NDArray[np.float64],
-        space: Any = None,
-        signatures: NDArray[np.float64] | None = None,
+        **common: Any,
     ) -> None:
         scale = np.full(mean.size, np.inf)
         for columns, local, _ in parts:
             if local is not None:
                 scale[columns] = local.scale
-        super().__init__(mean=mean, scale=scale, space=space, signatures=signatures)
+        super().__init__(mean=mean, scale=scale, **common)
         self.parts = parts
 
     @property

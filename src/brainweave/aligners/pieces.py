@@ -9,7 +9,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from brainweave._validation import one_per_subject
+from brainweave._validation import check_indices, one_per_subject
 from brainweave.exceptions import InputError
 from brainweave.labels import sort_labels
 
@@ -166,20 +166,10 @@ def _as_columns(given: Any, n_voxels: int) -> list[Columns]:
                 f"{n_voxels} voxels."
             )
         given = np.split(matrix.indices, matrix.indptr[1:-1])
-    lists = []
-    for number, part in enumerate(given):
-        columns = np.unique(np.asarray(part))
-        if columns.size and columns.dtype.kind not in "iu":
-            raise TypeError(
-                f"neighborhood {number} must hold voxel numbers, got {columns.dtype}."
-            )
-        if columns.size and not (columns[0] >= 0 and columns[-1] < n_voxels):
-            raise InputError(
-                f"neighborhood {number} has voxels {columns[0]} to {columns[-1]}; the "
-                f"subject has voxels 0 to {n_voxels - 1}."
-            )
-        lists.append(columns.astype(np.intp))
-    return lists
+    return [
+        np.unique(check_indices(f"neighborhood {k}", part, n_voxels, what="voxel"))
+        for k, part in enumerate(given)
+    ]
 
 
 def coordinates_per_subject(

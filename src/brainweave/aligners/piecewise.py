@@ -161,7 +161,7 @@ class PiecewiseAligner(BaseAligner):
     _takes_bases = False  # a basis of all voxels cannot be cut into pieces
     _piece = "piece"  # what a piece is called
 
-    aligner: Any
+    aligner: BaseAligner
     _: KW_ONLY
     min_voxels: int = 2
     n_jobs: int | None = None
@@ -299,17 +299,16 @@ class PiecewiseAligner(BaseAligner):
             )
 
     def _known_samples(self, subjects: list[Any], y: Any) -> list[Any] | None:
-        known: list[Any] | None = self.aligner._known_samples(subjects, y)
-        return known
+        return self.aligner._known_samples(subjects, y)
 
     def _labels_in(self, y: list[Any]) -> list[Any]:
-        return list(self.aligner._labels_in(y))
+        return self.aligner._labels_in(y)
 
     def _joins_by_label(self) -> bool:
-        return bool(self.aligner._joins_by_label())
+        return self.aligner._joins_by_label()
 
     def _labels_must_meet(self) -> bool:
-        return bool(self.aligner._labels_must_meet())
+        return self.aligner._labels_must_meet()
 
     def fit_transform(self, X: Any, y: Any = None) -> list[Any]:
         """Fit, and return the shared features of the aligning samples."""

@@ -10,7 +10,12 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from brainweave._arrays import to_numpy, working_dtype
-from brainweave._validation import check_number, check_samples, check_subject_number
+from brainweave._validation import (
+    check_indices,
+    check_number,
+    check_samples,
+    check_subject_number,
+)
 from brainweave.aligners.maps import SubjectMap, WeightMap, refuse_non_finite
 from brainweave.aligners.pieces import (
     Columns,
@@ -32,17 +37,7 @@ from brainweave.exceptions import InputError
 class SearchlightMap(WeightMap):
     """A whole-brain map with sparse weights, from voxels to common voxels and back.
 
-    Parameters
-    ----------
-    weights : sparse array of shape (n_voxels, n_common)
-        Common voxels per standardised voxel.
-    patterns : sparse array of shape (n_common, n_voxels)
-        Standardised voxels per common voxel.
-    mean, scale : ndarray of shape (n_voxels,)
-        What standardises samples; the scale of a voxel that is in no neighbourhood, or
-        constant, is infinite.
-    space, signatures
-        As in :class:`SubjectMap`.
+    The scale of a voxel that is in no neighbourhood, or constant, is infinite.
     """
 
     def transform(self, Z: Any, *, name: str = "Z") -> NDArray[Any]:
@@ -314,25 +309,12 @@ class Searchlight(PiecewiseAligner):
         positions = coordinates_per_subject(
             self.coordinates, n_voxels, spaces, owner=self._owner
         )
-        at = positions[ref][self._center_numbers(n_voxels[ref])]
+        at = positions[ref]
+        if self.centers is not None:
+            at = at[check_indices("centers", self.centers, len(at), what="voxel")]
         different = {id(p): p for p in positions}
         found = {i: neighborhoods_within(p, at, radius) for i, p in different.items()}
         return [found[id(p)] for p in positions], at
-
-    def _center_numbers(self, n_voxels: int) -> Columns:
-        if self.centers is None:
-            return np.arange(n_voxels)
-        centers = np.asarray(self.centers)
-        if centers.ndim != 1 or centers.dtype.kind not in "iu" or not centers.size:
-            raise TypeError(
-                f"centers of {self._owner} must be a list of voxel numbers."
-            )
-        if centers.min() < 0 or centers.max() >= n_voxels:
-            raise InputError(
-                f"centers of {self._owner} must be voxels 0 to {n_voxels - 1} of the "
-                f"reference; got {centers.min()} to {centers.max()}."
-            )
-        return centers.astype(np.intp)
 
     # -- a new subject -----------------------------------------------------------------
 

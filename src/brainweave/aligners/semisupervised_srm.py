@@ -9,7 +9,13 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from brainweave._arrays import subject_threads, to_numpy
-from brainweave._validation import check_list_of_subjects, check_number, check_shape
+from brainweave._validation import (
+    check_indices,
+    check_list_of_subjects,
+    check_number,
+    check_samples,
+    check_shape,
+)
 from brainweave.aligners.maps import SubjectMap
 from brainweave.aligners.procrustes import check_rank, principal_axes
 from brainweave.aligners.semisupervised_solver import (
@@ -22,7 +28,6 @@ from brainweave.aligners.semisupervised_solver import (
 from brainweave.aligners.timelocked import (
     WAYS_OUT,
     FromRandomStart,
-    check_rows,
     check_same_samples,
 )
 from brainweave.basis import SubjectBasis
@@ -321,7 +326,8 @@ class SemiSupervisedSRM(FromRandomStart):
         """Find the rows of the shared response that the new samples are locked to."""
         n = len(self.shared_response_)
         if samples is not None:
-            rows, wanted = check_rows(samples, n), n_locked or n_samples
+            rows = check_indices("samples", samples, n, what="row")
+            wanted = n_locked or n_samples
         elif n_locked == 0 and self.labels_locked_ and n_samples == n:
             # a model of labelled samples alone has locked them, too
             rows, wanted = np.arange(n), n
@@ -360,11 +366,7 @@ def _join_samples(
     stacked, labels = [], []
     for i, (x, z, names) in enumerate(zip(locked, others, known, strict=True)):
         n, v = check_shape(x, f"X[{i}]")
-        if len(z.shape) != 2 or z.shape[1] != v:
-            raise InputError(
-                f"labelled[{i}] has shape {tuple(z.shape)}; X[{i}] has {v} voxels. Use "
-                "the same mask for both."
-            )
+        z = check_samples(z, v, f"labelled[{i}]")
         if len(names) != z.shape[0]:
             raise InputError(
                 f"y[{i}] has {len(names)} labels for {z.shape[0]} labelled samples."

@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from brainweave._validation import check_int, check_number
+from brainweave._validation import check_indices, check_int, check_number
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import MixingMap, SubjectMap
 from brainweave.aligners.procrustes import check_rank
@@ -85,19 +85,6 @@ def _shape_of(subject: Any, name: str) -> tuple[int, int]:
             f"{type(subject).__name__}."
         )
     return int(shape[0]), int(shape[1]) if len(shape) == 2 else 0
-
-
-def check_rows(samples: Any, n_rows: int) -> NDArray[np.intp]:
-    """Return numbers of rows of the shared response."""
-    rows = np.asarray(samples)
-    if rows.ndim != 1 or rows.dtype.kind not in "iu":
-        raise TypeError("samples must be row numbers of the aligning samples.")
-    if rows.size and (rows.min() < 0 or rows.max() >= n_rows):
-        raise InputError(
-            f"samples must be row numbers from 0 to {n_rows - 1}; got {rows.min()} to "
-            f"{rows.max()}."
-        )
-    return rows
 
 
 class Progress:
@@ -211,7 +198,9 @@ class TimeLocked(BaseAligner):
         """
         check_is_fitted(self, "maps_")
         n = len(self.shared_response_)
-        rows = np.arange(n) if samples is None else check_rows(samples, n)
+        rows = np.arange(n)
+        if samples is not None:
+            rows = check_indices("samples", samples, n, what="row")
         given, _ = _shape_of(X, "the new subject")
         if len(rows) != given:
             raise InputError(

@@ -19,7 +19,7 @@ _HOME = {
     "SRM": "brainweave.aligners.srm",
     "Searchlight": "brainweave.aligners.searchlight",
     "SemiSupervisedSRM": "brainweave.aligners.semisupervised_srm",
-    "SVDHyperalignment": "brainweave.aligners.svd_hyperalignment",
+    "SVDHyperalignment": "brainweave.aligners.hyperalignment",
 }
 _REGISTERED: dict[str, type[BaseAligner]] = {}
 

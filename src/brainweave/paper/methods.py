@@ -7,11 +7,11 @@ from brainweave.aligners.hyperalignment import (
     Hyperalignment,
     KernelHyperalignment,
     RegularizedHyperalignment,
+    SVDHyperalignment,
 )
 from brainweave.aligners.no_alignment import NoAlignment
 from brainweave.aligners.robust_srm import RobustSRM
 from brainweave.aligners.srm import SRM, DetSRM
-from brainweave.aligners.svd_hyperalignment import SVDHyperalignment
 from brainweave.paper.settings import Dataset
 
 __all__ = [
