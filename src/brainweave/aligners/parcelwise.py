@@ -1,6 +1,5 @@
 """Any aligner, parcel by parcel."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +18,10 @@ from brainweave.aligners.pieces import (
     parcel_names,
 )
 from brainweave.aligners.piecewise import (
+    Fits,
     Layout,
-    LocalFit,
     PiecewiseAligner,
+    Whole,
     read_samples,
     read_whole,
 )
@@ -198,12 +198,7 @@ class Parcelwise(PiecewiseAligner):
         names = parcel_names(labels)
         return Layout(names, [_columns_of(names, known) for known in labels])
 
-    def _gather(
-        self,
-        layout: Layout,
-        fits: Iterable[tuple[int, LocalFit]],
-        whole: list[dict[str, Any]],
-    ) -> None:
+    def _gather(self, layout: Layout, fits: Fits, whole: list[Whole]) -> None:
         kept = list(fits)
         self.parcels_ = [layout.names[k] for k, _ in kept]
         self.aligners_ = [local.aligner for _, local in kept]
@@ -216,7 +211,7 @@ class Parcelwise(PiecewiseAligner):
             self.maps_.append(self._map(own, maps, known))
 
     def _map(
-        self, columns: list[Columns], maps: list[Any], whole: dict[str, Any]
+        self, columns: list[Columns], maps: list[Any], whole: Whole
     ) -> ParcelwiseMap:
         parts = list(zip(columns, maps, self.n_features_, strict=True))
         return ParcelwiseMap(parts, **whole)

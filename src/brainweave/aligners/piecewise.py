@@ -49,6 +49,10 @@ class LocalFit(NamedTuple):
     maps: list[SubjectMap]
 
 
+Fits = Iterable[tuple[int, LocalFit]]  # by the number of the piece, as they come
+Whole = dict[str, Any]  # of a subject, what its map keeps beside those of pieces
+
+
 class Outcome(NamedTuple):
     """A result, or why there is none, and the warnings on the way."""
 
@@ -172,12 +176,7 @@ class PiecewiseAligner(BaseAligner):
         """Say which voxels of each subject belong to each piece."""
 
     @abstractmethod
-    def _gather(
-        self,
-        layout: Layout,
-        fits: Iterable[tuple[int, LocalFit]],
-        whole: list[dict[str, Any]],
-    ) -> None:
+    def _gather(self, layout: Layout, fits: Fits, whole: list[Whole]) -> None:
         """Make the maps, and set what was learned; fits come one by one, in order.
 
         ``whole`` is what :func:`read_whole` returned of each subject.
@@ -334,9 +333,7 @@ def read_samples(subject: Any, name: str) -> Any:
     return samples
 
 
-def read_whole(
-    X: Any, pieces: list[Columns], space: Any, *, name: str
-) -> dict[str, Any]:
+def read_whole(X: Any, pieces: list[Columns], space: Any, *, name: str) -> Whole:
     """Return what a whole-brain map keeps of a subject: mean, signatures, space.
 
     NaN is refused in the voxels of the pieces, and only there.

@@ -17,13 +17,12 @@ from numpy.typing import NDArray
 
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError
-from brainweave.linalg import flip_signs
+from brainweave.linalg import flip_signs, polar
 
 Matrix = NDArray[np.float64]
 
 # squared singular values, relative to the largest, that the Gram matrix cannot resolve
 SINGULAR = 1e-10
-RESOLVED = 1e-9  # above this, a first-order correction restores orthonormality
 UNSURE = 1e-6  # below this, one more step restores orthonormality
 
 
@@ -49,38 +48,7 @@ def rotate_onto(coordinates: Matrix, target: Matrix) -> Matrix:
 
     Rows are orthonormal if the target is the wider one, columns if it is not.
     """
-    return orthonormal_factor(coordinates.T @ target)
-
-
-def orthonormal_factor(M: Matrix) -> Matrix:
-    r"""Return the polar factor of M, from an eigenbasis of the smaller Gram matrix.
-
-    The columns of :math:`B = M Q`, with lengths :math:`h`, are orthogonal up to what
-    rounding did to the eigenbasis Q of :math:`M^\top M`: small values lose their
-    angles. So the factor is :math:`B (B^\top B)^{-1/2} Q^\top` with the root to first
-    order, :math:`\delta_{ij} / h_i - (B^\top B)_{ij} / (h_i h_j (h_i + h_j))`, which
-    is as accurate as a singular value decomposition, in two thirds of its time. Where
-    M is too close to singular for that, the decomposition is done.
-    """
-    if M.shape[0] < M.shape[1]:
-        return orthonormal_factor(M.T).T
-    gram = M.T @ M
-    if _is_resolved(gram.diagonal()):  # the eigenvalues spread at least as wide
-        values, Q = np.linalg.eigh(gram)
-        if _is_resolved(values):
-            B = M @ Q
-            root = B.T @ B
-            lengths = np.sqrt(root.diagonal())
-            root /= -np.outer(lengths, lengths)
-            root /= lengths[:, None] + lengths
-            np.fill_diagonal(root, 1 / lengths)
-            return np.asarray((B @ root) @ Q.T)
-    left, _, right = np.linalg.svd(M, full_matrices=False)
-    return np.asarray(left @ right)
-
-
-def _is_resolved(squares: Matrix) -> bool:
-    return bool(squares.min() > RESOLVED * squares.max())
+    return polar(coordinates.T @ target)
 
 
 def align_to(basis: SubjectBasis, S: Matrix) -> Alignment:

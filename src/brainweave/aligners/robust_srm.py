@@ -102,20 +102,11 @@ def individual_term(
     voxels: Voxels, W: Floats, R: Matrix, bound: float
 ) -> scipy.sparse.csc_array:
     """Return the best individual term, samples x voxels."""
-    data, rows, counts = [], [], [np.zeros(1, dtype=np.int64)]
-    n_samples = R.shape[0]
-    for _, _, D in voxels.residuals(W, R):
-        # by voxel, so that the columns of a sparse matrix follow each other
-        S = np.ascontiguousarray(to_numpy(D - voxels.ops.clip(D, bound)).T)
-        present = S != 0
-        data.append(S[present])
-        rows.append(np.nonzero(present)[1].astype(np.int32))
-        counts.append(present.sum(axis=1))
-    ends = np.cumsum(np.concatenate(counts))
-    return scipy.sparse.csc_array(
-        (np.concatenate(data), np.concatenate(rows), ends),
-        shape=(n_samples, W.shape[0]),
-    )
+    parts = [
+        scipy.sparse.csc_array(to_numpy(D - voxels.ops.clip(D, bound)))
+        for _, _, D in voxels.residuals(W, R)
+    ]
+    return scipy.sparse.csc_array(scipy.sparse.hstack(parts, format="csc"))
 
 
 def fit_shared(

@@ -1,6 +1,5 @@
 """Any aligner in every neighbourhood of voxels, averaged to one whole-brain map."""
 
-from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
@@ -25,9 +24,10 @@ from brainweave.aligners.pieces import (
     neighborhoods_within,
 )
 from brainweave.aligners.piecewise import (
+    Fits,
     Layout,
-    LocalFit,
     PiecewiseAligner,
+    Whole,
     read_samples,
     read_whole,
 )
@@ -144,7 +144,7 @@ class Collector:
         self.back.add(number, reference.weights @ local.patterns)
         self.scale[self.own[number]] = local.scale
 
-    def finish(self, whole: dict[str, Any]) -> SearchlightMap:
+    def finish(self, whole: Whole) -> SearchlightMap:
         """Return the map."""
         weights, patterns = self.forth.finish(), self.back.finish()
         return SearchlightMap(
@@ -265,12 +265,7 @@ class Searchlight(PiecewiseAligner):
             raise InputError("There are no neighborhoods.")
         return Layout(list(range(len(lists[ref]))), lists)
 
-    def _gather(
-        self,
-        layout: Layout,
-        fits: Iterable[tuple[int, LocalFit]],
-        whole: list[dict[str, Any]],
-    ) -> None:
+    def _gather(self, layout: Layout, fits: Fits, whole: list[Whole]) -> None:
         ref, places = self.reference, dict[tuple[int, int], Places]()
         common, n_common = layout.columns[ref], whole[ref]["mean"].size
         collectors = [

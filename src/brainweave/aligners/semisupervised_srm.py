@@ -247,11 +247,9 @@ class SemiSupervisedSRM(FromRandomStart):
         self, X: Any, subjects: Sequence[int | str] | None = None
     ) -> list[Matrix]:
         """Return the probability of each class, in the order of ``classes_``."""
+        features = [to_numpy(f) for f in self.transform(X, subjects)]
         classifier = Classifier(self.theta_, self.bias_)
-        return [
-            np.exp(classifier.log_probabilities(to_numpy(f)))
-            for f in self.transform(X, subjects)
-        ]
+        return [np.exp(classifier.log_probabilities(f)) for f in features]
 
     def classify(self, features: Any) -> NDArray[Any]:
         """Return the labels of shared features, of any subject, also of a new one."""
