@@ -15,8 +15,7 @@ from brainweave.study.formats.image_files import (
     load_image,
     reading,
 )
-from brainweave.study.formats.runs.cleaning import Cleaning
-from brainweave.study.formats.runs.runs import ImageSource, Run, read_run
+from brainweave.study.formats.runs.runs import Cleaning, ImageSource, Run, read_run
 from brainweave.study.options import gathered
 from brainweave.study.spaces import CiftiSpace, VolumeSpace, to_image
 from brainweave.study.study import Study
@@ -33,6 +32,7 @@ __all__ = [
     "mask_on_grid",
     "read_run",
     "to_image",
+    "volume_space",
 ]
 
 
@@ -73,18 +73,10 @@ def load_nifti(
         Lazy: only headers (and masks) are read.
     """
     runs = _listed_runs(files)
-    mask = {id: _of_masker(m) for id, m in mask.items()} if _is_map(mask) else mask
-    mask = _of_masker(mask)
-    spaces = {}
-    for id, listed in runs.items():
-        images = [run.image for run in listed]
-        chosen = mask[_of_subject("mask", mask, id)] if _is_map(mask) else mask
-        if isinstance(chosen, str) and chosen == "epi":
-            spaces[id] = VolumeSpace(epi_mask(images))
-        elif resample_mask:
-            spaces[id] = VolumeSpace(mask_on_grid(chosen, images[0]))
-        else:
-            spaces[id] = VolumeSpace(chosen)
+    spaces = {
+        id: volume_space(id, mask, [run.image for run in listed], resample_mask)
+        for id, listed in runs.items()
+    }
     return _make_study(runs, spaces, name, **options)
 
 
@@ -151,75 +143,60 @@ def load_gifti(
     return _make_study(runs, spaces, name, **options)
 
 
+def volume_space(
+    id: str, mask: Any, images: Sequence[ImageLike], resample: bool
+) -> VolumeSpace:
+    """Return the voxels of one subject: a mask for all or by subject, or "epi"."""
+    mask = _of_masker(_of_subject("mask", mask, id))
+    if isinstance(mask, str) and mask == "epi":
+        return VolumeSpace(epi_mask(images))
+    return VolumeSpace(mask_on_grid(mask, images[0]) if resample else mask)
+
+
 def epi_mask(images: Sequence[ImageLike]) -> Any:
     """Compute a brain mask from the runs of one subject, on their own grid.
 
     Voxels that are in the mask of at least half of the runs
     (:func:`nilearn.masking.compute_epi_mask` of each).
-
-    Parameters
-    ----------
-    images : sequence of paths or images
-        Runs on the same grid.
-
-    Returns
-    -------
-    Nifti1Image
     """
     import nibabel as nib
     from nilearn.masking import compute_multi_epi_mask
 
     loaded = [load_image(image, nib.spatialimages.SpatialImage) for image in images]
+    shape = loaded[0].shape[:3]
     for image, source in zip(loaded, images, strict=True):
-        if image.shape[:3] != loaded[0].shape[:3]:
+        if image.shape[:3] != shape:
             raise StudyError(
                 f"{image_name(source)!r} has shape {image.shape[:3]}, the first run "
-                f"{loaded[0].shape[:3]}; a computed mask needs runs on one grid."
+                f"{shape}; a computed mask needs runs on one grid."
             )
-    name = image_name(images[0])
+    # nilearn's opening of 2 voxels eats volumes only a few voxels thick
+    opening = 2 if min(shape) >= 10 else 0
     with reading(images[0]):
         try:
-            # one run at a time, each read whole once
-            return compute_multi_epi_mask(loaded, opening=_opening(loaded[0].shape))
+            return compute_multi_epi_mask(loaded, opening=opening)
         except ValueError as error:
             raise StudyError(
-                f"No brain mask could be computed from {name!r} ({error}). Give a mask."
+                f"No brain mask could be computed from {image_name(images[0])!r} "
+                f"({error}). Give a mask."
             ) from error
 
 
 def mask_on_grid(mask: ImageLike, image: ImageLike) -> Any:
-    """Resample a mask to the grid of an image, by nearest neighbour.
-
-    Parameters
-    ----------
-    mask : path or image
-        Voxels above zero are inside.
-    image : path or image
-        Its grid is used, its data are not read.
-
-    Returns
-    -------
-    Nifti1Image
-    """
+    """Resample a mask to the grid of an image, by nearest neighbour."""
     import nibabel as nib
     from nilearn.image import resample_img
 
     space = VolumeSpace(mask)
     target = load_image(image, nib.spatialimages.SpatialImage)
-    binary = nib.Nifti1Image(space.mask.astype(np.uint8), space.affine)
     return resample_img(
-        binary,
+        nib.Nifti1Image(space.mask.astype(np.uint8), space.affine),
         target_affine=target.affine,
         target_shape=target.shape[:3],
         interpolation="nearest",
         force_resample=True,
         copy_header=True,
     )
-
-
-def _opening(shape: tuple[int, ...]) -> int:
-    # nilearn's opening of 2 voxels eats volumes only a few voxels thick.
-    return 2 if min(shape[:3]) >= 10 else 0
 
 
 def _make_study(
@@ -238,37 +215,32 @@ def _make_study(
     (how,) = gathered("the reader of images", details, cleaning or Cleaning())
     subjects = []
     for id, listed in runs.items():
-        listed = _with_options(id, listed, confounds, t_r)
+        if t_r is not None:
+            listed = [replace(run, t_r=t_r) for run in listed]
+        if confounds is not None:
+            listed = _with_confounds(
+                id, listed, _of_subject("confounds", confounds, id)
+            )
         try:
             source = ImageSource(listed, spaces[id], how, dtype)
         except (StudyError, InputError) as error:
             raise type(error)(f"Subject {id!r}: {error}") from error
-        given = {"labels": labels, "stimuli": stimuli}
-        for what, values in given.items():
-            if _is_map(values):
-                given[what] = values[_of_subject(what, values, id)]
         subjects.append(
             Subject(
                 id,
                 source,
+                labels=_of_subject("labels", labels, id),
                 runs=source.run_of_samples(),
                 onsets=source.onsets(),
+                stimuli=_of_subject("stimuli", stimuli, id),
                 space=spaces[id],
-                **given,
             )
         )
     return Study(subjects, name)
 
 
-def _with_options(
-    id: str, runs: list[Run], confounds: Mapping[str, Any] | None, t_r: float | None
-) -> list[Run]:
-    if t_r is not None:
-        runs = [replace(run, t_r=t_r) for run in runs]
-    if confounds is None:
-        return runs
-    listed = confounds[_of_subject("confounds", confounds, id)]
-    listed = list(listed) if isinstance(listed, list | tuple) else [listed]
+def _with_confounds(id: str, runs: list[Run], confounds: Any) -> list[Run]:
+    listed = list(confounds) if isinstance(confounds, list | tuple) else [confounds]
     if len(listed) != len(runs):
         raise InputError(
             f"Subject {id!r} has {len(runs)} runs, but confounds for {len(listed)}. "
@@ -333,14 +305,15 @@ def _of_masker(mask: Any) -> Any:
     return image
 
 
-def _is_map(values: Any) -> bool:
-    return isinstance(values, Mapping)
+def _of_subject(what: str, values: Any, id: str) -> Any:
+    """Return what a mapping has for one subject; anything else is for all."""
+    return _entry(what, values, id) if isinstance(values, Mapping) else values
 
 
-def _of_subject(what: str, values: Mapping[str, Any], id: str) -> str:
+def _entry(what: str, values: Mapping[str, Any], id: str) -> Any:
     if id not in values:
         known = ", ".join(map(repr, values))
         raise InputError(
             f"There is no {what} for subject {id!r}; there is for {known}."
         )
-    return id
+    return values[id]

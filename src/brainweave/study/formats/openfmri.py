@@ -11,20 +11,12 @@ import numpy as np
 
 from brainweave._validation import check_list_option
 from brainweave.exceptions import StudyError
-from brainweave.study.formats.images import epi_mask, mask_on_grid
-from brainweave.study.formats.runs.cleaning import Cleaning
-from brainweave.study.formats.runs.events import Events
-from brainweave.study.formats.runs.runs import ImageSource, Run
-from brainweave.study.formats.runs.sampling import plan_samples
-from brainweave.study.formats.runs.timing import (
-    agreed_tr,
-    check_t_r_option,
-    describe_losses,
-)
+from brainweave.study.formats.images import volume_space
+from brainweave.study.formats.runs.events import Events, check_t_r_option
+from brainweave.study.formats.runs.runs import Cleaning, Run, subject_of_runs
+from brainweave.study.formats.runs.sampling import describe_losses, plan_run
 from brainweave.study.options import gathered
-from brainweave.study.spaces import VolumeSpace
 from brainweave.study.study import Study
-from brainweave.study.subject import Subject
 
 __all__ = ["load_openfmri"]
 
@@ -117,43 +109,27 @@ def load_openfmri(
     for folder in _subject_folders(root, task, subjects):
         folders = _run_folders(folder, task, runs)
         images = [_existing(run / bold) for run in folders.values()]
-        space = _space(mask, folder, images, resample_mask)
-        prepared = []
-        plans = []
-        for run, image in zip(folders.values(), images, strict=True):
-            header = space.header(image)
-            tr = t_r
-            if tr is None:
-                where = f"The TR in {str(root / 'scan_key.txt')!r}"
-                tr = agreed_tr(stated, where, header, image)
+        own = mask
+        if isinstance(mask, str | PathLike) and (folder / mask).is_file():
+            own = folder / mask
+        space = volume_space(folder.name, own, images, resample_mask)
+        planned = {}
+        for (number, run), image in zip(folders.items(), images, strict=True):
             rows = _read_onsets(folder, run.name, model, conditions)
-            try:
-                plan = plan_samples(
-                    Events.from_rows(row for row in rows if row[2] not in ignored),
-                    header.n_samples,
-                    tr,
-                    samples=samples,
-                    hrf_delay=hrf_delay,
-                    keep_rest=keep_rest,
-                    overlap=overlap,
-                )
-            except StudyError as error:
-                raise StudyError(f"{str(image)!r}: {error}") from error
-            counts.append((f"{folder.name}/{run.name}", plan.counts))
             removed = None if confounds is None else _existing(run / confounds)
-            prepared.append(Run(image, confounds=removed, t_r=tr, plan=plan))
-            plans.append(plan)
-        source = ImageSource(prepared, space, how)
-        listed.append(
-            Subject(
+            planned[number] = plan_run(
                 folder.name,
-                source,
-                labels=np.concatenate([plan.labels for plan in plans]),
-                runs=np.repeat(list(folders), source.counts),
-                onsets=source.onsets(),
-                space=space,
+                Run(image, confounds=removed, t_r=t_r),
+                space,
+                Events.from_rows(row for row in rows if row[2] not in ignored),
+                lambda: (stated, f"The TR in {str(root / 'scan_key.txt')!r}"),
+                samples=samples,
+                hrf_delay=hrf_delay,
+                keep_rest=keep_rest,
+                overlap=overlap,
             )
-        )
+            counts.append((f"{folder.name}/{run.name}", planned[number].plan.counts))
+        listed.append(subject_of_runs(folder.name, planned, space, how))
     for message in describe_losses(counts, overlap):
         warnings.warn(message, UserWarning, stacklevel=2)
     return Study(listed, root.name if name is None else name)
@@ -206,18 +182,6 @@ def _existing(path: Path) -> Path:
     return path
 
 
-def _space(mask: Any, folder: Path, images: list[Path], resample: bool) -> VolumeSpace:
-    if isinstance(mask, Mapping):
-        if folder.name not in mask:
-            raise StudyError(f"There is no mask for subject {folder.name!r}.")
-        mask = mask[folder.name]
-    if isinstance(mask, str) and mask == "epi":
-        return VolumeSpace(epi_mask(images))
-    if isinstance(mask, str | PathLike) and (folder / mask).is_file():
-        mask = folder / mask
-    return VolumeSpace(mask_on_grid(mask, images[0]) if resample else mask)
-
-
 def _scan_key_t_r(root: Path) -> float | None:
     path = root / "scan_key.txt"
     if not path.is_file():
@@ -259,16 +223,13 @@ def _read_onsets(
                 continue  # a condition that this run lacks has an empty file
             try:
                 onset, duration = float(fields[0]), float(fields[1])
+                if not (np.isfinite([onset, duration]).all() and duration >= 0):
+                    raise ValueError
             except (ValueError, IndexError):
                 raise StudyError(
                     f"{str(path)!r}, line {number}: {line!r} is not an onset and a "
-                    "duration."
-                ) from None
-            if not (np.isfinite(onset) and np.isfinite(duration) and duration >= 0):
-                raise StudyError(
-                    f"{str(path)!r}, line {number}: {line!r} is not an onset and a "
                     "duration of zero or more, in seconds."
-                )
+                ) from None
             if path.stem not in conditions:
                 raise StudyError(
                     f"{str(path)!r} is of a condition that condition_key.txt does not "
