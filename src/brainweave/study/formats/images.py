@@ -15,25 +15,13 @@ from brainweave.study.formats.image_files import (
     load_image,
     reading,
 )
-from brainweave.study.formats.runs.runs import Cleaning, ImageSource, Run, read_run
+from brainweave.study.formats.runs.runs import Cleaning, Run, subject_of_runs
 from brainweave.study.options import gathered
-from brainweave.study.spaces import CiftiSpace, VolumeSpace, to_image
+from brainweave.study.spaces import CiftiSpace, VolumeSpace
 from brainweave.study.study import Study
-from brainweave.study.subject import Subject
 from brainweave.study.surface import SurfaceSpace
 
-__all__ = [
-    "ImageSource",
-    "Run",
-    "epi_mask",
-    "load_cifti",
-    "load_gifti",
-    "load_nifti",
-    "mask_on_grid",
-    "read_run",
-    "to_image",
-    "volume_space",
-]
+__all__ = ["load_cifti", "load_gifti", "load_nifti", "volume_space"]
 
 
 def load_nifti(
@@ -218,22 +206,16 @@ def _make_study(
         if t_r is not None:
             listed = [replace(run, t_r=t_r) for run in listed]
         if confounds is not None:
-            listed = _with_confounds(
-                id, listed, _of_subject("confounds", confounds, id)
-            )
-        try:
-            source = ImageSource(listed, spaces[id], how, dtype)
-        except (StudyError, InputError) as error:
-            raise type(error)(f"Subject {id!r}: {error}") from error
+            listed = _with_confounds(id, listed, _entry("confounds", confounds, id))
         subjects.append(
-            Subject(
+            subject_of_runs(
                 id,
-                source,
+                dict(enumerate(listed, start=1)),
+                spaces[id],
+                how,
+                dtype,
                 labels=_of_subject("labels", labels, id),
-                runs=source.run_of_samples(),
-                onsets=source.onsets(),
                 stimuli=_of_subject("stimuli", stimuli, id),
-                space=spaces[id],
             )
         )
     return Study(subjects, name)

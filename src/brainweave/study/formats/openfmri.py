@@ -12,9 +12,15 @@ import numpy as np
 from brainweave._validation import check_list_option
 from brainweave.exceptions import StudyError
 from brainweave.study.formats.images import volume_space
-from brainweave.study.formats.runs.events import Events, check_t_r_option
+from brainweave.study.formats.runs.events import Events
 from brainweave.study.formats.runs.runs import Cleaning, Run, subject_of_runs
-from brainweave.study.formats.runs.sampling import describe_losses, plan_run
+from brainweave.study.formats.runs.sampling import (
+    EventRules,
+    Sampling,
+    check_samples,
+    describe_losses,
+    plan_run,
+)
 from brainweave.study.options import gathered
 from brainweave.study.study import Study
 
@@ -33,13 +39,10 @@ def load_openfmri(
     resample_mask: bool = False,
     confounds: str | None = None,
     samples: str = "volumes",
-    hrf_delay: float = 5.0,
-    keep_rest: bool = False,
-    ignore: Sequence[str] | str = (),
-    overlap: str = "longest",
-    t_r: float | None = None,
-    name: str | None = None,
+    events: EventRules | None = None,
+    sampling: Sampling | None = None,
     cleaning: Cleaning | None = None,
+    name: str | None = None,
     **details: Any,
 ) -> Study:
     """Make a study of a dataset in the layout of OpenfMRI.org, before BIDS.
@@ -66,25 +69,20 @@ def load_openfmri(
         Name of a file in each run's folder whose columns are removed, such as
         ``"bold_moest.txt"``.
     samples : {"volumes", "blocks", "trials", "trials-lsa", "trials-lss"}
-        What a sample is; see ``runs.sampling.plan_samples``.
-    hrf_delay : float, default=5.0
-        Seconds by which the response lags the stimulus, for volumes and blocks.
-    keep_rest : bool, default=False
-        Keep volumes that show no condition, as unlabelled samples.
-    ignore : sequence of str
-        Conditions that are no category.
-    overlap : {"longest", "last", "drop", "error"}, default="longest"
-        Which event a volume shows that lies under several; see
-        :func:`brainweave.study.formats.runs.events.match_volumes`.
-    t_r : float, optional
-        Repetition time; by default that of ``scan_key.txt``, which must agree with
-        that of the images.
-    name : str, optional
-        Name of the study; by default that of the folder.
+        What a sample is, as in :func:`load_bids`.
+    events : EventRules, optional
+        Which conditions are no category (by default none of them), and which of
+        several events a volume shows.
+    sampling : Sampling, optional
+        The delay of responses, whether rest is kept, and the repetition time, by
+        default that of ``scan_key.txt``, which must agree with that of the images.
     cleaning : Cleaning, optional
         Trends, filters, scaling and smoothing of each run.
+    name : str, optional
+        Name of the study; by default that of the folder.
     **details
-        Fields of `cleaning` by their names, such as ``smoothing_fwhm=6``.
+        Fields of `events`, `sampling` and `cleaning` by their names, such as
+        ``ignore="rest"`` or ``smoothing_fwhm=6``.
 
     Returns
     -------
@@ -95,10 +93,15 @@ def load_openfmri(
     root = Path(directory)
     if not root.is_dir():
         raise StudyError(f"There is no folder {str(root)!r}. Check the path.")
-    (how,) = gathered("load_openfmri", details, cleaning or Cleaning())
-    t_r = check_t_r_option(t_r)
+    check_samples(samples)
+    events, sampling, cleaning = gathered(
+        "load_openfmri",
+        details,
+        events or EventRules(ignore=()),
+        sampling or Sampling(),
+        cleaning or Cleaning(),
+    )
     stated = _scan_key_t_r(root)
-    ignored = set(check_list_option("ignore", ignore, "load_openfmri"))
     if subjects is not None:
         subjects = check_list_option("subjects", subjects, "load_openfmri")
     if runs is not None:
@@ -119,18 +122,17 @@ def load_openfmri(
             removed = None if confounds is None else _existing(run / confounds)
             planned[number] = plan_run(
                 folder.name,
-                Run(image, confounds=removed, t_r=t_r),
+                Run(image, confounds=removed, t_r=sampling.t_r),
                 space,
-                Events.from_rows(row for row in rows if row[2] not in ignored),
+                Events.from_rows(row for row in rows if row[2] not in events.ignore),
                 lambda: (stated, f"The TR in {str(root / 'scan_key.txt')!r}"),
                 samples=samples,
-                hrf_delay=hrf_delay,
-                keep_rest=keep_rest,
-                overlap=overlap,
+                rules=events,
+                sampling=sampling,
             )
             counts.append((f"{folder.name}/{run.name}", planned[number].plan.counts))
-        listed.append(subject_of_runs(folder.name, planned, space, how))
-    for message in describe_losses(counts, overlap):
+        listed.append(subject_of_runs(folder.name, planned, space, cleaning))
+    for message in describe_losses(counts, events.overlap):
         warnings.warn(message, UserWarning, stacklevel=2)
     return Study(listed, root.name if name is None else name)
 

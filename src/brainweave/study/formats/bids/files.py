@@ -19,16 +19,7 @@ from brainweave._validation import check_list_option
 from brainweave.exceptions import InputError, StudyError
 from brainweave.study.formats.image_files import read_table
 
-__all__ = [
-    "BidsRun",
-    "Dataset",
-    "RunConfounds",
-    "find_runs",
-    "inherited",
-    "open_dataset",
-    "read_confounds",
-    "repetition_time",
-]
+__all__ = ["BidsRun", "Dataset", "find_runs", "inherited", "open_dataset"]
 
 _KINDS = {
     ".nii.gz": "volume",

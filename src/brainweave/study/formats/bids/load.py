@@ -158,9 +158,9 @@ def load_bids(
     events, sampling, cleaning = gathered(
         "load_bids",
         details,
-        EventRules() if events is None else events,
-        Sampling() if sampling is None else sampling,
-        Cleaning() if cleaning is None else cleaning,
+        events or EventRules(),
+        sampling or Sampling(),
+        cleaning or Cleaning(),
     )
     if scrub is not None and not scrub > 0:
         raise InputError(f"scrub={scrub} must be a displacement above zero, in mm.")
@@ -181,44 +181,17 @@ def load_bids(
     # trial models have confounds and drifts as columns, other samples are cleaned
     is_trials = samples.startswith("trials")
     how = replace(cleaning, high_pass=None) if is_trials else cleaning
-    options = {
-        "samples": samples,
-        "hrf_delay": sampling.hrf_delay,
-        "keep_rest": sampling.keep_rest or label is None,
-        "name_moments": events.moments,
-        "hrf_model": sampling.hrf_model,
-        "high_pass": cleaning.high_pass or DRIFT_CUTOFF,
-        "max_gap": sampling.max_gap,
-        "overlap": events.overlap,
-    }
-    files: dict[str, list[BidsRun]] = {}
-    tables: dict[str, list[Events]] = {}
-    without_events: dict[str, list[str]] = {}
-    for id, listed in found.items():
-        for file in listed:
-            table = _read_events(dataset, file, label, stimulus, events.ignore)
-            if table is not None:
-                files.setdefault(id, []).append(file)
-                tables.setdefault(id, []).append(table)
-                continue
-            without_events.setdefault(id, []).append(file.path.name)
-            warnings.warn(
-                f"Subject {id!r}: {file.path.name} has no events file and is left out.",
-                UserWarning,
-                stacklevel=2,
-            )
-    if not files:
-        raise StudyError(
-            f"No run in {str(dataset.images)!r} has an events file. Check the raw "
-            f"dataset {str(dataset.raw)!r}, or use label=None."
-        )
-    spaces = _find_spaces(dataset, files, mask, resample_mask)
-    removed: dict[str, list[RunConfounds]] = {}
+    high_pass = cleaning.high_pass or DRIFT_CUTOFF if is_trials else how.high_pass
+    sampling = replace(sampling, keep_rest=sampling.keep_rest or label is None)
+    shown, without_events = _with_events(dataset, found, label, stimulus, events.ignore)
+    spaces = _find_spaces(dataset, shown, mask, resample_mask)
     subjects_read = []
-    for id, listed in files.items():
-        removed[id] = [read_confounds(dataset, f, confounds, scrub) for f in listed]
-        planned = {}
-        for file, table, own in zip(listed, tables[id], removed[id], strict=True):
+    records: dict[str, dict[str, Any]] = {}
+    removed: list[str] = []
+    for id, pairs in shown.items():
+        planned, records[id], moments = {}, {}, []
+        for file, seen in pairs:
+            own = read_confounds(dataset, file, confounds, scrub)
             run = Run(
                 file.image,
                 confounds=None if is_trials else own.columns,
@@ -229,16 +202,22 @@ def load_bids(
                 id,
                 run,
                 spaces[id],
-                table,
+                seen,
                 partial(repetition_time, dataset, file),
+                samples=samples,
+                rules=events,
+                sampling=sampling,
                 confounds=own.columns if is_trials else None,
-                **options,
+                high_pass=high_pass,
             )
-            if label is None and events.moments:
-                moments = [f"run-{file.run}@{onset:.2f}" for onset in run.plan.onsets]
-                run = replace(run, plan=replace(run.plan, stimuli=np.array(moments)))
             planned[file.run] = run
-        subjects_read.append(subject_of_runs(id, planned, spaces[id], how, dtype))
+            records[id][str(file.run)] = _run_record(run, own)
+            removed += own.names
+            moments += [f"run-{file.run}@{onset:.2f}" for onset in run.plan.onsets]
+        subject = subject_of_runs(id, planned, spaces[id], how, dtype)
+        if label is None and events.moments:
+            subject = subject._replace(stimuli=moments)
+        subjects_read.append(subject)
     _warn(subjects_read, events.overlap)
     settings = {
         "source": "bids",
@@ -248,46 +227,66 @@ def load_bids(
         "confounds": confounds,
         "mask": mask,
         "label": label,
-        "ignore": events.ignore,
         "scrub": scrub,
         "dtype": np.dtype(dtype).name,
+        "samples": samples,
+        **asdict(events),
+        **asdict(sampling),
         **asdict(how),
-        **options,
-        # of the models of trials; other samples are filtered only on demand
-        "high_pass": options["high_pass"] if is_trials else how.high_pass,
+        "high_pass": high_pass,
     }
     record = {
         "brainweave": __version__,
         "settings": json.loads(json.dumps(settings, default=_plain)),
-        **_record_runs(subjects_read, files, removed),
+        "confounds": list(dict.fromkeys(removed)),
+        "runs": records,
+        "missing_runs": _missing_runs(records),
         "runs_without_events": without_events,
         "samples": {s.id: _samples_by_category(s) for s in subjects_read},
     }
-    for id, missing in record["missing_runs"].items():
-        logger.info("Subject %s lacks the runs %s", id, ", ".join(missing))
     study_name = Path(folder).resolve().name if name is None else name
     return Study(subjects_read, study_name, record)
 
 
-def _read_events(
+def _with_events(
     dataset: Dataset,
-    run: BidsRun,
+    found: Mapping[str, list[BidsRun]],
     label: str | None,
     stimulus: str | None,
     ignore: Any,
-) -> Events | None:
-    """Read the events of a run; None if there is no file."""
-    if label is None:
-        return Events.from_rows([])
-    files = inherited(dataset.raw, run, "events", ".tsv")
-    if not files:
-        return None
-    return read_events(files[0], label=label, stimulus=stimulus, ignore=ignore)
+) -> tuple[dict[str, list[tuple[BidsRun, Events]]], dict[str, list[str]]]:
+    """Read the events of each subject's runs, and list the files that have none."""
+    shown: dict[str, list[tuple[BidsRun, Events]]] = {}
+    without: dict[str, list[str]] = {}
+    for id, run in ((id, run) for id, runs in found.items() for run in runs):
+        tables = inherited(dataset.raw, run, "events", ".tsv")
+        if label is None:
+            shown.setdefault(id, []).append((run, Events.from_rows([])))
+        elif tables:
+            seen = read_events(tables[0], label=label, stimulus=stimulus, ignore=ignore)
+            shown.setdefault(id, []).append((run, seen))
+        else:
+            without.setdefault(id, []).append(run.path.name)
+            warnings.warn(
+                f"Subject {id!r}: {run.path.name} has no events file and is left out.",
+                UserWarning,
+                stacklevel=3,
+            )
+    if not shown:
+        raise StudyError(
+            f"No run in {str(dataset.images)!r} has an events file. Check the raw "
+            f"dataset {str(dataset.raw)!r}, or use label=None."
+        )
+    return shown, without
 
 
 def _find_spaces(
-    dataset: Dataset, runs: Mapping[str, list[BidsRun]], mask: Any, resample: bool
+    dataset: Dataset,
+    shown: Mapping[str, list[tuple[BidsRun, Events]]],
+    mask: Any,
+    resample: bool,
 ) -> dict[str, Any]:
+    runs = {id: [file for file, _ in pairs] for id, pairs in shown.items()}
     kinds = {run.kind for listed in runs.values() for run in listed}
     if len(kinds) > 1:
         raise StudyError(
@@ -346,43 +345,17 @@ def _shared(masks: Iterable[tuple[str, VolumeSpace]]) -> VolumeSpace:
     return VolumeSpace(nib.Nifti1Image(inside.astype(np.uint8), first.affine))
 
 
-def _record_runs(
-    subjects: Iterable[Subject],
-    files: Mapping[str, list[BidsRun]],
-    removed: Mapping[str, list[RunConfounds]],
-) -> dict[str, Any]:
-    """Tell what was done to each run, in values that JSON can hold."""
-    by_run: dict[str, dict[str, Any]] = {}
-    for subject in subjects:
-        source: Any = subject.samples
-        rows = zip(
-            files[subject.id],
-            source.runs,
-            [header.n_samples for header in source.headers],
-            removed[subject.id],
-            strict=True,
-        )
-        by_run[subject.id] = {
-            str(file.run): {
-                "file": file.path.name,
-                "t_r": run.t_r,
-                "volumes": n_volumes,
-                "scrubbed": 0 if own.kept is None else n_volumes - len(own.kept),
-                "confounds": len(own.names),
-                "samples": len(run.plan),
-                **asdict(run.plan.counts),
-            }
-            for file, run, n_volumes, own in rows
-        }
-    everywhere = {run for runs in by_run.values() for run in runs}
-    missing = {id: sorted(everywhere - set(runs)) for id, runs in by_run.items()}
-    names = [
-        name for listed in removed.values() for own in listed for name in own.names
-    ]
+def _run_record(run: Run, removed: RunConfounds) -> dict[str, Any]:
+    """Tell what was done to a run, in values that JSON can hold."""
+    counts = run.plan.counts
+    n_kept = counts.volumes if removed.kept is None else len(removed.kept)
     return {
-        "confounds": list(dict.fromkeys(names)),
-        "runs": by_run,
-        "missing_runs": {id: runs for id, runs in missing.items() if runs},
+        "file": Path(run.name).name,
+        "t_r": run.t_r,
+        "scrubbed": counts.volumes - n_kept,
+        "confounds": len(removed.names),
+        "samples": len(run.plan),
+        **asdict(counts),
     }
 
 
@@ -403,6 +376,16 @@ def _warn(subjects: Iterable[Subject], overlap: str) -> None:
         )
     for message in messages:
         warnings.warn(message, UserWarning, stacklevel=3)
+
+
+def _missing_runs(runs: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
+    """Return, and log, which subjects lack runs that others have."""
+    every = {run for own in runs.values() for run in own}
+    missing = {id: sorted(every.difference(own)) for id, own in runs.items()}
+    missing = {id: lacking for id, lacking in missing.items() if lacking}
+    for id, lacking in missing.items():
+        logger.info("Subject %s lacks the runs %s", id, ", ".join(lacking))
+    return missing
 
 
 def _samples_by_category(subject: Subject) -> dict[str, int]:

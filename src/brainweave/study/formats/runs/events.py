@@ -19,21 +19,7 @@ from brainweave.exceptions import InputError, StudyError
 from brainweave.study.formats.image_files import read_table
 from brainweave.study.spaces import RunHeader
 
-__all__ = [
-    "MISSING",
-    "OVERLAPS",
-    "Events",
-    "agreed_tr",
-    "check_events",
-    "check_t_r_option",
-    "checked_tr",
-    "event_volumes",
-    "find_blocks",
-    "match_volumes",
-    "name_positions",
-    "read_events",
-    "shared_volumes",
-]
+__all__ = ["Events", "find_blocks", "match_volumes", "read_events"]
 
 #: Rules for volumes under several events, and what they mean.
 OVERLAPS = {

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from brainweave.exceptions import InputError, StudyError
 from brainweave.study.formats.image_files import ImageLike, image_name, read_table
@@ -404,24 +404,32 @@ def subject_of_runs(
     space: Any,
     cleaning: Cleaning,
     dtype: Any = np.float32,
+    *,
+    labels: Any = None,
+    stimuli: Any = None,
 ) -> Subject:
-    """Make a lazy subject of planned runs, by their names or numbers."""
-    source = ImageSource(list(runs.values()), space, cleaning, dtype)
+    """Make a lazy subject of runs, by their names; plans bring labels and stimuli."""
+    try:
+        source = ImageSource(list(runs.values()), space, cleaning, dtype)
+    except (StudyError, InputError) as error:
+        raise type(error)(f"Subject {id!r}: {error}") from error
     if source.shape[0] == 0:
         raise StudyError(
             f"Subject {id!r} has no samples: its events lie outside of its runs, or "
             "all are ignored or scrubbed. Check the onsets, the labels and scrub."
         )
-    plans = [run.plan for run in source.runs]
-    names: ArrayLike = list(runs)
-    if len(set(map(type, runs))) > 1:
-        names = [str(name) for name in runs]
+    plans = [run.plan for run in source.runs if run.plan is not None]
+    if plans:
+        labels = np.concatenate([plan.labels for plan in plans])
+        stimuli = np.concatenate([plan.stimuli for plan in plans])
+    mixed = len(set(map(type, runs))) > 1
+    names = [str(name) if mixed else name for name in runs]
     return Subject(
         id,
         source,
-        labels=np.concatenate([plan.labels for plan in plans]),
+        labels=labels,
         runs=np.repeat(names, source.counts),
         onsets=source.onsets(),
-        stimuli=np.concatenate([plan.stimuli for plan in plans]),
+        stimuli=stimuli,
         space=space,
     )

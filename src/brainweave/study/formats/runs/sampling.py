@@ -29,19 +29,9 @@ from brainweave.study.formats.runs.events import (
     shared_volumes,
 )
 from brainweave.study.formats.runs.runs import Run
+from brainweave.study.options import gathered
 
-__all__ = [
-    "DRIFT_CUTOFF",
-    "EventCounts",
-    "EventRules",
-    "SamplePlan",
-    "Sampling",
-    "check_samples",
-    "describe_losses",
-    "plan_run",
-    "plan_samples",
-    "trial_weights",
-]
+__all__ = ["EventRules", "SamplePlan", "Sampling", "plan_run", "plan_samples"]
 
 _SAMPLES = ("volumes", "blocks", "trials", "trials-lsa", "trials-lss")
 
@@ -107,13 +97,14 @@ class Sampling:
 
 @dataclass(frozen=True)
 class EventCounts:
-    """What became of the events of a run."""
+    """What became of the events of a run, and how many volumes it has."""
 
     events: int = 0  # those that have a category
     outside: int = 0  # of these, before or after the scan
     unseen: int = 0  # within it, but too late for a volume to show their response
     shared_volumes: int = 0  # volumes under events of more than one category
     overshadowed: int = 0  # events that got no volume, since others were preferred
+    volumes: int = 0
 
 
 @dataclass(frozen=True)
@@ -169,30 +160,33 @@ def plan_samples(
     tr: float,
     *,
     samples: str = "volumes",
-    hrf_delay: float = 5.0,
-    keep_rest: bool = False,
-    name_moments: bool = False,
+    rules: EventRules | None = None,
+    sampling: Sampling | None = None,
     kept_volumes: NDArray[np.int64] | None = None,
     confounds: NDArray[np.float64] | None = None,
-    hrf_model: str = "glover",
     high_pass: float | None = DRIFT_CUTOFF,
-    max_gap: float = 4.0,
-    overlap: str = "longest",
+    **details: Any,
 ) -> SamplePlan:
-    """Plan the samples of one run, by what :class:`Sampling` and EventRules hold.
+    """Plan the samples of one run; `details` are fields of `rules` and `sampling`.
 
     Volumes other than `kept_volumes` are censored; `confounds` are further columns of
     the trial models, whose drift terms stop at `high_pass`.
     """
+    rules, sampling = gathered(
+        "plan_samples", details, rules or EventRules(), sampling or Sampling()
+    )
+    delay = sampling.hrf_delay
     check_samples(samples)
-    counts = EventCounts(len(events), check_events(events, n_volumes, tr))
+    counts = EventCounts(
+        len(events), check_events(events, n_volumes, tr), volumes=n_volumes
+    )
     usable = np.ones(n_volumes, dtype=bool)
     if kept_volumes is not None:
         usable[:] = False
         usable[kept_volumes] = True
     if samples == "blocks":
-        events = find_blocks(events, max_gap=max_gap)
-    shows = event_volumes(events, n_volumes, tr, hrf_delay=hrf_delay)
+        events = find_blocks(events, max_gap=sampling.max_gap)
+    shows = event_volumes(events, n_volumes, tr, hrf_delay=delay)
     within = (events.onset < n_volumes * tr) & (events.onset + events.duration >= 0)
     unseen = np.count_nonzero(within & ~shows.any(axis=1))
     counts = replace(counts, unseen=int(unseen))
@@ -209,12 +203,12 @@ def plan_samples(
             separate=samples == "trials-lss",
             usable=usable,
             confounds=confounds,
-            hrf_model=hrf_model,
+            hrf_model=sampling.hrf_model,
             high_pass=high_pass,
         )
     else:
         shown = match_volumes(
-            events, n_volumes, tr, hrf_delay=hrf_delay, overlap=overlap
+            events, n_volumes, tr, hrf_delay=delay, overlap=rules.overlap
         )
         got_none = shows.any(axis=1) & ~np.isin(np.arange(len(events)), shown)
         counts = replace(
@@ -223,11 +217,11 @@ def plan_samples(
             overshadowed=int(np.count_nonzero(got_none)),
         )
         if samples == "volumes":
-            rows = np.flatnonzero(usable if keep_rest else usable & (shown >= 0))
+            rows = np.flatnonzero(usable & (sampling.keep_rest | (shown >= 0)))
             # position -1, for rest, finds the empty text at the end
             stimuli = np.append(stimuli, "")[shown]
-            if name_moments:
-                stimuli = name_positions(events, shown, tr, hrf_delay=hrf_delay)
+            if rules.moments:
+                stimuli = name_positions(events, shown, tr, hrf_delay=delay)
             return SamplePlan(
                 np.append(events.label, "")[shown][rows],
                 stimuli[rows],
