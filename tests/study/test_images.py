@@ -325,8 +325,12 @@ def test_missing_and_foreign_files_are_named(rng, tmp_path):
         ({"files": {}}, StudyError, "No files were given"),
         ({"files": {"a": []}}, StudyError, "'a' has no files"),
         ({"files": {"a": "x"}, "detrend_": True}, TypeError, "Unknown option"),
-        ({"files": {"a": "x"}, "nan": "drop"}, InputError, '"error" or "zero"'),
-        ({"files": {"a": "x"}, "standardize": True}, InputError, "standardize takes"),
+        ({"files": {"a": "x"}, "nan": "drop"}, InputError, "nan of Cleaning.*'zero'"),
+        (
+            {"files": {"a": "x"}, "standardize": True},
+            InputError,
+            "standardize of .*'psc'",
+        ),
         ({"files": {"a": "x"}, "low_pass": -1}, InputError, "low_pass must be above"),
     ],
 )

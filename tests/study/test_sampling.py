@@ -124,16 +124,6 @@ def test_rest_is_kept_without_a_label_when_asked():
     assert_allclose(plan.onsets, np.arange(N) * TR, atol=0)
 
 
-def test_taking_samples_keeps_what_is_known_of_them():
-    rng = np.random.default_rng(4)
-    data = rng.normal(size=(N, 3))
-    for samples in ("volumes", "blocks"):
-        plan = plan_samples(EVENTS, N, TR, samples=samples)
-        some = plan.take(np.array([2, 0]))
-        assert some.labels.tolist() == plan.labels[[2, 0]].tolist()
-        assert_allclose(some.apply(data), plan.apply(data)[[2, 0]], atol=1e-12)
-
-
 def test_unknown_samples_are_refused():
     with pytest.raises(InputError, match=r"samples='runs' is not known.*'trials-lss'"):
         plan_samples(EVENTS, N, TR, samples="runs")

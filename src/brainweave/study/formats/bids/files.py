@@ -113,13 +113,13 @@ def open_dataset(folder: str | PathLike[str], derivatives: Any = "auto") -> Data
                 "nor by itself. Check derivatives=..."
             )
         return Dataset(chosen, root, True)
-    description = root / "dataset_description.json"
-    if description.exists() and _read_json(description).get("DatasetType") == (
-        "derivative"
-    ):
+    about = root / "dataset_description.json"
+    if about.exists() and _read_json(about).get("DatasetType") == "derivative":
         above = root.resolve().parent.parent
         return Dataset(root, above if any(above.glob("sub-*")) else root, True)
-    found = [path for path in sorted(root.glob("derivatives/*")) if _has_bold(path)]
+    found = [
+        path for path in sorted(root.glob("derivatives/*")) if any(_bold_files(path))
+    ]
     named = [path for path in found if "fmriprep" in path.name.lower()]
     if len(found) > 1 and len(named) != 1:
         raise StudyError(
@@ -130,10 +130,6 @@ def open_dataset(folder: str | PathLike[str], derivatives: Any = "auto") -> Data
     if not found:
         return Dataset(root, root, False)
     return Dataset((named or found)[0], root, True)
-
-
-def _has_bold(root: Path) -> bool:
-    return next(_bold_files(root), None) is not None
 
 
 def _bold_files(root: Path) -> Iterator[tuple[Path, str]]:
@@ -238,18 +234,20 @@ def _pick(runs: list[BidsRun], option: str, wanted: Any, where: str) -> list[Bid
         return runs
     key = _OPTIONS.get(option, option)
     listed = check_list_option(option, wanted, "load_bids")
-    chosen = [_number(str(value).removeprefix(f"{key}-"), key) for value in listed]
-    known = sorted({_number(run.value(key), key) for run in runs})
+    value_of = _unpadded if key == "run" else str
+    chosen = [value_of(str(value).removeprefix(f"{key}-")) for value in listed]
+    known = sorted({value_of(run.value(key)) for run in runs})
     unknown = [value for value in chosen if value not in known]
     if unknown:
         raise StudyError(
             f"{where} has no {option} {_quoted(unknown)}; it has {_quoted(known)}."
         )
-    return [run for run in runs if _number(run.value(key), key) in chosen]
+    return [run for run in runs if value_of(run.value(key)) in chosen]
 
 
-def _number(value: str, key: str) -> str:
-    return value.lstrip("0") or "0" if key == "run" else value
+def _unpadded(value: str) -> str:
+    """Return a number without leading zeros, so that run-01 is run-1."""
+    return value.lstrip("0") or "0" if value.isdigit() else value
 
 
 def inherited(dataset_root: Path, run: BidsRun, suffix: str, ending: str) -> list[Path]:
@@ -271,16 +269,13 @@ def inherited(dataset_root: Path, run: BidsRun, suffix: str, ending: str) -> lis
                 continue
             # the suffix may hold an entity of its own, such as desc-brain
             entities = dict(_ENTITY.findall(name.removesuffix(suffix)))
-            if all(_same(run.entities.get(k), v) for k, v in entities.items()):
+            if all(
+                key in run.entities and _unpadded(run.entities[key]) == _unpadded(value)
+                for key, value in entities.items()
+            ):
                 fitting.append((len(entities), path))
         found.extend(path for _, path in sorted(fitting, reverse=True))
     return found
-
-
-def _same(mine: str | None, other: str) -> bool:
-    if mine is not None and mine.isdigit() and other.isdigit():
-        return int(mine) == int(other)  # run-1 and run-01
-    return mine == other
 
 
 def repetition_time(dataset: Dataset, run: BidsRun) -> tuple[Any, str]:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from brainweave._validation import check_option
 from brainweave.exceptions import InputError, StudyError
 from brainweave.study.formats.image_files import ImageLike, image_name, read_table
 from brainweave.study.spaces import RunHeader
@@ -49,12 +50,10 @@ class Cleaning:
     nan: Literal["error", "zero"] = "error"
 
     def __post_init__(self) -> None:
-        if self.standardize not in (None, "zscore", "psc"):
-            raise InputError(
-                f'standardize takes None, "zscore" or "psc", got {self.standardize!r}.'
-            )
-        if self.nan not in ("error", "zero"):
-            raise InputError(f'nan takes "error" or "zero", got {self.nan!r}.')
+        if self.standardize is not None:
+            known = ("zscore", "psc")
+            check_option("standardize", self.standardize, known, owner="Cleaning")
+        check_option("nan", self.nan, ("error", "zero"), owner="Cleaning")
         for name in ("high_pass", "low_pass", "smoothing_fwhm"):
             value = getattr(self, name)
             if value is not None and not value > 0:

@@ -125,17 +125,6 @@ class SamplePlan:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def take(self, keep: NDArray[Any]) -> SamplePlan:
-        """Keep some samples: a boolean mask or positions."""
-        return SamplePlan(
-            self.labels[keep],
-            self.stimuli[keep],
-            self.onsets[keep],
-            None if self.rows is None else self.rows[keep],
-            None if self.weights is None else self.weights[keep],
-            self.counts,
-        )
-
     def apply(self, volumes: NDArray[Any]) -> NDArray[Any]:
         """Turn volumes (n_volumes, n_voxels) into samples (n_samples, n_voxels)."""
         if self.weights is not None:
@@ -177,9 +166,7 @@ def plan_samples(
     )
     delay = sampling.hrf_delay
     check_samples(samples)
-    counts = EventCounts(
-        len(events), check_events(events, n_volumes, tr), volumes=n_volumes
-    )
+    n_events, outside = len(events), check_events(events, n_volumes, tr)
     usable = np.ones(n_volumes, dtype=bool)
     if kept_volumes is not None:
         usable[:] = False
@@ -188,16 +175,14 @@ def plan_samples(
         events = find_blocks(events, max_gap=sampling.max_gap)
     shows = event_volumes(events, n_volumes, tr, hrf_delay=delay)
     within = (events.onset < n_volumes * tr) & (events.onset + events.duration >= 0)
-    unseen = np.count_nonzero(within & ~shows.any(axis=1))
-    counts = replace(counts, unseen=int(unseen))
-    stimuli = events.stimulus
-    if stimuli is None:
-        stimuli = np.full(len(events), "")
+    unseen = within & ~shows.any(axis=1)
+    shared = overshadowed = np.zeros(0, dtype=bool)
+    rows = weights = None
     if samples.startswith("trials"):
         # a model tells overlapping trials apart; those not scanned it cannot estimate
-        seen = np.flatnonzero((shows & usable).any(axis=1))
+        event = np.flatnonzero((shows & usable).any(axis=1))
         weights = trial_weights(
-            events.take(seen),
+            events.take(event),
             n_volumes,
             tr,
             separate=samples == "trials-lss",
@@ -210,35 +195,34 @@ def plan_samples(
         shown = match_volumes(
             events, n_volumes, tr, hrf_delay=delay, overlap=rules.overlap
         )
-        got_none = shows.any(axis=1) & ~np.isin(np.arange(len(events)), shown)
-        counts = replace(
-            counts,
-            shared_volumes=int(np.count_nonzero(shared_volumes(events, shows))),
-            overshadowed=int(np.count_nonzero(got_none)),
-        )
+        shared = shared_volumes(events, shows)
+        overshadowed = shows.any(axis=1) & ~np.isin(np.arange(len(events)), shown)
         if samples == "volumes":
             rows = np.flatnonzero(usable & (sampling.keep_rest | (shown >= 0)))
-            # position -1, for rest, finds the empty text at the end
-            stimuli = np.append(stimuli, "")[shown]
-            if rules.moments:
-                stimuli = name_positions(events, shown, tr, hrf_delay=delay)
-            return SamplePlan(
-                np.append(events.label, "")[shown][rows],
-                stimuli[rows],
-                (rows * tr).astype(np.float64),
-                rows=rows,
-                counts=counts,
-            )
-        shown = np.where(usable, shown, -1)
-        seen = np.unique(shown[shown >= 0])
-        member = shown == seen[:, None]
-        weights = member / member.sum(axis=1, keepdims=True)
+            event = shown[rows]
+        else:
+            event = np.unique(shown[usable & (shown >= 0)])
+            member = usable & (shown == event[:, None])
+            weights = member / member.sum(axis=1, keepdims=True)
+    # position -1, for rest, finds the empty text at the end
+    stimuli = np.full(len(events), "") if events.stimulus is None else events.stimulus
+    stimuli = np.append(stimuli, "")[event]
+    if rows is not None and rules.moments:
+        stimuli = name_positions(events, shown, tr, hrf_delay=delay)[rows]
     return SamplePlan(
-        events.label[seen],
-        stimuli[seen],
-        events.onset[seen],
-        weights=weights,
-        counts=counts,
+        np.append(events.label, "")[event],
+        stimuli,
+        events.onset[event] if rows is None else (rows * tr).astype(np.float64),
+        rows,
+        weights,
+        EventCounts(
+            n_events,
+            outside,
+            int(unseen.sum()),
+            int(shared.sum()),
+            int(overshadowed.sum()),
+            n_volumes,
+        ),
     )
 
 
