@@ -1,6 +1,6 @@
 """NIfTI, CIFTI and GIfTI files in: studies made of runs on disk."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -60,12 +60,11 @@ def load_nifti(
     Study
         Lazy: only headers (and masks) are read.
     """
-    runs = _listed_runs(files)
-    spaces = {
-        id: volume_space(id, mask, [run.image for run in listed], resample_mask)
-        for id, listed in runs.items()
-    }
-    return _make_study(runs, spaces, name, **options)
+
+    def space(id: str, images: list[ImageLike]) -> VolumeSpace:
+        return volume_space(id, mask, images, resample_mask)
+
+    return _make_study(files, space, name, **options)
 
 
 def load_cifti(
@@ -93,12 +92,11 @@ def load_cifti(
     Study
         Lazy: only headers are read.
     """
-    runs = _listed_runs(files)
-    spaces = {
-        id: CiftiSpace(listed[0].image, structures=structures)
-        for id, listed in runs.items()
-    }
-    return _make_study(runs, spaces, name, **options)
+
+    def space(id: str, images: list[ImageLike]) -> CiftiSpace:
+        return CiftiSpace(images[0], structures=structures)
+
+    return _make_study(files, space, name, **options)
 
 
 def load_gifti(
@@ -124,11 +122,11 @@ def load_gifti(
     Study
         Lazy: the data of the files are not decoded.
     """
-    runs = _listed_runs(files)
-    spaces = {
-        id: SurfaceSpace.from_run(listed[0].image, mask) for id, listed in runs.items()
-    }
-    return _make_study(runs, spaces, name, **options)
+
+    def space(id: str, images: list[ImageLike]) -> SurfaceSpace:
+        return SurfaceSpace.from_run(images[0], mask)
+
+    return _make_study(files, space, name, **options)
 
 
 def volume_space(
@@ -188,8 +186,8 @@ def mask_on_grid(mask: ImageLike, image: ImageLike) -> Any:
 
 
 def _make_study(
-    runs: Mapping[str, list[Run]],
-    spaces: Mapping[str, Any],
+    files: Any,
+    space: Callable[[str, list[ImageLike]], Any],
     name: str,
     *,
     labels: Any = None,
@@ -202,16 +200,17 @@ def _make_study(
 ) -> Study:
     (how,) = gathered("the reader of images", details, cleaning or Cleaning())
     subjects = []
-    for id, listed in runs.items():
+    for id, runs in _listed_runs(files).items():
+        own = space(id, [run.image for run in runs])
         if t_r is not None:
-            listed = [replace(run, t_r=t_r) for run in listed]
+            runs = [replace(run, t_r=t_r) for run in runs]
         if confounds is not None:
-            listed = _with_confounds(id, listed, _entry("confounds", confounds, id))
+            runs = _with_confounds(id, runs, _entry("confounds", confounds, id))
         subjects.append(
             subject_of_runs(
                 id,
-                dict(enumerate(listed, start=1)),
-                spaces[id],
+                dict(enumerate(runs, start=1)),
+                own,
                 how,
                 dtype,
                 labels=_of_subject("labels", labels, id),

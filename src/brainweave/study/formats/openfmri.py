@@ -102,15 +102,10 @@ def load_openfmri(
         cleaning or Cleaning(),
     )
     stated = _scan_key_t_r(root)
-    if subjects is not None:
-        subjects = check_list_option("subjects", subjects, "load_openfmri")
-    if runs is not None:
-        runs = [int(run) for run in check_list_option("runs", runs, "load_openfmri")]
     conditions = _condition_key(root, task, model)
     listed = []
     counts = []
-    for folder in _subject_folders(root, task, subjects):
-        folders = _run_folders(folder, task, runs)
+    for folder, folders in _run_folders(root, task, subjects, runs).items():
         images = [_existing(run / bold) for run in folders.values()]
         own = mask
         if isinstance(mask, str | PathLike) and (folder / mask).is_file():
@@ -137,41 +132,35 @@ def load_openfmri(
     return Study(listed, root.name if name is None else name)
 
 
-def _subject_folders(
-    root: Path, task: int, subjects: Sequence[str] | None
-) -> list[Path]:
-    if subjects is not None:
-        chosen = [root / str(subject) for subject in subjects]
-        for folder in chosen:
-            if not folder.is_dir():
-                raise StudyError(
-                    f"There is no subject {folder.name!r} in {str(root)!r}."
-                )
-        return chosen
-    found = [
-        folder
-        for folder in sorted(root.glob("sub*"))
-        if any(folder.glob(f"BOLD/task{task:03d}_run*"))
-    ]
-    if not found:
-        raise StudyError(
-            f"{str(root)!r} has no sub*/BOLD/task{task:03d}_run* folders. Is it the "
-            "OpenfMRI layout, and the right task? For BIDS use load_bids."
-        )
-    return found
-
-
 def _run_folders(
-    folder: Path, task: int, runs: Sequence[int] | None
-) -> dict[int, Path]:
-    found = {}
-    for path in sorted(folder.glob(f"BOLD/task{task:03d}_run*")):
-        match = re.fullmatch(r"task\d+_run(\d+)", path.name)
-        if match and (runs is None or int(match[1]) in runs):
-            found[int(match[1])] = path
-    if not found:
-        which = "" if runs is None else f" among {list(runs)}"
-        raise StudyError(f"{str(folder)!r} has no run of task {task}{which}.")
+    root: Path, task: int, subjects: Any, runs: Any
+) -> dict[Path, dict[int, Path]]:
+    """Find the folders of each subject's runs, by their numbers."""
+    pattern = f"BOLD/task{task:03d}_run*"
+    if subjects is None:
+        folders = [f for f in sorted(root.glob("sub*")) if any(f.glob(pattern))]
+    else:
+        listed = check_list_option("subjects", subjects, "load_openfmri")
+        folders = [root / str(subject) for subject in listed]
+    if not folders:
+        raise StudyError(
+            f"{str(root)!r} has no sub*/{pattern} folders. Is it the OpenfMRI layout, "
+            "and the right task? For BIDS use load_bids."
+        )
+    if runs is not None:
+        runs = [int(run) for run in check_list_option("runs", runs, "load_openfmri")]
+    found: dict[Path, dict[int, Path]] = {}
+    for folder in folders:
+        if not folder.is_dir():
+            raise StudyError(f"There is no subject {folder.name!r} in {str(root)!r}.")
+        found[folder] = {}
+        for path in sorted(folder.glob(pattern)):
+            number = path.name.rpartition("_run")[2]
+            if number.isdigit() and (runs is None or int(number) in runs):
+                found[folder][int(number)] = path
+        if not found[folder]:
+            which = "" if runs is None else f" among {runs}"
+            raise StudyError(f"{str(folder)!r} has no run of task {task}{which}.")
     return found
 
 
