@@ -100,12 +100,13 @@ def read_events(
             f"{path} has a header but no events. Write the events, or leave the run "
             "out."
         )
-    options = {label: "label", stimulus: "stimulus"}
-    for column in ("onset", "duration", label, stimulus):
+    for column, way_out in (
+        ("onset", "BIDS wants it in every events file."),
+        ("duration", "BIDS wants it in every events file."),
+        (label, "Choose one of them with label=..."),
+        (stimulus, "Choose one of them with stimulus=..."),
+    ):
         if column is not None and column not in table.columns:
-            way_out = "BIDS wants it in every events file."
-            if column in options:
-                way_out = f"Choose one of them with {options[column]}=..."
             raise StudyError(
                 f"{path} has no column {column!r}; its columns are "
                 f"{', '.join(map(repr, table.columns))}. {way_out}"

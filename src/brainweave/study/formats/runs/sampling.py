@@ -286,10 +286,8 @@ def trial_weights(
     usable = np.ones(n_volumes, dtype=bool) if usable is None else usable
     times = np.arange(n_volumes) * tr
     regressors = np.empty((n_volumes, len(events)))
-    for e, (onset, duration) in enumerate(
-        zip(events.onset, events.duration, strict=True)
-    ):
-        condition = ([onset], [duration], [1.0])
+    for e in range(len(events)):
+        condition = ([events.onset[e]], [events.duration[e]], [1.0])
         regressors[:, e] = compute_regressor(condition, hrf_model, times)[0][:, 0]
     regressors = regressors[usable]
     nuisance = _nuisance(times, high_pass, confounds)[usable]
