@@ -70,10 +70,18 @@ class Cleaning:
     ) -> NDArray[Any]:
         """Clean one run; volumes outside of `sample_mask` take no part in anything."""
         values = self._finite(values, name)
-        cutoffs = {"low_pass": self.low_pass, "high_pass": self.high_pass}
-        filters = any(value is not None for value in cutoffs.values())
-        if filters:
-            _check_cutoffs(cutoffs, t_r, name)
+        filters = self.low_pass is not None or self.high_pass is not None
+        if filters and t_r is None:
+            raise InputError(
+                f"{name!r} states no repetition time, which filtering needs. Give t_r."
+            )
+        for option in ("low_pass", "high_pass"):
+            value = getattr(self, option)
+            if t_r is not None and value is not None and value >= 0.5 / t_r:
+                raise InputError(
+                    f"{option}={value} Hz is not below half the sampling rate of "
+                    f"{name!r}, {0.5 / t_r:.3g} Hz (repetition time {t_r:g} s)."
+                )
         if confounds is None and not (self.detrend or self.standardize or filters):
             return values if sample_mask is None else values[sample_mask]
         import nilearn
@@ -90,8 +98,9 @@ class Cleaning:
             sample_mask=sample_mask,
             confounds=confounds,
             filter="butterworth" if filters else False,
+            low_pass=self.low_pass,
+            high_pass=self.high_pass,
             t_r=t_r if filters else None,
-            **cutoffs,
         )
         return np.asarray(cleaned)
 
@@ -111,22 +120,6 @@ class Cleaning:
         values = values.copy()
         values[:, bad] = 0
         return values
-
-
-def _check_cutoffs(
-    cutoffs: Mapping[str, float | None], t_r: float | None, name: str
-) -> None:
-    if t_r is None:
-        raise InputError(
-            f"{name!r} states no repetition time, which filtering needs. Give t_r."
-        )
-    nyquist = 0.5 / t_r
-    for option, value in cutoffs.items():
-        if value is not None and value >= nyquist:
-            raise InputError(
-                f"{option}={value} Hz is not below half the sampling rate of "
-                f"{name!r}, {nyquist:.3g} Hz (repetition time {t_r:g} s)."
-            )
 
 
 @dataclass(frozen=True)
@@ -343,27 +336,18 @@ class ImageSource:
         self.runs = [run if isinstance(run, Run) else Run(run) for run in runs]
         self.space = space
         self.cleaning = Cleaning() if cleaning is None else cleaning
-        self._dtype: np.dtype[Any] = np.dtype(dtype)
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
         if not self.runs:
             raise StudyError("A source of samples needs at least one run, got none.")
         self.headers: list[RunHeader] = [space.header(run.image) for run in self.runs]
         pairs = zip(self.runs, self.headers, strict=True)
         #: samples of each run
         self.counts = [run.n_samples(header.n_samples) for run, header in pairs]
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Samples of all runs, and voxels."""
-        return sum(self.counts), int(self.space.n_voxels)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the samples that will be read."""
-        return self._dtype
+        self.shape = (sum(self.counts), int(space.n_voxels))
 
     def read(self) -> NDArray[Any]:
         """Read and clean all runs."""
-        samples = np.empty(self.shape, self._dtype)
+        samples = np.empty(self.shape, self.dtype)
         start = 0
         for run, count in zip(self.runs, self.counts, strict=True):
             values = read_run(run, self.space, self.cleaning)
