@@ -22,7 +22,7 @@ from brainweave._arrays import (
     working_dtype,
 )
 from brainweave._device import device_for
-from brainweave._validation import check_fraction, check_numbers, check_shape
+from brainweave._validation import check_fraction, check_samples, check_shape
 from brainweave.exceptions import InputError
 from brainweave.kernels import Centring, Kernel, center_gram, check_kernel, is_symmetric
 from brainweave.reliability import (
@@ -423,21 +423,9 @@ class SubjectBasis(VoxelPass):
 
     def check_samples(self, Z: Any, name: str) -> Any:
         """Refuse samples of this subject that its basis cannot map."""
-        if not hasattr(Z, "shape") or not hasattr(Z, "dtype"):
-            Z = np.asarray(Z)
-        check_numbers(Z, name)
-        if len(Z.shape) != 2:
-            raise InputError(f"{name} must be 2-D (samples x voxels); got {Z.shape}.")
-        expected = (
-            self.n_samples if self.kernel.name == "precomputed" else self.n_voxels
-        )
-        if Z.shape[1] != expected:
-            what = "columns" if self.kernel.name == "precomputed" else "voxels"
-            raise InputError(
-                f"{name} has {Z.shape[1]} {what}; its map was learned from "
-                f"{expected}. Use the same mask as for fitting."
-            )
-        return Z
+        if self.kernel.name == "precomputed":
+            return check_samples(Z, self.n_samples, name, what="columns")
+        return check_samples(Z, self.n_voxels, name)
 
     def kernel_to(self, Z: Any, name: str = "Z") -> Matrix:
         """Return the centred kernel between samples Z and the aligning samples.

@@ -288,7 +288,8 @@ def _group_graph(
     affinity = affinity_of(names)
     if not np.isfinite(affinity).all():
         raise InputError("The affinity between groups has NaN or infinite weights.")
-    if np.abs(affinity - affinity.T).max() > 1e-10 * np.abs(affinity).max():
+    largest = np.abs(affinity).max(initial=0.0)
+    if np.abs(affinity - affinity.T).max(initial=0.0) > 1e-10 * largest:
         raise InputError("The affinity between groups is not symmetric.")
     term = GroupTerm(np.concatenate(codes), (affinity + affinity.T) / 2, names)
     graph = Graph(tuple(map(len, codes)), (term,))

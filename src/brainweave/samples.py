@@ -17,9 +17,9 @@ from sklearn.utils import check_random_state
 from brainweave._arrays import is_torch
 from brainweave._subjects import ids_of
 from brainweave._validation import (
+    check_2d,
     check_known,
     check_list_of_subjects,
-    check_numbers,
     check_option,
 )
 from brainweave.exceptions import InputError
@@ -241,12 +241,7 @@ def _read(
         y = None if any(k is None for k in known) else known
     arrays = [s.data() if hasattr(s, "labels") else s for s in subjects]
     for i, x in enumerate(arrays):
-        check_numbers(x, f"X[{i}]")
-        if len(getattr(x, "shape", ())) != 2:
-            raise TypeError(
-                f"X[{i}] must be a 2-D array (samples x voxels), got "
-                f"{getattr(x, 'shape', type(x).__name__)}."
-            )
+        check_2d(x, f"X[{i}]")
     if y is None:
         return arrays, None
     ids = ids_of(subjects, owner=owner)
