@@ -1,10 +1,8 @@
 """Arrays from anywhere, in column chunks, on the processor or on a GPU.
 
-With :mod:`brainweave._device` the only module that imports torch, when it is needed;
-others ask :func:`is_torch` and :func:`to_numpy`. A subject's samples may be a NumPy
-array, a memory map, anything two-dimensional that can be sliced by columns (HDF5,
-zarr), or a torch tensor; the two small classes of operations below are all that a pass
-over voxels needs from either.
+A subject's samples may be a NumPy array, a memory map, anything two-dimensional that
+can be sliced by columns (HDF5, zarr), or a torch tensor. Here and in ``_device``, only,
+torch is imported, when it is needed.
 """
 
 import mmap
@@ -15,7 +13,7 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from importlib import import_module
 from pickle import PicklingError, dumps, loads
-from threading import Lock, local
+from threading import local
 from typing import Any, TypeVar
 
 import numpy as np
@@ -29,8 +27,6 @@ from brainweave.exceptions import InputError
 Floats = NDArray[Any]  # float32 or float64; the dtype follows the data
 Result = TypeVar("Result")
 
-# torch loads its linear algebra on first use, which two threads must not do at once
-TORCH_LINALG = Lock()
 _SENDING = local()  # whether this thread pickles for a process that opens files itself
 CHUNK_BYTES = 16 * 2**20  # a chunk of columns: wide enough for a fast product
 
@@ -48,11 +44,7 @@ def working_dtype(X: Any) -> np.dtype[Any]:
 
 
 def column_chunks(X: Any) -> Iterator[tuple[slice, Any]]:
-    """Cut X into blocks of whole columns, small enough to stay in the cache.
-
-    The pages of a memory map leave the process when the pass is over, however many
-    subjects are mapped.
-    """
+    """Cut X into blocks of whole columns, small enough to stay in the cache."""
     n_samples, n_voxels = X.shape
     width = max(256, CHUNK_BYTES // (8 * n_samples))
     try:
@@ -88,10 +80,9 @@ def backing_map(X: Any) -> Any:
 def for_other_process(X: Any) -> Any:
     """Return X, or a copy of it where another process would see something else.
 
-    joblib hands a memory map to its processes by the name of the file. These would
-    miss what a copy-on-write map holds in memory, and read a file that took the place
-    of the mapped one. Where the receiver opens files itself (see :class:`Sent`), what
-    is returned pickles as the name of the file and the place in it.
+    joblib sends a memory map by the name of its file: not what a copy-on-write map
+    holds in memory, and perhaps another file by now. Where the receiver opens files
+    itself (see :class:`Sent`), the result pickles as the file's name and the place.
     """
     mapped = backing_map(X)
     if mapped is None:
@@ -188,7 +179,10 @@ def _opened(value: Any) -> Any:
 
 def to_numpy(x: Any) -> Floats:
     """Bring an array to the processor's memory."""
-    return np.asarray(x.detach().cpu().numpy() if is_torch(x) else x)
+    if is_torch(x):
+        x = x.detach().cpu()
+        x = (x.float() if "bfloat16" in str(x.dtype) else x).numpy()
+    return np.asarray(x)
 
 
 class NumpyOps:
@@ -207,10 +201,7 @@ class NumpyOps:
     def subtract(
         self, chunk: Floats, mean: Floats, *, transient: bool = False
     ) -> Floats:
-        """Return chunk - mean in the memory order of chunk.
-
-        What is transient is overwritten by the next such call.
-        """
+        """Return chunk - mean; what is transient is overwritten by the next call."""
         return np.subtract(chunk, mean, out=self._like(chunk, transient=transient))
 
     def multiply(self, chunk: Floats, factors: Floats) -> Floats:
@@ -222,14 +213,6 @@ class NumpyOps:
             self._chunk = np.empty(chunk.size, self.dtype)
         order: Any = "F" if chunk.strides[0] < chunk.strides[1] else "C"
         return self._chunk[: chunk.size].reshape(chunk.shape, order=order)
-
-    def column_square_sums(self, z: Floats) -> NDArray[np.float64]:
-        """Sum the squares of each column."""
-        return np.einsum("ij,ij->j", z, z).astype(np.float64)
-
-    def clip(self, z: Floats, bound: float) -> Floats:
-        """Return z with every entry brought between -bound and bound."""
-        return z.clip(-bound, bound)
 
     def inner(self, a: Floats, b: Floats) -> float:
         """Sum the products of the entries, accumulated in float64 over the rows."""
@@ -245,15 +228,6 @@ class NumpyOps:
         self._product = np.matmul(z, z.T, out=self._product)
         total += self._product
         return total
-
-    def full(self, gram: Floats) -> NDArray[np.float64]:
-        """Return the finished matrix."""
-        return gram
-
-    def eigh(self, gram: Floats) -> tuple[Floats, Floats]:
-        """Eigenvalues, ascending, and eigenvectors of a symmetric matrix."""
-        values, vectors = np.linalg.eigh(gram)
-        return values, vectors
 
 
 class TorchOps:
@@ -274,33 +248,9 @@ class TorchOps:
         """Return chunk - mean."""
         return chunk - mean
 
-    def column_square_sums(self, z: Any) -> NDArray[np.float64]:
-        """Sum the squares of each column."""
-        return to_numpy((z * z).sum(0)).astype(np.float64)
-
-    def clip(self, z: Any, bound: float) -> Any:
-        """Return z with every entry brought between -bound and bound."""
-        return z.clip(-bound, bound)
-
     def inner(self, a: Any, b: Any) -> float:
         """Sum the products of the entries, accumulated in float64 over the rows."""
         return float((a * b).sum(1).to(self.torch.float64).sum())
-
-    def add_gram(self, total: Any, z: Any) -> Any:
-        """Add z @ z.T, accumulating in float64."""
-        product = (z @ z.T).to(self.torch.float64)
-        return product if total is None else total.add_(product)
-
-    def full(self, gram: Any) -> NDArray[np.float64]:
-        """Bring the finished matrix to the processor."""
-        return to_numpy(gram)
-
-    def eigh(self, gram: Floats) -> tuple[Floats, Floats]:
-        """Eigenvalues, ascending, and eigenvectors, computed on the device."""
-        tensor = self.torch.from_numpy(gram).to(self.device)
-        with TORCH_LINALG:
-            values, vectors = self.torch.linalg.eigh(tensor)
-        return to_numpy(values), to_numpy(vectors)
 
 
 def ops_for(X: Any) -> NumpyOps | TorchOps:
@@ -332,11 +282,10 @@ def map_subjects(
     ``joblib.parallel_config`` the configured backend (Dask, say) is used instead.
     """
     items = list(zip(*arguments, strict=True))
-    cores = cpu_count()
     workers = _workers(len(items), n_jobs)
     if workers <= 1:
         return [function(*item) for item in items]
-    with blas_threads(max(1, cores // workers)):
+    with blas_threads(max(1, cpu_count() // workers)):
         outcomes = _run(function, items, workers)
     for _, error in outcomes:  # the first subject's error, whichever came first
         if error is not None:

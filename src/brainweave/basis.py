@@ -15,12 +15,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from brainweave._arrays import (
-    is_torch,
-    ops_for,
-    to_numpy,
-    working_dtype,
-)
+from brainweave._arrays import is_torch, ops_for, to_numpy, working_dtype
 from brainweave._device import device_for
 from brainweave._validation import check_fraction, check_samples, check_shape
 from brainweave.exceptions import InputError
@@ -155,13 +150,12 @@ class SubjectBasis(VoxelPass):
                 self._on_device = read
             else:
                 self._products = read
-            if standardize == "reliability" and groups is not None:
-                self._weigh_voxels(repeated_groups(groups))
+            repeated = None if groups is None else repeated_groups(groups)
+            if standardize == "reliability" and repeated is not None:
+                self._weigh_voxels(repeated)
 
-    def _weigh_voxels(self, groups: Groups | None) -> None:
+    def _weigh_voxels(self, groups: Groups) -> None:
         """Scale the standardised voxels anew, by how reliable they are."""
-        if groups is None:
-            return
         between, within = np.zeros(self.n_voxels), np.zeros(self.n_voxels)
         for columns, z in self.chunks():
             between[columns], within[columns] = analysis_of_variance(
@@ -174,11 +168,9 @@ class SubjectBasis(VoxelPass):
         if self.uses_covariance:
             self._narrow = self._narrow * factor
         else:
-            ops: Any = self.ops
-            gram: Any = None
+            self._products = np.zeros((self.n_samples, self.n_samples))
             for _, z in self.chunks(verify=False):
-                gram = ops.add_gram(gram, z)
-            self._products = ops.full(gram)
+                self._products += to_numpy(z @ z.T)
             self.__dict__.pop("_on_device", None)  # of voxels scaled otherwise
         self.reliable = True
 
@@ -219,11 +211,6 @@ class SubjectBasis(VoxelPass):
         if self.kernel.function is not None:
             dense = self._dense(self._data)
             gram = self._call_kernel(dense, dense, self.name)
-            if not is_symmetric(gram):
-                raise InputError(
-                    f"The kernel callable gave a matrix for {self.name} that is not "
-                    "symmetric: f(A, B) must compare the rows of A with those of B."
-                )
         elif self.kernel.from_products:
             products = self._raw(self._products, self._shift, self._shift)
             squares = self._products.diagonal()  # for distances, which have no mean
@@ -243,22 +230,21 @@ class SubjectBasis(VoxelPass):
 
     def _call_kernel(self, a: Matrix, b: Matrix, name: str) -> Matrix:
         """Call the user's kernel and check what comes back."""
-        values = np.asarray(self._function(a, b), dtype=np.float64)
+        function: Any = self.kernel.function
+        values = np.asarray(function(a, b), dtype=np.float64)
+        wrong = ""
         if values.shape != (len(a), len(b)):
-            raise InputError(
-                f"The kernel callable gave shape {values.shape} for {name}; "
-                f"expected {(len(a), len(b))}."
+            wrong = f"shape {values.shape} for {name}; expected {(len(a), len(b))}"
+        elif not np.isfinite(values).all():
+            wrong = f"NaN or infinite values for {name}. Check its parameters"
+        elif a is b and not is_symmetric(values):
+            wrong = (
+                f"a matrix for {name} that is not symmetric: f(A, B) must compare the "
+                "rows of A with those of B"
             )
-        if not np.isfinite(values).all():
-            raise InputError(
-                f"The kernel callable gave NaN or infinite values for {name}. Check "
-                "its parameters."
-            )
+        if wrong:
+            raise InputError(f"The kernel callable gave {wrong}.")
         return values
-
-    @property
-    def _function(self) -> Any:
-        return self.kernel.function
 
     def _refuse_unlike(self, gram: Matrix) -> None:
         """Refuse a kernel to which every sample is like itself alone."""
@@ -304,31 +290,25 @@ class SubjectBasis(VoxelPass):
         values, vectors = values[:positive], vectors[:, :positive]
         if covariance:
             vectors = self._narrow @ (vectors / np.sqrt(values))
-            if (
-                values[-1] < 1e-8 * values[0]
-            ):  # squaring cost the last ones their angles
+            if values[-1] < 1e-8 * values[0]:  # squaring cost the last their angles
                 vectors = scipy.linalg.qr(vectors, mode="economic")[0]
         return _Spectrum(values, np.ascontiguousarray(vectors), lost)
 
     def _eigenpairs(self, covariance: bool) -> tuple[Matrix, Matrix]:
         """Return all eigenpairs, descending, computed where the voxels were read."""
-        if self._device is not None:
-            if self.kernel.name == "linear" and "_on_device" in self.__dict__:
-                gram = self._on_device
-                means = gram.mean(0)
-                gram -= means
-                gram -= (means - means.mean())[:, None]
-            else:
-                small = self._narrow.T @ self._narrow if covariance else self.gram
-                gram = self._device.put(small)
-            found = self._device.eigh(gram)
-            if "_on_device" in self.__dict__:
-                _ = self._products  # leave no room taken on the device
-            return found
-        small = self._narrow.T @ self._narrow if covariance else self.gram
-        ops = ops_for(self._data) if is_torch(self._data) else ops_for(small)
-        values, vectors = ops.eigh(small)
-        return values[::-1], vectors[:, ::-1]
+        here, device = self.__dict__.get("_on_device"), self._device
+        if here is None or self.kernel.name != "linear":
+            small = self._narrow.T @ self._narrow if covariance else self.gram
+            if device is not None:
+                return device.eigh(device.put(small))
+            values, vectors = np.linalg.eigh(small)
+            return values[::-1], vectors[:, ::-1]
+        means = here.mean(0)
+        here -= means
+        here -= (means - means.mean())[:, None]
+        found: Any = device and device.eigh(here)
+        _ = self._products  # leave no room taken on the device
+        return found
 
     @property
     def spectrum(self) -> Matrix:
@@ -435,15 +415,15 @@ class SubjectBasis(VoxelPass):
         if isinstance(Z, SampleProducts):
             return self._centred[1].new(self._kernel_of(Z))
         Z = self.check_samples(Z, name)
-        if self.kernel.name == "precomputed":
+        if self.kernel.from_products:
+            cross = self._kernel_of(self.products_with(Z, name))
+        elif self.kernel.function is None:
             cross = to_numpy(Z).astype(np.float64)
-        elif self.kernel.function is not None:
+        else:
             dense = self._dense(Z)
             if not np.isfinite(dense).all():
                 raise InputError(f"{name} has NaN or infinite values.")
             cross = self._call_kernel(dense, self._dense(self._data), name)
-        else:
-            cross = self._kernel_of(self.products_with(Z, name))
         if not np.isfinite(cross).all():
             raise InputError(f"{name} has NaN or infinite values.")
         return self._centred[1].new(cross)
