@@ -13,28 +13,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def deprecated_name(old: str, new: Function, *, goes_in: str) -> Function:
-    """Return a function under its old name, which warns when it is called.
-
-    Parameters
-    ----------
-    old : str
-        The name that goes.
-    new : callable
-        What to use instead.
-    goes_in : str
-        The release without the old name, such as ``"0.4"``.
-
-    Examples
-    --------
-    >>> import warnings
-    >>> total = deprecated_name("total", sum, goes_in="0.4")
-    >>> with warnings.catch_warnings(record=True) as caught:
-    ...     warnings.simplefilter("always")
-    ...     total([1, 2])
-    3
-    >>> str(caught[0].message)
-    'total is now called sum; the old name goes in brainweave 0.4.'
-    """
+    """Return a function under its old name, which warns; it goes in a release."""
 
     @functools.wraps(new)
     def called(*args: Any, **kwargs: Any) -> Any:
@@ -50,15 +29,7 @@ def deprecated_name(old: str, new: Function, *, goes_in: str) -> Function:
 def deprecated_parameter(
     old: str, new: str, *, goes_in: str
 ) -> Callable[[Function], Function]:
-    """Let a function take a keyword under its old name too, with a warning.
-
-    Parameters
-    ----------
-    old, new : str
-        The name that goes, and the parameter that it is now.
-    goes_in : str
-        The release without the old name.
-    """
+    """Let a function take a keyword under its old name too, with a warning."""
 
     def decorate(function: Function) -> Function:
         if new not in inspect.signature(function).parameters:

@@ -9,7 +9,7 @@ cut at an energy, and the coordinates :math:`V D^{1/2}` of the samples.
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import scipy.linalg
@@ -296,7 +296,7 @@ class SubjectBasis(VoxelPass):
 
     def _eigenpairs(self, covariance: bool) -> tuple[Matrix, Matrix]:
         """Return all eigenpairs, descending, computed where the voxels were read."""
-        here, device = self.__dict__.get("_on_device"), self._device
+        here, device = self.__dict__.get("_on_device"), cast(Any, self._device)
         if here is None or self.kernel.name != "linear":
             small = self._narrow.T @ self._narrow if covariance else self.gram
             if device is not None:
@@ -306,7 +306,7 @@ class SubjectBasis(VoxelPass):
         means = here.mean(0)
         here -= means
         here -= (means - means.mean())[:, None]
-        found: Any = device and device.eigh(here)
+        found = device.eigh(here)
         _ = self._products  # leave no room taken on the device
         return found
 
