@@ -274,6 +274,14 @@ def _is_label(value: Any) -> bool:
     return value is None or isinstance(value, (str, Real, np.generic))
 
 
+def some_of(texts: Iterable[str], limit: int = 8, between: str = ", ") -> str:
+    """Join texts for a message, some of them if they are many."""
+    listed = list(texts)
+    if len(listed) > limit:
+        listed = [*listed[:limit], f"and {len(listed) - limit} more"]
+    return between.join(listed)
+
+
 def one_per_subject(name: str, value: Any, n_subjects: int, *, owner: str) -> list[Any]:
     """Repeat a single setting for all subjects, or check a list of one per subject."""
     if not isinstance(value, (list, tuple)):
