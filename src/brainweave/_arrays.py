@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from importlib import import_module
-from pickle import PicklingError, dumps, loads
-from threading import local
+from io import BytesIO
+from pickle import Pickler, PicklingError, loads
 from typing import Any, TypeVar
 
 import numpy as np
@@ -27,7 +27,6 @@ from brainweave.exceptions import InputError
 Floats = NDArray[Any]  # float32 or float64; the dtype follows the data
 Result = TypeVar("Result")
 
-_SENDING = local()  # whether this thread pickles for a process that opens files itself
 CHUNK_BYTES = 16 * 2**20  # a chunk of columns: wide enough for a fast product
 
 
@@ -81,22 +80,15 @@ def for_other_process(X: Any) -> Any:
     """Return X, or a copy of it where another process would see something else.
 
     joblib sends a memory map by the name of its file: not what a copy-on-write map
-    holds in memory, and perhaps another file by now. Where the receiver opens files
-    itself (see :class:`Sent`), the result pickles as the file's name and the place.
+    holds in memory, and perhaps another file by now.
     """
     mapped = backing_map(X)
     if mapped is None:
         return X
+    order: Any = "C" if mapped.flags.c_contiguous else "F"
+    place = {"offset": mapped.offset, "shape": mapped.shape, "order": order}
     try:
-        order: Any = "C" if mapped.flags.c_contiguous else "F"
-        named = np.memmap(
-            mapped.filename,
-            mapped.dtype,
-            "r",
-            offset=mapped.offset,
-            shape=mapped.shape,
-            order=order,
-        )
+        named = np.memmap(mapped.filename, mapped.dtype, "r", **place)
     except (OSError, TypeError, ValueError):  # gone, shorter, or without a name
         return np.array(X)
     ours, theirs = (mapped, named) if order == "C" else (mapped.T, named.T)
@@ -105,24 +97,23 @@ def for_other_process(X: Any) -> Any:
         ours[i : i + rows].tobytes() == theirs[i : i + rows].tobytes()
         for i in range(0, len(ours), rows)
     )
-    if not same:
-        return np.array(X)
-    return _FileReference(X, mapped) if getattr(_SENDING, "by_name", False) else X
+    return X if same else np.array(X)
 
 
-class _FileReference:
-    """A place in a file, which becomes a memory map where it is unpickled."""
+class _ByName(Pickler):
+    """Pickles a mapped array as the name of its file and the place in it."""
 
-    def __init__(self, X: NDArray[Any], mapped: Any) -> None:
+    def reducer_override(self, X: Any) -> Any:
+        """Return how to make X again; what is not mapped goes the usual way."""
+        mapped = backing_map(X)
+        if mapped is None:
+            return NotImplemented
         start = mapped.offset - mapped.offset % mmap.ALLOCATIONGRANULARITY
         address = np.frombuffer(mapped._mmap, np.uint8).ctypes.data
+        layout = (X.shape, X.dtype, X.strides, start + X.ctypes.data - address)
         path = os.path.realpath(mapped.filename)
         found = os.stat(path)
-        layout = (X.shape, X.dtype, X.strides, start + X.ctypes.data - address)
-        self._place = (path, found.st_size, found.st_mtime_ns, layout)
-
-    def __reduce__(self) -> Any:
-        return _open_place, self._place
+        return _open_place, (path, found.st_size, found.st_mtime_ns, layout)
 
 
 def _open_place(path: str, size: int, changed: int, layout: Any) -> NDArray[Any]:
@@ -162,15 +153,13 @@ class Sent:
     def __getstate__(self) -> dict[str, Any]:
         if self._closed:
             return self.__dict__
-        _SENDING.by_name = True
+        closed = BytesIO()
         try:
-            closed = dumps(for_other_process(self._value))
+            _ByName(closed).dump(for_other_process(self._value))
         except (PicklingError, AttributeError, TypeError):
             # a function defined on the spot, which only the caller's pickler can send
             return self.__dict__
-        finally:
-            _SENDING.by_name = False
-        return {"_value": None, "_closed": closed}
+        return {"_value": None, "_closed": closed.getvalue()}
 
 
 def _opened(value: Any) -> Any:

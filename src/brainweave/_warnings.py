@@ -1,8 +1,4 @@
-"""Hear the warnings of many threads at once, each thread's apart from the others'.
-
-``warnings.catch_warnings`` changes what the whole process does, so threads cannot use
-it side by side. Here it is used once, around all of them.
-"""
+"""Hear the warnings of many threads at once, each thread's apart from the others'."""
 
 import warnings
 from collections.abc import Iterator
@@ -15,6 +11,9 @@ Heard = tuple[type[Warning], str]
 
 class WarningListener:
     """Collects the warnings of each thread while work is done.
+
+    ``warnings.catch_warnings`` changes what the whole process does, so threads cannot
+    use it side by side. Here it is used once, around all of them.
 
     Examples
     --------

@@ -438,9 +438,7 @@ class SubjectBasis(VoxelPass):
         # tensors meet arrays, or tensors elsewhere, where the aligning samples are
         ops = ops_for(self._data if is_torch(self._data) or is_torch(Z) else Z)
         for columns, x in self._standardized(self._data, verify=True):
-            chunk, mean = ops.array(Z[:, columns]), ops.array(self.mean[columns])
-            z = ops.subtract(chunk, mean, transient=True)
-            z *= ops.array(1 / self.scale[columns])
+            z = self._standardize(ops, Z[:, columns], columns, transient=True)
             cross += to_numpy(z @ x.T)
             squares += to_numpy((z * z).sum(1))
             if not self.standardize:

@@ -277,11 +277,14 @@ class VoxelPass:
             chunk = ops.array(raw)
             if verify:
                 found += signed_sums(ops, chunk, columns)
-            z = ops.subtract(chunk, ops.array(self.mean[columns]))
-            z *= ops.array(1 / self.scale[columns])
-            yield columns, z
+            yield columns, self._standardize(ops, chunk, columns)
         if verify:
             self._refuse_changed(found)
+
+    def _standardize(self, ops: Any, chunk: Any, columns: slice, **how: bool) -> Any:
+        z = ops.subtract(ops.array(chunk), ops.array(self.mean[columns]), **how)
+        z *= ops.array(1 / self.scale[columns])
+        return z
 
     def _refuse_changed(self, found: Matrix) -> None:
         """Compare the signatures of samples read again with those of the first pass."""
