@@ -20,12 +20,7 @@ from brainweave._device import device_for
 from brainweave._validation import check_fraction, check_samples, check_shape
 from brainweave.exceptions import InputError
 from brainweave.kernels import Centring, Kernel, center_gram, check_kernel, is_symmetric
-from brainweave.reliability import (
-    Groups,
-    analysis_of_variance,
-    reliability_scale,
-    repeated_groups,
-)
+from brainweave.reliability import Groups, repeated_groups, scale_of_chunks
 from brainweave.voxels import VoxelPass, sample_signatures
 
 Matrix = NDArray[np.float64]
@@ -45,9 +40,7 @@ class _Spectrum:
 class SampleProducts:
     """Inner products of other samples with a subject's aligning samples.
 
-    Made by :meth:`SubjectBasis.products_with` in one pass over the voxels, and taken by
-    :meth:`SubjectBasis.project` in place of the samples: it serves every energy and
-    every kernel but a callable.
+    They stand in for the samples at every energy and kernel but a callable.
     """
 
     cross: Matrix
@@ -156,12 +149,7 @@ class SubjectBasis(VoxelPass):
 
     def _weigh_voxels(self, groups: Groups) -> None:
         """Scale the standardised voxels anew, by how reliable they are."""
-        between, within = np.zeros(self.n_voxels), np.zeros(self.n_voxels)
-        for columns, z in self.chunks():
-            between[columns], within[columns] = analysis_of_variance(
-                to_numpy(z), groups
-            )
-        again = reliability_scale(between, within, groups)
+        again = scale_of_chunks(self.chunks(), self.n_voxels, groups)
         factor = np.where(np.isinf(self.scale), 0.0, 1 / again)
         self.scale = np.where(factor > 0, self.scale * again, np.inf)
         self.constant_voxels = np.flatnonzero(np.isinf(self.scale))
@@ -433,8 +421,8 @@ class SubjectBasis(VoxelPass):
         if self.kernel.name == "precomputed":
             raise InputError(f"{self.name} is a Gram matrix: it has no voxels.")
         Z = self.check_samples(Z, name)
-        cross = np.zeros((Z.shape[0], self.n_samples))
-        squares, shift = np.zeros(Z.shape[0]), np.zeros(Z.shape[0])
+        n = Z.shape[0]
+        cross, squares, shift = np.zeros((n, self.n_samples)), np.zeros(n), np.zeros(n)
         # tensors meet arrays, or tensors elsewhere, where the aligning samples are
         ops = ops_for(self._data if is_torch(self._data) or is_torch(Z) else Z)
         for columns, x in self._standardized(self._data, verify=True):

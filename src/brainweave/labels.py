@@ -146,16 +146,16 @@ def check_labels_meet(
     Subjects without any labels are passed over. `names` are what messages call the
     subjects, `stacklevel` whose line the warning names, as in :func:`warnings.warn`.
     """
-    held = [
-        set() if known is None else set(as_label_list(known, f"labels of {name}"))
+    held = {
+        name: set(as_label_list(known, f"labels of {name}")) - {None}
         for known, name in zip(labels, names, strict=True)
-    ]
-    sets = {name: own - {None} for name, own in zip(names, held, strict=True)}
-    sets = {name: own for name, own in sets.items() if own}
+        if known is not None
+    }
+    held = {name: own for name, own in held.items() if own}
     if refuse:
-        _refuse_groups_apart(sets)
-    if warn and sets:
-        _warn_of_partly_held(sets, stacklevel=stacklevel + 1)
+        _refuse_groups_apart(held)
+    if warn:
+        _warn_of_partly_held(held, stacklevel=stacklevel + 1)
 
 
 def _refuse_groups_apart(held: dict[str, set[Any]]) -> None:

@@ -16,17 +16,18 @@ the weights need the mean of F over all voxels.
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from brainweave._arrays import to_numpy
 from brainweave.exceptions import InputError, LabelWarning
+from brainweave.labels import Codes
 
 Matrix = NDArray[np.float64]
-Codes = NDArray[np.intp]
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,15 @@ def analysis_of_variance(chunk: Any, groups: Groups) -> tuple[Matrix, Matrix]:
     # what is left after rounding of a voxel that the groups explain fully is nothing
     left[left <= 1e-12 * total] = 0.0
     return explained / groups.between, left / groups.within
+
+
+def scale_of_chunks(chunks: Iterable[Any], n_voxels: int, groups: Groups) -> Matrix:
+    """Return :func:`reliability_scale` of voxels that come in chunks of columns."""
+    between, within = np.zeros(n_voxels), np.zeros(n_voxels)
+    for columns, z in chunks:
+        of_chunk = analysis_of_variance(to_numpy(z), groups)
+        between[columns], within[columns] = of_chunk
+    return reliability_scale(between, within, groups)
 
 
 def reliability_scale(between: Matrix, within: Matrix, groups: Groups) -> Matrix:

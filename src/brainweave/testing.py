@@ -16,14 +16,16 @@ An estimator that cannot pass one is excused by name, with a sentence that says 
 """
 
 import pickle
-import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import (
+    assert_allclose,
+    assert_array_equal,
+    assert_raises_regex,
+)
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
@@ -82,18 +84,6 @@ def _fit(case: Case) -> tuple[Any, list[Any], list[Any] | None]:
 def _assert_alike(ours: list[Any], theirs: list[Any], tolerance: float) -> None:
     for a, b in zip(ours, theirs, strict=True):
         assert_allclose(a, b, atol=tolerance * np.abs(b).max())
-
-
-@contextmanager
-def _refused(kinds: Any, says: str) -> Iterator[None]:
-    """Require an error of these kinds whose message matches."""
-    try:
-        yield
-    except kinds as error:
-        if re.search(says, str(error)):
-            return
-        raise AssertionError(f"{str(error)!r} does not say {says!r}") from error
-    raise AssertionError(f"nothing was raised; an error should say {says!r}")
 
 
 def check_parameters(case: Case) -> None:
@@ -199,12 +189,12 @@ def check_nan_is_refused(case: Case) -> None:
     """Check: NaN and infinity are refused, and the subject is named."""
     X, y = case.study()
     X[1][2, 5] = np.nan
-    with _refused(ValueError, r"X\[1\].*NaN or infinite"):
+    with assert_raises_regex(ValueError, r"X\[1\].*NaN or infinite"):
         case.new().fit(X, y)
     fitted, X, _ = _fit(case)
     X = [x.copy() for x in X]
     X[2][1, 3] = np.inf
-    with _refused(ValueError, r"X\[2\].*NaN or infinite"):
+    with assert_raises_regex(ValueError, r"X\[2\].*NaN or infinite"):
         fitted.transform(X)
 
 
@@ -243,32 +233,32 @@ def check_some_subjects(case: Case) -> None:
 def check_wrong_input(case: Case) -> None:
     """Check: what cannot be fitted or mapped is refused, with the reason."""
     X, y = case.study()
-    with _refused(NotFittedError, ""):
+    with assert_raises_regex(NotFittedError, ""):
         case.new().transform(X)
-    with _refused(TypeError, "list with one array"):
+    with assert_raises_regex(TypeError, "list with one array"):
         case.new().fit(X[0], y)
-    with _refused(ValueError, "at least 2 subject"):
+    with assert_raises_regex(ValueError, "at least 2 subject"):
         case.new().fit(X[:1], None if y is None else y[:1])
     fitted = case.new().fit(X, y)
-    with _refused(ValueError, r"\d+ voxels"):
+    with assert_raises_regex(ValueError, r"\d+ voxels"):
         fitted.transform([x[:, :-1] for x in X])
-    with _refused(ValueError, "Unknown subject 9"):
+    with assert_raises_regex(ValueError, "Unknown subject 9"):
         fitted.transform([X[0]], subjects=[9])
-    with _refused(ValueError, "2 arrays for 4 subjects"):
+    with assert_raises_regex(ValueError, "2 arrays for 4 subjects"):
         fitted.transform(X[:2])
 
 
 def check_bad_settings(case: Case) -> None:
     """Check: settings that make no sense are refused by name."""
     X, y = case.study()
-    with _refused(ValueError, "energy"):
+    with assert_raises_regex(ValueError, "energy"):
         case.new().set_params(energy=0).fit(X, y)
-    with _refused(TypeError, "standardize"):
+    with assert_raises_regex(TypeError, "standardize"):
         case.new().set_params(standardize="yes").fit(X, y)
     if "n_components" in case.estimator.get_params():
-        with _refused(ValueError, "n_components"):
+        with assert_raises_regex(ValueError, "n_components"):
             case.new().set_params(n_components=1000).fit(X, y)
-        with _refused((TypeError, ValueError), "n_components"):
+        with assert_raises_regex((TypeError, ValueError), "n_components"):
             case.new().set_params(n_components=2.5).fit(X, y)
 
 
