@@ -274,30 +274,24 @@ def map_subjects(
     workers = _workers(len(items), n_jobs)
     if workers <= 1:
         return [function(*item) for item in items]
+    backend, _ = get_active_backend(prefer="threads")
     with blas_threads(max(1, cpu_count() // workers)):
-        outcomes = _run(function, items, workers)
-    for _, error in outcomes:  # the first subject's error, whichever came first
+        if type(backend).__name__ == "ThreadingBackend":  # plain threads start faster
+            with ThreadPoolExecutor(workers) as pool:
+                return list(pool.map(function, *zip(*items, strict=True)))
+        answers = Parallel(n_jobs=workers)(
+            delayed(_attempt)(function, *map(_to_send, item)) for item in items
+        )
+    for _, error in answers:  # the first subject's error, whichever came first
         if error is not None:
             raise error
-    return [result for result, _ in outcomes]
+    return [_opened(result) for result, _ in answers]
 
 
-def _run(function: Callable[..., Any], items: list[Any], workers: int) -> list[Any]:
-    backend, _ = get_active_backend(prefer="threads")
-    if type(backend).__name__ != "ThreadingBackend":  # Dask, say: the user's choice
-        sent = (tuple(map(_to_send, item)) for item in items)
-        answers = Parallel(n_jobs=workers)(
-            delayed(_attempt_apart)(function, i) for i in sent
-        )
-        return [(_opened(result), error) for result, error in answers]
-    # plain threads start in a tenth of the time
-    with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(lambda item: _attempt(function, item), items))
-
-
-def _attempt(function: Callable[..., Result], item: Any) -> Any:
+def _attempt(function: Callable[..., Any], *sent: Any) -> tuple[Any, Any]:
+    """Do what was sent to another process; an error is an answer, too."""
     try:
-        return function(*item), None
+        return _to_send(function(*map(_opened, sent))), None
     except Exception as error:
         return None, error
 
@@ -310,15 +304,9 @@ def _to_send(value: Any) -> Any:
     return value if backing_map(held) is None else Sent(value)
 
 
-def _attempt_apart(function: Callable[..., Any], item: Any) -> Any:
-    result, error = _attempt(function, tuple(map(_opened, item)))
-    return _to_send(result), error
-
-
 def _workers(n_items: int, n_jobs: int | None) -> int:
-    cores = cpu_count()
-    requested = cores if n_jobs is None else max(1, n_jobs if n_jobs > 0 else cores)
-    return int(min(requested, n_items))
+    wanted = n_jobs if n_jobs is not None and n_jobs > 0 else cpu_count()
+    return int(min(wanted, n_items))
 
 
 @contextmanager
