@@ -7,14 +7,14 @@ degrees and all products that alignment needs follow from the groups. Samples ar
 of all subjects, one subject after the other.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from brainweave._validation import check_int, check_list_of_subjects
+from brainweave._validation import check_int, check_list_of_subjects, some_of
 from brainweave.exceptions import InputError
 from brainweave.graph_terms import (
     NO_GROUP,
@@ -23,7 +23,7 @@ from brainweave.graph_terms import (
     count_alike,
     weigh_groups,
 )
-from brainweave.labels import encode_labels
+from brainweave.labels import Encoded, encode_labels
 
 __all__ = [
     "NO_GROUP",
@@ -40,7 +40,6 @@ __all__ = [
 ]
 
 Matrix = NDArray[np.float64]
-Names = tuple[Hashable, ...]
 
 
 def label_graph(
@@ -78,16 +77,15 @@ def label_graph(
            [-1.,  1.,  1.,  0.],
            [ 0.,  0.,  0.,  0.]])
     """
-
-    def affinity(names: Names) -> Matrix:
-        if len(names) < 2:
-            raise InputError(
-                f"A label graph needs at least two categories; got {list(names)}. For "
-                "samples locked in time without categories use graph='time'."
-            )
-        return np.where(np.eye(len(names)) == 1, float(same), float(different))
-
-    return _group_graph(labels, affinity, missing=missing, balance=balance)
+    known = _encode(labels, missing)
+    if len(known.names) < 2:
+        raise InputError(
+            f"A label graph needs at least two categories; got {list(known.names)}. "
+            "For samples locked in time without categories use graph='time'."
+        )
+    same_group = np.eye(len(known.names), dtype=bool)
+    affinity = np.where(same_group, float(same), float(different))
+    return _group_graph(known, affinity, balance)
 
 
 def time_graph(
@@ -109,9 +107,8 @@ def time_graph(
     Graph
         One group per id.
     """
-    return _group_graph(
-        ids, lambda names: np.eye(len(names)), missing=missing, balance=balance
-    )
+    known = _encode(ids, missing)
+    return _group_graph(known, np.eye(len(known.names)), balance)
 
 
 def hyperalignment_graph(ids: Sequence[Any], *, missing: Any = None) -> Graph:
@@ -164,26 +161,22 @@ def affinity_graph(
     Graph
         One group per label, with these weights.
     """
-
-    def of_names(names: Names) -> Matrix:
-        table = affinity
-        if hasattr(table, "loc"):
-            absent = [name for name in names if name not in table.index]
-            if absent or set(table.index) != set(table.columns):
-                raise InputError(
-                    "The affinity table lacks rows or columns for "
-                    f"{absent or 'groups'}."
-                )
-            table = table.loc[list(names), list(names)]
-        matrix = np.array(table, dtype=np.float64)
-        if matrix.shape != (len(names), len(names)):
+    known = _encode(groups, missing)
+    names = list(known.names)
+    if hasattr(affinity, "loc"):
+        absent = [name for name in names if name not in affinity.index]
+        if absent or set(affinity.index) != set(affinity.columns):
             raise InputError(
-                f"The affinity has shape {matrix.shape}; there are {len(names)} groups "
-                f"({', '.join(map(str, names[:5]))}{', ...' * (len(names) > 5)})."
+                f"The affinity table lacks rows or columns for {absent or 'groups'}."
             )
-        return matrix
-
-    return _group_graph(groups, of_names, missing=missing, balance=balance)
+        affinity = affinity.loc[names, names]
+    matrix = np.array(affinity, dtype=np.float64)
+    if matrix.shape != (len(names), len(names)):
+        raise InputError(
+            f"The affinity has shape {matrix.shape}; there are {len(names)} groups "
+            f"({some_of(map(str, names), 5)})."
+        )
+    return _group_graph(known, matrix, balance)
 
 
 def neighbor_graph(
@@ -275,22 +268,19 @@ def matrix_graph(matrix: Any, lengths: Sequence[int]) -> Graph:
     return Graph(sizes, matrix=sparse)
 
 
-def _group_graph(
-    labels: Sequence[Any],
-    affinity_of: Callable[[Names], Matrix],
-    *,
-    missing: Any,
-    balance: str,
-) -> Graph:
-    """Return the graph of one group term; balance "none" keeps lonely groups too."""
+def _encode(labels: Sequence[Any], missing: Any) -> Encoded:
     lists = check_list_of_subjects(labels, owner="A graph", minimum=1)
-    codes, names = encode_labels(lists, missing=missing)
-    affinity = affinity_of(names)
+    return encode_labels(lists, missing=missing)
+
+
+def _group_graph(known: Encoded, affinity: Matrix, balance: str) -> Graph:
+    """Return the graph of one group term; balance "none" keeps lonely groups too."""
     if not np.isfinite(affinity).all():
         raise InputError("The affinity between groups has NaN or infinite weights.")
     largest = np.abs(affinity).max(initial=0.0)
     if np.abs(affinity - affinity.T).max(initial=0.0) > 1e-10 * largest:
         raise InputError("The affinity between groups is not symmetric.")
-    term = GroupTerm(np.concatenate(codes), (affinity + affinity.T) / 2, names)
-    graph = Graph(tuple(map(len, codes)), (term,))
+    affinity = (affinity + affinity.T) / 2
+    term = GroupTerm(np.concatenate(known.codes), affinity, known.names)
+    graph = Graph(tuple(map(len, known.codes)), (term,))
     return graph if balance == "none" else weigh_groups(graph, balance)

@@ -118,10 +118,6 @@ def match_segments(own: Any, others: Any, *, window: int = 9, step: int = 1) -> 
     As in :func:`time_segment_matching`, with the average of the others given.
     """
     a, b = _locked([own, others], owner="match_segments")
-    if a.shape[1] != b.shape[1]:
-        raise InputError(
-            f"The subject has {a.shape[1]} features, the others have {b.shape[1]}."
-        )
     starts = _starts(len(a), window, step)
     correlation = _segment_correlations(a, b, window)[np.ix_(starts, starts)]
     overlap = np.abs(starts[:, None] - starts[None, :]) < window
@@ -257,9 +253,8 @@ def _locked(shared: Sequence[Any], *, owner: str) -> list[Matrix]:
             )
         if array.shape != first:
             raise InputError(
-                f"{owner} compares subjects sample by sample: subject {i} has shape "
-                f"{array.shape}, subject 0 has {first}. Use the same stimuli in the "
-                "same order for all, and one shared space."
+                f"{owner} compares sample by sample: subject {i} has shape "
+                f"{array.shape}, subject 0 has {first}. Use the same stimuli for all."
             )
         if not np.isfinite(array).all():
             raise InputError(f"Subject {i} has NaN or infinite features.")

@@ -259,9 +259,7 @@ class VoxelPass:
         sample, voxel = np.argwhere(bad)[0]
         raise InputError(
             f"{self.name} has NaN or infinite values, first at sample {sample}, voxel "
-            f"{columns.start + voxel} ({bad.any(axis=0).sum()} such voxels in columns "
-            f"{columns.start}-{columns.stop - 1}). Mask these voxels or drop these "
-            "samples."
+            f"{columns.start + voxel}. Mask such voxels or drop such samples."
         )
 
     def _standardized(
@@ -295,9 +293,8 @@ class VoxelPass:
         if changed.any():
             raise InputError(
                 f"{self.name} was changed in place after it was read ({changed.sum()} "
-                f"of {self.n_samples} samples, first sample "
-                f"{np.flatnonzero(changed)[0]}); its voxel weights can no longer be "
-                "computed. Fit again."
+                f"of {self.n_samples} samples, first sample {changed.argmax()}). Fit "
+                "again."
             )
 
     def __copy__(self) -> Self:
