@@ -102,24 +102,28 @@ def refuse_files(X: Any, name: str) -> None:
         )
 
 
+def refuse_other_shapes(X: Any, name: str) -> None:
+    """Refuse what is not samples x voxels, with the likely remedy."""
+    hints = {
+        1: " One voxel is X.reshape(-1, 1), one sample X.reshape(1, -1).",
+        4: " An image is turned into samples x voxels by a mask: load_nifti.",
+    }
+    if len(X.shape) != 2:
+        raise InputError(
+            f"{name} must be 2-D (samples x voxels), got shape {tuple(X.shape)}."
+            + hints.get(len(X.shape), "")
+        )
+
+
 def check_2d(X: Any, name: str) -> tuple[int, int]:
-    """Return the shape of samples x voxels; refuse all else, with the likely remedy."""
+    """Return the shape of samples x voxels; refuse all else."""
     check_numbers(X, name)
     if not hasattr(X, "shape") or not hasattr(X, "dtype"):
         raise TypeError(
             f"{name} must be a 2-D array (samples x voxels), got {type(X).__name__}."
         )
-    shape = tuple(X.shape)
-    if len(shape) != 2:
-        hints = {
-            1: " One voxel is X.reshape(-1, 1), one sample X.reshape(1, -1).",
-            4: " An image is turned into samples x voxels by a mask: load_nifti.",
-        }
-        raise InputError(
-            f"{name} must be 2-D (samples x voxels), got shape {shape}."
-            + hints.get(len(shape), "")
-        )
-    return int(shape[0]), int(shape[1])
+    refuse_other_shapes(X, name)
+    return int(X.shape[0]), int(X.shape[1])
 
 
 def check_shape(X: Any, name: str) -> tuple[int, int]:

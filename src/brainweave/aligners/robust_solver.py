@@ -59,7 +59,7 @@ def respond(voxels: Voxels, W: Floats, R: Matrix, bound: float) -> tuple[Matrix,
     """Return the response ``(X - S) W`` with the best S, and the objective before."""
     ops, response, value = voxels.ops, R.copy(), 0.0
     for _, weights, D in voxels.residuals(W, R):
-        C = D.clip(-bound, bound)
+        C = ops.clip(D, bound)
         response += to_numpy(C @ weights)
         value += ops.inner(C, D) - ops.inner(C, C) / 2
     return response, value
@@ -82,7 +82,7 @@ def realign(
     ops, value = voxels.ops, 0.0 if measure else np.nan
     carried, wanted = ops.array(R.T @ target), ops.array(target)
     for columns, weights, D in voxels.residuals(W, R):
-        C = D.clip(-bound, bound)
+        C = ops.clip(D, bound)
         W[columns] = to_numpy(weights @ carried + C.T @ wanted)
         if measure:
             value += ops.inner(C, D) - ops.inner(C, C) / 2
@@ -108,7 +108,7 @@ def individual_term(
     n_samples = R.shape[0]
     for _, _, D in voxels.residuals(W, R):
         # by voxel, so that the columns of a sparse matrix follow each other
-        S = np.ascontiguousarray(to_numpy(D - D.clip(-bound, bound)).T)
+        S = np.ascontiguousarray(to_numpy(D - voxels.ops.clip(D, bound)).T)
         present = S != 0
         data.append(S[present])
         rows.append(np.nonzero(present)[1].astype(np.int32))
