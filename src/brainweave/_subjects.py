@@ -12,12 +12,9 @@ from brainweave.exceptions import InputError
 
 def ids_of(entries: Iterable[Any], *, owner: str) -> list[str] | None:
     """Return the ids of subjects or bases; None unless every entry has one."""
-    ids: list[str] = []
-    for entry in entries:
-        id = getattr(entry, "id", None)
-        if not isinstance(id, str) or not id:
-            return None
-        ids.append(id)
+    ids: list[Any] = [getattr(entry, "id", None) for entry in entries]
+    if not all(isinstance(id, str) and id for id in ids):
+        return None
     twice = sorted({id for id in ids if ids.count(id) > 1})
     if twice:
         raise InputError(
@@ -51,30 +48,22 @@ def find_subjects(
     """
     found = []
     for key in check_list_option("subjects", subjects, owner=owner):
-        if isinstance(key, str) and ids is not None and key in ids:
-            found.append(list(ids).index(key))
-            continue
-        if isinstance(key, str):
-            known = f"{named(ids or ())}. A new one joins by fit_new_subject"
-            if ids is None:
-                known = (
-                    "arrays, which have no ids. Name subjects by position, or fit on a "
-                    "Study"
-                )
-            raise InputError(
-                f"Unknown subject {key!r}: this {owner} was fitted on {known}."
-            )
-        if isinstance(key, bool) or not isinstance(key, Integral):
+        known: Sequence[Any] = ids or ()
+        told, remedy = named(known), "A new one joins by fit_new_subject"
+        if isinstance(key, bool) or not isinstance(key, str | Integral):
             raise TypeError(f"subjects are numbers 0, 1, ... or ids; got {key!r}.")
-        position = int(key)
-        if ids is not None:
-            refuse_two_meanings(position, ids, owner=f"This {owner}")
-        if not 0 <= position < n_subjects:
+        if not isinstance(key, str):
+            key, told = int(key), f"subjects 0 to {n_subjects - 1}"
+            refuse_two_meanings(key, known, owner=f"This {owner}")
+            known = range(n_subjects)
+        elif ids is None:
+            told = "arrays, which have no ids"
+            remedy = "Name subjects by position, or fit on a Study"
+        if key not in known:
             raise InputError(
-                f"Unknown subject {position}: this {owner} was fitted on subjects 0 to "
-                f"{n_subjects - 1}. A new one joins by fit_new_subject."
+                f"Unknown subject {key!r}: this {owner} was fitted on {told}. {remedy}."
             )
-        found.append(position)
+        found.append(known.index(key))
     return found
 
 

@@ -14,13 +14,14 @@ from sklearn.utils.validation import check_is_fitted
 from brainweave._arrays import map_subjects, to_numpy
 from brainweave._subjects import find_subjects, ids_of, labels_of, pair
 from brainweave._validation import (
-    check_2d,
     check_fraction,
     check_int,
     check_known,
     check_list_of_subjects,
     check_numbers,
     one_per_subject,
+    refuse_files,
+    refuse_other_shapes,
 )
 from brainweave.aligners.maps import CoordinateMap, SubjectMap
 from brainweave.aligners.scored import Scored
@@ -148,7 +149,7 @@ class BaseAligner(Scored, BaseEstimator):
         if y is None:
             return None
         counts = [
-            s.n_samples if hasattr(s, "n_samples") else check_2d(s, f"X[{i}]")[0]
+            s.n_samples if hasattr(s, "n_samples") else _n_rows(s, f"X[{i}]")
             for i, s in enumerate(subjects)
         ]
         ids = ids_of(subjects, owner=self._owner)
@@ -527,3 +528,13 @@ def _groups_of(subject: Any, known: Any) -> NDArray[np.intp] | None:
     labels = getattr(subject, "labels", None)
     labels = known if labels is None else labels
     return None if labels is None else encode_labels([labels])[0][0]
+
+
+def _n_rows(X: Any, name: str) -> int:
+    refuse_files(X, name)
+    if not getattr(X, "shape", None):
+        raise TypeError(
+            f"{name} must be a 2-D array (samples x voxels), got {type(X).__name__}."
+        )
+    refuse_other_shapes(X, name)
+    return int(X.shape[0])
