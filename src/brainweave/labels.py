@@ -94,13 +94,11 @@ def sort_labels(labels: Iterable[Any]) -> list[Any]:
     known = {_plain(v) for v in labels if not is_missing(v)}
     numbers = [v for v in known if isinstance(v, int | float)]
     texts = [v for v in known if isinstance(v, str)]
-    others = [v for v in known if not isinstance(v, int | float | str)]
+    others = known.difference(numbers, texts)
     return sorted(numbers) + sorted(texts) + _sort_others(others)
 
 
-def encode_labels(
-    labels: Sequence[Any], *, missing: Any = None, name: str = "y"
-) -> Encoded:
+def encode_labels(labels: Sequence[Any], *, missing: Any = None) -> Encoded:
     """Turn the labels of all subjects into numbers, in one order.
 
     Examples
@@ -110,8 +108,7 @@ def encode_labels(
     ([[1, 0], [0, -1]], ('a', 'b'))
     """
     lists = [
-        as_label_list(part, f"{name}[{i}]", missing=missing)
-        for i, part in enumerate(labels)
+        as_label_list(part, f"y[{i}]", missing=missing) for i, part in enumerate(labels)
     ]
     names = tuple(sort_labels(value for part in lists for value in part))
     code_of = {label: code for code, label in enumerate(names)}
@@ -275,7 +272,7 @@ def _check_one(value: Any, name: str) -> None:
         ) from None
 
 
-def _sort_others(values: list[Any]) -> list[Any]:
+def _sort_others(values: set[Any]) -> list[Any]:
     try:
         return sorted(values, key=lambda v: (type(v).__name__, v))
     except TypeError:  # of a type without an order

@@ -54,13 +54,10 @@ def signed_sums(ops: NumpyOps | TorchOps, chunk: Any, columns: slice) -> Matrix:
     return np.asarray(sums)
 
 
-def same_samples(
-    a: ArrayLike, b: ArrayLike, *, dtype: Any = np.float32
-) -> NDArray[np.bool_]:
+def same_samples(a: ArrayLike, b: ArrayLike) -> NDArray[np.bool_]:
     """Return which samples of a occur among those of b, by their signatures.
 
-    What differs by the rounding of `dtype` is the same: by default also samples that
-    were stored in single precision in between.
+    So do samples that were stored in single precision in between.
     """
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     known = b[np.isfinite(b).all(axis=1)]
@@ -68,7 +65,7 @@ def same_samples(
     if not known.size or not found.any():
         return np.zeros(len(a), dtype=bool)
     nearest, _ = KDTree(known).query(a[found], p=np.inf)
-    found[found] = nearest <= _rounding(a[found], dtype)
+    found[found] = nearest <= _rounding(a[found], np.float32)
     return found
 
 
