@@ -84,17 +84,13 @@ class Cleaning:
                 )
         if confounds is None and not (self.detrend or self.standardize or filters):
             return values if sample_mask is None else values[sample_mask]
-        import nilearn
         from nilearn.signal import clean  # slow to import, and seldom needed
 
-        # "off" is spelled False up to nilearn 0.12 and None from 0.13 on
-        version = tuple(map(int, nilearn.__version__.split(".")[:2]))
-        off = None if version >= (0, 13) else False
-        scaling = {None: off, "zscore": "zscore_sample", "psc": "psc"}
+        zscore = self.standardize == "zscore"
         cleaned = clean(
             values,
             detrend=self.detrend,
-            standardize=scaling[self.standardize],
+            standardize="zscore_sample" if zscore else self.standardize,
             sample_mask=sample_mask,
             confounds=confounds,
             filter="butterworth" if filters else False,
