@@ -21,8 +21,7 @@ from brainweave.exceptions import InputError, StudyError
 from brainweave.study.formats.folder.integrity import full_disk_is_an_error
 from brainweave.study.formats.image_files import reading
 from brainweave.study.formats.matlab import load_matlab
-from brainweave.study.formats.runs.cleaning import Cleaning
-from brainweave.study.formats.runs.runs import ImageSource, Run
+from brainweave.study.formats.runs.runs import Cleaning, ImageSource, Run
 from brainweave.study.options import gathered
 from brainweave.study.public.download import (
     ByteProgress,

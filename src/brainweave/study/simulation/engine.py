@@ -238,7 +238,7 @@ class Simulation:
             samples=self.samples,
             hrf_delay=self.design.hrf_delay,
             keep_rest=self.keep_rest,
-            name_moments=self.design.kind == "movie",
+            moments=self.design.kind == "movie",
             kept_volumes=kept,
         )
 
