@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from brainweave._validation import check_indices, check_int, check_number
+from brainweave._validation import check_2d, check_indices, check_int, check_number
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import MixingMap, SubjectMap
 from brainweave.aligners.procrustes import check_rank
@@ -75,16 +75,9 @@ def warn_of_layout(subjects: Sequence[Any], *, owner: str) -> None:
 
 
 def _shape_of(subject: Any, name: str) -> tuple[int, int]:
-    """Return the number of samples and voxels; no voxels if there is no second axis."""
     if hasattr(subject, "n_samples"):
         return int(subject.n_samples), int(subject.n_voxels)
-    shape = getattr(subject, "shape", None)
-    if not shape:
-        raise TypeError(
-            f"{name} must be a 2-D array (samples x voxels), got "
-            f"{type(subject).__name__}."
-        )
-    return int(shape[0]), int(shape[1]) if len(shape) == 2 else 0
+    return check_2d(subject, name)
 
 
 class Progress:
