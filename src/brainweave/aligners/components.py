@@ -223,6 +223,49 @@ def check_graph_components(
     return judge(folds, codes, n_permutations=N_PERMUTATIONS, random_state=0)
 
 
+def component_table(model: Any, check: AlignmentCheck | None) -> Any:
+    """Describe the components of a GDM; see :meth:`GDM.component_summary`."""
+    import pandas as pd
+
+    if not hasattr(model, "bases_") or check is None:  # of a file: the table alone
+        known = getattr(model, "_component_table", None)
+        if known is None:
+            raise InputError(
+                "This model came back without its bases, so its components cannot "
+                "be described. Call component_summary before pickling it, or use "
+                "brainweave.save, which keeps the table."
+            )
+        return pd.DataFrame(known).rename_axis("component")
+    k, graph = model.n_components_, model.graph_
+    features = [np.asarray(model._features(i), float) for i in range(len(model.bases_))]
+    agreement = nothing = np.full(k, np.nan)
+    if graph.groups:
+        size, codes = len(graph.groups[0].names), _graph_codes(graph)
+        pairs = zip(features, codes, strict=True)
+        means = [group_means(f, own, size) for f, own in pairs]
+        agreement = mean_pairwise_correlation(np.array(means))
+    table = {
+        "eigenvalue": model.eigenvalues_,
+        "informative": np.arange(k) < model.n_informative_,
+        "agreement": agreement,
+        "agreement_cv": nothing,
+        "p": nothing,
+    }
+    if check.available:
+        table |= {
+            "informative": check.holds,
+            "agreement_cv": check.agreement_cv,
+            "p": check.p,
+        }
+    for i, (basis, feature) in enumerate(zip(model.bases_, features, strict=True)):
+        # of a feature f = K m the weights explain f^T K f / f^T f of the trace of K
+        explained = (feature * basis.gram_times(feature)).sum(axis=0)
+        norm = (feature**2).sum(axis=0)
+        whole = basis.power if basis.energy == 1 else float(basis.spectrum.sum())
+        table[f"variance_{i}"] = explained / np.where(norm > 0, norm, 1) / whole
+    return pd.DataFrame(table).rename_axis("component")
+
+
 # -- what is known of the samples ------------------------------------------------------
 
 
