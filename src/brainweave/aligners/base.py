@@ -50,6 +50,7 @@ class BaseAligner(Scored, BaseEstimator):
 
     _is_piece = False  # fitted to a part of the brain, by another aligner
     _takes_bases = True  # else it needs the samples, and evaluations hand them over
+    _from_grams = True  # all it learns follows from the subjects' Gram matrices
     _joins_samples = True  # through labels, ids or rows; else scoring them is honest
     study_fingerprint: str | None = None  # of the study it was fitted on, if recorded
 

@@ -185,6 +185,8 @@ class RobustSRM(TimeLocked):
     np.float64(4.3)
     """
 
+    _from_grams = False  # the individual terms are of voxels
+
     def __init__(
         self,
         n_components: int = 10,
