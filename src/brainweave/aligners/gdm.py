@@ -211,12 +211,8 @@ class GDM(BaseAligner):
 
     # -- fitting -----------------------------------------------------------------------
 
-    def _known_samples(self, subjects: list[Any], y: Any) -> list[Any] | None:
-        both = is_named(self.graph, "time", "labels+time")
-        if y is None and both and all(hasattr(s, "labels") for s in subjects):
-            known = [known_of(s, self.graph) for s in subjects]
-            return None if any(k is None for k in known) else known
-        return super()._known_samples(subjects, y)
+    def _known_of(self, subject: Any) -> Any:
+        return known_of(subject, self.graph)
 
     def _labels_in(self, y: list[Any]) -> list[Any]:
         if is_named(self.graph, "labels+time"):
@@ -427,13 +423,6 @@ class GDM(BaseAligner):
         new.objective_history = joined.history
         new.n_undetermined = self.n_components_ - joined.n_determined
         return new
-
-    def _new_subject(self, X: Any, y: Any) -> tuple[SubjectBasis, Any]:
-        if y is None and hasattr(X, "labels"):
-            y = known_of(X, self.graph)
-            if y is None and is_named(self.graph, "time"):
-                X = getattr(X, "data", lambda: X)()  # its labels are no ids
-        return super()._new_subject(X, y)
 
     def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
         return join(self, basis, y).map
