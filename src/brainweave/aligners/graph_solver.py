@@ -126,7 +126,7 @@ def solve(
 
     The maps are E_i, of shape (L_i, k + 1), and the features V_i E_i.
     """
-    problem = _Problem(bases, graph, n_jobs)
+    problem = Problem(bases, graph, graph.degrees(), n_jobs)
     chosen = _choose(problem) if route == "auto" else route
     logger.debug(
         "%s route for %d components of %d dimensions of %d subjects",
@@ -152,7 +152,7 @@ def solve(
     )
 
 
-def _choose(problem: "_Problem") -> str:
+def _choose(problem: "Problem") -> str:
     if problem.graph.matrix is not None:
         return "dense" if problem.size <= MATRIX_DENSE_SIZE else "iterative"
     if problem.equal_degrees and problem.rank < problem.size:
@@ -161,20 +161,26 @@ def _choose(problem: "_Problem") -> str:
     return "dense" if small or problem.rank > problem.size // 2 else "iterative"
 
 
-class _Problem:
+class Problem:
     """The parts of M, each computed when a route needs it.
 
     A route returns eigenvalues, eigenvectors, and the smallest eigenvalue of the degree
     part alone, V^T D V: a component at or above it gains nothing from the edges.
     """
 
-    def __init__(self, bases: list[Matrix], graph: Graph, n_jobs: int | None) -> None:
+    def __init__(
+        self,
+        bases: list[Matrix],
+        graph: Graph,
+        degrees: Matrix,
+        n_jobs: int | None = None,
+    ) -> None:
         self.bases, self.graph, self.n_jobs = bases, graph, n_jobs
+        self.degrees = degrees
         self.rows = graph.slices()
         self.ends = np.cumsum([V.shape[1] for V in bases])
         self.size = int(self.ends[-1])
         self.rank = sum(len(term.names) for term in graph.groups)
-        self.degrees = graph.degrees()
         spread = np.ptp(self.degrees)
         self.equal_degrees = spread <= 1e-12 * max(np.abs(self.degrees).max(), 1e-300)
         # too small to gain from a second thread
@@ -201,7 +207,7 @@ class _Problem:
         )
         floor = float(min(values[0] for values, _ in pairs))
         if self.graph.matrix is not None:
-            return *smallest_of_operator(self._apply, self.size, k), floor
+            return *smallest_of_operator(self.apply, self.size, k), floor
         U, signs = self._low_rank()
         parts = zip(pairs, self.split(U), strict=True)
         rotated = np.concatenate([Q.T @ part for (_, Q), part in parts])
@@ -253,10 +259,14 @@ class _Problem:
         pairs = zip(self.bases, self.rows, strict=True)
         return np.concatenate([V.T @ y[rows] for V, rows in pairs])
 
-    def _apply(self, x: Matrix) -> Matrix:
+    def up(self, x: Matrix) -> Matrix:
+        """Return V_* x."""
+        parts = zip(self.bases, self.split(x), strict=True)
+        return np.concatenate([V @ part for V, part in parts])
+
+    def apply(self, x: Matrix) -> Matrix:
         """Multiply by M through the samples, with the graph as it is."""
-        parts = self.split(x.reshape(self.size, -1))
-        y = np.concatenate([V @ p for V, p in zip(self.bases, parts, strict=True)])
+        y = self.up(x.reshape(self.size, -1))
         out = self.degrees[:, None] * y - apply_graph(self.graph, y)
         return self._down(out).reshape(x.shape)
 

@@ -30,7 +30,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from brainweave._arrays import map_subjects
-from brainweave.aligners.graph_solver import Solution, apply_graph
+from brainweave.aligners.graph_solver import Problem, Solution, apply_graph
 from brainweave.exceptions import InputError
 from brainweave.graphs import Graph
 from brainweave.linalg import signed_factor, smallest_of_operator
@@ -249,21 +249,11 @@ class _Problem:
     def _matrix(self, k: int) -> tuple[Matrix, list[Any]]:
         """Lanczos on R^T G R with S = R R^T, whatever the graph is made of."""
         roots = self.each(lambda s: s.root[0] * s.root[1])
-        ends = np.cumsum([R.shape[1] for R in roots])
-        size = int(ends[-1])
-
-        def up(x: Matrix) -> Matrix:
-            parts = np.split(x, ends[:-1])
-            return np.concatenate([R @ p for R, p in zip(roots, parts, strict=True)])
-
-        def minus(x: Matrix) -> Matrix:
-            y = apply_graph(self.graph, up(x.reshape(size, -1)))
-            down = [R.T @ y[rows] for R, rows in zip(roots, self.rows, strict=True)]
-            return -np.concatenate(down).reshape(x.shape)
-
-        values, vectors = smallest_of_operator(minus, size, min(k, size))
+        whole = Problem(roots, self.graph, np.zeros(self.graph.n_samples))
+        size = whole.size
+        values, vectors = smallest_of_operator(whole.apply, size, min(k, size))
         mu = -values
-        targets = _divide(apply_graph(self.graph, up(vectors)), mu)
+        targets = _divide(apply_graph(self.graph, whole.up(vectors)), mu)
         return mu, [targets[rows] for rows in self.rows]
 
 
