@@ -311,7 +311,7 @@ class FittedAligner(BaseEstimator):
         check_is_fitted(self, "maps_")
         arrays = [to_numpy(a) for a in self.transform(X, subjects)]
         _, who = self._pair(X, subjects)
-        ids = getattr(self, "ids_", None)
+        ids = self._ids()
         names = np.array([i if ids is None else ids[i] for i in who])
         return Stacked(np.vstack(arrays), np.repeat(names, [len(a) for a in arrays]))
 

@@ -1,6 +1,7 @@
 """The Graph-based Decoding Model of Li, Liu, Chen and Zhang (AAAI 2020)."""
 
 import warnings
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,7 @@ MOST_TRIED = 100  # components that "auto" looks at
 LEAST_OVERLAP = 0.05  # classification between subjects suffers below this
 
 
+@dataclass(eq=False, repr=False)
 class GDM(BaseAligner):
     r"""Align subjects by a graph of which samples belong together or apart.
 
@@ -171,34 +173,19 @@ class GDM(BaseAligner):
     True
     """
 
-    def __init__(
-        self,
-        n_components: int | str | None = None,
-        *,
-        energy: Any = None,
-        shrinkage: Any = "auto",
-        constraint: str = "global",
-        scale: str = "agreement",
-        kernel: Any = "linear",
-        kernel_params: Any = None,
-        graph: Any = "labels",
-        standardize: bool | str = True,
-        solver: str = "auto",
-        n_jobs: int | None = None,
-        device: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.energy = energy
-        self.shrinkage = shrinkage
-        self.constraint = constraint
-        self.scale = scale
-        self.kernel = kernel
-        self.kernel_params = kernel_params
-        self.graph = graph
-        self.standardize = standardize
-        self.solver = solver
-        self.n_jobs = n_jobs
-        self.device = device
+    n_components: int | str | None = None
+    _: KW_ONLY
+    energy: Any = None
+    shrinkage: Any = "auto"
+    constraint: str = "global"
+    scale: str = "agreement"
+    kernel: Any = "linear"
+    kernel_params: Any = None
+    graph: Any = "labels"
+    standardize: bool | str = True
+    solver: str = "auto"
+    n_jobs: int | None = None
+    device: Any = None
 
     @property
     def _shrinks(self) -> bool:
@@ -298,7 +285,14 @@ class GDM(BaseAligner):
         if auto:
             k = self._components_that_hold_up(bases, graph, found, k)
         elif k > informative:
-            self._report_fewer(k, informative)
+            warnings.warn(
+                f"n_components={k}, but the graph informs {informative} components: "
+                "one less than it has categories, or one per stimulus. "
+                f"{informative} are kept. Use n_components='auto', or a graph of more "
+                "groups, such as graph='labels+time'.",
+                UniquenessWarning,
+                stacklevel=4,
+            )
             k = informative
         found = found.first(k)
         if self.constraint == "subject":
@@ -373,16 +367,6 @@ class GDM(BaseAligner):
                 SeparateSubjectsWarning,
                 stacklevel=5,
             )
-
-    def _report_fewer(self, k: int, informative: int) -> None:
-        warnings.warn(
-            f"n_components={k}, but the graph informs {informative} components: one "
-            f"less than it has categories, or one per stimulus. {informative} are "
-            "kept. Use n_components='auto', or a graph of more groups, such as "
-            "graph='labels+time'.",
-            UniquenessWarning,
-            stacklevel=5,
-        )
 
     # -- a new subject -----------------------------------------------------------------
 
