@@ -6,7 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from brainweave._validation import check_list_option
+from brainweave._validation import (
+    check_known,
+    check_list_option,
+    refuse_files,
+    refuse_other_shapes,
+)
 from brainweave.exceptions import InputError
 
 
@@ -165,3 +170,49 @@ def named(ids: Iterable[Any], limit: int = 8) -> str:
     texts = [repr(id) for id in ids]
     more = f" and {len(texts) - limit} more" if len(texts) > limit else ""
     return ", ".join(texts[:limit]) + more
+
+
+def samples_of(subject: Any) -> Any:
+    """Return the samples of a Subject, which knows its labels, or the array itself."""
+    return subject.data() if hasattr(subject, "labels") else subject
+
+
+def known_samples(
+    subjects: list[Any],
+    y: Any,
+    known_of: Any = lambda subject: subject.labels,
+    *,
+    owner: str,
+) -> list[Any] | None:
+    """Return y as given, or from subjects that know it, with one entry per subject."""
+    if y is None and all(hasattr(s, "labels") for s in subjects):
+        found = [known_of(s) for s in subjects]
+        y = None if any(known is None for known in found) else found
+    if y is None:
+        return None
+    counts = [
+        s.n_samples if hasattr(s, "n_samples") else _n_rows(s, f"X[{i}]")
+        for i, s in enumerate(subjects)
+    ]
+    ids = ids_of(subjects, owner=owner)
+    y = check_known(y, ids, counts, owner=owner)
+    if all(hasattr(known, "labels") for known in y):  # a Study
+        y = labels_of(y, ids, owner=owner)
+        if y is None:
+            return None
+    if len(y) != len(subjects):
+        raise InputError(f"y has {len(y)} entries for {len(subjects)} subjects.")
+    for i, (n, known) in enumerate(zip(counts, y, strict=True)):
+        if len(known) != n:
+            raise InputError(f"y[{i}] has {len(known)} labels for {n} samples.")
+    return list(y)
+
+
+def _n_rows(X: Any, name: str) -> int:
+    refuse_files(X, name)
+    if not getattr(X, "shape", None):
+        raise TypeError(
+            f"{name} must be a 2-D array (samples x voxels), got {type(X).__name__}."
+        )
+    refuse_other_shapes(X, name)
+    return int(X.shape[0])

@@ -8,7 +8,8 @@ from numpy.testing import assert_allclose
 
 from brainweave import affinity_graph, label_graph, linalg, matrix_graph, time_graph
 from brainweave.aligners import graph_solver
-from brainweave.aligners.graph_solver import solve, subject_overlap
+from brainweave.aligners.gdm_graph import subject_overlap
+from brainweave.aligners.graph_solver import solve
 from brainweave.exceptions import InputError
 from brainweave.graphs import Graph
 

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from brainweave._arrays import map_subjects
-from brainweave._subjects import ids_of
+from brainweave._subjects import ids_of, known_samples, samples_of
 from brainweave._validation import (
     check_fraction,
     check_int,
     check_list_of_subjects,
     one_per_subject,
 )
-from brainweave.aligners.fitted import FittedAligner, known_samples, samples_of
+from brainweave.aligners.fitted import FittedAligner
 from brainweave.aligners.maps import CoordinateMap, SubjectMap
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError, KernelWarning
@@ -51,6 +51,10 @@ class BaseAligner(FittedAligner):
     study_fingerprint: str | None = None  # of the study it was fitted on, if recorded
 
     _warns_of_input = True  # set to False by those who fit many and have warned once
+
+    @property
+    def _owner(self) -> str:
+        return type(self).__name__
 
     @property
     def _needs_eigenbasis(self) -> bool:

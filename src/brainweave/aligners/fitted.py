@@ -11,14 +11,14 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from brainweave._arrays import map_subjects, to_numpy
-from brainweave._subjects import find_subjects, ids_of, labels_of, pair
-from brainweave._validation import (
-    check_known,
-    check_list_of_subjects,
-    check_numbers,
-    refuse_files,
-    refuse_other_shapes,
+from brainweave._subjects import (
+    find_subjects,
+    ids_of,
+    known_samples,
+    pair,
+    samples_of,
 )
+from brainweave._validation import check_list_of_subjects, check_numbers
 from brainweave.aligners.held_out import mean_pairwise_correlation
 from brainweave.aligners.maps import SubjectMap
 from brainweave.exceptions import InputError
@@ -81,8 +81,9 @@ class FittedAligner(BaseEstimator):
     ids_: list[str] | None  # of the subjects, in order, if they were given with ids
 
     @property
+    @abstractmethod
     def _owner(self) -> str:
-        return type(self).__name__
+        """How messages call it."""
 
     # -- using ------------------------------------------------------------------------
 
@@ -363,52 +364,6 @@ class FittedAligner(BaseEstimator):
     @abstractmethod
     def fit_new_subject(self, X: Any, y: Any = None) -> SubjectMap:
         """Learn the map of a subject that was not in the fit."""
-
-
-def samples_of(subject: Any) -> Any:
-    """Return the samples of a Subject, which knows its labels, or the array itself."""
-    return subject.data() if hasattr(subject, "labels") else subject
-
-
-def known_samples(
-    subjects: list[Any],
-    y: Any,
-    known_of: Any = lambda subject: subject.labels,
-    *,
-    owner: str,
-) -> list[Any] | None:
-    """Return y as given, or from subjects that know it, with one entry per subject."""
-    if y is None and all(hasattr(s, "labels") for s in subjects):
-        found = [known_of(s) for s in subjects]
-        y = None if any(known is None for known in found) else found
-    if y is None:
-        return None
-    counts = [
-        s.n_samples if hasattr(s, "n_samples") else _n_rows(s, f"X[{i}]")
-        for i, s in enumerate(subjects)
-    ]
-    ids = ids_of(subjects, owner=owner)
-    y = check_known(y, ids, counts, owner=owner)
-    if all(hasattr(known, "labels") for known in y):  # a Study
-        y = labels_of(y, ids, owner=owner)
-        if y is None:
-            return None
-    if len(y) != len(subjects):
-        raise InputError(f"y has {len(y)} entries for {len(subjects)} subjects.")
-    for i, (n, known) in enumerate(zip(counts, y, strict=True)):
-        if len(known) != n:
-            raise InputError(f"y[{i}] has {len(known)} labels for {n} samples.")
-    return list(y)
-
-
-def _n_rows(X: Any, name: str) -> int:
-    refuse_files(X, name)
-    if not getattr(X, "shape", None):
-        raise TypeError(
-            f"{name} must be a 2-D array (samples x voxels), got {type(X).__name__}."
-        )
-    refuse_other_shapes(X, name)
-    return int(X.shape[0])
 
 
 def _first_half(labels: list[Any]) -> NDArray[np.bool_]:

@@ -18,8 +18,15 @@ from brainweave.aligners.components import (
     check_graph_components,
     component_table,
 )
-from brainweave.aligners.gdm_graph import is_named, known_of, make_graph, split_known
-from brainweave.aligners.graph_solver import ROUTES, Solution, solve, subject_overlap
+from brainweave.aligners.gdm_graph import (
+    Solution,
+    is_named,
+    known_of,
+    make_graph,
+    split_known,
+    subject_overlap,
+)
+from brainweave.aligners.graph_solver import ROUTES, solve
 from brainweave.aligners.maps import MixingMap, SubjectMap
 from brainweave.aligners.new_subject import join
 from brainweave.aligners.shrinkage import scale_features, solve_shrinkage

@@ -1,9 +1,11 @@
-"""The graph of a GDM: by name from what is known of the samples, or as given.
+"""The graph of a GDM, by name or as given, and what a fit to it finds.
 
 What is known of a sample is its category (``"labels"``), its stimulus or time id
 (``"time"``), or both (``"labels+time"``): then y has two columns, category and id.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,8 @@ from brainweave.exceptions import InputError
 from brainweave.graphs import Graph, label_graph, matrix_graph, time_graph
 from brainweave.group_weights import weigh_groups
 from brainweave.labels import as_label_list
+
+Matrix = NDArray[np.float64]
 
 GRAPH_NAMES = ("labels", "time", "labels+time")
 
@@ -163,3 +167,77 @@ def _check_links(graph: Graph) -> None:
             f"them in the graph: {'; '.join(apart)}. Nothing ties their maps. "
             "Check the labels or ids, or align the groups apart."
         )
+
+
+# -- what a fit to it finds ------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Components of a fit to a graph, the best first.
+
+    Attributes
+    ----------
+    eigenvalues : ndarray of shape (K + 1,)
+        One more than asked for, where there are so many.
+    gains : ndarray of shape (K + 1,)
+        What each component gains from the edges between samples.
+    scale : float
+        Size of the numbers, which rounding goes with.
+    maps, features : list of ndarray
+        Of each subject: its map, and the features of its aligning samples.
+    template : ndarray of shape (n_samples, K)
+        The edges of a sample, times this, are what a new subject is fitted to.
+    route : str
+        How it was solved.
+    history : list of float, or None
+        The objective after each round, if there were rounds.
+    """
+
+    eigenvalues: Matrix
+    gains: Matrix
+    scale: float
+    maps: list[Matrix]
+    features: list[Matrix]
+    template: Matrix
+    route: str
+    history: list[float] | None = None
+
+    def n_informative(self, k: int) -> int:
+        """Count the first k components that gain from the edges."""
+        return int((self.gains[:k] > 1e-9 * self.scale).sum())
+
+    def is_unique(self, k: int) -> bool:
+        """Whether there is a gap after component k (Proposition 3)."""
+        if self.gains.size <= k:
+            return True
+        return bool(self.gains[k - 1] - self.gains[k] > 1e-9 * self.scale)
+
+    def first(self, k: int) -> "Solution":
+        """Return the first k components; what lies behind them stays known."""
+        return replace(
+            self,
+            eigenvalues=self.eigenvalues[:k],
+            maps=[m[:, :k] for m in self.maps],
+            features=[f[:, :k] for f in self.features],
+            template=self.template[:, :k],
+        )
+
+
+def subject_overlap(covariances: list[Matrix], lengths: Sequence[int]) -> float:
+    """Return how far the subjects share their features, from 0 to 1.
+
+    The covariances of the features over the samples of each subject add up to the
+    identity (if not, coordinates are taken in which they do). They are proportional
+    where all subjects use all features alike (1) and orthogonal where every feature
+    belongs to one subject (0), as it must be when there are as many features as the
+    subjects have dimensions together.
+    """
+    total = np.sum(covariances, axis=0)
+    values, vectors = np.linalg.eigh((total + total.T) / 2)
+    kept = values > 1e-12 * max(float(values[-1]), 1e-300)
+    root = vectors[:, kept] / np.sqrt(values[kept])
+    k = int(kept.sum())
+    alone = sum(float(((root.T @ C @ root) ** 2).sum()) for C in covariances)
+    shares = np.asarray(lengths) / np.sum(lengths)
+    return float(min(1.0, (k - alone) / (k * (1 - (shares**2).sum()))))

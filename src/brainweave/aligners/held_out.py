@@ -240,7 +240,7 @@ def fit_by_grams(
         model._keep(halves, solution, [None] * len(halves))
         maps = zip(model.maps_, pairs, strict=True)
         new = [np.asarray(m.transform(held), float) for m, (_, held) in maps]
-    return [np.asarray(model._features(i), float) for i in range(len(halves))], new
+    return [np.asarray(m.aligning_features(), float) for m in model.maps_], new
 
 
 def fit_by_samples(

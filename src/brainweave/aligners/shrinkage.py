@@ -30,7 +30,8 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from brainweave._arrays import map_subjects
-from brainweave.aligners.graph_solver import Problem, Solution, apply_graph
+from brainweave.aligners.gdm_graph import Solution
+from brainweave.aligners.graph_solver import Problem, apply_graph
 from brainweave.exceptions import InputError
 from brainweave.graphs import Graph
 from brainweave.linalg import signed_factor, smallest_of_operator

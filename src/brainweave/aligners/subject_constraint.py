@@ -32,7 +32,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave.aligners.graph_solver import Solution, apply_graph
+from brainweave.aligners.gdm_graph import Solution
+from brainweave.aligners.graph_solver import apply_graph
 from brainweave.aligners.shrinkage import Smoother
 from brainweave.graphs import Graph
 
