@@ -13,6 +13,7 @@ from brainweave._validation import check_int, check_list_of_subjects
 from brainweave.aligners.gdm_graph import GRAPH_NAMES, is_named, known_of, split_known
 from brainweave.aligners.held_out import (
     Codes,
+    Fold,
     agreement_of_groups,
     cross_fit,
     fit_by_grams,
@@ -187,15 +188,8 @@ def alignment_check(
         if runs is not None and [len(r) for r in runs] != lengths:
             raise InputError("runs do not have one entry per aligning sample.")
         full, fit, blocks = _models_of_halves(aligner, subjects, y)
-        return _check(
-            codes,
-            full,
-            fit,
-            blocks,
-            runs=runs,
-            n_permutations=n_permutations,
-            random_state=random_state,
-        )
+        folds = cross_fit(halves_of(codes, runs), codes, full, fit, blocks=blocks)
+        return _judged(folds, codes, n_permutations, random_state)
     except BrainweaveError as error:
         return AlignmentCheck(str(error))
 
@@ -206,22 +200,16 @@ def check_graph_components(
     """Check the components of a GDM that is about to choose how many to keep."""
     fit = partial(fit_by_grams, aligner, bases, full[0].shape[1], graph=graph)
     try:
-        return _check(_graph_codes(graph), full, fit)
+        codes = _graph_codes(graph)
+        folds = cross_fit(halves_of(codes, None), codes, full, fit)
+        return _judged(folds, codes, N_PERMUTATIONS, 0)
     except BrainweaveError as error:
         return AlignmentCheck(str(error))
 
 
-def _check(
-    codes: list[Codes],
-    full: list[Matrix],
-    fit: Any,
-    blocks: Any = None,
-    *,
-    runs: Any = None,
-    n_permutations: int = N_PERMUTATIONS,
-    random_state: int = 0,
+def _judged(
+    folds: list[Fold], codes: list[Codes], n_permutations: int, random_state: int
 ) -> AlignmentCheck:
-    folds = cross_fit(halves_of(codes, runs), codes, full, fit, blocks=blocks)
     agreement, p = judge(folds, n_permutations, random_state)
     features = gathered(folds, [c.size for c in codes])
     return AlignmentCheck("", agreement, p, n_permutations, features)

@@ -1,16 +1,8 @@
 r"""The smallest eigenpairs of :math:`V_*^\top (D - G) V_*`, by the cheapest route.
 
-======== ===================================== ==============================
-route    when                                  cost beside the bases
-======== ===================================== ==============================
-closed   groups, all degrees equal             O(S C^2), no iteration
-iterative groups, unequal degrees              O(sum L_i^3 + S C^2 + steps S C)
-dense    small S, or any matrix of weights     O(S^3)
-======== ===================================== ==============================
-
-S is the sum of the subjects' dimensions L_i and C the number of groups. All routes give
-the same eigenvalues and, wherever the spectrum has a gap, the same space; an answer of
-the iterative route that cannot be confirmed is replaced by a dense one.
+docs/theory.md says which that is. All routes give the same eigenvalues and, wherever
+the spectrum has a gap, the same space; an answer of the iterative route that cannot be
+confirmed is replaced by a dense one.
 """
 
 import logging

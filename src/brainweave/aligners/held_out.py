@@ -336,11 +336,10 @@ def judge(
         held = [_standardized(f) for f in fold.features]
         size = max(int(c.max()) for c in fold.codes) + 1
         agreements.append(agreement_of_groups(held, fold.codes, size))
+        pairs = enumerate(zip(fold.codes, fold.judged, strict=True))
         draws = [
             _Shuffles(codes, spots, [random_state, number, i])
-            for i, (codes, spots) in enumerate(
-                zip(fold.codes, fold.judged, strict=True)
-            )
+            for i, (codes, spots) in pairs
         ]
         values = _statistics(held, draws, size, n_permutations)
         spread = values.std(axis=0)

@@ -1,19 +1,15 @@
 r"""A subject that joins a fitted GDM, the others being fixed.
 
 Its edges in the graph, times what the model keeps of the aligning samples, are its
-target. With shrinkage the map is the ridge regression on that, in closed form. With an
-energy the paper's objective is minimised over the new map alone: a quadratic,
-:math:`f(Q) = \mathrm{tr}(Q^\top N Q) - 2\,\mathrm{tr}(Q^\top F)` subject to
-:math:`Q^\top Q = I`. With :math:`\alpha` at least the largest eigenvalue of :math:`N`,
-:math:`f` is majorised at every point by a linear function on the manifold, whose
-minimum is the polar factor of :math:`F + (\alpha I - N) Q`; so no step can rise.
+target. With shrinkage the map is the ridge regression on that. With an energy it is the
+minimum of :math:`\mathrm{tr}(Q^\top N Q) - 2\,\mathrm{tr}(Q^\top F)` subject to
+:math:`Q^\top Q = I`, by steps that cannot rise (docs/theory.md).
 
 Only :math:`F`, the edges to the aligning samples, knows the axes of the shared space.
-Where :math:`F` has a null space (a category that the new subject lacks, a component
-that the edges do not inform), :math:`f` is the same for every rotation and reflection
-of the features in it: they would be arbitrary. There the map is zero, the solution of
-least norm. With :math:`F = A B^\top`, B an orthonormal basis of the axes that are
-determined, the problem is solved for :math:`Q B`, and :math:`Q = (Q B) B^\top`.
+In its null space (a category that the new subject lacks, a component that the edges do
+not inform) every rotation of the features is as good: there the map is zero. With
+:math:`F = A B^\top`, B an orthonormal basis of the axes that are determined, the
+problem is solved for :math:`Q B`, and :math:`Q = (Q B) B^\top`.
 """
 
 import warnings

@@ -1,23 +1,11 @@
 r"""GDM with a ridge in place of the hard cut: the closed form.
 
 With :math:`S_i = K_i (K_i + g_i I)^{-1}` the ridge smoother of subject i's centred Gram
-matrix and :math:`Y_i = W_i^\top \Phi_i` its features, the model is
-
-.. math:: \max \mathrm{tr}(Y G Y^\top) \quad\text{subject to}\quad
-          \sum_i (Y_i Y_i^\top + g_i W_i^\top W_i) = I .
-
-For a graph of groups, :math:`G = U J U^\top` with :math:`U = Z F` and signs
-:math:`J`, everything follows from :math:`P = \sum_i U_i^\top S_i U_i`, a matrix of
-the size of the number of groups. A subject costs one Cholesky factor and as many
-right-hand sides as there are groups.
-
-========= =========================================== =================================
-route     when                                        cost beside the factors
-========= =========================================== =================================
-closed    groups, few or of mixed signs               one product of n_i^2 C a subject
-operator  many groups (time), all weights positive    one product of n_i^2 a step
-matrix    a matrix of weights                         an eigh a subject, then Lanczos
-========= =========================================== =================================
+matrix and a graph of groups :math:`G = U J U^\top`, :math:`J` being signs, all follows
+from :math:`P = \sum_i U_i^\top S_i U_i`, of the size of the number of groups
+(docs/gdm.md). Three routes: "closed" forms P, for few groups or mixed signs; "operator"
+multiplies with it, for many groups; "matrix" is for a matrix of weights, which takes an
+eigendecomposition a subject.
 """
 
 from collections.abc import Sequence

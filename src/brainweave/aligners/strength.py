@@ -1,14 +1,9 @@
 r"""How much to shrink, without tuning.
 
 The ridge of subject i is :math:`g_i = \rho\,` times the mean eigenvalue of its Gram
-matrix, with one :math:`\rho` for all subjects. It is chosen by how well a subject's own
-samples predict their groups when a whole block (a run) is left out. No model has to be
-fitted for that: with :math:`H = S + 1/n` and centred contrasts :math:`Q`, the
-predictions of block b from the others are
-
-.. math:: P_b = Q_b - (I - H_{bb})^{-1} (Q - H Q)_b ,
-
-and :math:`I - H = g (K + g I)^{-1} - 1/n` takes one inverse per value.
+matrix, with one :math:`\rho` for all: the one by which a subject's own samples predict
+their groups best when a whole block (a run) is left out. No model has to be fitted for
+that, but one inverse taken per value (docs/gdm.md).
 """
 
 from collections.abc import Sequence

@@ -2,27 +2,13 @@ r"""Features of unit covariance in every subject: for studies that overlap in pa
 
 The constraint of the closed form is one for all subjects together, so where half the
 subjects saw other stimuli than the rest a component may live in one half and vanish in
-the other. Asking it of each subject,
+the other. Asking it of each subject forbids that. With all others fixed the best map of
+subject i is :math:`Y_i^\top = S_i B_i (B_i^\top S_i B_i)^{-1/2}`, with
+:math:`B_i = \sum_{j \ne i} G_{ij} Y_j^\top`: K right-hand sides of a factor that exists
+already. One subject after the other, no step lowers the objective.
 
-.. math:: \max \sum_{i \ne j} \mathrm{tr}(Y_i G_{ij} Y_j^\top) \quad\text{s.t.}\quad
-          W_i^\top (\Phi_i \Phi_i^\top + g_i I) W_i = I \text{ for every } i,
-
-forbids that. In whitened coordinates (:math:`S_i = R_i R_i^\top`,
-:math:`Y_i^\top = R_i Q_i`) the maps are orthonormal :math:`Q_i`, and with all other
-subjects fixed the objective is linear in :math:`Q_i`: the best one is the polar factor
-of :math:`R_i^\top B_i`, :math:`B_i = \sum_{j \ne i} G_{ij} Y_j^\top`. It needs no root:
-
-.. math:: Y_i^\top = S_i B_i (B_i^\top S_i B_i)^{-1/2} .
-
-One subject after the other, no step lowers the objective. A step costs K right-hand
-sides of a factor that exists already.
-
-Few rounds are better than many. The objective does not ask that subjects who share
-little agree, so where two groups of subjects share one part of three its optimum drifts
-towards what each group shares within itself; the closed form ties them, and a few
-rounds from there keep the tie (docs/gdm.md has the numbers). The maps that leave are
-the ridge regressions on the template which the whitened features make, as a new
-subject's is: features that a subject predicts badly come out small.
+Few rounds are better than many: the closed form ties subjects who share little, and the
+optimum drifts from that towards what each group of them shares (docs/gdm.md).
 """
 
 from collections.abc import Sequence
