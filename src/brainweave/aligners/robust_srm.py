@@ -185,8 +185,6 @@ class RobustSRM(TimeLocked):
     np.float64(4.3)
     """
 
-    _from_grams = False  # the individual terms are of voxels
-
     def __init__(
         self,
         n_components: int = 10,
@@ -210,6 +208,7 @@ class RobustSRM(TimeLocked):
         self.random_state = random_state
         self.n_jobs = n_jobs
 
+    _from_grams = False  # the individual terms are of voxels
     _needs_eigenbasis = False
 
     def _check_subjects(self, subjects: list[Any], y: list[Any] | None) -> None:
