@@ -28,16 +28,8 @@ def confounds_of_run(
 ) -> tuple[dict[str, NDArray[np.float64]], dict[str, Any]]:
     """Make the columns of a ``desc-confounds_timeseries.tsv`` and their description.
 
-    Parameters
-    ----------
-    nuisance : ndarray of shape (n_volumes, n_nuisance)
-        Time courses of the structured noise, the strongest first.
-    data : ndarray of shape (n_volumes, n_voxels)
-        The volumes, for the global signal.
-    tr : float
-        Seconds from one volume to the next.
-    lost : ndarray of int
-        Volumes to mark by a large framewise displacement.
+    `nuisance` are the time courses of structured noise, the strongest first; `data` the
+    volumes, for the global signal; `lost` volumes get a large framewise displacement.
     """
     n_volumes = len(data)
     wanted = len(_MOTION) + 2 + _N_COMPCOR
@@ -47,13 +39,18 @@ def confounds_of_run(
     # a few hundredths of a millimetre; a radian moves the head's edge by its radius
     motion = 0.02 * sources[:, : len(_MOTION)]
     motion[:, 3:] /= _HEAD_RADIUS
-    columns: dict[str, NDArray[np.float64]] = {}
     named = dict(zip(_MOTION, motion.T, strict=True))
     named["csf"] = 100 + sources[:, 6]
     named["white_matter"] = 100 + sources[:, 7]
     named["global_signal"] = data.mean(axis=1, dtype=np.float64)
+    columns: dict[str, NDArray[np.float64]] = {}
     for name, values in named.items():
-        columns.update(_expanded(name, values))
+        # no derivative at first
+        derivative = np.concatenate([[np.nan], np.diff(values)])
+        columns[name] = values
+        columns[f"{name}_derivative1"] = derivative
+        columns[f"{name}_power2"] = values**2
+        columns[f"{name}_derivative1_power2"] = derivative**2
     columns["framewise_displacement"] = _displacement(motion, lost)
     columns["std_dvars"] = _dvars(data)
     columns.update(_cosines(n_volumes, tr))
@@ -70,17 +67,6 @@ def confounds_of_run(
             "CumulativeVarianceExplained": 0.5 * (k + 1) / _N_COMPCOR,
         }
     return columns, about
-
-
-def _expanded(name: str, values: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-    """Return the column, its derivative and their squares; no derivative at first."""
-    derivative = np.concatenate([[np.nan], np.diff(values)])
-    return {
-        name: values,
-        f"{name}_derivative1": derivative,
-        f"{name}_power2": values**2,
-        f"{name}_derivative1_power2": derivative**2,
-    }
 
 
 def _displacement(
