@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from brainweave._validation import check_list_option
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.formats.folder.integrity import full_disk_is_an_error
+from brainweave.study.formats.folder.files import full_disk_is_an_error
 from brainweave.study.formats.image_files import reading
 from brainweave.study.formats.matlab import load_matlab
 from brainweave.study.formats.runs.cleaning import Cleaning

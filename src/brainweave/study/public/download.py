@@ -21,7 +21,7 @@ from pathlib import Path, PureWindowsPath
 from typing import Any, TypeAlias
 
 from brainweave.exceptions import StudyError
-from brainweave.study.formats.folder.integrity import full_disk_is_an_error
+from brainweave.study.formats.folder.files import full_disk_is_an_error
 
 __all__ = ["DownloadPlan", "RemoteFile", "announce", "cache_folder", "download"]
 

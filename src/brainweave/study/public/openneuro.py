@@ -13,7 +13,7 @@ from typing import Any
 from brainweave._io import write_text
 from brainweave._validation import check_list_option
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.formats.folder.integrity import full_disk_is_an_error
+from brainweave.study.formats.folder.files import full_disk_is_an_error
 from brainweave.study.public.download import (
     DownloadPlan,
     RemoteFile,

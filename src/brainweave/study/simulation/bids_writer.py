@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from brainweave._io import whole_folder
 from brainweave._version import __version__
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.formats.folder.integrity import full_disk_is_an_error
+from brainweave.study.formats.folder.files import full_disk_is_an_error
 from brainweave.study.formats.runs.events import Events
 from brainweave.study.simulation.brains import Brain
 from brainweave.study.simulation.confounds import confounds_of_run
