@@ -194,7 +194,7 @@ class _Writer:
         }
         _write_table(self.root / "participants.tsv", people)
         levels = {c: f"Pictures of the category {c}" for c in design.categories}
-        described = {
+        described: dict[str, Mapping[str, Any]] = {
             "dataset_description": {
                 "Name": name,
                 "BIDSVersion": _BIDS_VERSION,

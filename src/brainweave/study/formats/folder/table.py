@@ -94,7 +94,7 @@ def _texts(values: NDArray[Any] | None, n_samples: int) -> list[str]:
     if values.dtype == bool:
         values = values.astype(int)
     elif values.dtype.kind == "f":
-        values = np.where(np.isnan(values), None, values)
+        values = object_array(None if np.isnan(v) else v for v in values.tolist())
     return [_MISSING if value is None else str(value) for value in values.tolist()]
 
 
