@@ -103,8 +103,7 @@ class _View:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        dtype: np.dtype[Any] = np.dtype(self.parent.dtype)
-        return dtype
+        return np.dtype(self.parent.dtype)
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -138,15 +137,7 @@ class _View:
 
 
 class RowView(_View):
-    """Some rows of other samples, which are not copied.
-
-    Parameters
-    ----------
-    parent : array, source or anything 2-D sliced by columns
-        Where the rows come from.
-    rows : ndarray of int
-        The rows to keep, in the order wanted.
-    """
+    """Some rows of other samples, in the order wanted; nothing is copied."""
 
     def __init__(self, parent: Samples, rows: NDArray[np.intp]) -> None:
         if isinstance(parent, RowView):  # a view on a view is one view
@@ -164,15 +155,7 @@ class RowView(_View):
 
 
 class ZScoreView(_View):
-    """Other samples, each voxel standardised within groups of rows (its runs).
-
-    Parameters
-    ----------
-    parent : array, source or anything 2-D sliced by columns
-        Samples to standardise.
-    groups : ndarray of int
-        One group per row; see :func:`zscore_groups`.
-    """
+    """Other samples, each voxel standardised within groups of rows (its runs)."""
 
     def __init__(self, parent: Samples, groups: NDArray[np.intp]) -> None:
         super().__init__(parent)

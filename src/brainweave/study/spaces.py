@@ -245,7 +245,7 @@ class CiftiSpace(ImageSpace):
         self, image: ImageLike, *, structures: Iterable[str] | None = None
     ) -> None:
         self.file_axis = self.axis = _load_cifti(image)[1]
-        self.columns: NDArray[np.intp] | None = None
+        self.columns: Any = slice(None)
         if structures is not None:
             listed = check_list_option("structures", structures, "CiftiSpace")
             self.columns = self._columns_of(listed)
@@ -291,9 +291,7 @@ class CiftiSpace(ImageSpace):
         image = self._load(run)
         with reading(run):
             values = scaled_data(image)
-        if self.columns is not None:
-            values = values[:, self.columns]
-        return np.ascontiguousarray(values)
+        return np.ascontiguousarray(values[:, self.columns])
 
     def to_image(self, values: ArrayLike) -> Any:
         """Make a CIFTI dscalar image with a row per map."""

@@ -72,18 +72,12 @@ class SurfaceSpace(ImageSpace):
         counts = {name: _gifti_header(image)[1] for name, image in _parts(run).items()}
         if mask is None:
             return cls(counts)
-        masks = {}
-        for name, image in _parts(mask).items():
-            masks[name] = _read_gifti(image)[0] > 0
-            if name in counts and len(masks[name]) != counts[name]:
-                raise StudyError(
-                    f"Mask {image_name(image)!r} has {len(masks[name])} vertices, but "
-                    f"the run has {counts[name]}. Use a mask of the same surface."
-                )
-        if list(masks) != list(counts):
+        masks = {name: _read_gifti(i)[0] > 0 for name, i in _parts(mask).items()}
+        found = {name: len(inside) for name, inside in masks.items()}
+        if list(found.items()) != list(counts.items()):
             raise StudyError(
-                f"The run has the structures {list(counts)}, the mask {list(masks)}. "
-                "Give a mask for each, in the same order."
+                f"The run has the vertices {counts}, the mask {found}. Give a mask of "
+                "the same surface for each structure, in the same order."
             )
         return cls(masks)
 

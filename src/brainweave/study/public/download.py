@@ -8,7 +8,6 @@ import hashlib
 import http.client
 import os
 import re
-import shutil
 import socket
 import time
 import urllib.error
@@ -21,7 +20,7 @@ from pathlib import Path, PureWindowsPath
 from typing import Any, TypeAlias
 
 from brainweave.exceptions import StudyError
-from brainweave.study.formats.folder.files import full_disk_is_an_error
+from brainweave.study.formats.folder.files import check_room, full_disk_is_an_error
 
 __all__ = ["DownloadPlan", "RemoteFile", "announce", "cache_folder", "download"]
 
@@ -126,7 +125,10 @@ def download(plan: DownloadPlan, progress: bool | ByteProgress = True) -> list[P
     missing = plan.missing
     if missing:
         plan.folder.mkdir(parents=True, exist_ok=True)
-        _check_room(plan)
+        parts = (plan.folder / f"{file.name}.part" for file in missing)
+        there = sum(part.stat().st_size for part in parts if part.exists())
+        needed = (plan.n_bytes or 0) - there
+        check_room(plan.folder, needed, plan.title, "choose another cache_dir")
         with _showing(plan, progress) as report:
             done, in_all = 0, plan.n_bytes or 0
             for file in missing:
@@ -145,20 +147,6 @@ def announce(plan: DownloadPlan) -> Any:
     console = Console(stderr=True)
     console.print(str(plan), highlight=False, markup=False, soft_wrap=True)
     return console
-
-
-def _check_room(plan: DownloadPlan) -> None:
-    from rich.filesize import decimal
-
-    parts = (plan.folder / f"{file.name}.part" for file in plan.missing)
-    there = sum(part.stat().st_size for part in parts if part.exists())
-    needed = (plan.n_bytes or 0) - there
-    free = shutil.disk_usage(plan.folder).free
-    if needed > free:
-        raise StudyError(
-            f"{plan.title} needs {decimal(needed)} in {str(plan.folder)!r}, where "
-            f"{decimal(free)} are free. Free some space, or choose another cache_dir."
-        )
 
 
 def _download_file(file: RemoteFile, folder: Path, tell: Callable[[int], None]) -> int:

@@ -130,19 +130,15 @@ def files_to_replace(target: Path, overwrite: bool) -> list[str]:
         )
     try:
         written = json.loads((target / _WRITTEN).read_text(encoding="utf-8"))["files"]
-        inside = [name for name in written if not _leaves(name)]
+        paths = [Path(name) for name in written]
+        inside = [p for p in paths if not (p.is_absolute() or ".." in p.parts)]
     except (OSError, ValueError, KeyError, TypeError):
         raise StudyError(
             f"{str(target)!r} holds something other than a dataset that brainweave "
             f"simulated (it has no {_WRITTEN.as_posix()}), which overwrite=True does "
             "not delete. Choose another folder."
         ) from None
-    return [*inside, _WRITTEN.as_posix()]
-
-
-def _leaves(name: str) -> bool:
-    path = Path(name)
-    return path.is_absolute() or ".." in path.parts
+    return [path.as_posix() for path in (*inside, _WRITTEN)]
 
 
 class _Writer:

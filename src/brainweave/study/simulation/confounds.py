@@ -16,7 +16,6 @@ __all__ = ["confounds_of_run"]
 _MOTION = ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z")
 _HEAD_RADIUS = 50.0  # mm, as in framewise displacement
 _N_COMPCOR = 5
-_HIGH_PASS = 1 / 128  # Hz, as fMRIPrep's cosines
 
 
 def confounds_of_run(
@@ -52,8 +51,13 @@ def confounds_of_run(
         columns[f"{name}_power2"] = values**2
         columns[f"{name}_derivative1_power2"] = derivative**2
     columns["framewise_displacement"] = _displacement(motion, lost)
-    columns["std_dvars"] = _dvars(data)
-    columns.update(_cosines(n_volumes, tr))
+    change = np.sqrt((np.diff(data, axis=0).astype(np.float64) ** 2).mean(axis=1))
+    relative = change / max(float(change.mean()), 1e-12)
+    columns["std_dvars"] = np.concatenate([[np.nan], relative])
+    middle = np.arange(n_volumes) + 0.5
+    for k in range(int(2 * n_volumes * tr / 128)):  # up to 1 / 128 Hz, as fMRIPrep's
+        wave = np.cos(np.pi * (k + 1) * middle / n_volumes)
+        columns[f"cosine{k:02d}"] = np.sqrt(2 / n_volumes) * wave
     about: dict[str, Any] = {}
     for k in range(_N_COMPCOR):
         name = f"a_comp_cor_{k:02d}"
@@ -79,18 +83,3 @@ def _displacement(
     total = np.minimum(total, 0.4)
     total[lost] = np.nan_to_num(total[lost]) + 2.0
     return np.asarray(total)
-
-
-def _dvars(data: NDArray[np.float32]) -> NDArray[np.float64]:
-    change = np.sqrt((np.diff(data, axis=0).astype(np.float64) ** 2).mean(axis=1))
-    return np.concatenate([[np.nan], change / max(float(change.mean()), 1e-12)])
-
-
-def _cosines(n_volumes: int, tr: float) -> dict[str, NDArray[np.float64]]:
-    n = int(np.floor(2 * n_volumes * tr * _HIGH_PASS))
-    middle = np.arange(n_volumes) + 0.5
-    return {
-        f"cosine{k:02d}": np.sqrt(2 / n_volumes)
-        * np.cos(np.pi * (k + 1) * middle / n_volumes)
-        for k in range(n)
-    }

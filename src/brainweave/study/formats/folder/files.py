@@ -21,6 +21,7 @@ from brainweave.exceptions import StudyError
 
 __all__ = [
     "HashingWriter",
+    "check_room",
     "checked_file",
     "described",
     "exchange",
@@ -128,6 +129,18 @@ def full_disk_is_an_error(target: Path, way_out: str) -> Iterator[None]:
             f"The disk was full before {str(target)!r} was complete. Free some space "
             f"and {way_out}."
         ) from error
+
+
+def check_room(folder: Path, n_bytes: int, what: str, way_out: str) -> None:
+    """Refuse, before the work, what the disk has no room for."""
+    from rich.filesize import decimal
+
+    free = shutil.disk_usage(folder).free
+    if n_bytes > free:
+        raise StudyError(
+            f"{what} needs {decimal(n_bytes)} in {str(folder)!r}, where "
+            f"{decimal(free)} are free. Free some space, or {way_out}."
+        )
 
 
 # -- checked when read -----------------------------------------------------------------

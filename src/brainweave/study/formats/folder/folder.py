@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import re
-import shutil
 from collections.abc import Iterator, Sequence
 from os import PathLike
 from pathlib import Path
@@ -26,6 +25,7 @@ from brainweave._version import __version__
 from brainweave.exceptions import StudyError
 from brainweave.study.formats.folder.files import (
     HashingWriter,
+    check_room,
     checked_file,
     described,
     exchange,
@@ -354,12 +354,7 @@ def _check_room(study: Study, target: Path, dtype: Any) -> None:
         stored = np.dtype(dtype) if dtype else getattr(subject.samples, "dtype", None)
         itemsize = getattr(stored, "itemsize", 8)
         needed += subject.n_samples * subject.n_voxels * itemsize
-    free = shutil.disk_usage(target.parent).free
-    if needed > free:
-        raise StudyError(
-            f"The study needs {needed / 1e6:.1f} MB in {str(target.parent)!r}, where "
-            f'{free / 1e6:.1f} MB are free. Free some space, or pass dtype="float32".'
-        )
+    check_room(target.parent, needed, "The study", 'pass dtype="float32"')
 
 
 def _listed_files(index: Path) -> list[str]:
