@@ -88,12 +88,13 @@ def fetch_openneuro(
     wanted = {file.name: file.size for file in plan.files}
     everything = len(wanted) == len(listing)
     _run_client(accession, tag, folder, None if everything else list(wanted))
-    for path in _not_whole(folder, wanted):
+    lacking = _not_whole(folder, wanted)
+    if lacking:
+        path = folder / lacking[0]
         state = f"{path.stat().st_size} bytes" if path.is_file() else "nothing"
         raise StudyError(
             f"{str(path)!r} did not arrive in full: there is {state}, where OpenNeuro "
-            f"lists {wanted[path.relative_to(folder).as_posix()]} bytes. Try again to "
-            "resume."
+            f"lists {wanted[lacking[0]]} bytes. Try again to resume."
         )
     record["requests"] = [*record.get("requests", []), request]
     record["files"] = {**record.get("files", {}), **wanted}
@@ -240,13 +241,13 @@ def _run_client(
         ) from error
 
 
-def _not_whole(folder: Path, files: dict[str, int | None]) -> list[Path]:
+def _not_whole(folder: Path, files: dict[str, int | None]) -> list[str]:
     """List the files that are not there, or have another size than they should."""
-    return [
-        path
-        for path, size in ((folder / file, size) for file, size in files.items())
-        if not path.is_file() or size not in (None, path.stat().st_size)
-    ]
+
+    def is_whole(path: Path, size: int | None) -> bool:
+        return path.is_file() and size in (None, path.stat().st_size)
+
+    return [name for name, size in files.items() if not is_whole(folder / name, size)]
 
 
 def _read_record(folder: Path) -> dict[str, Any]:

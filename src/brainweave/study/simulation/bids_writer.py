@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -184,10 +184,7 @@ class _Writer:
             f"(seed {self.simulation.seed}); no person was scanned.\n",
             encoding="utf-8",
         )
-        people = {
-            "participant_id": [f"sub-{id}" for id in ids],
-            "age": ["n/a"] * len(ids),
-        }
+        people = {"participant_id": [f"sub-{id}" for id in ids], "age": None}
         _write_table(self.root / "participants.tsv", people)
         levels = {c: f"Pictures of the category {c}" for c in design.categories}
         described: dict[str, Mapping[str, Any]] = {
@@ -243,22 +240,21 @@ class _Writer:
         folder = self.root / "stimuli"
         folder.mkdir()
         categories = self.simulation.design.categories
+        shown: dict[str, str] = {}
         for subject in range(len(self.simulation.ids)):
             for run in self.simulation.runs(subject):
-                for label, name in zip(
-                    run.events.label, _stimuli(run.events), strict=True
-                ):
-                    if not (folder / name).exists():
-                        shade = categories.index(label) / len(categories)
-                        picture = Image.new("L", (8, 8), round(255 * shade))
-                        picture.save(folder / name)
+                stimuli = _stimuli(run.events)
+                shown |= zip(stimuli, run.events.label.tolist(), strict=True)
+        for name, label in shown.items():
+            shade = categories.index(label) / len(categories)
+            Image.new("L", (8, 8), round(255 * shade)).save(folder / name)
 
     def _write_events(self, subject: int, run: ShownRun) -> None:
         events = run.events
         table = {
-            "onset": [f"{x:g}" for x in events.onset],
-            "duration": [f"{x:g}" for x in events.duration],
-            "trial_type": events.label.tolist(),
+            "onset": events.onset,
+            "duration": events.duration,
+            "trial_type": events.label,
             "stim_file": _stimuli(events),
         }
         stem = self._stem(subject, run, self.root)
@@ -306,12 +302,8 @@ class _Writer:
         lost = np.setdiff1d(np.arange(run.n_volumes), usable)
         nuisance = self.simulation.signals(subject, run).nuisance
         columns, about = confounds_of_run(nuisance, data, tr=tr, lost=lost)
-        texts = {
-            column: ["n/a" if np.isnan(x) else f"{x:.6g}" for x in values]
-            for column, values in columns.items()
-        }
         table = _with_ending(stem, "_desc-confounds_timeseries.tsv")
-        _write_table(table, texts)
+        _write_table(table, columns)
         _write_json(table.with_suffix(".json"), about)
 
     def _save(self, volume: NDArray[Any], brain: Brain, path: Path) -> None:
@@ -345,6 +337,8 @@ def _write_json(path: Path, content: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def _write_table(path: Path, columns: Mapping[str, Sequence[str]]) -> None:
-    rows = ["\t".join(columns), *map("\t".join, zip(*columns.values(), strict=True))]
-    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+def _write_table(path: Path, columns: Mapping[str, Any]) -> None:
+    import pandas as pd
+
+    form = {"sep": "\t", "na_rep": "n/a", "float_format": "%.6g", "index": False}
+    pd.DataFrame(columns).to_csv(path, lineterminator="\n", encoding="utf-8", **form)

@@ -202,17 +202,13 @@ class Simulation:
     def _shared_responses(
         self, run: ShownRun, rng: np.random.Generator
     ) -> NDArray[np.float64]:
-        step = self.design.tr / _STEPS
-        n_shared, variability = (
-            self.responses.n_shared,
-            self.responses.trial_variability,
-        )
+        step, n_shared = self.design.tr / _STEPS, self.responses.n_shared
         neural = np.zeros((run.n_volumes * _STEPS, n_shared))
         for e in range(len(run.events)):
             start = round(run.events.onset[e] / step)
             stop = round((run.events.onset[e] + run.events.duration[e]) / step)
             stop = min(max(stop, start + 1), len(neural))
-            own = variability * rng.standard_normal(n_shared)
+            own = self.responses.trial_variability * rng.standard_normal(n_shared)
             neural[start:stop] += self._stimulus(run.events, e, stop - start) + own
         if not self.hrf:
             return neural[::_STEPS]
