@@ -93,13 +93,10 @@ def zscored_dtype(dtype: Any) -> np.dtype[Any]:
 class _View:
     """Samples derived from others, computed for the columns that are asked for."""
 
-    def __init__(self, parent: Samples) -> None:
+    def __init__(self, parent: Samples, n_samples: int) -> None:
         self.parent = parent
+        self.shape = n_samples, int(parent.shape[1])
         self.ndim = 2
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return int(self.parent.shape[0]), int(self.parent.shape[1])
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -142,13 +139,8 @@ class RowView(_View):
     def __init__(self, parent: Samples, rows: NDArray[np.intp]) -> None:
         if isinstance(parent, RowView):  # a view on a view is one view
             parent, rows = parent.parent, parent.rows[rows]
-        super().__init__(parent)
+        super().__init__(parent, len(rows))
         self.rows = rows
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Chosen rows and voxels."""
-        return len(self.rows), int(self.parent.shape[1])
 
     def _apply(self, values: NDArray[Any]) -> NDArray[Any]:
         return np.asarray(values[self.rows])
@@ -158,7 +150,7 @@ class ZScoreView(_View):
     """Other samples, each voxel standardised within groups of rows (its runs)."""
 
     def __init__(self, parent: Samples, groups: NDArray[np.intp]) -> None:
-        super().__init__(parent)
+        super().__init__(parent, len(groups))
         self.groups = groups
 
     @property

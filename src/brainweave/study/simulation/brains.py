@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import factorial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,6 @@ __all__ = [
     "draw_brain",
     "draw_maps",
     "draw_mask",
-    "mix_time_courses",
     "smooth_fields",
 ]
 
@@ -165,10 +163,3 @@ def autoregressive_noise(
     for t in range(1, n_samples):
         noise[t] += phi * noise[t - 1]
     return noise
-
-
-def mix_time_courses(
-    time_courses: NDArray[Any], maps: NDArray[np.float32]
-) -> NDArray[np.float32]:
-    """Spread time courses (n_samples, n_maps) over voxels, in float32."""
-    return time_courses.astype(np.float32) @ maps

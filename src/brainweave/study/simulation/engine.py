@@ -26,7 +26,6 @@ from brainweave.study.simulation.brains import (
     draw_brain,
     draw_maps,
     draw_mask,
-    mix_time_courses,
 )
 from brainweave.study.simulation.designs import (
     DESIGNS,
@@ -161,12 +160,14 @@ class Simulation:
         data *= np.float32(noise.local_noise)
         scale = self.responses.signal / np.sqrt(self.responses.n_shared)
         own = noise.spontaneous * signals.spontaneous
-        data += mix_time_courses(scale * (signals.shared + own), brain.maps)
+        responses = scale * (signals.shared + own)
+        data += responses.astype(np.float32) @ brain.maps
         # each run moves one source of structured noise in three
         maps = maps.copy()
         moves = self._stream(_RUN_MAPS, subject, run.number)
         maps[2::3] = self._draw_maps(brain, len(maps[2::3]), moves)
-        data += mix_time_courses(self._nuisance_scale * signals.nuisance, maps)
+        structured = self._nuisance_scale * signals.nuisance
+        data += structured.astype(np.float32) @ maps
         data += brain.baseline
         return data
 
