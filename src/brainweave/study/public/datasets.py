@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from brainweave._progress import Progress
 from brainweave._validation import check_list_option
 from brainweave.exceptions import InputError, StudyError
 from brainweave.study.formats.folder.files import full_disk_is_an_error
@@ -25,7 +26,6 @@ from brainweave.study.formats.runs.cleaning import Cleaning
 from brainweave.study.formats.runs.runs import ImageSource, Run
 from brainweave.study.options import gathered
 from brainweave.study.public.download import (
-    ByteProgress,
     DownloadPlan,
     RemoteFile,
     announce,
@@ -80,7 +80,7 @@ def fetch_raider(
     part: Literal["images", "movie"] = "images",
     *,
     cache_dir: str | PathLike[str] | None = None,
-    progress: bool | ByteProgress = True,
+    progress: bool | Progress = True,
 ) -> Study:
     """Fetch the Raider study: ventral temporal cortex of ten subjects [1]_ [2]_.
 

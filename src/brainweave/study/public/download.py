@@ -17,15 +17,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path, PureWindowsPath
-from typing import Any, TypeAlias
+from typing import Any
 
+from brainweave._progress import Progress
 from brainweave.exceptions import StudyError
 from brainweave.study.formats.folder.files import check_room, full_disk_is_an_error
 
 __all__ = ["DownloadPlan", "RemoteFile", "announce", "cache_folder", "download"]
-
-# Called with bytes done, bytes in all (0 if not known), and the file in hand.
-ByteProgress: TypeAlias = Callable[[int, int, str], None]
 
 _CHUNK = 1 << 18
 _TIMEOUT = 30.0
@@ -103,7 +101,7 @@ def cache_folder(name: str, cache_dir: str | PathLike[str] | None = None) -> Pat
     return Path(cache_dir).expanduser().absolute() / name
 
 
-def download(plan: DownloadPlan, progress: bool | ByteProgress = True) -> list[Path]:
+def download(plan: DownloadPlan, progress: bool | Progress = True) -> list[Path]:
     """Download what is missing, and return the paths of all files.
 
     A broken connection is taken up where it stopped, in this call and in the next
@@ -116,7 +114,8 @@ def download(plan: DownloadPlan, progress: bool | ByteProgress = True) -> list[P
         What to download.
     progress : bool or callable, default=True
         True announces the plan and shows a bar on standard error; a callable is
-        called as ``progress(bytes_done, bytes_in_all, name)``.
+        called as ``progress(bytes_done, bytes_in_all, name)``, with 0 in all if that
+        is not known.
 
     Returns
     -------
@@ -243,9 +242,7 @@ def _verify(file: RemoteFile, part: Path) -> None:
 
 
 @contextmanager
-def _showing(
-    plan: DownloadPlan, progress: bool | ByteProgress
-) -> Iterator[ByteProgress]:
+def _showing(plan: DownloadPlan, progress: bool | Progress) -> Iterator[Progress]:
     """Announce a plan and yield the function that is told of its progress."""
     if callable(progress):
         yield progress
@@ -253,12 +250,12 @@ def _showing(
     if not progress:
         yield lambda done, in_all, name: None
         return
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
+    from rich import progress as shown
 
-    columns = ("{task.description}", BarColumn(), DownloadColumn())
+    columns = (shown.BarColumn(), shown.DownloadColumn(), shown.TimeRemainingColumn())
     console = announce(plan)
-    with Progress(
-        *columns, TimeRemainingColumn(), console=console, transient=True
+    with shown.Progress(
+        "{task.description}", *columns, console=console, transient=True
     ) as bar:
         task = bar.add_task("starting", total=plan.n_bytes)
         yield lambda done, in_all, name: bar.update(
