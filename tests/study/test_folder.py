@@ -352,6 +352,7 @@ sys.path[:0] = {path!r}
 import numpy as np
 from pathlib import Path
 from brainweave.study import Study, Subject
+from brainweave.study.formats.folder import files
 count = 0
 def rename(self, other, real=Path.rename):
     global count
