@@ -5,6 +5,8 @@ They say what they will download and how large it is (``raider_plan`` and
 files are there.
 """
 
+import urllib.error
+import urllib.request
 from collections.abc import Iterable
 from os import PathLike
 from pathlib import Path
@@ -243,15 +245,12 @@ def fetch_haxby(
 
 
 def _remote_size(url: str) -> int | None:
-    import requests
-
+    request = urllib.request.Request(url, method="HEAD")
     try:
-        as_it_is = {"Accept-Encoding": "identity"}
-        answer = requests.head(url, headers=as_it_is, timeout=10, allow_redirects=True)
-        answer.raise_for_status()
-    except requests.RequestException:
+        with urllib.request.urlopen(request, timeout=10) as response:
+            length = response.headers.get("Content-Length")
+    except (urllib.error.URLError, OSError):
         return None
-    length = answer.headers.get("Content-Length")
     return None if length is None else int(length)
 
 

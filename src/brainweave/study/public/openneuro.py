@@ -2,6 +2,8 @@
 
 import json
 import re
+import urllib.error
+import urllib.request
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from os import PathLike
@@ -189,17 +191,18 @@ def _matches(file: str, request: dict[str, Any]) -> bool:
 
 def _list_files(accession: str, tag: str | None) -> dict[str, int | None]:
     """Ask OpenNeuro for the names and sizes of the files of a snapshot."""
-    import requests
-
     which = f'dataset(id: "{accession}") {{ latestSnapshot {_LISTING} }}'
     if tag is not None:
         which = f'snapshot(datasetId: "{accession}", tag: "{tag}") {_LISTING}'
-    query = {"query": f"query {{ {which} }}"}
+    request = urllib.request.Request(
+        OPENNEURO_API,
+        data=json.dumps({"query": f"query {{ {which} }}"}).encode(),
+        headers={"Content-Type": "application/json", "User-Agent": "brainweave"},
+    )
     try:
-        response = requests.post(OPENNEURO_API, json=query, timeout=60)
-        response.raise_for_status()
-        answer = response.json()
-    except requests.RequestException as error:
+        with urllib.request.urlopen(request, timeout=60) as response:
+            answer = json.load(response)
+    except (urllib.error.URLError, OSError, ValueError) as error:
         raise StudyError(
             f"OpenNeuro cannot be reached ({error}), and this part of {accession} has "
             "not been fetched before. Try again when online."
