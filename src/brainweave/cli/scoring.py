@@ -134,7 +134,7 @@ def divided(
         Keep only the voxels that all subjects have.
     """
     from brainweave.evaluation.splits import split_study
-    from brainweave.study.common_voxels import common_voxels
+    from brainweave.study.spaces import common_voxels
 
     used = common_voxels(study) if common else study
     split = split_study(matched(used, match), halves=halves)
