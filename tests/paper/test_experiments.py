@@ -7,7 +7,7 @@ from brainweave import GDM, Study, Subject, between_subject_classification
 from brainweave.exceptions import InputError, StudyError, UniquenessWarning
 from brainweave.paper import METHODS, figure, figures, pieman, raider, table2, unaligned
 from brainweave.paper.data import aligned_version, grid_study
-from brainweave.paper.real_output import pieman_text
+from brainweave.paper.output import pieman_text
 from brainweave.paper.settings import dataset
 from brainweave.study.simulation.simulate import simulate_like, simulate_study
 

@@ -100,80 +100,66 @@ def align_folds(
     check_option("protocol", protocol, PROTOCOLS, owner="the evaluation")
     clock = Clock() if clock is None else clock
     n = split.n_subjects
-    folds = subject_folds(n, leave_out)
+    folds = list(enumerate(subject_folds(n, leave_out)))
     if protocol == "held-out" and n - leave_out < 2:
         raise InputError(
             f"protocol='held-out' with leave_out={leave_out} leaves {n - leave_out} of "
             f"{n} subjects to make a template; at least 2 are needed."
         )
-    everyone = list(range(n))
     for number, part in enumerate(split.parts):
-        chosen = [
-            (f, test)
-            for f, test in enumerate(folds)
-            if only is None or (number, f) in only
-        ]
+        chosen = [fold for fold in folds if only is None or (number, fold[0]) in only]
         if not chosen:
             continue
         part.check_locked(aligner)
-        if protocol == "joint":
-            fitted = _Alignment(aligner, part, everyone, n_jobs=n_jobs, clock=clock)
+        for batch in [chosen] if protocol == "joint" else [[fold] for fold in chosen]:
+            joining = [] if protocol == "joint" else batch[0][1]
+            fitted = _Alignment(aligner, part, joining, n_jobs=n_jobs, clock=clock)
             features = fitted.features()
             yield [
                 AlignedFold(
                     number,
-                    f,
+                    fold,
                     test,
-                    _without(everyone, test),
+                    [i for i in range(n) if i not in test],
                     features,
-                    [fitted.maps[i] for i in everyone],
+                    fitted.maps,
                     fitted.aligner,
                 )
-                for f, test in chosen
-            ]
-            continue
-        for f, test in chosen:
-            train = _without(everyone, test)
-            fitted = _Alignment(aligner, part, train, n_jobs=n_jobs, clock=clock)
-            fitted.join(test)
-            yield [
-                AlignedFold(
-                    number,
-                    f,
-                    test,
-                    train,
-                    fitted.features(),
-                    [fitted.maps[i] for i in everyone],
-                    fitted.aligner,
-                )
+                for fold, test in batch
             ]
 
 
 class _Alignment:
-    """An aligner fitted on some subjects of a part, and the maps of all."""
+    """The maps of all subjects of a part, of whom some joined a finished template."""
 
     def __init__(
         self,
         aligner: Any,
         part: Part,
-        who: list[int],
+        joining: list[int],
         *,
         n_jobs: int | None,
         clock: Clock,
     ) -> None:
         self.part, self.clock, self.n_jobs = part, clock, n_jobs
-        self.template = aligner
-        self.shares = takes_bases(aligner)
-        self.aligner = _for_subjects(aligner, who, part.n_subjects)
-        self.y = part.known(aligner)
+        self.template, n = aligner, part.n_subjects
+        who = [i for i in range(n) if i not in joining]
+        self.aligner = _for_subjects(aligner, who, n)
+        y = part.known(aligner)
         X = self._inputs(who)
-        y = None if self.y is None else [self.y[i] for i in who]
         with clock("align"), _naming(part, who):
-            self.aligner.fit(X, y)
-        self.maps = dict(zip(who, self.aligner.maps_, strict=True))
+            self.aligner.fit(X, None if y is None else [y[i] for i in who])
+        maps = dict(zip(who, self.aligner.maps_, strict=True))
+        inputs = self._inputs(joining) if joining else []
+        for i, x in zip(joining, inputs, strict=True):
+            with clock("join"):
+                known = None if y is None else y[i]
+                own = _own_places(aligner, i, n)
+                maps[i] = self.aligner.fit_new_subject(x, known, **own)
+        self.maps = [maps[i] for i in range(n)]
 
     def _inputs(self, who: list[int]) -> list[Any]:
-        if self.shares:
+        if takes_bases(self.template):
             with self.clock("bases"):
                 return self.part.bases_for(self.template, who, n_jobs=self.n_jobs)
         subjects = [self.part.aligning.subjects[i] for i in who]
@@ -182,25 +168,14 @@ class _Alignment:
         # with the space, which says where voxels lie; what is known is passed as y
         return [Subject(s.id, s.samples, space=s.space) for s in subjects]
 
-    def join(self, who: list[int]) -> None:
-        """Learn the maps of new subjects; the template stays as it is."""
-        inputs = self._inputs(who)
-        with self.clock("join"):
-            for i, X in zip(who, inputs, strict=True):
-                y = None if self.y is None else self.y[i]
-                own = _own_places(self.template, i, self.part.n_subjects)
-                self.maps[i] = self.aligner.fit_new_subject(X, y, **own)
-
     def features(self) -> list[Matrix]:
         """Map the scored samples of all subjects."""
         with self.clock("map"):
-            who = sorted(self.maps)
-            maps = [self.maps[i] for i in who]
-            if self.shares:
-                return self.part.map_scored(who, maps, n_jobs=self.n_jobs)
-            scored = [self.part.scored.subjects[i] for i in who]
+            if takes_bases(self.template):
+                return self.part.map_scored(self.maps, n_jobs=self.n_jobs)
+            scored = self.part.scored
             samples = [s.data() if s.is_lazy else s.samples for s in scored]
-            return map_subjects(_mapped, maps, samples, n_jobs=self.n_jobs)
+            return map_subjects(_mapped, self.maps, samples, n_jobs=self.n_jobs)
 
 
 def _mapped(fitted: Any, samples: Any) -> Matrix:
@@ -228,23 +203,18 @@ def takes_bases(aligner: Any) -> bool:
     return isinstance(aligner, BaseAligner) and aligner._takes_bases
 
 
-def _without(everyone: list[int], test: list[int]) -> list[int]:
-    return [i for i in everyone if i not in test]
-
-
 def _for_subjects(aligner: Any, who: list[int], n_subjects: int) -> Any:
     """Copy an aligner; settings given per subject are cut to these subjects."""
     copy = clone(aligner)
-    if isinstance(copy, BaseAligner):
-        copy._warns_of_input = False  # said once, of the whole study
-    if len(who) == n_subjects or not isinstance(copy, BaseAligner):
+    if not isinstance(copy, BaseAligner):
         return copy
+    copy._warns_of_input = False  # said once, of the whole study
     lists = {
         name: [value[i] for i in who]
         for name, value in copy.get_params(deep=True).items()
         if _is_per_subject(name.split("__")[-1], value, n_subjects)
     }
-    return copy.set_params(**lists)
+    return copy if len(who) == n_subjects else copy.set_params(**lists)
 
 
 def _is_per_subject(name: str, value: Any, n_subjects: int) -> bool:
@@ -253,15 +223,13 @@ def _is_per_subject(name: str, value: Any, n_subjects: int) -> bool:
         return False
     first = value[0]
     if name == "neighborhoods":  # else one list of arrays of column numbers
-        return np.ndim(first) == 2 if hasattr(first, "ndim") else _holds_arrays(first)
+        if isinstance(first, list | tuple):
+            return np.ndim(first[0]) > 0
+        return getattr(first, "ndim", 0) == 2
     depth = {"parcels": 1, "coordinates": 2}.get(name)
     if depth is not None:
         return getattr(first, "ndim", 0) == depth or hasattr(first, "affine")
     return name in PER_SUBJECT
-
-
-def _holds_arrays(value: Any) -> bool:
-    return isinstance(value, list | tuple) and np.ndim(value[0]) > 0
 
 
 def _own_places(aligner: Any, i: int, n_subjects: int) -> dict[str, Any]:

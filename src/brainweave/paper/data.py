@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from brainweave.evaluation.grid import GridStudy
-from brainweave.evaluation.splits import SplitStudy, split_study
+from brainweave.evaluation.splits import SplitStudy, selected, split_study
 from brainweave.exceptions import InputError
 from brainweave.paper.settings import Dataset, datasets
 from brainweave.samples import match_samples
@@ -19,8 +19,10 @@ __all__ = ["Data", "aligned_version", "check_data", "grid_study", "movie_parts"]
 Data = Mapping[str, Any]
 
 
-def check_data(data: Data | None) -> dict[str, Any]:
+def check_data(data: Data | None, *, quick: bool) -> dict[str, Any]:
     """Return the studies by name, checked."""
+    if quick and data:
+        raise InputError("quick=True simulates small studies; give no data with it.")
     given = dict(data or {})
     unknown = [name for name in given if name not in datasets()]
     if unknown:
@@ -81,8 +83,9 @@ def aligned_version(study: Study) -> Study:
     Of each category as many samples are kept as the subject with fewest has.
     """
     rows = [np.arange(s.n_samples)[:, None] for s in study]
-    kept = match_samples(rows, [s.labels for s in study], "truncate").kept
-    return Study((s.select(k) for s, k in zip(study, kept, strict=True)), study.name)
+    return selected(
+        study, match_samples(rows, [s.labels for s in study], "truncate").kept
+    )
 
 
 def movie_parts(film: Study, setting: Dataset) -> list[Study]:
@@ -112,38 +115,22 @@ class _Simulated:
     def __call__(self) -> SplitStudy | Study:
         s = self.setting
         shape = s.subjects, s.samples, s.voxels, s.categories
+        common: dict[str, Any] = {"signal": s.signal, "random_state": self.seed}
         if s.movie_parts:
-            return self._film_and_images()
+            n_film = s.movie_parts * s.movie_part_samples
+            film = simulate_like(s.subjects, n_film, s.voxels, None, **common)
+            # one image at a time, every category once in a run; the same people
+            n_runs = max(1, s.samples // s.categories)
+            common |= {"duration": 2.5, "n_runs": n_runs}
+            images = simulate_like(*shape, aligned=True, **common)
+            return split_study(images, align=movie_parts(film, s))
         if self.aligned:
-            return simulate_like(*shape, aligned=True, **self._common)
+            return simulate_like(*shape, aligned=True, **common)
+        # a subject that lacks one of two categories has nothing to tell apart
+        lacking = s.subjects // 3 if s.categories > 2 else 0
         return simulate_like(
-            *shape,
-            missing_samples=0.1,
-            # a subject that lacks one of two categories has nothing to tell apart
-            missing_categories=s.subjects // 3 if s.categories > 2 else 0,
-            **self._common,
+            *shape, missing_samples=0.1, missing_categories=lacking, **common
         )
-
-    @property
-    def _common(self) -> dict[str, Any]:
-        return {"signal": self.setting.signal, "random_state": self.seed}
-
-    def _film_and_images(self) -> SplitStudy:
-        s = self.setting
-        n_film = s.movie_parts * s.movie_part_samples
-        film = simulate_like(s.subjects, n_film, s.voxels, None, **self._common)
-        # one image at a time, every category once in a run; the same people
-        images = simulate_like(
-            s.subjects,
-            s.samples,
-            s.voxels,
-            s.categories,
-            aligned=True,
-            duration=2.5,
-            n_runs=max(1, s.samples // s.categories),
-            **self._common,
-        )
-        return split_study(images, align=movie_parts(film, s))
 
     def __repr__(self) -> str:
         s = self.setting
