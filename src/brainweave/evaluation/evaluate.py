@@ -8,6 +8,7 @@ where records go.
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -128,19 +129,10 @@ def between_subject_classification(
     GDM (joint): 100.0% ± 0.0% over 8 folds, chance 33.3%
     """
     measure = Classification(classifier, n_permutations)
+    divide = partial(split_study, study, y, halves=halves, align=align, match=match)
+    how = {"leave_out": leave_out, "protocol": protocol, "n_jobs": n_jobs}
     split, records, known = _evaluate(
-        aligner,
-        study,
-        y,
-        measure,
-        halves=halves,
-        align=align,
-        match=match,
-        leave_out=leave_out,
-        protocol=protocol,
-        random_state=random_state,
-        n_jobs=n_jobs,
-        progress=progress,
+        aligner, divide, measure, how, random_state=random_state, progress=progress
     )
     _warn_of_nu(measure.classifier, records)
     return ClassificationResult.from_records(
@@ -189,19 +181,11 @@ def between_subject_matching(
     >>> print(between_subject_matching(GDM(5, graph="time"), X))
     GDM (joint): matching 1.000 ± 0.000, chance 0.027
     """
+    measure = Matching(window, step)
+    divide = partial(split_study, study, y, halves=halves, align=align, match=match)
+    how = {"leave_out": leave_out, "protocol": protocol, "n_jobs": n_jobs}
     split, records, known = _evaluate(
-        aligner,
-        study,
-        y,
-        Matching(window, step),
-        halves=halves,
-        align=align,
-        match=match,
-        leave_out=leave_out,
-        protocol=protocol,
-        random_state=random_state,
-        n_jobs=n_jobs,
-        progress=progress,
+        aligner, divide, measure, how, random_state=random_state, progress=progress
     )
     return SubjectScores.from_records(
         records, subjects=split.ids, score="matching", **known
@@ -251,19 +235,11 @@ def between_subject_reconstruction(
     >>> print(between_subject_reconstruction(GDM(3, graph="time"), X))
     GDM (joint): correlation 1.000 ± 0.000, chance 0.000
     """
+    measure = Reconstruction(score)
+    divide = partial(split_study, study, y, halves=halves, align=align, match=match)
+    how = {"leave_out": leave_out, "protocol": protocol, "n_jobs": n_jobs}
     split, records, known = _evaluate(
-        aligner,
-        study,
-        y,
-        Reconstruction(score),
-        halves=halves,
-        align=align,
-        match=match,
-        leave_out=leave_out,
-        protocol=protocol,
-        random_state=random_state,
-        n_jobs=n_jobs,
-        progress=progress,
+        aligner, divide, measure, how, random_state=random_state, progress=progress
     )
     return SubjectScores.from_records(records, subjects=split.ids, score=score, **known)
 
@@ -318,36 +294,23 @@ def score_folds(
 
 def _evaluate(
     aligner: Any,
-    study: Any,
-    y: Any,
+    divide: Callable[[], SplitStudy],
     measure: Measure,
+    how: dict[str, Any],
     *,
-    leave_out: int,
-    protocol: str,
     random_state: Any,
-    n_jobs: int | None,
     progress: Any,
-    **halving: Any,
 ) -> tuple[SplitStudy, list[dict[str, Any]], dict[str, Any]]:
     """Split a study and score every fold; also return what results say beside that."""
     start, clock, seed = time.perf_counter(), Clock(), seed_from(random_state)
     with clock("bases"):
-        split = split_study(study, y, **halving)
+        split = divide()
+    leave_out, protocol = how["leave_out"], how["protocol"]
     n_folds = len(split.parts) * len(subject_folds(split.n_subjects, leave_out))
     what = f"{type(aligner).__name__}, {protocol}"
     with shown_progress(progress, n_folds * measure.n_steps(), what) as tick:
-        scored = score_folds(
-            aligner,
-            split,
-            measure,
-            leave_out=leave_out,
-            protocol=protocol,
-            seed=seed,
-            n_jobs=n_jobs,
-            clock=clock,
-            tick=tick,
-        )
-        records = list(scored)
+        told: dict[str, Any] = {"clock": clock, "tick": tick}
+        records = list(score_folds(aligner, split, measure, seed=seed, **how, **told))
     clock.seconds["total"] = time.perf_counter() - start
     known = about(aligner, split, measure, leave_out=leave_out, random_state=seed)
     return split, records, {**known, "protocol": protocol, "seconds": clock.seconds}

@@ -61,14 +61,6 @@ def _describe_mapping(value: Mapping[Any, Any]) -> Any:
     return ["dict", *sorted(map(_describe_all, value.items()), key=json.dumps)]
 
 
-def _describe_set(value: Any) -> Any:
-    return ["set", *sorted(_describe_all(value), key=json.dumps)]
-
-
-def _describe_split(value: SplitStudy) -> Any:
-    return _describe_all([part.aligning, part.scored] for part in value.parts)
-
-
 def _describe_subject(value: Subject) -> Any:
     content = value.samples if is_torch(value.samples) else value.data()
     # where voxels lie matters to methods that go by neighbourhood or atlas
@@ -95,14 +87,6 @@ def _describe_sparse(value: Any) -> Any:
     rows.sum_duplicates()
     arrays = (rows.data, rows.indices.astype(np.int64), rows.indptr.astype(np.int64))
     return ["sparse", list(value.shape), *map(_describe_array, arrays)]
-
-
-def _describe_partial(value: Any) -> Any:
-    return ["partial", *_describe_all((value.func, value.args, value.keywords))]
-
-
-def _describe_method(value: Any) -> Any:
-    return ["method", *_describe_all((value.__self__, value.__func__))]
 
 
 def _describe_function(value: Any) -> Any:
@@ -153,17 +137,17 @@ def _path(thing: Any) -> str:
 
 
 _TELLERS: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
-    (float | complex, lambda value: [type(value).__name__, repr(value)]),  # no text
+    (float | complex, lambda v: [type(v).__name__, repr(v)]),  # 0.5 is not "0.5"
     (Mapping, _describe_mapping),
     (BaseEstimator, _describe_estimator),
     (Subject, _describe_subject),
-    (SplitStudy, _describe_split),
+    (SplitStudy, lambda v: _describe_all([p.aligning, p.scored] for p in v.parts)),
     ((Study, list, tuple, range), _describe_all),
-    ((set, frozenset), _describe_set),
+    ((set, frozenset), lambda v: ["set", *sorted(_describe_all(v), key=json.dumps)]),
     (np.ndarray, _describe_array),
     ((scipy.sparse.sparray, scipy.sparse.spmatrix), _describe_sparse),
-    (partial, _describe_partial),
-    (MethodType, _describe_method),
+    (partial, lambda v: ["partial", *_describe_all((v.func, v.args, v.keywords))]),
+    (MethodType, lambda v: ["method", *_describe_all((v.__self__, v.__func__))]),
     (FunctionType, _describe_function),
     ((type, BuiltinFunctionType, np.ufunc), _path),
 )

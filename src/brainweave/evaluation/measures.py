@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import confusion_matrix
 
-from brainweave._arrays import is_torch, map_subjects, to_numpy
+from brainweave._arrays import map_subjects, to_numpy
 from brainweave._validation import check_int, check_option
 from brainweave.evaluation.align_folds import AlignedFold, Clock, seeded
 from brainweave.evaluation.classifiers import (
@@ -247,8 +247,7 @@ class Reconstruction(_SubjectBySubject):
 
     def _score(self, own: Any, fitted: Any, samples: Any, others: Matrix) -> Matrix:
         predicted = fitted.inverse_transform(others)
-        truth = to_numpy(samples) if is_torch(samples) else np.asarray(samples)
-        return reconstruction_score(truth, predicted, score=self.score)
+        return reconstruction_score(to_numpy(samples), predicted, score=self.score)
 
     def _record(self, found: list[Any], n_samples: int) -> dict[str, Any]:
         means = [float(np.nanmean(v)) for v in found]
@@ -285,11 +284,10 @@ def _check_locked(scored: Study) -> None:
                 f"{first.id!r} has {first.n_samples}. This score compares subjects "
                 "sample by sample: keep the stimuli that all have, in one order."
             )
-        for what in ("labels", "stimuli"):
+        for what, shown in (("labels", "categories"), ("stimuli", "stimuli")):
             own, known = getattr(subject, what), getattr(first, what)
             if own is None or known is None or np.array_equal(own, known):
                 continue
-            shown = "categories" if what == "labels" else "stimuli"
             raise InputError(
                 f"The scored samples of subject {subject.id!r} show other {shown} "
                 f"than those of {first.id!r} in the same rows. This score compares "

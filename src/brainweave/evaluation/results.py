@@ -125,17 +125,10 @@ class ClassificationResult(_Scores):
     def from_records(
         cls, records: Sequence[Record], *, categories: list[Any], **known: Any
     ) -> Self:
-        """Make a result of the records of its folds.
+        """Make a result of the records of its folds, and what else is known.
 
-        Parameters
-        ----------
-        records : sequence of dict
-            One per fold, as :class:`brainweave.evaluation.measures.Classification`
-            gives them.
-        categories : list
-            The categories, in the order of the confusion matrices.
-        **known
-            The other fields: method, protocol, seconds, settings, study, design.
+        `categories` are in the order of the confusion matrices; the other fields are
+        method, protocol, seconds, settings, study and design.
         """
         folds = [
             {

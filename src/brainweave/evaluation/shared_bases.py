@@ -137,18 +137,25 @@ class Part:
         What is new is computed by functions that return it: a worker may be another
         process, whose memory is not ours.
         """
-        standardize = aligner.get_params(deep=False).get("standardize", True)
-        settings = {i: self._settings(aligner, i) for i in who}
-        keys = {i: (i, kernel, standardize) for i, (kernel, _) in settings.items()}
-        full = {
-            i: aligner._needs_eigenbasis or energy < 1
-            for i, (_, energy) in settings.items()
+        owner, params = type(aligner).__name__, aligner.get_params(deep=False)
+        kernels, hps, energies = (
+            one_per_subject(
+                name, params.get(name, default), len(self.aligning), owner=owner
+            )
+            for name, default in zip(PER_SUBJECT, ("linear", None, 1.0), strict=True)
+        )
+        standardize = params.get("standardize", True)
+        keys = {
+            i: (i, check_kernel(kernels[i], hps[i], owner=owner), standardize)
+            for i in who
         }
+        energy = {i: 1.0 if energies[i] is None else energies[i] for i in who}
+        full = {i: aligner._needs_eigenbasis or energy[i] < 1 for i in who}
         # threads cost more than looking up what is known
         new = [i for i in who if not self._has(keys[i], full[i])]
         logger.debug(
             "%s: %d bases are made, %d used again",
-            type(aligner).__name__,
+            owner,
             len(new),
             len(who) - len(new),
         )
@@ -159,25 +166,15 @@ class Part:
             n_jobs=n_jobs,
         )
         self._bases.update(zip([keys[i] for i in new], made, strict=True))
-        bases = [self._bases[keys[i]] for i in who]
+        bases = {i: self._bases[keys[i]] for i in who}
         return [
-            basis if settings[i][1] == basis.energy else basis.cut(settings[i][1])
-            for i, basis in zip(who, bases, strict=True)
+            basis if energy[i] == basis.energy else basis.cut(energy[i])
+            for i, basis in bases.items()
         ]
 
     def _has(self, key: Key, full: bool) -> bool:
         basis = self._bases.get(key)
         return basis is not None and (not full or "_spectrum" in basis.__dict__)
-
-    def _settings(self, aligner: BaseAligner, i: int) -> tuple[Kernel, float]:
-        owner, n = type(aligner).__name__, self.n_subjects
-        params = aligner.get_params(deep=False)
-        kernels, hps, energies = (
-            one_per_subject(name, params.get(name, default), n, owner=owner)
-            for name, default in zip(PER_SUBJECT, ("linear", None, 1.0), strict=True)
-        )
-        energy = 1.0 if energies[i] is None else energies[i]
-        return check_kernel(kernels[i], hps[i], owner=owner), energy
 
     def _recipe(
         self, i: int, kernel: Kernel, standardize: bool | str

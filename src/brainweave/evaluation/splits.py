@@ -24,6 +24,7 @@ __all__ = [
     "SplitStudy",
     "as_study",
     "half_masks",
+    "matched",
     "refuse_aligned",
     "selected",
     "split_study",
@@ -168,9 +169,7 @@ def split_study(
         first, second = selected(whole, masks), selected(whole, [~m for m in masks])
         pairs = [("first half", first, second), ("second half", second, first)]
     parts = [
-        Part(
-            aligning if match is None else _matched(aligning, match), scored, name=name
-        )
+        Part(aligning if match is None else matched(aligning, match), scored, name=name)
         for name, aligning, scored in pairs
     ]
     for each in [whole] if align is None else [whole, *(a for _, a, _ in pairs)]:
@@ -346,7 +345,7 @@ def _refuse_overlap(aligning: Study, study: Study, number: int) -> None:
             )
 
 
-def _matched(study: Study, how: str) -> Study:
+def matched(study: Study, how: str) -> Study:
     """Make rows correspond; samples are averaged or chosen, in order."""
     check_option("match", how, HOW, owner="the evaluation")
     stimuli = [s.stimuli for s in study]

@@ -53,6 +53,8 @@ class ResultStore:
 
     def __init__(self, folder: str | PathLike[str]) -> None:
         self.folder = Path(folder)
+        #: the folders of the records, and of the locks of running processes
+        self.cells, self.locks = self.folder / "cells", self.folder / "locks"
         for place in (self.folder, self.cells, self.locks):
             if os.path.lexists(place) and not place.is_dir():
                 kind = "a link to nowhere" if place.is_symlink() else "a file"
@@ -78,16 +80,6 @@ class ResultStore:
                 f"version reads format {FORMAT}. Use another folder, or the version "
                 "of brainweave that made it."
             )
-
-    @property
-    def cells(self) -> Path:
-        """The folder of the records."""
-        return self.folder / "cells"
-
-    @property
-    def locks(self) -> Path:
-        """The folder of the locks of running processes."""
-        return self.folder / "locks"
 
     def __len__(self) -> int:
         return sum(1 for _ in self.names())

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import Any, Self
 
@@ -44,29 +45,19 @@ __all__ = ["GDMCV", "LabelGraph"]
 DEFAULT_ENERGIES = (0.2, 0.35, 0.5, 0.65, 0.82, 1.0)
 
 
+@dataclass(frozen=True)
 class LabelGraph:
     """Makes a label graph with a given weight between different categories.
 
     A small class, since a function bound to a weight would neither compare nor print.
     """
 
+    different: float
     makes_label_graph = True  # equal labels are what joins samples
-
-    def __init__(self, different: float) -> None:
-        self.different = float(different)
 
     def __call__(self, y: list[Any]) -> Any:
         """Make the graph of these labels."""
         return label_graph(y, different=self.different)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, LabelGraph) and self.different == other.different
-
-    def __hash__(self) -> int:
-        return hash(self.different)
-
-    def __repr__(self) -> str:
-        return f"LabelGraph(different={self.different:g})"
 
 
 _SAID_LATER = (
@@ -346,7 +337,7 @@ def _params(kernel: Kernel, energy: float, k: Any, graph: Any) -> dict[str, Any]
 
 def _checked_graph(graph: Any) -> Any:
     if isinstance(graph, (int, float)) and not isinstance(graph, bool):
-        return LabelGraph(graph)
+        return LabelGraph(float(graph))
     if callable(graph) or graph == "labels":
         return graph
     raise InputError(

@@ -6,14 +6,13 @@ from typing import Any
 import numpy as np
 
 from brainweave.evaluation.grid import GridStudy
-from brainweave.evaluation.splits import SplitStudy, selected, split_study
+from brainweave.evaluation.splits import SplitStudy, matched, split_study
 from brainweave.exceptions import InputError
 from brainweave.paper.settings import Dataset, datasets
-from brainweave.samples import match_samples
 from brainweave.study.simulation.simulate import simulate_like
 from brainweave.study.study import Study
 
-__all__ = ["Data", "aligned_version", "check_data", "grid_study", "movie_parts"]
+__all__ = ["Data", "check_data", "grid_study", "movie_parts"]
 
 #: Studies by the name of the dataset; for Raider a pair, the film and the images.
 Data = Mapping[str, Any]
@@ -73,19 +72,8 @@ def grid_study(
         film, images = study
         parts = movie_parts(film, setting)
         return GridStudy(setting.name, images, align=parts, leave_out=setting.leave_out)
-    chosen = aligned_version(study) if aligned else study
+    chosen = matched(study, "truncate") if aligned else study
     return GridStudy(setting.name, chosen, leave_out=setting.leave_out)
-
-
-def aligned_version(study: Study) -> Study:
-    """Reorder and truncate a study by category, so that rows correspond.
-
-    Of each category as many samples are kept as the subject with fewest has.
-    """
-    rows = [np.arange(s.n_samples)[:, None] for s in study]
-    return selected(
-        study, match_samples(rows, [s.labels for s in study], "truncate").kept
-    )
 
 
 def movie_parts(film: Study, setting: Dataset) -> list[Study]:
