@@ -113,69 +113,60 @@ def align_folds(
         part.check_locked(aligner)
         for batch in [chosen] if protocol == "joint" else [[fold] for fold in chosen]:
             joining = [] if protocol == "joint" else batch[0][1]
-            fitted = _Alignment(aligner, part, joining, n_jobs=n_jobs, clock=clock)
-            features = fitted.features()
+            found = _align(aligner, part, joining, n_jobs=n_jobs, clock=clock)
             yield [
                 AlignedFold(
-                    number,
-                    fold,
-                    test,
-                    [i for i in range(n) if i not in test],
-                    features,
-                    fitted.maps,
-                    fitted.aligner,
+                    number, fold, test, [i for i in range(n) if i not in test], *found
                 )
                 for fold, test in batch
             ]
 
 
-class _Alignment:
-    """The maps of all subjects of a part, of whom some joined a finished template."""
+def _align(
+    aligner: Any,
+    part: Part,
+    joining: list[int],
+    *,
+    n_jobs: int | None,
+    clock: Clock,
+) -> tuple[list[Matrix], list[Any], Any]:
+    """Align the subjects of a part, of whom some join when the template is finished.
 
-    def __init__(
-        self,
-        aligner: Any,
-        part: Part,
-        joining: list[int],
-        *,
-        n_jobs: int | None,
-        clock: Clock,
-    ) -> None:
-        self.part, self.clock, self.n_jobs = part, clock, n_jobs
-        self.template, n = aligner, part.n_subjects
-        who = [i for i in range(n) if i not in joining]
-        self.aligner = _for_subjects(aligner, who, n)
-        y = part.known(aligner)
-        X = self._inputs(who)
-        with clock("align"), _naming(part, who):
-            self.aligner.fit(X, None if y is None else [y[i] for i in who])
-        maps = dict(zip(who, self.aligner.maps_, strict=True))
-        inputs = self._inputs(joining) if joining else []
-        for i, x in zip(joining, inputs, strict=True):
-            with clock("join"):
-                known = None if y is None else y[i]
-                own = _own_places(aligner, i, n)
-                maps[i] = self.aligner.fit_new_subject(x, known, **own)
-        self.maps = [maps[i] for i in range(n)]
+    Return the features of everyone's scored samples, the maps, and the fitted aligner.
+    """
+    n = part.n_subjects
+    who = [i for i in range(n) if i not in joining]
+    fitted, y = _for_subjects(aligner, who, n), part.known(aligner)
+    X = _inputs(aligner, part, who, n_jobs=n_jobs, clock=clock)
+    with clock("align"), _naming(part, who):
+        fitted.fit(X, None if y is None else [y[i] for i in who])
+    found = dict(zip(who, fitted.maps_, strict=True))
+    if joining:
+        new = _inputs(aligner, part, joining, n_jobs=n_jobs, clock=clock)
+        with clock("join"):
+            for i, x in zip(joining, new, strict=True):
+                known, own = None if y is None else y[i], _own_places(aligner, i, n)
+                found[i] = fitted.fit_new_subject(x, known, **own)
+    maps = [found[i] for i in range(n)]
+    with clock("map"):
+        if takes_bases(aligner):
+            return part.map_scored(maps, n_jobs=n_jobs), maps, fitted
+        samples = [s.data() if s.is_lazy else s.samples for s in part.scored]
+        return map_subjects(_mapped, maps, samples, n_jobs=n_jobs), maps, fitted
 
-    def _inputs(self, who: list[int]) -> list[Any]:
-        if takes_bases(self.template):
-            with self.clock("bases"):
-                return self.part.bases_for(self.template, who, n_jobs=self.n_jobs)
-        subjects = [self.part.aligning.subjects[i] for i in who]
-        if not isinstance(self.template, BaseAligner):
-            return [s.data() for s in subjects]
-        # with the space, which says where voxels lie; what is known is passed as y
-        return [Subject(s.id, s.samples, space=s.space) for s in subjects]
 
-    def features(self) -> list[Matrix]:
-        """Map the scored samples of all subjects."""
-        with self.clock("map"):
-            if takes_bases(self.template):
-                return self.part.map_scored(self.maps, n_jobs=self.n_jobs)
-            scored = self.part.scored
-            samples = [s.data() if s.is_lazy else s.samples for s in scored]
-            return map_subjects(_mapped, self.maps, samples, n_jobs=self.n_jobs)
+def _inputs(
+    aligner: Any, part: Part, who: list[int], *, n_jobs: int | None, clock: Clock
+) -> list[Any]:
+    """Return what an aligner is fitted on: bases, subjects, or plain arrays."""
+    if takes_bases(aligner):
+        with clock("bases"):
+            return part.bases_for(aligner, who, n_jobs=n_jobs)
+    subjects = [part.aligning.subjects[i] for i in who]
+    if not isinstance(aligner, BaseAligner):
+        return [s.data() for s in subjects]
+    # with the space, which says where voxels lie; what is known is passed as y
+    return [Subject(s.id, s.samples, space=s.space) for s in subjects]
 
 
 def _mapped(fitted: Any, samples: Any) -> Matrix:

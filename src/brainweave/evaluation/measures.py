@@ -189,7 +189,17 @@ class _SubjectBySubject:
                     n_jobs=how.n_jobs,
                 )
                 how.tell()
-            yield fold, self._record(found, scored.subjects[0].n_samples)
+            means = [float(np.nanmean(values)) for values in found]
+            n_samples = scored.subjects[0].n_samples
+            record = {
+                "score": float(np.mean(means)),
+                "subject_scores": means,
+                "chance": self._chance(n_samples),
+                "n_test": n_samples,
+            }
+            if np.ndim(found[0]):
+                record["voxel_scores"] = found
+            yield fold, record
 
     def _prepared(self, features: Any) -> Matrix:
         return to_numpy(features)
@@ -197,8 +207,8 @@ class _SubjectBySubject:
     def _score(self, own: Any, fitted: Any, samples: Any, others: Matrix) -> Any:
         raise NotImplementedError
 
-    def _record(self, found: list[Any], n_samples: int) -> dict[str, Any]:
-        raise NotImplementedError
+    def _chance(self, n_samples: int) -> float:
+        return 0.0
 
 
 class Matching(_SubjectBySubject):
@@ -221,14 +231,8 @@ class Matching(_SubjectBySubject):
         how = {"window": self.window, "step": self.step}
         return match_segments(self._prepared(own), others, **how)
 
-    def _record(self, found: list[Any], n_samples: int) -> dict[str, Any]:
-        how = {"window": self.window, "step": self.step}
-        return {
-            "score": float(np.mean(found)),
-            "subject_scores": [float(v) for v in found],
-            "chance": segment_chance(n_samples, **how),
-            "n_test": n_samples,
-        }
+    def _chance(self, n_samples: int) -> float:
+        return segment_chance(n_samples, window=self.window, step=self.step)
 
 
 class Reconstruction(_SubjectBySubject):
@@ -248,16 +252,6 @@ class Reconstruction(_SubjectBySubject):
     def _score(self, own: Any, fitted: Any, samples: Any, others: Matrix) -> Matrix:
         predicted = fitted.inverse_transform(others)
         return reconstruction_score(to_numpy(samples), predicted, score=self.score)
-
-    def _record(self, found: list[Any], n_samples: int) -> dict[str, Any]:
-        means = [float(np.nanmean(v)) for v in found]
-        return {
-            "score": float(np.mean(means)),
-            "subject_scores": means,
-            "voxel_scores": found,
-            "chance": 0.0,
-            "n_test": n_samples,
-        }
 
 
 def _codes(split: SplitStudy, part: int) -> list[Codes]:

@@ -1,6 +1,7 @@
 """The paper's datasets: those that are given, and simulated ones of the same shape."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -43,30 +44,24 @@ def check_data(data: Data | None, *, quick: bool) -> dict[str, Any]:
 def grid_study(
     setting: Dataset, study: Any = None, *, aligned: bool = True, random_state: int = 0
 ) -> GridStudy:
-    """Return a dataset as the runner takes it.
+    """Return a dataset as the runner takes it: real, or simulated when needed.
 
-    Parameters
-    ----------
-    setting : Dataset
-        Its settings.
-    study : Study, or pair of Study for a film and images, optional
-        The real data. Else a study of the same shape is simulated when needed.
-    aligned : bool, default=True
-        Whether samples are locked in time: real data are reordered and truncated by
-        category, as in the paper; simulated subjects see the same sequence. Otherwise
-        real data stay as they are, and simulated subjects see sequences of their own
-        and lack samples and, some of them, a category.
-    random_state : int, default=0
-        Seed of the simulation.
+    If samples are to be locked in time (`aligned`), real data are reordered and
+    truncated by category, as in the paper, and simulated subjects see one sequence.
+    Else real data stay as they are, and simulated subjects see sequences of their own
+    and lack samples and, some of them, a category.
     """
     if study is None:
-        simulated = _Simulated(setting, aligned, random_state)
+        s = setting
+        film = f" after {s.movie_parts} x {s.movie_part_samples}" * bool(s.movie_parts)
+        shape = f"{s.subjects} x {s.samples}{film} x {s.voxels} x {s.categories}"
+        kind = "aligned" if aligned else "unaligned"
         return GridStudy(
-            setting.name,
-            simulated,
-            leave_out=setting.leave_out,
-            version=f"simulated {simulated!r}",
-            shape=(setting.n_parts, setting.subjects),
+            s.name,
+            partial(_simulate, s, aligned, random_state),
+            leave_out=s.leave_out,
+            version=f"simulated {kind} {shape}, signal {s.signal}, seed {random_state}",
+            shape=(s.n_parts, s.subjects),
         )
     if setting.movie_parts:
         film, images = study
@@ -94,35 +89,21 @@ def movie_parts(film: Study, setting: Dataset) -> list[Study]:
     ]
 
 
-class _Simulated:
-    """Simulates a dataset when called; prints as what it simulates."""
-
-    def __init__(self, setting: Dataset, aligned: bool, random_state: int) -> None:
-        self.setting, self.aligned, self.seed = setting, aligned, random_state
-
-    def __call__(self) -> SplitStudy | Study:
-        s = self.setting
-        shape = s.subjects, s.samples, s.voxels, s.categories
-        common: dict[str, Any] = {"signal": s.signal, "random_state": self.seed}
-        if s.movie_parts:
-            n_film = s.movie_parts * s.movie_part_samples
-            film = simulate_like(s.subjects, n_film, s.voxels, None, **common)
-            # one image at a time, every category once in a run; the same people
-            n_runs = max(1, s.samples // s.categories)
-            common |= {"duration": 2.5, "n_runs": n_runs}
-            images = simulate_like(*shape, aligned=True, **common)
-            return split_study(images, align=movie_parts(film, s))
-        if self.aligned:
-            return simulate_like(*shape, aligned=True, **common)
-        # a subject that lacks one of two categories has nothing to tell apart
-        lacking = s.subjects // 3 if s.categories > 2 else 0
-        return simulate_like(
-            *shape, missing_samples=0.1, missing_categories=lacking, **common
-        )
-
-    def __repr__(self) -> str:
-        s = self.setting
-        film = f" after {s.movie_parts} x {s.movie_part_samples}" * bool(s.movie_parts)
-        kind = "aligned" if self.aligned else "unaligned"
-        shape = f"{s.subjects} x {s.samples}{film} x {s.voxels} x {s.categories}"
-        return f"{kind} {shape}, signal {s.signal}, seed {self.seed}"
+def _simulate(s: Dataset, aligned: bool, seed: int) -> SplitStudy | Study:
+    """Simulate a dataset of these settings."""
+    shape = s.subjects, s.samples, s.voxels, s.categories
+    common: dict[str, Any] = {"signal": s.signal, "random_state": seed}
+    if s.movie_parts:
+        n_film = s.movie_parts * s.movie_part_samples
+        film = simulate_like(s.subjects, n_film, s.voxels, None, **common)
+        # one image at a time, every category once in a run; the same people
+        common |= {"duration": 2.5, "n_runs": max(1, s.samples // s.categories)}
+        images = simulate_like(*shape, aligned=True, **common)
+        return split_study(images, align=movie_parts(film, s))
+    if aligned:
+        return simulate_like(*shape, aligned=True, **common)
+    # a subject that lacks one of two categories has nothing to tell apart
+    lacking = s.subjects // 3 if s.categories > 2 else 0
+    return simulate_like(
+        *shape, missing_samples=0.1, missing_categories=lacking, **common
+    )
