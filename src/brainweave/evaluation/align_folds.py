@@ -1,17 +1,9 @@
 """Align a split study, fold by fold, under one of two protocols.
 
-``"joint"``
-    The paper's. All subjects take part in the fit with their aligning samples, also
-    those whose other samples are predicted later. The fit does not depend on who is
-    left out, so it is done once per part.
-``"held-out"``
-    The template is learned without the test subjects, who then join it one by one with
-    their own aligning samples (``fit_new_subject``). Fitting a template on the test
-    subjects is known to inflate accuracy (Imaging Neuroscience, 2024,
-    doi 10.1162/imag_a_00253); this protocol does not.
-
-Under either, labels of a test subject's *aligning* samples are used where the method
-uses labels; labels of scored samples never are.
+"joint", the paper's: all subjects take part in the fit with their aligning samples, so
+that one fit serves all folds of a part. "held-out": the template is learned without the
+test subjects, who then join it with their own aligning samples (``fit_new_subject``).
+Labels of scored samples are never used; what is known of aligning samples is.
 """
 
 import time
