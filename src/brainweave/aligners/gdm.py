@@ -39,8 +39,7 @@ from brainweave.exceptions import (
     SeparateSubjectsWarning,
     UniquenessWarning,
 )
-from brainweave.graphs import Graph, label_graph
-from brainweave.group_weights import count_alike
+from brainweave.graphs import Graph, count_alike, label_graph
 from brainweave.linalg import flip_signs
 
 Matrix = NDArray[np.float64]

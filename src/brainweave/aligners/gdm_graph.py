@@ -14,8 +14,13 @@ from numpy.typing import NDArray
 
 from brainweave._validation import check_option
 from brainweave.exceptions import InputError
-from brainweave.graphs import Graph, label_graph, matrix_graph, time_graph
-from brainweave.group_weights import weigh_groups
+from brainweave.graphs import (
+    Graph,
+    label_graph,
+    matrix_graph,
+    time_graph,
+    weigh_groups,
+)
 from brainweave.labels import as_label_list
 
 Matrix = NDArray[np.float64]
