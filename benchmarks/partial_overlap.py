@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from brainweave import GDM, RegularizedHyperalignment, simulate_study, time_graph
-from brainweave.aligners.shrinkage import Smoother, scale_features, solve_shrinkage
-from brainweave.aligners.strength import covariance_strength, mean_eigenvalue
+from brainweave.aligners.shrinkage import scale_features, solve_shrinkage
+from brainweave.aligners.smoother import GramSmoother, Smoother, mean_eigenvalue
+from brainweave.aligners.strength import covariance_strength
 from brainweave.aligners.subject_constraint import solve_per_subject
 from brainweave.graphs import weigh_groups
 from brainweave.metrics import match_segments
@@ -60,7 +61,9 @@ def shrinkage(
         if ridge is None:  # nothing repeats in a recording seen once
             voxels = [z.shape[1] for z, _, _ in Z]
             ridge = covariance_strength(grams, voxels, "ledoit-wolf")
-        smoothers = [Smoother(gram, ridge * mean_eigenvalue(gram)) for gram in grams]
+        smoothers = [
+            GramSmoother(gram, ridge * mean_eigenvalue(gram)) for gram in grams
+        ]
         graph = weigh_groups(time_graph(ids), balance)
         found = solve_shrinkage(smoothers, graph, k, n_jobs=1)
         mixing, mu = found.maps, found.eigenvalues

@@ -20,16 +20,9 @@ from joblib import Parallel, delayed
 
 from brainweave import GDM, SRM, Hyperalignment, RegularizedHyperalignment
 from brainweave.aligners.graph_solver import apply_graph
-from brainweave.aligners.shrinkage import (
-    Smoother,
-    scale_features,
-    solve_shrinkage,
-)
-from brainweave.aligners.strength import (
-    best_of_grid,
-    block_criterion,
-    mean_eigenvalue,
-)
+from brainweave.aligners.shrinkage import scale_features, solve_shrinkage
+from brainweave.aligners.smoother import GramSmoother, mean_eigenvalue
+from brainweave.aligners.strength import best_of_grid, block_criterion
 from brainweave.aligners.subject_constraint import solve_per_subject
 from brainweave.evaluation.classifiers import Task, default_classifier, run_task
 from brainweave.evaluation.evaluate import between_subject_classification
@@ -100,7 +93,7 @@ def features_of(model: Shrinkage, half: Half, who: list[int]) -> list[Any]:
         rho = rho_of(grams, half) if model.rho is None else float(model.rho)
         rhos = [rho] * len(half.grams)
     everyone = [
-        Smoother(gram, rho * mean_eigenvalue(gram))
+        GramSmoother(gram, rho * mean_eigenvalue(gram))
         for gram, rho in zip(half.grams, rhos, strict=True)
     ]
     smoothers = [everyone[i] for i in who]
@@ -126,7 +119,10 @@ def features_of(model: Shrinkage, half: Half, who: list[int]) -> list[Any]:
 
 def rho_of(grams: list[Any], half: Half) -> float:
     """Choose the strength by leaving out runs of these subjects."""
-    criteria = [block_criterion(gram, half.codes, runs=half.runs) for gram in grams]
+    criteria = [
+        block_criterion(GramSmoother(gram), half.codes, runs=half.runs)
+        for gram in grams
+    ]
     return best_of_grid(criteria) or 1.0
 
 

@@ -11,12 +11,8 @@ from numpy.testing import assert_allclose
 from brainweave import GDM, SubjectBasis
 from brainweave.aligners.gdm_graph import paired
 from brainweave.aligners.graph_solver import apply_graph
-from brainweave.aligners.shrinkage import (
-    Smoother,
-    scale_features,
-    solve_shrinkage,
-)
-from brainweave.aligners.strength import mean_eigenvalue
+from brainweave.aligners.shrinkage import scale_features, solve_shrinkage
+from brainweave.aligners.smoother import GramSmoother, NarrowSmoother, mean_eigenvalue
 from brainweave.exceptions import InputError, UniquenessWarning
 from brainweave.graphs import (
     NO_GROUP,
@@ -66,7 +62,9 @@ def grams_of(X, kernel="linear", hp=None):
 def smoothers_of(grams, rho=0.2, semidefinite=True):
     rhos = np.broadcast_to(rho, len(grams))
     return [
-        Smoother(k, r * mean_eigenvalue(k), semidefinite=semidefinite, name=f"X[{i}]")
+        GramSmoother(
+            k, r * mean_eigenvalue(k), semidefinite=semidefinite, name=f"X[{i}]"
+        )
         for i, (k, r) in enumerate(zip(grams, rhos, strict=True))
     ]
 
@@ -167,14 +165,14 @@ def test_negative_eigenvalues_count_for_nothing_even_below_the_ridge(rng):
     g = [0.2 * mean_eigenvalue(k) for k in clipped]
     one = solve_shrinkage(
         [
-            Smoother(k, s, semidefinite=False)
+            GramSmoother(k, s, semidefinite=False)
             for k, s in zip(indefinite, g, strict=True)
         ],
         graph,
         K,
     )
     other = solve_shrinkage(
-        [Smoother(k, s) for k, s in zip(clipped, g, strict=True)], graph, K
+        [GramSmoother(k, s) for k, s in zip(clipped, g, strict=True)], graph, K
     )
     assert_allclose(one.eigenvalues, other.eigenvalues, rtol=1e-9, atol=1e-12)
     for a, b in zip(one.features, other.features, strict=True):
@@ -200,8 +198,7 @@ def test_fewer_voxels_than_samples(rng):
     X = [x - x.mean(axis=0) for x in X]
     by_samples = smoothers_of([x @ x.T for x in X])
     by_voxels = [
-        Smoother(narrow=x, strength=s.strength)
-        for x, s in zip(X, by_samples, strict=True)
+        NarrowSmoother(x, s.strength) for x, s in zip(X, by_samples, strict=True)
     ]
     graph = a_graph("sum", y, rng)
     compare(by_voxels, graph)
@@ -276,7 +273,7 @@ def test_many_groups_go_to_the_operator(rng):
     lengths = (450, 430)
     X = [rng.normal(size=(n, 30)) for n in lengths]
     X = [x - x.mean(axis=0) for x in X]
-    smoothers = [Smoother(narrow=x, strength=20.0) for x in X]
+    smoothers = [NarrowSmoother(x, 20.0) for x in X]
     graph = time_graph([range(n) for n in lengths])
     solution = solve_shrinkage(smoothers, graph, K)
     assert solution.route == "operator"
@@ -298,7 +295,7 @@ def test_uniqueness_is_a_gap(rng):
     smoothers = smoothers_of(grams_of(X)[0])
     solution = solve_shrinkage(smoothers, a_graph("labels", y, rng), 2)
     assert solution.is_unique(2)
-    twice = [Smoother(np.eye(8) - 1 / 8, 1.0)] * 2
+    twice = [GramSmoother(np.eye(8) - 1 / 8, 1.0)] * 2
     tied = solve_shrinkage(twice, time_graph([range(8)] * 2), 2)
     assert not tied.is_unique(2)
 
@@ -335,7 +332,7 @@ def test_unequal_counts_weigh_alike(rng):
 
 def test_errors_name_the_subject(rng):
     with pytest.raises(InputError, match=r"ridge of X\[1\]"):
-        Smoother(np.zeros((4, 4)), 0.0, name="X[1]")
+        GramSmoother(np.zeros((4, 4)), 0.0, name="X[1]")
     X = [rng.normal(size=(4, 9)) for _ in range(3)]
     with pytest.raises(InputError, match="samples per subject"):
         GDM(1, graph=time_graph([range(3)] * 2)).fit(X[:2])

@@ -6,6 +6,7 @@ from numpy.testing import assert_allclose
 from sklearn.covariance import ledoit_wolf_shrinkage, oas
 from sklearn.linear_model import Ridge
 
+from brainweave.aligners.smoother import GramSmoother, NarrowSmoother, mean_eigenvalue
 from brainweave.aligners.strength import (
     GRID,
     best_of_grid,
@@ -13,9 +14,7 @@ from brainweave.aligners.strength import (
     covariance_shrinkage,
     covariance_strength,
     group_contrasts,
-    leave_block_out,
     leave_out_blocks,
-    mean_eigenvalue,
 )
 from brainweave.exceptions import InputError
 from brainweave.graphs import NO_GROUP
@@ -30,7 +29,10 @@ def criterion(grams, codes, runs=None, **options):
     """The mean over subjects."""
     runs = [None] * len(grams) if runs is None else runs
     each = zip(grams, codes, runs, strict=True)
-    return np.mean([block_criterion(g, c, runs=r, **options) for g, c, r in each], 0)
+    return np.mean(
+        [block_criterion(GramSmoother(g, **options), c, runs=r) for g, c, r in each],
+        axis=0,
+    )
 
 
 @pytest.mark.parametrize("rho", [GRID[0], 0.1, GRID[-1]])
@@ -40,12 +42,13 @@ def test_predictions_are_those_of_refits_without_the_block(rng, rho, voxels):
     codes, blocks = rng.integers(3, size=30), np.repeat(np.arange(5), 6)
     gram, Q = x @ x.T, group_contrasts(codes)
     g = rho * mean_eigenvalue(gram)
-    ours = leave_block_out(gram, Q, blocks, g)
-    for b in range(5):
-        out = blocks == b
-        # the intercept is refitted too: nothing of the block is left in
-        refit = Ridge(alpha=g, solver="svd").fit(x[~out], Q[~out])
-        assert_allclose(ours[out], refit.predict(x[out]), atol=1e-8)
+    for smoother in (GramSmoother(gram, g), NarrowSmoother(x, g)):
+        ours = smoother.leave_out(Q, blocks)
+        for b in range(5):
+            out = blocks == b
+            # the intercept is refitted too: nothing of the block is left in
+            refit = Ridge(alpha=g, solver="svd").fit(x[~out], Q[~out])
+            assert_allclose(ours[out], refit.predict(x[out]), atol=1e-8)
 
 
 def test_the_best_value_is_the_one_that_predicts_best(rng):
@@ -53,7 +56,7 @@ def test_the_best_value_is_the_one_that_predicts_best(rng):
     runs = [np.arange(40) // 10] * 2
     grams = [centred(x) @ centred(x).T for x in X]
     criteria = [
-        block_criterion(gram, own, runs=r)
+        block_criterion(GramSmoother(gram), own, runs=r)
         for gram, own, r in zip(grams, y, runs, strict=True)
     ]
     brute = np.zeros(len(GRID))
@@ -76,7 +79,7 @@ def test_more_noise_asks_for_more_shrinkage(rng):
     def rho(noise):
         X, y = planted_study(rng, (60, 60), (150, 150), noise=noise)
         grams = [centred(x) @ centred(x).T for x in X]
-        return best_of_grid(list(map(block_criterion, grams, y)))
+        return best_of_grid(list(map(block_criterion, map(GramSmoother, grams), y)))
 
     assert rho(0.2) < rho(8)
 
@@ -123,8 +126,8 @@ def test_runs_are_the_blocks_where_there_are_runs():
 def test_nothing_repeats_in_a_movie_seen_once(rng):
     x = centred(rng.normal(size=(30, 50)))
     assert leave_out_blocks(np.arange(30)) is None
-    assert block_criterion(x @ x.T, np.arange(30)) is None
-    assert block_criterion(x @ x.T, np.full(30, NO_GROUP)) is None
+    assert block_criterion(GramSmoother(x @ x.T), np.arange(30)) is None
+    assert block_criterion(GramSmoother(x @ x.T), np.full(30, NO_GROUP)) is None
     assert best_of_grid([None]) is None
 
 
@@ -144,3 +147,25 @@ def test_covariance_shrinkage_is_that_of_scikit_learn(rng, shape):
     ridged = x.T @ x + rho * mean_eigenvalue(gram) * np.eye(v)
     shrunk = oas(x, assume_centered=True)[0]
     assert_allclose(ridged / np.trace(ridged), shrunk / np.trace(shrunk), atol=1e-12)
+
+
+def test_many_subjects_are_not_all_asked(rng, monkeypatch):
+    from brainweave import SubjectBasis, label_graph
+    from brainweave.aligners import strength
+
+    X, y = planted_study(rng, (12,) * 6, (20,) * 6)
+    bases, asked = [SubjectBasis(x) for x in X], []
+    whole = strength._criterion
+
+    def counted(basis, codes):
+        asked.append(basis)
+        return whole(basis, codes)
+
+    monkeypatch.setattr(strength, "_criterion", counted)
+    monkeypatch.setattr(strength, "N_ASKED", 3)
+    rhos, how = strength.choose_strengths(
+        "auto", bases, label_graph(y), n_jobs=1, owner="GDM"
+    )
+    assert [bases.index(b) for b in asked] == [0, 2, 5]
+    assert how == "blocks"
+    assert len(rhos) == 6

@@ -6,8 +6,8 @@ import scipy.optimize
 from numpy.testing import assert_allclose
 
 from brainweave.aligners.graph_solver import apply_graph
-from brainweave.aligners.shrinkage import Smoother, solve_shrinkage
-from brainweave.aligners.strength import mean_eigenvalue
+from brainweave.aligners.shrinkage import solve_shrinkage
+from brainweave.aligners.smoother import GramSmoother, mean_eigenvalue
 from brainweave.aligners.subject_constraint import best_map, solve_per_subject
 from brainweave.graphs import label_graph, matrix_graph, time_graph, weigh_groups
 from planted import planted_study
@@ -28,7 +28,7 @@ def movie(rng, n_subjects=6, n_ids=60, voxels=40, noise=3.0, rank=4):
 
 def fitted(X, ids, rho=0.3, k=K, graph=None, **options):
     grams = [centred(x) @ centred(x).T for x in X]
-    smoothers = [Smoother(g, rho * mean_eigenvalue(g)) for g in grams]
+    smoothers = [GramSmoother(g, rho * mean_eigenvalue(g)) for g in grams]
     if graph is None:
         graph = weigh_groups(time_graph(ids), "subjects")
     start = solve_shrinkage(smoothers, graph, k)
@@ -74,7 +74,7 @@ def test_every_subject_is_white_and_the_objective_is_the_dense_one(rng, kind):
 
 def test_a_step_is_the_best_of_all_maps_of_a_subject(rng):
     x = centred(rng.normal(size=(12, 20)))
-    smoother, B = Smoother(x @ x.T, 5.0), centred(rng.normal(size=(12, 2)))
+    smoother, B = GramSmoother(x @ x.T, 5.0), centred(rng.normal(size=(12, 2)))
     best = float((B * smoother.features(best_map(smoother, B))).sum())
     # brute force over orthonormal frames in whitened coordinates
     V, s = smoother.root

@@ -311,6 +311,8 @@ class GDM(BaseAligner):
         self.spread_ = mu / mu[0]
         signs = flip_signs(np.concatenate(found.features))
         maps = [scale_features(m * signs, f, self.spread_) for _, m, f in parts]
+        for basis in bases:
+            basis.leave_device()
         return maps, found.template * signs
 
     def _keep_solution(self, solution: list[Matrix]) -> None:

@@ -9,17 +9,16 @@ eigendecomposition a subject.
 """
 
 from collections.abc import Sequence
-from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
-import scipy.linalg
 import scipy.sparse
 from numpy.typing import NDArray
 
-from brainweave._arrays import map_subjects
+from brainweave._arrays import is_torch, map_subjects, to_numpy
 from brainweave.aligners.gdm_graph import Solution
 from brainweave.aligners.graph_solver import Problem, apply_graph
+from brainweave.aligners.smoother import DeviceSmoother, Smoother
 from brainweave.exceptions import InputError
 from brainweave.graphs import Graph
 from brainweave.linalg import signed_factor, smallest_of_operator
@@ -28,117 +27,8 @@ Matrix = NDArray[np.float64]
 
 #: More groups than this go to the operator, whose steps do not grow with them.
 FEW_GROUPS = 400
+FEW_ON_DEVICE = 8192
 ROUTES = ("auto", "closed", "operator", "matrix")
-
-
-class Smoother:
-    r"""The ridge smoother :math:`S = K (K + g I)^{-1}` of one subject.
-
-    ``strength`` is the ridge g, in units of the centred Gram matrix. Where voxels are
-    fewer, ``narrow``, the centred samples, come in its place. With ``semidefinite``
-    False negative eigenvalues are looked for, and set to zero as the hard cut does;
-    that takes an eigendecomposition where otherwise one Cholesky factor will do.
-
-    Examples
-    --------
-    >>> X = np.random.default_rng(0).normal(size=(9, 40))
-    >>> X -= X.mean(axis=0)
-    >>> smoother = Smoother(X @ X.T, 3.0)
-    >>> B = np.eye(9)[:, :2]
-    >>> by_hand = X @ X.T @ np.linalg.inv(X @ X.T + 3 * np.eye(9)) @ B
-    >>> bool(np.allclose(smoother.smooth(B), by_hand))
-    True
-    """
-
-    def __init__(
-        self,
-        gram: Matrix | None = None,
-        strength: float = 1.0,
-        *,
-        narrow: Matrix | None = None,
-        semidefinite: bool = True,
-        name: str = "X",
-    ) -> None:
-        self.strength = float(strength)
-        if not 0 < self.strength < np.inf:
-            raise InputError(
-                f"The ridge of {name} must be larger than 0 and finite; got "
-                f"{self.strength}. Samples that are all alike cannot be aligned."
-            )
-        self.name, self.narrow, self._gram = name, narrow, gram
-        semidefinite = semidefinite or narrow is not None
-        # with negative eigenvalues everything goes through the positive ones
-        self._by_root = not (semidefinite or is_semidefinite(self.gram))
-
-    @property
-    def gram(self) -> Matrix:
-        """The centred Gram matrix."""
-        if self._gram is None:
-            X: Any = self.narrow
-            self._gram = np.asarray(X @ X.T)
-        return self._gram
-
-    @cached_property
-    def _factor(self) -> Any:
-        """Cholesky factor of K + g, or of the voxels' side where that is smaller."""
-        X = self.narrow
-        ridged = np.array(self._gram) if X is None else X.T @ X
-        ridged[np.diag_indices_from(ridged)] += self.strength
-        try:
-            return scipy.linalg.cho_factor(
-                ridged, lower=True, overwrite_a=True, check_finite=False
-            )
-        except scipy.linalg.LinAlgError as error:
-            raise InputError(
-                f"The Gram matrix of {self.name} has negative eigenvalues larger than "
-                f"the ridge {self.strength:.3g}, though its kernel should have none."
-            ) from error
-
-    @cached_property
-    def root(self) -> tuple[Matrix, Matrix]:
-        """Eigenvectors of K with positive eigenvalues, and square roots of S's."""
-        values, vectors = np.linalg.eigh(self.gram)
-        keep = values > len(values) * np.finfo(np.float64).eps * values[-1]
-        values = values[keep]
-        return vectors[:, keep], np.sqrt(values / (values + self.strength))
-
-    def coefficients(self, B: Any) -> Matrix:
-        """Return the mixing ``(K + g)^-1 B``, B centred, (n_samples, n_columns)."""
-        B = np.asarray(B.toarray() if scipy.sparse.issparse(B) else B, np.float64)
-        B = B - B.mean(axis=0)  # K does not see constants, but 1 / g would
-        if self._by_root:
-            V, s = self.root
-            return np.asarray(V @ (((1 - s**2) / self.strength)[:, None] * (V.T @ B)))
-        if self.narrow is not None:  # Woodbury's identity
-            X = self.narrow
-            inside = scipy.linalg.cho_solve(self._factor, X.T @ B, check_finite=False)
-            return np.asarray((B - X @ inside) / self.strength)
-        return np.asarray(scipy.linalg.cho_solve(self._factor, B, check_finite=False))
-
-    def features(self, mixing: Matrix) -> Matrix:
-        """Return the features ``K @ mixing`` of the aligning samples."""
-        if self._by_root:
-            V, s = self.root
-            values = self.strength * s**2 / (1 - s**2)
-            return np.asarray(V @ (values[:, None] * (V.T @ mixing)))
-        if self.narrow is not None:
-            return np.asarray(self.narrow @ (self.narrow.T @ mixing))
-        return np.asarray(self.gram @ mixing)
-
-    def smooth(self, B: Any) -> Matrix:
-        """Return ``S B``."""
-        return self.features(self.coefficients(B))
-
-
-def is_semidefinite(gram: Matrix) -> bool:
-    """Say whether a centred Gram matrix has no negative eigenvalue beyond rounding."""
-    lifted = np.array(gram)
-    lifted[np.diag_indices_from(lifted)] += 1e-10 * np.abs(gram).max() * len(gram)
-    try:
-        scipy.linalg.cholesky(lifted, lower=True, overwrite_a=True, check_finite=False)
-    except scipy.linalg.LinAlgError:
-        return False
-    return True
 
 
 def solve_shrinkage(
@@ -154,8 +44,8 @@ def solve_shrinkage(
     No degrees are used. The maps are mixings, ``W_i = Phi_i @ maps[i]``: the features
     of other samples are their centred kernel to the aligning samples, times this.
     """
-    chosen = _choose(graph, k) if route == "auto" else route
     problem = _Problem(list(smoothers), graph, n_jobs)
+    chosen = _choose(graph, k, problem.few_groups) if route == "auto" else route
     mu, targets = getattr(problem, f"_{chosen}")(k + 1)
     scale = max(float(np.abs(mu).max(initial=0.0)), 1e-300)
     used = min(k, int((mu > 1e-12 * scale).sum()))
@@ -170,11 +60,11 @@ def solve_shrinkage(
     return Solution(mu, mu, scale, mixing, features, template, chosen)
 
 
-def _choose(graph: Graph, k: int) -> str:
+def _choose(graph: Graph, k: int, few: int) -> str:
     if graph.matrix is not None:
         return "matrix"
     rank = sum(len(term.names) for term in graph.groups)
-    if rank <= max(FEW_GROUPS, 8 * k):
+    if rank <= max(few, 8 * k):
         return "closed"
     weights = [(t.affinity, t.affinity.diagonal()) for t in graph.groups]
     by_group = all(np.count_nonzero(A) == np.count_nonzero(d) for A, d in weights)
@@ -190,6 +80,9 @@ class _Problem:
     ) -> None:
         self.smoothers, self.graph, self.n_jobs = smoothers, graph, n_jobs
         self.rows = graph.slices()
+        kinds = {type(smoother) for smoother in smoothers}
+        self.on_device = kinds == {DeviceSmoother}
+        self.few_groups = FEW_ON_DEVICE if self.on_device else FEW_GROUPS
 
     def each(self, function: Any, *lists: Any) -> list[Any]:
         return map_subjects(function, self.smoothers, *lists, n_jobs=self.n_jobs)
@@ -208,17 +101,30 @@ class _Problem:
 
     def _closed(self, k: int) -> tuple[Matrix, list[Any]]:
         U, signs = self._columns()
-        P = sum(self.each(lambda s, u: np.asarray(u.T @ s.smooth(u)), U))
+        if self.on_device:  # one after the other: there is room for one sum
+            P: Any = 0
+            for smoother, u in zip(self.smoothers, U, strict=True):
+                P = smoother.between(u) + P
+        else:
+            P = sum(self.each(lambda s, u: to_numpy(s.between(u)), U))
         P = (P + P.T) / 2
         k = min(k, len(P))
         if (signs > 0).all():
-            mu, q = _largest(P, k)
+            mu, q = self._largest(P, k)
             return mu, _times(U, _divide(q, np.sqrt(np.maximum(mu, 0))))
+        P = to_numpy(P)
         # P = L L^T: the problem in the coordinates that L makes orthonormal
         values, vectors = np.linalg.eigh(P)
         L = vectors * np.sqrt(np.maximum(values, 0))
-        mu, a = _largest(L.T @ (signs[:, None] * L), k)
+        mu, a = self._largest(L.T @ (signs[:, None] * L), k)
         return mu, _times(U, _divide(signs[:, None] * (L @ a), mu))
+
+    def _largest(self, P: Any, k: int) -> tuple[Matrix, Matrix]:
+        if is_torch(P):
+            values, vectors = cast(DeviceSmoother, self.smoothers[0]).device.eigh(P)
+            return values[:k], to_numpy(vectors[:, :k])
+        values, vectors = np.linalg.eigh((P + P.T) / 2)
+        return values[::-1][:k], vectors[:, ::-1][:, :k]
 
     def _operator(self, k: int) -> tuple[Matrix, list[Any]]:
         U, signs = self._columns()
@@ -256,11 +162,6 @@ def scale_features(mixing: Matrix, features: Matrix, mu: Matrix | None) -> Matri
     spread = np.where(spread > 0, spread, 1.0)
     wanted = np.ones_like(spread) if mu is None else mu[: spread.size] / mu[0]
     return np.asarray(mixing * (wanted / spread))
-
-
-def _largest(matrix: Matrix, k: int) -> tuple[Matrix, Matrix]:
-    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
-    return values[::-1][:k], vectors[:, ::-1][:, :k]
 
 
 def _divide(columns: Matrix, by: Matrix) -> Matrix:

@@ -11,12 +11,17 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
 from brainweave._arrays import map_subjects
 from brainweave._validation import one_per_subject
-from brainweave.aligners.shrinkage import Smoother, is_semidefinite
+from brainweave.aligners.smoother import (
+    DeviceSmoother,
+    GramSmoother,
+    NarrowSmoother,
+    Smoother,
+    is_semidefinite,
+)
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError
 from brainweave.graphs import NO_GROUP, Graph
@@ -27,6 +32,7 @@ Codes = NDArray[np.intp]
 #: The values of rho that are compared.
 GRID = tuple(float(rho) for rho in np.geomspace(0.001, 3, 12))
 N_BLOCKS = 4  # where there are no runs
+N_ASKED = 32  # subjects by whom rho is chosen, evenly spaced, where there are more
 CHOICES = ("auto", "ledoit-wolf", "oas")
 SEMIDEFINITE = ("linear", "gaussian", "quadratic")  # kernels that always are
 
@@ -44,8 +50,11 @@ def smoother_of(basis: SubjectBasis, rho: float) -> Smoother:
     trace = basis.power if whole else float(basis.spectrum.sum())
     strength = rho * trace / basis.n_samples
     if basis.uses_covariance:
-        return Smoother(narrow=basis._narrow, strength=strength, name=basis.name)
-    return Smoother(basis.gram, strength, semidefinite=known, name=basis.name)
+        return NarrowSmoother(basis._narrow, strength, name=basis.name)
+    if basis.gram_on_device is not None:
+        device: Any = basis._device
+        return DeviceSmoother(device, basis.gram_on_device, strength, name=basis.name)
+    return GramSmoother(basis.gram, strength, semidefinite=known, name=basis.name)
 
 
 def choose_strengths(
@@ -71,7 +80,13 @@ def choose_strengths(
         )
     if shrinkage == "auto" and graph.groups:
         codes = [graph.groups[0].codes[rows] for rows in graph.slices()]
-        criteria = map_subjects(_criterion, list(bases), codes, n_jobs=n_jobs)
+        asked = np.unique(np.linspace(0, n - 1, min(n, N_ASKED)).round().astype(int))
+        criteria = map_subjects(
+            _criterion,
+            [bases[i] for i in asked],
+            [codes[i] for i in asked],
+            n_jobs=n_jobs,
+        )
         best = best_of_grid(criteria)
         if best is not None:
             return [best] * n, "blocks"
@@ -80,7 +95,8 @@ def choose_strengths(
         b.n_voxels - b.constant_voxels.size if b.kernel.name == "linear" else None
         for b in bases
     ]
-    return [covariance_strength([b.gram for b in bases], voxels, how)] * n, how
+    grams = [b.gram if b.gram_on_device is None else b.gram_on_device for b in bases]
+    return [covariance_strength(grams, voxels, how)] * n, how
 
 
 def _check_rho(rho: Any, owner: str) -> float:
@@ -97,9 +113,8 @@ def _criterion(basis: SubjectBasis, codes: Codes) -> Matrix | None:
     known = _CRITERIA.setdefault(basis, {})
     key = codes.tobytes()
     if key not in known:
-        known[key] = block_criterion(
-            basis.gram, codes, semidefinite=basis.kernel.name in SEMIDEFINITE
-        )
+        smoother = smoother_of(basis, 1.0)
+        known[key] = block_criterion(smoother, codes)
     return known[key]
 
 
@@ -113,7 +128,7 @@ def best_of_grid(criteria: Sequence[Matrix | None]) -> float | None:
 
 
 def block_criterion(
-    gram: Matrix, codes: Codes, *, runs: Any = None, semidefinite: bool = True
+    smoother: Smoother, codes: Codes, *, runs: Any = None
 ) -> Matrix | None:
     """Return what each value of the grid reaches in one subject.
 
@@ -127,22 +142,10 @@ def block_criterion(
     blocks = leave_out_blocks(own, None if runs is None else np.asarray(runs)[rows])
     if blocks is None:
         return None
-    if rows.size < len(gram):
-        gram = gram[np.ix_(rows, rows)]
-        means = gram.mean(axis=0)
-        gram = gram - means - means[:, None] + means.mean()
-    if not semidefinite:  # what is negative counts as zero
-        values, vectors = np.linalg.eigh(gram)
-        gram = (vectors * np.maximum(values, 0)) @ vectors.T
-    Q, unit = group_contrasts(own), mean_eigenvalue(gram)
+    Q, part = group_contrasts(own), smoother.among(rows)
     return np.array(
-        [_correlation(leave_block_out(gram, Q, blocks, rho * unit), Q) for rho in GRID]
+        [_correlation(part.at(rho).leave_out(Q, blocks), Q) for rho in GRID]
     )
-
-
-def mean_eigenvalue(gram: Matrix) -> float:
-    """Return the mean eigenvalue of a Gram matrix, the unit of rho."""
-    return float(np.trace(gram) / len(gram))
 
 
 def group_contrasts(codes: Codes) -> Matrix:
@@ -181,32 +184,6 @@ def _repeated(codes: Codes, blocks: Codes) -> int:
     return int((np.bincount(pairs[:, 0]) > 1).sum())
 
 
-def leave_block_out(
-    gram: Matrix, contrasts: Matrix, blocks: Codes, strength: float
-) -> Matrix:
-    """Predict the centred contrasts of each block from the other blocks."""
-    n = len(gram)
-    ridged = np.array(gram)
-    ridged[np.diag_indices(n)] += strength
-    factor, info = scipy.linalg.lapack.dpotrf(ridged, lower=1, overwrite_a=1)
-    if info == 0:
-        inverse, info = scipy.linalg.lapack.dpotri(factor, lower=1, overwrite_c=1)
-    if info != 0:
-        raise InputError(
-            "A Gram matrix has negative eigenvalues larger than the ridge "
-            f"{strength:.3g}. Take its positive part first."
-        )
-    lower = np.tril(inverse)
-    inverse = lower + np.tril(lower, -1).T
-    residual = strength * (inverse @ contrasts)
-    predicted = np.array(contrasts)
-    for block in np.unique(blocks):
-        rows = np.flatnonzero(blocks == block)
-        inside = strength * inverse[np.ix_(rows, rows)] - 1 / n
-        predicted[rows] -= np.linalg.solve(inside, residual[rows])
-    return predicted
-
-
 def _correlation(a: Matrix, b: Matrix) -> float:
     a, b = a.ravel() - a.mean(), b.ravel() - b.mean()
     norm = float(np.sqrt((a @ a) * (b @ b)))
@@ -241,7 +218,7 @@ def covariance_shrinkage(gram: Matrix, n_voxels: int, how: str) -> float:
     By Ledoit and Wolf (2004), or "oas", the oracle approximation of Chen et al. (2010).
     """
     n, v = len(gram), n_voxels
-    trace = np.trace(gram) / n  # of the covariance, as is the next
+    trace = float(gram.diagonal().sum()) / n  # of the covariance, as is the next
     squares = float((gram * gram).sum()) / n**2
     if how == "oas":
         alpha, mean = squares / v**2, trace / v

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from brainweave.aligners.gdm_graph import Solution
 from brainweave.aligners.graph_solver import apply_graph
-from brainweave.aligners.shrinkage import Smoother
+from brainweave.aligners.smoother import Smoother
 from brainweave.graphs import Graph
 
 Matrix = NDArray[np.float64]
