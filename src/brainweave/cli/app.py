@@ -13,7 +13,6 @@ from brainweave.cli import (
     reporting,
     reproducing,
     scoring,
-    tuning,
 )
 
 HELP = """
@@ -82,7 +81,7 @@ for command, name, panel in (
     (modelling.add_subject, "add-subject", ALIGN),
     (scoring.evaluate, "evaluate", SCORE),
     (scoring.compare, "compare", SCORE),
-    (tuning.tune, "tune", SCORE),
+    (modelling.tune, "tune", SCORE),
     (reporting.report, "report", READ),
     (reproducing.reproduce, "reproduce", READ),
     (bids_app.run, "run", CLUSTER),

@@ -5,17 +5,18 @@ from pathlib import Path
 from typing import Any
 
 from brainweave._io import check_can_write
-from brainweave.cli.bids_inputs import FLAT, SEVERAL, changed_files, option_name
-from brainweave.cli.bids_participant import Job
-from brainweave.cli.config import toml, write_config
+from brainweave.cli.bids_app import Job
+from brainweave.cli.bids_files import changed_files, named, option_name
+from brainweave.cli.config import provenance, toml, write_config
 from brainweave.cli.errors import UsageError
-from brainweave.cli.methods import samples_known, took_part
-from brainweave.cli.origin import provenance
+from brainweave.cli.reading import READING
+from brainweave.cli.studies import samples_known, took_part
 
 
 def align_group(job: Job) -> None:
     """Align all subjects from their basis files."""
     import brainweave
+    from brainweave.report import write_report
 
     kind, paths = job.derivative.bases(job.selection)
     target = job.derivative.model(kind, job.method.method)
@@ -58,19 +59,23 @@ def align_group(job: Job) -> None:
             flags = took_part(model, basis, None if known is None else known[i])
             values = model.maps_[i].aligning_features()
             job.derivative.mask(basis, kind)
+            informative = getattr(model, "n_informative_", None)
             job.derivative.features(
-                basis,
-                values,
-                flags,
-                kind,
-                job.method.method,
-                n_informative=getattr(model, "n_informative_", None),
+                basis, values, flags, named(kind, job.method.method), informative
             )
             tick(basis.id)
     if job.resources.report:
         with job.console.stage("Writing the report"):
             record = joined_records([m.get("record") for m in made_by.values()])
-            _report(job, target, model, _without_voxels(bases, record))
+            write_report(
+                target.with_suffix(".html"),
+                study=_without_voxels(bases, record),
+                model=model,
+                shared=[m.aligning_features() for m in model.maps_],
+                config=job.options,
+                warnings=job.console.warnings,
+                seconds=job.console.seconds,
+            )
     job.console.result(str(target))
 
 
@@ -175,29 +180,15 @@ def _check_inputs(job: Job, made_by: Mapping[str, Any]) -> None:
 
 def _options_of(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings of the data as options of the command, for the record."""
-    flat = {k: v for k, v in data.items() if k in FLAT}
-    for name in SEVERAL:
+    flat = {k: v for k, v in data.items() if k in READING}
+    for name in ("ignore", "confounds"):  # which take several values
         if isinstance(flat.get(name), str):
             flat[name] = [flat[name]]
-    rest = [f"{k}={toml(v)}" for k, v in data.items() if k not in FLAT]
+    rest = [f"{k}={toml(v)}" for k, v in data.items() if k not in READING]
     return {**flat, **({"bids_param": rest} if rest else {})}
 
 
 # -- the report ------------------------------------------------------------------------
-
-
-def _report(job: Job, target: Path, model: Any, study: Any) -> None:
-    from brainweave.report import write_report
-
-    write_report(
-        target.with_suffix(".html"),
-        study=study,
-        model=model,
-        shared=[m.aligning_features() for m in model.maps_],
-        config=job.options,
-        warnings=job.console.warnings,
-        seconds=job.console.seconds,
-    )
 
 
 def joined_records(records: list[Any]) -> dict[str, Any] | None:

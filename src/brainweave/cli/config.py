@@ -1,6 +1,8 @@
 """Options from a TOML file, and the effective options written beside every result."""
 
+import datetime
 import json
+import platform
 import re
 import tomllib
 from collections.abc import Mapping
@@ -9,18 +11,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from brainweave._io import write_text as write_whole
+from brainweave._io import write_text
 from brainweave._version import __version__
 from brainweave.cli.errors import UsageError
-
-__all__ = [
-    "effective",
-    "plain",
-    "read_config",
-    "toml",
-    "write_config",
-    "write_whole",
-]
 
 # options that say how to run, not what to do
 NOT_KEPT = {"config", "quiet", "help"}
@@ -148,7 +141,7 @@ def write_config(
     if made is not None:
         known = {k: v for k, v in made.items() if v is not None}
         lines += [f"\n[{MADE}]", *(f"{k} = {toml(v)}" for k, v in known.items())]
-    write_whole(path, "\n".join(lines) + "\n")
+    write_text(path, "\n".join(lines) + "\n")
     return path
 
 
@@ -175,3 +168,34 @@ def toml(value: Any) -> str:
 
 def _key(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
+
+
+def provenance(
+    command: str, options: dict[str, Any], ids: list[str], **more: Any
+) -> dict[str, Any]:
+    """Say when, with which command, options and versions something was made.
+
+    Parameters
+    ----------
+    command : str
+        Of brainweave.
+    options : dict
+        As they were used; none where a TOML file states them already.
+    ids : list of str
+        The subjects.
+    **more
+        What else is to be kept, such as ``study_fingerprint``.
+    """
+    from importlib.metadata import version
+
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    packages = ("numpy", "scipy", "scikit-learn")
+    versions = {"python": platform.python_version(), "brainweave": __version__}
+    return {
+        "made": now,
+        "command": f"brainweave {command}",
+        **({"options": options} if options else {}),
+        "subjects": list(ids),
+        "versions": versions | {name: version(name) for name in packages},
+        **more,
+    }

@@ -2,29 +2,24 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from brainweave.cli.console import Console, table
+from brainweave.cli.data import record_lines
 from brainweave.cli.errors import UsageError
-from brainweave.cli.options import Running, bundled
+from brainweave.cli.options import argument, command, option
+from brainweave.cli.studies import open_study
 
 
-@bundled(running=Running)
+@command()
 def info(
-    path: Annotated[
-        Path, typer.Argument(help="A study folder, a model, or a basis file.")
-    ],
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Compare all checksums.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    path: Path = argument("A study folder, a model, or a basis file."),
+    verify: bool = option("Compare all checksums.", "--verify", default=False),
+    as_json: bool = option("Print JSON.", "--json", default=False),
     *,
-    running: Running,
+    console: Console,
 ) -> None:
     """Say what is in a study or a model, how large it is, and why."""
-    console = Console(running.quiet)
     if not path.exists():
         raise UsageError(f"There is nothing at {str(path)!r}. Check the path.")
     if path.is_dir():
@@ -39,14 +34,9 @@ def info(
 
 
 def _study(path: Path, verify: bool) -> tuple[dict[str, Any], str]:
-    from brainweave.cli.data import record_lines
-    from brainweave.cli.methods import open_study
-    from brainweave.study.study import Study
     from brainweave.study.told import cautions
 
-    study = open_study(path)
-    if verify:
-        study = Study.open(path, verify=True)
+    study = open_study(path, verify=verify or None)
     frame = study.summary().reset_index()
     rows = frame.astype(object).values.tolist()
     header = [str(c) for c in frame.columns]
@@ -59,7 +49,6 @@ def _study(path: Path, verify: bool) -> tuple[dict[str, Any], str]:
         "subjects": [dict(zip(header, row, strict=True)) for row in rows],
         "record": study.record,
     }
-    named = ", ".join(map(str, study.categories)) or "none"
     order = (
         "the same sequence for all: any method can align it"
         if locked
@@ -67,7 +56,7 @@ def _study(path: Path, verify: bool) -> tuple[dict[str, Any], str]:
     )
     lines = [
         f"Study {study.name or path.name!r}: {len(study)} subjects",
-        f"Categories: {named}",
+        f"Categories: {', '.join(map(str, study.categories)) or 'none'}",
         f"Samples: {order}",
         "",
         table(rows, header),
@@ -81,14 +70,9 @@ def _study(path: Path, verify: bool) -> tuple[dict[str, Any], str]:
 
 def _locked(study: Any) -> bool:
     """Whether row t is the same category, or stimulus, in all subjects."""
-    first = study.subjects[0]
-    for subject in study:
-        if subject.n_samples != first.n_samples:
-            return False
-        a, b = first.labels, subject.labels
-        if a is not None and b is not None and a.tolist() != b.tolist():
-            return False
-    return True
+    lengths = {s.n_samples for s in study}
+    labels = [s.labels.tolist() for s in study if s.labels is not None]
+    return len(lengths) == 1 and all(known == labels[0] for known in labels)
 
 
 def _model(path: Path, verify: bool) -> tuple[dict[str, Any], str]:
