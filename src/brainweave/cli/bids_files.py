@@ -35,15 +35,7 @@ _COLUMNS = {
 
 
 class Inputs:
-    """A dataset, listed once, and how subjects are read from it.
-
-    Parameters
-    ----------
-    folder : Path
-        The dataset.
-    options : dict
-        For ``load_bids``, as :meth:`Selection.options` returns them.
-    """
+    """A dataset, listed once, and how subjects are read from it."""
 
     def __init__(self, folder: Path, options: dict[str, Any]) -> None:
         self.folder, self.options = folder, dict(options)
@@ -169,15 +161,7 @@ def option_name(name: str) -> str:
 
 
 class Derivative:
-    """A BIDS derivative: its folder and what it was made from.
-
-    Parameters
-    ----------
-    root : Path
-        Folder of the derivative.
-    source : Path
-        The dataset it is made from.
-    """
+    """A BIDS derivative: its folder and what it was made from."""
 
     def __init__(self, root: Path, source: Path) -> None:
         self.root, self.source = root, source

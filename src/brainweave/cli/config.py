@@ -86,15 +86,7 @@ def _name(key: str) -> str:
 
 
 def effective(context: Any, **resolved: Any) -> dict[str, Any]:
-    """Return all options of a command as they were used.
-
-    Parameters
-    ----------
-    context : Context
-        Of the command that runs.
-    **resolved
-        Values that defaults turned into.
-    """
+    """Return all options of a command as they were used, defaults resolved."""
     options = {k: v for k, v in context.params.items() if k not in NOT_KEPT}
     options.update(resolved)
     return {k: plain(v) for k, v in options.items() if v not in (None, (), [])}
@@ -119,19 +111,7 @@ def write_config(
     options: Mapping[str, Any],
     made: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write options so that ``--config`` gives the same run again.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    command : str
-        Whose options they are.
-    options : mapping
-        As they were used.
-    made : mapping, optional
-        How the result beside it came about: fingerprints, versions.
-    """
+    """Write options so that ``--config`` gives the same run again."""
     lines = [
         f"# brainweave {__version__}; the same again: "
         f"brainweave {command} --config {path.name}",
@@ -173,19 +153,7 @@ def _key(name: str) -> str:
 def provenance(
     command: str, options: dict[str, Any], ids: list[str], **more: Any
 ) -> dict[str, Any]:
-    """Say when, with which command, options and versions something was made.
-
-    Parameters
-    ----------
-    command : str
-        Of brainweave.
-    options : dict
-        As they were used; none where a TOML file states them already.
-    ids : list of str
-        The subjects.
-    **more
-        What else is to be kept, such as ``study_fingerprint``.
-    """
+    """Say when, with which command, options and versions something was made."""
     from importlib.metadata import version
 
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")

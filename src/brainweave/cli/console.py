@@ -16,13 +16,7 @@ LINE_EVERY = 5.0  # seconds between plain lines of one stage
 
 
 class Console:
-    """Tells about stages of work, with a bar on a terminal and plain lines elsewhere.
-
-    Parameters
-    ----------
-    quiet : bool
-        Show results and warnings only.
-    """
+    """Tells about stages of work: a bar on a terminal, plain lines elsewhere."""
 
     def __init__(self, quiet: bool = False) -> None:
         self.quiet = quiet

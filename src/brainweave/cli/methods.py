@@ -101,12 +101,7 @@ class Method:
 def make_aligner(options: Method, *, lenient: bool = False) -> Any:
     """Make the aligner that options ask for.
 
-    Parameters
-    ----------
-    options : Method
-        What was asked.
-    lenient : bool, default=False
-        Pass over shared options that the method does not have: for comparisons.
+    A lenient one passes over shared options that the method does not have.
     """
     import brainweave
 
@@ -181,17 +176,7 @@ def resolved(aligner: Any) -> dict[str, Any]:
 
 
 def by_region(aligner: Any, parcels: str | None, radius: float | None) -> Any:
-    """Return the aligner, or one that applies it to every region of the brain.
-
-    Parameters
-    ----------
-    aligner : aligner
-        What aligns a region; no alignment stays as it is.
-    parcels : str or None
-        An atlas image, or the name of one of Schaefer's.
-    radius : float or None
-        Of searchlights, in mm.
-    """
+    """Return the aligner, or one that applies it to every region of the brain."""
     if parcels is not None and radius is not None:
         raise UsageError("--parcels and --searchlight are two ways: choose one.")
     whole = parcels is None and radius is None

@@ -119,17 +119,7 @@ def confounds_of(given: list[str]) -> Any:
 
 
 def load_any(inputs: list[Path], form: str, options: dict[str, Any]) -> "Study":
-    """Read files of any supported kind.
-
-    Parameters
-    ----------
-    inputs : list of Path
-        A folder, or files.
-    form : str
-        One of the formats, or "auto" to look.
-    options : dict
-        For the reader.
-    """
+    """Read files of any supported kind."""
     for path in inputs:
         if not path.exists():
             raise UsageError(f"There is no {str(path)!r}. Check the path.")

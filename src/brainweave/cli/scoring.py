@@ -104,19 +104,7 @@ def n_classifiers(study: "Study", scoring: Scoring) -> int:
 def divided(
     study: "Study", match: str | None, halves: Any, *, common: bool = False
 ) -> "SplitStudy":
-    """Split a study; what is matched or cut first is still known as that study.
-
-    Parameters
-    ----------
-    study : Study
-        The whole of it.
-    match : str or None
-        How to make samples correspond.
-    halves : str
-        How to divide them.
-    common : bool, default=False
-        Keep only the voxels that all subjects have.
-    """
+    """Split a study; what is matched or cut first is still known as that study."""
     from brainweave.evaluation.splits import split_study
     from brainweave.study.common_voxels import common_voxels
 

@@ -75,24 +75,7 @@ def save_study(
     about: dict[str, Any] | None = None,
     **settings: Any,
 ) -> None:
-    """Write a study folder with a bar that counts subjects.
-
-    Parameters
-    ----------
-    study : Study
-        What to write.
-    folder : Path
-        Where to.
-    console : Console
-        Shows how far it is.
-    made_by : (str, dict), optional
-        The command and its options, which are written beside it with fingerprint and
-        versions.
-    about : dict, optional
-        What else is to be kept of how it came about.
-    **settings
-        Of :meth:`Study.save`.
-    """
+    """Write a study folder and, of the command that made it, options and versions."""
     config = folder / "brainweave.toml"
     # a configuration tells of the study beside it, never of the one before
     config.unlink(missing_ok=True)
@@ -124,15 +107,7 @@ def open_study(path: Path, **settings: Any) -> "Study":
 def load_model(
     path: Path, subjects: str | None = None
 ) -> tuple[Any, list[str], dict[str, Any]]:
-    """Load a model of several subjects, their ids, and how it was made.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    subjects : str, optional
-        Ids with commas, for a model that does not know them.
-    """
+    """Load a model of several subjects, their ids, and how it was made."""
     import brainweave
     from brainweave.aligners.base import BaseAligner
 
@@ -316,17 +291,7 @@ def samples_known(aligner: Any, study: "Study | list[Any]") -> list[Any] | None:
 
 
 def took_part(model: Any, basis: Any, known: Any = None) -> Any:
-    """Return which aligning samples shaped the maps by what is known of them.
-
-    Parameters
-    ----------
-    model : aligner
-        Fitted.
-    basis : SubjectBasis or Subject
-        Of the aligning samples.
-    known : sequence, optional
-        What the fit knew of the samples, if not their labels.
-    """
+    """Return which aligning samples shaped the maps by what is known of them."""
     import numpy as np
 
     from brainweave.study.annotations import is_missing

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -158,15 +158,8 @@ def _naming_the_file(path: Path) -> Iterator[None]:
 # -- reading ---------------------------------------------------------------------------
 
 
-class _Entry(NamedTuple):
-    """One array as the header states it."""
-
-    code: str
-    shape: tuple[int, ...]
-
-    @property
-    def size(self) -> int:
-        return prod(self.shape) * DTYPES[self.code].itemsize
+# type and shape of an array, as the header states them
+_Entry = tuple[str, tuple[int, ...]]
 
 
 def read_container(
@@ -192,12 +185,13 @@ def read_container(
             start = _data_start(file, size, name)
             metadata, entries = _read_header(path, name)
             found, version, document = _read_document(metadata, kind, newest, name)
-            digests = _digests(entries, document.get("arrays"), name)
-            if sum(entry.size for entry in entries.values()) != size - start:
+            _check_listed(entries, document.get("arrays"), name)
+            flat = _mapped(file, start, size - start)
+            arrays = dict(_cut(flat, start, entries, name))
+            if sum(array.nbytes for array in arrays.values()) != flat.size:
                 raise _damaged(name, "it changed while it was read")
             if verify:
-                _verify(file, start, entries, digests, name)
-            arrays = _map(file, start, entries, name)
+                _verify(file, start, document["arrays"], arrays, name)
     except FileNotFoundError:
         raise ModelFileError(f"There is no file {name}. Check the path.") from None
     except OSError as error:
@@ -232,7 +226,7 @@ def _read_header(path: Path, name: str) -> tuple[dict[str, str], dict[str, _Entr
         with safe_open(path, framework="np") as opened:
             parts = {key: opened.get_slice(key) for key in opened.offset_keys()}
             entries = {
-                key: _Entry(str(part.get_dtype()), tuple(part.get_shape()))
+                key: (str(part.get_dtype()), tuple(part.get_shape()))
                 for key, part in parts.items()
             }
             return opened.metadata() or {}, entries
@@ -281,11 +275,10 @@ def _read_document(
     return kind, int(version), document
 
 
-def _digests(entries: dict[str, _Entry], listed: Any, name: str) -> dict[str, str]:
-    """Return the checksums, once the arrays are those that the document describes."""
+def _check_listed(entries: dict[str, _Entry], listed: Any, name: str) -> None:
+    """Refuse arrays that are not those that the document describes."""
     if not isinstance(listed, dict) or set(listed) != set(entries):
         raise _damaged(name, "its arrays are not those it describes")
-    digests = {}
     for key, (code, shape) in entries.items():
         described = listed[key]
         if not isinstance(described, list) or described[:2] != [code, list(shape)]:
@@ -294,46 +287,45 @@ def _digests(entries: dict[str, _Entry], listed: Any, name: str) -> dict[str, st
             raise _damaged(name, f"array {key!r} has no checksum")
         if code not in DTYPES or len(shape) > 32:
             raise _damaged(name, f"array {key!r} is of an unknown type")
-        digests[key] = described[2]
-    return digests
+
+
+def _mapped(file: Any, start: int, size: int) -> NDArray[np.uint8]:
+    """Map what follows the header; copy on write: the file is never changed."""
+    if size <= 0:
+        return np.empty(0, np.uint8)
+    return np.asarray(np.memmap(file, np.uint8, "c", offset=start, shape=(size,)))
+
+
+def _cut(
+    flat: NDArray[np.uint8], start: int, entries: dict[str, _Entry], name: str
+) -> Iterator[tuple[str, NDArray[Any]]]:
+    """Yield the arrays that lie in a map one after another."""
+    begin = 0
+    for key, (code, shape) in entries.items():
+        dtype = DTYPES[code]
+        size = prod(shape) * dtype.itemsize
+        part = flat[begin : begin + size]
+        if (start + begin) % dtype.itemsize:
+            part = part.copy()  # somebody else's writer: not aligned
+        try:
+            yield key, part.view(dtype).reshape(shape)
+        except ValueError as error:
+            raise _damaged(name, f"array {key!r} has shape {shape}") from error
+        begin += size
 
 
 def _verify(
-    file: Any,
-    start: int,
-    entries: dict[str, _Entry],
-    digests: dict[str, str],
-    name: str,
+    file: Any, start: int, listed: Any, arrays: dict[str, NDArray[Any]], name: str
 ) -> None:
+    """Compare checksums; read from the file, which may be larger than the memory."""
     file.seek(start)
-    for key, entry in entries.items():
-        total, left = hashlib.sha256(), entry.size
+    for key, array in arrays.items():
+        total, left = hashlib.sha256(), array.nbytes
         while left:
             piece = file.read(min(left, CHUNK))
             if not piece:
                 raise _damaged(name, "it became shorter while it was read")
             total.update(piece)
             left -= len(piece)
-        if total.hexdigest() != digests[key]:
+        if total.hexdigest() != listed[key][2]:
             raise _damaged(name, f"the checksum of array {key!r} does not match")
-
-
-def _map(
-    file: Any, start: int, entries: dict[str, _Entry], name: str
-) -> dict[str, NDArray[Any]]:
-    """Map the arrays; copy on write: the file is never changed."""
-    size = sum(entry.size for entry in entries.values())
-    flat = np.empty(0, np.uint8)
-    if size:
-        flat = np.asarray(np.memmap(file, np.uint8, "c", offset=start, shape=(size,)))
-    arrays, begin = {}, 0
-    for key, entry in entries.items():
-        dtype, part = DTYPES[entry.code], flat[begin : begin + entry.size]
-        if (start + begin) % dtype.itemsize:
-            part = part.copy()  # somebody else's writer: not aligned
-        try:
-            arrays[key] = part.view(dtype).reshape(entry.shape)
-        except ValueError as error:
-            raise _damaged(name, f"array {key!r} has shape {entry.shape}") from error
-        begin += entry.size
-    return arrays

@@ -67,14 +67,7 @@ _CLASSES: dict[str, dict[str, Any]] = {
 def disagreement(learned: Learned, name: str, *, nested: bool = False) -> str | None:
     """Say what does not fit, or None if all does.
 
-    Parameters
-    ----------
-    learned : mapping
-        The learned attributes of one aligner.
-    name : str
-        The class of the aligner.
-    nested : bool, default=False
-        Whether it belongs to another aligner, which then has the maps.
+    The maps of an aligner that is nested in another one may be with that one.
     """
     maps: Any = learned.get("maps_")
     k, stated = learned.get("n_components_"), learned.get("n_subjects_")
