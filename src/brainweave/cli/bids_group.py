@@ -24,7 +24,6 @@ def align_group(job: Job) -> None:
         check_can_write(path)
     bases, made_by = _opened(job, paths)
     settings = _common_settings(job, made_by)
-    _check_inputs(job, made_by)
     job.derivative.describe()
     with job.console.stage("Aligning"):
         known = samples_known(job.aligner, bases)
@@ -80,20 +79,32 @@ def align_group(job: Job) -> None:
 
 
 def _opened(job: Job, paths: dict[str, Path]) -> tuple[list[Any], dict[str, Any]]:
-    """Open the bases; check that each is the one of the subject it is named for."""
+    """Open the bases; refuse those that are not of their subject as it is now."""
     from brainweave.models import describe, load_basis
 
     bases, made_by = [], {}
     with job.console.stage("Opening bases", len(paths)) as tick:
         for id, path in paths.items():
-            basis = load_basis(path)
+            basis, made = load_basis(path), describe(path).provenance
+            settings = made.get("settings")
+            changed = changed_files(job.inputs.folder, made.get("inputs"))
             if basis.id != id:
                 raise UsageError(
                     f"{str(path)!r} holds the basis of subject {basis.id!r}. Run "
                     f"participant again for sub-{id}."
                 )
+            if not isinstance(settings, dict) or set(settings) != {"basis", "data"}:
+                raise UsageError(
+                    f"The basis of sub-{id} does not say how it was made, or was made "
+                    "by another version. Run participant again for it."
+                )
+            if changed:
+                raise UsageError(
+                    f"{changed[0]!r} has changed since the basis of sub-{id} was made. "
+                    "Run participant again: subjects that are done are kept."
+                )
             bases.append(basis)
-            made_by[id] = describe(path).provenance
+            made_by[id] = made
             tick(id)
     return bases, made_by
 
@@ -106,13 +117,6 @@ def _common_settings(job: Job, made_by: Mapping[str, Any]) -> dict[str, Any]:
 
     A basis holds all energies up to its own, so energies may differ.
     """
-    for id, made in made_by.items():
-        settings = made.get("settings")
-        if not isinstance(settings, dict) or set(settings) != {"basis", "data"}:
-            raise UsageError(
-                f"The basis of sub-{id} does not say how it was made, or was made by "
-                "another version. Run participant again for it."
-            )
     tables = {id: _flat(made["settings"]) for id, made in made_by.items()}
     names = sorted({name for table in tables.values() for name in table})
     differing = []
@@ -128,9 +132,9 @@ def _common_settings(job: Job, made_by: Mapping[str, Any]) -> dict[str, Any]:
             f"The bases were not made in the same way: {'. '.join(differing)}. Run "
             "participant again with the same options for all."
         )
-    first = next(iter(made_by.values()))["settings"]
+    first: dict[str, Any] = next(iter(made_by.values()))["settings"]
     _check_given(job, first)
-    return dict(first)
+    return first
 
 
 def _flat(settings: dict[str, Any]) -> dict[str, Any]:
@@ -165,17 +169,6 @@ def _check_given(job: Job, settings: dict[str, Any]) -> None:
             f"The bases were made with {option}: give it to group too, or run "
             "participant again."
         )
-
-
-def _check_inputs(job: Job, made_by: Mapping[str, Any]) -> None:
-    """Refuse bases of files that have been replaced since."""
-    for id, made in made_by.items():
-        changed = changed_files(job.inputs.folder, made.get("inputs"))
-        if changed:
-            raise UsageError(
-                f"{changed[0]!r} has changed since the basis of sub-{id} was made. Run "
-                "participant again: subjects that are done are kept."
-            )
 
 
 def _options_of(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -213,15 +206,10 @@ def _without_voxels(bases: list[Any], record: dict[str, Any] | None) -> Any:
 
     from brainweave.study.study import Study, Subject
 
-    subjects = [
-        Subject(
-            basis.id,
-            np.broadcast_to(np.float32(0), (basis.n_samples, basis.n_voxels)),
-            labels=basis.labels,
-            runs=basis.runs,
-            stimuli=basis.stimuli,
-            space=basis.space,
-        )
-        for basis in bases
-    ]
+    names = ("labels", "runs", "stimuli", "space")
+    subjects = []
+    for basis in bases:
+        nothing = np.broadcast_to(np.float32(0), (basis.n_samples, basis.n_voxels))
+        known = {name: getattr(basis, name) for name in names}
+        subjects.append(Subject(basis.id, nothing, **known))
     return Study(subjects, record=record)

@@ -44,17 +44,12 @@ def read_config(context: Any, path: Path | None) -> Path | None:
             )
     own = {_name(k): v for k, v in tables.get(command, {}).items()}
     _refuse_unknown(own, known, path, command)
-    every = _options_of_all(context)
-    _refuse_unknown(top, every, path, "any command")
+    commands = context.parent.command.commands.values() if context.parent else []
+    every = {p.name for c in (*commands, context.command) for p in c.params if p.name}
+    _refuse_unknown(top, every - NOT_KEPT, path, "any command")
     chosen = {**{k: v for k, v in top.items() if k in known}, **own}
     context.default_map = {**(context.default_map or {}), **chosen}
     return path
-
-
-def _options_of_all(context: Any) -> set[str]:
-    commands = context.parent.command.commands.values() if context.parent else []
-    listed = [*commands, context.command]
-    return {p.name for c in listed for p in c.params if p.name} - NOT_KEPT
 
 
 def _parse(path: Path) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from brainweave.cli.errors import UsageError
+from brainweave.cli.methods import number_or
 from brainweave.cli.options import option, refuse_unknown
 from brainweave.cli.studies import open_study
 
@@ -193,12 +194,7 @@ def _openfmri(inputs: list[Path], options: dict[str, Any]) -> "Study":
     _refuse(options, "OpenfMRI datasets have no spaces.", "space")
     folder = _one_folder(inputs, "OpenfMRI")
     if "task" in options:
-        try:
-            options["task"] = int(options["task"])
-        except ValueError:
-            raise UsageError(
-                f"--task must be a number here; got {options['task']!r}."
-            ) from None
+        options["task"] = number_or(options["task"], int, "task")
     return _read(load_openfmri, folder, options, "OpenfMRI")
 
 

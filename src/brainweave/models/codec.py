@@ -47,18 +47,8 @@ def misfit(
 ) -> str | None:
     """Say why an array does not have these dimensions, or None if it has.
 
-    Parameters
-    ----------
-    value : any
-        What should be such an array.
-    dims : str
-        A letter per dimension, with blanks; the same letter is the same size.
-    sizes : dict of str to int
-        Sizes that are known already; those of new letters are added.
-    kinds : str
-        Kinds of numbers it may hold, as NumPy calls them.
-    form : type
-        The class of such arrays.
+    Dimensions are letters with blanks; the same letter is the same size. Those that
+    are known are given, those of new letters are added. Kinds are NumPy's of numbers.
     """
     if not isinstance(value, form):
         return f"is not an array of numbers, {form.__name__}"

@@ -167,16 +167,7 @@ def read_container(
 ) -> Container:
     """Open a file after checking all of it; arrays are mapped, not read.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    kind : str, optional
-        The format it must have; default any of ours.
-    newest : int
-        The newest version that can be read.
-    verify : bool, default=True
-        Compare the checksums of the arrays, which reads them once, in small pieces.
+    Without a kind any of ours will do. Verifying reads the arrays once, in pieces.
     """
     name = repr(str(path))
     try:
