@@ -8,7 +8,6 @@ from brainweave._version import __version__
 from brainweave.cli import (
     bids_app,
     data,
-    info,
     modelling,
     reporting,
     reproducing,
@@ -75,7 +74,7 @@ for command, name, panel in (
     (data.simulate, "simulate", DATA),
     (data.fetch, "fetch", DATA),
     (data.convert, "convert", DATA),
-    (info.info, "info", DATA),
+    (reporting.info, "info", DATA),
     (modelling.fit, "fit", ALIGN),
     (modelling.transform, "transform", ALIGN),
     (modelling.add_subject, "add-subject", ALIGN),

@@ -208,7 +208,7 @@ class Derivative:
 
     def basis(self, id: str, kind: str) -> Path:
         """Return the place of a subject's basis; its kind is the name's entities."""
-        return self.root / f"sub-{id}" / "func" / f"sub-{id}{kind}{BASIS}"
+        return self._of_subject(id, f"{kind}{BASIS}")
 
     def bases(self, selection: Any) -> tuple[str, dict[str, Path]]:
         """Find the bases of the subjects that were asked for; all are of one kind."""
@@ -234,11 +234,8 @@ class Derivative:
         """Return the place of the model."""
         return self.root / f"{named(kind, method)}_model.safetensors".lstrip("_")
 
-    def of_subject(self, id: str, name: str) -> Path:
-        """Return the place of a file of a subject; its folder is made."""
-        folder = self.root / f"sub-{id}" / "func"
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder / f"sub-{id}{name}"
+    def _of_subject(self, id: str, name: str) -> Path:
+        return self.root / f"sub-{id}" / "func" / f"sub-{id}{name}"
 
     def features(
         self,
@@ -253,7 +250,7 @@ class Derivative:
         What is known of the samples stands beside them, and features that gain nothing
         from the alignment are marked in the sidecar.
         """
-        place = self.of_subject(basis.id, f"{name}_timeseries.tsv")
+        place = self._of_subject(basis.id, f"{name}_timeseries.tsv")
         names = [f"feature{k}" for k in range(values.shape[1])]
         known = {
             column: [_cell(v) for v in found.tolist()]
@@ -293,8 +290,9 @@ class Derivative:
             return
         import numpy as np
 
-        path = self.of_subject(basis.id, f"{kind}_desc-brainweave_mask.nii.gz")
+        path = self._of_subject(basis.id, f"{kind}_desc-brainweave_mask.nii.gz")
         image = basis.space.to_image(np.ones(basis.n_voxels, np.uint8))
+        path.parent.mkdir(parents=True, exist_ok=True)
         with whole_path(path) as work:
             image.to_filename(work)
         about = {"Type": "ROI", "Sources": self.sources(basis.id)}

@@ -31,7 +31,6 @@ from brainweave.cli.studies import (
 )
 
 if TYPE_CHECKING:
-    from brainweave.evaluation.grid_result import GridResult
     from brainweave.evaluation.results import ClassificationResult
     from brainweave.evaluation.splits import SplitStudy
     from brainweave.study.study import Study
@@ -205,6 +204,8 @@ def compare(
 
     A method that cannot be scored is a row with the reason; the others go on.
     """
+    from brainweave.evaluation.runner import run_grid
+
     protocols = scoring.protocols()
     names = list(dict.fromkeys(method or ["gdm", "none"]))
     base = Method(
@@ -224,7 +225,13 @@ def compare(
     options = effective(context, method=names)
     with console.counted("Scoring methods") as progress:
         grids = _grids(study, subjects, aligners, scoring, base)
-        found = _run(grids, output / "store", n_jobs, progress)
+        found = run_grid(
+            grids,
+            output / "store",
+            n_jobs=n_jobs,
+            retry_failed=True,
+            progress=progress,
+        )
     results: dict[str, ClassificationResult] = {}
     failed: list[list[Any]] = []
     outcomes = {(name, p): result for name, p, result in found.classifications()}
@@ -315,10 +322,3 @@ def _grids(
             )
             grids.append(grid)
     return grids
-
-
-def _run(grids: list[Any], store: Path, n_jobs: int | None, show: Any) -> "GridResult":
-    """Score methods under all protocols; bases are shared, finished folds are kept."""
-    from brainweave.evaluation.runner import run_grid
-
-    return run_grid(grids, store, n_jobs=n_jobs, retry_failed=True, progress=show)

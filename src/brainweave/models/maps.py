@@ -5,7 +5,7 @@ coefficients.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -37,11 +37,11 @@ class _MapKind:
     coordinates) or a (axes); a question mark says that there may be none.
     """
 
-    make: Callable[..., SubjectMap]
-    classes: tuple[type[SubjectMap], ...]
+    make: Any  # the class, or a function
     arrays: dict[str, str]
-    others: tuple[str, ...] = ()
-    is_sparse: bool = field(default=False, kw_only=True)
+    values: tuple[str, ...] = ()
+    other: tuple[str, ...] = ()
+    classes: tuple[type[SubjectMap], ...] = ()  # if not the class alone
 
 
 def _kernel_map(*, coef: Any, mixing: Any, pattern_coef: Any, **rest: Any) -> Any:
@@ -55,50 +55,67 @@ def _kernel_map(*, coef: Any, mixing: Any, pattern_coef: Any, **rest: Any) -> An
     return CoordinateMap(coef=coef, pattern_coef=pattern_coef, **rest)
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _are_numbers(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        _is_number(v) and abs(v) < 1e300 for v in value
+    )
+
+
+# plain values: the attribute they are, and what they must be
+_VALUES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "history": ("objective_history", lambda h: h is None or _are_numbers(h)),
+    "isometric": ("isometric", lambda flag: isinstance(flag, bool)),
+    "lam": ("lam", lambda weight: _is_number(weight) and weight > 0),
+    "max_iter": ("max_iter", lambda n: type(n) is int and n >= 0),
+}
 _VOXELS = {"mean": "v", "scale": "v"}
 _MAPS = {
     "kernel": _MapKind(
         _kernel_map,
-        (CoordinateMap, MixingMap),
         {"coef": "c k?", "mixing": "n k?", "pattern_coef": "k c?"},
-        ("basis", "history", "isometric"),
+        ("history", "isometric"),
+        ("basis",),
+        classes=(CoordinateMap, MixingMap),
     ),
     "linear": _MapKind(
         WeightMap,
-        (WeightMap, CoordinateMap, MixingMap),
         {**_VOXELS, "weights": "v k", "patterns": "k v?"},
         ("history", "isometric"),
+        classes=(WeightMap, CoordinateMap, MixingMap),
     ),
-    "voxels": _MapKind(VoxelMap, (VoxelMap,), {**_VOXELS, "axes": "v a?"}),
+    "voxels": _MapKind(VoxelMap, {**_VOXELS, "axes": "v a?"}),
     "robust": _MapKind(
-        RobustMap,
-        (RobustMap,),
-        {**_VOXELS, "weights": "v k"},
-        ("history", "lam", "max_iter"),
+        RobustMap, {**_VOXELS, "weights": "v k"}, ("history", "lam", "max_iter")
     ),
-    "parcels": _MapKind(ParcelwiseMap, (ParcelwiseMap,), {"mean": "v"}, ("parts",)),
+    "parcels": _MapKind(ParcelwiseMap, {"mean": "v"}, (), ("parts",)),
     "searchlight": _MapKind(
-        SearchlightMap,
-        (SearchlightMap,),
-        {**_VOXELS, "weights": "v k", "patterns": "k v"},
-        is_sparse=True,
+        SearchlightMap, {**_VOXELS, "weights": "v k", "patterns": "k v"}
     ),
 }
 
 
-def write_map(to: Writer, map_: SubjectMap, path: str) -> dict[str, Any]:
+def write_map(to: Writer, map_: Any, path: str) -> dict[str, Any]:
     """Encode a map of a known kind."""
     through_kernel = isinstance(map_, BasisMap) and map_.kernel != "linear"
     for name, kind in _MAPS.items():
-        if type(map_) in kind.classes and through_kernel == (name == "kernel"):
+        classes = kind.classes or (kind.make,)
+        if type(map_) in classes and through_kernel == (name == "kernel"):
             break
     else:
         raise ModelFileError(
             f"{path} is a {type(map_).__name__}, which model files do not know."
         )
     body: dict[str, Any] = {"kind": name, "space": to.space(map_.space, path)}
-    for other in kind.others:
-        body[other] = _OTHERS[other][0](to, map_, path)
+    for plain in kind.values:
+        body[plain] = to.value(getattr(map_, _VALUES[plain][0]), path)
+    if "basis" in kind.other:
+        body["basis"] = write_basis(to, map_.basis, f"{path}.basis")
+    if "parts" in kind.other:
+        body["parts"] = _write_parts(to, map_.parts, path)
     for array in kind.arrays:
         body[array] = to.value(_stored(map_, array), f"{path}.{array}")
     if map_.signatures is not None and not through_kernel:
@@ -135,23 +152,28 @@ def read_map(of: Reader, body: Any, path: str) -> SubjectMap:
     kind = _MAPS[name]
     optional = {"signatures", "n_undetermined"} & set(body)  # version 1 has none
     table = of.table(
-        body, path, {"kind", "space", *kind.others, *kind.arrays, *optional}
+        body,
+        path,
+        {"kind", "space", *kind.values, *kind.other, *kind.arrays, *optional},
     )
     sizes: Sizes = {"signatures": N_SIGNATURES}
     parts: dict[str, Any] = {}
-    if "basis" in kind.others:  # the sizes of the arrays follow from it
+    if "basis" in kind.other:  # the sizes of the arrays follow from it
         basis = parts["basis"] = read_basis(of, table["basis"], path)
         sizes |= {"v": basis.n_voxels, "n": basis.n_samples, "c": basis.n_kept}
     for array, dims in kind.arrays.items():
         parts[array] = value = of.value(table[array], f"{path}.{array}")
         if value is not None or not dims.endswith("?"):
-            is_sparse = kind.is_sparse and array in ("weights", "patterns")
+            is_sparse = name == "searchlight" and array in ("weights", "patterns")
             form = scipy.sparse.csr_array if is_sparse else np.ndarray
             where = f"{path}.{array}"
             of.check_fits(value, where, dims.rstrip("?"), sizes, "f", form)
-    for other in kind.others:
-        if other != "basis":
-            parts[other] = _OTHERS[other][1](of, table[other], path, sizes)
+    for plain in kind.values:
+        parts[plain] = of.value(table[plain], path)
+        if not _VALUES[plain][1](parts[plain]):
+            of.bad(path, f"has a wrong {plain}")
+    if "parts" in kind.other:
+        parts["parts"] = _read_parts(of, table["parts"], path, sizes)
     history = parts.pop("history", None)
     try:
         found = kind.make(**parts, space=of.space(table["space"], path, sizes["v"]))
@@ -168,30 +190,17 @@ def read_map(of: Reader, body: Any, path: str) -> SubjectMap:
     return found
 
 
-# -- what is no array ------------------------------------------------------------------
+# -- parcels ---------------------------------------------------------------------------
 
 
-def _read_history(of: Reader, node: Any, path: str, _: Sizes) -> list[float] | None:
-    if node is None:
-        return None
-    return [of.number(v, path) for v in of.items(node, path)]
-
-
-def _read_lam(of: Reader, node: Any, path: str, _: Sizes) -> float:
-    lam = of.value(node, path)
-    if isinstance(lam, bool) or not isinstance(lam, (int, float)) or not lam > 0:
-        of.bad(path, "has a wrong weight of its individual term")
-    return lam
-
-
-def _write_parts(to: Writer, map_: Any, path: str) -> list[Any]:
+def _write_parts(to: Writer, parts: Any, path: str) -> list[Any]:
     return [
         {
             "columns": to.value(columns, f"{path}.{i}.columns"),
             "map": to.value(local, f"{path}.{i}"),
             "n_components": int(k),
         }
-        for i, (columns, local, k) in enumerate(map_.parts)
+        for i, (columns, local, k) in enumerate(parts)
     ]
 
 
@@ -216,26 +225,3 @@ def _read_parts(of: Reader, node: Any, path: str, sizes: Sizes) -> list[Any]:
     if not any(local is not None for _, local, _ in parts):
         of.bad(path, "has no parcel with a map")
     return parts
-
-
-def _write_basis(to: Writer, map_: Any, path: str) -> int:
-    return write_basis(to, map_.basis, f"{path}.basis")
-
-
-_OTHERS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
-    "basis": (_write_basis, read_basis),
-    "history": (
-        lambda to, m, path: to.value(m.objective_history, path),
-        _read_history,
-    ),
-    "isometric": (
-        lambda to, m, path: bool(m.isometric),
-        lambda of, node, path, sizes: of.flag(node, path),
-    ),
-    "lam": (lambda to, m, path: to.value(m.lam, path), _read_lam),
-    "max_iter": (
-        lambda to, m, path: int(m.max_iter),
-        lambda of, node, path, sizes: of.count(node, path),
-    ),
-    "parts": (_write_parts, _read_parts),
-}
