@@ -20,7 +20,14 @@ from brainweave.cli.config import effective, provenance
 from brainweave.cli.console import Console
 from brainweave.cli.errors import PartlyFailed, UsageError, explained, resume_with
 from brainweave.cli.methods import Method, make_aligner, resolved
-from brainweave.cli.options import RUN_PANEL, argument, command, option, parse_params
+from brainweave.cli.options import (
+    RUN_PANEL,
+    argument,
+    command,
+    option,
+    parse_params,
+    refuse_unknown,
+)
 from brainweave.cli.reading import Reading
 from brainweave.exceptions import BrainweaveError, ModelFileError
 
@@ -215,12 +222,7 @@ def _wanted(job: Job) -> list[str]:
     if not given:
         return found
     wanted = [label.removeprefix("sub-") for label in given]
-    unknown = [id for id in wanted if id not in found]
-    if unknown:
-        raise UsageError(
-            f"There is no subject {unknown[0]!r} in {str(folder)!r}; there are "
-            f"{', '.join(found[:20])}."
-        )
+    refuse_unknown(wanted, found, f"There is no subject '{{}}' in {str(folder)!r}")
     return list(dict.fromkeys(wanted))
 
 

@@ -81,7 +81,7 @@ def simulate(
         "random_state": random_state,
     }
     known = option_names(simulate_study)
-    refuse_unknown(others, known, "simulate has no setting {!r}")
+    refuse_unknown(others, known, "simulate has no setting '{}'")
     with console.stage("Simulating"):
         study = simulate_study(**with_params(options, others))
     if bids:

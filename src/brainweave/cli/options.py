@@ -176,10 +176,11 @@ def with_params(
 
 
 def refuse_unknown(names: Iterable[str], known: Sequence[str], what: str) -> None:
-    """Refuse names of settings that something does not have; say which it has."""
+    """Refuse names that something does not have; say which it has."""
     for name in names:
         if name not in known:
-            raise UsageError(f"{what.format(name)}; there are {', '.join(known)}.")
+            said = what.replace("{}", name)
+            raise UsageError(f"{said}; there are {', '.join(known[:40])}.")
 
 
 # -- several values --------------------------------------------------------------------

@@ -175,7 +175,7 @@ def _read(function: Any, source: Any, options: dict[str, Any], what: str) -> "St
     known = option_names(function)[1:]
     shown = {name.replace("_", "-"): name for name in options}
     unknown = [s for s, name in shown.items() if name not in known]
-    refuse_unknown(unknown, known, f"{what} files have no option {{!r}}")
+    refuse_unknown(unknown, known, what + " files have no option '{}'")
     study: Study = function(source, **options)
     return study
 
@@ -221,12 +221,7 @@ def _nifti(inputs: list[Path], options: dict[str, Any]) -> "Study":
         files.setdefault(_subject_of(path), []).append(path)
     if wanted is not None:
         ids = [id.removeprefix("sub-") for id in wanted]
-        unknown = [id for id in ids if id not in files]
-        if unknown:
-            raise UsageError(
-                f"There is no file of subject {unknown[0]!r}; there are "
-                f"{', '.join(files)}."
-            )
+        refuse_unknown(ids, list(files), "There is no file of subject '{}'")
         files = {id: files[id] for id in ids}
     if "labels" in options:
         options["labels"] = _read_labels(Path(options["labels"]))
