@@ -11,15 +11,13 @@ from brainweave.cli.config import effective, provenance, write_config
 from brainweave.cli.console import Console, table
 from brainweave.cli.data import record_lines
 from brainweave.cli.errors import UsageError
-from brainweave.cli.methods import Method
 from brainweave.cli.options import Subjects, argument, command, option
 from brainweave.cli.results import HEADER, read_results, row_of
 from brainweave.cli.scoring import (
     PROTOCOLS,
     Scoring,
     divided,
-    n_classifiers,
-    score,
+    score_all,
     write_page,
     write_scores,
 )
@@ -218,13 +216,14 @@ def demo(
         if anatomy is not None:
             none = brainweave.NoAlignment()
             rivals[f"no alignment ({protocol})"] = (none, anatomy, protocol)
-    seed = Method(random_state=random_state)
-    total = len(rivals) * n_classifiers(people, scoring)
-    with console.stage("Scoring methods", total) as tick:
-        results = {
-            name: score(aligner, data, scoring, protocol, method=seed, tick=tick)
-            for name, (aligner, data, protocol) in rivals.items()
-        }
+    results = score_all(
+        "Scoring methods",
+        rivals,
+        len(people),
+        scoring,
+        seed=random_state,
+        console=console,
+    )
     model = fit_study(brainweave.GDM("auto", energy=energy), people, console)
     options = effective(context)
     made = provenance(

@@ -11,7 +11,7 @@ import typer
 
 from brainweave._io import write_text
 from brainweave.cli.config import effective, write_config
-from brainweave.cli.console import Console, Tick, table
+from brainweave.cli.console import Console, table
 from brainweave.cli.errors import PartlyFailed, UsageError, resume_with
 from brainweave.cli.methods import (
     Method,
@@ -67,37 +67,37 @@ class Scoring:
         return PROTOCOLS if self.protocol == "both" else (self.protocol,)
 
 
-def score(
-    aligner: Any,
-    study: "Study | SplitStudy",
+def score_all(
+    title: str,
+    rivals: dict[str, tuple[Any, Any, str]],
+    n_subjects: int,
     scoring: Scoring,
-    protocol: str,
     *,
-    method: Method,
-    tick: Tick,
-) -> "ClassificationResult":
-    """Classify the samples of subjects that were left out; tick at each step."""
+    seed: int | None,
+    n_jobs: int | None = None,
+    console: Console,
+) -> "dict[str, ClassificationResult]":
+    """Score (aligner, study, protocol) one after another; a bar counts all steps."""
     from brainweave.evaluation.classification import between_subject_classification
-
-    return between_subject_classification(
-        aligner,
-        study,
-        halves=scoring.halves,
-        leave_out=scoring.leave_out,
-        protocol=protocol,
-        n_permutations=scoring.n_permutations,
-        random_state=method.random_state or 0,
-        n_jobs=method.n_jobs,
-        progress=lambda done, total, what: tick(protocol),
-    )
-
-
-def n_classifiers(study: "Study", scoring: Scoring) -> int:
-    """Return the steps of one evaluation: halves, folds, blocks of permutations."""
     from brainweave.evaluation.measures import Classification
 
-    n_folds = -(-len(study) // max(1, scoring.leave_out))
-    return 2 * n_folds * Classification(None, scoring.n_permutations).n_steps()
+    n_folds = -(-n_subjects // max(1, scoring.leave_out))
+    n_steps = 2 * n_folds * Classification(None, scoring.n_permutations).n_steps()
+    results = {}
+    with console.stage(title, len(rivals) * n_steps) as tick:
+        for name, (aligner, study, protocol) in rivals.items():
+            results[name] = between_subject_classification(
+                aligner,
+                study,
+                halves=scoring.halves,
+                leave_out=scoring.leave_out,
+                protocol=protocol,
+                n_permutations=scoring.n_permutations,
+                random_state=seed or 0,
+                n_jobs=n_jobs,
+                progress=lambda *_, what=protocol: tick(what),
+            )
+    return results
 
 
 def divided(
@@ -134,16 +134,17 @@ def evaluate(
     subjects = open_study(study)
     prepare_folder(output)
     tell_matching(subjects, method.match, console)
-    results: dict[str, ClassificationResult] = {}
-    total = len(protocols) * n_classifiers(subjects, scoring)
-    with console.stage("Scoring", total) as tick:
-        common = bool(on_common_voxels({method.method: aligner}, subjects))
-        split = divided(subjects, method.match, scoring.halves, common=common)
-        for protocol in protocols:
-            name = _name(method.method, protocol, protocols)
-            results[name] = score(
-                aligner, split, scoring, protocol, method=method, tick=tick
-            )
+    common = bool(on_common_voxels({method.method: aligner}, subjects))
+    split = divided(subjects, method.match, scoring.halves, common=common)
+    results = score_all(
+        "Scoring",
+        {_name(method.method, p, protocols): (aligner, split, p) for p in protocols},
+        len(subjects),
+        scoring,
+        seed=method.random_state,
+        n_jobs=method.n_jobs,
+        console=console,
+    )
     options = effective(context, **resolved(aligner))
     write_scores(output, results, "evaluate", options)
     if scoring.report:
