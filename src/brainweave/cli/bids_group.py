@@ -24,6 +24,13 @@ def align_group(job: Job) -> None:
         check_can_write(path)
     bases, made_by = _opened(job, paths)
     settings = _common_settings(job, made_by)
+    for id, made in made_by.items():
+        changed = changed_files(job.inputs.folder, made.get("inputs"))
+        if changed:
+            raise UsageError(
+                f"{changed[0]!r} has changed since the basis of sub-{id} was made. Run "
+                "participant again: subjects that are done are kept."
+            )
     job.derivative.describe()
     with job.console.stage("Aligning"):
         known = samples_known(job.aligner, bases)
@@ -79,7 +86,7 @@ def align_group(job: Job) -> None:
 
 
 def _opened(job: Job, paths: dict[str, Path]) -> tuple[list[Any], dict[str, Any]]:
-    """Open the bases; refuse those that are not of their subject as it is now."""
+    """Open the bases; check that each is the one of the subject it is named for."""
     from brainweave.models import describe, load_basis
 
     bases, made_by = [], {}
@@ -87,7 +94,6 @@ def _opened(job: Job, paths: dict[str, Path]) -> tuple[list[Any], dict[str, Any]
         for id, path in paths.items():
             basis, made = load_basis(path), describe(path).provenance
             settings = made.get("settings")
-            changed = changed_files(job.inputs.folder, made.get("inputs"))
             if basis.id != id:
                 raise UsageError(
                     f"{str(path)!r} holds the basis of subject {basis.id!r}. Run "
@@ -97,11 +103,6 @@ def _opened(job: Job, paths: dict[str, Path]) -> tuple[list[Any], dict[str, Any]
                 raise UsageError(
                     f"The basis of sub-{id} does not say how it was made, or was made "
                     "by another version. Run participant again for it."
-                )
-            if changed:
-                raise UsageError(
-                    f"{changed[0]!r} has changed since the basis of sub-{id} was made. "
-                    "Run participant again: subjects that are done are kept."
                 )
             bases.append(basis)
             made_by[id] = made
