@@ -116,11 +116,11 @@ class Device:
             sent = send(number + 1) if number + 1 < len(cuts) else None
             yield columns, here
 
-    def eigh(self, gram: Any) -> tuple[Floats, Floats]:
-        """Bring back the eigenvalues, descending, and the eigenvectors."""
+    def eigh(self, gram: Any) -> tuple[Floats, Any]:
+        """Bring back the eigenvalues, descending; the eigenvectors stay there."""
         with _LINALG:
             values, vectors = self.torch.linalg.eigh(gram)
-        return to_numpy(values.flip(0)), to_numpy(vectors.flip(1).contiguous())
+        return to_numpy(values.flip(0)), vectors.flip(1)
 
 
 class _Readable:

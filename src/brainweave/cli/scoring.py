@@ -78,7 +78,7 @@ def score_all(
     console: Console,
 ) -> "dict[str, ClassificationResult]":
     """Score (aligner, study, protocol) one after another; a bar counts all steps."""
-    from brainweave.evaluation.classification import between_subject_classification
+    from brainweave.evaluation.evaluate import between_subject_classification
     from brainweave.evaluation.measures import Classification
 
     n_folds = -(-n_subjects // max(1, scoring.leave_out))
@@ -105,7 +105,7 @@ def divided(
 ) -> "SplitStudy":
     """Split a study; what is matched or cut first is still known as that study."""
     from brainweave.evaluation.splits import split_study
-    from brainweave.study.common_voxels import common_voxels
+    from brainweave.study.spaces import common_voxels
 
     used = common_voxels(study) if common else study
     split = split_study(matched(used, match), halves=halves)

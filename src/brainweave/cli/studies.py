@@ -205,7 +205,7 @@ def on_common_voxels(aligners: dict[str, Any], study: "Study") -> list[str]:
     import numpy as np
 
     from brainweave.exceptions import StudyError
-    from brainweave.study.common_voxels import common_mask
+    from brainweave.study.spaces import common_mask
 
     names = [n for n, a in aligners.items() if type(a).__name__ == "NoAlignment"]
     masks: list[Any] = [getattr(s.space, "mask", None) for s in study]
@@ -294,7 +294,7 @@ def took_part(model: Any, basis: Any, known: Any = None) -> Any:
     """Return which aligning samples shaped the maps by what is known of them."""
     import numpy as np
 
-    from brainweave.study.annotations import is_missing
+    from brainweave.study.subject import is_missing
 
     n = basis.n_samples
     if not model._joins_samples:
