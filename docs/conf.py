@@ -57,7 +57,6 @@ nitpick_ignore = [
     ("py:func", "brainweave.study.public.download.download"),
     ("py:func", "brainweave.voxels.sample_signatures"),
     ("py:func", "epi_mask"),
-    ("py:class", "brainweave.evaluation.measures.Classification"),
     ("py:class", "brainweave.study.source.Source"),
     ("py:data", "brainweave.paper.METHODS"),
 ]

@@ -48,6 +48,12 @@ class SampleProducts:
     shift: Matrix
 
 
+def _n_reaching(energy: float, values: Matrix) -> int:
+    """Count the eigenvalues whose roots make up the share of all roots."""
+    share = np.cumsum(np.sqrt(values))
+    return int(np.searchsorted(share, share[-1] * (energy - 1e-12))) + 1
+
+
 class SubjectBasis(VoxelPass):
     """Kernel coordinates of one subject's samples.
 
@@ -192,7 +198,14 @@ class SubjectBasis(VoxelPass):
     def _products(self) -> Matrix:
         if "_on_device" in self.__dict__:
             return to_numpy(self.__dict__.pop("_on_device"))
-        return np.asarray(self._narrow @ self._narrow.T)
+        if "_narrow" in self.__dict__:
+            return np.asarray(self._narrow @ self._narrow.T)
+        # left on the device with the eigenvectors, and now asked for after all
+        known = self.signatures
+        read = to_numpy(self._read_voxels(narrow=False)[0])
+        found, self.signatures = cast(Matrix, self.signatures), known
+        self._refuse_changed(found)
+        return read
 
     @cached_property
     def _centred(self) -> tuple[Matrix, Centring]:
@@ -215,6 +228,10 @@ class SubjectBasis(VoxelPass):
         # centred voxels give a centred linear kernel but for rounding: keep one matrix
         own = self.kernel.name == "linear" and gram.flags.writeable
         return center_gram(gram, overwrite=own)
+
+    @cached_property
+    def _centring(self) -> Centring:
+        return self._centred[1]
 
     def _call_kernel(self, a: Matrix, b: Matrix, name: str) -> Matrix:
         """Call the user's kernel and check what comes back."""
@@ -260,9 +277,29 @@ class SubjectBasis(VoxelPass):
         """The centred Gram matrix of the samples."""
         return self._centred[0]
 
+    @property
+    def gram_on_device(self) -> Any:
+        """The centred Gram matrix of a linear kernel, if it lies on a device."""
+        gram = self.__dict__.get("_on_device")
+        if gram is None or self.kernel.name != "linear":
+            return None
+        if "_centring" not in self.__dict__:
+            means = gram.mean(0)
+            self._centring = Centring(to_numpy(means), float(means.mean()))
+            gram -= means
+            gram -= (means - means.mean())[:, None]
+        return gram
+
+    def leave_device(self) -> None:
+        """Free the room on the device; who asks for the Gram matrix reads it again."""
+        self.__dict__.pop("_on_device", None)
+
     @cached_property
     def _spectrum(self) -> _Spectrum:
-        """Eigenpairs of the Gram matrix, without those that are zero to rounding."""
+        """Eigenpairs of the Gram matrix, without those that are zero to rounding.
+
+        From a device only the kept eigenvectors come back.
+        """
         covariance = self.uses_covariance
         values, vectors = self._eigenpairs(covariance)
         eps = np.finfo(self.dtype).eps
@@ -275,28 +312,30 @@ class SubjectBasis(VoxelPass):
             )
         negative = -values[values < -floor].sum()
         lost = abs(float(negative / (negative + values[:positive].sum())))
-        values, vectors = values[:positive], vectors[:, :positive]
+        values = values[:positive]
+        if is_torch(vectors):
+            kept = _n_reaching(self.energy, values)
+            return _Spectrum(values, to_numpy(vectors[:, :kept].contiguous()), lost)
+        vectors = vectors[:, :positive]
         if covariance:
             vectors = self._narrow @ (vectors / np.sqrt(values))
             if values[-1] < 1e-8 * values[0]:  # squaring cost the last their angles
                 vectors = scipy.linalg.qr(vectors, mode="economic")[0]
         return _Spectrum(values, np.ascontiguousarray(vectors), lost)
 
-    def _eigenpairs(self, covariance: bool) -> tuple[Matrix, Matrix]:
+    def _eigenpairs(self, covariance: bool) -> tuple[Matrix, Any]:
         """Return all eigenpairs, descending, computed where the voxels were read."""
-        here, device = self.__dict__.get("_on_device"), cast(Any, self._device)
-        if here is None or self.kernel.name != "linear":
-            small = self._narrow.T @ self._narrow if covariance else self.gram
-            if device is not None:
-                return device.eigh(device.put(small))
-            values, vectors = np.linalg.eigh(small)
-            return values[::-1], vectors[:, ::-1]
-        means = here.mean(0)
-        here -= means
-        here -= (means - means.mean())[:, None]
-        found = device.eigh(here)
-        _ = self._products  # leave no room taken on the device
-        return found
+        device = cast(Any, self._device)
+        if self.gram_on_device is not None:
+            found = device.eigh(self.gram_on_device)
+            self.leave_device()
+            return cast(tuple[Matrix, Any], found)
+        small = self._narrow.T @ self._narrow if covariance else self.gram
+        if device is not None:
+            values, vectors = device.eigh(device.put(small))
+            return values, to_numpy(vectors) if covariance else vectors
+        values, vectors = np.linalg.eigh(small)
+        return values[::-1], vectors[:, ::-1]
 
     @property
     def spectrum(self) -> Matrix:
@@ -311,8 +350,7 @@ class SubjectBasis(VoxelPass):
     @cached_property
     def n_kept(self) -> int:
         """How many components the energy keeps."""
-        share = np.cumsum(np.sqrt(self.spectrum))
-        return int(np.searchsorted(share, share[-1] * (self.energy - 1e-12))) + 1
+        return _n_reaching(self.energy, self.spectrum)
 
     @property
     def values(self) -> Matrix:
@@ -338,6 +376,8 @@ class SubjectBasis(VoxelPass):
             return float(self.values.sum())
         if self.uses_covariance:
             return float((self._narrow * self._narrow).sum())
+        if self.gram_on_device is not None:
+            return float(self.gram_on_device.diagonal().sum())
         return float(np.trace(self.gram))
 
     def gram_times(self, S: Matrix) -> Matrix:
@@ -358,7 +398,10 @@ class SubjectBasis(VoxelPass):
     # -- other bases from the same pass ------------------------------------------------
 
     def cut(self, energy: float) -> Self:
-        """Return the same basis at another energy; nothing is computed again."""
+        """Return the same basis at another energy; nothing is computed again.
+
+        But on a device, if more eigenvectors are asked for than were brought back.
+        """
         energy = check_fraction("energy", energy, owner=self.name)
         if energy == self.energy:
             return self
@@ -366,6 +409,8 @@ class SubjectBasis(VoxelPass):
         other = copy(self)
         other.energy = energy
         other.__dict__.pop("n_kept", None)
+        if other.n_kept > self._spectrum.vectors.shape[1]:  # left on the device
+            del other.__dict__["_spectrum"]
         return other
 
     def with_kernel(self, kernel: Any, kernel_params: Any = None) -> "SubjectBasis":
@@ -378,7 +423,7 @@ class SubjectBasis(VoxelPass):
                 f"{self.name}: a precomputed Gram matrix cannot change its kernel."
             )
         other = copy(self)
-        for derived in ("_centred", "_spectrum", "n_kept"):
+        for derived in ("_centred", "_centring", "_spectrum", "n_kept"):
             other.__dict__.pop(derived, None)
         if self.uses_covariance:
             other.__dict__["_products"] = self._products
@@ -401,7 +446,7 @@ class SubjectBasis(VoxelPass):
         Z may also be what :meth:`products_with` gave for them.
         """
         if isinstance(Z, SampleProducts):
-            return self._centred[1].new(self._kernel_of(Z))
+            return self._centring.new(self._kernel_of(Z))
         Z = self.check_samples(Z, name)
         if self.kernel.from_products:
             cross = self._kernel_of(self.products_with(Z, name))
@@ -414,7 +459,7 @@ class SubjectBasis(VoxelPass):
             cross = self._call_kernel(dense, self._dense(self._data), name)
         if not np.isfinite(cross).all():
             raise InputError(f"{name} has NaN or infinite values.")
-        return self._centred[1].new(cross)
+        return self._centring.new(cross)
 
     def products_with(self, Z: Any, name: str = "Z") -> SampleProducts:
         """Return the inner products of other samples with the aligning ones, once."""
@@ -441,11 +486,13 @@ class SubjectBasis(VoxelPass):
                 f"{self.name}: the {self.kernel.name} kernel needs the samples, not "
                 "their inner products."
             )
-        return self.kernel.up_to_constant(
-            self._raw(products.cross, products.shift, self._shift),
-            products.squares,
-            self._products.diagonal(),
-        )
+        squares = products.squares
+        if self.kernel.name == "gaussian":
+            own = self._products.diagonal()
+        else:  # has no use for it, and it may be far away
+            own = np.zeros(self.n_samples)
+        raw = self._raw(products.cross, products.shift, self._shift)
+        return self.kernel.up_to_constant(raw, squares, own)
 
     def project(self, Z: Any, name: str = "Z") -> Matrix:
         """Return the coordinates of other samples of this subject."""

@@ -59,6 +59,10 @@ def as_label_list(values: Any, name: str, *, missing: Any = None) -> list[Any]:
     [2.0, None]
     """
     listed = _listed(values, name)
+    if missing is None and set(map(type, listed)) <= {int, str}:
+        ends = "\0"  # the usual case: judge each distinct label once
+        if not any(is_missing(v) or str(v).endswith(ends) for v in set(listed)):
+            return listed
     labels: list[Any] = []
     made_text: set[str] = set()
     for value in listed:
@@ -91,7 +95,7 @@ def sort_labels(labels: Iterable[Any]) -> list[Any]:
     >>> sort_labels(["b", 10, None, "a", 2, "b"])
     [2, 10, 'a', 'b']
     """
-    known = {_plain(v) for v in labels if not is_missing(v)}
+    known = {_plain(v) for v in set(labels) if not is_missing(v)}
     numbers = [v for v in known if isinstance(v, int | float)]
     texts = [v for v in known if isinstance(v, str)]
     others = known.difference(numbers, texts)
@@ -244,7 +248,10 @@ def _listed(values: Any, name: str) -> list[Any]:
         )
     if array.dtype.kind == "M":
         array = array.astype("datetime64[us]").astype(object)
-    return [_plain(v) for v in array.tolist()]  # masked entries become None
+    listed = array.tolist()
+    if array.dtype.kind in "iu" and not masked:
+        return listed
+    return [_plain(v) for v in listed]  # masked entries become None
 
 
 def _plain(value: Any) -> Any:

@@ -276,6 +276,7 @@ class RobustSRM(FromRandomStart):
     lam: float = 1.0
     max_iter: int = 100
 
+    _from_grams = False  # the individual terms are of voxels
     _needs_eigenbasis = False
 
     def _check_subjects(self, subjects: list[Any], y: list[Any] | None) -> None:
