@@ -238,14 +238,16 @@ def test_the_verdict_joins_accuracy_and_agreement(page):
 )
 def test_the_verdict_claims_only_what_was_tested(model, p, signal, title):
     from brainweave.aligners.components import AlignmentCheck
+    from brainweave.plotting.results import Scored
     from brainweave.report.inputs import Inputs
-    from brainweave.report.verdict import give_verdict
+    from brainweave.report.summary import give_verdict
 
     check = AlignmentCheck(
         agreement_cv=np.array([0.5]), p=np.array([0.01 if signal else 0.8])
     )
     result = FakeResult(np.array([0.9]), p_value=p)
-    inputs = Inputs(None, model, [("x", result)], {}, method="GDM", check=check)
+    scored = [Scored("x", result)]
+    inputs = Inputs(None, model, scored, {}, method="GDM", check=check)
     verdict = give_verdict(inputs)
     assert verdict is not None
     assert verdict.title == title

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 from typing import Any
@@ -33,12 +33,19 @@ class Table:
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
 
+    @classmethod
+    def of(cls, columns: Mapping[str, Sequence[Any]]) -> "Table":
+        """Make a table of named columns, without those that say nothing."""
+        kept = {n: c for n, c in columns.items() if any(v is not None for v in c)}
+        return cls(list(kept), list(zip(*kept.values(), strict=True)))
+
     def csv(self) -> str:
         """Write the table as CSV."""
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\n")
-        writer.writerow([_csv_cell(c) for c in self.columns])
-        writer.writerows([_csv_cell(cell) for cell in row] for row in self.rows)
+        writer.writerows(
+            [_csv_cell(v) for v in row] for row in [self.columns, *self.rows]
+        )
         return out.getvalue()
 
     def data_uri(self) -> str:
@@ -49,20 +56,10 @@ class Table:
         """Return all cells as text for people."""
         return [[show(cell) for cell in row] for row in self.rows]
 
-    def without_empty_columns(self) -> "Table":
-        """Leave out columns that say nothing."""
-        kept = [
-            j
-            for j in range(len(self.columns))
-            if any(row[j] is not None for row in self.rows)
-        ]
-        rows = [[row[j] for j in kept] for row in self.rows]
-        return Table([self.columns[j] for j in kept], rows)
-
     def is_number(self, column: int) -> bool:
         """Say whether a column holds numbers, which stand right."""
         cells = [row[column] for row in self.rows if row[column] is not None]
-        return column > 0 and bool(cells) and all(_is_number(c) for c in cells)
+        return column > 0 and bool(cells) and all(map(_is_number, cells))
 
 
 @dataclass(frozen=True)
@@ -73,22 +70,16 @@ class Element:
     ----------
     id : str
         Unique in the report; a link can point at it, and files are named after it.
-    title : str
-        Heading; may be empty.
-    caption : str
-        What is seen, in plain words.
+    title, caption : str
+        Heading, and what is seen, in plain words.
     figure : Markup, optional
         Inline SVG, an image, or other HTML made by us.
-    table : Table, optional
-        Numbers to show.
-    data : Table, optional
-        Numbers to download.
+    table, data : Table, optional
+        Numbers to show, and numbers to download; by default those shown.
     legend : list of (name, colour)
         What the colours of the figure mean.
-    wide : bool
-        Whether it takes the whole width.
-    folded : bool
-        Whether it is shown on demand.
+    wide, folded : bool
+        Whether it takes the whole width, and whether it is shown on demand.
     """
 
     id: str
@@ -124,9 +115,7 @@ def show(value: Any) -> str:
         return "–"
     if isinstance(value, bool) or type(value).__name__ == "bool":
         return "yes" if value else "no"
-    if isinstance(value, Integral):
-        return f"{int(value)}"
-    if isinstance(value, Real):
+    if isinstance(value, Real) and not isinstance(value, Integral):
         return f"{float(value):.4g}"
     return str(value)
 

@@ -5,7 +5,6 @@ import hashlib
 import os
 from collections.abc import Iterable, Mapping
 from datetime import date
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,8 @@ from brainweave._version import __version__
 from brainweave.exceptions import InputError
 from brainweave.report.accuracy import results_section
 from brainweave.report.elements import Section
-from brainweave.report.facts import collect_warnings, headlines
-from brainweave.report.inputs import Inputs, gather
-from brainweave.report.methods import write_methods
+from brainweave.report.inputs import gather
+from brainweave.report.methods import asset, write_methods
 from brainweave.report.sections import (
     data_section,
     details_section,
@@ -27,7 +25,7 @@ from brainweave.report.sections import (
     model_section,
 )
 from brainweave.report.space import build_space
-from brainweave.report.verdict import give_verdict
+from brainweave.report.summary import collect_warnings, give_verdict, headlines
 
 
 def write_report(
@@ -104,41 +102,40 @@ def write_report(
     )
     if study is None and model is None and not inputs.results:
         raise InputError("A report needs a study, a model or results; got none.")
-    text = _render(
-        inputs,
-        title=title,
-        given=list(warnings),
-        seconds=seconds,
-        n_maps=n_maps,
-        n_map_subjects=n_map_subjects,
-    )
-    # labels may hold anything, and half a character or a zero byte is no UTF-8 text
-    text = text.replace("\x00", "").encode(errors="replace").decode()
-    write_text(path, text)
-    return path
-
-
-def _render(
-    inputs: Inputs,
-    *,
-    title: str,
-    given: list[Any],
-    seconds: Mapping[str, float] | None,
-    n_maps: int,
-    n_map_subjects: int,
-) -> str:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
     maps = maps_section(inputs, n_components=n_maps, n_subjects=n_map_subjects)
     space = build_space(inputs)
-    sections: list[Section | None] = [
+    sections = [
         data_section(inputs),
         results_section(inputs),
         Section("space", "The shared space") if space else None,
         model_section(inputs),
         maps,
-        details_section(inputs, seconds=seconds),
+        details_section(inputs, seconds),
     ]
+    script = asset("report.js")
+    text = _render(
+        title=str(title),
+        study_name=str(getattr(study, "name", "") or ""),
+        today=date.today().isoformat(),
+        version=__version__,
+        style=Markup(asset("report.css")),
+        script=Markup(script),
+        policy=_policy(script),
+        verdict=give_verdict(inputs),
+        headlines=headlines(inputs),
+        warnings=collect_warnings(inputs, warnings),
+        methods=write_methods(inputs, shows_maps=maps is not None),
+        sections=[section for section in sections if section is not None],
+        space=space,
+    )
+    # labels may hold anything, and half a character or a zero byte is no UTF-8 text
+    write_text(path, text.replace("\x00", "").encode(errors="replace").decode())
+    return path
+
+
+def _render(**values: Any) -> str:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
     environment = Environment(
         loader=PackageLoader("brainweave"),
         autoescape=True,
@@ -146,26 +143,7 @@ def _render(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    script = _asset("report.js")
-    return environment.get_template("report.html.jinja").render(
-        title=str(title),
-        study_name=str(getattr(inputs.study, "name", "") or ""),
-        today=date.today().isoformat(),
-        version=__version__,
-        style=Markup(_asset("report.css")),
-        script=Markup(script),
-        policy=_policy(script),
-        verdict=give_verdict(inputs),
-        headlines=headlines(inputs),
-        warnings=collect_warnings(inputs, given),
-        methods=write_methods(inputs, shows_maps=maps is not None),
-        sections=[s for s in sections if s is not None],
-        space=space,
-    )
-
-
-def _asset(name: str) -> str:
-    return files("brainweave").joinpath("templates", name).read_text(encoding="utf-8")
+    return environment.get_template("report.html.jinja").render(**values)
 
 
 def _policy(script: str) -> str:

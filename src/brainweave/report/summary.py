@@ -1,0 +1,168 @@
+"""The first screen of a report: whether alignment worked, numbers, and cautions."""
+
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from brainweave.plotting.results import Scored
+from brainweave.plotting.style import clean_text, percent, span, subject_name
+from brainweave.report.inputs import SIGNIFICANT, Inputs
+from brainweave.report.subjects import above_chance, interval
+
+LOST_SHARE = 0.05  # of the energy, above which a kernel deserves a warning
+MAX_CATEGORIES = 100  # above which missing ones are not told
+MAX_LISTED = 6
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What to believe ("good", "bad" or "open"), and why."""
+
+    kind: str
+    title: str
+    reasons: list[str]
+
+
+@dataclass(frozen=True)
+class Headline:
+    """A number worth a large font, what it is, and what it must be seen against."""
+
+    value: str
+    name: str
+    note: str = ""
+
+
+def give_verdict(inputs: Inputs) -> Verdict | None:
+    """Judge by accuracy on left-out subjects and by what the model does on new samples.
+
+    Nothing is claimed without a test: a result without a p-value decides nothing.
+    """
+    evidence: list[bool | None] = []
+    reasons = []
+    for _, members in inputs.panels:
+        one = inputs.main_result(members)
+        if not one.aligns_nothing:
+            p, how = one.p, ""
+            if p is None and one.protocol == "held-out":
+                p, how = above_chance(one), " (sign flips over subjects)"
+            evidence.append(None if p is None else bool(p < SIGNIFICANT))
+            reasons.append(_about_result(one, one.shown(members), p, how))
+            break
+    if inputs.check is not None:
+        evidence.append(inputs.check.worked)
+        reasons.append(inputs.check.verdict)
+    if not evidence:
+        return None
+    if True in evidence and False in evidence:
+        return Verdict("open", "Unclear whether alignment worked", reasons)
+    for answer, kind, title in (
+        (True, "good", "Alignment worked"),
+        (False, "bad", "No evidence of a shared space"),
+    ):
+        if answer in evidence:
+            # what the title says is not said again
+            short = [reason.removeprefix(f"{title}: ") for reason in reasons]
+            return Verdict(kind, title, [r[0].upper() + r[1:] for r in short])
+    return Verdict("open", "Whether alignment worked was not tested", reasons)
+
+
+def _about_result(one: Scored, shown: str, p: float | None, how: str) -> str:
+    where = f" ({one.protocol})" if one.protocol else ""
+    between, spread = interval(one), ""
+    if between is not None:
+        spread = f" (95 % interval over subjects {' to '.join(map(percent, between))})"
+    text = (
+        f"Samples of left-out subjects{where} are classified {percent(one.mean)} right "
+        f"with {shown}{spread}; chance is {percent(one.chance)}"
+    )
+    if p is None:
+        return f"{text}. No permutation test was run, so this alone decides nothing."
+    above = "above chance" if p < SIGNIFICANT else "not above chance"
+    return f"{text}: {above}, p = {p:.2g}{how}."
+
+
+def headlines(inputs: Inputs) -> list[Headline]:
+    """Choose the numbers a reader wants first."""
+    found = []
+    for protocol, members in inputs.panels:
+        one = inputs.main_result(members)
+        note = f"{one.shown(members)}; chance {percent(one.chance)}"
+        baseline = [m for m in members if m.aligns_nothing]
+        if baseline and not one.aligns_nothing:
+            note += f", without alignment {percent(baseline[0].mean)}"
+        if one.p is not None:
+            note += f", p = {one.p:.2g}"
+        what = ", ".join(filter(None, ("accuracy", protocol)))
+        found.append(Headline(percent(one.mean), what, note))
+    if inputs.names:
+        voxels = [s.n_voxels for s in inputs.study or []]
+        note = span(voxels, "voxels") if voxels else ""
+        found.append(Headline(str(len(inputs.names)), "subjects", note))
+    if inputs.sequences is not None:
+        categories = len(inputs.sequences.categories)
+        note = f"in {categories} categories" if categories else "without labels"
+        n_samples = f"{sum(inputs.sequences.lengths):,}"
+        found.append(Headline(n_samples, "samples", note))
+    k = getattr(inputs.model, "n_components_", None)
+    if k is not None:
+        check, note = inputs.check, "of the model"
+        if check is not None and check.available:
+            held = "none holds" if check.n_holding == 0 else f"{check.n_holding} hold"
+            note = f"of the model; {held} up on samples that did not align"
+        found.append(Headline(str(k), "shared features", note))
+    return found
+
+
+def collect_warnings(inputs: Inputs, given: Iterable[Any] = ()) -> list[str]:
+    """Say what a reader must know before believing the numbers."""
+    texts = list(inputs.notes)
+    for warning in given:
+        raised = isinstance(warning, warnings.WarningMessage)
+        prefix = f"{warning.category.__name__}: " if raised else ""
+        texts.append(f"{prefix}{warning.message if raised else warning}")
+    said = any("not unique" in text for text in texts)
+    if not said and getattr(inputs.model, "is_unique_", True) is False:
+        texts.append(
+            f"The shared space is not unique: {inputs.model.n_informative_} of "
+            f"{inputs.model.n_components_} components gain from the graph, the others "
+            "are arbitrary directions. n_components='auto' keeps those that hold up."
+        )
+    texts += [*_about_bases(inputs), *_missing_categories(inputs)]
+    for protocol, members in inputs.panels:
+        texts += [
+            f"{one.shown(members)} ({protocol or 'classification'}): accuracy is not "
+            f"above chance by the permutation test, p = {one.p:.2g}."
+            for one in members
+            if one.p is not None and one.p > SIGNIFICANT
+        ]
+    # a warning raised while fitting is often also found here
+    return list(dict.fromkeys(texts))
+
+
+def _about_bases(inputs: Inputs) -> Iterator[str]:
+    for name, basis in zip(inputs.names, inputs.bases, strict=False):
+        constant = len(getattr(basis, "constant_voxels", ()))
+        if constant:
+            yield (
+                f"{subject_name(name)}: {constant} of {basis.n_voxels} voxels are "
+                "constant and were left out. Check the mask."
+            )
+        if basis.energy < 1 and basis.lost_share > LOST_SHARE:
+            yield (
+                f"{subject_name(name)}: the {basis.kernel.name} kernel loses "
+                f"{percent(basis.lost_share)} of the energy to negative eigenvalues."
+            )
+
+
+def _missing_categories(inputs: Inputs) -> Iterator[str]:
+    if inputs.sequences is None:
+        return
+    categories = inputs.sequences.categories
+    for name, labels in zip(inputs.names, inputs.sequences.labels, strict=True):
+        lacking = [clean_text(c) for c in categories if c not in set(labels)]
+        if lacking and len(categories) <= MAX_CATEGORIES:
+            left = len(lacking) - MAX_LISTED
+            more = f" and {left} more" if left > 0 else ""
+            listed = ", ".join(lacking[:MAX_LISTED])
+            yield f"{subject_name(name)} has no sample of: {listed}{more}."
