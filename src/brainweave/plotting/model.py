@@ -11,6 +11,15 @@ from brainweave.exceptions import InputError
 from brainweave.labels import is_missing, sort_labels
 from brainweave.plotting import style
 from brainweave.plotting.sequences import MAX_LEGEND
+from brainweave.plotting.style import (
+    ACCENT,
+    DASHED,
+    GRID,
+    INK,
+    MUTED,
+    PAPER,
+    UNLABELLED,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -45,28 +54,19 @@ def plot_eigenvalues(model: Any) -> "Figure":
     informative = int(getattr(model, "n_informative_", n))
     number = np.arange(1, n + 1)
     figure, (ax,) = style.new_figure(4.6, 3.0)
-    ax.plot(number, values, color=style.GRID, linewidth=1, zorder=1)
+    ax.plot(number, values, color=GRID, linewidth=1, zorder=1)
     known, rest = number <= informative, number > informative
-    ax.scatter(number[known], values[known], s=34, color=style.ACCENT, zorder=3)
+    ax.scatter(number[known], values[known], s=34, color=ACCENT, zorder=3)
     ax.scatter(
-        number[rest],
-        values[rest],
-        s=30,
-        facecolors=style.PAPER,
-        edgecolors=style.MUTED,
-        zorder=3,
+        number[rest], values[rest], s=30, facecolors=PAPER, edgecolors=MUTED, zorder=3
     )
     ax.set_xlim(0.5, n + 0.5)
     ax.margins(y=0.14)
     if informative < n:
-        ax.axvspan(
-            informative + 0.5, n + 0.5, color=style.MUTED, alpha=0.1, linewidth=0
-        )
-        ax.axvline(
-            informative + 0.5, color=style.INK, linestyle=style.DASHED, linewidth=1
-        )
-    parts = [(0, informative, "gain from the graph", style.ACCENT)]
-    parts.append((informative, n, "arbitrary", style.MUTED))
+        ax.axvspan(informative + 0.5, n + 0.5, color=MUTED, alpha=0.1, linewidth=0)
+        ax.axvline(informative + 0.5, color=INK, linestyle=DASHED, linewidth=1)
+    parts = [(0, informative, "gain from the graph", ACCENT)]
+    parts.append((informative, n, "arbitrary", MUTED))
     for start, end, what, color in parts:
         if end > start:
             place = {"ha": "center", "transform": ax.get_xaxis_transform()}
@@ -120,26 +120,16 @@ def plot_energy(model: Any, *, names: Sequence[Any] | None = None) -> "Figure":
         (line,) = ax.plot(number, share, color=color, linewidth=1.2, alpha=0.9)
         handles.append(line)
         kept = basis.n_kept
-        ax.scatter(
-            kept, share[kept - 1], s=26, color=color, edgecolors=style.PAPER, zorder=3
-        )
+        ax.scatter(kept, share[kept - 1], s=26, color=color, edgecolors=PAPER, zorder=3)
     for energy in sorted({float(b.energy) for b in bases}):
         if energy < 1:
-            ax.axhline(energy, color=style.INK, linestyle=style.DASHED, linewidth=1)
-            ax.text(
-                0.99,
-                energy - 0.015,
-                f"kept: {style.percent(energy)}",
-                ha="right",
-                va="top",
-                fontsize=8.5,
-                transform=ax.get_yaxis_transform(),
-            )
-    ax.set_ylim(0, 1.03)
+            ax.axhline(energy, color=INK, linestyle=DASHED, linewidth=1)
+            place = {"ha": "right", "va": "top", "transform": ax.get_yaxis_transform()}
+            text = f"kept: {style.percent(energy)}"
+            ax.text(0.99, energy - 0.015, text, fontsize=8.5, **place)
+    ax.set(ylim=(0, 1.03), xlabel="components", ylabel="cumulative singular values")
     ax.set_xlim(left=0)
     ax.set_yticks(np.linspace(0, 1, 6), [f"{p} %" for p in range(0, 101, 20)])
-    ax.set_xlabel("components")
-    ax.set_ylabel("cumulative singular values")
     if len(bases) <= len(style.palette(10)):
         style.add_legend(ax, handles, names)
     return figure
@@ -199,7 +189,7 @@ def plot_shared_space(
     handles, shown = [], []
     pairs = [
         *zip(kinds, style.palette(len(kinds)), strict=True),
-        (None, style.UNLABELLED),
+        (None, UNLABELLED),
     ]
     for kind, color in pairs:
         chosen = np.array([v == kind for v in of_sample])

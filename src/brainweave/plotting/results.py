@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from brainweave.exceptions import InputError
 from brainweave.plotting import style
+from brainweave.plotting.style import ACCENT, DASHED, INK, MUTED, PAPER
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -52,13 +53,7 @@ class Scored:
 
 
 def is_baseline(method: str) -> bool:
-    """Say whether a method is the one that aligns nothing.
-
-    Examples
-    --------
-    >>> is_baseline("Without alignment"), is_baseline("GDM")
-    (True, False)
-    """
+    """Say whether a method is the one that aligns nothing."""
     squeezed = "".join(c for c in method.casefold() if c.isalnum())
     return squeezed in BASELINES
 
@@ -116,7 +111,7 @@ def plot_accuracy(results: Any) -> "Figure":
         for one in members:
             _draw_bar(ax, y, one)
             if len(chances) > 1:
-                ax.vlines(one.chance, y - 0.5, y + 0.5, color=style.INK, linestyle="--")
+                ax.vlines(one.chance, y - 0.5, y + 0.5, color=INK, linestyle="--")
             ticks.append(y)
             names.append(one.name)
             y += 1
@@ -124,7 +119,7 @@ def plot_accuracy(results: Any) -> "Figure":
     ax.tick_params(axis="y", length=0)
     for label in ax.get_yticklabels():
         if label.get_text() in headings:
-            label.set(color=style.MUTED, fontstyle="italic")
+            label.set(color=MUTED, fontstyle="italic")
     ax.set_xlim(0, 1)
     ax.set_ylim(y - 0.4, -0.6)
     ax.set_xticks(np.linspace(0, 1, 6), [f"{p} %" for p in range(0, 101, 20)])
@@ -132,7 +127,7 @@ def plot_accuracy(results: Any) -> "Figure":
     told = "accuracy per fold, and mean; dashed: chance"
     if len(chances) == 1:
         chance = chances.pop()
-        ax.axvline(chance, color=style.INK, linestyle=style.DASHED, linewidth=1.1)
+        ax.axvline(chance, color=INK, linestyle=DASHED, linewidth=1.1)
         told += f" ({style.percent(chance)})"
     ax.set_xlabel(told)
     return figure
@@ -140,18 +135,11 @@ def plot_accuracy(results: Any) -> "Figure":
 
 def _draw_bar(ax: Any, y: float, one: Scored) -> None:
     scores = one.scores
-    color, alpha = (style.MUTED, 0.45) if one.aligns_nothing else (style.ACCENT, 0.8)
+    color, alpha = (MUTED, 0.45) if one.aligns_nothing else (ACCENT, 0.8)
     ax.barh(y, one.mean, height=0.62, color=color, alpha=alpha, linewidth=0)
-    ax.scatter(
-        scores,
-        y + (np.linspace(-0.2, 0.2, len(scores)) if len(scores) > 1 else 0.0),
-        s=13,
-        color=style.INK,
-        edgecolors=style.PAPER,
-        linewidths=0.6,
-        zorder=3,
-        clip_on=False,
-    )
+    heights = y + (np.linspace(-0.2, 0.2, len(scores)) if len(scores) > 1 else 0.0)
+    look = {"color": INK, "edgecolors": PAPER, "linewidths": 0.6, "clip_on": False}
+    ax.scatter(scores, np.broadcast_to(heights, scores.shape), s=13, zorder=3, **look)
     spread = f" ± {100 * scores.std():.1f}" if len(scores) > 1 else ""
     text = f"{100 * one.mean:.1f}{spread} %"
     ax.text(1.03, y, text, va="center", transform=ax.get_yaxis_transform())
@@ -186,13 +174,13 @@ def plot_confusion(result: Any, *, title: str | None = None) -> "Figure":
     size = min(1.4 + 0.36 * max(n, 3), 6.4)
     figure, (ax,) = style.new_figure(size + 0.5, size)
     # from nothing to the accent colour, so that it also lies on dark paper
-    r, g, b, _ = to_rgba(style.ACCENT)
+    r, g, b, _ = to_rgba(ACCENT)
     cmap = LinearSegmentedColormap.from_list("accent", [(r, g, b, 0.04), (r, g, b, 1)])
     ax.imshow(np.nan_to_num(shares), cmap=cmap, vmin=0, vmax=1, interpolation="none")
     if n <= MAX_NUMBERS:
         for (i, j), share in np.ndenumerate(shares):
             if np.isfinite(share) and round(100 * share) > 0:
-                color = ON_ACCENT if share > 0.55 else style.INK
+                color = ON_ACCENT if share > 0.55 else INK
                 text = f"{100 * share:.0f}"
                 ax.text(j, i, text, ha="center", va="center", color=color, fontsize=8)
     if n <= MAX_NAMES:

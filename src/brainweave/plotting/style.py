@@ -66,17 +66,10 @@ def palette(n: int) -> list[str]:
 
 
 def clean_text(value: Any, limit: int = MAX_TEXT) -> str:
-    r"""Return a name from data as one line of text that any figure or file can hold.
+    """Return a name from data as one line of text that any figure or file can hold.
 
     Control characters and lone surrogates, which no XML can hold, become spaces; long
     names lose their end.
-
-    Examples
-    --------
-    >>> clean_text("a\x00b\nc")
-    'a b c'
-    >>> clean_text("x" * 99, limit=5)
-    'xxxx…'
     """
     text = "".join(
         " " if unicodedata.category(c) in ("Cc", "Cs", "Cn", "Zl", "Zp") else c
@@ -86,25 +79,13 @@ def clean_text(value: Any, limit: int = MAX_TEXT) -> str:
 
 
 def subject_name(name: Any) -> str:
-    """Call a subject so that a reader knows it is one.
-
-    Examples
-    --------
-    >>> subject_name("01"), subject_name("sub-01")
-    ('subject 01', 'sub-01')
-    """
+    """Call a subject so that a reader knows it is one."""
     text = clean_text(name)
     return text if text.lower().startswith("sub") else f"subject {text}"
 
 
 def percent(value: float, digits: int = 1) -> str:
-    r"""Write a share as people read it; the space does not break.
-
-    Examples
-    --------
-    >>> percent(0.125), percent(1.0)
-    ('12.5\xa0%', '100\xa0%')
-    """
+    """Write a share as people read it; the space does not break."""
     text = f"{100 * value:.{digits}f}"
     return (text.rstrip("0").rstrip(".") if "." in text else text) + "\u00a0%"
 
@@ -194,12 +175,6 @@ def check_not_empty(things: Sequence[Any], what: str) -> None:
 
 
 def span(values: Sequence[int], what: str = "") -> str:
-    """Write one number, or the lowest and the highest.
-
-    Examples
-    --------
-    >>> span([1200, 900], "voxels"), span([3, 3])
-    ('900–1,200 voxels', '3')
-    """
+    """Write one number, or the lowest and the highest."""
     ends = sorted({min(values), max(values)})
     return f"{'–'.join(f'{n:,}' for n in ends)} {what}".strip()

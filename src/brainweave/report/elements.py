@@ -1,9 +1,14 @@
-"""What a report is made of: sections of small elements, each with its numbers."""
+"""What a report is made of: sections of small elements, each with its numbers.
+
+What they say is in ``templates/report.toml``.
+"""
 
 import csv
 import io
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.resources import files
 from numbers import Integral, Real
 from typing import Any
 from urllib.parse import quote
@@ -11,10 +16,33 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from brainweave.plotting.style import clean_text
+from brainweave.report.svg import figure_svg
 
 # Text that a spreadsheet would run as a formula when it opens the numbers.
 _FORMULA = ("=", "+", "-", "@")
 _CSV_TEXT = 200
+
+
+def asset(name: str) -> str:
+    """Read a text that comes with the package."""
+    return files("brainweave").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+TEXTS: dict[str, dict[str, Any]] = tomllib.loads(asset("report.toml"))
+
+
+def render(template: str, **values: Any) -> Markup:
+    """Fill in a template; all that comes from data is escaped."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("brainweave"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return Markup(environment.get_template(template).render(**values))
 
 
 @dataclass(frozen=True)
@@ -42,10 +70,9 @@ class Table:
     def csv(self) -> str:
         """Write the table as CSV."""
         out = io.StringIO()
+        rows = [self.columns, *self.rows]
         writer = csv.writer(out, lineterminator="\n")
-        writer.writerows(
-            [_csv_cell(v) for v in row] for row in [self.columns, *self.rows]
-        )
+        writer.writerows([_csv_cell(cell) for cell in row] for row in rows)
         return out.getvalue()
 
     def data_uri(self) -> str:
@@ -64,33 +91,40 @@ class Table:
 
 @dataclass(frozen=True)
 class Element:
-    """One figure, table or text of the report.
+    """One figure, table or text of the report."""
 
-    Parameters
-    ----------
-    id : str
-        Unique in the report; a link can point at it, and files are named after it.
-    title, caption : str
-        Heading, and what is seen, in plain words.
-    figure : Markup, optional
-        Inline SVG, an image, or other HTML made by us.
-    table, data : Table, optional
-        Numbers to show, and numbers to download; by default those shown.
-    legend : list of (name, colour)
-        What the colours of the figure mean.
-    wide, folded : bool
-        Whether it takes the whole width, and whether it is shown on demand.
-    """
+    id: str  # unique; a link can point at it, and files are named after it
+    title: str
+    caption: str
+    wide: bool
+    figure: Markup | None = None  # inline SVG, an image, or other HTML made by us
+    table: Table | None = None  # numbers to show
+    data: Table | None = None  # numbers to download; by default those shown
+    legend: list[tuple[str, str]] = field(default_factory=list)  # names and colours
+    folded: bool = False  # shown on demand
 
-    id: str
-    title: str = ""
-    caption: str = ""
-    figure: Markup | None = None
-    table: Table | None = None
-    data: Table | None = None
-    legend: list[tuple[str, str]] = field(default_factory=list)
-    wide: bool = False
-    folded: bool = False
+    @classmethod
+    def make(
+        cls,
+        kind: str,
+        told: Mapping[str, Any] | None = None,
+        *,
+        number: str = "",
+        caption: str = "caption",
+        figure: Any = None,
+        **options: Any,
+    ) -> "Element":
+        """Make an element whose texts are known, and filled in with what is told.
+
+        The figure is Markup or a matplotlib Figure; `number` tells elements of one kind
+        apart, `caption` which of its captions holds.
+        """
+        known, id, told = TEXTS["elements"][kind], kind + number, told or {}
+        if figure is not None and not isinstance(figure, Markup):
+            figure = figure_svg(figure, id, known["label"].format(**told))
+        texts = [known.get(name, "").format(**told) for name in ("title", caption)]
+        wide = options.pop("wide", known.get("wide", False))
+        return cls(id, *texts, wide, figure, **options)
 
 
 @dataclass(frozen=True)
@@ -99,8 +133,18 @@ class Section:
 
     id: str
     title: str
-    intro: str = ""
-    elements: list[Element] = field(default_factory=list)
+    intro: str
+    elements: list[Element]
+
+    @classmethod
+    def make(
+        cls, id: str, elements: Sequence[Element | None], **told: str
+    ) -> "Section | None":
+        """Make a chapter of the elements that are there; None without any."""
+        there = [element for element in elements if element is not None]
+        known = TEXTS["sections"][id]
+        texts = [known.get(name, "").format(**told) for name in ("title", "intro")]
+        return cls(id, *texts, there) if there else None
 
 
 def show(value: Any) -> str:

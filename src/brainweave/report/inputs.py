@@ -20,44 +20,19 @@ SIGNIFICANT = 0.05
 
 @dataclass
 class Inputs:
-    """A study, a model and results, as far as they are there.
-
-    Parameters
-    ----------
-    study, model
-        The data, and an aligner that was fitted; or None.
-    results : list of Scored
-        Classification results.
-    config : mapping
-        Settings as they were used.
-    names : list of str
-        The subjects.
-    sequences : Sequences or None
-        Labels and runs of the samples.
-    shared : list of ndarray or None
-        Shared features of the samples, per subject.
-    drawn : str
-        Whether they are those of samples that did "not align", that may have been
-        "aligned", or were "given".
-    method : str
-        Class of the model.
-    check : AlignmentCheck or None
-        Whether the model holds up on samples that did not align.
-    notes : list of str
-        What a reader must know of how these fit together.
-    """
+    """A study, a model and results, as far as they are there."""
 
     study: Any
-    model: Any
+    model: Any  # fitted
     results: list[Scored]
-    config: Mapping[str, Any]
-    names: list[str] = field(default_factory=list)
-    sequences: Sequences | None = None
-    shared: list[NDArray[np.float64]] | None = None
-    drawn: str = "given"
-    method: str = ""
-    check: AlignmentCheck | None = None
-    notes: list[str] = field(default_factory=list)
+    config: Mapping[str, Any]  # settings as they were used
+    names: list[str] = field(default_factory=list)  # of the subjects
+    sequences: Sequences | None = None  # labels and runs of the samples
+    shared: list[NDArray[np.float64]] | None = None  # features of each subject
+    drawn: str = "given"  # or of samples that did "not align", or may have "aligned"
+    method: str = ""  # class of the model
+    check: AlignmentCheck | None = None  # on samples that did not align
+    notes: list[str] = field(default_factory=list)  # how these fit together
 
     @property
     def bases(self) -> list[Any]:

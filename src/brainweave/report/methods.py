@@ -1,17 +1,16 @@
 """A methods paragraph that can be pasted into a manuscript, with its references.
 
-Names, rules and references are in ``templates/methods.toml``.
+Names, rules and references are in ``templates/report.toml``.
 """
 
-import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from importlib.resources import files
 from typing import Any
 
 from brainweave._version import __version__
 from brainweave.plotting.results import Scored, is_baseline
 from brainweave.plotting.style import percent, span
+from brainweave.report.elements import TEXTS
 from brainweave.report.inputs import Inputs
 
 HAUFE, NU_SVM, SKLEARN = (
@@ -21,16 +20,10 @@ HAUFE, NU_SVM, SKLEARN = (
 )
 
 
-def asset(name: str) -> str:
-    """Read a text that comes with the package."""
-    return files("brainweave").joinpath("templates", name).read_text(encoding="utf-8")
-
-
 @dataclass
 class Methods:
     """The paragraph and the references it cites, in order."""
 
-    known: dict[str, dict[str, Any]]
     sentences: list[str] = field(default_factory=list)
     references: list[str] = field(default_factory=list)
 
@@ -41,16 +34,16 @@ class Methods:
 
     def cite(self, short: str) -> str:
         """List a reference, and return what the text calls it."""
-        full = self.known["references"][short]
+        full = TEXTS["references"][short]
         if full not in self.references:
             self.references.append(full)
         return short
 
     def name(self, method: str) -> str:
         """Return what a method is called, with its citation."""
-        if method not in self.known["methods"]:
+        if method not in TEXTS["methods"]:
             return method
-        name, short = self.known["methods"][method]
+        name, short = TEXTS["methods"][method]
         self.cite(short)
         # a bracket takes the citation in, where there is one
         opened, bracket, rest = name.partition(")")
@@ -59,7 +52,7 @@ class Methods:
 
 def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> Methods:
     """Describe data, alignment and evaluation as far as they are known."""
-    methods = Methods(tomllib.loads(asset("methods.toml")))
+    methods = Methods()
     say = methods.sentences.append
     data = _data_phrase(inputs)
     if inputs.model is not None:
@@ -102,10 +95,10 @@ def _add_alignment(methods: Methods, inputs: Inputs, data: str) -> None:
         return
     name = methods.name(inputs.method)
     inner = type(getattr(model, "aligner", None)).__name__
-    if inner in methods.known["methods"]:
+    if inner in TEXTS["methods"]:
         name += f", each region by {methods.name(inner)}"
     say(f"{who} were aligned with {name}.")
-    params, rules = model.get_params(deep=False), methods.known["graphs"]
+    params, rules = model.get_params(deep=False), TEXTS["graphs"]
     if inputs.method.startswith("GDM"):
         graph = params.get("graph")
         rule = rules.get(graph if isinstance(graph, str) else "", rules["other"])
@@ -113,7 +106,7 @@ def _add_alignment(methods: Methods, inputs: Inputs, data: str) -> None:
             "It finds, as the global optimum of one eigenvalue problem, a linear map "
             f"per subject into a shared space in which {rule}."
         )
-    scaled = methods.known["standardize"].get(str(params.get("standardize")))
+    scaled = TEXTS["standardize"].get(str(params.get("standardize")))
     if scaled:
         say(scaled)
     k = getattr(model, "n_components_", None)
@@ -151,7 +144,7 @@ def _add_alignment(methods: Methods, inputs: Inputs, data: str) -> None:
 def _add_shrinkage(methods: Methods, model: Any, kernel: str) -> None:
     """Say how far the maps were shrunk, and by what that was chosen."""
     rhos = sorted({min(model.shrinkage_), max(model.shrinkage_)})
-    reason = methods.known["shrinkage"].get(model.shrinkage_by_, "")
+    reason = TEXTS["shrinkage"].get(model.shrinkage_by_, "")
     methods.sentences.append(
         f"The map of each subject was shrunk by a ridge of "
         f"{' to '.join(f'{rho:.3g}' for rho in rhos)} times the mean eigenvalue of its "
@@ -174,7 +167,7 @@ def _add_evaluation(methods: Methods, inputs: Inputs) -> None:
         listed = _join(_accuracy(methods, one, one.shown(members)) for one in members)
         folds = "fold" if n_folds == 1 else "folds"
         found = f"mean accuracy over {n_folds} {folds} was {listed}"
-        how = methods.known["protocols"].get(protocol)
+        how = TEXTS["protocols"].get(protocol)
         if how:
             say(f"In the {protocol} protocol, {how}; {found}.")
         else:
@@ -188,8 +181,8 @@ def _accuracy(methods: Methods, one: Scored, shown: str) -> str:
         details.append(f"SD {percent(float(one.scores.std()))}")
     if one.p is not None:
         details.append(f"permutation p = {one.p:.3g}")
-    _, short = methods.known["methods"].get(one.method, ("", ""))
-    if short and methods.known["references"][short] not in methods.references:
+    _, short = TEXTS["methods"].get(one.method, ("", ""))
+    if short and TEXTS["references"][short] not in methods.references:
         details.append(methods.cite(short))
     extra = f" ({'; '.join(details)})" if details else ""
     label = shown if one.aligns_nothing else f"with {shown}"

@@ -16,9 +16,9 @@ from brainweave.plotting.brain import plot_feature_map
 from brainweave.plotting.model import energy_curves, plot_eigenvalues, plot_energy
 from brainweave.plotting.sequences import Sequences, plot_sequences
 from brainweave.plotting.style import clean_text, percent, subject_name
-from brainweave.report.elements import Element, Section, Table
+from brainweave.report.elements import TEXTS, Element, Section, Table
 from brainweave.report.inputs import SIGNIFICANT, Inputs
-from brainweave.report.svg import figure_png, figure_svg
+from brainweave.report.svg import figure_png
 from brainweave.study.told import preprocessing
 
 MAX_STRIPS = 40  # subjects whose sequences are drawn
@@ -30,19 +30,16 @@ LIBRARIES = "numpy scipy scikit-learn joblib pandas nibabel nilearn matplotlib"
 def data_section(inputs: Inputs) -> Section | None:
     """Describe the samples: how many, and in which order they were seen."""
     elements = []
-    sequences = inputs.sequences
-    if sequences is not None:
-        if sequences.categories:
-            elements.append(_sequences(inputs, sequences))
-        table = _subjects(inputs, sequences)
-        elements.append(Element("subjects", "Subjects", table=table, wide=True))
+    if inputs.sequences is not None:
+        if inputs.sequences.categories:
+            elements.append(_sequences(inputs, inputs.sequences))
+        table = _subjects(inputs, inputs.sequences)
+        elements.append(Element.make("subjects", table=table))
     done = preprocessing(inputs.record)
     if done:
         table = Table(["step", "what was done"], done)
-        title = "Preprocessing"
-        elements.append(Element("preprocessing", title, table=table, wide=True))
-    title = "Data and preprocessing" if done else "Data"
-    return Section("data", title, elements=elements) if elements else None
+        elements.append(Element.make("preprocessing", table=table))
+    return Section.make("data", elements, done=" and preprocessing" if done else "")
 
 
 def _subjects(inputs: Inputs, sequences: Sequences) -> Table:
@@ -97,28 +94,24 @@ def _sequences(inputs: Inputs, sequences: Sequences) -> Element:
     figure = plot_sequences(shown, names=inputs.names[:MAX_STRIPS], legend=False)
     n = len(sequences.labels)
     distinct = len({tuple(map(str, labels)) for labels in sequences.labels})
-    told = f"The {n} subjects saw {distinct} different sequences."
-    if distinct == n:
-        told = f"All {n} subjects saw different sequences."
-    elif distinct == 1:
-        told = f"All {n} subjects saw the same sequence."
-    caption = f"{told} Each strip is a subject, each colour a category; gaps part runs."
-    if n > MAX_STRIPS:
-        caption += f" The first {MAX_STRIPS} subjects are drawn."
+    kind = {n: "all_differ", 1: "all_same"}.get(distinct, "some_differ")
+    texts = TEXTS["elements"]["sequences"]
+    told = {
+        "told": texts[kind].format(n=n, distinct=distinct),
+        "more": texts["more"].format(drawn=MAX_STRIPS) if n > MAX_STRIPS else "",
+    }
     listed = zip(inputs.names, sequences.labels, sequences.runs, strict=True)
     rows = [
         [name, i + 1, run, label]
         for name, labels, runs in listed
         for i, (label, run) in enumerate(zip(labels, runs, strict=True))
     ]
-    return Element(
+    return Element.make(
         "sequences",
-        "What each subject saw, in order",
-        caption,
-        figure=figure_svg(figure, "sequences", "A strip of samples per subject"),
+        told,
+        figure=figure,
         data=Table(["subject", "sample", "run", "label"], rows),
         legend=sequences.legend(),
-        wide=True,
     )
 
 
@@ -133,27 +126,17 @@ def model_section(inputs: Inputs) -> Section | None:
         # a model that came back without its bases may not know any more
         with suppress(InputError):
             elements.append(_components(inputs))
-    title = "What was learned"
-    return Section("model", title, elements=elements) if elements else None
+    return Section.make("model", elements)
 
 
 def _eigenvalues(model: Any) -> Element:
     values = np.asarray(model.eigenvalues_, dtype=float)
     informative = int(getattr(model, "n_informative_", len(values)))
-    caption = "All components gain from the graph, as those of noise do too."
-    if informative < len(values):
-        caption = (
-            "Components beyond the dashed line gain nothing from the graph: another "
-            "choice of directions there would be as good. The others gain, as those of "
-            "noise do too."
-        )
-    figure, label = plot_eigenvalues(model), "Eigenvalue per component"
     rows = [[k + 1, float(v), k < informative] for k, v in enumerate(values)]
-    return Element(
+    return Element.make(
         "eigenvalues",
-        "Eigenvalues",
-        caption,
-        figure=figure_svg(figure, "eigenvalues", label),
+        caption="caption_partly" if informative < len(values) else "caption",
+        figure=plot_eigenvalues(model),
         data=Table(["component", "eigenvalue", "gains"], rows),
     )
 
@@ -165,12 +148,9 @@ def _energy(inputs: Inputs) -> Element:
         for name, basis, curve in zip(inputs.names, inputs.bases, curves, strict=True)
         for k, share in enumerate(curve)
     ]
-    figure = plot_energy(inputs.model, names=inputs.names)
-    return Element(
+    return Element.make(
         "energy",
-        "Energy kept of each subject",
-        "Cumulative share of the singular values; the dot is the cut.",
-        figure=figure_svg(figure, "energy", "Cumulative singular values per subject"),
+        figure=plot_energy(inputs.model, names=inputs.names),
         data=Table(["subject", "component", "cumulative share", "kept"], rows),
     )
 
@@ -194,42 +174,26 @@ def _components(inputs: Inputs) -> Element:
         " – ".join(percent(float(f(v))) for f in (np.min, np.max)) for v in variance
     ]
     full = [[k + 1, *map(float, row)] for k, row in enumerate(variance)]
-    return Element(
+    return Element.make(
         "components",
-        "Components",
-        "Agreement: mean correlation between subjects of the feature's category means, "
-        "over samples that did not align (held out), and over the samples the model "
-        "was fitted on (in sample), where it is high also for noise. p: by "
-        "permutation, corrected for the number of components. "
-        "Variance: share of a subject's variance that the feature explains, mean and "
-        "range over subjects. The download has it for each subject.",
         table=Table(list(columns), list(zip(*columns.values(), strict=True))),
         data=Table(["component", *inputs.names], full),
-        wide=True,
     )
 
 
-def maps_section(
-    inputs: Inputs, *, n_components: int, n_subjects: int
-) -> Section | None:
+def maps_section(inputs: Inputs, n_components: int, n_subjects: int) -> Section | None:
     """Draw the first shared features on the brains of the first subjects."""
-    maps = _maps_with_space(inputs)
-    chosen = dict(list(maps.items())[:n_subjects])
+    chosen = dict(list(_maps_with_space(inputs).items())[:n_subjects])
     k = min(n_components, int(getattr(inputs.model, "n_components_", 0)))
     k = min(k, max(1, getattr(inputs.model, "n_informative_", k)))
-    if not chosen or not k:
+    if not chosen:
         return None
     try:
-        elements = [e for c in range(k) for e in _maps(inputs, chosen, c)]
-        intro = (
-            "What the voxels of a subject show when a shared feature is active, in "
-            "standard deviations of the voxel per standard deviation of the feature; "
-            "one colour scale for all subjects of a feature. The same feature may lie "
-            "elsewhere in each brain: that is what functional alignment allows for."
+        return Section.make(
+            "maps", [e for c in range(k) for e in _maps(inputs, chosen, c)]
         )
     except BrainweaveError as error:  # no voxel weights, or no picture
-        elements, intro = [Element("maps-note", caption=str(error), wide=True)], ""
-    return Section("maps", "On the brain", intro, elements)
+        return Section.make("maps", [Element.make("maps-note", {"error": str(error)})])
 
 
 def _maps_with_space(inputs: Inputs) -> dict[int, Any]:
@@ -255,34 +219,41 @@ def _maps(inputs: Inputs, maps: dict[int, Any], component: int) -> list[Element]
     limit = max(float(np.abs(p).max(initial=0.0)) for p in patterns.values()) or 1.0
     elements = []
     for i, values in patterns.items():
-        title = f"Shared feature {component + 1}, {subject_name(inputs.names[i])}"
         strongest = np.argsort(-np.abs(values), kind="stable")[:MAX_VOXELS]
-        which = f"the {MAX_VOXELS} strongest" if len(values) > MAX_VOXELS else "all"
+        told = {
+            "feature": component + 1,
+            "subject": subject_name(inputs.names[i]),
+            "which": f"the {MAX_VOXELS} strongest"
+            if len(values) > MAX_VOXELS
+            else "all",
+            "n": len(values),
+        }
         rows = [[int(v), float(values[v])] for v in np.sort(strongest)]
         figure = plot_feature_map(maps[i], component, limit=limit)
-        element = Element(
-            f"map-{component}-{i}",
-            title,
-            f"The download has {which} of {len(values)} voxels, counted from 0.",
-            figure=figure_png(figure, title),
-            data=Table(["voxel", "pattern"], rows),
+        elements.append(
+            Element.make(
+                "map",
+                told,
+                number=f"-{component}-{i}",
+                figure=figure_png(figure, f"Shared feature {component + 1}"),
+                data=Table(["voxel", "pattern"], rows),
+            )
         )
-        elements.append(element)
     return elements
 
 
-def details_section(inputs: Inputs, seconds: Mapping[str, float] | None) -> Section:
+def details_section(
+    inputs: Inputs, seconds: Mapping[str, float] | None
+) -> Section | None:
     """List settings, times and versions."""
-    elements = []
-    if inputs.config:
-        table = Table(["setting", "value"], flatten(inputs.config))
-        elements.append(Element("configuration", "Configuration", table=table))
-    elements.append(Element("versions", "Versions", table=_versions()))
-    spent = _times(inputs, seconds)
-    if spent.rows:
-        title = "Seconds per stage"
-        elements.append(Element("times", title, table=spent, wide=True))
-    return Section("details", "Details", elements=elements)
+    settings, spent = flatten(inputs.config), _times(inputs, seconds)
+    tables = {
+        "configuration": Table(["setting", "value"], settings),
+        "versions": _versions(),
+        "times": spent,
+    }
+    shown = [Element.make(id, table=t) for id, t in tables.items() if t.rows]
+    return Section.make("details", shown)
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> list[list[str]]:

@@ -1,14 +1,12 @@
 """The shared space as a drawing that can be asked: hover, switch, turn."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from brainweave.plotting.style import UNLABELLED, clean_text, palette
-from brainweave.report.elements import Table
+from brainweave.report.elements import TEXTS, Element, Section, Table, render
 from brainweave.report.inputs import Inputs
 
 WIDTH, HEIGHT, MARGIN = 680, 460, 40
@@ -18,28 +16,7 @@ MAX_FEATURES = 20  # more are not features to look at one by one
 MAX_EMBEDDED = 10  # columns a reader can choose from
 
 
-@dataclass(frozen=True)
-class SharedSpace:
-    """All that the template needs, and ``facts`` for the script.
-
-    ``groups`` are (subject, category, places of its samples in the drawing).
-    """
-
-    groups: list[tuple[int, int, list[tuple[str, str]]]]
-    subject_colors: list[str]
-    category_colors: list[str]
-    ticks: dict[str, tuple[str, str]]
-    data: Table
-    facts: dict[str, Any]
-    left_out: int
-    drawn: str
-    width: int = WIDTH
-    height: int = HEIGHT
-    margin: int = MARGIN
-    max_switches: int = MAX_SWITCHES
-
-
-def build_space(inputs: Inputs) -> SharedSpace | None:
+def space_section(inputs: Inputs) -> Section | None:
     """Place the samples of all subjects; None without shared features."""
     if inputs.shared is None:
         return None
@@ -78,24 +55,32 @@ def build_space(inputs: Inputs) -> SharedSpace | None:
             subject, sample, runs, labels, columns, strict=True
         )
     ]
-    return SharedSpace(
+    facts = {
+        "subjects": [clean_text(name) for name in inputs.names],
+        "categories": names,
+        "axes": axes,
+        "order": order,
+        "samples": sample.tolist(),
+        "runs": run_names,
+        "run": [-1 if r is None else run_names.index(clean_text(r)) for r in runs],
+    }
+    drawing = render(
+        "space.html.jinja",
         groups=groups,
         subject_colors=palette(len(inputs.names)),
         category_colors=colors,
         ticks=ticks,
-        data=Table(["subject", "sample", "run", "label", *axes], rows),
-        facts={
-            "subjects": [clean_text(name) for name in inputs.names],
-            "categories": names,
-            "axes": axes,
-            "order": order,
-            "samples": sample.tolist(),
-            "runs": run_names,
-            "run": [-1 if r is None else run_names.index(clean_text(r)) for r in runs],
-        },
-        left_out=n - len(chosen),
-        drawn=inputs.drawn,
+        facts=facts,
+        width=WIDTH,
+        height=HEIGHT,
+        margin=MARGIN,
+        max_switches=MAX_SWITCHES,
     )
+    data = Table(["subject", "sample", "run", "label", *axes], rows)
+    element = Element.make("shared-space", figure=drawing, data=data)
+    known, left = TEXTS["drawn"], n - len(chosen)
+    thinned = known["left_out"].format(n=left) if left else ""
+    return Section.make("space", [element], drawn=known[inputs.drawn] + thinned)
 
 
 def _columns(arrays: Sequence[NDArray[np.float64]]) -> tuple[NDArray[np.float64], str]:

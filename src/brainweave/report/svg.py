@@ -16,23 +16,18 @@ if TYPE_CHECKING:
 
 _SVG = "http://www.w3.org/2000/svg"
 _XLINK = "{http://www.w3.org/1999/xlink}href"
-_THEME = {
-    INK: "var(--ink)",
-    MUTED: "var(--muted)",
-    GRID: "var(--grid)",
-    PAPER: "var(--paper)",
-    ACCENT: "var(--mark)",
-}
-_THEMED = re.compile("|".join(map(re.escape, _THEME)))
+_VARIABLES = {INK: "ink", MUTED: "muted", GRID: "grid", PAPER: "paper", ACCENT: "mark"}
+_THEMED = re.compile("|".join(_VARIABLES))
 _REFERENCE = re.compile(r"url\(#([^)]+)\)")
 _SIZE = re.compile(r"font(?:-size)?:(?:[^;]*? )?\s*([\d.]+)px")
 _FAMILY = re.compile(r"font-family:[^;]*;?\s*")
 _FONT = re.compile(r"(font:[^;]*?px) [^;]*")
+_DRAWING = Markup('<div class="drawing">{}</div>')
 LEAST_TEXT = 11.2  # px
 
 
 def figure_svg(figure: "Figure", id: str, label: str) -> Markup:
-    """Return a figure as an ``<svg>`` element for the page.
+    """Return a figure as an ``<svg>`` element for the page, which may scroll.
 
     Text stays text; colours of the theme become variables of the page; ids get `id` in
     front, so that several figures can share a page.
@@ -62,7 +57,7 @@ def figure_svg(figure: "Figure", id: str, label: str) -> Markup:
     root.set("role", "img")
     root.set("aria-label", label)
     ElementTree.register_namespace("", _SVG)
-    return Markup(ElementTree.tostring(root, encoding="unicode"))
+    return _DRAWING.format(Markup(ElementTree.tostring(root, encoding="unicode")))
 
 
 def _adapt(attributes: dict[str, str], id: str) -> None:
@@ -75,7 +70,9 @@ def _adapt(attributes: dict[str, str], id: str) -> None:
         if name in attributes:
             value = _REFERENCE.sub(rf"url(#{id}-\1)", attributes[name])
             value = _FAMILY.sub("", _FONT.sub(r"\1 inherit", value))
-            attributes[name] = _THEMED.sub(lambda m: _THEME[m.group()], value)
+            attributes[name] = _THEMED.sub(
+                lambda m: f"var(--{_VARIABLES[m.group()]})", value
+            )
 
 
 def figure_png(figure: "Figure", label: str, *, dpi: int = 140) -> Markup:
@@ -88,4 +85,4 @@ def figure_png(figure: "Figure", label: str, *, dpi: int = 140) -> Markup:
     Image.open(out).convert("RGB").quantize(256).save(small, "PNG", optimize=True)
     data = base64.b64encode(small.getvalue()).decode()
     image = Markup('<img class="brain" alt="{}" src="data:image/png;base64,{}">')
-    return image.format(label, data)
+    return _DRAWING.format(image.format(label, data))

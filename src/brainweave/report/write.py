@@ -14,17 +14,12 @@ from brainweave._io import write_text
 from brainweave._validation import check_int
 from brainweave._version import __version__
 from brainweave.exceptions import InputError
+from brainweave.report import sections
 from brainweave.report.accuracy import results_section
-from brainweave.report.elements import Section
+from brainweave.report.elements import asset, render
 from brainweave.report.inputs import gather
-from brainweave.report.methods import asset, write_methods
-from brainweave.report.sections import (
-    data_section,
-    details_section,
-    maps_section,
-    model_section,
-)
-from brainweave.report.space import build_space
+from brainweave.report.methods import write_methods
+from brainweave.report.space import space_section
 from brainweave.report.summary import collect_warnings, give_verdict, headlines
 
 
@@ -102,18 +97,18 @@ def write_report(
     )
     if study is None and model is None and not inputs.results:
         raise InputError("A report needs a study, a model or results; got none.")
-    maps = maps_section(inputs, n_components=n_maps, n_subjects=n_map_subjects)
-    space = build_space(inputs)
-    sections = [
-        data_section(inputs),
+    maps = sections.maps_section(inputs, n_maps, n_map_subjects)
+    chapters = [
+        sections.data_section(inputs),
         results_section(inputs),
-        Section("space", "The shared space") if space else None,
-        model_section(inputs),
+        space_section(inputs),
+        sections.model_section(inputs),
         maps,
-        details_section(inputs, seconds),
+        sections.details_section(inputs, seconds),
     ]
     script = asset("report.js")
-    text = _render(
+    text = render(
+        "report.html.jinja",
         title=str(title),
         study_name=str(getattr(study, "name", "") or ""),
         today=date.today().isoformat(),
@@ -125,25 +120,11 @@ def write_report(
         headlines=headlines(inputs),
         warnings=collect_warnings(inputs, warnings),
         methods=write_methods(inputs, shows_maps=maps is not None),
-        sections=[section for section in sections if section is not None],
-        space=space,
+        sections=[chapter for chapter in chapters if chapter is not None],
     )
     # labels may hold anything, and half a character or a zero byte is no UTF-8 text
-    write_text(path, text.replace("\x00", "").encode(errors="replace").decode())
+    write_text(path, str(text).replace("\x00", "").encode(errors="replace").decode())
     return path
-
-
-def _render(**values: Any) -> str:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("brainweave"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("report.html.jinja").render(**values)
 
 
 def _policy(script: str) -> str:

@@ -61,7 +61,7 @@
   let columns = null;
   const numbers = () => {
     if (!columns) {
-      const address = $("#space-data").getAttribute("href");
+      const address = $("a[download]", figure).getAttribute("href");
       const lines = decodeURIComponent(address.slice(address.indexOf(",") + 1)).trim().split("\n");
       const rows = lines.slice(1).map((line) => line.split(",").slice(-facts.axes.length).map(Number));
       columns = facts.axes.map((_, k) => rows.map((row) => row[k]));
