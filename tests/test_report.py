@@ -265,7 +265,7 @@ def test_results_with_another_number_of_features_are_told_apart(tmp_path, study,
     path = write_report(tmp_path / "r.html", study=study, model=model, results=result)
     text = Page(path.read_text("utf-8")).text
     assert "The model shown has 5 shared features" in text
-    assert "was reached with 2–3" in text
+    assert "was reached with 2–3 features." in text
 
 
 def test_matched_samples_are_counted_as_they_were(tmp_path, study):

@@ -78,8 +78,8 @@ def _draw_volume(image: Any, title: str | None, limit: float | None) -> "Figure"
 
     figure = Figure(figsize=(6.6, 2.4))
     limit = limit or _largest(image.dataobj)
-    shared = {"figure": figure, "title": title, "cmap": "RdBu_r", "colorbar": True}
-    shared |= {"vmin": -limit, "vmax": limit}
+    shared: dict[str, Any] = {"figure": figure, "title": title, "colorbar": True}
+    shared |= {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit}
     if fits_glass_brain(image):
         plotting.plot_glass_brain(image, plot_abs=False, threshold=0, **shared)
     else:

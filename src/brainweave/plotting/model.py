@@ -69,9 +69,9 @@ def plot_eigenvalues(model: Any) -> "Figure":
     parts.append((informative, n, "arbitrary", MUTED))
     for start, end, what, color in parts:
         if end > start:
-            place = {"ha": "center", "transform": ax.get_xaxis_transform()}
-            text = f"{end - start} {what}"
-            ax.text((start + end + 1) / 2, 1.03, text, color=color, **place)
+            text, place = f"{end - start} {what}", ax.get_xaxis_transform()
+            middle = (start + end + 1) / 2
+            ax.text(middle, 1.03, text, color=color, ha="center", transform=place)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     ax.set_xlabel("component")
     better = "larger" if hasattr(model, "shrinkage_") else "smaller"
@@ -124,9 +124,8 @@ def plot_energy(model: Any, *, names: Sequence[Any] | None = None) -> "Figure":
     for energy in sorted({float(b.energy) for b in bases}):
         if energy < 1:
             ax.axhline(energy, color=INK, linestyle=DASHED, linewidth=1)
-            place = {"ha": "right", "va": "top", "transform": ax.get_yaxis_transform()}
-            text = f"kept: {style.percent(energy)}"
-            ax.text(0.99, energy - 0.015, text, fontsize=8.5, **place)
+            text, place = f"kept: {style.percent(energy)}", ax.get_yaxis_transform()
+            ax.text(0.99, energy - 0.015, text, ha="right", va="top", transform=place)
     ax.set(ylim=(0, 1.03), xlabel="components", ylabel="cumulative singular values")
     ax.set_xlim(left=0)
     ax.set_yticks(np.linspace(0, 1, 6), [f"{p} %" for p in range(0, 101, 20)])

@@ -90,7 +90,7 @@ def percent(value: float, digits: int = 1) -> str:
     return (text.rstrip("0").rstrip(".") if "." in text else text) + "\u00a0%"
 
 
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.titlesize": 10,
     "axes.titleweight": "bold",
@@ -174,7 +174,7 @@ def check_not_empty(things: Sequence[Any], what: str) -> None:
         raise InputError(f"There is nothing to draw: no {what} given.")
 
 
-def span(values: Sequence[int], what: str = "") -> str:
-    """Write one number, or the lowest and the highest."""
-    ends = sorted({min(values), max(values)})
-    return f"{'–'.join(f'{n:,}' for n in ends)} {what}".strip()
+def span(values: Sequence[int], what: str) -> str:
+    """Write how many there are, as one number or the lowest and the highest."""
+    ends = sorted({min(values), max(values)}) if values else []
+    return f"{'–'.join(f'{n:,}' for n in ends)} {what}" if ends else ""

@@ -31,13 +31,13 @@ def asset(name: str) -> str:
 TEXTS: dict[str, dict[str, Any]] = tomllib.loads(asset("report.toml"))
 
 
-def render(template: str, **values: Any) -> Markup:
-    """Fill in a template; all that comes from data is escaped."""
+def render(template: str, *, escape: bool = True, **values: Any) -> Markup:
+    """Fill in a template; all that comes from data is escaped, except in plain text."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
         loader=PackageLoader("brainweave"),
-        autoescape=True,
+        autoescape=escape,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -122,9 +122,9 @@ class Element:
         known, id, told = TEXTS["elements"][kind], kind + number, told or {}
         if figure is not None and not isinstance(figure, Markup):
             figure = figure_svg(figure, id, known["label"].format(**told))
-        texts = [known.get(name, "").format(**told) for name in ("title", caption)]
+        title, below = (known.get(n, "").format(**told) for n in ("title", caption))
         wide = options.pop("wide", known.get("wide", False))
-        return cls(id, *texts, wide, figure, **options)
+        return cls(id, title, below, wide, figure, **options)
 
 
 @dataclass(frozen=True)
@@ -143,8 +143,8 @@ class Section:
         """Make a chapter of the elements that are there; None without any."""
         there = [element for element in elements if element is not None]
         known = TEXTS["sections"][id]
-        texts = [known.get(name, "").format(**told) for name in ("title", "intro")]
-        return cls(id, *texts, there) if there else None
+        title, intro = (known.get(n, "").format(**told) for n in ("title", "intro"))
+        return cls(id, title, intro, there) if there else None
 
 
 def show(value: Any) -> str:

@@ -51,8 +51,8 @@ def _check_model(study: Any, model: Any, own: str | None) -> list[str]:
     counts, given = [int(n) for n in fitted], [int(s.n_samples) for s in study]
     if counts and counts != given:
         return [
-            f"The model was fitted on {span(counts)} samples per subject; the study "
-            f"shown here has {span(given)}."
+            f"The model was fitted on {span(counts, 'samples')} per subject; the study "
+            f"shown here has {span(given, 'samples')}."
         ]
     theirs = getattr(model, "study_fingerprint", None)
     if theirs is not None and own is not None and theirs != own:
@@ -101,11 +101,9 @@ def _check_result(study: Any, one: Scored, theirs: str | None) -> list[str]:
         )
     if not fewer:
         return []
-    return [
-        f"{clean_text(one.name)} was scored on matched samples: "
-        f"{span(list(counts.values()))} of {span([have[i] for i in counts])} per "
-        "subject."
-    ]
+    used = span(list(counts.values()), "of")
+    given = span([have[i] for i in counts], "per subject")
+    return [f"{clean_text(one.name)} was scored on matched samples: {used} {given}."]
 
 
 def _check_components(model: Any, one: Scored, method: str) -> list[str]:
@@ -120,7 +118,7 @@ def _check_components(model: Any, one: Scored, method: str) -> list[str]:
         return []
     return [
         f"The model shown has {k} shared features; the result "
-        f"{clean_text(one.name)!r} was reached with {span(used)}."
+        f"{clean_text(one.name)!r} was reached with {span(used, 'features')}."
     ]
 
 

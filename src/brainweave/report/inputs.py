@@ -123,7 +123,7 @@ def _sequences_of_graph(model: Any, names: list[str]) -> Sequences | None:
 
 def _draw(inputs: Inputs) -> tuple[str, Any]:
     """Return the shared features of the samples, and of which samples they are."""
-    model, held = inputs.model, inputs.check and inputs.check.features
+    model, held = inputs.model, None if inputs.check is None else inputs.check.features
     if held is not None and all(np.isfinite(a).all() for a in held):
         known = inputs.sequences
         if known is None or [len(a) for a in held] == known.lengths:

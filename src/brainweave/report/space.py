@@ -78,9 +78,9 @@ def space_section(inputs: Inputs) -> Section | None:
     )
     data = Table(["subject", "sample", "run", "label", *axes], rows)
     element = Element.make("shared-space", figure=drawing, data=data)
-    known, left = TEXTS["drawn"], n - len(chosen)
-    thinned = known["left_out"].format(n=left) if left else ""
-    return Section.make("space", [element], drawn=known[inputs.drawn] + thinned)
+    say, left = TEXTS["drawn"], n - len(chosen)
+    thinned = say["left_out"].format(n=left) if left else ""
+    return Section.make("space", [element], drawn=say[inputs.drawn] + thinned)
 
 
 def _columns(arrays: Sequence[NDArray[np.float64]]) -> tuple[NDArray[np.float64], str]:

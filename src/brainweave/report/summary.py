@@ -7,6 +7,7 @@ from typing import Any
 
 from brainweave.plotting.results import Scored
 from brainweave.plotting.style import clean_text, percent, span, subject_name
+from brainweave.report.elements import TEXTS
 from brainweave.report.inputs import SIGNIFICANT, Inputs
 from brainweave.report.subjects import above_chance, interval
 
@@ -121,38 +122,28 @@ def collect_warnings(inputs: Inputs, given: Iterable[Any] = ()) -> list[str]:
         raised = isinstance(warning, warnings.WarningMessage)
         prefix = f"{warning.category.__name__}: " if raised else ""
         texts.append(f"{prefix}{warning.message if raised else warning}")
+    model, say = inputs.model, TEXTS["cautions"]
     said = any("not unique" in text for text in texts)
-    if not said and getattr(inputs.model, "is_unique_", True) is False:
-        texts.append(
-            f"The shared space is not unique: {inputs.model.n_informative_} of "
-            f"{inputs.model.n_components_} components gain from the graph, the others "
-            "are arbitrary directions. n_components='auto' keeps those that hold up."
-        )
-    texts += [*_about_bases(inputs), *_missing_categories(inputs)]
+    if not said and getattr(model, "is_unique_", True) is False:
+        known = {"gaining": model.n_informative_, "k": model.n_components_}
+        texts.append(say["not_unique"].format(**known))
+    for name, basis in zip(inputs.names, inputs.bases, strict=False):
+        known = {"subject": subject_name(name), "kernel": basis.kernel.name}
+        constant = len(getattr(basis, "constant_voxels", ()))
+        known |= {"constant": constant, "voxels": basis.n_voxels}
+        if constant:
+            texts.append(say["constant"].format(**known))
+        if basis.energy < 1 and basis.lost_share > LOST_SHARE:
+            texts.append(say["lost"].format(lost=percent(basis.lost_share), **known))
+    texts += _missing_categories(inputs)
     for protocol, members in inputs.panels:
-        texts += [
-            f"{one.shown(members)} ({protocol or 'classification'}): accuracy is not "
-            f"above chance by the permutation test, p = {one.p:.2g}."
-            for one in members
-            if one.p is not None and one.p > SIGNIFICANT
-        ]
+        for one in members:
+            if one.p is not None and one.p > SIGNIFICANT:
+                known = {"shown": one.shown(members), "p": one.p}
+                where = protocol or "classification"
+                texts.append(say["not_above"].format(protocol=where, **known))
     # a warning raised while fitting is often also found here
     return list(dict.fromkeys(texts))
-
-
-def _about_bases(inputs: Inputs) -> Iterator[str]:
-    for name, basis in zip(inputs.names, inputs.bases, strict=False):
-        constant = len(getattr(basis, "constant_voxels", ()))
-        if constant:
-            yield (
-                f"{subject_name(name)}: {constant} of {basis.n_voxels} voxels are "
-                "constant and were left out. Check the mask."
-            )
-        if basis.energy < 1 and basis.lost_share > LOST_SHARE:
-            yield (
-                f"{subject_name(name)}: the {basis.kernel.name} kernel loses "
-                f"{percent(basis.lost_share)} of the energy to negative eigenvalues."
-            )
 
 
 def _missing_categories(inputs: Inputs) -> Iterator[str]:

@@ -20,8 +20,6 @@ _VARIABLES = {INK: "ink", MUTED: "muted", GRID: "grid", PAPER: "paper", ACCENT: 
 _THEMED = re.compile("|".join(_VARIABLES))
 _REFERENCE = re.compile(r"url\(#([^)]+)\)")
 _SIZE = re.compile(r"font(?:-size)?:(?:[^;]*? )?\s*([\d.]+)px")
-_FAMILY = re.compile(r"font-family:[^;]*;?\s*")
-_FONT = re.compile(r"(font:[^;]*?px) [^;]*")
 _DRAWING = Markup('<div class="drawing">{}</div>')
 LEAST_TEXT = 11.2  # px
 
@@ -69,7 +67,6 @@ def _adapt(attributes: dict[str, str], id: str) -> None:
     for name in ("clip-path", "style"):
         if name in attributes:
             value = _REFERENCE.sub(rf"url(#{id}-\1)", attributes[name])
-            value = _FAMILY.sub("", _FONT.sub(r"\1 inherit", value))
             attributes[name] = _THEMED.sub(
                 lambda m: f"var(--{_VARIABLES[m.group()]})", value
             )
