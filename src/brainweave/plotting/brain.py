@@ -22,6 +22,7 @@ def plot_feature_map(
     what: str = "patterns",
     title: str | None = None,
     limit: float | None = None,
+    colorbar: bool = True,
 ) -> "Figure":
     """Draw one shared feature on a subject's brain.
 
@@ -40,6 +41,8 @@ def plot_feature_map(
         Written into the figure.
     limit : float, optional
         Value at the ends of the colour scale; by default the largest of this map.
+    colorbar : bool, default=True
+        Draw the colour scale.
 
     Returns
     -------
@@ -47,12 +50,12 @@ def plot_feature_map(
     """
     image = subject_map.to_image(component, what=what)
     if hasattr(image, "affine") and len(getattr(image, "shape", ())) == 3:
-        return _draw_volume(image, title, limit)
+        return _draw_volume(image, title, limit, colorbar)
     if hasattr(image, "darrays"):  # one structure alone; its name is in the space
         image = {next(iter(subject_map.space.masks)): image}
     surfaces = _fsaverage5_parts(image)
     if surfaces:
-        return _draw_surfaces(surfaces, title, limit)
+        return _draw_surfaces(surfaces, title, limit, colorbar)
     kind = getattr(subject_map.space, "kind", type(image).__name__)
     raise InputError(
         f"There is no picture for this {kind} space: nilearn brings the surface "
@@ -72,13 +75,15 @@ def fits_glass_brain(image: Any) -> bool:
     return bool((low >= _GLASS_LOW).all() and (high <= _GLASS_HIGH).all())
 
 
-def _draw_volume(image: Any, title: str | None, limit: float | None) -> "Figure":
+def _draw_volume(
+    image: Any, title: str | None, limit: float | None, colorbar: bool
+) -> "Figure":
     from matplotlib.figure import Figure
     from nilearn import plotting
 
     figure = Figure(figsize=(6.6, 2.4))
     limit = limit or _largest(image.dataobj)
-    shared: dict[str, Any] = {"figure": figure, "title": title, "colorbar": True}
+    shared: dict[str, Any] = {"figure": figure, "title": title, "colorbar": colorbar}
     shared |= {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit}
     if fits_glass_brain(image):
         plotting.plot_glass_brain(image, plot_abs=False, threshold=0, **shared)
@@ -105,7 +110,7 @@ def _fsaverage5_parts(image: Any) -> dict[str, Any]:
 
 
 def _draw_surfaces(
-    parts: dict[str, Any], title: str | None, limit: float | None
+    parts: dict[str, Any], title: str | None, limit: float | None, colorbar: bool
 ) -> "Figure":
     from matplotlib.figure import Figure
     from nilearn import datasets, plotting
@@ -123,7 +128,7 @@ def _draw_surfaces(
             figure=figure,
             vmax=limit,
             cmap="RdBu_r",
-            colorbar=number == len(parts),
+            colorbar=colorbar and number == len(parts),
         )
     if title:
         figure.suptitle(title, fontsize=10)

@@ -1,118 +1,22 @@
-"""The chapters of a report; each is left out when there is nothing to say."""
+"""The chapters on the model and on how all was computed."""
 
 import json
 import platform
 from collections.abc import Mapping
 from contextlib import suppress
-from copy import copy
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
 
 from brainweave._version import __version__
-from brainweave.exceptions import BrainweaveError, InputError
-from brainweave.plotting.brain import plot_feature_map
+from brainweave.exceptions import InputError
 from brainweave.plotting.model import energy_curves, plot_eigenvalues, plot_energy
-from brainweave.plotting.sequences import Sequences, plot_sequences
-from brainweave.plotting.style import clean_text, percent, subject_name
-from brainweave.report.elements import TEXTS, Element, Section, Table
+from brainweave.plotting.style import clean_text, percent
+from brainweave.report.elements import Element, Section, Table
 from brainweave.report.inputs import SIGNIFICANT, Inputs
-from brainweave.report.svg import figure_png
-from brainweave.study.told import preprocessing
 
-MAX_STRIPS = 40  # subjects whose sequences are drawn
-MAX_VOXELS = 1000  # whose values a map offers for download
-MAX_COUNTED = 16  # categories that fit into a table
 LIBRARIES = "numpy scipy scikit-learn joblib pandas nibabel nilearn matplotlib"
-
-
-def data_section(inputs: Inputs) -> Section | None:
-    """Describe the samples: how many, and in which order they were seen."""
-    elements = []
-    if inputs.sequences is not None:
-        if inputs.sequences.categories:
-            elements.append(_sequences(inputs, inputs.sequences))
-        table = _subjects(inputs, inputs.sequences)
-        elements.append(Element.make("subjects", table=table))
-    done = preprocessing(inputs.record)
-    if done:
-        table = Table(["step", "what was done"], done)
-        elements.append(Element.make("preprocessing", table=table))
-    return Section.make("data", elements, done=" and preprocessing" if done else "")
-
-
-def _subjects(inputs: Inputs, sequences: Sequences) -> Table:
-    columns: dict[str, list[Any]] = {
-        "subject": inputs.names,
-        "samples": sequences.lengths,
-    }
-    if inputs.study is not None:
-        columns["voxels"] = [s.n_voxels for s in inputs.study]
-        columns["space"] = [getattr(s.space, "kind", None) for s in inputs.study]
-    if any(run is not None for runs in sequences.runs for run in runs):
-        columns["runs"] = [len(set(runs)) for runs in sequences.runs]
-    columns |= _of_record(inputs)
-    if len(sequences.categories) <= MAX_COUNTED:
-        for category in sequences.categories:
-            counts = [labels.count(category) for labels in sequences.labels]
-            columns[f"“{clean_text(category)}”"] = counts
-    else:
-        columns["categories"] = [
-            len(set(labels) - {None}) for labels in sequences.labels
-        ]
-    unlabelled = [labels.count(None) for labels in sequences.labels]
-    if any(unlabelled):
-        columns["unlabelled"] = unlabelled
-    return Table.of(columns)
-
-
-def _of_record(inputs: Inputs) -> dict[str, list[Any]]:
-    """Return what each subject lacks or lost on the way, and how masks overlap."""
-    missing, runs = (inputs.record.get(k) or {} for k in ("missing_runs", "runs"))
-    columns: dict[str, list[Any]] = {
-        "missing runs": [
-            ", ".join(map(str, missing.get(name, []))) or None for name in inputs.names
-        ]
-    }
-    lost = {
-        id: sum(r.get("scrubbed", 0) for r in of.values()) for id, of in runs.items()
-    }
-    if any(lost.values()):
-        columns["scrubbed volumes"] = [lost.get(name) for name in inputs.names]
-    masks: list[Any] = [getattr(s.space, "mask", None) for s in inputs.study or []]
-    if len({getattr(mask, "shape", None) for mask in masks} - {None}) == 1:
-        sizes = [0 if mask is None else int(mask.sum()) for mask in masks]
-        common = int(np.logical_and.reduce(masks).sum()) if all(sizes) else None
-        if common is not None and set(sizes) != {common}:
-            columns["in all masks"] = [percent(common / size) for size in sizes]
-    return columns
-
-
-def _sequences(inputs: Inputs, sequences: Sequences) -> Element:
-    shown = list(inputs.study or sequences.labels)[:MAX_STRIPS]
-    figure = plot_sequences(shown, names=inputs.names[:MAX_STRIPS], legend=False)
-    n = len(sequences.labels)
-    distinct = len({tuple(map(str, labels)) for labels in sequences.labels})
-    kind = {n: "all_differ", 1: "all_same"}.get(distinct, "some_differ")
-    texts = TEXTS["elements"]["sequences"]
-    told = {
-        "told": texts[kind].format(n=n, distinct=distinct),
-        "more": texts["more"].format(drawn=MAX_STRIPS) if n > MAX_STRIPS else "",
-    }
-    listed = zip(inputs.names, sequences.labels, sequences.runs, strict=True)
-    rows = [
-        [name, i + 1, run, label]
-        for name, labels, runs in listed
-        for i, (label, run) in enumerate(zip(labels, runs, strict=True))
-    ]
-    return Element.make(
-        "sequences",
-        told,
-        figure=figure,
-        data=Table(["subject", "sample", "run", "label"], rows),
-        legend=sequences.legend(),
-    )
 
 
 def model_section(inputs: Inputs) -> Section | None:
@@ -179,67 +83,6 @@ def _components(inputs: Inputs) -> Element:
         table=Table(list(columns), list(zip(*columns.values(), strict=True))),
         data=Table(["component", *inputs.names], full),
     )
-
-
-def maps_section(inputs: Inputs, n_components: int, n_subjects: int) -> Section | None:
-    """Draw the first shared features on the brains of the first subjects."""
-    chosen = dict(list(_maps_with_space(inputs).items())[:n_subjects])
-    k = min(n_components, int(getattr(inputs.model, "n_components_", 0)))
-    k = min(k, max(1, getattr(inputs.model, "n_informative_", k)))
-    if not chosen:
-        return None
-    try:
-        return Section.make(
-            "maps", [e for c in range(k) for e in _maps(inputs, chosen, c)]
-        )
-    except BrainweaveError as error:  # no voxel weights, or no picture
-        return Section.make("maps", [Element.make("maps-note", {"error": str(error)})])
-
-
-def _maps_with_space(inputs: Inputs) -> dict[int, Any]:
-    """Return the maps of subjects whose brain is known, from the fit or the study."""
-    found = {}
-    for i, one in enumerate(getattr(inputs.model, "maps_", None) or []):
-        space = getattr(one, "space", None)
-        if space is None and inputs.study is not None:
-            one, space = copy(one), inputs.study.subjects[i].space
-            one.space = space
-        if space is not None:
-            found[i] = one
-    return found
-
-
-def _maps(inputs: Inputs, maps: dict[int, Any], component: int) -> list[Element]:
-    """Draw one feature on several brains, with one colour scale."""
-    patterns = {}
-    for i, one in maps.items():
-        row = one.patterns[[component]]
-        row = row.toarray() if hasattr(row, "toarray") else np.asarray(row)
-        patterns[i] = np.nan_to_num(np.asarray(row, dtype=float).ravel())
-    limit = max(float(np.abs(p).max(initial=0.0)) for p in patterns.values()) or 1.0
-    elements = []
-    for i, values in patterns.items():
-        strongest = np.argsort(-np.abs(values), kind="stable")[:MAX_VOXELS]
-        told = {
-            "feature": component + 1,
-            "subject": subject_name(inputs.names[i]),
-            "which": f"the {MAX_VOXELS} strongest"
-            if len(values) > MAX_VOXELS
-            else "all",
-            "n": len(values),
-        }
-        rows = [[int(v), float(values[v])] for v in np.sort(strongest)]
-        figure = plot_feature_map(maps[i], component, limit=limit)
-        elements.append(
-            Element.make(
-                "map",
-                told,
-                number=f"-{component}-{i}",
-                figure=figure_png(figure, f"Shared feature {component + 1}"),
-                data=Table(["voxel", "pattern"], rows),
-            )
-        )
-    return elements
 
 
 def details_section(

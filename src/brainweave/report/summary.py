@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from brainweave.plotting.results import Scored
+from brainweave.plotting.sequences import Sequences
 from brainweave.plotting.style import clean_text, percent, span, subject_name
 from brainweave.report.elements import TEXTS
 from brainweave.report.inputs import SIGNIFICANT, Inputs
@@ -135,7 +136,9 @@ def collect_warnings(inputs: Inputs, given: Iterable[Any] = ()) -> list[str]:
             texts.append(say["constant"].format(**known))
         if basis.energy < 1 and basis.lost_share > LOST_SHARE:
             texts.append(say["lost"].format(lost=percent(basis.lost_share), **known))
-    texts += _missing_categories(inputs)
+    told = any("not held by all subjects" in text for text in texts)
+    if inputs.sequences is not None and not told:
+        texts += _missing_categories(inputs.sequences)
     for protocol, members in inputs.panels:
         for one in members:
             if one.p is not None and one.p > SIGNIFICANT:
@@ -146,14 +149,21 @@ def collect_warnings(inputs: Inputs, given: Iterable[Any] = ()) -> list[str]:
     return list(dict.fromkeys(texts))
 
 
-def _missing_categories(inputs: Inputs) -> Iterator[str]:
-    if inputs.sequences is None:
+def _missing_categories(sequences: Sequences) -> Iterator[str]:
+    """Name the categories that subjects lack, once for all who lack the same."""
+    categories = sequences.categories
+    if len(categories) > MAX_CATEGORIES:
         return
-    categories = inputs.sequences.categories
-    for name, labels in zip(inputs.names, inputs.sequences.labels, strict=True):
+    who: dict[str, list[str]] = {}
+    for name, labels in zip(sequences.names, sequences.labels, strict=True):
         lacking = [clean_text(c) for c in categories if c not in set(labels)]
-        if lacking and len(categories) <= MAX_CATEGORIES:
-            left = len(lacking) - MAX_LISTED
-            more = f" and {left} more" if left > 0 else ""
-            listed = ", ".join(lacking[:MAX_LISTED])
-            yield f"{subject_name(name)} has no sample of: {listed}{more}."
+        if lacking:
+            who.setdefault(_listed(lacking), []).append(subject_name(name))
+    for what, names in who.items():
+        have = "has" if len(names) == 1 else "have"
+        yield f"{_listed(names)} {have} no sample of: {what}."
+
+
+def _listed(names: list[str]) -> str:
+    left = len(names) - MAX_LISTED
+    return ", ".join(names[:MAX_LISTED]) + (f" and {left} more" if left > 0 else "")

@@ -14,11 +14,13 @@ from brainweave._io import write_text
 from brainweave._validation import check_int
 from brainweave._version import __version__
 from brainweave.exceptions import InputError
-from brainweave.report import sections
 from brainweave.report.accuracy import results_section
+from brainweave.report.data import data_section
 from brainweave.report.elements import asset, render
 from brainweave.report.inputs import gather
+from brainweave.report.maps import maps_section
 from brainweave.report.methods import write_methods
+from brainweave.report.sections import details_section, model_section
 from brainweave.report.space import space_section
 from brainweave.report.summary import collect_warnings, give_verdict, headlines
 
@@ -97,14 +99,14 @@ def write_report(
     )
     if study is None and model is None and not inputs.results:
         raise InputError("A report needs a study, a model or results; got none.")
-    maps = sections.maps_section(inputs, n_maps, n_map_subjects)
+    maps = maps_section(inputs, n_maps, n_map_subjects)
     chapters = [
-        sections.data_section(inputs),
+        data_section(inputs),
         results_section(inputs),
         space_section(inputs),
-        sections.model_section(inputs),
+        model_section(inputs),
         maps,
-        sections.details_section(inputs, seconds),
+        details_section(inputs, seconds),
     ]
     script = asset("report.js")
     text = render(

@@ -39,6 +39,14 @@
     setTimeout(() => { button.textContent = "Copy for the manuscript"; }, 2500);
   });
 
+  // Brains: all are seen without a script, the chosen one with it.
+  const choices = $$("select[data-map]");
+  const showMap = () => {
+    for (const map of $$(".map")) map.hidden = choices.some((c) => map.dataset[c.dataset.map] !== c.value);
+  };
+  choices.forEach((choice) => choice.addEventListener("change", showMap));
+  showMap();
+
   const figure = $("#shared-space");
   if (!figure) return;
   const facts = JSON.parse($("#space-facts").textContent);
