@@ -37,6 +37,8 @@ class Scored:
         self.name, self.result = name, result
         self.method = str(getattr(result, "method", "") or name)
         self.protocol = str(getattr(result, "protocol", "") or "")
+        told = not self.protocol or self.protocol in name
+        self.full_name = name if told else f"{name}, {self.protocol}"
         self.aligns_nothing = is_baseline(self.method)
         self.scores = np.asarray(result.scores, dtype=float)
         self.mean, self.chance = float(self.scores.mean()), float(result.chance)
@@ -182,7 +184,7 @@ def plot_confusion(result: Any, *, title: str | None = None) -> "Figure":
             if np.isfinite(share) and round(100 * share) > 0:
                 color = ON_ACCENT if share > 0.55 else INK
                 text = f"{100 * share:.0f}"
-                ax.text(j, i, text, ha="center", va="center", color=color, fontsize=8)
+                ax.text(j, i, text, ha="center", va="center", color=color, size=8.5)
     if n <= MAX_NAMES:
         for axis in (ax.xaxis, ax.yaxis):
             style.name_ticks(axis, list(range(n)), categories)

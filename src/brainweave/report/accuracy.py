@@ -81,7 +81,7 @@ def _comparisons(inputs: Inputs) -> Element | None:
         {
             "methods": [f"{pair.better} over {pair.other}" for pair in pairs],
             "protocol": [protocol or None for protocol, _ in found],
-            "difference": [percent(pair.difference) for pair in pairs],
+            "difference, points": [round(100 * pair.difference, 1) for pair in pairs],
             "p": [round(pair.p, 4) for pair in pairs],
             "subjects": [pair.n_subjects for pair in pairs],
         }
@@ -124,8 +124,6 @@ def _confusions(inputs: Inputs) -> list[Element]:
 
 
 def _confusion(number: int, one: Scored, *, folded: bool) -> Element:
-    told = not one.protocol or one.protocol in one.name
-    title = one.name if told else f"{one.name}, {one.protocol}"
     counts, categories = np.asarray(one.result.confusion), one.result.categories
     shares = row_shares(counts)
     rows = [
@@ -135,7 +133,7 @@ def _confusion(number: int, one: Scored, *, folded: bool) -> Element:
     ]
     return Element.make(
         "confusion",
-        {"name": clean_text(title, 60)},
+        {"name": clean_text(one.full_name, 60)},
         number=f"-{number}",
         figure=plot_confusion(one.result, title=""),
         data=Table(["true", "predicted", "samples", "share"], rows),

@@ -8,7 +8,7 @@ import numpy as np
 from brainweave.exceptions import BrainweaveError
 from brainweave.plotting.brain import plot_feature_map
 from brainweave.plotting.style import subject_name
-from brainweave.report.elements import Element, Section, Table, render
+from brainweave.report.elements import TEXTS, Element, Section, Table, render
 from brainweave.report.inputs import Inputs
 from brainweave.report.svg import figure_png
 
@@ -26,7 +26,10 @@ def maps_section(inputs: Inputs, n_components: int, n_subjects: int) -> Section 
         element = _maps(inputs, chosen, k)
     except BrainweaveError as error:  # no voxel weights, or no picture
         element = Element.make("maps-note", {"error": str(error)})
-    return Section.make("maps", [element])
+    check = inputs.check
+    fails = check is not None and check.worked is False
+    caution = TEXTS["sections"]["maps"]["none_holds"] if fails else ""
+    return Section.make("maps", [element], caution=caution)
 
 
 def _maps_with_space(inputs: Inputs) -> dict[int, Any]:
@@ -50,12 +53,16 @@ def _maps(inputs: Inputs, maps: dict[int, Any], n_components: int) -> Element:
         first = first.toarray() if hasattr(first, "toarray") else first
         patterns[i] = np.nan_to_num(np.asarray(first, dtype=float))
     limit = max(float(np.abs(p).max(initial=0.0)) for p in patterns.values()) or 1.0
-    drawn = []
+    check, drawn = inputs.check, []
+    holds = np.ones(n_components, dtype=bool)
+    if check is not None and len(check.p) >= n_components:
+        holds = check.holds
     for k in range(n_components):
+        doubt = "" if holds[k] else " (does not hold up)"
         for i, one in maps.items():
             values = patterns[i][k]
             strongest = np.sort(np.argsort(-np.abs(values), kind="stable")[:MAX_VOXELS])
-            title = f"Shared feature {k + 1}, {subject_name(inputs.names[i])}"
+            title = f"Shared feature {k + 1}, {subject_name(inputs.names[i])}{doubt}"
             figure = plot_feature_map(one, k, limit=limit, colorbar=False)
             listed = len(values) > MAX_VOXELS and f"the {MAX_VOXELS} strongest"
             which = f"{listed or 'all'} of {len(values):,} voxels, counted from 0"

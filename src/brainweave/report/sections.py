@@ -145,8 +145,9 @@ def _times(inputs: Inputs, seconds: Mapping[str, float] | None) -> Table:
     """Tabulate the seconds of each stage: of this run, and of each result."""
     spent = {"this run": dict(seconds or {})}
     for one in inputs.results:
-        who = ", ".join(filter(None, (clean_text(one.name), one.protocol)))
-        spent[who] = dict(getattr(one.result, "seconds", None) or {})
+        spent[clean_text(one.full_name, 60)] = dict(
+            getattr(one.result, "seconds", None) or {}
+        )
     stages = list(dict.fromkeys(stage for of in spent.values() for stage in of))
     stages.sort(key=lambda stage: stage == "total")  # the sum comes last
     rows = [
