@@ -36,8 +36,8 @@ def write_report(
     shared: Any = None,
     warnings: Iterable[Any] = (),
     seconds: Mapping[str, float] | None = None,
-    n_maps: int = 2,
-    n_map_subjects: int = 2,
+    n_maps: int = 3,
+    n_map_subjects: int = 3,
 ) -> Path:
     """Write one self-contained HTML file about a study, a model and its results.
 
@@ -66,8 +66,9 @@ def write_report(
         What was warned of on the way; shown with what the report itself finds.
     seconds : mapping of str to float, optional
         Time of each stage of this run; results bring their own.
-    n_maps, n_map_subjects : int, default=2
-        Shared features to draw on the brain, and on how many subjects; 0 for none.
+    n_maps, n_map_subjects : int, default=3
+        Shared features a reader can choose to see on the brain, and of how many
+        subjects, 0 for none: every map takes half a second and 60 kB.
 
     Returns
     -------
