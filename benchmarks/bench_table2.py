@@ -27,8 +27,7 @@ from brainweave.evaluation.grid import Grid, GridStudy
 from brainweave.evaluation.measures import Classification
 from brainweave.evaluation.runner import run_grid
 from brainweave.evaluation.splits import split_study, subject_folds
-from brainweave.paper.methods import METHODS, competing_methods, gdm
-from brainweave.paper.settings import dataset
+from brainweave.paper.settings import METHODS, competing_methods, dataset, gdm
 from brainweave.study.simulation.simulate import simulate_like
 
 TARGET = 5.0

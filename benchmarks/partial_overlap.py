@@ -21,7 +21,7 @@ from brainweave import GDM, RegularizedHyperalignment, simulate_study, time_grap
 from brainweave.aligners.shrinkage import Smoother, scale_features, solve_shrinkage
 from brainweave.aligners.strength import covariance_strength, mean_eigenvalue
 from brainweave.aligners.subject_constraint import solve_per_subject
-from brainweave.group_weights import weigh_groups
+from brainweave.graphs import weigh_groups
 from brainweave.metrics import match_segments
 from brainweave.paper.real import load_pieman
 

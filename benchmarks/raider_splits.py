@@ -27,11 +27,10 @@ from brainweave.aligners.shrinkage import (
 )
 from brainweave.aligners.strength import choose_strength, mean_eigenvalue
 from brainweave.aligners.subject_constraint import solve_per_subject
-from brainweave.evaluation.classification import between_subject_classification
 from brainweave.evaluation.classifiers import Task, default_classifier, run_task
+from brainweave.evaluation.evaluate import between_subject_classification
 from brainweave.evaluation.splits import split_study, subject_folds
-from brainweave.graphs import Graph, GroupTerm
-from brainweave.group_weights import weigh_groups
+from brainweave.graphs import Graph, GroupTerm, weigh_groups
 from brainweave.paper.real import load_raider_images
 from brainweave.reliability import (
     analysis_of_variance,

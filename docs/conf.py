@@ -52,13 +52,11 @@ nitpick_ignore_regex = [
 ]
 # docstrings may name what lives within; these have no page of their own
 nitpick_ignore = [
-    ("py:func", "brainweave.group_weights.weigh_groups"),
+    ("py:func", "brainweave.graphs.weigh_groups"),
     ("py:func", "brainweave.study.fingerprint.fingerprint"),
-    ("py:func", "brainweave.study.formats.runs.events.match_volumes"),
     ("py:func", "brainweave.study.public.download.download"),
     ("py:func", "brainweave.voxels.sample_signatures"),
     ("py:func", "epi_mask"),
-    ("py:class", "brainweave.evaluation.measures.Classification"),
     ("py:class", "brainweave.study.source.Source"),
     ("py:data", "brainweave.paper.METHODS"),
 ]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from brainweave._deprecation import deprecated_name, deprecated_parameter
+from brainweave._warnings import deprecated_name, deprecated_parameter
 
 
 @deprecated_parameter("n_features", "n_components", goes_in="0.4")

@@ -33,8 +33,8 @@ def test_what_fails_midway_leaves_the_old_file(tmp_path):
     path.write_bytes(b"old")
 
     def fail():
-        with _io.whole_file(path) as file:
-            file.write(b"new")
+        with _io.whole_path(path) as work:
+            work.write_bytes(b"new")
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -1,7 +1,9 @@
 """What cannot run here is at least true: workflows and hooks call make targets."""
 
+import ast
 import json
 import re
+import sys
 import tomllib
 from pathlib import Path
 
@@ -46,16 +48,12 @@ def test_the_gate_calls_what_the_workflows_call():
     assert {"demo", "test", "lint", "types", "contracts", "test-torch"} <= gate_targets
 
 
-def test_everything_imported_is_declared():
-    """Every library that src imports is a dependency, or comes with an extra."""
-    import ast
-    import sys
-    import tomllib
-
+def test_what_is_imported_is_declared_and_what_is_declared_is_imported():
+    """Libraries of src come with the package or an extra, and none comes in vain."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    lists = [project["project"]["dependencies"]]
-    lists += project["project"]["optional-dependencies"].values()
-    declared = {re.split(r"[<>=!\[; ]", d)[0].lower() for some in lists for d in some}
+    required = _names(project["project"]["dependencies"])
+    extras = project["project"]["optional-dependencies"].values()
+    declared = required.union(*map(_names, extras))
     called = {"sklearn": "scikit-learn", "PIL": "pillow", "openneuro": "openneuro-py"}
     found = set()
     for path in (ROOT / "src").rglob("*.py"):
@@ -65,8 +63,13 @@ def test_everything_imported_is_declared():
             elif isinstance(node, ast.ImportFrom) and node.module:
                 found.add(node.module.split(".")[0])
     outside = found - set(sys.stdlib_module_names) - {"brainweave"}
-    missing = {n for n in outside if called.get(n, n).lower() not in declared}
-    assert not missing
+    imported = {called.get(name, name).lower() for name in outside}
+    assert imported <= declared
+    assert required <= imported
+
+
+def _names(requirements):
+    return {re.split(r"[<>=!\[; ]", line)[0].lower() for line in requirements}
 
 
 def test_the_container_installs_what_pyproject_says_and_nothing_else():

@@ -18,14 +18,14 @@ from .aligners.srm import SRM as SRM
 from .aligners.srm import DetSRM as DetSRM
 from .aligners.svd_hyperalignment import SVDHyperalignment as SVDHyperalignment
 from .basis import SubjectBasis as SubjectBasis
-from .evaluation.classification import ClassificationResult as ClassificationResult
-from .evaluation.classification import (
+from .evaluation.evaluate import (
     between_subject_classification as between_subject_classification,
 )
-from .evaluation.scores import between_subject_matching as between_subject_matching
-from .evaluation.scores import (
+from .evaluation.evaluate import between_subject_matching as between_subject_matching
+from .evaluation.evaluate import (
     between_subject_reconstruction as between_subject_reconstruction,
 )
+from .evaluation.results import ClassificationResult as ClassificationResult
 from .evaluation.splits import split_study as split_study
 from .evaluation.tuning import GDMCV as GDMCV
 from .graphs import Graph as Graph

@@ -1,10 +1,8 @@
 """Arrays from anywhere, in column chunks, on the processor or on a GPU.
 
-With :mod:`brainweave._device` the only module that imports torch, when it is needed;
-others ask :func:`is_torch` and :func:`to_numpy`. A subject's samples may be a NumPy
-array, a memory map, anything two-dimensional that can be sliced by columns (HDF5,
-zarr), or a torch tensor; the two small classes of operations below are all that a pass
-over voxels needs from either.
+A subject's samples may be a NumPy array, a memory map, anything two-dimensional that
+can be sliced by columns (HDF5, zarr), or a torch tensor. Here and in ``_device``, only,
+torch is imported, when it is needed.
 """
 
 import mmap
@@ -14,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from importlib import import_module
-from pickle import PicklingError, dumps, loads
-from threading import Lock, local
+from io import BytesIO
+from pickle import Pickler, PicklingError, loads
 from typing import Any, TypeVar
 
 import numpy as np
@@ -29,9 +27,6 @@ from brainweave.exceptions import InputError
 Floats = NDArray[Any]  # float32 or float64; the dtype follows the data
 Result = TypeVar("Result")
 
-# torch loads its linear algebra on first use, which two threads must not do at once
-TORCH_LINALG = Lock()
-_SENDING = local()  # whether this thread pickles for a process that opens files itself
 CHUNK_BYTES = 16 * 2**20  # a chunk of columns: wide enough for a fast product
 
 
@@ -48,11 +43,7 @@ def working_dtype(X: Any) -> np.dtype[Any]:
 
 
 def column_chunks(X: Any) -> Iterator[tuple[slice, Any]]:
-    """Cut X into blocks of whole columns, small enough to stay in the cache.
-
-    The pages of a memory map leave the process when the pass is over, however many
-    subjects are mapped.
-    """
+    """Cut X into blocks of whole columns, small enough to stay in the cache."""
     n_samples, n_voxels = X.shape
     width = max(256, CHUNK_BYTES // (8 * n_samples))
     try:
@@ -88,24 +79,16 @@ def backing_map(X: Any) -> Any:
 def for_other_process(X: Any) -> Any:
     """Return X, or a copy of it where another process would see something else.
 
-    joblib hands a memory map to its processes by the name of the file. These would
-    miss what a copy-on-write map holds in memory, and read a file that took the place
-    of the mapped one. Where the receiver opens files itself (see :class:`Sent`), what
-    is returned pickles as the name of the file and the place in it.
+    joblib sends a memory map by the name of its file: not what a copy-on-write map
+    holds in memory, and perhaps another file by now.
     """
     mapped = backing_map(X)
     if mapped is None:
         return X
+    order: Any = "C" if mapped.flags.c_contiguous else "F"
+    place = {"offset": mapped.offset, "shape": mapped.shape, "order": order}
     try:
-        order: Any = "C" if mapped.flags.c_contiguous else "F"
-        named = np.memmap(
-            mapped.filename,
-            mapped.dtype,
-            "r",
-            offset=mapped.offset,
-            shape=mapped.shape,
-            order=order,
-        )
+        named = np.memmap(mapped.filename, mapped.dtype, "r", **place)
     except (OSError, TypeError, ValueError):  # gone, shorter, or without a name
         return np.array(X)
     ours, theirs = (mapped, named) if order == "C" else (mapped.T, named.T)
@@ -114,24 +97,23 @@ def for_other_process(X: Any) -> Any:
         ours[i : i + rows].tobytes() == theirs[i : i + rows].tobytes()
         for i in range(0, len(ours), rows)
     )
-    if not same:
-        return np.array(X)
-    return _FileReference(X, mapped) if getattr(_SENDING, "by_name", False) else X
+    return X if same else np.array(X)
 
 
-class _FileReference:
-    """A place in a file, which becomes a memory map where it is unpickled."""
+class _ByName(Pickler):
+    """Pickles a mapped array as the name of its file and the place in it."""
 
-    def __init__(self, X: NDArray[Any], mapped: Any) -> None:
+    def reducer_override(self, X: Any) -> Any:
+        """Return how to make X again; what is not mapped goes the usual way."""
+        mapped = backing_map(X)
+        if mapped is None:
+            return NotImplemented
         start = mapped.offset - mapped.offset % mmap.ALLOCATIONGRANULARITY
         address = np.frombuffer(mapped._mmap, np.uint8).ctypes.data
+        layout = (X.shape, X.dtype, X.strides, start + X.ctypes.data - address)
         path = os.path.realpath(mapped.filename)
         found = os.stat(path)
-        layout = (X.shape, X.dtype, X.strides, start + X.ctypes.data - address)
-        self._place = (path, found.st_size, found.st_mtime_ns, layout)
-
-    def __reduce__(self) -> Any:
-        return _open_place, self._place
+        return _open_place, (path, found.st_size, found.st_mtime_ns, layout)
 
 
 def _open_place(path: str, size: int, changed: int, layout: Any) -> NDArray[Any]:
@@ -171,15 +153,13 @@ class Sent:
     def __getstate__(self) -> dict[str, Any]:
         if self._closed:
             return self.__dict__
-        _SENDING.by_name = True
+        closed = BytesIO()
         try:
-            closed = dumps(for_other_process(self._value))
+            _ByName(closed).dump(for_other_process(self._value))
         except (PicklingError, AttributeError, TypeError):
             # a function defined on the spot, which only the caller's pickler can send
             return self.__dict__
-        finally:
-            _SENDING.by_name = False
-        return {"_value": None, "_closed": closed}
+        return {"_value": None, "_closed": closed.getvalue()}
 
 
 def _opened(value: Any) -> Any:
@@ -188,7 +168,10 @@ def _opened(value: Any) -> Any:
 
 def to_numpy(x: Any) -> Floats:
     """Bring an array to the processor's memory."""
-    return np.asarray(x.detach().cpu().numpy() if is_torch(x) else x)
+    if is_torch(x):
+        x = x.detach().cpu()
+        x = (x.float() if "bfloat16" in str(x.dtype) else x).numpy()
+    return np.asarray(x)
 
 
 class NumpyOps:
@@ -207,10 +190,7 @@ class NumpyOps:
     def subtract(
         self, chunk: Floats, mean: Floats, *, transient: bool = False
     ) -> Floats:
-        """Return chunk - mean in the memory order of chunk.
-
-        What is transient is overwritten by the next such call.
-        """
+        """Return chunk - mean; what is transient is overwritten by the next call."""
         return np.subtract(chunk, mean, out=self._like(chunk, transient=transient))
 
     def multiply(self, chunk: Floats, factors: Floats) -> Floats:
@@ -223,12 +203,8 @@ class NumpyOps:
         order: Any = "F" if chunk.strides[0] < chunk.strides[1] else "C"
         return self._chunk[: chunk.size].reshape(chunk.shape, order=order)
 
-    def column_square_sums(self, z: Floats) -> NDArray[np.float64]:
-        """Sum the squares of each column."""
-        return np.einsum("ij,ij->j", z, z).astype(np.float64)
-
     def clip(self, z: Floats, bound: float) -> Floats:
-        """Return z with every entry brought between -bound and bound."""
+        """Bring every entry between -bound and bound."""
         return z.clip(-bound, bound)
 
     def inner(self, a: Floats, b: Floats) -> float:
@@ -245,15 +221,6 @@ class NumpyOps:
         self._product = np.matmul(z, z.T, out=self._product)
         total += self._product
         return total
-
-    def full(self, gram: Floats) -> NDArray[np.float64]:
-        """Return the finished matrix."""
-        return gram
-
-    def eigh(self, gram: Floats) -> tuple[Floats, Floats]:
-        """Eigenvalues, ascending, and eigenvectors of a symmetric matrix."""
-        values, vectors = np.linalg.eigh(gram)
-        return values, vectors
 
 
 class TorchOps:
@@ -274,33 +241,13 @@ class TorchOps:
         """Return chunk - mean."""
         return chunk - mean
 
-    def column_square_sums(self, z: Any) -> NDArray[np.float64]:
-        """Sum the squares of each column."""
-        return to_numpy((z * z).sum(0)).astype(np.float64)
-
     def clip(self, z: Any, bound: float) -> Any:
-        """Return z with every entry brought between -bound and bound."""
+        """Bring every entry between -bound and bound."""
         return z.clip(-bound, bound)
 
     def inner(self, a: Any, b: Any) -> float:
         """Sum the products of the entries, accumulated in float64 over the rows."""
         return float((a * b).sum(1).to(self.torch.float64).sum())
-
-    def add_gram(self, total: Any, z: Any) -> Any:
-        """Add z @ z.T, accumulating in float64."""
-        product = (z @ z.T).to(self.torch.float64)
-        return product if total is None else total.add_(product)
-
-    def full(self, gram: Any) -> NDArray[np.float64]:
-        """Bring the finished matrix to the processor."""
-        return to_numpy(gram)
-
-    def eigh(self, gram: Floats) -> tuple[Floats, Floats]:
-        """Eigenvalues, ascending, and eigenvectors, computed on the device."""
-        tensor = self.torch.from_numpy(gram).to(self.device)
-        with TORCH_LINALG:
-            values, vectors = self.torch.linalg.eigh(tensor)
-        return to_numpy(values), to_numpy(vectors)
 
 
 def ops_for(X: Any) -> NumpyOps | TorchOps:
@@ -332,34 +279,27 @@ def map_subjects(
     ``joblib.parallel_config`` the configured backend (Dask, say) is used instead.
     """
     items = list(zip(*arguments, strict=True))
-    cores = cpu_count()
     workers = _workers(len(items), n_jobs)
     if workers <= 1:
         return [function(*item) for item in items]
-    with blas_threads(max(1, cores // workers)):
-        outcomes = _run(function, items, workers)
-    for _, error in outcomes:  # the first subject's error, whichever came first
+    backend, _ = get_active_backend(prefer="threads")
+    with blas_threads(max(1, cpu_count() // workers)):
+        if type(backend).__name__ == "ThreadingBackend":  # plain threads start faster
+            with ThreadPoolExecutor(workers) as pool:
+                return list(pool.map(function, *zip(*items, strict=True)))
+        answers = Parallel(n_jobs=workers)(
+            delayed(_attempt)(function, *map(_to_send, item)) for item in items
+        )
+    for _, error in answers:  # the first subject's error, whichever came first
         if error is not None:
             raise error
-    return [result for result, _ in outcomes]
+    return [_opened(result) for result, _ in answers]
 
 
-def _run(function: Callable[..., Any], items: list[Any], workers: int) -> list[Any]:
-    backend, _ = get_active_backend(prefer="threads")
-    if type(backend).__name__ != "ThreadingBackend":  # Dask, say: the user's choice
-        sent = (tuple(map(_to_send, item)) for item in items)
-        answers = Parallel(n_jobs=workers)(
-            delayed(_attempt_apart)(function, i) for i in sent
-        )
-        return [(_opened(result), error) for result, error in answers]
-    # plain threads start in a tenth of the time
-    with ThreadPoolExecutor(workers) as pool:
-        return list(pool.map(lambda item: _attempt(function, item), items))
-
-
-def _attempt(function: Callable[..., Result], item: Any) -> Any:
+def _attempt(function: Callable[..., Any], *sent: Any) -> tuple[Any, Any]:
+    """Do what was sent to another process; an error is an answer, too."""
     try:
-        return function(*item), None
+        return _to_send(function(*map(_opened, sent))), None
     except Exception as error:
         return None, error
 
@@ -372,15 +312,9 @@ def _to_send(value: Any) -> Any:
     return value if backing_map(held) is None else Sent(value)
 
 
-def _attempt_apart(function: Callable[..., Any], item: Any) -> Any:
-    result, error = _attempt(function, tuple(map(_opened, item)))
-    return _to_send(result), error
-
-
 def _workers(n_items: int, n_jobs: int | None) -> int:
-    cores = cpu_count()
-    requested = cores if n_jobs is None else max(1, n_jobs if n_jobs > 0 else cores)
-    return int(min(requested, n_items))
+    wanted = n_jobs if n_jobs is not None and n_jobs > 0 else cpu_count()
+    return int(min(wanted, n_items))
 
 
 @contextmanager

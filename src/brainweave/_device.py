@@ -1,16 +1,15 @@
 """A pass over voxels on a GPU: chunks brought there while others are worked on."""
 
-import threading
 from collections.abc import Iterator
 from functools import lru_cache
 from importlib import import_module
+from threading import Lock
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from brainweave._arrays import (
-    TORCH_LINALG,
     Floats,
     is_torch,
     let_go_of_pages,
@@ -20,16 +19,13 @@ from brainweave._arrays import (
 from brainweave.exceptions import InputError
 
 DEVICE_CHUNK_BYTES = 2**28  # wide enough to hide the start of a copy
+# torch loads its linear algebra on first use, which two threads must not do at once
+_LINALG = Lock()
+_MEASURING = Lock()  # one thread measures, alone: all subjects are worked on alike
 
 
 class Device:
-    """Where a pass over voxels is done, if not on the processor by NumPy.
-
-    Parameters
-    ----------
-    name : str or torch.device
-        What torch calls it: "cuda", "cuda:1", or "cpu".
-    """
+    """Where a pass over voxels is done, if not by NumPy: "cuda", "cuda:1", "cpu"."""
 
     def __init__(self, name: Any) -> None:
         self.torch = import_module("torch")
@@ -41,7 +37,8 @@ class Device:
     @property
     def dtype(self) -> Any:
         """The type of products: double, unless that is far slower on this device."""
-        double = not self.on_gpu or _doubles_are_fast(str(self.device))
+        with _MEASURING:
+            double = not self.on_gpu or _doubles_are_fast(str(self.device))
         return self.torch.float64 if double else self.torch.float32
 
     def zeros(self, *shape: int) -> Any:
@@ -119,11 +116,11 @@ class Device:
             sent = send(number + 1) if number + 1 < len(cuts) else None
             yield columns, here
 
-    def eigh(self, gram: Any) -> tuple[Floats, Floats]:
-        """Bring back the eigenvalues, descending, and the eigenvectors."""
-        with TORCH_LINALG:
+    def eigh(self, gram: Any) -> tuple[Floats, Any]:
+        """Bring back the eigenvalues, descending; the eigenvectors stay there."""
+        with _LINALG:
             values, vectors = self.torch.linalg.eigh(gram)
-        return to_numpy(values.flip(0)), to_numpy(vectors.flip(1).contiguous())
+        return to_numpy(values.flip(0)), vectors.flip(1)
 
 
 class _Readable:
@@ -131,28 +128,18 @@ class _Readable:
 
     def __init__(self, array: NDArray[Any]) -> None:
         address, _ = array.__array_interface__["data"]
-        self.__array_interface__ = {
-            **array.__array_interface__,
-            "data": (address, False),
-        }
+        writable = {"data": (address, False)}
+        self.__array_interface__ = array.__array_interface__ | writable
         self._owner = array  # alive as long as this is
 
 
+@lru_cache
 def _doubles_are_fast(device: str) -> bool:
     """Whether products in double precision take less than eight times as long.
 
-    They do on devices for computing centres; on others they take 32 to 64 times. One
-    thread measures, alone, so that all subjects of a fit are worked on alike.
+    They take 1 to 2 times as long on devices for computing centres, 32 to 64 elsewhere:
+    other threads' work cannot blur that.
     """
-    with _MEASURING:
-        return _measured_doubles(device)
-
-
-_MEASURING = threading.Lock()
-
-
-@lru_cache
-def _measured_doubles(device: str) -> bool:
     torch = import_module("torch")
     seconds = []
     for dtype in (torch.float32, torch.float64):
@@ -166,16 +153,15 @@ def _measured_doubles(device: str) -> bool:
             torch.cuda.synchronize(device)
             taken.append(start.elapsed_time(end))
         seconds.append(min(taken))
-    # 1 to 2 there, 32 to 64 elsewhere: other threads' work cannot blur that
     return bool(seconds[1] < 8 * seconds[0])
 
 
 def device_for(X: Any, device: Any) -> Device | None:
     """Return where to pass over X: as asked for, or where a tensor lies on a GPU."""
-    if device is None and is_torch(X) and X.device.type == "cuda":
-        device = X.device
     if device is None:
-        return None
+        if not is_torch(X) or X.device.type != "cuda":
+            return None
+        device = X.device
     try:
         found = Device(device)
     except ImportError as error:

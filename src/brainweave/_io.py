@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,9 @@ _swept: set[Path] = set()
 
 
 @contextmanager
-def whole_path(path: Path) -> Iterator[Path]:
+def whole_path(
+    path: Path, *, place: Callable[[Path, Path], Any] = os.replace
+) -> Iterator[Path]:
     """Yield a temporary path that takes the place of `path` once all went well.
 
     The temporary name ends like that of `path`, so that any library can write there.
@@ -44,50 +46,35 @@ def whole_path(path: Path) -> Iterator[Path]:
         yield work
         with work.open("rb+") as file:
             os.fsync(file.fileno())
-        os.replace(work, path)
-    except BaseException:
+        place(work, path)
+    finally:
         work.unlink(missing_ok=True)
-        raise
     _flush_folder(path.parent)
 
 
-@contextmanager
-def whole_file(path: Path) -> Iterator[Any]:
-    """Yield a binary file that takes the place of `path` once all went well."""
-    with whole_path(path) as work, work.open("xb") as file:
-        yield file
-
-
-def write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str, **how: Any) -> None:
     """Write a text file whole, UTF-8; its folder is made if need be."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(path) as file:
-        file.write(text.encode("utf-8"))
+    with whole_path(path, **how) as work:
+        work.write_bytes(text.encode("utf-8"))
 
 
 def write_new_text(path: Path, text: str) -> bool:
     """Write a text file that nobody has written yet; False, and no change, if so."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    sweep(path.parent)
-    work = _work_name(path)
     try:
-        with work.open("xb") as file:
-            file.write(text.encode("utf-8"))
-            file.flush()
-            os.fsync(file.fileno())
-        os.link(work, path)
+        write_text(path, text, place=_place_new)
     except FileExistsError:
         return False
+    return True
+
+
+def _place_new(work: Path, path: Path) -> None:
+    try:
+        os.link(work, path)
     except OSError:
         if path.exists():
-            return False
-        if not work.exists():
-            raise
+            raise FileExistsError(path) from None
         os.replace(work, path)  # a file system without hard links
-    finally:
-        work.unlink(missing_ok=True)
-    _flush_folder(path.parent)
-    return True
 
 
 # -- folders ---------------------------------------------------------------------------
@@ -97,13 +84,9 @@ def write_new_text(path: Path, text: str) -> bool:
 def whole_folder(path: Path, *, replaces: Collection[str] = ()) -> Iterator[Path]:
     """Yield a temporary folder that takes the place of `path` once all went well.
 
-    Parameters
-    ----------
-    path : Path
-        May be there already; what else is in it stays.
-    replaces : collection of str
-        Files in `path`, relative to it, with ``/``, that may be removed: those that an
-        earlier call wrote. A new file in the place of any other is an error.
+    `replaces` are the files in `path`, relative to it, with ``/``, that an earlier call
+    wrote: they may be removed. What else is in it stays; a new file in the place of
+    such a one is an error.
     """
     path = path.absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -113,12 +96,14 @@ def whole_folder(path: Path, *, replaces: Collection[str] = ()) -> Iterator[Path
     try:
         yield work
         old = _swapped(work, path, set(replaces))
-    except BaseException:
+    finally:
         shutil.rmtree(work, ignore_errors=True)
-        raise
     _flush_folder(path.parent)
-    if old is not None:
-        _bring_back(old, path, set(replaces))
+    if old is not None:  # what others wrote moves into the new folder
+        for name in _files(old) - set(replaces):
+            (path / name).parent.mkdir(parents=True, exist_ok=True)
+            (old / name).rename(path / name)
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def _swapped(work: Path, path: Path, ours: set[str]) -> Path | None:
@@ -126,8 +111,7 @@ def _swapped(work: Path, path: Path, ours: set[str]) -> Path | None:
     if not path.exists():
         work.rename(path)
         return None
-    others = {name for name in _files(path) if name not in ours}
-    taken = sorted(others & _files(work))
+    taken = sorted((_files(path) - ours) & _files(work))
     if taken:
         raise InputError(
             f"{str(path / taken[0])!r} was not written by brainweave, so it is not "
@@ -142,14 +126,6 @@ def _swapped(work: Path, path: Path, ours: set[str]) -> Path | None:
         old.rename(path)
         raise
     return old
-
-
-def _bring_back(old: Path, path: Path, ours: set[str]) -> None:
-    """Move what others wrote from the old folder into the new one."""
-    for name in _files(old) - ours:
-        (path / name).parent.mkdir(parents=True, exist_ok=True)
-        (old / name).rename(path / name)
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def _files(folder: Path) -> set[str]:
@@ -167,8 +143,7 @@ def _files(folder: Path) -> set[str]:
 def check_can_write(path: Path) -> None:
     """Raise the OSError now that writing a file or folder would end in.
 
-    Nothing is left behind, and no folder is made: the nearest one that is there is
-    tried.
+    Nothing is left behind: the nearest folder that is there is tried.
     """
     folder = path.absolute().parent
     while not folder.exists() and folder != folder.parent:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 #: Told how many steps are done, how many there are, and what was done last.
 Progress = Callable[[int, int, str], None]
@@ -12,17 +11,10 @@ Progress = Callable[[int, int, str], None]
 def shown_progress(
     progress: Progress | bool | None, total: int, what: str
 ) -> Iterator[Callable[..., None]]:
-    """Return what is to be called after each step, so that progress is shown.
+    """Yield what is to be called after each step, ``tick()`` or ``tick("sub-01")``.
 
-    Parameters
-    ----------
-    progress : callable, bool or None
-        Called with the number of steps that are done, of all, and what was done; True
-        draws a bar on the standard error; None or False shows nothing.
-    total : int
-        Number of steps.
-    what : str
-        What is done; a step may name itself instead, ``tick("sub-01")``.
+    A function is told the number of steps done, of all, and what was done; True draws a
+    bar on the standard error; None or False shows nothing.
 
     Examples
     --------
@@ -36,7 +28,10 @@ def shown_progress(
         yield lambda text=what: None
         return
     if progress is True:
-        with _bar() as bar:
+        from rich.console import Console
+        from rich.progress import Progress as Bar
+
+        with Bar(console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task(what, total=total)
             yield lambda text=what: bar.update(task, advance=1, description=text)
         return
@@ -53,10 +48,3 @@ def shown_progress(
         progress(done, total, text)
 
     yield tick
-
-
-def _bar() -> Any:
-    from rich.console import Console
-    from rich.progress import Progress as Bar
-
-    return Bar(console=Console(stderr=True), transient=True)

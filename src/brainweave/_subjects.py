@@ -6,18 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from brainweave._validation import check_list_option
+from brainweave._validation import check_list_option, some_of
 from brainweave.exceptions import InputError
 
 
 def ids_of(entries: Iterable[Any], *, owner: str) -> list[str] | None:
     """Return the ids of subjects or bases; None unless every entry has one."""
-    ids: list[str] = []
-    for entry in entries:
-        id = getattr(entry, "id", None)
-        if not isinstance(id, str) or not id:
-            return None
-        ids.append(id)
+    ids: list[Any] = [getattr(entry, "id", None) for entry in entries]
+    if not all(isinstance(id, str) and id for id in ids):
+        return None
     twice = sorted({id for id in ids if ids.count(id) > 1})
     if twice:
         raise InputError(
@@ -28,15 +25,7 @@ def ids_of(entries: Iterable[Any], *, owner: str) -> list[str] | None:
 
 
 def refuse_two_meanings(position: int, ids: Sequence[str], *, owner: str) -> None:
-    """Refuse a number that is one subject's position and the id of another.
-
-    Examples
-    --------
-    >>> refuse_two_meanings(1, ["1", "2"], owner="The study")
-    Traceback (most recent call last):
-    brainweave.exceptions.InputError: 1 could mean two subjects. The study has '1' at
-    position 0 and '2' at position 1. Write the id of the one you mean, as a string.
-    """
+    """Refuse a number that is one subject's position and the id of another."""
     if str(position) not in ids:
         return
     here, other = position % len(ids), list(ids).index(str(position))
@@ -54,43 +43,27 @@ def find_subjects(
 ) -> list[int]:
     """Return the positions of subjects that are named by ids (str) or positions (int).
 
-    Parameters
-    ----------
-    subjects : iterable of str or int
-        Who is meant.
-    ids : sequence of str, or None
-        The ids of the fitted subjects in order, if they are known.
-    n_subjects : int
-        Number of fitted subjects.
-    owner : str
-        The fitted aligner, for messages.
+    `ids` are those of the fitted subjects in order, if they are known, and `owner` is
+    the fitted aligner, for messages.
     """
     found = []
     for key in check_list_option("subjects", subjects, owner=owner):
-        if isinstance(key, str) and ids is not None and key in ids:
-            found.append(list(ids).index(key))
-            continue
-        if isinstance(key, str):
-            known = "arrays, which have no ids" if ids is None else named(ids)
-            raise InputError(
-                f"Unknown subject {key!r}: this {owner} was fitted on {known}. "
-                + (
-                    "Name subjects by position, or fit on a Study."
-                    if ids is None
-                    else "A new one joins by fit_new_subject."
-                )
-            )
-        if isinstance(key, bool) or not isinstance(key, Integral):
+        known: Sequence[Any] = ids or ()
+        told, remedy = named(known), "A new one joins by fit_new_subject"
+        if isinstance(key, bool) or not isinstance(key, str | Integral):
             raise TypeError(f"subjects are numbers 0, 1, ... or ids; got {key!r}.")
-        position = int(key)
-        if ids is not None:
-            refuse_two_meanings(position, ids, owner=f"This {owner}")
-        if not 0 <= position < n_subjects:
+        if not isinstance(key, str):
+            key, told = int(key), f"subjects 0 to {n_subjects - 1}"
+            refuse_two_meanings(key, known, owner=f"This {owner}")
+            known = range(n_subjects)
+        elif ids is None:
+            told = "arrays, which have no ids"
+            remedy = "Name subjects by position, or fit on a Study"
+        if key not in known:
             raise InputError(
-                f"Unknown subject {position}: this {owner} was fitted on subjects 0 to "
-                f"{n_subjects - 1}. A new one joins by fit_new_subject."
+                f"Unknown subject {key!r}: this {owner} was fitted on {told}. {remedy}."
             )
-        found.append(position)
+        found.append(known.index(key))
     return found
 
 
@@ -111,9 +84,8 @@ def pair(
     own = None if ids is None else ids_of(entries, owner=owner)
     if subjects is None and own is not None:
         return find_subjects(own, ids, n_subjects, owner=owner)
-    if subjects is None:
-        who = list(range(n_subjects))
-    else:
+    who = list(range(n_subjects))
+    if subjects is not None:
         who = find_subjects(subjects, ids, n_subjects, owner=owner)
     if len(entries) != len(who):
         raise InputError(
@@ -132,17 +104,7 @@ def pair(
 def labels_of(
     known: Sequence[Any], ids: Sequence[str] | None, *, owner: str
 ) -> list[Any] | None:
-    """Return the labels of subjects that know theirs, in the order of some ids.
-
-    Parameters
-    ----------
-    known : sequence of Subject, or of anything else with labels
-        Whose labels are wanted.
-    ids : sequence of str, or None
-        The order wanted; None keeps theirs.
-    owner : str
-        Who asks, for messages.
-    """
+    """Return the labels of subjects that know theirs, in the order of some ids."""
     own = ids_of(known, owner=f"y of {owner}")
     chosen = list(known)
     if ids is not None and own is not None:
@@ -160,8 +122,6 @@ def labels_of(
     ]
 
 
-def named(ids: Iterable[Any], limit: int = 8) -> str:
+def named(ids: Iterable[Any]) -> str:
     """Return ids for a message, some of them if they are many."""
-    texts = [repr(id) for id in ids]
-    more = f" and {len(texts) - limit} more" if len(texts) > limit else ""
-    return ", ".join(texts[:limit]) + more
+    return some_of(map(repr, ids))

@@ -1,6 +1,6 @@
 """Checks of what users pass in; each message names the subject and the way out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from os import PathLike
 from typing import Any
@@ -47,25 +47,14 @@ def check_option(name: str, value: Any, allowed: Sequence[str], *, owner: str) -
 
 
 def check_list_option(name: str, value: Any, owner: str) -> list[Any]:
-    """Return value as a list; one string or one number stands for a list of one.
-
-    Without this, ``list("rest")`` would be four letters that match nothing.
-
-    Examples
-    --------
-    >>> check_list_option("ignore", "rest", "load_bids")
-    ['rest']
-    """
-    if isinstance(value, str | Integral):
+    """Return value as a list; one string or one number stands for a list of one."""
+    if isinstance(value, str | Integral):  # list("rest") would be four letters
         return [value]
-    try:
-        if isinstance(value, bytes | Mapping):
-            raise TypeError
-        return list(value)
-    except TypeError:
+    if isinstance(value, bytes | Mapping) or not isinstance(value, Iterable):
         raise TypeError(
             f"{name} of {owner} must be a list, got {type(value).__name__} {value!r}."
-        ) from None
+        )
+    return list(value)
 
 
 def check_numbers(X: Any, name: str) -> None:
@@ -113,39 +102,43 @@ def refuse_files(X: Any, name: str) -> None:
         )
 
 
-def check_shape(X: Any, name: str) -> tuple[int, int]:
-    """Return (n_samples, n_voxels) of something two-dimensional with enough samples."""
+def refuse_other_shapes(X: Any, name: str) -> None:
+    """Refuse what is not samples x voxels, with the likely remedy."""
+    hints = {
+        1: " One voxel is X.reshape(-1, 1), one sample X.reshape(1, -1).",
+        4: " An image is turned into samples x voxels by a mask: load_nifti.",
+    }
+    if len(X.shape) != 2:
+        raise InputError(
+            f"{name} must be 2-D (samples x voxels), got shape {tuple(X.shape)}."
+            + hints.get(len(X.shape), "")
+        )
+
+
+def check_2d(X: Any, name: str) -> tuple[int, int]:
+    """Return the shape of samples x voxels; refuse all else."""
     check_numbers(X, name)
-    shape = getattr(X, "shape", None)
-    if shape is None or not hasattr(X, "dtype"):
+    if not hasattr(X, "shape") or not hasattr(X, "dtype"):
         raise TypeError(
             f"{name} must be a 2-D array (samples x voxels), got {type(X).__name__}."
         )
     refuse_other_shapes(X, name)
-    n_samples, n_voxels = int(shape[0]), int(shape[1])
+    return int(X.shape[0]), int(X.shape[1])
+
+
+def check_shape(X: Any, name: str) -> tuple[int, int]:
+    """Return (n_samples, n_voxels) of samples that are enough to be fitted."""
+    n_samples, n_voxels = check_2d(X, name)
     if n_samples < 2:
         raise InputError(
             f"{name} has {n_samples} sample(s); at least 2 are needed per subject."
         )
     if n_voxels < 1:
-        raise InputError(f"{name} has no voxels (shape {tuple(shape)}).")
+        raise InputError(f"{name} has no voxels (shape {tuple(X.shape)}).")
     return n_samples, n_voxels
 
 
-def refuse_other_shapes(X: Any, name: str) -> None:
-    """Refuse what is not samples x voxels, with the likely remedy."""
-    shape = tuple(X.shape)
-    if len(shape) == 2:
-        return
-    hint = ""
-    if len(shape) == 1:
-        hint = " One voxel is X.reshape(-1, 1), one sample X.reshape(1, -1)."
-    elif len(shape) == 4:
-        hint = " An image is turned into samples x voxels by a mask: load_nifti."
-    raise InputError(f"{name} must be 2-D (samples x voxels), got shape {shape}.{hint}")
-
-
-def check_samples(Z: Any, n_voxels: int, name: str) -> Any:
+def check_samples(Z: Any, n_voxels: int, name: str, what: str = "voxels") -> Any:
     """Return samples of a subject as a 2-D array that has as many voxels as its map."""
     refuse_files(Z, name)
     if not hasattr(Z, "shape") or not hasattr(Z, "dtype"):
@@ -154,38 +147,21 @@ def check_samples(Z: Any, n_voxels: int, name: str) -> Any:
     check_numbers(Z, name)
     if len(Z.shape) != 2 or Z.shape[1] != n_voxels:
         raise InputError(
-            f"{name} must be samples x {n_voxels} voxels; got shape {tuple(Z.shape)}. "
+            f"{name} must be samples x {n_voxels} {what}; got shape {tuple(Z.shape)}. "
             "Use the same mask as for fitting."
         )
     return Z
 
 
 class NamedSamples:
-    """Samples with the id of their subject: what an entry of a dict stands for.
+    """Samples with the id of their subject: what an entry of a dict stands for."""
 
-    Parameters
-    ----------
-    id : str
-        The subject.
-    samples : array of shape (n_samples, n_voxels)
-        Its samples.
-    """
-
-    labels = None
-    space = None
+    labels = space = None
 
     def __init__(self, id: str, samples: Any) -> None:
+        samples = as_samples(samples, f"X[{id!r}]")
+        self.n_samples, self.n_voxels = check_2d(samples, f"X[{id!r}]")
         self.id, self._samples = id, samples
-
-    @property
-    def n_samples(self) -> int:
-        """Number of samples."""
-        return int(self._samples.shape[0])
-
-    @property
-    def n_voxels(self) -> int:
-        """Number of voxels."""
-        return int(self._samples.shape[1])
 
     def data(self) -> Any:
         """Return the samples."""
@@ -194,7 +170,7 @@ class NamedSamples:
 
 def as_samples(X: Any, name: str) -> Any:
     """Return a DataFrame or a list of rows as an array; anything else as it is."""
-    if hasattr(X, "iloc") and hasattr(X, "columns"):
+    if _is_table(X):
         texts = [c for c in X.columns if getattr(X[c].dtype, "kind", "O") not in "fiub"]
         if texts:
             raise TypeError(
@@ -217,6 +193,10 @@ def as_samples(X: Any, name: str) -> Any:
         return X  # no numbers: labels, or what later checks refuse by name
 
 
+def _is_table(X: Any) -> bool:
+    return hasattr(X, "iloc") and hasattr(X, "columns")
+
+
 def check_list_of_subjects(X: Any, *, owner: str, minimum: int = 2) -> list[Any]:
     """Return X as a list with one entry per subject.
 
@@ -225,39 +205,27 @@ def check_list_of_subjects(X: Any, *, owner: str, minimum: int = 2) -> list[Any]
     rows become arrays.
     """
     if isinstance(X, Mapping):
-        named = {str(id): as_samples(x, f"X[{id!r}]") for id, x in X.items()}
-        for id, x in named.items():
-            check_numbers(x, f"X[{id!r}]")
-            if not hasattr(x, "shape"):
-                raise TypeError(
-                    f"X[{id!r}] must be a 2-D array (samples x voxels), got "
-                    f"{type(x).__name__}."
-                )
-            refuse_other_shapes(x, f"X[{id!r}]")
-        X = [NamedSamples(id, x) for id, x in named.items()]
+        X = [NamedSamples(str(id), x) for id, x in X.items()]
     if isinstance(X, (str, bytes, PathLike)):
         refuse_files(str(X), f"What {owner} was given")
     if getattr(X, "ndim", 0) == 3 and hasattr(X, "dtype"):
-        X = [X[i] for i in range(X.shape[0])]
-    if hasattr(X, "iloc") and hasattr(X, "columns"):
-        raise TypeError(
-            f"{owner} takes a list with one array (samples x voxels) per subject; got "
+        X = list(X)
+    got = ""
+    if _is_table(X):
+        got = (
             f"one table of shape {tuple(X.shape)}. Pass one table per subject, such as "
-            "[rows for _, rows in table.groupby('subject')] without that column."
+            "[rows for _, rows in table.groupby('subject')] without that column"
         )
-    if isinstance(X, np.ndarray) or hasattr(X, "shape"):
+    elif hasattr(X, "shape"):
+        got = f"one array of shape {tuple(X.shape)}. Pass [X1, X2, ...]"
+    elif not hasattr(X, "__iter__") and not hasattr(X, "__getitem__"):
+        got = type(X).__name__
+    if got:
         raise TypeError(
             f"{owner} takes a list with one array (samples x voxels) per subject; got "
-            f"one array of shape {tuple(X.shape)}. Pass [X1, X2, ...]."
+            f"{got}."
         )
-    try:
-        subjects = list(X)
-    except TypeError:
-        raise TypeError(
-            f"{owner} takes a list with one array (samples x voxels) per subject; got "
-            f"{type(X).__name__}."
-        ) from None
-    subjects = [as_samples(s, f"X[{i}]") for i, s in enumerate(subjects)]
+    subjects = [as_samples(s, f"X[{i}]") for i, s in enumerate(X)]
     if len(subjects) < minimum:
         raise InputError(
             f"{owner} needs at least {minimum} subject(s); got {len(subjects)}."
@@ -270,17 +238,8 @@ def check_known(
 ) -> list[Any]:
     """Return what is known of the samples as a list with one entry per subject.
 
-    Parameters
-    ----------
-    y : list, dict, array
-        One entry per subject; a dict of them, by id; or one list of labels that holds
-        for all subjects.
-    ids : sequence of str, or None
-        The subjects, if they have ids.
-    n_samples : sequence of int
-        Of each subject.
-    owner : str
-        Whose y it is, for messages.
+    y has one entry per subject; or it is a dict of them, by id; or one list of labels
+    that holds for all subjects.
     """
     if isinstance(y, Mapping):
         if ids is None:
@@ -298,9 +257,10 @@ def check_known(
         return [given[id] for id in ids]
     if isinstance(y, (str, bytes)):
         raise TypeError(f"y of {owner} must hold labels, got the text {y!r}.")
-    if getattr(y, "ndim", 0) == 2 and not hasattr(y, "columns"):
+    n_axes = 0 if _is_table(y) else getattr(y, "ndim", 0)
+    if n_axes == 2:
         return list(y)
-    flat = getattr(y, "ndim", 0) == 1 and getattr(y, "dtype", None) is not None
+    flat = n_axes == 1 and getattr(y, "dtype", None) is not None
     entries = list(y) if flat else check_list_of_subjects(y, owner=owner, minimum=1)
     if not entries or not all(_is_label(entry) for entry in entries):
         return entries
@@ -316,6 +276,14 @@ def check_known(
 
 def _is_label(value: Any) -> bool:
     return value is None or isinstance(value, (str, Real, np.generic))
+
+
+def some_of(texts: Iterable[str], limit: int = 8, between: str = ", ") -> str:
+    """Join texts for a message, some of them if they are many."""
+    listed = list(texts)
+    if len(listed) > limit:
+        listed = [*listed[:limit], f"and {len(listed) - limit} more"]
+    return between.join(listed)
 
 
 def one_per_subject(name: str, value: Any, n_subjects: int, *, owner: str) -> list[Any]:

@@ -9,28 +9,18 @@ cut at an energy, and the coordinates :math:`V D^{1/2}` of the samples.
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from brainweave._arrays import (
-    is_torch,
-    ops_for,
-    to_numpy,
-    working_dtype,
-)
+from brainweave._arrays import is_torch, ops_for, to_numpy, working_dtype
 from brainweave._device import device_for
-from brainweave._validation import check_fraction, check_numbers, check_shape
+from brainweave._validation import check_fraction, check_samples, check_shape
 from brainweave.exceptions import InputError
 from brainweave.kernels import Centring, Kernel, center_gram, check_kernel, is_symmetric
-from brainweave.reliability import (
-    Groups,
-    analysis_of_variance,
-    reliability_scale,
-    repeated_groups,
-)
+from brainweave.reliability import Groups, repeated_groups, scale_of_chunks
 from brainweave.voxels import VoxelPass, sample_signatures
 
 Matrix = NDArray[np.float64]
@@ -50,14 +40,18 @@ class _Spectrum:
 class SampleProducts:
     """Inner products of other samples with a subject's aligning samples.
 
-    Made by :meth:`SubjectBasis.products_with` in one pass over the voxels, and taken by
-    :meth:`SubjectBasis.project` in place of the samples: it serves every energy and
-    every kernel but a callable.
+    They stand in for the samples at every energy and kernel but a callable.
     """
 
     cross: Matrix
     squares: Matrix
     shift: Matrix
+
+
+def _n_reaching(energy: float, values: Matrix) -> int:
+    """Count the eigenvalues whose roots make up the share of all roots."""
+    share = np.cumsum(np.sqrt(values))
+    return int(np.searchsorted(share, share[-1] * (energy - 1e-12))) + 1
 
 
 class SubjectBasis(VoxelPass):
@@ -155,30 +149,22 @@ class SubjectBasis(VoxelPass):
                 self._on_device = read
             else:
                 self._products = read
-            if standardize == "reliability" and groups is not None:
-                self._weigh_voxels(repeated_groups(groups))
+            repeated = None if groups is None else repeated_groups(groups)
+            if standardize == "reliability" and repeated is not None:
+                self._weigh_voxels(repeated)
 
-    def _weigh_voxels(self, groups: Groups | None) -> None:
+    def _weigh_voxels(self, groups: Groups) -> None:
         """Scale the standardised voxels anew, by how reliable they are."""
-        if groups is None:
-            return
-        between, within = np.zeros(self.n_voxels), np.zeros(self.n_voxels)
-        for columns, z in self.chunks():
-            between[columns], within[columns] = analysis_of_variance(
-                to_numpy(z), groups
-            )
-        again = reliability_scale(between, within, groups)
+        again = scale_of_chunks(self.chunks(), self.n_voxels, groups)
         factor = np.where(np.isinf(self.scale), 0.0, 1 / again)
         self.scale = np.where(factor > 0, self.scale * again, np.inf)
         self.constant_voxels = np.flatnonzero(np.isinf(self.scale))
         if self.uses_covariance:
             self._narrow = self._narrow * factor
         else:
-            ops: Any = self.ops
-            gram: Any = None
+            self._products = np.zeros((self.n_samples, self.n_samples))
             for _, z in self.chunks(verify=False):
-                gram = ops.add_gram(gram, z)
-            self._products = ops.full(gram)
+                self._products += to_numpy(z @ z.T)
             self.__dict__.pop("_on_device", None)  # of voxels scaled otherwise
         self.reliable = True
 
@@ -212,18 +198,20 @@ class SubjectBasis(VoxelPass):
     def _products(self) -> Matrix:
         if "_on_device" in self.__dict__:
             return to_numpy(self.__dict__.pop("_on_device"))
-        return np.asarray(self._narrow @ self._narrow.T)
+        if "_narrow" in self.__dict__:
+            return np.asarray(self._narrow @ self._narrow.T)
+        # left on the device with the eigenvectors, and now asked for after all
+        known = self.signatures
+        read = to_numpy(self._read_voxels(narrow=False)[0])
+        found, self.signatures = self.signatures, known
+        self._refuse_changed(found)
+        return read
 
     @cached_property
     def _centred(self) -> tuple[Matrix, Centring]:
         if self.kernel.function is not None:
             dense = self._dense(self._data)
             gram = self._call_kernel(dense, dense, self.name)
-            if not is_symmetric(gram):
-                raise InputError(
-                    f"The kernel callable gave a matrix for {self.name} that is not "
-                    "symmetric: f(A, B) must compare the rows of A with those of B."
-                )
         elif self.kernel.from_products:
             products = self._raw(self._products, self._shift, self._shift)
             squares = self._products.diagonal()  # for distances, which have no mean
@@ -241,24 +229,27 @@ class SubjectBasis(VoxelPass):
         own = self.kernel.name == "linear" and gram.flags.writeable
         return center_gram(gram, overwrite=own)
 
+    @cached_property
+    def _centring(self) -> Centring:
+        return self._centred[1]
+
     def _call_kernel(self, a: Matrix, b: Matrix, name: str) -> Matrix:
         """Call the user's kernel and check what comes back."""
-        values = np.asarray(self._function(a, b), dtype=np.float64)
+        function: Any = self.kernel.function
+        values = np.asarray(function(a, b), dtype=np.float64)
+        wrong = ""
         if values.shape != (len(a), len(b)):
-            raise InputError(
-                f"The kernel callable gave shape {values.shape} for {name}; "
-                f"expected {(len(a), len(b))}."
+            wrong = f"shape {values.shape} for {name}; expected {(len(a), len(b))}"
+        elif not np.isfinite(values).all():
+            wrong = f"NaN or infinite values for {name}. Check its parameters"
+        elif a is b and not is_symmetric(values):
+            wrong = (
+                f"a matrix for {name} that is not symmetric: f(A, B) must compare the "
+                "rows of A with those of B"
             )
-        if not np.isfinite(values).all():
-            raise InputError(
-                f"The kernel callable gave NaN or infinite values for {name}. Check "
-                "its parameters."
-            )
+        if wrong:
+            raise InputError(f"The kernel callable gave {wrong}.")
         return values
-
-    @property
-    def _function(self) -> Any:
-        return self.kernel.function
 
     def _refuse_unlike(self, gram: Matrix) -> None:
         """Refuse a kernel to which every sample is like itself alone."""
@@ -288,7 +279,10 @@ class SubjectBasis(VoxelPass):
 
     @cached_property
     def _spectrum(self) -> _Spectrum:
-        """Eigenpairs of the Gram matrix, without those that are zero to rounding."""
+        """Eigenpairs of the Gram matrix, without those that are zero to rounding.
+
+        From a device only the kept eigenvectors come back.
+        """
         covariance = self.uses_covariance
         values, vectors = self._eigenpairs(covariance)
         eps = np.finfo(self.dtype).eps
@@ -301,33 +295,33 @@ class SubjectBasis(VoxelPass):
             )
         negative = -values[values < -floor].sum()
         lost = abs(float(negative / (negative + values[:positive].sum())))
-        values, vectors = values[:positive], vectors[:, :positive]
+        values = values[:positive]
+        if is_torch(vectors):
+            kept = _n_reaching(self.energy, values)
+            return _Spectrum(values, to_numpy(vectors[:, :kept].contiguous()), lost)
+        vectors = vectors[:, :positive]
         if covariance:
             vectors = self._narrow @ (vectors / np.sqrt(values))
-            if (
-                values[-1] < 1e-8 * values[0]
-            ):  # squaring cost the last ones their angles
+            if values[-1] < 1e-8 * values[0]:  # squaring cost the last their angles
                 vectors = scipy.linalg.qr(vectors, mode="economic")[0]
         return _Spectrum(values, np.ascontiguousarray(vectors), lost)
 
-    def _eigenpairs(self, covariance: bool) -> tuple[Matrix, Matrix]:
+    def _eigenpairs(self, covariance: bool) -> tuple[Matrix, Any]:
         """Return all eigenpairs, descending, computed where the voxels were read."""
-        if self._device is not None:
-            if self.kernel.name == "linear" and "_on_device" in self.__dict__:
-                gram = self._on_device
-                means = gram.mean(0)
-                gram -= means
-                gram -= (means - means.mean())[:, None]
-            else:
-                small = self._narrow.T @ self._narrow if covariance else self.gram
-                gram = self._device.put(small)
-            found = self._device.eigh(gram)
-            if "_on_device" in self.__dict__:
-                _ = self._products  # leave no room taken on the device
-            return found
+        device = cast(Any, self._device)
+        if "_on_device" in self.__dict__ and self.kernel.name == "linear":
+            # nobody may ever ask for it again, and memory there is dear
+            gram = self.__dict__.pop("_on_device")
+            means = gram.mean(0)
+            self._centring = Centring(to_numpy(means), float(means.mean()))
+            gram -= means
+            gram -= (means - means.mean())[:, None]
+            return cast(tuple[Matrix, Any], device.eigh(gram))
         small = self._narrow.T @ self._narrow if covariance else self.gram
-        ops = ops_for(self._data) if is_torch(self._data) else ops_for(small)
-        values, vectors = ops.eigh(small)
+        if device is not None:
+            values, vectors = device.eigh(device.put(small))
+            return values, to_numpy(vectors) if covariance else vectors
+        values, vectors = np.linalg.eigh(small)
         return values[::-1], vectors[:, ::-1]
 
     @property
@@ -343,8 +337,7 @@ class SubjectBasis(VoxelPass):
     @cached_property
     def n_kept(self) -> int:
         """How many components the energy keeps."""
-        share = np.cumsum(np.sqrt(self.spectrum))
-        return int(np.searchsorted(share, share[-1] * (self.energy - 1e-12))) + 1
+        return _n_reaching(self.energy, self.spectrum)
 
     @property
     def values(self) -> Matrix:
@@ -390,7 +383,10 @@ class SubjectBasis(VoxelPass):
     # -- other bases from the same pass ------------------------------------------------
 
     def cut(self, energy: float) -> Self:
-        """Return the same basis at another energy; nothing is computed again."""
+        """Return the same basis at another energy; nothing is computed again.
+
+        But on a device, if more eigenvectors are asked for than were brought back.
+        """
         energy = check_fraction("energy", energy, owner=self.name)
         if energy == self.energy:
             return self
@@ -398,6 +394,8 @@ class SubjectBasis(VoxelPass):
         other = copy(self)
         other.energy = energy
         other.__dict__.pop("n_kept", None)
+        if other.n_kept > self._spectrum.vectors.shape[1]:  # left on the device
+            del other.__dict__["_spectrum"]
         return other
 
     def with_kernel(self, kernel: Any, kernel_params: Any = None) -> "SubjectBasis":
@@ -423,21 +421,9 @@ class SubjectBasis(VoxelPass):
 
     def check_samples(self, Z: Any, name: str) -> Any:
         """Refuse samples of this subject that its basis cannot map."""
-        if not hasattr(Z, "shape") or not hasattr(Z, "dtype"):
-            Z = np.asarray(Z)
-        check_numbers(Z, name)
-        if len(Z.shape) != 2:
-            raise InputError(f"{name} must be 2-D (samples x voxels); got {Z.shape}.")
-        expected = (
-            self.n_samples if self.kernel.name == "precomputed" else self.n_voxels
-        )
-        if Z.shape[1] != expected:
-            what = "columns" if self.kernel.name == "precomputed" else "voxels"
-            raise InputError(
-                f"{name} has {Z.shape[1]} {what}; its map was learned from "
-                f"{expected}. Use the same mask as for fitting."
-            )
-        return Z
+        if self.kernel.name == "precomputed":
+            return check_samples(Z, self.n_samples, name, what="columns")
+        return check_samples(Z, self.n_voxels, name)
 
     def kernel_to(self, Z: Any, name: str = "Z") -> Matrix:
         """Return the centred kernel between samples Z and the aligning samples.
@@ -445,34 +431,32 @@ class SubjectBasis(VoxelPass):
         Z may also be what :meth:`products_with` gave for them.
         """
         if isinstance(Z, SampleProducts):
-            return self._centred[1].new(self._kernel_of(Z))
+            return self._centring.new(self._kernel_of(Z))
         Z = self.check_samples(Z, name)
-        if self.kernel.name == "precomputed":
+        if self.kernel.from_products:
+            cross = self._kernel_of(self.products_with(Z, name))
+        elif self.kernel.function is None:
             cross = to_numpy(Z).astype(np.float64)
-        elif self.kernel.function is not None:
+        else:
             dense = self._dense(Z)
             if not np.isfinite(dense).all():
                 raise InputError(f"{name} has NaN or infinite values.")
             cross = self._call_kernel(dense, self._dense(self._data), name)
-        else:
-            cross = self._kernel_of(self.products_with(Z, name))
         if not np.isfinite(cross).all():
             raise InputError(f"{name} has NaN or infinite values.")
-        return self._centred[1].new(cross)
+        return self._centring.new(cross)
 
     def products_with(self, Z: Any, name: str = "Z") -> SampleProducts:
         """Return the inner products of other samples with the aligning ones, once."""
         if self.kernel.name == "precomputed":
             raise InputError(f"{self.name} is a Gram matrix: it has no voxels.")
         Z = self.check_samples(Z, name)
-        cross = np.zeros((Z.shape[0], self.n_samples))
-        squares, shift = np.zeros(Z.shape[0]), np.zeros(Z.shape[0])
+        n = Z.shape[0]
+        cross, squares, shift = np.zeros((n, self.n_samples)), np.zeros(n), np.zeros(n)
         # tensors meet arrays, or tensors elsewhere, where the aligning samples are
         ops = ops_for(self._data if is_torch(self._data) or is_torch(Z) else Z)
         for columns, x in self._standardized(self._data, verify=True):
-            chunk, mean = ops.array(Z[:, columns]), ops.array(self.mean[columns])
-            z = ops.subtract(chunk, mean, transient=True)
-            z *= ops.array(1 / self.scale[columns])
+            z = self._standardize(ops, Z[:, columns], columns, transient=True)
             cross += to_numpy(z @ x.T)
             squares += to_numpy((z * z).sum(1))
             if not self.standardize:
@@ -487,11 +471,13 @@ class SubjectBasis(VoxelPass):
                 f"{self.name}: the {self.kernel.name} kernel needs the samples, not "
                 "their inner products."
             )
-        return self.kernel.up_to_constant(
-            self._raw(products.cross, products.shift, self._shift),
-            products.squares,
-            self._products.diagonal(),
-        )
+        squares = products.squares
+        if self.kernel.name == "gaussian":
+            own = self._products.diagonal()
+        else:  # has no use for it, and it may be far away
+            own = np.zeros(self.n_samples)
+        raw = self._raw(products.cross, products.shift, self._shift)
+        return self.kernel.up_to_constant(raw, squares, own)
 
     def project(self, Z: Any, name: str = "Z") -> Matrix:
         """Return the coordinates of other samples of this subject."""

@@ -1,22 +1,5 @@
 """Errors and warnings that users can catch by name."""
 
-__all__ = [
-    "AlignmentWarning",
-    "BrainweaveError",
-    "ClassifierWarning",
-    "InputError",
-    "KernelWarning",
-    "LabelWarning",
-    "LayoutWarning",
-    "ModelFileError",
-    "SeparateSubjectsWarning",
-    "SkippedWarning",
-    "SolverError",
-    "StudyError",
-    "UndeterminedWarning",
-    "UniquenessWarning",
-]
-
 
 class BrainweaveError(Exception):
     """Base of all errors raised on purpose by brainweave."""

@@ -1,24 +1,25 @@
-r"""What a graph over the samples of all subjects is: terms of groups, and a matrix.
+"""What a graph over the samples of all subjects is, and how much its groups count.
 
-A *group term* is :math:`Z A Z^\top`, where :math:`Z` is the one-hot membership of the
-samples in groups and :math:`A` a small symmetric affinity of the groups. It is never
-expanded: the degrees and all products that alignment needs follow from the groups.
+See :mod:`brainweave.graphs`, which makes graphs.
 """
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import scipy.sparse
 import scipy.sparse.csgraph
 from numpy.typing import NDArray
 
+from brainweave._validation import check_option
 from brainweave.exceptions import InputError
 from brainweave.labels import NO_LABEL, Codes
 
 Matrix = NDArray[np.float64]
 
 NO_GROUP = NO_LABEL  # the code of a sample without a group: it gets no edges
+BALANCES = ("groups", "subjects", "none")
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,13 @@ class GroupTerm:
             (np.ones(known.size), (known, codes[known])),
             shape=(codes.size, len(self.names)),
         )
+
+    def linked_groups(self) -> tuple[Codes, Codes]:
+        """Return the pairs of groups with samples that have a weight between them."""
+        inhabited = self.counts > 0
+        a, b = np.nonzero(self.affinity)
+        both = inhabited[a] & inhabited[b]
+        return a[both], b[both]
 
 
 @dataclass(frozen=True)
@@ -79,10 +87,8 @@ class Graph:
 
     def slices(self) -> list[slice]:
         """Return the rows of each subject."""
-        ends = np.cumsum(self.lengths)
-        return [
-            slice(int(e - n), int(e)) for e, n in zip(ends, self.lengths, strict=True)
-        ]
+        ends = np.cumsum(self.lengths).tolist()
+        return [slice(e - n, e) for e, n in zip(ends, self.lengths, strict=True)]
 
     def degrees(self) -> Matrix:
         """Return the sum of the edges of each sample."""
@@ -110,23 +116,21 @@ class Graph:
         Samples are linked through their groups, so group terms are not expanded.
         """
         size = self.n_samples
-        rows, columns, offset = [], [], size
+        offset = size
+        rows, columns = [np.empty(0, int)], [np.empty(0, int)]
         for term in self.groups:
-            a, b = np.nonzero(term.affinity)
+            a, b = term.linked_groups()
             known = np.flatnonzero(np.isin(term.codes, a))
             # members without an edge among themselves are linked through other groups
             rows += [known, offset + a]
             columns += [offset + term.codes[known], offset + b]
             offset += len(term.names)
         if self.matrix is not None:
-            coo = self.matrix.tocoo()
-            rows.append(coo.row)
-            columns.append(coo.col)
-        i = np.concatenate([*rows, np.empty(0, int)]).astype(int)
-        j = np.concatenate([*columns, np.empty(0, int)]).astype(int)
-        linked = scipy.sparse.coo_array((np.ones(i.size), (i, j)), (offset, offset))
-        _, labels = scipy.sparse.csgraph.connected_components(linked, directed=False)
-        _, of_samples = np.unique(labels[:size], return_inverse=True)
+            i, j = self.matrix.nonzero()
+            rows.append(i)
+            columns.append(j)
+        part = _connected(np.concatenate(rows), np.concatenate(columns), offset)
+        _, of_samples = np.unique(part[:size], return_inverse=True)
         return int(of_samples.max()) + 1, of_samples
 
     def subject_groups(self) -> list[list[int]]:
@@ -134,33 +138,12 @@ class Graph:
         n_subjects = len(self.lengths)
         n_parts, part = self.connected_components()
         where = np.repeat(np.arange(n_subjects), self.lengths)
-        size = n_subjects + n_parts
-        linked = scipy.sparse.coo_array(
-            (np.ones(where.size), (where, n_subjects + part)), (size, size)
-        )
-        _, group = scipy.sparse.csgraph.connected_components(linked, directed=False)
-        found: dict[int, list[int]] = {}
-        for i in range(n_subjects):
-            found.setdefault(int(group[i]), []).append(i)
-        return list(found.values())
+        group = _connected(where, n_subjects + part, n_subjects + n_parts)[:n_subjects]
+        return [np.flatnonzero(group == g).tolist() for g in dict.fromkeys(group)]
 
     def lonely_subjects(self) -> list[int]:
         """List the subjects none of whose samples has an edge to another subject."""
-        n_subjects = len(self.lengths)
-        linked = np.zeros(n_subjects, dtype=bool)
-        where = np.repeat(np.arange(n_subjects), self.lengths)
-        for term in self.groups:
-            present = np.zeros((n_subjects, len(term.names)), dtype=bool)
-            known = term.codes != NO_GROUP
-            present[where[known], term.codes[known]] = True
-            reached = present.astype(float) @ (term.affinity != 0)
-            others = present.sum(axis=0) - present > 0
-            linked |= (reached * others).any(axis=1)
-        if self.matrix is not None:
-            coo = self.matrix.tocoo()
-            across = (where[coo.row] != where[coo.col]) & (coo.data != 0)
-            linked[where[coo.row[across]]] = True
-        return [int(i) for i in np.flatnonzero(~linked)]
+        return [group[0] for group in self.subject_groups() if len(group) == 1]
 
     def __add__(self, other: "Graph") -> "Graph":
         if not isinstance(other, Graph):
@@ -171,9 +154,7 @@ class Graph:
                 f"and {list(other.lengths)} samples per subject."
             )
         matrices = [g.matrix for g in (self, other) if g.matrix is not None]
-        matrix = None
-        if matrices:
-            matrix = scipy.sparse.csr_array(sum(matrices[1:], start=matrices[0]))
+        matrix = scipy.sparse.csr_array(sum(matrices)) if matrices else None
         return Graph(self.lengths, self.groups + other.groups, matrix)
 
     def __mul__(self, weight: float) -> "Graph":
@@ -182,10 +163,101 @@ class Graph:
             raise InputError(
                 f"A graph can be multiplied by a finite number; got {weight}."
             )
-        groups = tuple(
-            GroupTerm(t.codes, weight * t.affinity, t.names) for t in self.groups
-        )
+        groups = tuple(replace(t, affinity=weight * t.affinity) for t in self.groups)
         matrix = None if self.matrix is None else weight * self.matrix
         return Graph(self.lengths, groups, matrix)
 
     __rmul__ = __mul__
+
+
+def _connected(i: Any, j: Any, size: int) -> NDArray[np.intp]:
+    """Return the connected part of each of `size` nodes, which edges i-j join."""
+    linked = scipy.sparse.coo_array((np.ones(len(i)), (i, j)), (size, size))
+    return scipy.sparse.csgraph.connected_components(linked, directed=False)[1]
+
+
+# -- how much groups count -------------------------------------------------------------
+
+
+def weigh_groups(graph: Graph, balance: str | list[str]) -> Graph:
+    """Return the graph with its group terms weighed and lonely groups left out.
+
+    Categories count alike (``1 / size``). Time ids count by how many subjects saw them,
+    ``1 / number of subjects`` a sample: dividing by the size of the group there would
+    let few subjects agree among themselves at the expense of the whole. On a complete
+    study the two are the same.
+
+    Parameters
+    ----------
+    graph : Graph
+        Of groups; a matrix of weights stays as it is.
+    balance : {"groups", "subjects", "none"}, or one per term
+        "groups", for labels: the affinity of two groups is divided by the root of
+        their sizes, so that all count alike. "subjects", for time ids: it is divided
+        by the number of subjects. "none" leaves it.
+
+    Examples
+    --------
+    >>> from brainweave.graphs import label_graph
+    >>> y = [["a", "a", "a", "b"], ["a", "b", "c", "c"]]
+    >>> graph = label_graph(y, different=0)
+    >>> weigh_groups(graph, "groups").groups[0].affinity.diagonal()
+    array([0.25, 0.5 , 0.  ])
+    """
+    n_subjects = len(graph.lengths)
+    each = [balance] * len(graph.groups) if isinstance(balance, str) else balance
+    where = np.repeat(np.arange(n_subjects), graph.lengths)
+    terms = []
+    for term, how in zip(graph.groups, each, strict=True):
+        check_option("balance", how, BALANCES, owner="the graph")
+        linked = _without_lonely_groups(term, where)
+        affinity = linked.affinity
+        if how == "groups":
+            size = np.sqrt(np.maximum(linked.counts, 1))
+            affinity = affinity / size / size[:, None]
+        elif how == "subjects":
+            affinity = affinity / n_subjects
+        terms.append(replace(linked, affinity=affinity))
+    return Graph(graph.lengths, tuple(terms), graph.matrix)
+
+
+def count_alike(graph: Graph) -> Graph:
+    """Return a graph all of whose groups count alike, each term as much as before.
+
+    The target of a sample is then the mean over who saw the same, however many that
+    are. Terms with an affinity between groups, and a matrix, stay as they are.
+    """
+    terms = []
+    for term in graph.groups:
+        own, sizes = term.affinity.diagonal(), term.counts
+        used = (own != 0) & (sizes > 0)
+        if np.count_nonzero(term.affinity) > np.count_nonzero(own) or not used.any():
+            terms.append(term)
+            continue
+        mean = np.average(own[used] * sizes[used], weights=sizes[used])
+        alike = np.zeros_like(own)
+        alike[used] = mean / sizes[used]
+        terms.append(replace(term, affinity=np.diag(alike)))
+    return Graph(graph.lengths, tuple(terms), graph.matrix)
+
+
+def _without_lonely_groups(term: GroupTerm, where: NDArray[np.intp]) -> GroupTerm:
+    """Take the weights off groups that link nobody; `where` is each sample's subject.
+
+    Such are the groups all of whose samples, and all of whose neighbours in the
+    affinity, are of one subject. Their samples keep shaping the basis.
+    """
+    known = term.codes != NO_GROUP
+    present = np.zeros((int(where.max()) + 1, len(term.names)), dtype=bool)
+    present[where[known], term.codes[known]] = True
+    several = present.sum(axis=0) > 1
+    owner = present.argmax(axis=0)  # of a group that is one subject's
+    a, b = term.linked_groups()
+    links = several[a] | several[b] | (owner[a] != owner[b])
+    kept = np.zeros(len(term.names), dtype=bool)
+    kept[a[links]] = True
+    if kept.all():
+        return term
+    affinity = np.where(np.outer(kept, kept), term.affinity, 0.0)
+    codes = np.where(known & kept[term.codes], term.codes, NO_GROUP)
+    return GroupTerm(codes, affinity, term.names)

@@ -7,32 +7,39 @@ degrees and all products that alignment needs follow from the groups. Samples ar
 of all subjects, one subject after the other.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from brainweave._validation import check_int, check_list_of_subjects
+from brainweave._validation import check_int, check_list_of_subjects, some_of
 from brainweave.exceptions import InputError
-from brainweave.graph_terms import NO_GROUP, Graph, GroupTerm
-from brainweave.group_weights import weigh_groups
-from brainweave.labels import Codes, encode_labels
-
-Matrix = NDArray[np.float64]
+from brainweave.graph_terms import (
+    NO_GROUP,
+    Graph,
+    GroupTerm,
+    count_alike,
+    weigh_groups,
+)
+from brainweave.labels import Encoded, encode_labels
 
 __all__ = [
     "NO_GROUP",
     "Graph",
     "GroupTerm",
     "affinity_graph",
+    "count_alike",
     "hyperalignment_graph",
     "label_graph",
     "matrix_graph",
     "neighbor_graph",
     "time_graph",
+    "weigh_groups",
 ]
+
+Matrix = NDArray[np.float64]
 
 
 def label_graph(
@@ -55,7 +62,7 @@ def label_graph(
         A label that means *unlabelled*, besides those that always do (None, NaN, ""
         and "n/a", see :mod:`brainweave.labels`). Such samples get no edges.
     balance : {"groups", "subjects", "none"}, default="none"
-        How much a group counts; see :func:`brainweave.group_weights.weigh_groups`.
+        How much a group counts; see :func:`brainweave.graphs.weigh_groups`.
 
     Returns
     -------
@@ -70,18 +77,15 @@ def label_graph(
            [-1.,  1.,  1.,  0.],
            [ 0.,  0.,  0.,  0.]])
     """
-    codes, names, lengths = _encode(labels, missing=missing)
-    if len(names) < 2:
+    known = _encode(labels, missing)
+    if len(known.names) < 2:
         raise InputError(
-            f"A label graph needs at least two categories; got {list(names)}. For "
-            "samples locked in time without categories use graph='time'."
+            f"A label graph needs at least two categories; got {list(known.names)}. "
+            "For samples locked in time without categories use graph='time'."
         )
-    size = len(names)
-    affinity = np.full((size, size), float(different))
-    np.fill_diagonal(affinity, float(same))
-    _check_affinity(affinity)
-    graph = Graph(lengths, (GroupTerm(codes, affinity, names),))
-    return _balanced(graph, balance)
+    same_group = np.eye(len(known.names), dtype=bool)
+    affinity = np.where(same_group, float(same), float(different))
+    return _group_graph(known, affinity, balance)
 
 
 def time_graph(
@@ -96,16 +100,15 @@ def time_graph(
     missing : object, optional
         An id that means *unknown*, besides those that always do.
     balance : {"groups", "subjects", "none"}, default="none"
-        How much a group counts; see :func:`brainweave.group_weights.weigh_groups`.
+        How much a group counts; see :func:`brainweave.graphs.weigh_groups`.
 
     Returns
     -------
     Graph
         One group per id.
     """
-    codes, names, lengths = _encode(ids, missing=missing)
-    graph = Graph(lengths, (GroupTerm(codes, np.eye(len(names)), names),))
-    return _balanced(graph, balance)
+    known = _encode(ids, missing)
+    return _group_graph(known, np.eye(len(known.names)), balance)
 
 
 def hyperalignment_graph(ids: Sequence[Any], *, missing: Any = None) -> Graph:
@@ -151,30 +154,29 @@ def affinity_graph(
     missing : object, optional
         A group label that means *unknown*, besides those that always do.
     balance : {"groups", "subjects", "none"}, default="none"
-        How much a group counts; see :func:`brainweave.group_weights.weigh_groups`.
+        How much a group counts; see :func:`brainweave.graphs.weigh_groups`.
 
     Returns
     -------
     Graph
         One group per label, with these weights.
     """
-    codes, names, lengths = _encode(groups, missing=missing)
+    known = _encode(groups, missing)
+    names = list(known.names)
     if hasattr(affinity, "loc"):
         absent = [name for name in names if name not in affinity.index]
         if absent or set(affinity.index) != set(affinity.columns):
             raise InputError(
                 f"The affinity table lacks rows or columns for {absent or 'groups'}."
             )
-        affinity = affinity.loc[list(names), list(names)]
+        affinity = affinity.loc[names, names]
     matrix = np.array(affinity, dtype=np.float64)
     if matrix.shape != (len(names), len(names)):
         raise InputError(
             f"The affinity has shape {matrix.shape}; there are {len(names)} groups "
-            f"({', '.join(map(str, names[:5]))}{', ...' if len(names) > 5 else ''})."
+            f"({some_of(map(str, names), 5)})."
         )
-    _check_affinity(matrix)
-    graph = Graph(lengths, (GroupTerm(codes, (matrix + matrix.T) / 2, names),))
-    return _balanced(graph, balance)
+    return _group_graph(known, matrix, balance)
 
 
 def neighbor_graph(
@@ -266,22 +268,19 @@ def matrix_graph(matrix: Any, lengths: Sequence[int]) -> Graph:
     return Graph(sizes, matrix=sparse)
 
 
-def _balanced(graph: Graph, balance: str) -> Graph:
-    """Weigh the groups; "none" leaves all of them as they are, lonely ones too."""
-    return graph if balance == "none" else weigh_groups(graph, balance)
+def _encode(labels: Sequence[Any], missing: Any) -> Encoded:
+    lists = check_list_of_subjects(labels, owner="A graph", minimum=1)
+    return encode_labels(lists, missing=missing)
 
 
-def _check_affinity(affinity: Matrix) -> None:
+def _group_graph(known: Encoded, affinity: Matrix, balance: str) -> Graph:
+    """Return the graph of one group term; balance "none" keeps lonely groups too."""
     if not np.isfinite(affinity).all():
         raise InputError("The affinity between groups has NaN or infinite weights.")
-    if np.abs(affinity - affinity.T).max() > 1e-10 * np.abs(affinity).max():
+    largest = np.abs(affinity).max(initial=0.0)
+    if np.abs(affinity - affinity.T).max(initial=0.0) > 1e-10 * largest:
         raise InputError("The affinity between groups is not symmetric.")
-
-
-def _encode(
-    labels: Sequence[Any], *, missing: Any
-) -> tuple[Codes, tuple[Hashable, ...], tuple[int, ...]]:
-    """Turn one list of labels per subject into codes over all samples."""
-    lists = check_list_of_subjects(labels, owner="A graph", minimum=1)
-    codes, names = encode_labels(lists, missing=missing)
-    return np.concatenate(codes), names, tuple(map(len, codes))
+    affinity = (affinity + affinity.T) / 2
+    term = GroupTerm(np.concatenate(known.codes), affinity, known.names)
+    graph = Graph(tuple(map(len, known.codes)), (term,))
+    return graph if balance == "none" else weigh_groups(graph, balance)

@@ -44,23 +44,11 @@ class Kernel:
         """Whether inner products and norms are all that the kernel needs."""
         return self.function is None and self.name != "precomputed"
 
-    def __call__(self, products: Matrix, sq_a: Matrix, sq_b: Matrix) -> Matrix:
-        """Evaluate on inner products (a x b) and the squared norms of both sides."""
-        hp = self.hp or 0.0
-        if self.name == "gaussian":
-            distances = sq_a[:, None] + sq_b[None, :] - 2 * products
-            return np.asarray(np.exp(-np.maximum(distances, 0) / hp))
-        if self.name == "quadratic":
-            return np.asarray((products + hp) ** 2)
-        if self.name == "sigmoid":
-            return np.tanh(products / hp)
-        return products
-
     def up_to_constant(self, products: Matrix, sq_a: Matrix, sq_b: Matrix) -> Matrix:
-        """Evaluate, less a constant that centring would take away in any case.
+        """Evaluate on inner products (a x b) and the squared norms of both sides.
 
-        So what is left of a large ``hp`` is exact: the Gaussian less 1, the quadratic
-        less ``hp**2``, which else would drown the samples in its rounding.
+        Less a constant that centring would take away in any case: 1 of the Gaussian
+        kernel, hp^2 of the quadratic one, which would drown the samples in rounding.
         """
         hp = self.hp or 0.0
         if self.name == "gaussian":
@@ -68,7 +56,9 @@ class Kernel:
             return np.asarray(np.expm1(-np.maximum(distances, 0) / hp))
         if self.name == "quadratic":
             return np.asarray(products * (products + 2 * hp))
-        return self(products, sq_a, sq_b)
+        if self.name == "sigmoid":
+            return np.tanh(products / hp)
+        return products
 
 
 def check_kernel(kernel: Any, params: Any = None, *, owner: str = "GDM") -> Kernel:

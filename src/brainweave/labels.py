@@ -12,43 +12,21 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
-from scipy.sparse.csgraph import connected_components
 
 from brainweave._arrays import is_torch, to_numpy
+from brainweave._validation import some_of
 from brainweave.exceptions import InputError, LabelWarning
-
-__all__ = [
-    "NO_LABEL",
-    "Codes",
-    "Encoded",
-    "as_label_list",
-    "check_labels_meet",
-    "encode_labels",
-    "is_missing",
-    "object_array",
-    "sort_labels",
-]
 
 Codes = NDArray[np.intp]
 
 NO_LABEL = -1  # the code of a sample without a label
 MISSING_TEXT = ("", "n/a")  # spreadsheets leave cells empty; BIDS writes "n/a"
 MISSING_MADE_TEXT = ("nan", "NaN", "NaT", "<NA>")  # what str() makes of missing values
-MAX_SHOWN = 6  # labels or subjects that a message names
 
 
 class Encoded(NamedTuple):
-    """Labels of several subjects as numbers.
-
-    Attributes
-    ----------
-    codes : list of ndarray of int
-        Per subject, the place of each sample's label in ``names``, or ``NO_LABEL``.
-    names : tuple
-        The labels that occur, sorted.
-    """
+    """Labels of several subjects as places in the sorted names, or ``NO_LABEL``."""
 
     codes: list[Codes]
     names: tuple[Hashable, ...]
@@ -73,14 +51,7 @@ def is_missing(value: Any) -> bool:
 def as_label_list(values: Any, name: str, *, missing: Any = None) -> list[Any]:
     """Return labels as a list of Python objects, with ``None`` where one is missing.
 
-    Parameters
-    ----------
-    values : array-like of shape (n_samples,)
-        Labels: a list, a NumPy array, a pandas Series or Categorical.
-    name : str
-        What the values are, for messages.
-    missing : object, optional
-        One more value that means that there is no label.
+    `missing` is one more value that means that there is none.
 
     Examples
     --------
@@ -88,6 +59,10 @@ def as_label_list(values: Any, name: str, *, missing: Any = None) -> list[Any]:
     [2.0, None]
     """
     listed = _listed(values, name)
+    if missing is None and set(map(type, listed)) <= {int, str}:
+        ends = "\0"  # the usual case: judge each distinct label once
+        if not any(is_missing(v) or str(v).endswith(ends) for v in set(listed)):
+            return listed
     labels: list[Any] = []
     made_text: set[str] = set()
     for value in listed:
@@ -120,26 +95,15 @@ def sort_labels(labels: Iterable[Any]) -> list[Any]:
     >>> sort_labels(["b", 10, None, "a", 2, "b"])
     [2, 10, 'a', 'b']
     """
-    known = {_plain(v) for v in labels if not is_missing(v)}
+    known = {_plain(v) for v in set(labels) if not is_missing(v)}
     numbers = [v for v in known if isinstance(v, int | float)]
     texts = [v for v in known if isinstance(v, str)]
-    others = [v for v in known if not isinstance(v, int | float | str)]
+    others = known.difference(numbers, texts)
     return sorted(numbers) + sorted(texts) + _sort_others(others)
 
 
-def encode_labels(
-    labels: Sequence[Any], *, missing: Any = None, name: str = "y"
-) -> Encoded:
+def encode_labels(labels: Sequence[Any], *, missing: Any = None) -> Encoded:
     """Turn the labels of all subjects into numbers, in one order.
-
-    Parameters
-    ----------
-    labels : sequence of array-like
-        One array of labels per subject.
-    missing : object, optional
-        One more value that means that there is no label.
-    name : str, default="y"
-        What the labels are, for messages.
 
     Examples
     --------
@@ -148,8 +112,7 @@ def encode_labels(
     ([[1, 0], [0, -1]], ('a', 'b'))
     """
     lists = [
-        as_label_list(part, f"{name}[{i}]", missing=missing)
-        for i, part in enumerate(labels)
+        as_label_list(part, f"y[{i}]", missing=missing) for i, part in enumerate(labels)
     ]
     names = tuple(sort_labels(value for part in lists for value in part))
     code_of = {label: code for code, label in enumerate(names)}
@@ -181,61 +144,40 @@ def check_labels_meet(
 ) -> None:
     """Refuse groups of subjects that share no label; warn if some lack a category.
 
-    Parameters
-    ----------
-    labels : sequence of array-like or None
-        One array of categories per subject; subjects without any are passed over.
-    names : sequence of str
-        What messages call the subjects.
-    refuse, warn : bool, default=True
-        Whether to refuse groups apart, and to warn of categories that only some hold.
-    stacklevel : int, default=2
-        Whose line the warning names, as in :func:`warnings.warn`.
-
-    Raises
-    ------
-    InputError
-        If two groups of subjects share no label at all.
+    Subjects without any labels are passed over. `names` are what messages call the
+    subjects, `stacklevel` whose line the warning names, as in :func:`warnings.warn`.
     """
-    held = [
-        set() if known is None else set(as_label_list(known, f"labels of {name}"))
+    held = {
+        name: set(as_label_list(known, f"labels of {name}")) - {None}
         for known, name in zip(labels, names, strict=True)
-    ]
-    sets = {name: own - {None} for name, own in zip(names, held, strict=True)}
-    sets = {name: own for name, own in sets.items() if own}
+        if known is not None
+    }
+    held = {name: own for name, own in held.items() if own}
     if refuse:
-        _refuse_groups_apart(sets)
-    if warn and sets:
-        _warn_of_partly_held(sets, stacklevel=stacklevel + 1)
+        _refuse_groups_apart(held)
+    if warn:
+        _warn_of_partly_held(held, stacklevel=stacklevel + 1)
 
 
 def _refuse_groups_apart(held: dict[str, set[Any]]) -> None:
-    people, categories = list(held), sort_labels(set().union(*held.values()))
-    if len(people) < 2:
+    groups: list[tuple[list[str], set[Any]]] = []
+    for name, own in held.items():
+        met = [group for group in groups if group[1] & own]
+        people = [other for group in met for other in group[0]]
+        groups = [group for group in groups if group not in met]
+        groups.append(([*people, name], own.union(*(group[1] for group in met))))
+    if len(groups) < 2:
         return
-    column = {label: c for c, label in enumerate(categories)}
-    edges = [(i, column[v]) for i, name in enumerate(people) for v in held[name]]
-    rows, columns = np.transpose(edges)
-    total = len(people) + len(categories)
-    linked = scipy.sparse.coo_array(
-        (np.ones(len(edges)), (rows, len(people) + columns)), (total, total)
-    )
-    count, part = connected_components(linked, directed=False)
-    if count == 1:
-        return
-    groups = [
-        [n for n, p in zip(people, part, strict=False) if p == g] for g in range(count)
-    ]
-    groups.sort(key=len, reverse=True)
+    groups.sort(key=lambda group: len(group[0]), reverse=True)
     told = "; ".join(
-        f"{_some(group)} {'has' if len(group) == 1 else 'have'} "
-        f"{_some(map(repr, sort_labels(set().union(*(held[n] for n in group)))))}"
-        for group in groups[:3]
+        f"{_some(people)} {'has' if len(people) == 1 else 'have'} "
+        f"{_some(map(repr, sort_labels(labels)))}"
+        for people, labels in groups[:3]
     )
     raise InputError(
-        f"The subjects fall into {count} groups that share no label, so nothing ties "
-        f"one group to another: {told}.{_suggestion(held)} Give the same category the "
-        "same label for all subjects, or align the groups apart."
+        f"The subjects fall into {len(groups)} groups that share no label, so nothing "
+        f"ties one group to another: {told}.{_suggestion(held)} Give the same category "
+        "the same label for all subjects, or align the groups apart."
     )
 
 
@@ -282,9 +224,7 @@ def _looks_like(label: Any) -> str:
 
 
 def _some(texts: Iterable[str], between: str = ", ") -> str:
-    listed = list(texts)
-    more = f"{between}and {len(listed) - MAX_SHOWN} more"
-    return between.join(listed[:MAX_SHOWN]) + (more if len(listed) > MAX_SHOWN else "")
+    return some_of(texts, 6, between)
 
 
 # -- single values ---------------------------------------------------------------------
@@ -308,7 +248,10 @@ def _listed(values: Any, name: str) -> list[Any]:
         )
     if array.dtype.kind == "M":
         array = array.astype("datetime64[us]").astype(object)
-    return [_plain(v) for v in array.tolist()]  # masked entries become None
+    listed = array.tolist()
+    if array.dtype.kind in "iu" and not masked:
+        return listed
+    return [_plain(v) for v in listed]  # masked entries become None
 
 
 def _plain(value: Any) -> Any:
@@ -336,7 +279,7 @@ def _check_one(value: Any, name: str) -> None:
         ) from None
 
 
-def _sort_others(values: list[Any]) -> list[Any]:
+def _sort_others(values: set[Any]) -> list[Any]:
     try:
         return sorted(values, key=lambda v: (type(v).__name__, v))
     except TypeError:  # of a type without an order

@@ -198,11 +198,9 @@ def smallest_of_diagonal_minus_low_rank(
     all_values = np.concatenate([values, mu[untouched]])
     keep = np.argsort(all_values, kind="stable")[:k]
     out = np.zeros((mu.size, keep.size))
-    for column, chosen in enumerate(keep):
-        if chosen < values.size:
-            out[touched, column] = vectors[:, chosen]
-        else:
-            out[untouched[chosen - values.size], column] = 1.0
+    inside = keep < values.size
+    out[np.ix_(touched, inside)] = vectors[:, keep[inside]]
+    out[untouched[keep[~inside] - values.size], np.flatnonzero(~inside)] = 1.0
     result = np.empty((order.size, keep.size))
     result[order] = out if change is None else change @ out
     return all_values[keep], result

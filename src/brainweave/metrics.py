@@ -1,8 +1,7 @@
 """Scores of shared features and of reconstructed voxels: numerics on arrays.
 
-The measures that users of hyperalignment and of the shared response model expect: does
-a stretch of time in one subject resemble the same stretch in the others, do features go
-together over subjects, and are the voxels of a subject predicted by the others?
+Does a stretch of time in one subject resemble the same stretch in the others, do
+features go together over subjects, and do the others predict a subject's voxels?
 """
 
 from collections.abc import Sequence
@@ -15,16 +14,6 @@ from numpy.typing import NDArray
 from brainweave._arrays import to_numpy
 from brainweave._validation import check_int, check_list_of_subjects, check_option
 from brainweave.exceptions import InputError
-
-__all__ = [
-    "SegmentMatching",
-    "inter_subject_correlation",
-    "match_segments",
-    "reconstruction_score",
-    "segment_chance",
-    "time_segment_matching",
-    "zscored",
-]
 
 Matrix = NDArray[np.float64]
 
@@ -126,18 +115,9 @@ def segment_chance(n_samples: int, *, window: int = 9, step: int = 1) -> float:
 def match_segments(own: Any, others: Any, *, window: int = 9, step: int = 1) -> float:
     """Return the share of a subject's segments that match the same one of the others.
 
-    Parameters
-    ----------
-    own, others : arrays of shape (n_samples, n_features)
-        Features of one subject, and the average of other subjects.
-    window, step : int
-        As in :func:`time_segment_matching`.
+    As in :func:`time_segment_matching`, with the average of the others given.
     """
     a, b = _locked([own, others], owner="match_segments")
-    if a.shape[1] != b.shape[1]:
-        raise InputError(
-            f"The subject has {a.shape[1]} features, the others have {b.shape[1]}."
-        )
     starts = _starts(len(a), window, step)
     correlation = _segment_correlations(a, b, window)[np.ix_(starts, starts)]
     overlap = np.abs(starts[:, None] - starts[None, :]) < window
@@ -273,9 +253,8 @@ def _locked(shared: Sequence[Any], *, owner: str) -> list[Matrix]:
             )
         if array.shape != first:
             raise InputError(
-                f"{owner} compares subjects sample by sample: subject {i} has shape "
-                f"{array.shape}, subject 0 has {first}. Use the same stimuli in the "
-                "same order for all, and one shared space."
+                f"{owner} compares sample by sample: subject {i} has shape "
+                f"{array.shape}, subject 0 has {first}. Use the same stimuli for all."
             )
         if not np.isfinite(array).all():
             raise InputError(f"Subject {i} has NaN or infinite features.")

@@ -16,36 +16,27 @@ the weights need the mean of F over all voxels.
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from brainweave._arrays import to_numpy
 from brainweave.exceptions import InputError, LabelWarning
+from brainweave.labels import Codes
 
 Matrix = NDArray[np.float64]
-Codes = NDArray[np.intp]
 
 
 @dataclass(frozen=True)
 class Groups:
-    """Groups that repeat, ready to be applied to chunks of voxels.
+    """Groups that repeat, ready to be applied to chunks of voxels."""
 
-    Attributes
-    ----------
-    rows : ndarray of int
-        Samples that belong to a group.
-    average : ndarray of shape (n_groups, n_rows)
-        Takes the mean of each group.
-    sizes : ndarray of shape (n_groups,)
-        Samples in each group.
-    """
-
-    rows: Codes
-    average: Matrix
-    sizes: Matrix
+    rows: Codes  # samples that belong to a group
+    average: Matrix  # (groups, rows): takes the mean of each group
+    sizes: Matrix  # samples in each group
 
     @property
     def between(self) -> int:
@@ -61,15 +52,8 @@ class Groups:
 def repeated_groups(codes: Any) -> Groups | None:
     """Return the groups of a subject's samples, or None where none repeats enough.
 
-    Parameters
-    ----------
-    codes : array-like of int
-        Group of each sample; negative for none.
-
-    Notes
-    -----
-    At least two groups and five degrees of freedom within are needed: the variance of
-    F does not exist with fewer.
+    Negative codes belong to no group. At least two groups and five degrees of freedom
+    within are needed: the variance of F does not exist with fewer.
     """
     codes = np.asarray(codes)
     rows = np.flatnonzero(codes >= 0)
@@ -97,15 +81,7 @@ def warn_of_no_reliability(bases: Sequence[Any], *, stacklevel: int) -> None:
 
 
 def analysis_of_variance(chunk: Any, groups: Groups) -> tuple[Matrix, Matrix]:
-    """Return the mean squares between and within groups of each voxel of a chunk.
-
-    Parameters
-    ----------
-    chunk : array of shape (n_samples, n_columns)
-        All samples of some voxels, not standardised.
-    groups : Groups
-        Of the samples.
-    """
+    """Return the mean squares between and within groups of each voxel of a chunk."""
     x = np.asarray(chunk, dtype=np.float64)[groups.rows]
     x = x - x.mean(axis=0)  # sums of squares about a large mean would lose digits
     means = groups.average @ x
@@ -117,20 +93,19 @@ def analysis_of_variance(chunk: Any, groups: Groups) -> tuple[Matrix, Matrix]:
     return explained / groups.between, left / groups.within
 
 
+def scale_of_chunks(chunks: Iterable[Any], n_voxels: int, groups: Groups) -> Matrix:
+    """Return :func:`reliability_scale` of voxels that come in chunks of columns."""
+    between, within = np.zeros(n_voxels), np.zeros(n_voxels)
+    for columns, z in chunks:
+        of_chunk = analysis_of_variance(to_numpy(z), groups)
+        between[columns], within[columns] = of_chunk
+    return reliability_scale(between, within, groups)
+
+
 def reliability_scale(between: Matrix, within: Matrix, groups: Groups) -> Matrix:
     """Return what to divide each centred voxel by: ``sqrt(msw / w)``.
 
-    Parameters
-    ----------
-    between, within : ndarray of shape (n_voxels,)
-        Mean squares of all voxels, from :func:`analysis_of_variance`.
-    groups : Groups
-        Of the samples.
-
-    Returns
-    -------
-    ndarray of shape (n_voxels,)
-        Infinite for voxels without variance within groups, which are left out.
+    It is infinite for voxels without variance within groups, which are left out.
 
     Examples
     --------

@@ -17,13 +17,20 @@ from sklearn.utils import check_random_state
 from brainweave._arrays import is_torch
 from brainweave._subjects import ids_of
 from brainweave._validation import (
+    check_2d,
     check_known,
     check_list_of_subjects,
-    check_numbers,
     check_option,
+    some_of,
 )
 from brainweave.exceptions import InputError
-from brainweave.labels import as_label_list, object_array, sort_labels
+from brainweave.labels import (
+    NO_LABEL,
+    Codes,
+    as_label_list,
+    encode_labels,
+    object_array,
+)
 
 HOW = ("truncate", "average", "intersect")
 UNLABELLED = "(unlabelled)"
@@ -148,29 +155,32 @@ def match_samples(X: Any, y: Any = None, how: str = "truncate") -> Samples:
         raise InputError(
             "match_samples needs the labels of the samples: match_samples(X, y)."
         )
-    where = [_rows_by_label(known) for known in labels]
-    order = list(where[0]) if how == "intersect" else _sorted_labels(where)
-    counts = {c: min(len(rows.get(c, ())) for rows in where) for c in order}
-    common = [c for c in order if counts[c] > 0]
+    codes, names = encode_labels(labels)
+    where = [[np.flatnonzero(c == g) for g in range(len(names))] for c in codes]
+    counts = [min(len(rows[g]) for rows in where) for g in range(len(names))]
+    common = [g for g, count in enumerate(counts) if count > 0]
     if not common:
+        first, second = (
+            some_of([repr(names[g]) for g in np.unique(c[c != NO_LABEL])], 5)
+            for c in codes[:2]
+        )
         raise InputError(
             "No label occurs in all subjects, so nothing can be matched. X[0] has "
-            f"{_listed(where[0])}; X[1] has {_listed(where[1])}."
+            f"{first or 'none'}; X[1] has {second or 'none'}."
         )
     if how == "average":
-        kept = [np.sort(np.concatenate([rows[c] for c in common])) for rows in where]
-        means = [
-            _stack_means(x, [rows[c] for c in common])
-            for x, rows in zip(arrays, where, strict=True)
-        ]
-        new_y = [_label_array(common) for _ in arrays]
-        return Samples(means, new_y, kept, _summarise(labels, where, kept))
-    kept = [np.concatenate([rows[c][: counts[c]] for c in common]) for rows in where]
-    if how == "intersect":  # as the first subject saw them, repetitions where they were
-        kept = _in_order_of_first(where, common, counts)
-    matched = [_take(x, rows) for x, rows in zip(arrays, kept, strict=True)]
-    new_y = [known[rows] for known, rows in zip(labels, kept, strict=True)]
-    return Samples(matched, new_y, kept, _summarise(labels, where, kept))
+        groups = [[rows[g] for g in common] for rows in where]
+        kept = [np.sort(np.concatenate(own)) for own in groups]
+        matched = [_means(x, own) for x, own in zip(arrays, groups, strict=True)]
+        new_y = [_label_array([names[g] for g in common]) for _ in arrays]
+    else:
+        pairs = [(g, k) for g in common for k in range(counts[g])]
+        if how == "intersect":  # as the first subject saw them
+            pairs.sort(key=lambda pair: int(where[0][pair[0]][pair[1]]))
+        kept = [np.array([rows[g][k] for g, k in pairs]) for rows in where]
+        matched = [_take(x, rows) for x, rows in zip(arrays, kept, strict=True)]
+        new_y = [known[rows] for known, rows in zip(labels, kept, strict=True)]
+    return Samples(matched, new_y, kept, _summarise(labels, kept))
 
 
 def drop_samples(
@@ -220,15 +230,12 @@ def drop_samples(
                 "be left, and at least 2 are needed. Use a smaller fraction."
             )
         kept.append(np.sort(rng.permutation(n)[:left]))
-    known = (
-        [object_array([None] * len(x)) for x in arrays] if labels is None else labels
-    )
-    summary = _summarise(known, [_rows_by_label(k) for k in known], kept)
     rest = [_take(x, rows) for x, rows in zip(arrays, kept, strict=True)]
     if labels is None:
-        return Samples(rest, None, kept, summary)
+        unknown = [[None] * len(x) for x in arrays]
+        return Samples(rest, None, kept, _summarise(unknown, kept))
     new_y = [k[rows] for k, rows in zip(labels, kept, strict=True)]
-    return Samples(rest, new_y, kept, summary)
+    return Samples(rest, new_y, kept, _summarise(labels, kept))
 
 
 def _read(
@@ -241,12 +248,7 @@ def _read(
         y = None if any(k is None for k in known) else known
     arrays = [s.data() if hasattr(s, "labels") else s for s in subjects]
     for i, x in enumerate(arrays):
-        check_numbers(x, f"X[{i}]")
-        if len(getattr(x, "shape", ())) != 2:
-            raise TypeError(
-                f"X[{i}] must be a 2-D array (samples x voxels), got "
-                f"{getattr(x, 'shape', type(x).__name__)}."
-            )
+        check_2d(x, f"X[{i}]")
     if y is None:
         return arrays, None
     ids = ids_of(subjects, owner=owner)
@@ -269,68 +271,32 @@ def _label_array(values: Any, name: str = "y") -> NDArray[Any]:
     return object_array(listed)
 
 
-def _rows_by_label(known: NDArray[Any]) -> dict[Any, Indices]:
-    """Return the rows of each label, in the order of first appearance."""
-    rows: dict[Any, list[int]] = {}
-    for row, label in enumerate(known.tolist()):
-        if label is not None:
-            rows.setdefault(label, []).append(row)
-    return {label: np.array(found, dtype=np.intp) for label, found in rows.items()}
-
-
-def _sorted_labels(where: Sequence[dict[Any, Any]]) -> list[Any]:
-    return sort_labels(label for rows in where for label in rows)
-
-
-def _in_order_of_first(
-    where: list[dict[Any, Indices]], common: list[Any], counts: dict[Any, int]
-) -> list[Indices]:
-    pairs = [(c, n) for c in common for n in range(counts[c])]
-    pairs.sort(key=lambda pair: int(where[0][pair[0]][pair[1]]))
-    return [np.array([rows[c][n] for c, n in pairs], dtype=np.intp) for rows in where]
-
-
 def _take(x: Any, rows: Indices) -> Any:
     return x[rows.tolist()] if is_torch(x) else np.asarray(x)[rows]
 
 
-def _stack_means(x: Any, groups: list[Indices]) -> Any:
+def _means(x: Any, groups: list[Indices]) -> Any:
     """Average groups of rows, in the dtype of the data."""
     if is_torch(x):
-        return _torch_means(x, groups)
+        out = x.new_empty((len(groups), x.shape[1]))
+        for row, group in enumerate(groups):
+            out[row] = x[group.tolist()].mean(0)
+        return out
     data = np.asarray(x)
-    dtype = data.dtype if data.dtype.kind == "f" else np.float64
-    return np.stack([data[g].mean(axis=0, dtype=np.float64) for g in groups]).astype(
-        dtype
-    )
+    means = np.stack([data[g].mean(axis=0, dtype=np.float64) for g in groups])
+    return means.astype(data.dtype if data.dtype.kind == "f" else np.float64)
 
 
-def _torch_means(x: Any, groups: list[Indices]) -> Any:
-    out = x.new_empty((len(groups), x.shape[1]))
-    for row, group in enumerate(groups):
-        out[row] = x[group.tolist()].mean(0)
-    return out
+def _summarise(labels: Sequence[Any], kept: list[Indices]) -> SampleSummary:
+    codes, names = encode_labels(labels)
+    n = len(names)  # one more column: samples without a label
 
+    def count(of: list[Codes]) -> NDArray[np.intp]:
+        columns = [np.where(c == NO_LABEL, n, c) for c in of]
+        return np.array([np.bincount(c, minlength=n + 1) for c in columns])
 
-def _summarise(
-    labels: list[NDArray[Any]], where: list[dict[Any, Indices]], kept: list[Indices]
-) -> SampleSummary:
-    categories = _sorted_labels(where)
-    shape = (len(labels), len(categories) + 1)
-    had, used = np.zeros(shape, dtype=np.intp), np.zeros(shape, dtype=np.intp)
-    for i, (known, rows, chosen) in enumerate(zip(labels, where, kept, strict=True)):
-        is_kept = np.zeros(len(known), dtype=bool)
-        is_kept[chosen] = True
-        for c, label in enumerate(categories):
-            found = rows.get(label, np.empty(0, dtype=np.intp))
-            had[i, c], used[i, c] = len(found), int(is_kept[found].sum())
-        had[i, -1] = len(known) - had[i].sum()
-        used[i, -1] = len(chosen) - used[i].sum()
-    if not had[:, -1].any():
-        return SampleSummary(categories, had[:, :-1], used[:, :-1])
-    return SampleSummary([*categories, UNLABELLED], had, used)
-
-
-def _listed(rows: dict[Any, Any]) -> str:
-    shown = [repr(label) for label in list(rows)[:5]]
-    return ", ".join(shown) + (", ..." if len(rows) > 5 else "") if shown else "none"
+    had = count(codes)
+    used = count([c[rows] for c, rows in zip(codes, kept, strict=True)])
+    if had[:, -1].any():
+        return SampleSummary([*names, UNLABELLED], had, used)
+    return SampleSummary(list(names), had[:, :-1], used[:, :-1])

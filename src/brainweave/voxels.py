@@ -16,7 +16,6 @@ from brainweave._arrays import (
     for_other_process,
     ops_for,
     to_numpy,
-    working_dtype,
 )
 from brainweave._device import Device
 from brainweave.exceptions import InputError, SkippedWarning
@@ -29,23 +28,13 @@ SMALL_MEAN = {"float64": 16.0, "float32": 1.0}
 
 
 def sample_signatures(X: Any) -> Matrix:
-    """Return a few numbers per sample that tell it from every other.
+    """Return four numbers per sample of X that tell it from every other.
 
     Each is the sum of the sample's voxels, every voxel with a fixed random sign. So
     they follow from the sample's content alone, whatever the order of the samples, the
     memory layout or the kind of array, up to the rounding of its dtype; another
     sample, or the same with its voxels in another order, has others. Values that are
     not finite count as zero.
-
-    Parameters
-    ----------
-    X : array of shape (n_samples, n_voxels)
-        NumPy array, memory map, anything 2-D that can be sliced by columns, or a torch
-        tensor.
-
-    Returns
-    -------
-    ndarray of shape (n_samples, 4)
     """
     ops = ops_for(X)
     total = np.zeros((X.shape[0], N_SIGNATURES))
@@ -56,7 +45,7 @@ def sample_signatures(X: Any) -> Matrix:
 
 def signed_sums(ops: NumpyOps | TorchOps, chunk: Any, columns: slice) -> Matrix:
     """Return what a chunk of columns adds to the signatures of its samples."""
-    signs = _voxel_signs(columns)
+    signs = _voxel_signs(columns.start, columns.stop).astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         sums = to_numpy(chunk @ ops.array(signs)).astype(np.float64)
     if not np.isfinite(sums).all():
@@ -65,22 +54,10 @@ def signed_sums(ops: NumpyOps | TorchOps, chunk: Any, columns: slice) -> Matrix:
     return np.asarray(sums)
 
 
-def same_samples(
-    a: ArrayLike, b: ArrayLike, *, dtype: Any = np.float32
-) -> NDArray[np.bool_]:
-    """Return which samples of a occur among those of b.
+def same_samples(a: ArrayLike, b: ArrayLike) -> NDArray[np.bool_]:
+    """Return which samples of a occur among those of b, by their signatures.
 
-    Parameters
-    ----------
-    a, b : array of shape (n_samples, 4)
-        What :func:`sample_signatures` returned for either.
-    dtype : dtype, default=float32
-        Whose rounding to allow for: that of the less precise side. The default finds
-        samples again that were stored in single precision in between.
-
-    Returns
-    -------
-    ndarray of bool of shape (n_samples of a,)
+    So do samples that were stored in single precision in between.
     """
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     known = b[np.isfinite(b).all(axis=1)]
@@ -88,7 +65,7 @@ def same_samples(
     if not known.size or not found.any():
         return np.zeros(len(a), dtype=bool)
     nearest, _ = KDTree(known).query(a[found], p=np.inf)
-    found[found] = nearest <= _rounding(a[found], dtype)
+    found[found] = nearest <= _rounding(a[found], np.float32)
     return found
 
 
@@ -115,17 +92,13 @@ def warn_of_constant_voxels(passes: Sequence["VoxelPass"], *, stacklevel: int) -
         )
 
 
-def _voxel_signs(columns: slice) -> Matrix:
+@lru_cache(maxsize=16)  # the subjects of a study have the same chunks
+def _voxel_signs(start: int, stop: int) -> NDArray[np.int8]:
     """Return the fixed signs of some voxels, (n_voxels, 4).
 
     Each is a bit of a hash of the voxel's number (SplitMix64), so that it depends
     neither on the chunk nor on a library's random generator: models keep signatures.
     """
-    return _signs_between(columns.start, columns.stop).astype(np.float64)
-
-
-@lru_cache(maxsize=16)  # the subjects of a study have the same chunks
-def _signs_between(start: int, stop: int) -> NDArray[np.int8]:
     x = np.arange(start + 1, stop + 1, dtype=np.uint64)
     x *= np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -138,12 +111,8 @@ def _signs_between(start: int, stop: int) -> NDArray[np.int8]:
 class VoxelPass:
     """What of a :class:`~brainweave.SubjectBasis` touches voxels.
 
-    Samples are read in chunks of columns and standardised chunk by chunk; a chunk is
-    dropped before the next one comes. The data are referred to, not copied, and read
-    again when voxel weights are wanted; signatures taken on the first pass tell whether
-    they were changed since: samples replaced, reordered or cleaned in place, voxels
-    reordered. What stays below a sample's rounding (1e-5 of its norm in float32, 2e-14
-    in float64) cannot be seen.
+    Samples are read and standardised in chunks of columns, and read again when voxel
+    weights are wanted; signatures of the first pass tell whether they were changed.
     """
 
     name: str
@@ -173,10 +142,9 @@ class VoxelPass:
 
     @np.errstate(over="ignore", invalid="ignore")  # what overflows is refused
     def _read_here(self, *, narrow: bool) -> tuple[Matrix, Matrix, float]:
-        """Do it chunk by chunk, where the samples are."""
-        ops = ops_for(self._data)
-        n = self.n_samples
-        average = ops.array(np.full((1, n), 1 / n))
+        """Do it chunk by chunk by NumPy."""
+        ops, n = NumpyOps(self.dtype), self.n_samples
+        average = np.full((1, n), 1 / n, self.dtype)
         self.mean, self.scale = np.empty(self.n_voxels), np.empty(self.n_voxels)
         signatures = np.zeros((n, N_SIGNATURES))
         kept: list[Matrix] = []
@@ -185,18 +153,16 @@ class VoxelPass:
         fused = self.standardize and not narrow
         for columns, raw in column_chunks(self._data):
             chunk = ops.array(raw)
-            mean = to_numpy(average @ chunk)[0].astype(np.float64)
+            mean = (average @ chunk)[0].astype(np.float64)
             if not np.isfinite(mean).all():
-                self._refuse_non_finite(columns, to_numpy(chunk))
+                self._refuse_non_finite(columns, chunk)
             signatures += signed_sums(ops, chunk, columns)
-            scaled = None
-            if fused and isinstance(ops, NumpyOps):
-                scaled = _scaled(ops, chunk, mean, self.dtype)
+            scaled = _scaled(ops, chunk, mean) if fused else None
             z, scale = scaled or _centred(ops, chunk, mean, average)
             constant = scale <= self._smallest_deviation(mean)
             if not self.standardize:
                 scale = np.ones_like(mean)
-                shift += to_numpy(z @ ops.array(mean)).astype(np.float64)
+                shift += (z @ ops.array(mean)).astype(np.float64)
                 offset += float(mean @ mean)
             elif scaled is None:
                 z *= ops.array(np.divide(1, scale, where=~constant, out=0 * scale))
@@ -205,30 +171,30 @@ class VoxelPass:
             self.mean[columns] = mean
             self.scale[columns] = np.where(constant, np.inf, scale)
             if narrow:
-                kept.append(to_numpy(z).astype(np.float64))
+                kept.append(z.astype(np.float64))
             else:
                 gram = ops.add_gram(gram, z)
-        self._note_constant_voxels()
-        read = np.hstack(kept) if narrow else ops.full(gram)
+        self.constant_voxels = np.flatnonzero(np.isinf(self.scale))
+        if self.constant_voxels.size == self.n_voxels:
+            raise InputError(
+                f"{self.name}: all {self.n_voxels} voxels are constant over its {n} "
+                "samples; there is nothing to align. Check the mask and the file."
+            )
+        read = np.hstack(kept) if narrow else gram
         if fused:  # voxels were scaled with their means on
             means = read.mean(axis=0)
             read -= means
             read -= means[:, None] - means.mean()
-        squares = np.einsum("ij,ij->i", read, read) if narrow else read.diagonal()
+        squares = _square_sums(read.T) if narrow else read.diagonal()
         sums = (squares, shift, offset, signatures)
         if not all(np.isfinite(values).all() for values in sums):
-            self._refuse_large()
+            remedy = "" if self.standardize else ", or keep standardize=True"
+            raise InputError(
+                f"{self.name}: its values are too large for sums of products in "
+                f"{self.dtype}. Divide the samples by a constant{remedy}."
+            )
         self.signatures = signatures
         return read, shift, offset
-
-    def _note_constant_voxels(self) -> None:
-        self.constant_voxels = np.flatnonzero(np.isinf(self.scale))
-        if self.constant_voxels.size == self.n_voxels:
-            raise InputError(
-                f"{self.name}: all {self.n_voxels} voxels are constant over its "
-                f"{self.n_samples} samples; there is nothing to align. Check the mask "
-                "and the file."
-            )
 
     def _read_on(self, device: Device) -> tuple[Any, Matrix, float] | None:
         """Do the same on a device: nothing comes back before the last chunk is done.
@@ -240,7 +206,7 @@ class VoxelPass:
         gram, signatures = device.zeros(n, n), device.zeros(n, N_SIGNATURES)
         means, deviations = device.zeros(v), device.zeros(v)
         shift, offset = device.zeros(n), device.zeros(1)
-        signs = device.put(_signs_between(0, v)).double()
+        signs = device.put(_voxel_signs(0, v)).double()
         for columns, raw in device.chunks(self._data):
             chunk = raw.to(device.dtype)
             mean = chunk.mean(0)
@@ -263,8 +229,7 @@ class VoxelPass:
             else:
                 gram += z @ z.T
         mean, scale = to_numpy(means), to_numpy(deviations)
-        limits = np.finfo(self.dtype)
-        low, high = np.sqrt(limits.tiny) / limits.eps, np.sqrt(limits.max) * limits.eps
+        low, high = _safe_range(self.dtype)
         plain = (scale == 0) | ((scale > low) & (scale < high))
         if not (plain.all() and np.isfinite(to_numpy(signatures)).all()):
             return None
@@ -286,21 +251,12 @@ class VoxelPass:
         limits = np.finfo(self.dtype)
         return np.maximum(4 * limits.eps * np.abs(mean), float(limits.tiny))
 
-    def _refuse_large(self) -> None:
-        remedy = "" if self.standardize else ", or keep standardize=True"
-        raise InputError(
-            f"{self.name}: its values are too large for sums of products in "
-            f"{self.dtype}. Divide the samples by a constant{remedy}."
-        )
-
     def _refuse_non_finite(self, columns: slice, chunk: Any) -> None:
         bad = ~np.isfinite(chunk)
         sample, voxel = np.argwhere(bad)[0]
         raise InputError(
             f"{self.name} has NaN or infinite values, first at sample {sample}, voxel "
-            f"{columns.start + voxel} ({bad.any(axis=0).sum()} such voxels in columns "
-            f"{columns.start}-{columns.stop - 1}). Mask these voxels or drop these "
-            "samples."
+            f"{columns.start + voxel}. Mask such voxels or drop such samples."
         )
 
     def _standardized(
@@ -316,11 +272,14 @@ class VoxelPass:
             chunk = ops.array(raw)
             if verify:
                 found += signed_sums(ops, chunk, columns)
-            z = ops.subtract(chunk, ops.array(self.mean[columns]))
-            z *= ops.array(1 / self.scale[columns])
-            yield columns, z
+            yield columns, self._standardize(ops, chunk, columns)
         if verify:
             self._refuse_changed(found)
+
+    def _standardize(self, ops: Any, chunk: Any, columns: slice, **how: bool) -> Any:
+        z = ops.subtract(ops.array(chunk), ops.array(self.mean[columns]), **how)
+        z *= ops.array(1 / self.scale[columns])
+        return z
 
     def _refuse_changed(self, found: Matrix) -> None:
         """Compare the signatures of samples read again with those of the first pass."""
@@ -331,9 +290,8 @@ class VoxelPass:
         if changed.any():
             raise InputError(
                 f"{self.name} was changed in place after it was read ({changed.sum()} "
-                f"of {self.n_samples} samples, first sample "
-                f"{np.flatnonzero(changed)[0]}); its voxel weights can no longer be "
-                "computed. Fit again."
+                f"of {self.n_samples} samples, first sample {changed.argmax()}). Fit "
+                "again."
             )
 
     def __copy__(self) -> Self:
@@ -391,8 +349,8 @@ class VoxelPass:
 
 
 def _centred(
-    ops: NumpyOps | TorchOps, chunk: Any, mean: Matrix, average: Any
-) -> tuple[Any, Matrix]:
+    ops: NumpyOps, chunk: Matrix, mean: Matrix, average: Matrix
+) -> tuple[Matrix, Matrix]:
     """Take the mean off each column; correct it, in place, and return the deviations.
 
     A mean in float32 is off by rounding; the mean of what is left is not.
@@ -400,13 +358,11 @@ def _centred(
     z = ops.subtract(chunk, ops.array(mean), transient=True)
     rest = average @ z
     z -= rest
-    mean += to_numpy(rest)[0]
-    return z, _deviations(ops, z)
+    mean += rest[0]
+    return z, _deviations(z)
 
 
-def _scaled(
-    ops: NumpyOps, chunk: Any, mean: Matrix, dtype: np.dtype[Any]
-) -> tuple[Any, Matrix] | None:
+def _scaled(ops: NumpyOps, chunk: Matrix, mean: Matrix) -> tuple[Matrix, Matrix] | None:
     r"""Divide columns by their deviations, their means still on, if that is safe.
 
     With :math:`H` the centring of samples, :math:`S` the scales and :math:`m` the means
@@ -416,14 +372,12 @@ def _scaled(
     deviations, so the few columns where they do are centred (and their means
     corrected, in place); where there are many, nothing is done.
     """
-    n = chunk.shape[0]
-    with np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore"):
+    low, high = _safe_range(ops.dtype)
+    with np.errstate(all="ignore"):  # what is odd here is seen to below
         squares = mean * mean
-        variances = ops.column_square_sums(chunk) / n - squares
+        variances = _square_sums(chunk) / len(chunk) - squares
         deviations = np.sqrt(variances)
-        limits = np.finfo(dtype)
-        low, high = np.sqrt(limits.tiny) / limits.eps, np.sqrt(limits.max) * limits.eps
-        safe = (squares <= SMALL_MEAN[dtype.name] * variances) & (deviations > low)
+        safe = (squares <= SMALL_MEAN[ops.dtype.name] * variances) & (deviations > low)
         odd = np.flatnonzero(~(safe & (deviations < high)))
         if odd.size > chunk.shape[1] // 8:
             return None
@@ -433,7 +387,7 @@ def _scaled(
     part = np.asarray(chunk[:, odd], dtype=np.float64)
     own = part.mean(axis=0)
     part -= own
-    mean[odd], deviations[odd] = own, _deviations(ops, part)
+    mean[odd], deviations[odd] = own, _deviations(part)
     with np.errstate(divide="ignore", over="ignore"):
         factors[odd] = 1 / deviations[odd]
     z = ops.multiply(chunk, ops.array(np.where(np.isfinite(factors), factors, 0)))
@@ -442,17 +396,25 @@ def _scaled(
     return z, deviations
 
 
-def _deviations(ops: NumpyOps | TorchOps, z: Any) -> Matrix:
+def _deviations(z: Matrix) -> Matrix:
     """Return the root mean square of each column, also where squares overflow."""
-    n = z.shape[0]
     with np.errstate(over="ignore", under="ignore"):
-        deviations = np.sqrt(ops.column_square_sums(z) / n)
-    limits = np.finfo(working_dtype(z))
-    low, high = np.sqrt(limits.tiny) / limits.eps, np.sqrt(limits.max) * limits.eps
+        deviations = np.sqrt(_square_sums(z) / len(z))
+    low, high = _safe_range(z.dtype)
     odd = np.flatnonzero(~((deviations > low) & (deviations < high)))
     if odd.size:  # constant voxels too: few, and cheap
-        part = np.asarray(to_numpy(z)[:, odd], dtype=np.float64)
+        part = np.asarray(z[:, odd], dtype=np.float64)
         peak = np.abs(part).max(axis=0)
         part = np.divide(part, peak, where=peak > 0, out=np.zeros_like(part))
         deviations[odd] = peak * np.sqrt(np.mean(part * part, axis=0))
     return np.asarray(deviations)
+
+
+def _square_sums(z: Matrix) -> Matrix:
+    return np.einsum("ij,ij->j", z, z).astype(np.float64)
+
+
+def _safe_range(dtype: Any) -> tuple[float, float]:
+    """Return the deviations between which squares neither vanish nor overflow."""
+    limits = np.finfo(dtype)
+    return np.sqrt(limits.tiny) / limits.eps, np.sqrt(limits.max) * limits.eps

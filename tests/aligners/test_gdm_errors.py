@@ -177,7 +177,7 @@ def test_transform(study):
     with pytest.raises(NotFittedError):
         GDM(3).transform(X)
     gdm = GDM(3).fit(X, y)
-    with pytest.raises(InputError, match=r"\(subject 1\) has 30 voxels.*from 40"):
+    with pytest.raises(InputError, match=r"\(subject 1\) must be .* 40 voxels.*, 30\)"):
         gdm.transform([X[0], X[0], X[2]])
     with pytest.raises(InputError, match=r"Unknown subject 7.*0 to 2"):
         gdm.transform([X[0]], subjects=[7])

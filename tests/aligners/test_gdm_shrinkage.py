@@ -30,7 +30,7 @@ from brainweave.exceptions import (
     UndeterminedWarning,
     UniquenessWarning,
 )
-from brainweave.group_weights import count_alike, weigh_groups
+from brainweave.graphs import count_alike, weigh_groups
 from planted import planted_study
 
 RHO = 0.3

@@ -23,8 +23,8 @@ from brainweave.graphs import (
     label_graph,
     matrix_graph,
     time_graph,
+    weigh_groups,
 )
-from brainweave.group_weights import weigh_groups
 from planted import planted_study
 
 K = 3

@@ -9,8 +9,7 @@ from brainweave.aligners.shrinkage import Smoother, join_subject, solve_shrinkag
 from brainweave.aligners.strength import mean_eigenvalue
 from brainweave.aligners.subject_constraint import best_map, solve_per_subject
 from brainweave.exceptions import InputError
-from brainweave.graphs import label_graph, matrix_graph, time_graph
-from brainweave.group_weights import weigh_groups
+from brainweave.graphs import label_graph, matrix_graph, time_graph, weigh_groups
 from planted import planted_study
 
 K = 3

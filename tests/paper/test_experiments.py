@@ -4,10 +4,11 @@ import pytest
 from numpy.testing import assert_allclose
 
 from brainweave import GDM, Study, Subject, between_subject_classification
+from brainweave.evaluation.splits import matched
 from brainweave.exceptions import InputError, StudyError, UniquenessWarning
 from brainweave.paper import METHODS, figure, figures, pieman, raider, table2, unaligned
-from brainweave.paper.data import aligned_version, grid_study
-from brainweave.paper.real_output import pieman_text
+from brainweave.paper.data import grid_study
+from brainweave.paper.output import pieman_text
 from brainweave.paper.settings import dataset
 from brainweave.study.simulation.simulate import simulate_like, simulate_study
 
@@ -67,7 +68,10 @@ def test_real_data_take_the_place_of_simulated_ones_beside_published_numbers(tmp
     assert_allclose(found["published_mean"], [0.3432, 0.6268], atol=1e-12)
     with pytest.warns(UniquenessWarning):  # 10 components for 4 categories
         expected = between_subject_classification(
-            GDM(10, energy=0.82), aligned_version(study), leave_out=4, random_state=0
+            GDM(10, energy=0.82),
+            matched(study, "truncate"),
+            leave_out=4,
+            random_state=0,
         )
     assert_allclose(found.loc["GDM", "mean"], expected.mean, atol=1e-12)
     assert (
@@ -83,7 +87,7 @@ def test_the_aligned_version_is_reordered_and_truncated_by_category():
         Subject(str(i), rng.normal(size=(5, 3)), labels=known)
         for i, known in enumerate(labels)
     )
-    aligned = aligned_version(study)
+    aligned = matched(study, "truncate")
     assert [s.labels.tolist() for s in aligned] == [list("aabb")] * 2
     assert_allclose(aligned[1].data(), study[1].data()[[1, 3, 0, 2]], atol=0)
 

@@ -166,7 +166,7 @@ def test_given_masks_are_used(untouched, study, tmp_path):
     assert {s.n_voxels for s in loaded} == {inside.sum()}
     own = {"sub-01": image, "02": image}
     assert load_bids(untouched, subjects=["01", "02"], mask=own)[1].n_voxels
-    with pytest.raises(InputError, match="mask has no entry for subject '03'"):
+    with pytest.raises(InputError, match="no mask for subject '03'; there is for '01'"):
         load_bids(untouched, mask=own)
 
 

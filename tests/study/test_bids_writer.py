@@ -14,7 +14,6 @@ from brainweave.exceptions import InputError, StudyError
 from brainweave.study import load_bids, simulate_study
 from brainweave.study.simulation.bids_writer import write_bids
 from brainweave.study.simulation.confounds import confounds_of_run
-from brainweave.study.simulation.pictures import one_colour_png
 
 SMALL = {
     "n_subjects": 2,
@@ -153,9 +152,10 @@ def test_tables_say_what_was_shown(tmp_path):
 
 def test_pictures_are_real_pictures(tmp_path):
     plt = pytest.importorskip("matplotlib.image")
-    path = tmp_path / "grey.png"
-    path.write_bytes(one_colour_png(0.4))
-    assert_allclose(plt.imread(path), 0.4, atol=0.01)
+    study = simulate_study(**{**SMALL, "categories": ["a", "b"]})
+    folder = study.to_bids(tmp_path / "out") / "stimuli"
+    assert_allclose(plt.imread(folder / "a_001.png"), 0.0)
+    assert_allclose(plt.imread(folder / "b_001.png"), 0.5, atol=0.01)
 
 
 def test_folder_in_use_is_left_alone(tmp_path):

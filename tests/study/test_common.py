@@ -4,7 +4,7 @@ from numpy.testing import assert_array_equal
 
 from brainweave import Study, Subject, simulate_study
 from brainweave.exceptions import StudyError
-from brainweave.study.common_voxels import common_voxels
+from brainweave.study.spaces import common_voxels
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,12 @@ import pytest
 
 from brainweave.exceptions import InputError
 from brainweave.study.formats.runs.events import match_volumes
-from brainweave.study.simulation.designs import Design, plan_runs, stimulus_number
+from brainweave.study.simulation.designs import (
+    Design,
+    plan_runs,
+    stimulus_number,
+    usual,
+)
 
 BLOCKS = Design(
     kind="blocks",
@@ -81,4 +86,4 @@ def test_impossible_designs_are_refused(change, message):
 
 def test_unknown_kind_lists_the_known_ones():
     with pytest.raises(InputError, match=r"'resting' is not known.*'blocks'"):
-        Design.check_kind("resting")
+        usual("resting")

@@ -197,7 +197,7 @@ def test_a_full_disk_is_named_and_leaves_nothing_behind(tmp_path):
 
 def test_too_little_space_is_said_before_writing(tmp_path):
     huge = Subject("x", np.broadcast_to(np.float32(0), (10**6, 10**10)))
-    with pytest.raises(StudyError, match=r"needs 40000000000.0 MB .* MB are free"):
+    with pytest.raises(StudyError, match=r"needs 40.0 PB .* are free"):
         Study([huge]).save(tmp_path / "out")
 
 
@@ -352,7 +352,7 @@ sys.path[:0] = {path!r}
 import numpy as np
 from pathlib import Path
 from brainweave.study import Study, Subject
-from brainweave.study.formats.folder import replacing
+from brainweave.study.formats.folder import files
 count = 0
 def rename(self, other, real=Path.rename):
     global count
@@ -400,7 +400,7 @@ def test_killed_savers_leave_a_whole_study_and_no_remains(tmp_path, exists, kill
 
 
 def test_working_folders_of_living_processes_stay(tmp_path):
-    from brainweave.study.formats.folder.replacing import remove_remains, working_folder
+    from brainweave.study.formats.folder.files import remove_remains, working_folder
 
     with working_folder(tmp_path / "out") as work:
         remove_remains(tmp_path / "out")
@@ -545,7 +545,7 @@ def test_some_voxels_of_all_samples_are_one_stretch_of_the_file(
 
 
 def test_folders_whose_files_are_in_c_order_open_as_before(tmp_path):
-    from brainweave.study.formats.folder import folder, integrity
+    from brainweave.study.formats.folder import files, folder
 
     study = make_study()
     study.save(tmp_path / "out")
@@ -553,7 +553,7 @@ def test_folders_whose_files_are_in_c_order_open_as_before(tmp_path):
     for entry, subject in zip(index["subjects"], study, strict=True):
         path = tmp_path / "out" / entry["samples"]["file"]
         np.save(path, np.ascontiguousarray(subject.data()))
-        entry["samples"] |= integrity.described(path, integrity.file_digest(path))
+        entry["samples"] |= files.described(path)
     index["checksum"] = folder._index_checksum(index)
     (tmp_path / "out" / "study.json").write_text(json.dumps(index))
     opened = Study.open(tmp_path / "out", verify=True)

@@ -11,17 +11,14 @@ from numpy.testing import assert_allclose, assert_array_equal
 from brainweave.exceptions import InputError, StudyError
 from brainweave.study import Study
 from brainweave.study.formats.images import (
-    ImageSource,
-    Run,
     epi_mask,
     load_cifti,
     load_gifti,
     load_nifti,
     mask_on_grid,
-    read_run,
-    to_image,
 )
-from brainweave.study.spaces import CiftiSpace, VolumeSpace
+from brainweave.study.formats.runs.runs import ImageSource, Run, read_run
+from brainweave.study.spaces import CiftiSpace, VolumeSpace, to_image
 from brainweave.study.surface import SurfaceSpace
 
 AFFINE = np.array([[2.0, 0, 0, -9], [0, 2, 0, -8], [0, 0, 3, -7], [0, 0, 0, 1]])
@@ -328,8 +325,12 @@ def test_missing_and_foreign_files_are_named(rng, tmp_path):
         ({"files": {}}, StudyError, "No files were given"),
         ({"files": {"a": []}}, StudyError, "'a' has no files"),
         ({"files": {"a": "x"}, "detrend_": True}, TypeError, "Unknown option"),
-        ({"files": {"a": "x"}, "nan": "drop"}, InputError, '"error" or "zero"'),
-        ({"files": {"a": "x"}, "standardize": True}, InputError, "standardize takes"),
+        ({"files": {"a": "x"}, "nan": "drop"}, InputError, "nan of Cleaning.*'zero'"),
+        (
+            {"files": {"a": "x"}, "standardize": True},
+            InputError,
+            "standardize of .*'psc'",
+        ),
         ({"files": {"a": "x"}, "low_pass": -1}, InputError, "low_pass must be above"),
     ],
 )

@@ -345,7 +345,7 @@ for number in range(int(sys.argv[1]), {count}):
     out = io.BytesIO()
     main({good!r} + ".mutant", out)
     out.seek(0)
-    assert out.readline().startswith((b'{{"variables"', b'{{"error"'))
+    assert out.readline().startswith((b'{{"kind": "variables"', b'{{"kind": "error"'))
     print(number, flush=True)
 """
 

@@ -164,7 +164,6 @@ def test_the_repetition_time_is_that_of_the_scan_key(copy):
         ({"subjects": ["sub009"]}, "no subject 'sub009'"),
         ({"runs": [9]}, r"no run of task 1 among \[9\]"),
         ({"mask": "masks/none.nii.gz"}, r"no file 'masks/none.nii.gz'"),
-        ({"mask": {"sub002": "x"}}, "no mask for subject 'sub001'"),
         (
             {"bold": "bold_1slice.nii.gz"},
             "has 40 x 20 x 1 voxels, its mask 6 x 10 x 10",
@@ -185,6 +184,8 @@ def test_other_folders_are_not_this_layout(tmp_path):
         load(tmp_path)
 
 
-def test_unknown_ways_to_make_samples_are_refused(haxby):
+def test_options_that_do_not_fit_are_refused(haxby):
     with pytest.raises(InputError, match="'betas'"):
         load(haxby, samples="betas")
+    with pytest.raises(InputError, match="no mask for subject 'sub001'"):
+        load(haxby, mask={"sub002": "x"})

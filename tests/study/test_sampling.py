@@ -4,8 +4,7 @@ from numpy.testing import assert_allclose
 
 from brainweave.exceptions import InputError, StudyError
 from brainweave.study.formats.runs.events import Events
-from brainweave.study.formats.runs.sampling import plan_samples
-from brainweave.study.formats.runs.trials import trial_weights
+from brainweave.study.formats.runs.sampling import plan_samples, trial_weights
 
 EVENTS = Events.from_rows(
     [(4.0 + 14.0 * k, 2.0, "ab"[k % 2], f"s{k}") for k in range(8)]
@@ -123,16 +122,6 @@ def test_rest_is_kept_without_a_label_when_asked():
     assert plan.labels[0] == ""
     assert plan.labels[4] == "a"
     assert_allclose(plan.onsets, np.arange(N) * TR, atol=0)
-
-
-def test_taking_samples_keeps_what_is_known_of_them():
-    rng = np.random.default_rng(4)
-    data = rng.normal(size=(N, 3))
-    for samples in ("volumes", "blocks"):
-        plan = plan_samples(EVENTS, N, TR, samples=samples)
-        some = plan.take(np.array([2, 0]))
-        assert some.labels.tolist() == plan.labels[[2, 0]].tolist()
-        assert_allclose(some.apply(data), plan.apply(data)[[2, 0]], atol=1e-12)
 
 
 def test_unknown_samples_are_refused():

@@ -19,8 +19,8 @@ from brainweave.graphs import (
     label_graph,
     matrix_graph,
     time_graph,
+    weigh_groups,
 )
-from brainweave.group_weights import weigh_groups
 from brainweave.labels import as_label_list, sort_labels
 
 Matrix = NDArray[np.float64]

@@ -26,8 +26,7 @@ from brainweave.aligners.strength import (
 from brainweave.aligners.subject_constraint import solve_per_subject
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError
-from brainweave.graphs import Graph
-from brainweave.group_weights import count_alike
+from brainweave.graphs import Graph, count_alike
 from brainweave.linalg import flip_signs
 
 Matrix = NDArray[np.float64]

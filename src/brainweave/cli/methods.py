@@ -213,7 +213,7 @@ def on_common_voxels(aligners: dict[str, Any], study: "Study") -> list[str]:
     import numpy as np
 
     from brainweave.exceptions import StudyError
-    from brainweave.study.common_voxels import common_mask
+    from brainweave.study.spaces import common_mask
 
     names = [n for n, a in aligners.items() if type(a).__name__ in SAME_VOXELS]
     masks: list[Any] = [getattr(s.space, "mask", None) for s in study]
@@ -274,7 +274,7 @@ def took_part(model: Any, basis: Any, known: Any = None) -> Any:
     """
     import numpy as np
 
-    from brainweave.study.annotations import is_missing
+    from brainweave.study.subject import is_missing
 
     n = basis.n_samples
     if not uses_samples(model):

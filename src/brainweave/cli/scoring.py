@@ -25,8 +25,7 @@ from brainweave.cli.options import Method, Parcels, Running, SearchlightRadius, 
 from brainweave.cli.results import HEADER, row_of, write_folds, write_results
 
 if TYPE_CHECKING:
-    from brainweave.evaluation.grid_result import GridResult
-    from brainweave.evaluation.results import ClassificationResult
+    from brainweave.evaluation.results import ClassificationResult, GridResult
     from brainweave.evaluation.splits import SplitStudy
     from brainweave.study.study import Study
 
@@ -94,7 +93,7 @@ def score(
     tick: Tick,
 ) -> "ClassificationResult":
     """Classify the samples of subjects that were left out; tick at each step."""
-    from brainweave.evaluation.classification import between_subject_classification
+    from brainweave.evaluation.evaluate import between_subject_classification
 
     return between_subject_classification(
         aligner,
@@ -134,7 +133,7 @@ def divided(
         Keep only the voxels that all subjects have.
     """
     from brainweave.evaluation.splits import split_study
-    from brainweave.study.common_voxels import common_voxels
+    from brainweave.study.spaces import common_voxels
 
     used = common_voxels(study) if common else study
     split = split_study(matched(used, match), halves=halves)

@@ -4,15 +4,12 @@
 pass over the voxels.
 """
 
-from brainweave.evaluation.classification import (
-    ClassificationResult,
+from brainweave.evaluation.evaluate import (
     between_subject_classification,
-)
-from brainweave.evaluation.scores import (
-    SubjectScores,
     between_subject_matching,
     between_subject_reconstruction,
 )
+from brainweave.evaluation.results import ClassificationResult, SubjectScores
 from brainweave.evaluation.splits import SplitStudy, split_study
 from brainweave.evaluation.tuning import GDMCV
 

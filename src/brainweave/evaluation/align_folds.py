@@ -1,17 +1,9 @@
 """Align a split study, fold by fold, under one of two protocols.
 
-``"joint"``
-    The paper's. All subjects take part in the fit with their aligning samples, also
-    those whose other samples are predicted later. The fit does not depend on who is
-    left out, so it is done once per part.
-``"held-out"``
-    The template is learned without the test subjects, who then join it one by one with
-    their own aligning samples (``fit_new_subject``). Fitting a template on the test
-    subjects is known to inflate accuracy (Imaging Neuroscience, 2024,
-    doi 10.1162/imag_a_00253); this protocol does not.
-
-Under either, labels of a test subject's *aligning* samples are used where the method
-uses labels; labels of scored samples never are.
+"joint", the paper's: all subjects take part in the fit with their aligning samples, so
+that one fit serves all folds of a part. "held-out": the template is learned without the
+test subjects, who then join it with their own aligning samples (``fit_new_subject``).
+Labels of scored samples are never used; what is known of aligning samples is.
 """
 
 import time
@@ -100,107 +92,73 @@ def align_folds(
     check_option("protocol", protocol, PROTOCOLS, owner="the evaluation")
     clock = Clock() if clock is None else clock
     n = split.n_subjects
-    folds = subject_folds(n, leave_out)
+    folds = list(enumerate(subject_folds(n, leave_out)))
     if protocol == "held-out" and n - leave_out < 2:
         raise InputError(
             f"protocol='held-out' with leave_out={leave_out} leaves {n - leave_out} of "
             f"{n} subjects to make a template; at least 2 are needed."
         )
-    everyone = list(range(n))
     for number, part in enumerate(split.parts):
-        chosen = [
-            (f, test)
-            for f, test in enumerate(folds)
-            if only is None or (number, f) in only
-        ]
+        chosen = [fold for fold in folds if only is None or (number, fold[0]) in only]
         if not chosen:
             continue
         part.check_locked(aligner)
-        if protocol == "joint":
-            fitted = _Alignment(aligner, part, everyone, n_jobs=n_jobs, clock=clock)
-            features = fitted.features()
+        for batch in [chosen] if protocol == "joint" else [[fold] for fold in chosen]:
+            joining = [] if protocol == "joint" else batch[0][1]
+            found = _align(aligner, part, joining, n_jobs=n_jobs, clock=clock)
             yield [
                 AlignedFold(
-                    number,
-                    f,
-                    test,
-                    _without(everyone, test),
-                    features,
-                    [fitted.maps[i] for i in everyone],
-                    fitted.aligner,
+                    number, fold, test, [i for i in range(n) if i not in test], *found
                 )
-                for f, test in chosen
-            ]
-            continue
-        for f, test in chosen:
-            train = _without(everyone, test)
-            fitted = _Alignment(aligner, part, train, n_jobs=n_jobs, clock=clock)
-            fitted.join(test)
-            yield [
-                AlignedFold(
-                    number,
-                    f,
-                    test,
-                    train,
-                    fitted.features(),
-                    [fitted.maps[i] for i in everyone],
-                    fitted.aligner,
-                )
+                for fold, test in batch
             ]
 
 
-class _Alignment:
-    """An aligner fitted on some subjects of a part, and the maps of all."""
+def _align(
+    aligner: Any,
+    part: Part,
+    joining: list[int],
+    *,
+    n_jobs: int | None,
+    clock: Clock,
+) -> tuple[list[Matrix], list[Any], Any]:
+    """Align the subjects of a part, of whom some join when the template is finished.
 
-    def __init__(
-        self,
-        aligner: Any,
-        part: Part,
-        who: list[int],
-        *,
-        n_jobs: int | None,
-        clock: Clock,
-    ) -> None:
-        self.part, self.clock, self.n_jobs = part, clock, n_jobs
-        self.template = aligner
-        self.shares = takes_bases(aligner)
-        self.aligner = _for_subjects(aligner, who, part.n_subjects)
-        self.y = part.known(aligner)
-        X = self._inputs(who)
-        y = None if self.y is None else [self.y[i] for i in who]
-        with clock("align"), _naming(part, who):
-            self.aligner.fit(X, y)
-        self.maps = dict(zip(who, self.aligner.maps_, strict=True))
+    Return the features of everyone's scored samples, the maps, and the fitted aligner.
+    """
+    n = part.n_subjects
+    who = [i for i in range(n) if i not in joining]
+    fitted, y = _for_subjects(aligner, who, n), part.known(aligner)
+    X = _inputs(aligner, part, who, n_jobs=n_jobs, clock=clock)
+    with clock("align"), _naming(part, who):
+        fitted.fit(X, None if y is None else [y[i] for i in who])
+    found = dict(zip(who, fitted.maps_, strict=True))
+    if joining:
+        new = _inputs(aligner, part, joining, n_jobs=n_jobs, clock=clock)
+        with clock("join"):
+            for i, x in zip(joining, new, strict=True):
+                known, own = None if y is None else y[i], _own_places(aligner, i, n)
+                found[i] = fitted.fit_new_subject(x, known, **own)
+    maps = [found[i] for i in range(n)]
+    with clock("map"):
+        if takes_bases(aligner):
+            return part.map_scored(maps, n_jobs=n_jobs), maps, fitted
+        samples = [s.data() if s.is_lazy else s.samples for s in part.scored]
+        return map_subjects(_mapped, maps, samples, n_jobs=n_jobs), maps, fitted
 
-    def _inputs(self, who: list[int]) -> list[Any]:
-        if self.shares:
-            with self.clock("bases"):
-                return self.part.bases_for(self.template, who, n_jobs=self.n_jobs)
-        subjects = [self.part.aligning.subjects[i] for i in who]
-        if not isinstance(self.template, BaseAligner):
-            return [s.data() for s in subjects]
-        # with the space, which says where voxels lie; what is known is passed as y
-        return [Subject(s.id, s.samples, space=s.space) for s in subjects]
 
-    def join(self, who: list[int]) -> None:
-        """Learn the maps of new subjects; the template stays as it is."""
-        inputs = self._inputs(who)
-        with self.clock("join"):
-            for i, X in zip(who, inputs, strict=True):
-                y = None if self.y is None else self.y[i]
-                own = _own_places(self.template, i, self.part.n_subjects)
-                self.maps[i] = self.aligner.fit_new_subject(X, y, **own)
-
-    def features(self) -> list[Matrix]:
-        """Map the scored samples of all subjects."""
-        with self.clock("map"):
-            who = sorted(self.maps)
-            maps = [self.maps[i] for i in who]
-            if self.shares:
-                return self.part.map_scored(who, maps, n_jobs=self.n_jobs)
-            scored = [self.part.scored.subjects[i] for i in who]
-            samples = [s.data() if s.is_lazy else s.samples for s in scored]
-            return map_subjects(_mapped, maps, samples, n_jobs=self.n_jobs)
+def _inputs(
+    aligner: Any, part: Part, who: list[int], *, n_jobs: int | None, clock: Clock
+) -> list[Any]:
+    """Return what an aligner is fitted on: bases, subjects, or plain arrays."""
+    if takes_bases(aligner):
+        with clock("bases"):
+            return part.bases_for(aligner, who, n_jobs=n_jobs)
+    subjects = [part.aligning.subjects[i] for i in who]
+    if not isinstance(aligner, BaseAligner):
+        return [s.data() for s in subjects]
+    # with the space, which says where voxels lie; what is known is passed as y
+    return [Subject(s.id, s.samples, space=s.space) for s in subjects]
 
 
 def _mapped(fitted: Any, samples: Any) -> Matrix:
@@ -228,23 +186,18 @@ def takes_bases(aligner: Any) -> bool:
     return isinstance(aligner, BaseAligner) and aligner._takes_bases
 
 
-def _without(everyone: list[int], test: list[int]) -> list[int]:
-    return [i for i in everyone if i not in test]
-
-
 def _for_subjects(aligner: Any, who: list[int], n_subjects: int) -> Any:
     """Copy an aligner; settings given per subject are cut to these subjects."""
     copy = clone(aligner)
-    if isinstance(copy, BaseAligner):
-        copy._warns_of_input = False  # said once, of the whole study
-    if len(who) == n_subjects or not isinstance(copy, BaseAligner):
+    if not isinstance(copy, BaseAligner):
         return copy
+    copy._warns_of_input = False  # said once, of the whole study
     lists = {
         name: [value[i] for i in who]
         for name, value in copy.get_params(deep=True).items()
         if _is_per_subject(name.split("__")[-1], value, n_subjects)
     }
-    return copy.set_params(**lists)
+    return copy if len(who) == n_subjects else copy.set_params(**lists)
 
 
 def _is_per_subject(name: str, value: Any, n_subjects: int) -> bool:
@@ -253,15 +206,13 @@ def _is_per_subject(name: str, value: Any, n_subjects: int) -> bool:
         return False
     first = value[0]
     if name == "neighborhoods":  # else one list of arrays of column numbers
-        return np.ndim(first) == 2 if hasattr(first, "ndim") else _holds_arrays(first)
+        if isinstance(first, list | tuple):
+            return np.ndim(first[0]) > 0
+        return getattr(first, "ndim", 0) == 2
     depth = {"parcels": 1, "coordinates": 2}.get(name)
     if depth is not None:
         return getattr(first, "ndim", 0) == depth or hasattr(first, "affine")
     return name in PER_SUBJECT
-
-
-def _holds_arrays(value: Any) -> bool:
-    return isinstance(value, list | tuple) and np.ndim(value[0]) > 0
 
 
 def _own_places(aligner: Any, i: int, n_subjects: int) -> dict[str, Any]:

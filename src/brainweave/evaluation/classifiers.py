@@ -1,6 +1,15 @@
-"""Train on some subjects, predict others: one fold, with true or permuted labels."""
+"""Train on some subjects, predict others: one fold, with true or permuted labels.
 
-from dataclasses import dataclass
+Linear support vector machines get their tasks in the form in which they are quick.
+LIBSVM multiplies samples one pair at a time. Without alignment the features are voxels,
+tens of thousands of them, and every fold asks for the same products: here one matrix
+product serves all folds of an alignment. Its stopping rule is absolute: features of a
+large scale take it millions of steps. The solution of a nu-SVM does not depend on the
+scale, so such features are brought to unit size first.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -8,18 +17,28 @@ from numpy.typing import NDArray
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.metrics import recall_score
-from sklearn.svm import NuSVC
+from sklearn.svm import SVC, NuSVC
 
-from brainweave._validation import check_int
 from brainweave.evaluation.align_folds import AlignedFold
 from brainweave.exceptions import InputError
+from brainweave.labels import NO_LABEL, Codes
 
-__all__ = ["Task", "balanced_accuracy", "default_classifier", "largest_nu", "run_task"]
+__all__ = [
+    "Task",
+    "balanced_accuracy",
+    "default_classifier",
+    "feasible",
+    "largest_nu",
+    "nu_parameter",
+    "permuted_hits",
+    "run_task",
+    "task_maker",
+]
 
 NU_MARGIN = 0.999  # at the largest feasible nu itself the solution may not be finite
-UNLABELLED = -1
-
-Codes = NDArray[np.intp]
+WIDE = 256  # from so many features on LIBSVM's own products are slower by far
+COLUMNS = 2048  # features multiplied at a time
+LARGE = 4.0  # root mean square from which on features are brought to unit size
 
 
 def default_classifier() -> NuSVC:
@@ -65,14 +84,14 @@ class Task:
     @classmethod
     def from_fold(cls, fold: AlignedFold, codes: list[Codes], ids: list[str]) -> "Task":
         """Take the labelled samples of a fold."""
-        rows = [np.flatnonzero(c != UNLABELLED) for c in codes]
+        rows = [np.flatnonzero(c != NO_LABEL) for c in codes]
         for i in fold.test:
             if rows[i].size == 0:
                 raise InputError(
                     f"Subject {ids[i]!r} has no labelled sample to test on. Leave it "
                     "out of the study, or split by other halves."
                 )
-        widths = {fold.features[i].shape[1] for i in range(len(codes))}
+        widths = {features.shape[1] for features in fold.features}
         if len(widths) > 1:
             raise InputError(
                 f"The subjects have different numbers of features ({sorted(widths)}), "
@@ -92,6 +111,13 @@ class Task:
             np.concatenate([codes[i][rows[i]] for i in fold.test]),
         )
 
+    def resized(self, size: float, *, squared: bool = False) -> "Task":
+        """Bring features, or their products, of a large size to unit size."""
+        if not (np.isfinite(size) and size > LARGE):
+            return self
+        by = size**2 if squared else size
+        return replace(self, train=self.train / by, test=self.test / by)
+
 
 def nu_parameter(classifier: Any) -> str | None:
     """Name the nu of a nu-SVM, also of one inside a pipeline; None without one."""
@@ -104,13 +130,9 @@ def nu_parameter(classifier: Any) -> str | None:
 
 
 def feasible(classifier: Any, codes: Codes) -> tuple[Any, float | None]:
-    """Copy a classifier with its nu lowered to what the labels allow, if need be.
+    """Copy a classifier, its nu lowered to what the labels allow; also return the nu.
 
-    Returns
-    -------
-    classifier : estimator
-    nu : float or None
-        The nu in use; None for classifiers without one.
+    It is None for classifiers without one.
     """
     copy = clone(classifier)
     name = nu_parameter(copy)
@@ -155,8 +177,52 @@ def permuted_hits(
     return hits
 
 
-def check_permutations(n_permutations: Any) -> int:
-    """Return the number of permutations, checked."""
-    return check_int(
-        "n_permutations", n_permutations, minimum=0, owner="the evaluation"
-    )
+def task_maker(
+    features: list[NDArray[Any]], codes: list[Codes], ids: list[str], classifier: Any
+) -> tuple[Callable[[AlignedFold], Task], Any]:
+    """Return what makes the tasks of folds with these features, and what to train.
+
+    The classifier itself, or for a linear SVM on many features one that takes inner
+    products in their place.
+    """
+    widths = {f.shape[1] for f in features}
+    linear = isinstance(classifier, SVC | NuSVC) and classifier.kernel == "linear"
+    resizes = linear and isinstance(classifier, NuSVC)
+    if not linear or len(widths) > 1 or min(widths) < WIDE:
+
+        def plain(fold: AlignedFold) -> Task:
+            task = Task.from_fold(fold, codes, ids)
+            if not resizes:
+                return task
+            mean_square = np.mean(np.square(task.train, dtype=np.float64))
+            return task.resized(float(np.sqrt(mean_square)))
+
+        return plain, classifier
+    kept = [c != NO_LABEL for c in codes]
+    products = _inner_products([f[k] for f, k in zip(features, kept, strict=True)])
+    # the labelled samples of all are counted through, as one column per subject
+    counted = np.cumsum(np.concatenate(kept))[:, None] - 1
+    numbers = np.split(counted, np.cumsum([len(k) for k in kept])[:-1])
+
+    def make(fold: AlignedFold) -> Task:
+        # row numbers take the place of features until the task knows who is tested
+        rows = Task.from_fold(replace(fold, features=numbers), codes, ids)
+        train, test = rows.train[:, 0], rows.test[:, 0]
+        task = replace(
+            rows,
+            train=products[np.ix_(train, train)],
+            test=products[np.ix_(test, train)],
+        )
+        size = np.sqrt(task.train.diagonal().mean() / min(widths))
+        return task.resized(float(size), squared=True) if resizes else task
+
+    return make, clone(classifier).set_params(kernel="precomputed")
+
+
+def _inner_products(blocks: list[NDArray[Any]]) -> NDArray[np.float64]:
+    n, width = sum(map(len, blocks)), blocks[0].shape[1]
+    total = np.zeros((n, n))
+    for start in range(0, width, COLUMNS):
+        z = np.concatenate([b[:, start : start + COLUMNS] for b in blocks])
+        total += z @ z.T
+    return total

@@ -1,22 +1,247 @@
 """The one way from a split study to scores: align, fold by fold, and measure.
 
-Whatever scores an alignment comes through here: the functions for users, the search for
-settings, and the runner of grids. They differ in who asks, and in where records go.
+Whatever scores an alignment comes through :func:`score_folds`: the functions for users
+below, the search for settings, and the runner of grids. They differ in who asks, and in
+where records go.
 """
 
 import time
-from collections.abc import Callable, Collection, Iterator
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from brainweave._progress import shown_progress
 from brainweave.evaluation.align_folds import Clock, align_folds, seed_from, seeded
-from brainweave.evaluation.fingerprint import plain_settings
-from brainweave.evaluation.measures import Measure, Scoring
+from brainweave.evaluation.classifiers import nu_parameter
+from brainweave.evaluation.measures import (
+    Classification,
+    Matching,
+    Measure,
+    Reconstruction,
+    Scoring,
+)
+from brainweave.evaluation.results import (
+    INCIDENTAL,
+    ClassificationResult,
+    SubjectScores,
+)
 from brainweave.evaluation.splits import SplitStudy, split_study, subject_folds
+from brainweave.exceptions import ClassifierWarning
+from brainweave.study.study import Study
 
-__all__ = ["about", "evaluate", "score_folds"]
+__all__ = [
+    "about",
+    "between_subject_classification",
+    "between_subject_matching",
+    "between_subject_reconstruction",
+    "score_folds",
+]
+
+
+def between_subject_classification(
+    aligner: Any,
+    study: Study | SplitStudy | list[Any],
+    y: Any = None,
+    *,
+    halves: Any = "category",
+    align: Any = None,
+    match: str | None = None,
+    leave_out: int = 1,
+    protocol: str = "joint",
+    classifier: Any = None,
+    n_permutations: int = 0,
+    random_state: Any = None,
+    n_jobs: int | None = None,
+    progress: Any = None,
+) -> ClassificationResult:
+    """Score an alignment by classifying the samples of subjects that were left out.
+
+    The samples of each subject are divided into two halves. One half aligns; the other,
+    mapped into the shared space, trains a classifier on all subjects but a few and
+    tests it on those; then the halves change roles. Groups of ``leave_out`` consecutive
+    subjects are left out in turn: 16 subjects, 4 left out, make 4 x 2 = 8 folds.
+
+    Parameters
+    ----------
+    aligner : aligner
+        Any aligner of this package; it is copied, not changed.
+    study : Study, list of arrays of shape (n_samples_i, n_voxels_i), or SplitStudy
+        The data. A :func:`split_study` shares the work of several evaluations; it
+        brings its own halves.
+    y : list of array-like, optional
+        Categories; by default those of the study. None or NaN marks samples without
+        one, which may align but are not classified.
+    halves : {"category", "run"} or list of boolean arrays, default="category"
+        How samples are divided; see :func:`split_study`.
+    align : list of Study, or of lists of arrays, optional
+        Separate samples to align with, such as thirds of a movie: each aligns once, all
+        samples of `study` are classified, and `halves` is not used. Samples that are
+        in both are refused.
+    match : {"truncate", "average", "intersect"}, optional
+        Make the aligning samples correspond row by row, for methods that need them
+        locked in time; see :func:`split_study`.
+    leave_out : int, default=1
+        How many subjects are tested at a time.
+    protocol : {"joint", "held-out"}, default="joint"
+        "joint", the paper's: the aligning samples of the test subjects take part in the
+        fit. "held-out": the template is learned without the test subjects, who join it
+        by ``fit_new_subject`` with their own aligning samples. The first is known to
+        inflate accuracy [1]_; report both. Either way the labels of a test subject's
+        aligning samples are used by methods that use labels, those of its classified
+        samples never.
+    classifier : scikit-learn classifier, optional
+        Default: ``NuSVC(nu=0.5, kernel="linear")``. A nu that the training labels make
+        infeasible (unbalanced categories) is lowered to the largest feasible one; that
+        is warned about and recorded in the folds.
+    n_permutations : int, default=0
+        How often to permute the training labels, within each subject, for a p-value.
+        The alignment is not repeated.
+    random_state : int, Generator or None
+        Seeds the permutations, and an aligner or classifier whose own ``random_state``
+        is None.
+    n_jobs : int, optional
+        Subjects and folds worked on at the same time; default one per core. The result
+        does not depend on it.
+    progress : bool or callable, optional
+        True draws a bar; a callable is told after each step how many are done, how many
+        there are, and what is done.
+
+    Returns
+    -------
+    ClassificationResult
+
+    References
+    ----------
+    .. [1] Imaging Neuroscience (2024), doi 10.1162/imag_a_00253.
+
+    Examples
+    --------
+    >>> from brainweave import GDM
+    >>> rng = np.random.default_rng(0)
+    >>> patterns, y = rng.normal(size=(3, 5)), [[0, 1, 2] * 8] * 4
+    >>> X = [patterns[l] @ rng.normal(size=(5, 40)) for l in y]
+    >>> X = [x + 0.1 * rng.normal(size=x.shape) for x in X]
+    >>> result = between_subject_classification(GDM(n_components=2), X, y)
+    >>> print(result)
+    GDM (joint): 100.0% ± 0.0% over 8 folds, chance 33.3%
+    """
+    measure = Classification(classifier, n_permutations)
+    divide = partial(split_study, study, y, halves=halves, align=align, match=match)
+    how = {"leave_out": leave_out, "protocol": protocol, "n_jobs": n_jobs}
+    split, records, known = _evaluate(
+        aligner, divide, measure, how, random_state=random_state, progress=progress
+    )
+    _warn_of_nu(measure.classifier, records)
+    return ClassificationResult.from_records(
+        records, categories=split.categories, **known
+    )
+
+
+def between_subject_matching(
+    aligner: Any,
+    study: Study | SplitStudy | list[Any],
+    y: Any = None,
+    *,
+    window: int = 9,
+    step: int = 1,
+    halves: Any = "category",
+    align: Any = None,
+    match: str | None = None,
+    leave_out: int = 1,
+    protocol: str = "joint",
+    random_state: Any = None,
+    n_jobs: int | None = None,
+    progress: Any = None,
+) -> SubjectScores:
+    """Score an alignment by matching time segments of samples it has not seen.
+
+    Parameters
+    ----------
+    aligner, study, y, halves, align, match, leave_out, protocol, random_state
+    n_jobs, progress
+        As in :func:`between_subject_classification`. Without categories
+        ``halves="category"`` is the first half of the samples against the second.
+    window, step : int
+        As in :func:`brainweave.time_segment_matching`. A subject that is left out is
+        matched with the average of those that are not.
+
+    Returns
+    -------
+    SubjectScores
+
+    Examples
+    --------
+    >>> from brainweave import GDM
+    >>> rng = np.random.default_rng(0)
+    >>> story = rng.normal(size=(120, 5))
+    >>> X = [story @ rng.normal(size=(5, 50)) for _ in range(4)]
+    >>> print(between_subject_matching(GDM(5, graph="time"), X))
+    GDM (joint): matching 1.000 ± 0.000, chance 0.027
+    """
+    measure = Matching(window, step)
+    divide = partial(split_study, study, y, halves=halves, align=align, match=match)
+    how = {"leave_out": leave_out, "protocol": protocol, "n_jobs": n_jobs}
+    split, records, known = _evaluate(
+        aligner, divide, measure, how, random_state=random_state, progress=progress
+    )
+    return SubjectScores.from_records(
+        records, subjects=split.ids, score="matching", **known
+    )
+
+
+def between_subject_reconstruction(
+    aligner: Any,
+    study: Study | SplitStudy | list[Any],
+    y: Any = None,
+    *,
+    score: str = "correlation",
+    halves: Any = "category",
+    align: Any = None,
+    match: str | None = None,
+    leave_out: int = 1,
+    protocol: str = "joint",
+    random_state: Any = None,
+    n_jobs: int | None = None,
+    progress: Any = None,
+) -> SubjectScores:
+    """Score an alignment by predicting the voxels of a subject from other subjects.
+
+    The shared features of the others are averaged and mapped back to the voxels of the
+    subject that is left out, for samples that the alignment has not seen.
+
+    Parameters
+    ----------
+    aligner, study, y, halves, align, match, leave_out, protocol, random_state
+    n_jobs, progress
+        As in :func:`between_subject_classification`.
+    score : {"correlation", "r2"}, default="correlation"
+        As in :func:`brainweave.reconstruction_score`; a subject's score is the mean
+        over its voxels that vary.
+
+    Returns
+    -------
+    SubjectScores
+        With ``voxel_scores``, which can be put on the brain.
+
+    Examples
+    --------
+    >>> from brainweave import GDM
+    >>> rng = np.random.default_rng(0)
+    >>> story = rng.normal(size=(60, 3))
+    >>> X = [story @ rng.normal(size=(3, 50)) for _ in range(4)]
+    >>> print(between_subject_reconstruction(GDM(3, graph="time"), X))
+    GDM (joint): correlation 1.000 ± 0.000, chance 0.000
+    """
+    measure = Reconstruction(score)
+    divide = partial(split_study, study, y, halves=halves, align=align, match=match)
+    how = {"leave_out": leave_out, "protocol": protocol, "n_jobs": n_jobs}
+    split, records, known = _evaluate(
+        aligner, divide, measure, how, random_state=random_state, progress=progress
+    )
+    return SubjectScores.from_records(records, subjects=split.ids, score=score, **known)
 
 
 def score_folds(
@@ -33,33 +258,12 @@ def score_folds(
     shared: Clock | None = None,
     tick: Callable[[], None] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Align and score, fold by fold.
+    """Align and score; yield a record per fold.
 
-    Parameters
-    ----------
-    aligner : aligner
-        It is copied, not changed.
-    split : SplitStudy
-        The data.
-    measure : Measure
-        What folds are scored by.
-    leave_out, protocol, only
-        As in :func:`brainweave.evaluation.align_folds.align_folds`.
-    seed : int, optional
-        For all that is random.
-    n_jobs : int, optional
-        Subjects and folds at the same time; default one per core. With 1 every record
-        comes as soon as its fold is scored.
-    clock, shared : Clock, optional
-        Told of the time that folds take, and of what folds share; one may be both.
-    tick : callable, optional
-        Called after each step of a fold.
-
-    Yields
-    ------
-    dict
-        A record per fold: ``half``, ``fold``, ``test_subjects``, ``n_components``,
-        ``best_params`` (of an aligner that tunes itself), and what was measured.
+    It has ``half``, ``fold``, ``test_subjects``, ``n_components``, ``best_params`` (of
+    an aligner that tunes itself), and what was measured. With ``n_jobs=1`` it comes as
+    soon as its fold is scored. The clocks are told of the time that folds take, and of
+    what folds share (one may be both); `tick` is called after each step of a fold.
     """
     clock = Clock() if clock is None else clock
     measure.check(split)
@@ -88,77 +292,76 @@ def score_folds(
             }
 
 
-def evaluate(
+def _evaluate(
     aligner: Any,
-    study: Any,
-    y: Any,
+    divide: Callable[[], SplitStudy],
     measure: Measure,
+    how: dict[str, Any],
     *,
-    split: dict[str, Any],
-    leave_out: int,
-    protocol: str,
     random_state: Any,
-    n_jobs: int | None,
     progress: Any,
 ) -> tuple[SplitStudy, list[dict[str, Any]], dict[str, Any]]:
-    """Split a study, and align and score every fold.
-
-    Parameters
-    ----------
-    aligner, study, y, leave_out, protocol, random_state, n_jobs, progress
-        As in :func:`brainweave.between_subject_classification`.
-    measure : Measure
-        What folds are scored by.
-    split : dict
-        Further options of :func:`brainweave.split_study`.
-
-    Returns
-    -------
-    split : SplitStudy
-        What was scored.
-    records : list of dict
-        One per fold.
-    known : dict
-        What a result says beside its scores.
-    """
+    """Split a study and score every fold; also return what results say beside that."""
     start, clock, seed = time.perf_counter(), Clock(), seed_from(random_state)
     with clock("bases"):
-        divided = split_study(study, y, **split)
-    folds = subject_folds(divided.n_subjects, leave_out)
-    n_steps = len(divided.parts) * len(folds) * measure.n_steps()
+        split = divide()
+    leave_out, protocol = how["leave_out"], how["protocol"]
+    n_folds = len(split.parts) * len(subject_folds(split.n_subjects, leave_out))
     what = f"{type(aligner).__name__}, {protocol}"
-    with shown_progress(progress, n_steps, what) as tick:
-        records = list(
-            score_folds(
-                aligner,
-                divided,
-                measure,
-                leave_out=leave_out,
-                protocol=protocol,
-                seed=seed,
-                n_jobs=n_jobs,
-                clock=clock,
-                tick=tick,
-            )
-        )
+    with shown_progress(progress, n_folds * measure.n_steps(), what) as tick:
+        told: dict[str, Any] = {"clock": clock, "tick": tick}
+        records = list(score_folds(aligner, split, measure, seed=seed, **how, **told))
     clock.seconds["total"] = time.perf_counter() - start
-    known = about(aligner, divided, measure, leave_out=leave_out, random_state=seed)
-    return divided, records, {**known, "protocol": protocol, "seconds": clock.seconds}
+    known = about(aligner, split, measure, leave_out=leave_out, random_state=seed)
+    return split, records, {**known, "protocol": protocol, "seconds": clock.seconds}
 
 
 def about(
     aligner: Any, split: SplitStudy, measure: Measure, **design: Any
 ) -> dict[str, Any]:
     """Return what a result says of its aligner, its study and its design."""
+    params = aligner.get_params(deep=False) if hasattr(aligner, "get_params") else {}
+    public = {k: v for k, v in vars(measure).items() if not k.startswith("_")}
     return {
         "method": type(aligner).__name__,
-        "settings": plain_settings(aligner),
+        "settings": _plain_settings(params),
         "study": split.about(),
-        "design": {**split.design, **design, **_settings_of(measure)},
+        "design": {**split.design, **design, **_plain_settings(public)},
     }
 
 
-def _settings_of(measure: Measure) -> dict[str, Any]:
-    settings = {k: v for k, v in vars(measure).items() if not k.startswith("_")}
-    simple = (type(None), bool, int, float, str)
-    return {k: v if isinstance(v, simple) else repr(v) for k, v in settings.items()}
+def _warn_of_nu(classifier: Any, records: list[dict[str, Any]]) -> None:
+    """Warn if the nu of a nu-SVM had to be lowered."""
+    name = nu_parameter(classifier)
+    if name is None:
+        return
+    asked = classifier.get_params(deep=True)[name]
+    used = [record["nu"] for record in records]
+    if min(used) < asked:
+        warnings.warn(
+            f"nu={asked:g} is infeasible for the training labels, whose categories are "
+            f"of different sizes: it was lowered to {min(used):.3g} in "
+            f"{sum(nu < asked for nu in used)} of {len(used)} folds. Give a "
+            "smaller nu to the classifier to choose it yourself.",
+            ClassifierWarning,
+            stacklevel=3,
+        )
+
+
+def _plain_settings(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings for people: JSON values, or their repr."""
+    return {k: _plain(v) for k, v in given.items() if k not in INCIDENTAL}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, np.ndarray):
+        return f"array of shape {value.shape}"
+    return repr(value)

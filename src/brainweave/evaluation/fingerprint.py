@@ -6,7 +6,7 @@ no content that can be told (a lambda, a generator) is refused.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
 from typing import Any
@@ -17,13 +17,12 @@ import scipy.sparse
 from sklearn.base import BaseEstimator
 
 from brainweave._arrays import is_torch, to_numpy
+from brainweave.evaluation.results import INCIDENTAL
+from brainweave.evaluation.splits import SplitStudy
 from brainweave.exceptions import InputError
 from brainweave.study.study import Study, Subject
 
-__all__ = ["describe", "digest", "plain_settings"]
-
-# no result depends on these
-INCIDENTAL = ("n_jobs", "progress")
+__all__ = ["describe", "digest"]
 
 
 def digest(value: Any) -> str:
@@ -34,117 +33,70 @@ def digest(value: Any) -> str:
 
 def describe(value: Any) -> Any:
     """Put anything that a result may depend on into terms of JSON."""
-    return _describe(value, ())
-
-
-def plain_settings(estimator: Any) -> dict[str, Any]:
-    """Return the parameters of an estimator for people: JSON values, or their repr."""
-    params = getattr(estimator, "get_params", dict)
-    given = params(deep=False) if params is not dict else {}
-    return {k: _plain(v) for k, v in given.items() if k not in INCIDENTAL}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        value = value.item()
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, np.ndarray):
-        return f"array of shape {value.shape}"
-    return repr(value)
-
-
-def _describe(value: Any, inside: tuple[int, ...]) -> Any:
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float | np.generic):
-        return _describe_scalar(value)
-    if id(value) in inside:
+    try:
+        return _describe(value)
+    except RecursionError:
         raise InputError(
             f"A {type(value).__name__} that contains itself cannot be told apart from "
             "others, so results with it cannot be kept."
-        )
-    inside = (*inside, id(value))
+        ) from None
+
+
+def _describe(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool | int | str):
+        return value
     for kinds, tell in _TELLERS:
         if isinstance(value, kinds):
-            return tell(value, inside)
-    return _describe_object(value, inside)
+            return tell(value)
+    return _describe_object(value)
 
 
-def _describe_scalar(value: Any) -> Any:
-    plain = value.item() if isinstance(value, np.generic) else value
-    if isinstance(plain, bool | int | str):
-        return plain
-    # tagged, so that 0.5 is not "0.5"
-    return [type(plain).__name__, repr(plain)]
+def _describe_all(values: Any) -> list[Any]:
+    return [_describe(v) for v in values]
 
 
-def _describe_mapping(value: Any, inside: tuple[int, ...]) -> Any:
-    pairs = [[_describe(k, inside), _describe(v, inside)] for k, v in value.items()]
-    return ["dict", *sorted(pairs, key=json.dumps)]
+def _describe_mapping(value: Mapping[Any, Any]) -> Any:
+    return ["dict", *sorted(map(_describe_all, value.items()), key=json.dumps)]
 
 
-def _describe_set(value: Any, inside: tuple[int, ...]) -> Any:
-    return ["set", *sorted((_describe(v, inside) for v in value), key=json.dumps)]
-
-
-def _describe_list(value: Any, inside: tuple[int, ...]) -> Any:
-    return [_describe(v, inside) for v in value]
-
-
-def _describe_subject(value: Any, inside: tuple[int, ...]) -> Any:
-    known = (value.labels, value.runs, value.stimuli)
+def _describe_subject(value: Subject) -> Any:
     content = value.samples if is_torch(value.samples) else value.data()
-    told = [_describe(v, inside) for v in (content, *known)]
     # where voxels lie matters to methods that go by neighbourhood or atlas
-    return ["subject", value.id, *told, _describe(value.space, inside)]
+    told = (content, value.labels, value.runs, value.stimuli, value.space)
+    return ["subject", value.id, *_describe_all(told)]
 
 
-def _describe_estimator(value: Any, inside: tuple[int, ...]) -> Any:
+def _describe_estimator(value: BaseEstimator) -> Any:
     params = value.get_params(deep=False)
     kept = {k: v for k, v in params.items() if k not in INCIDENTAL}
-    return [_path(type(value)), _describe(kept, inside)]
+    return [_path(type(value)), _describe(kept)]
 
 
-def _describe_array(value: Any, inside: tuple[int, ...] = ()) -> Any:
+def _describe_array(value: Any) -> Any:
     if value.dtype == object:
-        cells = [_describe(v, inside) for v in value.ravel().tolist()]
-        return ["array", list(value.shape), cells]
+        return ["array", list(value.shape), _describe_all(value.ravel().tolist())]
     flat = np.ascontiguousarray(value).reshape(-1)
     content = hashlib.sha256(flat.view(np.uint8).data).hexdigest()
     return ["array", str(value.dtype), list(value.shape), content]
 
 
-def _describe_sparse(value: Any, inside: tuple[int, ...]) -> Any:
+def _describe_sparse(value: Any) -> Any:
     rows = scipy.sparse.csr_array(value)
     rows.sum_duplicates()
     arrays = (rows.data, rows.indices.astype(np.int64), rows.indptr.astype(np.int64))
-    told = [_describe_array(a) for a in arrays]
-    return ["sparse", list(value.shape), *told]
+    return ["sparse", list(value.shape), *map(_describe_array, arrays)]
 
 
-def _describe_partial(value: Any, inside: tuple[int, ...]) -> Any:
-    parts = (value.func, value.args, value.keywords)
-    return ["partial", *(_describe(v, inside) for v in parts)]
-
-
-def _describe_method(value: Any, inside: tuple[int, ...]) -> Any:
-    return ["method", *(_describe(v, inside) for v in (value.__self__, value.__func__))]
-
-
-def _describe_function(value: Any, inside: tuple[int, ...]) -> Any:
+def _describe_function(value: Any) -> Any:
     if "<" in value.__qualname__:
         raise InputError(
             f"{value!r} has no name that could be found again, so results with it "
             "cannot be kept. Define it with def at the top of a module."
         )
-    defaults = (value.__defaults__, value.__kwdefaults__)
-    told = [_describe(v, inside) for v in defaults]
-    return ["function", _path(value), _describe_code(value.__code__), *told]
+    defaults = _describe_all((value.__defaults__, value.__kwdefaults__))
+    return ["function", _path(value), _describe_code(value.__code__), *defaults]
 
 
 def _describe_code(code: CodeType) -> Any:
@@ -157,25 +109,19 @@ def _describe_code(code: CodeType) -> Any:
     return [content, list(code.co_names), constants]
 
 
-def _describe_named(value: Any, inside: tuple[int, ...]) -> Any:
-    return _path(value)
-
-
-def _describe_object(value: Any, inside: tuple[int, ...]) -> Any:
+def _describe_object(value: Any) -> Any:
     if is_torch(value):
-        return _describe_array(to_numpy(value), inside)
+        return _describe_array(to_numpy(value))
     if hasattr(value, "shape") and hasattr(value, "dtype"):
-        return _describe_array(np.asarray(value), inside)
-    if isinstance(value, np.random.RandomState | np.random.Generator):
-        return [_path(type(value)), joblib.hash(value)]
+        return _describe_array(np.asarray(value))
     state = dict(getattr(value, "__dict__", {}))
     for kind in type(value).__mro__:
         slots = kind.__dict__.get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:
             if name not in ("__dict__", "__weakref__") and hasattr(value, name):
                 state[name] = getattr(value, name)
-    if state:
-        return [_path(type(value)), _describe(state, inside)]
+    if state and not isinstance(value, np.random.RandomState | np.random.Generator):
+        return [_path(type(value)), _describe(state)]
     try:
         return [_path(type(value)), joblib.hash(value)]
     except Exception as error:
@@ -190,16 +136,18 @@ def _path(thing: Any) -> str:
     return f"{getattr(thing, '__module__', None)}.{name}"
 
 
-_TELLERS: tuple[tuple[Any, Any], ...] = (
+_TELLERS: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
+    (float | complex, lambda v: [type(v).__name__, repr(v)]),  # 0.5 is not "0.5"
     (Mapping, _describe_mapping),
     (BaseEstimator, _describe_estimator),
     (Subject, _describe_subject),
-    ((Study, list, tuple, range), _describe_list),
-    ((set, frozenset), _describe_set),
+    (SplitStudy, lambda v: _describe_all([p.aligning, p.scored] for p in v.parts)),
+    ((Study, list, tuple, range), _describe_all),
+    ((set, frozenset), lambda v: ["set", *sorted(_describe_all(v), key=json.dumps)]),
     (np.ndarray, _describe_array),
     ((scipy.sparse.sparray, scipy.sparse.spmatrix), _describe_sparse),
-    (partial, _describe_partial),
-    (MethodType, _describe_method),
+    (partial, lambda v: ["partial", *_describe_all((v.func, v.args, v.keywords))]),
+    (MethodType, lambda v: ["method", *_describe_all((v.__self__, v.__func__))]),
     (FunctionType, _describe_function),
-    ((type, BuiltinFunctionType, np.ufunc), _describe_named),
+    ((type, BuiltinFunctionType, np.ufunc), _path),
 )

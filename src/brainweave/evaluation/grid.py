@@ -15,12 +15,18 @@ from brainweave._version import __version__
 from brainweave.evaluation.align_folds import PROTOCOLS
 from brainweave.evaluation.fingerprint import describe, digest
 from brainweave.evaluation.measures import Classification, Measure
-from brainweave.evaluation.splits import SplitStudy, split_study, subject_folds
+from brainweave.evaluation.shared_bases import Part
+from brainweave.evaluation.splits import (
+    SplitStudy,
+    selected,
+    split_study,
+    subject_folds,
+)
 from brainweave.exceptions import InputError
 from brainweave.samples import drop_samples
-from brainweave.study.study import Study, Subject
+from brainweave.study.study import Subject
 
-__all__ = ["Cell", "Grid", "GridStudy"]
+__all__ = ["Cell", "Grid", "GridStudy", "Job", "without"]
 
 
 @dataclass(frozen=True)
@@ -65,16 +71,13 @@ class GridStudy:
     def open(self) -> SplitStudy:
         """Read and split the study."""
         study = self.study() if callable(self.study) else self.study
-        split = study
-        if not isinstance(study, SplitStudy):
-            split = split_study(
-                study, self.y, halves=self.halves, align=self.align, match=self.match
-            )
-        found = len(split.parts), split.n_subjects
-        if self.shape not in (None, found):
+        split = split_study(
+            study, self.y, halves=self.halves, align=self.align, match=self.match
+        )
+        if self.shape not in (None, split.shape):
             raise InputError(
-                f"Study {self.name!r} has {found[0]} parts and {found[1]} subjects, "
-                f"but shape={self.shape} was given."
+                f"Study {self.name!r} has {split.shape[0]} parts and {split.shape[1]} "
+                f"subjects, but shape={self.shape} was given."
             )
         return split
 
@@ -83,58 +86,31 @@ class GridStudy:
         if self.shape is not None or callable(self.study):
             return self.shape
         if isinstance(self.study, SplitStudy):
-            return len(self.study.parts), self.study.n_subjects
+            return self.study.shape
         return 2 if self.align is None else len(self.align), len(self.study)
 
     @cached_property
     def identity(self) -> str:
         """A short text that stands for the data and how they are split."""
-        if callable(self.study):
-            data: Any = self.version
-        elif isinstance(self.study, SplitStudy):
-            data = [
-                [describe(p.aligning), describe(p.scored)] for p in self.study.parts
-            ]
-        else:
-            data = describe(self.study)
-        how = [data, *(describe(v) for v in (self.y, self.halves, self.align))]
-        return digest([*how, self.match])
+        data = self.version if callable(self.study) else self.study
+        how = (data, self.y, self.halves, self.align)
+        return digest([*map(describe, how), self.match])
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One number to compute: one fold of one method on one study.
+    """One number to compute: one fold of one method on one study."""
 
-    Attributes
-    ----------
-    study, method : str
-        Their names in the grid.
-    params : dict
-        The settings that the grid varies.
-    protocol : str
-        "joint" or "held-out".
-    missing : float
-        Share of the aligning samples that was removed.
-    repeat : int
-        Number of the repetition, from 0.
-    half, fold : int
-        Which part aligned, and which group of subjects was left out, from 0.
-    seed : int
-        What everything random in the cell is drawn from.
-    name : str
-        Name of its record: readable, with a digest of all that the result depends on.
-    """
-
-    study: str
+    study: str  # its name in the grid, as that of the method
     method: str
-    params: dict[str, Any]
+    params: dict[str, Any]  # the settings that the grid varies
     protocol: str
-    missing: float
-    repeat: int
+    missing: float  # share of the aligning samples that was removed
+    repeat: int  # from 0, as half (which part aligned) and fold (who was left out)
     half: int
     fold: int
-    seed: int
-    name: str = ""
+    seed: int  # what everything random in the cell is drawn from
+    name: str = ""  # of its record, with a digest of all that the result depends on
 
 
 @dataclass(frozen=True)
@@ -247,11 +223,6 @@ class Job:
         first = self.cells[0]
         return first.missing, first.seed if first.missing else 0
 
-    @property
-    def half(self) -> int:
-        """Which part aligns."""
-        return self.cells[0].half
-
 
 def without(split: SplitStudy, share: float, seed: int) -> SplitStudy:
     """Remove a share of every subject's aligning samples, at random.
@@ -267,10 +238,7 @@ def without(split: SplitStudy, share: float, seed: int) -> SplitStudy:
         rows = [np.arange(s.n_samples)[:, None] for s in known]
         drawn = np.random.SeedSequence([seed, number]).generate_state(1)[0]
         kept = drop_samples(rows, fraction=share, random_state=int(drawn)).kept
-        aligning = Study(
-            (s.select(k) for s, k in zip(known, kept, strict=True)), known.name
-        )
-        parts.append(type(part)(aligning, part.scored, name=part.name))
+        parts.append(Part(selected(known, kept), part.scored, name=part.name))
     return split.with_parts(parts)
 
 

@@ -11,21 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import confusion_matrix
 
-from brainweave._arrays import is_torch, map_subjects, to_numpy
+from brainweave._arrays import map_subjects, to_numpy
 from brainweave._validation import check_int, check_option
 from brainweave.evaluation.align_folds import AlignedFold, Clock, seeded
 from brainweave.evaluation.classifiers import (
-    UNLABELLED,
-    Codes,
     balanced_accuracy,
-    check_permutations,
     default_classifier,
     permuted_hits,
     run_task,
+    task_maker,
 )
-from brainweave.evaluation.linear_svm import task_maker
 from brainweave.evaluation.splits import SplitStudy
 from brainweave.exceptions import InputError
+from brainweave.labels import NO_LABEL, Codes
 from brainweave.metrics import (
     match_segments,
     reconstruction_score,
@@ -34,14 +32,7 @@ from brainweave.metrics import (
 )
 from brainweave.study.study import Study
 
-__all__ = [
-    "Classification",
-    "Matching",
-    "Measure",
-    "Reconstruction",
-    "Scoring",
-    "encode_labels",
-]
+__all__ = ["Classification", "Matching", "Measure", "Reconstruction", "Scoring"]
 
 Matrix = NDArray[np.float64]
 Found = Iterator[tuple[AlignedFold, dict[str, Any]]]
@@ -51,27 +42,13 @@ PERMUTATION_BLOCK = 20  # permutations that one thread runs in a row
 
 @dataclass(frozen=True)
 class Scoring:
-    """How folds are scored, whatever the measure.
+    """How folds are scored, whatever the measure."""
 
-    Parameters
-    ----------
-    clock : Clock
-        Told of the time of each stage.
-    draw : int
-        What is random is drawn from it; the same for all folds.
-    seed : int or None
-        For estimators that have no random_state.
-    n_jobs : int, optional
-        Folds at the same time; with 1 each is given as soon as it is scored.
-    tick : callable, optional
-        To be called after each step.
-    """
-
-    clock: Clock
-    draw: int
-    seed: int | None = None
-    n_jobs: int | None = 1
-    tick: Callable[[], None] | None = None
+    clock: Clock  # told of the time of each stage
+    draw: int  # what is random is drawn from it; the same for all folds
+    seed: int | None = None  # for estimators that have no random_state
+    n_jobs: int | None = 1  # folds at a time; with 1 each is given once it is scored
+    tick: Callable[[], None] | None = None  # to be called after each step
 
     def tell(self, steps: int = 1) -> None:
         """Say that so many steps are done."""
@@ -93,16 +70,9 @@ class Measure(Protocol):
         """Return how many steps ``how`` is told of for a fold."""
 
     def folds(self, batch: list[AlignedFold], split: SplitStudy, how: Scoring) -> Found:
-        """Yield the folds with what was measured, at least a ``score``.
+        """Yield the folds of a batch, which share one fit, with what was measured.
 
-        Parameters
-        ----------
-        batch : list of AlignedFold
-            Folds that share one fit.
-        split : SplitStudy
-            What they are folds of.
-        how : Scoring
-            Seeds, threads, and whom to tell.
+        That is a dict with at least a ``score``.
         """
 
 
@@ -119,11 +89,17 @@ class Classification:
 
     def __init__(self, classifier: Any = None, n_permutations: int = 0) -> None:
         self.classifier = default_classifier() if classifier is None else classifier
-        self.n_permutations = check_permutations(n_permutations)
+        self.n_permutations = check_int(
+            "n_permutations", n_permutations, minimum=0, owner="the evaluation"
+        )
 
     def check(self, split: SplitStudy) -> None:
         """Refuse a study with fewer than two categories."""
-        encode_labels(split)
+        if len(split.categories) < 2:
+            raise InputError(
+                "Classification needs scored samples of at least two categories; got "
+                f"{split.categories}. Pass y, or a study with labels."
+            )
 
     def n_steps(self) -> int:
         """Return the steps of a fold: the true labels, and blocks of permuted ones."""
@@ -132,11 +108,12 @@ class Classification:
     def folds(self, batch: list[AlignedFold], split: SplitStudy, how: Scoring) -> Found:
         """Train and test; permute the training labels as often as asked."""
         with how.clock("classify"):
-            codes = encode_labels(split)[batch[0].part]
             make, model = task_maker(
-                batch, codes, split.ids, seeded(self.classifier, how.seed)
+                batch[0].features,
+                _codes(split, batch[0].part),
+                split.ids,
+                seeded(self.classifier, how.seed),
             )
-        everything = range(len(split.categories))
         for number in _blocks(len(batch), 1 if how.n_jobs == 1 else len(batch)):
             group = [batch[i] for i in number]
             with how.clock("classify"):
@@ -164,20 +141,21 @@ class Classification:
             for fold, task, (predicted, nu), own in zip(
                 group, tasks, answers, hits, strict=True
             ):
-                true = task.test_codes
-                found = {
-                    "score": float(np.mean(true == predicted)),
-                    "balanced_accuracy": balanced_accuracy(true, predicted),
-                    "n_train": len(task.train),
-                    "n_test": len(task.test),
-                    "nu": nu,
-                    "confusion": confusion_matrix(
-                        true, predicted, labels=everything
-                    ).tolist(),
-                }
-                if self.n_permutations:
-                    found["permuted_hits"] = own
-                yield fold, found
+                true, labels = task.test_codes, range(len(split.categories))
+                counts = confusion_matrix(true, predicted, labels=labels)
+                permuted = {"permuted_hits": own} if self.n_permutations else {}
+                yield (
+                    fold,
+                    {
+                        "score": float(np.mean(true == predicted)),
+                        "balanced_accuracy": balanced_accuracy(true, predicted),
+                        "n_train": len(task.train),
+                        "n_test": len(task.test),
+                        "nu": nu,
+                        "confusion": counts.tolist(),
+                        **permuted,
+                    },
+                )
 
 
 class _SubjectBySubject:
@@ -199,30 +177,38 @@ class _SubjectBySubject:
         """Score the left-out subjects of each fold."""
         for fold in batch:
             with how.clock("score"):
-                others = self._others(fold)
+                trained = [self._prepared(fold.features[i]) for i in fold.train]
+                others = np.asarray(np.mean(trained, axis=0))
                 scored = split.parts[fold.part].scored
-                samples = [scored.subjects[i].samples for i in fold.test]
                 found = map_subjects(
                     self._score,
                     [fold.features[i] for i in fold.test],
                     [fold.maps[i] for i in fold.test],
-                    samples,
+                    [scored.subjects[i].samples for i in fold.test],
                     [others] * len(fold.test),
                     n_jobs=how.n_jobs,
                 )
                 how.tell()
-            yield fold, self._record(found, scored.subjects[0].n_samples)
+            means = [float(np.nanmean(values)) for values in found]
+            n_samples = scored.subjects[0].n_samples
+            record = {
+                "score": float(np.mean(means)),
+                "subject_scores": means,
+                "chance": self._chance(n_samples),
+                "n_test": n_samples,
+            }
+            if np.ndim(found[0]):
+                record["voxel_scores"] = found
+            yield fold, record
 
-    def _others(self, fold: AlignedFold) -> Matrix:
-        return np.asarray(
-            np.mean([to_numpy(fold.features[i]) for i in fold.train], axis=0)
-        )
+    def _prepared(self, features: Any) -> Matrix:
+        return to_numpy(features)
 
     def _score(self, own: Any, fitted: Any, samples: Any, others: Matrix) -> Any:
         raise NotImplementedError
 
-    def _record(self, found: list[Any], n_samples: int) -> dict[str, Any]:
-        raise NotImplementedError
+    def _chance(self, n_samples: int) -> float:
+        return 0.0
 
 
 class Matching(_SubjectBySubject):
@@ -238,22 +224,15 @@ class Matching(_SubjectBySubject):
         self.window = check_int("window", window, minimum=1, owner="Matching")
         self.step = check_int("step", step, minimum=1, owner="Matching")
 
-    def _others(self, fold: AlignedFold) -> Matrix:
-        features = [zscored(to_numpy(fold.features[i])) for i in fold.train]
-        return np.asarray(np.mean(features, axis=0))
+    def _prepared(self, features: Any) -> Matrix:
+        return zscored(to_numpy(features))
 
     def _score(self, own: Any, fitted: Any, samples: Any, others: Matrix) -> float:
-        features = zscored(to_numpy(own))
-        return match_segments(features, others, window=self.window, step=self.step)
-
-    def _record(self, found: list[Any], n_samples: int) -> dict[str, Any]:
         how = {"window": self.window, "step": self.step}
-        return {
-            "score": float(np.mean(found)),
-            "subject_scores": [float(v) for v in found],
-            "chance": segment_chance(n_samples, **how),
-            "n_test": n_samples,
-        }
+        return match_segments(self._prepared(own), others, **how)
+
+    def _chance(self, n_samples: int) -> float:
+        return segment_chance(n_samples, window=self.window, step=self.step)
 
 
 class Reconstruction(_SubjectBySubject):
@@ -272,36 +251,17 @@ class Reconstruction(_SubjectBySubject):
 
     def _score(self, own: Any, fitted: Any, samples: Any, others: Matrix) -> Matrix:
         predicted = fitted.inverse_transform(others)
-        truth = to_numpy(samples) if is_torch(samples) else np.asarray(samples)
-        return reconstruction_score(truth, predicted, score=self.score)
-
-    def _record(self, found: list[Any], n_samples: int) -> dict[str, Any]:
-        means = [float(np.nanmean(v)) for v in found]
-        return {
-            "score": float(np.mean(means)),
-            "subject_scores": means,
-            "voxel_scores": found,
-            "chance": 0.0,
-            "n_test": n_samples,
-        }
+        return reconstruction_score(to_numpy(samples), predicted, score=self.score)
 
 
-def encode_labels(split: SplitStudy) -> list[list[Codes]]:
-    """Return numbers for the categories of the scored samples, per part and subject."""
-    if len(split.categories) < 2:
-        raise InputError(
-            "Classification needs scored samples of at least two categories; got "
-            f"{split.categories}. Pass y, or a study with labels."
-        )
+def _codes(split: SplitStudy, part: int) -> list[Codes]:
+    """Return numbers for the categories of the scored samples of every subject."""
     code_of = {category: code for code, category in enumerate(split.categories)}
     return [
-        [
-            np.full(s.n_samples, UNLABELLED, np.intp)
-            if s.labels is None
-            else np.array([code_of.get(v, UNLABELLED) for v in s.labels.tolist()])
-            for s in part.scored
-        ]
-        for part in split.parts
+        np.full(s.n_samples, NO_LABEL, np.intp)
+        if s.labels is None
+        else np.array([code_of.get(v, NO_LABEL) for v in s.labels.tolist()])
+        for s in split.parts[part].scored
     ]
 
 
@@ -318,11 +278,10 @@ def _check_locked(scored: Study) -> None:
                 f"{first.id!r} has {first.n_samples}. This score compares subjects "
                 "sample by sample: keep the stimuli that all have, in one order."
             )
-        for what in ("labels", "stimuli"):
+        for what, shown in (("labels", "categories"), ("stimuli", "stimuli")):
             own, known = getattr(subject, what), getattr(first, what)
             if own is None or known is None or np.array_equal(own, known):
                 continue
-            shown = "categories" if what == "labels" else "stimuli"
             raise InputError(
                 f"The scored samples of subject {subject.id!r} show other {shown} "
                 f"than those of {first.id!r} in the same rows. This score compares "

@@ -1,31 +1,37 @@
 """What an evaluation found: the scores of folds, and what they say together.
 
 Every evaluation gives one record per fold, a dict with at least ``half``, ``fold``,
-``test_subjects`` and ``score``; the results here are made of such records, whether they
+``test_subjects`` and ``score``; all results here are made of such records, whether they
 come from memory or from a store.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from brainweave._io import write_text
+
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = [
+    "INCIDENTAL",
     "ClassificationResult",
+    "GridResult",
     "SubjectScores",
     "chance_level",
+    "is_sound",
     "p_value",
-    "permuted_means",
 ]
 
 Matrix = NDArray[np.float64]
 Record = dict[str, Any]
 
+INCIDENTAL = ("n_jobs", "progress")  # settings that no result depends on
 _OF_A_FOLD = (
     "balanced_accuracy",
     "n_train",
@@ -34,13 +40,22 @@ _OF_A_FOLD = (
     "best_params",
     "n_components",
 )
+_GROUP = ("study", "method", "protocol", "missing")
+_CELL = (*_GROUP, "repeat", "half", "fold")
 
 
+@dataclass(kw_only=True)
 class _Scores:
     """What all results tell of their scores."""
 
     scores: Matrix
-    study: dict[str, Any]
+    chance: float
+    protocol: str
+    method: str
+    seconds: dict[str, float] = field(default_factory=dict, repr=False)
+    settings: dict[str, Any] = field(default_factory=dict, repr=False)
+    study: dict[str, Any] = field(default_factory=dict, repr=False)
+    design: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def mean(self) -> float:
@@ -58,7 +73,7 @@ class _Scores:
         return self.study.get("fingerprint")
 
 
-@dataclass
+@dataclass(kw_only=True)
 class ClassificationResult(_Scores):
     """Accuracy of a classifier on subjects it was not trained on.
 
@@ -100,35 +115,20 @@ class ClassificationResult(_Scores):
         ``halves`` and ``match``.
     """
 
-    scores: Matrix
     folds: list[dict[str, Any]]
     categories: list[Any]
     confusion: NDArray[np.intp]
-    chance: float
-    protocol: str
-    method: str
     p_value: float | None = None
     permutation_scores: Matrix = field(default_factory=lambda: np.empty(0), repr=False)
-    seconds: dict[str, float] = field(default_factory=dict, repr=False)
-    settings: dict[str, Any] = field(default_factory=dict, repr=False)
-    study: dict[str, Any] = field(default_factory=dict, repr=False)
-    design: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def from_records(
         cls, records: Sequence[Record], *, categories: list[Any], **known: Any
     ) -> Self:
-        """Make a result of the records of its folds.
+        """Make a result of the records of its folds, and what else is known.
 
-        Parameters
-        ----------
-        records : sequence of dict
-            One per fold, as :class:`brainweave.evaluation.measures.Classification`
-            gives them.
-        categories : list
-            The categories, in the order of the confusion matrices.
-        **known
-            The other fields: method, protocol, seconds, settings, study, design.
+        `categories` are in the order of the confusion matrices; the other fields are
+        method, protocol, seconds, settings, study and design.
         """
         folds = [
             {
@@ -146,7 +146,7 @@ class ClassificationResult(_Scores):
             confusion=np.sum([r["confusion"] for r in records], axis=0, dtype=np.intp),
             chance=chance_level(records),
             p_value=None if np.isnan(p) else p,
-            permutation_scores=permuted_means(records),
+            permutation_scores=_permuted_means(records),
             **known,
         )
 
@@ -165,13 +165,11 @@ class ClassificationResult(_Scores):
         """Return a tidy table with one row per fold."""
         import pandas as pd
 
-        common = {"method": self.method, "protocol": self.protocol}
-        rows = []
-        for fold in self.folds:
-            row = {**common, **fold, "chance": self.chance}
-            row["test_subjects"] = ", ".join(fold["test_subjects"])
-            rows.append(row)
-        return pd.DataFrame(rows)
+        frame = pd.DataFrame(self.folds).assign(chance=self.chance)
+        frame["test_subjects"] = frame["test_subjects"].map(", ".join)
+        frame.insert(0, "method", self.method)
+        frame.insert(1, "protocol", self.protocol)
+        return frame
 
     def __str__(self) -> str:
         p = "" if self.p_value is None else f", p = {self.p_value:.3g}"
@@ -181,7 +179,7 @@ class ClassificationResult(_Scores):
         )
 
 
-@dataclass
+@dataclass(kw_only=True)
 class SubjectScores(_Scores):
     """One score per part of the study and subject.
 
@@ -195,29 +193,15 @@ class SubjectScores(_Scores):
         Ids of the subjects.
     score : str
         What was measured.
-    protocol : str
-        "joint" or "held-out".
-    method : str
-        Name of the aligner's class.
     voxel_scores : list of list of ndarray of shape (n_voxels_i,)
         Per part and subject, for scores that are made of voxels; else empty.
-    seconds : dict of str to float
-        Time spent in each stage.
-    settings, study, design : dict of str to Any
+    protocol, method, seconds, settings, study, design
         As in :class:`ClassificationResult`.
     """
 
-    scores: Matrix
-    chance: float
     subjects: list[str]
     score: str
-    protocol: str
-    method: str
     voxel_scores: list[list[Matrix]] = field(default_factory=list, repr=False)
-    seconds: dict[str, float] = field(default_factory=dict, repr=False)
-    settings: dict[str, Any] = field(default_factory=dict, repr=False)
-    study: dict[str, Any] = field(default_factory=dict, repr=False)
-    design: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def from_records(
@@ -264,6 +248,164 @@ class SubjectScores(_Scores):
         )
 
 
+class GridResult:
+    """All cells of a grid.
+
+    Parameters
+    ----------
+    records : iterable of dict
+        One per cell, in the order of the grid.
+    """
+
+    def __init__(self, records: Iterable[Record]) -> None:
+        self.records = list(records)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def to_frame(self) -> "pd.DataFrame":
+        """Return a tidy table with one row per cell.
+
+        Settings that vary are columns ``param_<name>``; ``error`` says why a cell has
+        no score.
+        """
+        return _frame(map(_row, self.records), by=_CELL)
+
+    def summary(self) -> "pd.DataFrame":
+        """Return one row per study, method, setting, protocol and share missing.
+
+        ``mean`` and ``std`` are over folds and repetitions (divided by their number);
+        ``p_value`` comes from permutations, if there were any; ``error`` is the first
+        reason why a cell failed.
+        """
+        return _frame(map(_summary, self._groups()), by=_GROUP)
+
+    def classifications(self) -> list[tuple[str, str, ClassificationResult | str]]:
+        """Return method, protocol, and the result or why there is none, of all groups.
+
+        Under the names that the grid gives to its methods. What failed in any fold has
+        no result: a mean over some folds is not comparable with one over all.
+        """
+        found: list[tuple[str, str, ClassificationResult | str]] = []
+        for records in self._groups():
+            first = records[0]
+            group = first["method"], first["protocol"]
+            if error := _first_error(records):
+                found.append((*group, error))
+                continue
+            seconds: dict[str, float] = {}
+            for record in records:
+                for stage, spent in record["seconds"].items():
+                    seconds[stage] = seconds.get(stage, 0.0) + spent
+            seconds["total"] = sum(seconds.values())
+            result = ClassificationResult.from_records(
+                records,
+                categories=first["categories"],
+                protocol=first["protocol"],
+                seconds=seconds,
+                **first["about"],
+            )
+            found.append((*group, result))
+        return found
+
+    def warnings_of(self, method: str) -> list[str]:
+        """Return the warnings of a method, each once, without their categories."""
+        own = (r["warnings"] for r in self.records if r["method"] == method)
+        texts = (text for warned in own for text in warned)
+        return list(dict.fromkeys(t.partition(": ")[2] for t in texts))
+
+    def _groups(self) -> list[list[Record]]:
+        groups: dict[tuple[Any, ...], list[Record]] = {}
+        for record in self.records:
+            varied = repr(sorted(record["params"].items(), key=str))
+            key = (*(record[k] for k in _GROUP), varied)
+            groups.setdefault(key, []).append(record)
+        return list(groups.values())
+
+    def write_csv(self, path: Path) -> None:
+        """Write the table of cells; a reader never sees half of it."""
+        write_text(path, self.to_frame().to_csv(index=False))
+
+    def __repr__(self) -> str:
+        failed = sum(bool(r["error"]) for r in self.records)
+        return f"GridResult({len(self)} cells, {failed} failed)"
+
+
+def is_sound(record: Record, name: str) -> bool:
+    """Whether a record is of this cell, and has all that tables are made of."""
+    wanted = (*_CELL, "error", "seconds", "warnings", "peak_mb", "versions", "about")
+    if record.get("name") != name or any(key not in record for key in wanted):
+        return False
+    return bool(record["error"]) or isinstance(record.get("score"), int | float)
+
+
+def _frame(rows: Iterable[Record], by: Sequence[str]) -> "pd.DataFrame":
+    """Sort rows by what varies: numbers by size, all else by its text."""
+    import pandas as pd
+
+    frame = pd.DataFrame(rows)
+    if frame.empty:
+        return frame
+    params = sorted(c for c in frame.columns if c.startswith("param_"))
+    return frame.sort_values(
+        [*by, *params],
+        kind="stable",
+        key=lambda column: column.map(str) if column.dtype == object else column,
+        ignore_index=True,
+    )
+
+
+def _head(record: Record, names: Sequence[str]) -> Record:
+    varied = {f"param_{k}": v for k, v in record["params"].items()}
+    return {**{name: record[name] for name in names}, **varied}
+
+
+def _row(record: Record) -> Record:
+    best = record.get("best_params")
+    measured = ("score", "balanced_accuracy", "n_components", "n_train", "n_test", "nu")
+    return {
+        **_head(record, _CELL),
+        "test_subjects": ", ".join(record["test_subjects"]),
+        **{name: record.get(name) for name in measured},
+        "chance": None if record["error"] else chance_level([record]),
+        "best_params": "" if best is None else str(best),
+        "error": record["error"],
+        "warnings": " | ".join(record["warnings"]),
+        "seconds": round(sum(record["seconds"].values()), 4),
+        "prepared_seconds": record.get("prepared_seconds"),
+        "peak_mb": record["peak_mb"],
+        "seed": record["seed"],
+        **record["versions"],
+        "finished": record["finished"],
+        "cell": record["name"],
+    }
+
+
+def _summary(records: list[Record]) -> Record:
+    good = [r for r in records if not r["error"]]
+    scores = np.array([r["score"] for r in good] or [np.nan])
+    balanced = [r["balanced_accuracy"] for r in good if "balanced_accuracy" in r]
+    warned = dict.fromkeys(text for r in records for text in r["warnings"])
+    return {
+        **_head(records[0], _GROUP),
+        "n_folds": len(records),
+        "n_failed": len(records) - len(good),
+        "mean": float(scores.mean()),
+        "std": float(scores.std()),
+        "balanced_accuracy": float(np.mean(balanced)) if balanced else np.nan,
+        "chance": chance_level(good),
+        "p_value": p_value(good),
+        "seconds": round(sum(sum(r["seconds"].values()) for r in records), 3),
+        "peak_mb": max(r["peak_mb"] for r in records),
+        "error": _first_error(records),
+        "warnings": " | ".join(warned),
+    }
+
+
+def _first_error(records: Sequence[Record]) -> str:
+    return next((r["error"] for r in records if r["error"]), "")
+
+
 def chance_level(records: Sequence[Record]) -> float:
     """Return what guessing reaches: the most frequent category, or as recorded."""
     if records and all("confusion" in r for r in records):
@@ -277,7 +419,7 @@ def chance_level(records: Sequence[Record]) -> float:
     return float(np.mean([np.mean(v) for v in halves.values()])) if halves else np.nan
 
 
-def permuted_means(records: Sequence[Record]) -> Matrix:
+def _permuted_means(records: Sequence[Record]) -> Matrix:
     """Return the mean over folds under each permutation of the training labels."""
     if not records or not all("permuted_hits" in r for r in records):
         return np.empty(0)
@@ -288,7 +430,7 @@ def permuted_means(records: Sequence[Record]) -> Matrix:
 
 def p_value(records: Sequence[Record]) -> float:
     """Compare the mean over folds with the means under permuted labels."""
-    permuted = permuted_means(records)
+    permuted = _permuted_means(records)
     if not permuted.size:
         return float("nan")
     mean = np.mean([r["score"] for r in records])

@@ -4,26 +4,38 @@ Every finished cell is stored at once. A run that was killed goes on where it st
 and several runs may work in one store: each takes what no other has claimed.
 """
 
+import json
 import logging
+import os
+import platform
+import sys
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from os import PathLike
-from threading import Lock
+from pathlib import Path
+from threading import Event, Lock, Thread
 from typing import Any
 
+import numpy as np
+import scipy
+import sklearn
 from joblib import Parallel, cpu_count, delayed
+from sklearn.base import clone
 
 from brainweave._arrays import blas_threads
 from brainweave._progress import Progress
+from brainweave._version import __version__
 from brainweave._warnings import WarningListener
-from brainweave.evaluation.align_folds import takes_bases
+from brainweave.evaluation.align_folds import Clock, takes_bases
+from brainweave.evaluation.evaluate import about, score_folds
 from brainweave.evaluation.fingerprint import digest
 from brainweave.evaluation.grid import Cell, Grid, GridStudy, Job, without
-from brainweave.evaluation.grid_result import GridResult, is_sound
-from brainweave.evaluation.jobs import JobRunner
-from brainweave.evaluation.peak_memory import MemoryWatch
-from brainweave.evaluation.splits import SplitStudy
+from brainweave.evaluation.results import GridResult, is_sound
+from brainweave.evaluation.shared_bases import Part
+from brainweave.evaluation.splits import SplitStudy, subject_folds
 from brainweave.evaluation.store import ResultStore
 from brainweave.exceptions import InputError
 
@@ -32,6 +44,14 @@ logger = logging.getLogger(__name__)
 __all__ = ["Grid", "GridResult", "GridStudy", "ResultStore", "run_grid"]
 
 WAIT = 0.2  # seconds between looks at what another run has claimed
+LOOK = 0.05  # seconds between looks at the memory
+VERSIONS = {  # that results may depend on
+    "brainweave": __version__,
+    "python": platform.python_version(),
+    "numpy": np.__version__,
+    "scipy": scipy.__version__,
+    "scikit-learn": sklearn.__version__,
+}
 
 
 def run_grid(
@@ -88,47 +108,35 @@ def run_grid(
     1   none        6         0
     """
     run = _Run(
-        [grids] if isinstance(grids, Grid) else list(grids),
         store if isinstance(store, ResultStore) else ResultStore(store),
-        n_jobs=n_jobs,
-        retry_failed=retry_failed,
-        progress=progress,
+        # as everywhere: None, and numbers below 1, mean one per core
+        cpu_count() if n_jobs is None or n_jobs < 1 else n_jobs,
+        progress,
     )
-    return run.all()
+    return run.all([grids] if isinstance(grids, Grid) else grids, retry_failed)
 
 
 class _Run:
     """One call of :func:`run_grid`."""
 
     def __init__(
-        self,
-        grids: list[Grid],
-        store: ResultStore,
-        *,
-        n_jobs: int | None,
-        retry_failed: bool,
-        progress: Progress | None,
+        self, store: ResultStore, workers: int, progress: Progress | None
     ) -> None:
-        self.grids, self.store, self.progress = grids, store, progress
-        self.retry_failed = retry_failed
-        # as everywhere: None, and numbers below 1, mean one per core
-        self.workers = cpu_count() if n_jobs is None or n_jobs < 1 else n_jobs
+        self.store, self.workers, self.progress = store, workers, progress
         # what is known of studies, so that finished ones need not be read
         self.shapes = ResultStore(store.folder / "studies")
         self.promised: dict[str, Any] = {}
         self.opened: tuple[str, SplitStudy] | None = None
         self.done = self.total = 0
         self.counting = Lock()
-        self.listener, self.watch = WarningListener(), MemoryWatch()
+        self.listener = WarningListener()
 
-    def all(self) -> GridResult:
-        jobs = [
-            job for grid in self.grids for job in grid.jobs(*self._shape(grid.study))
-        ]
+    def all(self, grids: Sequence[Grid], retry_failed: bool) -> GridResult:
+        jobs = [job for grid in grids for job in grid.jobs(*self._shape(grid.study))]
         # grids may ask for the same cell, as one of several settings or by itself
         cells = {repr(c): c for job in jobs for c in job.cells}
         names = list(dict.fromkeys(c.name for c in cells.values()))
-        self._check_known(names)
+        self._check_known(names, retry_failed)
         self.total = len(names)
         waiting = self._groups(jobs)
         self._count(names)
@@ -138,7 +146,7 @@ class _Run:
             self.total,
             self.store.folder,
         )
-        with self.watch, self.listener.listening(), blas_threads(1):
+        with self.listener.listening(), blas_threads(1):
             while waiting:
                 before = self.done
                 for group, members in waiting.items():
@@ -148,20 +156,31 @@ class _Run:
                     time.sleep(WAIT)  # other runs have claimed all that is left
                 self._count(names)
         self.opened = None
-        result = GridResult(self.store, list(cells.values()))
+        records = {name: self._record(name) for name in names}
+        # which settings are varied is up to the grid that asks, not to the record
+        result = GridResult({**records[c.name], **vars(c)} for c in cells.values())
         result.write_csv(self.store.folder / "results.csv")
         return result
 
     # -- planning ----------------------------------------------------------------------
 
-    def _check_known(self, names: list[str]) -> None:
-        """Set aside records that are damaged; forget failed ones, if asked."""
+    def _check_known(self, names: list[str], retry_failed: bool) -> None:
+        """Forget records that are not sound, and failed ones, if asked."""
         for name in names:
             record = self.store.get(name)
             if record is None:
                 continue
-            if not is_sound(record, name) or (self.retry_failed and record["error"]):
+            if not is_sound(record, name) or (retry_failed and record["error"]):
                 self.store.remove(name)
+
+    def _record(self, name: str) -> dict[str, Any]:
+        record = self.store.get(name)
+        if record is None:  # a mean over fewer folds would look like any other
+            raise InputError(
+                f"The record of {name!r} vanished from {str(self.store.folder)!r}, or "
+                "was damaged, after it was computed. Run the same again."
+            )
+        return record
 
     def _shape(self, study: GridStudy) -> tuple[int, int]:
         """Return the numbers of parts and subjects, reading a study at most once."""
@@ -174,9 +193,8 @@ class _Run:
         if isinstance(n_parts, int) and isinstance(n_subjects, int):
             self.promised[study.identity] = n_parts, n_subjects
             return n_parts, n_subjects
-        split = self._open(study)
+        found = self._open(study).shape
         self.shapes.remove(name)
-        found = len(split.parts), split.n_subjects
         self.shapes.put(name, {"n_parts": found[0], "n_subjects": found[1]})
         return found
 
@@ -184,13 +202,13 @@ class _Run:
         if self.opened is None or self.opened[0] != study.identity:
             self.opened = None  # frees the last one first
             split = study.open()
-            found = len(split.parts), split.n_subjects
-            if self.promised.get(study.identity, found) != found:
+            known = self.promised.get(study.identity, split.shape)
+            if known != split.shape:
                 raise InputError(
-                    f"Study {study.name!r} has {found[0]} parts and {found[1]} "
-                    f"subjects now; the store knows its version {study.version!r} "
-                    f"with {self.promised[study.identity]}. Give another version when "
-                    "the data change."
+                    f"Study {study.name!r} has {split.shape[0]} parts and "
+                    f"{split.shape[1]} subjects now; the store knows its version "
+                    f"{study.version!r} with {known}. Give another version when the "
+                    "data change."
                 )
             self.opened = study.identity, split
         return self.opened[1]
@@ -204,7 +222,7 @@ class _Run:
         once = {tuple(cell.name for cell in job.cells): job for job in jobs}
         for job in once.values():
             if not self._is_finished(job):
-                key = (job.grid.study.identity, *job.variant, job.half)
+                key = (job.grid.study.identity, *job.variant, job.cells[0].half)
                 groups.setdefault(key, []).append(job)
         order = list(dict.fromkeys(key[0] for key in groups))
         return dict(sorted(groups.items(), key=lambda item: order.index(item[0][0])))
@@ -222,29 +240,17 @@ class _Run:
                 return
             _, share, seed, half = group
             split = without(self._open(jobs[0].grid.study), share, seed)
-            part = split.parts[half]
-            start = time.perf_counter()
+            part, start = split.parts[half], time.perf_counter()
             self._prepare(part, jobs)
-            workers = min(self.workers, len(jobs))
-            runner = JobRunner(
-                split,
-                self.store,
-                self.watch,
-                self.listener,
-                prepared=round(time.perf_counter() - start, 4),
-                finished=self._finished,
-                n_jobs=self.workers if len(jobs) == 1 else 1,
+            prepared = round(time.perf_counter() - start, 4)
+            # several jobs run side by side, or one with all threads
+            n_jobs = self.workers if len(jobs) == 1 else 1
+            Parallel(n_jobs=min(self.workers, len(jobs)), backend="threading")(
+                delayed(self._compute)(job, split, prepared, n_jobs) for job in jobs
             )
-            if workers == 1:
-                for job in jobs:
-                    runner.run(job)
-            else:
-                Parallel(n_jobs=workers, backend="threading")(
-                    delayed(runner.run)(job) for job in jobs
-                )
             part.clear()
 
-    def _prepare(self, part: Any, jobs: list[Job]) -> None:
+    def _prepare(self, part: Part, jobs: list[Job]) -> None:
         """Compute what jobs share, before threads read it."""
         for job in jobs:
             if not takes_bases(job.aligner):
@@ -255,6 +261,72 @@ class _Run:
                     part.prepare(job.aligner, n_jobs=self.workers)
                 except Exception:  # it fails again, and is recorded, in its job
                     continue
+
+    def _compute(
+        self, job: Job, split: SplitStudy, prepared: float, n_jobs: int
+    ) -> None:
+        """Compute the cells of a job that the store lacks, and store each at once.
+
+        Whatever a method raises becomes the record of its cells.
+        """
+        missing = {c.fold: c for c in job.cells if not self.store.has(c.name)}
+        if not missing:
+            return
+        first, measure, n_sharing = job.cells[0], job.grid.measure, len(missing)
+        leave_out = job.grid.study.leave_out
+        tested = subject_folds(split.n_subjects, leave_out)
+        model = clone(job.aligner)
+        if "n_jobs" in model.get_params(deep=False):
+            model.set_params(n_jobs=n_jobs)
+        how = {"leave_out": leave_out, "random_state": first.seed}
+        common = {
+            "about": about(job.aligner, split, measure, **how),
+            "prepared_seconds": prepared,
+            "categories": split.categories,
+            "versions": VERSIONS,
+        }
+        shared, own = Clock(), Clock()
+        with self.listener.heard() as heard, _peak_memory() as peak:
+
+            def keep(cell: Cell, facts: dict[str, Any]) -> None:
+                said = dict.fromkeys(f"{c.__name__}: {text}" for c, text in heard)
+                record = {
+                    **facts,
+                    **vars(cell),
+                    **common,
+                    "warnings": list(said),
+                    "peak_mb": round(max(peak), 1),
+                    "test_subjects": [split.ids[i] for i in tested[cell.fold]],
+                    "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+                }
+                record.pop("voxel_scores", None)  # a brain of numbers for every fold
+                self.store.put(cell.name, json.loads(json.dumps(record, default=_json)))
+                self._finished(cell)
+
+            try:
+                for found in score_folds(
+                    model,
+                    split,
+                    measure,
+                    leave_out=leave_out,
+                    protocol=first.protocol,
+                    seed=first.seed,
+                    only={(first.half, fold) for fold in missing},
+                    n_jobs=n_jobs,
+                    clock=own,
+                    shared=shared,
+                ):
+                    # what one fit cost is shared out among the folds that it serves
+                    fit = {k: v / n_sharing for k, v in shared.seconds.items()}
+                    seconds = fit | own.seconds
+                    own.seconds.clear()
+                    facts = {**found, "error": "", "seconds": seconds}
+                    keep(missing[found["fold"]], facts)
+                    del missing[found["fold"]]
+            except Exception as error:
+                facts = {"error": f"{type(error).__name__}: {error}", "seconds": {}}
+                for cell in missing.values():
+                    keep(cell, facts)
 
     # -- progress ----------------------------------------------------------------------
 
@@ -273,3 +345,41 @@ class _Run:
     def _say(self, text: str) -> None:
         if self.progress is not None:
             self.progress(self.done, self.total, text)
+
+
+def _json(value: Any) -> Any:
+    """Put what JSON does not know into its terms."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return repr(value)
+
+
+@contextmanager
+def _peak_memory() -> Iterator[list[float]]:
+    """Yield a list whose one entry is the most memory, in MB, that the process held."""
+    peak, stop = [_megabytes()], Event()
+
+    def look() -> None:
+        while not stop.wait(LOOK):
+            peak[0] = max(peak[0], _megabytes())
+
+    watch = Thread(target=look, daemon=True)
+    watch.start()
+    try:
+        yield peak
+    finally:
+        stop.set()
+        watch.join()
+
+
+def _megabytes() -> float:
+    """Return the memory of this process, or its peak so far; 0 if neither is known."""
+    statm = Path("/proc/self/statm")
+    if statm.exists():
+        return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / 1e6
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0.0
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most / 1e6 if sys.platform == "darwin" else most / 1e3

@@ -28,9 +28,10 @@ from brainweave.study.study import Study
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["GramPart", "Part"]
+__all__ = ["PER_SUBJECT", "Part"]
 
 Matrix = NDArray[np.float64]
+Key = tuple[int, Kernel, bool | str]  # subject, kernel, how voxels are scaled
 PER_SUBJECT = ("kernel", "kernel_params", "energy")  # settings that may be lists
 
 
@@ -45,17 +46,22 @@ class Part:
         Other samples of the same subjects, in the same order.
     name : str
         How tables call this part.
+    of_grams : bool, default=False
+        Whether samples are rows of Gram matrices: of the aligning samples with
+        themselves, and of the scored with the aligning ones. No voxel is read then, and
+        aligners must have ``kernel="precomputed"``.
     """
 
-    def __init__(self, aligning: Study, scored: Study, *, name: str) -> None:
+    def __init__(
+        self, aligning: Study, scored: Study, *, name: str, of_grams: bool = False
+    ) -> None:
         self.aligning, self.scored, self.name = aligning, scored, name
-        self._bases: dict[tuple[int, Kernel, bool | str], SubjectBasis] = {}
+        self._of_grams = of_grams
+        self._bases: dict[Key, SubjectBasis] = {}
         self._products: dict[tuple[int, bool | str], SampleProducts] = {}
-        self._kernels: dict[tuple[int, Kernel, bool | str], Matrix] = {}
+        self._kernels: dict[Key, Matrix] = {}
         # with the spectrum that they belong to
-        self._coordinates: dict[
-            tuple[int, Kernel, bool | str], tuple[Matrix, Matrix]
-        ] = {}
+        self._coordinates: dict[Key, tuple[Matrix, Matrix]] = {}
 
     @property
     def n_subjects(self) -> int:
@@ -74,10 +80,10 @@ class Part:
 
         Both for ``graph="labels+time"``, if all subjects have ids.
         """
-        what = "stimuli" if uses_time_graph(aligner) else "labels"
+        what = "stimuli" if _uses_graph(aligner, "time") else "labels"
         values: list[Any] = [getattr(subject, what) for subject in self.aligning]
         ids = [subject.stimuli for subject in self.aligning]
-        both = uses_graph(aligner, "labels+time")
+        both = _uses_graph(aligner, "labels+time")
         if both and not any(v is None for v in (*values, *ids)):
             return [paired(*known) for known in zip(values, ids, strict=True)]
         if all(v is None for v in values):
@@ -89,19 +95,18 @@ class Part:
 
     def check_locked(self, aligner: Any) -> None:
         """Refuse samples in different orders for a method that joins them by row."""
-        by_row = uses_time_graph(aligner) and self.known(aligner) is None
-        if not (by_row or is_time_locked(aligner)):
+        by_row = _uses_graph(aligner, "time") and self.known(aligner) is None
+        models = (aligner, *_inside(aligner).values())
+        if not (by_row or any(isinstance(model, TimeLocked) for model in models)):
             return
         first = self.aligning.subjects[0]
         for subject in self.aligning:
             what, known, shown = "categories", first.labels, subject.labels
             if known is None or shown is None:
                 what, known, shown = "stimuli", first.stimuli, subject.stimuli
-            if known is None or shown is None:
+            if known is None or shown is None or subject.n_samples != first.n_samples:
                 continue
-            if subject.n_samples == first.n_samples and not np.array_equal(
-                shown, known
-            ):
+            if not np.array_equal(shown, known):
                 raise InputError(
                     f"{type(aligner).__name__} joins samples by their row, but the "
                     f"aligning samples of subject {subject.id!r} show other {what} "
@@ -132,18 +137,25 @@ class Part:
         What is new is computed by functions that return it: a worker may be another
         process, whose memory is not ours.
         """
-        standardize = aligner.get_params(deep=False).get("standardize", True)
-        settings = {i: self._settings(aligner, i) for i in who}
-        keys = {i: (i, kernel, standardize) for i, (kernel, _) in settings.items()}
-        full = {
-            i: aligner._needs_eigenbasis or energy < 1
-            for i, (_, energy) in settings.items()
+        owner, params = type(aligner).__name__, aligner.get_params(deep=False)
+        kernels, hps, energies = (
+            one_per_subject(
+                name, params.get(name, default), len(self.aligning), owner=owner
+            )
+            for name, default in zip(PER_SUBJECT, ("linear", None, 1.0), strict=True)
+        )
+        standardize = params.get("standardize", True)
+        keys = {
+            i: (i, check_kernel(kernels[i], hps[i], owner=owner), standardize)
+            for i in who
         }
+        energy = {i: 1.0 if energies[i] is None else energies[i] for i in who}
+        full = {i: aligner._needs_eigenbasis or energy[i] < 1 for i in who}
         # threads cost more than looking up what is known
         new = [i for i in who if not self._has(keys[i], full[i])]
         logger.debug(
             "%s: %d bases are made, %d used again",
-            type(aligner).__name__,
+            owner,
             len(new),
             len(who) - len(new),
         )
@@ -154,89 +166,71 @@ class Part:
             n_jobs=n_jobs,
         )
         self._bases.update(zip([keys[i] for i in new], made, strict=True))
-        bases = [self._bases[keys[i]] for i in who]
+        bases = {i: self._bases[keys[i]] for i in who}
         return [
-            basis if settings[i][1] == basis.energy else basis.cut(settings[i][1])
-            for i, basis in zip(who, bases, strict=True)
+            basis if energy[i] == basis.energy else basis.cut(energy[i])
+            for i, basis in bases.items()
         ]
 
-    def _has(self, key: tuple[int, Kernel, bool | str], full: bool) -> bool:
+    def _has(self, key: Key, full: bool) -> bool:
         basis = self._bases.get(key)
         return basis is not None and (not full or "_spectrum" in basis.__dict__)
-
-    def _settings(self, aligner: BaseAligner, i: int) -> tuple[Kernel, float]:
-        owner, n = type(aligner).__name__, self.n_subjects
-        params = aligner.get_params(deep=False)
-        kernels, hps, energies = (
-            one_per_subject(name, params.get(name, default), n, owner=owner)
-            for name, default in zip(PER_SUBJECT, ("linear", None, 1.0), strict=True)
-        )
-        energy = 1.0 if energies[i] is None else energies[i]
-        return check_kernel(kernels[i], hps[i], owner=owner), energy
 
     def _recipe(
         self, i: int, kernel: Kernel, standardize: bool | str
     ) -> Callable[[], SubjectBasis]:
         """Return what makes a basis, from the voxels or from a basis that is there."""
-        if kernel.name == "precomputed":
+        if kernel.name == "precomputed" and not self._of_grams:
             raise InputError(
                 "kernel='precomputed' cannot be evaluated: a Gram matrix cannot be "
                 "split into halves. Pass the samples and a kernel."
             )
-        same = [
-            basis
-            for (j, k, s), basis in sorted(
-                self._bases.items(), key=lambda item: item[0][1] != kernel
-            )
-            if (j, s) == (i, standardize)
-        ]
-        if same:
-            return partial(same[0].with_kernel, kernel)
+        known = {
+            k: b for (j, k, s), b in self._bases.items() if (j, s) == (i, standardize)
+        }
+        if known and not self._of_grams:
+            nearest = known.get(kernel, next(iter(known.values())))
+            return partial(nearest.with_kernel, kernel)
         subject = self.aligning.subjects[i]
+        labels = subject.labels
         return partial(
             SubjectBasis,
             subject.samples,
             kernel=kernel,
             standardize=standardize,
-            groups=None
-            if subject.labels is None
-            else encode_labels([subject.labels])[0][0],
+            groups=None if labels is None else encode_labels([labels])[0][0],
             name=f"subject {subject.id!r} (aligning samples)",
         )
 
     # -- scored samples ----------------------------------------------------------------
 
     def map_scored(
-        self, who: list[int], maps: list[SubjectMap], *, n_jobs: int | None = None
+        self, maps: list[SubjectMap], *, n_jobs: int | None = None
     ) -> list[Matrix]:
-        """Map the scored samples of subjects, without their voxels where possible."""
+        """Map the scored samples of all, without their voxels where possible."""
         shared = {
             i: m
-            for i, m in zip(who, maps, strict=True)
-            if m.basis is not None and _is_plain(m) and self._is_ours(i, m.basis)
+            for i, m in enumerate(maps)
+            if isinstance(m, BasisMap) and self._is_ours(i, m.basis)
         }
-        bases = [m.basis for m in shared.values() if m.basis is not None]
+        bases = [m.basis for m in shared.values()]
         self._read_scored(list(shared), bases, n_jobs=n_jobs)
-        rest = [i for i in who if i not in shared]
+        rest = [i for i in range(len(maps)) if i not in shared]
         read = map_subjects(
             _transformed,
-            [m for i, m in zip(who, maps, strict=True) if i not in shared],
+            [maps[i] for i in rest],
             [self.scored.subjects[i].samples for i in rest],
             [self._name_of(i) for i in rest],
             n_jobs=n_jobs,
         )
         features = dict(zip(rest, read, strict=True))
         features |= {i: self._from_basis(i, m) for i, m in shared.items()}
-        return [features[i] for i in who]
+        return [features[i] for i in range(len(maps))]
 
-    def _from_basis(self, i: int, fitted: SubjectMap) -> Matrix:
+    def _from_basis(self, i: int, fitted: BasisMap) -> Matrix:
         basis = fitted.basis
-        if basis is not None and fitted.mixing is not None:
+        if fitted.mixing is not None:
             return np.asarray(self._kernel_of(i, basis) @ fitted.mixing)
-        if basis is None or fitted.coef is None:
-            raise InputError(
-                f"The map of {self._name_of(i)} has neither coefficients nor weights."
-            )
         coordinates = self._coordinates_of(i, basis)[:, : basis.n_kept]
         return np.asarray(coordinates @ fitted.coef)
 
@@ -268,7 +262,7 @@ class Part:
         found = map_subjects(
             _pass_over,
             [basis for _, basis in new],
-            [self._scored_samples(i) for i, _ in new],
+            [self.scored.subjects[i].samples for i, _ in new],
             [self._name_of(i) for i, _ in new],
             n_jobs=n_jobs,
         )
@@ -278,15 +272,12 @@ class Part:
             else:
                 self._kernels[i, basis.kernel, basis.standardize] = products
 
-    def _scored_samples(self, i: int) -> Any:
-        return self.scored.subjects[i].samples
-
     def _kernel_of(self, i: int, basis: SubjectBasis) -> Matrix:
         key = (i, basis.kernel, basis.standardize)
         if key not in self._kernels:
             known = self._products.get((i, basis.standardize))
             with_samples = known is None or not basis.kernel.from_products
-            other = self._scored_samples(i) if with_samples else known
+            other = self.scored.subjects[i].samples if with_samples else known
             self._kernels[key] = basis.kernel_to(other, self._name_of(i))
         return self._kernels[key]
 
@@ -324,76 +315,15 @@ def _transformed(fitted: SubjectMap, samples: Any, name: str) -> Matrix:
     return to_numpy(fitted.transform(samples, name=name))
 
 
-class GramPart(Part):
-    """A part whose inner products are known already: no voxel is read.
-
-    The halves of one set of samples have submatrices of its Gram matrix, so tuning
-    inside the aligning samples needs nothing but that matrix. Centring a submatrix of
-    a centred Gram matrix is the same as centring it alone. Voxels keep the scale of all
-    the samples. Aligners must have ``kernel="precomputed"``.
-
-    Parameters
-    ----------
-    aligning, scored : Study
-        What is known of the samples (their values are not used).
-    grams : list of ndarray of shape (n_i, n_i)
-        Centred Gram matrix of all samples of each subject.
-    rows, others : list of ndarray of int
-        Which of them align, and which are scored.
-    name : str
-        How tables call this part.
-    """
-
-    def __init__(
-        self,
-        aligning: Study,
-        scored: Study,
-        *,
-        grams: list[NDArray[Any]],
-        rows: list[NDArray[np.intp]],
-        others: list[NDArray[np.intp]],
-        name: str,
-    ) -> None:
-        super().__init__(aligning, scored, name=name)
-        self._grams, self._rows, self._others = grams, rows, others
-
-    def _recipe(
-        self, i: int, kernel: Kernel, standardize: bool | str
-    ) -> Callable[[], SubjectBasis]:
-        rows = self._rows[i]
-        return partial(
-            SubjectBasis,
-            self._grams[i][np.ix_(rows, rows)],
-            kernel=kernel,
-            standardize=standardize,
-            name=f"subject {self.aligning.subjects[i].id!r} (inner half)",
-        )
-
-    def _scored_samples(self, i: int) -> Any:
-        return self._grams[i][np.ix_(self._others[i], self._rows[i])]
+def _inside(aligner: Any) -> dict[str, Any]:
+    """Return the settings of an aligner, and of those inside it."""
+    return aligner.get_params(deep=True) if hasattr(aligner, "get_params") else {}
 
 
-def _is_plain(fitted: SubjectMap) -> bool:
-    """Whether a map is coefficients on a basis, and not a class with its own ways."""
-    return isinstance(fitted, BasisMap)
-
-
-def is_time_locked(aligner: Any) -> bool:
-    """Whether an aligner, or one inside it, needs samples locked in time."""
-    inside = aligner.get_params(deep=True) if hasattr(aligner, "get_params") else {}
-    return any(isinstance(a, TimeLocked) for a in (aligner, *inside.values()))
-
-
-def uses_time_graph(aligner: Any) -> bool:
-    """Whether an aligner, or one inside it, joins samples by time or stimulus."""
-    return uses_graph(aligner, "time")
-
-
-def uses_graph(aligner: Any, name: str) -> bool:
+def _uses_graph(aligner: Any, name: str) -> bool:
     """Whether an aligner, or one inside it, has the graph of this name."""
-    params = aligner.get_params(deep=True) if hasattr(aligner, "get_params") else {}
     return any(
         isinstance(value, str) and value == name
-        for key, value in params.items()
+        for key, value in _inside(aligner).items()
         if key.split("__")[-1] == "graph"
     )

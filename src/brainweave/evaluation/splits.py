@@ -20,7 +20,16 @@ from brainweave.samples import HOW, match_samples
 from brainweave.study.study import Study, Subject
 from brainweave.voxels import same_samples, sample_signatures
 
-__all__ = ["SplitStudy", "split_study", "subject_folds"]
+__all__ = [
+    "SplitStudy",
+    "as_study",
+    "half_masks",
+    "matched",
+    "refuse_aligned",
+    "selected",
+    "split_study",
+    "subject_folds",
+]
 
 
 class SplitStudy:
@@ -66,16 +75,19 @@ class SplitStudy:
         """Number of subjects."""
         return len(self.ids)
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of parts and of subjects."""
+        return len(self.parts), len(self.ids)
+
     def about(self) -> dict[str, Any]:
         """Return what results say of the study."""
-        aligning = [[s.n_samples for s in part.aligning] for part in self.parts]
-        scored = [[s.n_samples for s in part.scored] for part in self.parts]
         return {
             "name": self.name,
             "fingerprint": self.fingerprint,
             "subjects": list(self.ids),
-            "n_aligning": aligning,
-            "n_scored": scored,
+            "n_aligning": [[s.n_samples for s in p.aligning] for p in self.parts],
+            "n_scored": [[s.n_samples for s in p.scored] for p in self.parts],
         }
 
     def with_parts(self, parts: Sequence[Part]) -> "SplitStudy":
@@ -145,7 +157,7 @@ def split_study(
                 "This study is split already: give y, align and match to split_study."
             )
         return study
-    whole = in_memory(as_study(study, y))
+    whole = _in_memory(as_study(study, y))
     refuse_aligned(whole)
     design: dict[str, Any] = {"match": match}
     if align is not None:
@@ -153,12 +165,11 @@ def split_study(
         pairs = _aligned_apart(whole, align, named=isinstance(study, Study))
     else:
         design["halves"] = halves if isinstance(halves, str) else "masks"
-        first, second = _halves(whole, halves)
+        masks = half_masks(whole, halves)
+        first, second = selected(whole, masks), selected(whole, [~m for m in masks])
         pairs = [("first half", first, second), ("second half", second, first)]
     parts = [
-        Part(
-            aligning if match is None else _matched(aligning, match), scored, name=name
-        )
+        Part(aligning if match is None else matched(aligning, match), scored, name=name)
         for name, aligning, scored in pairs
     ]
     for each in [whole] if align is None else [whole, *(a for _, a, _ in pairs)]:
@@ -232,32 +243,31 @@ def as_study(study: Any, y: Any = None) -> Study:
     )
 
 
-def in_memory(study: Study) -> Study:
+def _in_memory(study: Study) -> Study:
     """Read the subjects that wait in files; arrays and memory maps stay as they are."""
     return study.map(lambda s: s._replace(samples=s.data()) if s.is_lazy else s)
 
 
-def _halves(study: Study, halves: Any) -> tuple[Study, Study]:
-    if isinstance(halves, str):
-        if halves not in ("category", "run"):
-            raise InputError(
-                "halves must be 'category', 'run' or one boolean mask per subject; got "
-                f"{halves!r}."
-            )
-        masks = named_masks(study, halves)
-    else:
-        masks = _given_masks(study, halves)
-    return (
-        Study((s.select(m) for s, m in zip(study, masks, strict=True)), study.name),
-        Study((s.select(~m) for s, m in zip(study, masks, strict=True)), study.name),
-    )
+def selected(study: Study, rows: Iterable[Any]) -> Study:
+    """Return some samples of every subject, by masks or row numbers."""
+    chosen = (s.select(own) for s, own in zip(study, rows, strict=True))
+    return Study(chosen, study.name)
 
 
-def named_masks(study: Study, by: Any) -> list[NDArray[np.bool_]]:
+def half_masks(study: Study, halves: Any) -> list[NDArray[np.bool_]]:
+    """Return which samples of every subject are of the first half."""
+    if not isinstance(halves, str):
+        return _given_masks(study, halves)
+    if halves not in ("category", "run"):
+        raise InputError(
+            "halves must be 'category', 'run' or one boolean mask per subject; got "
+            f"{halves!r}."
+        )
     # the study splits row numbers in place of samples, which may be large or on a GPU
     rows = study.map(
         lambda s: s._replace(samples=np.arange(s.n_samples)[:, None], space=None)
     )
+    by: Any = halves
     first, _ = rows.split_halves(by)
     return [
         np.isin(np.arange(s.n_samples), np.ravel(kept.data()))
@@ -299,7 +309,7 @@ def _aligned_apart(
         )
     parts: list[tuple[str, Study, Study]] = []
     for number, entry in enumerate(align):
-        aligning = in_memory(as_study(entry))
+        aligning = _in_memory(as_study(entry))
         name = aligning.name or f"part {number + 1}"
         if len(aligning) != len(study):
             raise InputError(
@@ -335,7 +345,7 @@ def _refuse_overlap(aligning: Study, study: Study, number: int) -> None:
             )
 
 
-def _matched(study: Study, how: str) -> Study:
+def matched(study: Study, how: str) -> Study:
     """Make rows correspond; samples are averaged or chosen, in order."""
     check_option("match", how, HOW, owner="the evaluation")
     stimuli = [s.stimuli for s in study]
@@ -346,17 +356,14 @@ def _matched(study: Study, how: str) -> Study:
             f"match={how!r} needs the categories of all aligning samples; subject "
             f"{study.ids[[k is None for k in y].index(True)]!r} has none."
         )
-    if how == "average":
-        means = match_samples([s.samples for s in study], y, how)
-        return Study(
-            (
-                Subject(s.id, x, labels=known, space=s.space)
-                for s, x, known in zip(study, means.X, means.y or y, strict=True)
-            ),
-            study.name,
-        )
-    rows = [np.arange(s.n_samples)[:, None] for s in study]
-    kept = match_samples(rows, y, how).kept
+    if how != "average":
+        rows = [np.arange(s.n_samples)[:, None] for s in study]
+        return selected(study, match_samples(rows, y, how).kept)
+    means = match_samples([s.samples for s in study], y, how)
     return Study(
-        (s.select(chosen) for s, chosen in zip(study, kept, strict=True)), study.name
+        (
+            Subject(s.id, x, labels=known, space=s.space)
+            for s, x, known in zip(study, means.X, means.y or y, strict=True)
+        ),
+        study.name,
     )

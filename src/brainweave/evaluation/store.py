@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import re
+import sys
 import uuid
 import warnings
 from collections.abc import Iterator
@@ -52,6 +53,8 @@ class ResultStore:
 
     def __init__(self, folder: str | PathLike[str]) -> None:
         self.folder = Path(folder)
+        #: the folders of the records, and of the locks of running processes
+        self.cells, self.locks = self.folder / "cells", self.folder / "locks"
         for place in (self.folder, self.cells, self.locks):
             if os.path.lexists(place) and not place.is_dir():
                 kind = "a link to nowhere" if place.is_symlink() else "a file"
@@ -78,16 +81,6 @@ class ResultStore:
                 "of brainweave that made it."
             )
 
-    @property
-    def cells(self) -> Path:
-        """The folder of the records."""
-        return self.folder / "cells"
-
-    @property
-    def locks(self) -> Path:
-        """The folder of the locks of running processes."""
-        return self.folder / "locks"
-
     def __len__(self) -> int:
         return sum(1 for _ in self.names())
 
@@ -110,8 +103,12 @@ class ResultStore:
         if not os.path.lexists(path):
             return None
         try:
-            return _record(_read(path))
-        except (ValueError, OSError, RecursionError):
+            content = _read(path)
+            record: dict[str, Any] = content["record"]
+            if content["checksum"] == _checksum(json.dumps(record, sort_keys=True)):
+                return record
+            raise ValueError("the record was changed")
+        except (ValueError, KeyError, OSError, RecursionError):
             aside = self._set_aside(path)
             warnings.warn(
                 f"The record {str(path)!r} is damaged; it was renamed to "
@@ -181,16 +178,6 @@ def _read(path: Path) -> dict[str, Any]:
     return content
 
 
-def _record(content: dict[str, Any]) -> dict[str, Any]:
-    """Take a record out of its envelope; refuse one that was changed since."""
-    record = content.get("record")
-    if not isinstance(record, dict):
-        raise ValueError("not a record")
-    if content.get("checksum") != _checksum(json.dumps(record, sort_keys=True)):
-        raise ValueError("the record was changed")
-    return record
-
-
 def _checksum(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -218,28 +205,24 @@ def _locked(path: Path) -> IO[bytes] | None:
 
 def _try_lock(file: IO[bytes]) -> bool:
     try:
-        import fcntl
-    except ImportError:  # Windows
-        import msvcrt
+        if sys.platform == "win32":
+            import msvcrt
 
-        try:
             file.seek(0)
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
-        except OSError:
-            return False
-        return True
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        if error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES):
-            # a file system without locks: work may be done twice, records are not
-            warnings.warn(
-                f"{str(Path(file.name).parent)!r} cannot be locked ({error.strerror}): "
-                "runs that use this store at the same time may repeat each other's "
-                "work.",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-            return True
-        return False
+        taken = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES, errno.EDEADLK)
+        if error.errno in taken:
+            return False
+        # a file system without locks: work may be done twice, records are not
+        warnings.warn(
+            f"{str(Path(file.name).parent)!r} cannot be locked ({error.strerror}): "
+            "runs that use this store at the same time may repeat each other's work.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     return True

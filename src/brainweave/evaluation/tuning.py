@@ -1,7 +1,8 @@
 """GDM with its settings chosen inside the aligning samples alone."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import Any, Self
 
@@ -17,15 +18,12 @@ from brainweave.aligners.gdm import GDM
 from brainweave.aligners.maps import SubjectMap
 from brainweave.basis import SubjectBasis
 from brainweave.evaluation.align_folds import PROTOCOLS
-from brainweave.evaluation.classification import (
-    ClassificationResult,
-    between_subject_classification,
-)
-from brainweave.evaluation.shared_bases import GramPart
+from brainweave.evaluation.evaluate import between_subject_classification
+from brainweave.evaluation.shared_bases import Part
 from brainweave.evaluation.splits import (
     SplitStudy,
     as_study,
-    named_masks,
+    half_masks,
     refuse_aligned,
 )
 from brainweave.exceptions import (
@@ -47,29 +45,19 @@ __all__ = ["GDMCV", "LabelGraph"]
 DEFAULT_ENERGIES = (0.2, 0.35, 0.5, 0.65, 0.82, 1.0)
 
 
+@dataclass(frozen=True)
 class LabelGraph:
     """Makes a label graph with a given weight between different categories.
 
     A small class, since a function bound to a weight would neither compare nor print.
     """
 
+    different: float
     makes_label_graph = True  # equal labels are what joins samples
-
-    def __init__(self, different: float) -> None:
-        self.different = float(different)
 
     def __call__(self, y: list[Any]) -> Any:
         """Make the graph of these labels."""
         return label_graph(y, different=self.different)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, LabelGraph) and self.different == other.different
-
-    def __hash__(self) -> int:
-        return hash(self.different)
-
-    def __repr__(self) -> str:
-        return f"LabelGraph(different={self.different:g})"
 
 
 _SAID_LATER = (
@@ -190,8 +178,7 @@ class GDMCV(BaseAligner):
         self
         """
         check_option("protocol", self.protocol, PROTOCOLS, owner=self._owner)
-        kernels, energies = self._kernels(), self._energies()
-        counts, graphs = self._counts(), self._graphs()
+        kernels, *others = self._candidates()
         subjects = check_list_of_subjects(X, owner=self._owner)
         refuse_aligned([s for s in subjects if isinstance(s, Subject)])
         labels = self._known_samples(subjects, y)
@@ -203,19 +190,25 @@ class GDMCV(BaseAligner):
         self.ids_ = ids_of(subjects, owner=self._owner)
         self._check_labels(labels)
         bases = self._read_bases(subjects, labels)
-        inner = _InnerSplit(bases, labels)
-        settings, results = [], []
-        total = len(kernels) * len(energies) * len(counts) * len(graphs)
+        settings: list[dict[str, Any]] = []
+        scores: list[NDArray[Any] | str] = []
+        total = len(kernels) * int(np.prod([len(values) for values in others]))
         with shown_progress(progress, total, "settings") as tick:
             for kernel in kernels:
-                split = inner.with_kernel(kernel)
-                for energy, k, graph in product(energies, counts, graphs):
+                split = _inner_split(bases, labels, kernel)
+                for energy, k, graph in product(*others):
                     settings.append(_params(kernel, energy, k, graph))
-                    results.append(self._score(split, energy, k, graph))
+                    scores.append(self._score(split, settings[-1]))
                     tick()
-        self._choose(settings, results)
-        spaces = [getattr(s, "space", None) for s in subjects]
-        self._refit(bases, labels, spaces)
+        self._choose(settings, scores)
+        best = self._gdm(self.best_params_)
+        best._warns_of_input = False  # said above
+        self.best_estimator_ = best.fit(bases, labels)
+        for fitted, subject in zip(best.maps_, subjects, strict=True):
+            fitted.space = getattr(subject, "space", None)
+        for name in ("maps_", "coef_", "bases_", "n_components_", "n_subjects_"):
+            setattr(self, name, getattr(best, name))
+        self.ids_ = best.ids_
         return self
 
     def _joins_by_label(self) -> bool:
@@ -229,18 +222,10 @@ class GDMCV(BaseAligner):
     def _solve_new(self, basis: SubjectBasis, y: Any) -> NDArray[Any]:
         return self.best_estimator_._solve_new(basis, y)
 
-    def _score(
-        self, split: SplitStudy, energy: float, k: Any, graph: Any
-    ) -> ClassificationResult | str:
-        """Score one setting, or say why it cannot be scored."""
-        model = GDM(
-            k,
-            energy=energy,
-            kernel="precomputed",
-            graph=graph,
-            standardize=self.standardize,
-            n_jobs=self.n_jobs,
-        )
+    def _score(self, split: SplitStudy, params: dict[str, Any]) -> NDArray[Any] | str:
+        """Return the scores of one setting, or why it cannot be scored."""
+        of_grams = {"kernel": "precomputed", "kernel_params": None}
+        model = self._gdm({**params, **of_grams})
         with warnings.catch_warnings():
             # the final fit says these of the setting that is chosen
             for category in _SAID_LATER:
@@ -253,58 +238,37 @@ class GDMCV(BaseAligner):
                     protocol=self.protocol,
                     classifier=self.classifier,
                     n_jobs=self.n_jobs,
-                )
+                ).scores
             except BrainweaveError as error:
                 return str(error)
 
+    def _gdm(self, params: dict[str, Any]) -> GDM:
+        return GDM(**params, standardize=self.standardize, n_jobs=self.n_jobs)
+
     def _choose(
-        self,
-        settings: list[dict[str, Any]],
-        results: list[ClassificationResult | str],
+        self, settings: list[dict[str, Any]], scores: list[NDArray[Any] | str]
     ) -> None:
-        failed = [r if isinstance(r, str) else "" for r in results]
+        failed = [s if isinstance(s, str) else "" for s in scores]
         if all(failed):
             raise InputError(
                 f"None of the {len(settings)} settings of GDMCV could be scored; the "
                 f"first failed with: {failed[0]}"
             )
-        folds = [np.empty(0) if isinstance(r, str) else r.scores for r in results]
+        folds = [np.empty(0) if isinstance(s, str) else s for s in scores]
         means = np.array([f.mean() if f.size else np.nan for f in folds])
-        better = [(means > m).sum() for m in means]
         self.cv_results_ = {
             "params": settings,
             "mean_test_score": means.tolist(),
             "std_test_score": [float(f.std()) if f.size else np.nan for f in folds],
             "fold_scores": folds,
             "rank_test_score": [
-                len(means) if np.isnan(m) else int(b) + 1
-                for m, b in zip(means, better, strict=True)
+                len(means) if np.isnan(m) else int((means > m).sum()) + 1 for m in means
             ],
             "error": failed,
         }
         best = int(np.nanargmax(means))
         self.best_params_ = settings[best]
         self.best_score_ = float(means[best])
-
-    def _refit(
-        self, bases: list[SubjectBasis], labels: list[Any], spaces: list[Any]
-    ) -> None:
-        best = GDM(
-            **self.best_params_, standardize=self.standardize, n_jobs=self.n_jobs
-        )
-        best._warns_of_input = False  # said above
-        self.best_estimator_ = best.fit(bases, labels)
-        for fitted, space in zip(best.maps_, spaces, strict=True):
-            fitted.space = space
-        for name in (
-            "maps_",
-            "coef_",
-            "bases_",
-            "n_components_",
-            "n_subjects_",
-            "ids_",
-        ):
-            setattr(self, name, getattr(best, name))
 
     def fit_new_subject(self, X: Any, y: Any = None) -> SubjectMap:
         """Learn the map of a new subject, as :class:`brainweave.GDM` does."""
@@ -315,80 +279,50 @@ class GDMCV(BaseAligner):
             X = kernel.cut(chosen["energy"])
         return self.best_estimator_.fit_new_subject(X, y)
 
-    # -- candidates --------------------------------------------------------------------
-
-    def _kernels(self) -> list[Kernel]:
-        return [
-            check_kernel(k[0], {"hp": k[1]}, owner=self._owner)
+    def _candidates(self) -> tuple[list[Any], ...]:
+        """Return the kernels, energies, numbers of components and graphs to try."""
+        owner, counts = self._owner, self.n_components
+        kernels = [
+            check_kernel(k[0], {"hp": k[1]}, owner=owner)
             if isinstance(k, tuple)
-            else check_kernel(k, owner=self._owner)
-            for k in _candidates("kernels", self.kernels)
+            else check_kernel(k, owner=owner)
+            for k in _listed("kernels", self.kernels)
         ]
-
-    def _energies(self) -> list[float]:
-        return [
-            check_fraction("energies", e, owner=self._owner)
-            for e in _candidates("energies", self.energies)
+        energies = [
+            check_fraction("energies", energy, owner=owner)
+            for energy in _listed("energies", self.energies)
         ]
+        if isinstance(counts, (int, np.integer, str)):
+            counts = [counts]
+        graphs = [_checked_graph(graph) for graph in _listed("graphs", self.graphs)]
+        return kernels, energies, _listed("n_components", counts), graphs
 
-    def _counts(self) -> list[Any]:
-        single = isinstance(self.n_components, (int, np.integer, str))
-        return (
-            [self.n_components]
-            if single
-            else _candidates("n_components", self.n_components)
+
+def _inner_split(
+    bases: list[SubjectBasis], labels: list[Any], kernel: Kernel
+) -> SplitStudy:
+    """Halve the aligning samples by category, with the Gram matrices of a kernel.
+
+    Halves have submatrices of the Gram matrix of all, so nothing but that is needed:
+    centring a submatrix of a centred matrix is the same as centring it alone. Voxels
+    keep the scale of all the samples.
+    """
+    study = as_study([np.arange(b.n_samples)[:, None] for b in bases], labels)
+    masks = half_masks(study, "category")
+    grams = [b.with_kernel(kernel).gram.astype(b.dtype, copy=False) for b in bases]
+
+    def half(rows: list[NDArray[Any]], columns: list[NDArray[Any]]) -> Study:
+        return Study(
+            s.select(row)._replace(samples=gram[np.ix_(row, column)])
+            for s, gram, row, column in zip(study, grams, rows, columns, strict=True)
         )
 
-    def _graphs(self) -> list[str | Callable[..., Any]]:
-        graphs: list[Any] = []
-        for graph in _candidates("graphs", self.graphs):
-            if isinstance(graph, (int, float)) and not isinstance(graph, bool):
-                graphs.append(LabelGraph(graph))
-            elif callable(graph) or graph == "labels":
-                graphs.append(graph)
-            else:
-                raise InputError(
-                    "graphs of GDMCV are 'labels', numbers (the weight between "
-                    f"different categories) or callables; got {graph!r}."
-                )
-        return graphs
-
-
-class _InnerSplit:
-    """Halves of the aligning samples by category, for any kernel."""
-
-    def __init__(self, bases: list[SubjectBasis], labels: list[Any]) -> None:
-        self.bases = bases
-        rows = [np.arange(b.n_samples)[:, None] for b in bases]
-        study = as_study(rows, labels)
-        masks = named_masks(study, "category")
-        self.rows = (
-            [np.flatnonzero(m) for m in masks],
-            [np.flatnonzero(~m) for m in masks],
-        )
-        self.halves = [
-            Study(s.select(r) for s, r in zip(study, rows_of_half, strict=True))
-            for rows_of_half in self.rows
-        ]
-
-    def with_kernel(self, kernel: Kernel) -> SplitStudy:
-        """Return the halves with the Gram matrices of a kernel."""
-        grams = [
-            basis.with_kernel(kernel).gram.astype(basis.dtype, copy=False)
-            for basis in self.bases
-        ]
-        parts = [
-            GramPart(
-                self.halves[a],
-                self.halves[1 - a],
-                grams=grams,
-                rows=self.rows[a],
-                others=self.rows[1 - a],
-                name=f"inner half {a + 1}",
-            )
-            for a in (0, 1)
-        ]
-        return SplitStudy(parts)
+    first, second = masks, [~m for m in masks]
+    parts = [
+        Part(half(own, own), half(other, own), name=f"inner half {n}", of_grams=True)
+        for n, own, other in ((1, first, second), (2, second, first))
+    ]
+    return SplitStudy(parts)
 
 
 def _params(kernel: Kernel, energy: float, k: Any, graph: Any) -> dict[str, Any]:
@@ -401,7 +335,18 @@ def _params(kernel: Kernel, energy: float, k: Any, graph: Any) -> dict[str, Any]
     }
 
 
-def _candidates(name: str, values: Any) -> list[Any]:
+def _checked_graph(graph: Any) -> Any:
+    if isinstance(graph, (int, float)) and not isinstance(graph, bool):
+        return LabelGraph(float(graph))
+    if callable(graph) or graph == "labels":
+        return graph
+    raise InputError(
+        "graphs of GDMCV are 'labels', numbers (the weight between different "
+        f"categories) or callables; got {graph!r}."
+    )
+
+
+def _listed(name: str, values: Any) -> list[Any]:
     if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray):
         raise TypeError(f"{name} of GDMCV is a list of candidates; got {values!r}.")
     if len(values) == 0:

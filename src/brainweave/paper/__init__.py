@@ -6,7 +6,6 @@ datasets where they are given, and on simulated studies of the same shape where 
 ``brainweave reproduce table2 -o results``.
 """
 
-from brainweave.paper.all_splits import raider_all_splits
 from brainweave.paper.experiments import (
     figure,
     figure1,
@@ -20,10 +19,22 @@ from brainweave.paper.experiments import (
     table2,
     unaligned,
 )
-from brainweave.paper.methods import METHODS
 from brainweave.paper.overlap import overlap
-from brainweave.paper.real import load_pieman, load_raider_images, pieman, raider
-from brainweave.paper.settings import Dataset, Figure, dataset, datasets, figures
+from brainweave.paper.real import (
+    load_pieman,
+    load_raider_images,
+    pieman,
+    raider,
+    raider_all_splits,
+)
+from brainweave.paper.settings import (
+    METHODS,
+    Dataset,
+    Figure,
+    dataset,
+    datasets,
+    figures,
+)
 
 __all__ = [
     "METHODS",

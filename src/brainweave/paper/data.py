@@ -1,26 +1,28 @@
 """The paper's datasets: those that are given, and simulated ones of the same shape."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from brainweave.evaluation.grid import GridStudy
-from brainweave.evaluation.splits import SplitStudy, split_study
+from brainweave.evaluation.splits import SplitStudy, matched, split_study
 from brainweave.exceptions import InputError
 from brainweave.paper.settings import Dataset, datasets
-from brainweave.samples import match_samples
 from brainweave.study.simulation.simulate import simulate_like
 from brainweave.study.study import Study
 
-__all__ = ["Data", "aligned_version", "check_data", "grid_study", "movie_parts"]
+__all__ = ["Data", "check_data", "grid_study", "movie_parts"]
 
 #: Studies by the name of the dataset; for Raider a pair, the film and the images.
 Data = Mapping[str, Any]
 
 
-def check_data(data: Data | None) -> dict[str, Any]:
+def check_data(data: Data | None, *, quick: bool) -> dict[str, Any]:
     """Return the studies by name, checked."""
+    if quick and data:
+        raise InputError("quick=True simulates small studies; give no data with it.")
     given = dict(data or {})
     unknown = [name for name in given if name not in datasets()]
     if unknown:
@@ -42,47 +44,31 @@ def check_data(data: Data | None) -> dict[str, Any]:
 def grid_study(
     setting: Dataset, study: Any = None, *, aligned: bool = True, random_state: int = 0
 ) -> GridStudy:
-    """Return a dataset as the runner takes it.
+    """Return a dataset as the runner takes it: real, or simulated when needed.
 
-    Parameters
-    ----------
-    setting : Dataset
-        Its settings.
-    study : Study, or pair of Study for a film and images, optional
-        The real data. Else a study of the same shape is simulated when needed.
-    aligned : bool, default=True
-        Whether samples are locked in time: real data are reordered and truncated by
-        category, as in the paper; simulated subjects see the same sequence. Otherwise
-        real data stay as they are, and simulated subjects see sequences of their own
-        and lack samples and, some of them, a category.
-    random_state : int, default=0
-        Seed of the simulation.
+    If samples are to be locked in time (`aligned`), real data are reordered and
+    truncated by category, as in the paper, and simulated subjects see one sequence.
+    Else real data stay as they are, and simulated subjects see sequences of their own
+    and lack samples and, some of them, a category.
     """
     if study is None:
-        simulated = _Simulated(setting, aligned, random_state)
+        s = setting
+        film = f" after {s.movie_parts} x {s.movie_part_samples}" * bool(s.movie_parts)
+        shape = f"{s.subjects} x {s.samples}{film} x {s.voxels} x {s.categories}"
+        kind = "aligned" if aligned else "unaligned"
         return GridStudy(
-            setting.name,
-            simulated,
-            leave_out=setting.leave_out,
-            version=f"simulated {simulated!r}",
-            shape=(setting.n_parts, setting.subjects),
+            s.name,
+            partial(_simulate, s, aligned, random_state),
+            leave_out=s.leave_out,
+            version=f"simulated {kind} {shape}, signal {s.signal}, seed {random_state}",
+            shape=(s.n_parts, s.subjects),
         )
     if setting.movie_parts:
         film, images = study
         parts = movie_parts(film, setting)
         return GridStudy(setting.name, images, align=parts, leave_out=setting.leave_out)
-    chosen = aligned_version(study) if aligned else study
+    chosen = matched(study, "truncate") if aligned else study
     return GridStudy(setting.name, chosen, leave_out=setting.leave_out)
-
-
-def aligned_version(study: Study) -> Study:
-    """Reorder and truncate a study by category, so that rows correspond.
-
-    Of each category as many samples are kept as the subject with fewest has.
-    """
-    rows = [np.arange(s.n_samples)[:, None] for s in study]
-    kept = match_samples(rows, [s.labels for s in study], "truncate").kept
-    return Study((s.select(k) for s, k in zip(study, kept, strict=True)), study.name)
 
 
 def movie_parts(film: Study, setting: Dataset) -> list[Study]:
@@ -103,51 +89,21 @@ def movie_parts(film: Study, setting: Dataset) -> list[Study]:
     ]
 
 
-class _Simulated:
-    """Simulates a dataset when called; prints as what it simulates."""
-
-    def __init__(self, setting: Dataset, aligned: bool, random_state: int) -> None:
-        self.setting, self.aligned, self.seed = setting, aligned, random_state
-
-    def __call__(self) -> SplitStudy | Study:
-        s = self.setting
-        shape = s.subjects, s.samples, s.voxels, s.categories
-        if s.movie_parts:
-            return self._film_and_images()
-        if self.aligned:
-            return simulate_like(*shape, aligned=True, **self._common)
-        return simulate_like(
-            *shape,
-            missing_samples=0.1,
-            # a subject that lacks one of two categories has nothing to tell apart
-            missing_categories=s.subjects // 3 if s.categories > 2 else 0,
-            **self._common,
-        )
-
-    @property
-    def _common(self) -> dict[str, Any]:
-        return {"signal": self.setting.signal, "random_state": self.seed}
-
-    def _film_and_images(self) -> SplitStudy:
-        s = self.setting
+def _simulate(s: Dataset, aligned: bool, seed: int) -> SplitStudy | Study:
+    """Simulate a dataset of these settings."""
+    shape = s.subjects, s.samples, s.voxels, s.categories
+    common: dict[str, Any] = {"signal": s.signal, "random_state": seed}
+    if s.movie_parts:
         n_film = s.movie_parts * s.movie_part_samples
-        film = simulate_like(s.subjects, n_film, s.voxels, None, **self._common)
+        film = simulate_like(s.subjects, n_film, s.voxels, None, **common)
         # one image at a time, every category once in a run; the same people
-        images = simulate_like(
-            s.subjects,
-            s.samples,
-            s.voxels,
-            s.categories,
-            aligned=True,
-            duration=2.5,
-            n_runs=max(1, s.samples // s.categories),
-            **self._common,
-        )
+        common |= {"duration": 2.5, "n_runs": max(1, s.samples // s.categories)}
+        images = simulate_like(*shape, aligned=True, **common)
         return split_study(images, align=movie_parts(film, s))
-
-    def __repr__(self) -> str:
-        s = self.setting
-        film = f" after {s.movie_parts} x {s.movie_part_samples}" * bool(s.movie_parts)
-        kind = "aligned" if self.aligned else "unaligned"
-        shape = f"{s.subjects} x {s.samples}{film} x {s.voxels} x {s.categories}"
-        return f"{kind} {shape}, signal {s.signal}, seed {self.seed}"
+    if aligned:
+        return simulate_like(*shape, aligned=True, **common)
+    # a subject that lacks one of two categories has nothing to tell apart
+    lacking = s.subjects // 3 if s.categories > 2 else 0
+    return simulate_like(
+        *shape, missing_samples=0.1, missing_categories=lacking, **common
+    )

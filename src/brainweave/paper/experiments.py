@@ -6,8 +6,8 @@ all experiments with the same folder share.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sklearn.svm import NuSVC
@@ -19,16 +19,23 @@ from brainweave.evaluation.runner import run_grid
 from brainweave.exceptions import InputError
 from brainweave.paper import settings
 from brainweave.paper.data import Data, check_data, grid_study
-from brainweave.paper.methods import (
+from brainweave.paper.output import (
+    chosen_methods,
+    draw_figure,
+    result_folder,
+    table_of,
+    table_text,
+    write_table,
+)
+from brainweave.paper.settings import (
     COMPETING,
     METHODS,
     SLOWEST_FIRST,
     WITHOUT,
+    Dataset,
     competing_methods,
     gdm,
 )
-from brainweave.paper.output import draw_figure, table_of, write_table
-from brainweave.paper.settings import Dataset, Figure
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,6 +60,7 @@ Folder = str | PathLike[str]
 def table2(
     out: Folder,
     *,
+    aligned: bool = True,
     data: Data | None = None,
     datasets: Sequence[str] | None = None,
     methods: Sequence[str] | None = None,
@@ -69,6 +77,9 @@ def table2(
     ----------
     out : path
         Folder for ``table2.csv``, ``table2.md`` and the store of finished cells.
+    aligned : bool, default=True
+        Whether samples are locked in time, as in the paper's table; see
+        :func:`unaligned` for when they are not.
     data : mapping of str to Study, optional
         Real data by the paper's name of the dataset; for Raider a pair, the film and
         the images. Datasets that are not given are simulated in the same shape.
@@ -95,36 +106,40 @@ def table2(
     DataFrame
         One row per dataset, method and protocol.
     """
-    return _table(
-        "table2",
-        out,
-        [
-            settings.dataset(name, quick=quick)
-            for name in datasets or settings.datasets()
-        ],
-        data=_data(data, quick),
-        aligned=True,
-        methods=methods,
-        protocols=protocols,
-        n_permutations=n_permutations,
-        random_state=random_state,
-        n_jobs=n_jobs,
-        progress=progress,
-    )
+    given = check_data(data, quick=quick)
+    wanted = chosen_methods(dict.fromkeys(METHODS), methods)
+    names = datasets or settings.datasets()
+    chosen = [settings.dataset(name, quick=quick) for name in names]
+    grids = []
+    for setting in chosen:
+        k, v = setting.n_components, _n_voxels(setting, given)
+        known = {**competing_methods(k, v), "GDM": gdm(setting)}
+        study = grid_study(
+            setting,
+            given.get(setting.name),
+            aligned=aligned,
+            random_state=random_state,
+        )
+        classifier = NuSVC(nu=setting.nu, kernel="linear")
+        grids.append(
+            Grid(
+                study,
+                {m: known[m] for m in SLOWEST_FIRST if m in wanted},
+                protocols=protocols,
+                measure=Classification(classifier, n_permutations),
+                random_state=random_state,
+            )
+        )
+    folder = result_folder(out)
+    result = run_grid(grids, folder / "store", n_jobs=n_jobs, progress=progress)
+    table = table_of(result.summary(), chosen, real=given)
+    name = "table2" if aligned else "unaligned"
+    write_table(folder, name, table, table_text(table, published=aligned))
+    return table
 
 
 def unaligned(
-    out: Folder,
-    *,
-    data: Data | None = None,
-    datasets: Sequence[str] | None = None,
-    methods: Sequence[str] | None = None,
-    protocols: Sequence[str] = ("joint",),
-    n_permutations: int = 0,
-    quick: bool = False,
-    random_state: int = 0,
-    n_jobs: int | None = None,
-    progress: Progress | None = None,
+    out: Folder, *, datasets: Sequence[str] | None = None, **options: Any
 ) -> "pd.DataFrame":
     """Run the same comparison on datasets whose samples are not locked in time.
 
@@ -139,19 +154,7 @@ def unaligned(
             "Raider is aligned by its film, which is locked in time: there is no "
             "unaligned version of it. See figure1 for missing samples."
         )
-    return _table(
-        "unaligned",
-        out,
-        [settings.dataset(name, quick=quick) for name in names],
-        data=_data(data, quick),
-        aligned=False,
-        methods=methods,
-        protocols=protocols,
-        n_permutations=n_permutations,
-        random_state=random_state,
-        n_jobs=n_jobs,
-        progress=progress,
-    )
+    return table2(out, aligned=False, datasets=names, **options)
 
 
 def figure(
@@ -172,7 +175,9 @@ def figure(
     Parameters
     ----------
     name : str
-        "figure1", "figure2", "figureS3" to "figureS8".
+        "figure1" (incompleteness) or "figure2" (energy), with the linear kernel;
+        "figureS3" to "figureS5" (incompleteness) or "figureS6" to "figureS8" (energy),
+        with the Gaussian, quadratic and sigmoid kernels. Each is a function, too.
     out : path
         Folder for ``<name>.svg``, ``<name>.csv`` and the store of finished cells.
     data : mapping of str to Study, optional
@@ -193,13 +198,19 @@ def figure(
         six competing methods, with complete data) and "guess", for each panel.
     """
     plan = settings.figure(name, quick=quick)
-    chosen = _chosen_panels(plan, panels)
-    given = _data(data, quick)
+    known = [panel.name for panel in plan.panels]
+    wanted = known if panels is None else list(panels)
+    if not wanted or not set(wanted) <= set(known):
+        raise InputError(
+            f"panels={wanted} of {plan.name} must be some of {', '.join(known)}."
+        )
+    chosen = [panel for panel in plan.panels if panel.name in wanted]
+    given = check_data(data, quick=quick)
     grids = []
     for setting in chosen:
         study = grid_study(setting, given.get(setting.name), random_state=random_state)
         measure = Classification(NuSVC(nu=setting.nu, kernel="linear"))
-        model = gdm(setting, kernel=plan.kernel, hp=plan.hp)
+        model = {"GDM": gdm(setting, kernel=plan.kernel, hp=plan.hp)}
         common: dict[str, Any] = {
             "protocols": (protocol,),
             "measure": measure,
@@ -211,111 +222,27 @@ def figure(
         lines = {m: others[m] for m in SLOWEST_FIRST if m in (WITHOUT, *COMPETING)}
         grids.append(Grid(study, lines, **common))
         if plan.what == "energy":
-            grids.append(
-                Grid(study, {"GDM": model}, vary={"energy": plan.values}, **common)
-            )
+            grids.append(Grid(study, model, vary={"energy": plan.values}, **common))
         else:
             whole = [v for v in plan.values if v == 0]
             rest = [v for v in plan.values if v > 0]
-            grids.append(Grid(study, {"GDM": model}, missing=whole, **common))
-            grids.append(
-                Grid(study, {"GDM": model}, missing=rest, repeats=repeats, **common)
-            )
-    folder = _folder(out)
+            grids.append(Grid(study, model, missing=whole, **common))
+            grids.append(Grid(study, model, missing=rest, repeats=repeats, **common))
+    folder = result_folder(out)
     result = run_grid(grids, folder / "store", n_jobs=n_jobs, progress=progress)
-    simulated = {s.name: s.name not in given for s in chosen}
-    return draw_figure(plan, chosen, result.summary(), folder, simulated=simulated)
+    return draw_figure(plan, chosen, result.summary(), folder, real=given)
 
 
-def figure1(out: Folder, **options: Any) -> "pd.DataFrame":
-    """Draw Figure 1, incompleteness with the linear kernel; see :func:`figure`."""
-    return figure("figure1", out, **options)
-
-
-def figure2(out: Folder, **options: Any) -> "pd.DataFrame":
-    """Draw Figure 2, energy with the linear kernel; see :func:`figure`."""
-    return figure("figure2", out, **options)
-
-
-def figureS3(out: Folder, **options: Any) -> "pd.DataFrame":
-    """Draw Figure S3, incompleteness, Gaussian kernel; see :func:`figure`."""
-    return figure("figureS3", out, **options)
-
-
-def figureS4(out: Folder, **options: Any) -> "pd.DataFrame":
-    """Draw Figure S4, incompleteness, quadratic kernel; see :func:`figure`."""
-    return figure("figureS4", out, **options)
-
-
-def figureS5(out: Folder, **options: Any) -> "pd.DataFrame":
-    """Draw Figure S5, incompleteness, sigmoid kernel; see :func:`figure`."""
-    return figure("figureS5", out, **options)
-
-
-def figureS6(out: Folder, **options: Any) -> "pd.DataFrame":
-    """Draw Figure S6, energy, Gaussian kernel; see :func:`figure`."""
-    return figure("figureS6", out, **options)
-
-
-def figureS7(out: Folder, **options: Any) -> "pd.DataFrame":
-    """Draw Figure S7, energy, quadratic kernel; see :func:`figure`."""
-    return figure("figureS7", out, **options)
-
-
-def figureS8(out: Folder, **options: Any) -> "pd.DataFrame":
-    """Draw Figure S8, energy, sigmoid kernel; see :func:`figure`."""
-    return figure("figureS8", out, **options)
-
-
-def _table(
-    name: str,
-    out: Folder,
-    chosen: list[Dataset],
-    *,
-    data: dict[str, Any],
-    aligned: bool,
-    methods: Sequence[str] | None,
-    protocols: Sequence[str],
-    n_permutations: int,
-    random_state: int,
-    n_jobs: int | None,
-    progress: Progress | None,
-) -> "pd.DataFrame":
-    wanted = list(METHODS) if methods is None else list(methods)
-    unknown = [m for m in wanted if m not in METHODS]
-    if unknown or not wanted:
-        raise InputError(f"methods={wanted} must be some of {', '.join(METHODS)}.")
-    grids = []
-    for setting in chosen:
-        k, v = setting.n_components, _n_voxels(setting, data)
-        known = {**competing_methods(k, v), "GDM": gdm(setting)}
-        grids.append(
-            Grid(
-                grid_study(
-                    setting,
-                    data.get(setting.name),
-                    aligned=aligned,
-                    random_state=random_state,
-                ),
-                {m: known[m] for m in SLOWEST_FIRST if m in wanted},
-                protocols=protocols,
-                measure=Classification(
-                    NuSVC(nu=setting.nu, kernel="linear"), n_permutations
-                ),
-                random_state=random_state,
-            )
-        )
-    folder = _folder(out)
-    result = run_grid(grids, folder / "store", n_jobs=n_jobs, progress=progress)
-    table = table_of(result.summary(), chosen, simulated=lambda n: n not in data)
-    write_table(table, folder, name, published=aligned)
-    return table
-
-
-def _data(data: Data | None, quick: bool) -> dict[str, Any]:
-    if quick and data:
-        raise InputError("quick=True simulates small studies; give no data with it.")
-    return check_data(data)
+# Incompleteness with the linear kernel; energy with the linear kernel; then the same
+# with the Gaussian, quadratic and sigmoid kernels.
+figure1 = partial(figure, "figure1")
+figure2 = partial(figure, "figure2")
+figureS3 = partial(figure, "figureS3")
+figureS4 = partial(figure, "figureS4")
+figureS5 = partial(figure, "figureS5")
+figureS6 = partial(figure, "figureS6")
+figureS7 = partial(figure, "figureS7")
+figureS8 = partial(figure, "figureS8")
 
 
 def _n_voxels(setting: Dataset, data: dict[str, Any]) -> int:
@@ -323,22 +250,3 @@ def _n_voxels(setting: Dataset, data: dict[str, Any]) -> int:
     if study is None:
         return setting.voxels
     return max(s.n_voxels for s in (study[1] if isinstance(study, tuple) else study))
-
-
-def _chosen_panels(plan: Figure, panels: Sequence[str] | None) -> list[Dataset]:
-    known = [p.name for p in plan.panels]
-    wanted = known if panels is None else list(panels)
-    unknown = [p for p in wanted if p not in known]
-    if unknown or not wanted:
-        raise InputError(
-            f"panels={wanted} of {plan.name} must be some of {', '.join(known)}."
-        )
-    return [p for p in plan.panels if p.name in wanted]
-
-
-def _folder(out: Folder) -> Path:
-    folder = Path(out)
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{str(out)!r} is a file; results go into a folder.")
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder

@@ -1,124 +1,89 @@
-"""Tables and figures of the experiments, as files."""
+"""Tables and figures of the experiments, as text and as files."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from brainweave._io import write_text
-from brainweave.paper.methods import COMPETING, METHODS, WITHOUT
-from brainweave.paper.settings import Dataset, Figure
+from brainweave.evaluation.align_folds import PROTOCOLS
+from brainweave.evaluation.results import GridResult
+from brainweave.exceptions import InputError
+from brainweave.paper.settings import COMPETING, METHODS, WITHOUT, Dataset, Figure
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from brainweave.plotting import CurvePanel
+
 __all__ = [
+    "chosen_methods",
+    "draw_curves",
     "draw_figure",
+    "in_order",
     "markdown",
     "percent",
-    "save_figure",
+    "pieman_text",
+    "raider_text",
+    "result_folder",
     "table_of",
+    "table_text",
     "write_table",
 ]
 
+#: Other forms of GDM, which are not counted among the methods that are compared.
+VARIANTS = ("GDM, time graph", "GDMCV")
 _COLUMNS = (
-    "dataset",
-    "data",
-    "method",
-    "protocol",
-    "mean",
-    "std",
-    "n_folds",
-    "n_failed",
-    "chance",
-    "p_value",
-    "published_mean",
-    "published_std",
-    "seconds",
-    "error",
+    *("dataset", "data", "method", "protocol", "mean", "std", "n_folds", "n_failed"),
+    *("chance", "p_value", "published_mean", "published_std", "seconds", "error"),
 )
 
 
-def table_of(
-    summary: "pd.DataFrame",
-    chosen: Sequence[Dataset],
-    *,
-    simulated: Callable[[str], bool],
-) -> "pd.DataFrame":
-    """Put the numbers of a summary beside the published ones, in the paper's order."""
-    published = {d.name: d.published for d in chosen}
-    rank = {name: n for n, name in enumerate([d.name for d in chosen] + list(METHODS))}
-    table = summary.rename(columns={"study": "dataset"})
-    table["data"] = ["simulated" if simulated(n) else "real" for n in table["dataset"]]
-    pairs = [
-        published[d].get(m, (np.nan, np.nan))
-        for d, m in zip(table["dataset"], table["method"], strict=True)
-    ]
-    table["published_mean"] = [p[0] / 100 for p in pairs]
-    table["published_std"] = [p[1] / 100 for p in pairs]
-    order = sorted(
-        range(len(table)),
-        key=lambda i: (
-            rank[table["dataset"].iloc[i]],
-            table["protocol"].iloc[i] != "joint",
-            rank[table["method"].iloc[i]],
-        ),
-    )
-    return table.iloc[order][list(_COLUMNS)].reset_index(drop=True)
+def result_folder(out: str | PathLike[str]) -> Path:
+    """Make the folder that results go into."""
+    folder = Path(out)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{str(out)!r} is a file; results go into a folder.")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
-def write_table(
-    table: "pd.DataFrame", folder: Path, name: str, *, published: bool
-) -> None:
-    """Write a table of numbers, and the same in the form of Table 2."""
-    write_text(folder / f"{name}.csv", table.to_csv(index=False))
-    write_text(folder / f"{name}.md", _paper_form(table, published=published))
-
-
-def _paper_form(table: "pd.DataFrame", *, published: bool) -> str:
-    """Write a row per dataset and protocol, a column per method, the best in bold."""
-    methods = list(dict.fromkeys(table["method"]))
-    rows: list[list[str]] = []
-    reasons: dict[str, tuple[str, list[str]]] = {}
-    for (name, protocol), group in table.groupby(["dataset", "protocol"], sort=False):
-        found = group.set_index("method")
-        best = found.loc[found["n_failed"] == 0, "mean"].max()
-        row = [f"{name} ({found['data'].iloc[0]})", str(protocol)]
-        for method in methods:
-            mean, std = found.loc[method, "mean"], found.loc[method, "std"]
-            # no mean of the folds that happen to be left
-            text = "—" if found.loc[method, "n_failed"] else percent(mean, std)
-            row.append(f"**{text}**" if mean == best else text)
-            if found.loc[method, "error"]:
-                first = reasons.setdefault(method, (found.loc[method, "error"], []))
-                first[1].append(str(name))
-        rows.append(row)
-        known = found["published_mean"].notna().any()
-        if published and known and protocol == "joint":
-            rows.append(
-                [f"{name} (published)", "joint"]
-                + [
-                    percent(
-                        found.loc[m, "published_mean"], found.loc[m, "published_std"]
-                    )
-                    if found.loc[m, "published_mean"] > 0
-                    else ""
-                    for m in methods
-                ]
-            )
-    text = markdown(["dataset", "protocol", *methods], rows)
-    text += "\nAccuracy in per cent, mean ± standard deviation over folds.\n"
-    if "simulated" in set(table["data"]):
-        text += (
-            "Simulated data have the shape of the published ones, nothing else: their "
-            "numbers compare methods, not studies.\n"
+def chosen_methods(
+    known: Mapping[str, Any], wanted: Sequence[str] | None, needed: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return the methods that are wanted, all by default, in the order of the known."""
+    if wanted is None:
+        return dict(known)
+    unknown = [m for m in wanted if m not in known]
+    lacking = [m for m in needed if m not in wanted]
+    if unknown or lacking or not wanted:
+        also = f", {' and '.join(needed)} among them" if needed else ""
+        raise InputError(
+            f"methods={list(wanted)} must be some of {', '.join(known)}{also}."
         )
-    if reasons:
-        text += "\nWhy numbers are missing:\n\n"
-        for method, (reason, names) in reasons.items():
-            text += f"- {method} ({', '.join(dict.fromkeys(names))}): {reason}\n"
-    return text
+    return {m: known[m] for m in known if m in wanted}
+
+
+def in_order(table: "pd.DataFrame", **orders: Sequence[str]) -> "pd.DataFrame":
+    """Sort a table by columns whose values have a given order."""
+    return table.sort_values(
+        list(orders),
+        key=lambda column: column.map(list(orders[str(column.name)]).index),
+        kind="stable",
+        ignore_index=True,
+    )
+
+
+def write_table(folder: Path, name: str, table: "pd.DataFrame", text: str = "") -> None:
+    """Write a table of numbers, and what is to be read of it."""
+    write_text(folder / f"{name}.csv", table.to_csv(index=False))
+    if text:
+        write_text(folder / f"{name}.md", text)
+
+
+# -- text ------------------------------------------------------------------------------
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -142,71 +107,256 @@ def percent(mean: float, std: float | None = None) -> str:
     return f"{100 * mean:.1f}" + ("" if std is None else f" ± {100 * std:.1f}")
 
 
+def _cells(found: "pd.DataFrame", *, bold: bool = True) -> dict[str, str]:
+    """Write the means of a table by method, the best in bold, unless a fold failed."""
+    best = found.loc[found["n_failed"] == 0, "mean"].max() if bold else None
+    cells = {}
+    for method, row in found.iterrows():
+        # no mean of the folds that happen to be left
+        text = "—" if row["n_failed"] else percent(row["mean"], row["std"])
+        cells[str(method)] = f"**{text}**" if row["mean"] == best else text
+    return cells
+
+
+def table_of(
+    summary: "pd.DataFrame", chosen: Sequence[Dataset], *, real: Mapping[str, Any]
+) -> "pd.DataFrame":
+    """Put the numbers of a summary beside the published ones, in the paper's order."""
+    published = {(d.name, m): p for d in chosen for m, p in d.published.items()}
+    table = summary.rename(columns={"study": "dataset"})
+    table["data"] = ["real" if n in real else "simulated" for n in table["dataset"]]
+    pairs = zip(table["dataset"], table["method"], strict=True)
+    numbers = np.array([published.get(pair, (np.nan, np.nan)) for pair in pairs]) / 100
+    table["published_mean"], table["published_std"] = numbers.T
+    names = [d.name for d in chosen]
+    ordered = in_order(table, dataset=names, protocol=PROTOCOLS, method=METHODS)
+    return ordered[list(_COLUMNS)]
+
+
+def table_text(table: "pd.DataFrame", *, published: bool) -> str:
+    """Write a row per dataset and protocol, a column per method, as in Table 2."""
+    methods = list(dict.fromkeys(table["method"]))
+    rows: list[list[str]] = []
+    for (name, protocol), group in table.groupby(["dataset", "protocol"], sort=False):
+        found = group.set_index("method")
+        cells = _cells(found)
+        data = found["data"].iloc[0]
+        rows.append([f"{name} ({data})", str(protocol), *(cells[m] for m in methods)])
+        known = found["published_mean"].notna()
+        if published and known.any() and protocol == "joint":
+            numbers = found[["published_mean", "published_std"]]
+            texts = [percent(*numbers.loc[m]) if known[m] else "" for m in methods]
+            rows.append([f"{name} (published)", "joint", *texts])
+    text = markdown(["dataset", "protocol", *methods], rows)
+    text += "\nAccuracy in per cent, mean ± standard deviation over folds.\n"
+    if "simulated" in set(table["data"]):
+        text += (
+            "Simulated data have the shape of the published ones, nothing else: their "
+            "numbers compare methods, not studies.\n"
+        )
+    failed = table[table["error"] != ""]
+    if not failed.empty:
+        text += "\nWhy numbers are missing:\n\n"
+    for method, group in failed.groupby("method", sort=False):
+        names = ", ".join(dict.fromkeys(group["dataset"]))
+        text += f"- {method} ({names}): {group['error'].iloc[0]}\n"
+    return text
+
+
+def raider_text(
+    table: "pd.DataFrame", by_number: "pd.DataFrame", result: GridResult
+) -> str:
+    """Write the tables, which method is best, and what GDMCV chose."""
+    columns = {}
+    for protocol, found in _by_protocol(table).items():
+        columns[protocol] = _cells(found, bold=False)
+        columns[f"{protocol} p"] = {
+            str(method): "—" if row["n_failed"] else f"{row['p_value']:.3f}"
+            for method, row in found.iterrows()
+        }
+    rows = [[m, *(c[m] for c in columns.values())] for m in columns["joint"]]
+    text = markdown(["method", "joint", "p", "held-out", "p"], rows)
+    text += _verdict(table)
+    text += "\nWith other numbers K of shared features, the best of a column in bold:\n"
+    columns = {
+        f"{protocol}, K = {k}": _cells(found[found["param_n_components"] == k])
+        for protocol, found in _by_protocol(by_number).items()
+        for k in sorted(by_number["param_n_components"].unique())
+    }
+    methods = dict.fromkeys(by_number["method"])
+    rows = [[m, *(cells[m] for cells in columns.values())] for m in methods]
+    return f"{text}\n{markdown(['method', *columns], rows)}{_chosen_by_gdmcv(result)}"
+
+
+def pieman_text(table: "pd.DataFrame") -> str:
+    """Write the table of matched segments."""
+    columns = [_cells(f, bold=False) for f in _by_protocol(table).values()]
+    rows = [[m, *(cells[m] for cells in columns)] for m in columns[0]]
+    return markdown(["method", *PROTOCOLS], rows) + _verdict(table)
+
+
+def _by_protocol(table: "pd.DataFrame") -> "dict[str, pd.DataFrame]":
+    return {p: table[table["protocol"] == p].set_index("method") for p in PROTOCOLS}
+
+
+def _verdict(table: "pd.DataFrame") -> str:
+    """Say plainly which method is best, where GDM stands, and what is missing."""
+    sentences = []
+    for name, found in _by_protocol(table).items():
+        means = found.loc[found["n_failed"] == 0, "mean"]
+        means = means.drop(list(VARIANTS), errors="ignore")
+        if "GDM" not in means:
+            continue
+        best, rank = means.idxmax(), int((means > means["GDM"]).sum()) + 1
+        gdm = percent(means["GDM"])
+        if rank == 1:
+            others = means.drop("GDM")
+            sentences.append(
+                f"Under the {name} protocol GDM is the best method ({gdm} %), before "
+                f"{others.idxmax()} ({percent(others.max())} %)."
+            )
+        else:
+            sentences.append(
+                f"Under the {name} protocol GDM ({gdm} %) is not the best: {best} "
+                f"reaches {percent(means[best])} %; GDM is number {rank} of "
+                f"{len(means)}."
+            )
+    chance = percent(float(table["chance"].dropna().iloc[0]))
+    text = f"\n{' '.join(sentences)} Guessing reaches {chance} %.\n"
+    for row in table[table["error"] != ""].itertuples():
+        text += f"\n{row.method}, {row.protocol}, is missing: {row.error}\n"
+    return text
+
+
+def _chosen_by_gdmcv(result: GridResult) -> str:
+    """Tell what GDMCV chose, half by half (and fold by fold where it saw others)."""
+    rows: dict[tuple[int, int], list[str]] = {}
+    for record in result.records:
+        if chosen := record.get("best_params"):
+            key = PROTOCOLS.index(record["protocol"]), record["half"]
+            rows.setdefault(key, []).append(f"energy {chosen['energy']}")
+    text = "\nGDMCV chose:\n\n" if rows else ""
+    for (protocol, half), energies in sorted(rows.items()):
+        said = "; ".join(
+            f"{energy} ({energies.count(energy)}/{len(energies)} folds)"
+            for energy in dict.fromkeys(energies)
+        )
+        text += f"- {PROTOCOLS[protocol]}, aligned with half {half + 1}: {said}\n"
+    return text
+
+
+# -- figures ---------------------------------------------------------------------------
+
+
 def draw_figure(
     plan: Figure,
     chosen: Sequence[Dataset],
     summary: "pd.DataFrame",
     folder: Path,
     *,
-    simulated: Mapping[str, bool],
+    real: Mapping[str, Any],
 ) -> "pd.DataFrame":
     """Draw the panels, and write their numbers beside them."""
     import pandas as pd
 
-    from brainweave.plotting import CurvePanel, plot_curve_panels
-
     panels, rows = [], []
     for setting in chosen:
         own = summary[summary["study"] == setting.name]
-        curve = _curve(plan, own[own["method"] == "GDM"])
-        lines = _lines(own, setting)
-        kind = "simulated" if simulated[setting.name] else "real"
-        panels.append(
-            CurvePanel(
-                f"{setting.name} ({kind})",
-                [100 * v for v in plan.values],
-                {"GDM": curve["mean"].tolist()},
-                {"GDM": curve["std"].tolist()},
-                lines,
-            )
-        )
+        curve = own[own["method"] == "GDM"]
+        if plan.what == "incompleteness" and "param_energy" in curve:
+            curve = curve[curve["param_energy"].isna()]
+        column = "param_energy" if plan.what == "energy" else "missing"
+        curve = curve.set_index(column).loc[list(plan.values)].reset_index()
+        kind = "real" if setting.name in real else "simulated"
+        means = own[own["missing"] == 0].set_index("method")["mean"]
+        guess = 1 / setting.categories
+        title = f"{setting.name} ({kind})"
+        panel = _panel(title, curve.assign(x=curve[column]), means, guess)
+        panels.append(panel)
         common: dict[str, Any] = {"figure": plan.name, "dataset": setting.name}
         common |= {"data": kind, "kernel": plan.kernel, "hp": plan.hp}
         common |= {"n_components": setting.n_components, "nu": setting.nu}
-        for value, point in zip(plan.values, curve.itertuples(), strict=True):
-            x = {"curve": "GDM", plan.what: value}
-            y = {"mean": point.mean, "std": point.std, "error": point.error}
-            rows.append({**common, **x, **y})
-        rows += [{**common, "curve": name, "mean": v} for name, v in lines.items()]
+        drawn = zip(
+            plan.values,
+            panel.curves["GDM"],
+            panel.errors["GDM"],
+            curve["error"],
+            strict=True,
+        )
+        for value, mean, std, error in drawn:
+            point = {"mean": mean, "std": std, "error": error}
+            rows.append({**common, "curve": "GDM", plan.what: value, **point})
+        lines = panel.lines.items()
+        rows += [{**common, "curve": name, "mean": v} for name, v in lines]
     table = pd.DataFrame(rows)
-    write_text(folder / f"{plan.name}.csv", table.to_csv(index=False))
-    drawn = plot_curve_panels(panels, xlabel=f"{plan.what} (%)")
-    save_figure(drawn, folder / f"{plan.name}.svg")
+    _save_curves(folder, plan.name, panels, plan.what, table)
     return table
 
 
-def save_figure(figure: Any, path: Path) -> None:
-    """Save a figure that is the same file whenever it is the same figure."""
+def draw_curves(
+    folder: Path, table: "pd.DataFrame", energy: GridResult, missing: GridResult
+) -> None:
+    """Draw GDM against energy and against incompleteness, and write the numbers."""
+    import pandas as pd
+
+    whole = table[table["method"] == "GDM"].assign(missing=0.0)
+    incomplete = pd.concat([whole, missing.summary()])
+    curves = {
+        "energy": energy.summary().assign(x=lambda found: found["param_energy"]),
+        "incompleteness": incomplete.assign(x=incomplete["missing"]),
+    }
+    guess = float(table["chance"].iloc[0])
+    for what, found in curves.items():
+        found = found.sort_values("x", kind="stable")
+        panels = [
+            _panel(
+                f"Raider images, {protocol}",
+                found[found["protocol"] == protocol],
+                own["mean"],
+                guess,
+            )
+            for protocol, own in _by_protocol(table).items()
+        ]
+        columns = ["protocol", "x", "mean", "std", "n_folds", "n_failed", "error"]
+        numbers = found[columns].rename(columns={"x": what})
+        numbers = in_order(numbers, protocol=PROTOCOLS)
+        _save_curves(folder, f"raider_{what}", panels, what, numbers)
+
+
+def _panel(
+    title: str, curve: "pd.DataFrame", means: "pd.Series[float]", guess: float
+) -> "CurvePanel":
+    """Make a panel of GDM against x, with the means of the others as lines."""
+    from brainweave.plotting import CurvePanel
+
+    # no mean of the folds that happen to be left
+    whole = curve[["mean", "std"]].where(curve["n_failed"] == 0)
+    return CurvePanel(
+        title,
+        (100 * curve["x"]).tolist(),
+        {"GDM": whole["mean"].tolist()},
+        {"GDM": whole["std"].tolist()},
+        {
+            "without alignment": float(means[WITHOUT]),
+            "best of others": float(means[[m for m in COMPETING if m in means]].max()),
+            "guess": guess,
+        },
+    )
+
+
+def _save_curves(
+    folder: Path,
+    name: str,
+    panels: "list[CurvePanel]",
+    what: str,
+    numbers: "pd.DataFrame",
+) -> None:
+    """Write numbers, and a figure that is the same file whenever it is the same."""
     import matplotlib as mpl
 
-    with mpl.rc_context({"svg.hashsalt": path.stem}):
-        figure.savefig(path, metadata={"Date": None})
+    from brainweave.plotting import plot_curve_panels
 
-
-def _curve(plan: Figure, own: "pd.DataFrame") -> "pd.DataFrame":
-    column = "param_energy" if plan.what == "energy" else "missing"
-    if plan.what == "incompleteness" and "param_energy" in own:
-        own = own[own["param_energy"].isna()]
-    indexed = own.set_index(column).loc[list(plan.values)]
-    # no mean of the folds that happen to be left
-    whole = indexed["n_failed"] == 0
-    return indexed[["mean", "std"]].where(whole).assign(error=indexed["error"])
-
-
-def _lines(own: "pd.DataFrame", setting: Dataset) -> dict[str, float]:
-    means = own[own["missing"] == 0].set_index("method")["mean"]
-    return {
-        "without alignment": float(means[WITHOUT]),
-        "best of others": float(means[list(COMPETING)].max()),
-        "guess": 1 / setting.categories,
-    }
+    write_table(folder, name, numbers)
+    drawn = plot_curve_panels(panels, xlabel=f"{what} (%)")
+    with mpl.rc_context({"svg.hashsalt": name}):
+        drawn.savefig(folder / f"{name}.svg", metadata={"Date": None})

@@ -8,28 +8,33 @@ comparison: what all saw alone (the intersection), and the complete study, where
 the same two parts.
 """
 
+import itertools
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from brainweave._io import write_text
+from brainweave._progress import Progress
 from brainweave.aligners.gdm import GDM
-from brainweave.exceptions import InputError
 from brainweave.metrics import match_segments
-from brainweave.paper.output import markdown
+from brainweave.paper.output import (
+    chosen_methods,
+    markdown,
+    percent,
+    result_folder,
+    write_table,
+)
 from brainweave.paper.real import load_pieman
 from brainweave.study.simulation.simulate import simulate_study
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["DESIGNS", "overlap", "score_design", "simulated_parts", "story_in_thirds"]
+__all__ = ["DESIGNS", "overlap"]
 
 WINDOW = 9
 #: The parts that each group of subjects saw.
@@ -39,17 +44,7 @@ DESIGNS: dict[str, list[tuple[int, ...]]] = {
     "complete": [(0, 1), (0, 1)],
     "intersection": [(1,), (1,)],
 }
-Parts = list[list[NDArray[np.float64]]]
-
-
-def methods_compared(n_components: int) -> dict[str, Any]:
-    """Return the rows of the table."""
-    k = n_components
-    return {
-        "paper's GDM": GDM(k, energy=0.82, graph="time"),
-        "GDM, shrinkage": GDM(k, graph="time"),
-        "GDM, constraint of each subject": GDM(k, graph="time", constraint="subject"),
-    }
+Parts = list[list[NDArray[np.float64]]]  # of each subject, the samples of each part
 
 
 def overlap(
@@ -60,7 +55,7 @@ def overlap(
     n_components: int = 10,
     quick: bool = False,
     random_state: int = 0,
-    progress: Callable[[int, int, str], None] | None = None,
+    progress: Progress | None = None,
 ) -> "pd.DataFrame":
     """Match time segments between groups of subjects who saw different parts.
 
@@ -89,53 +84,37 @@ def overlap(
     """
     import pandas as pd
 
-    known = methods_compared(n_components)
-    unknown = [m for m in methods or () if m not in known]
-    if unknown:
-        raise InputError(f"methods={unknown} must be some of {', '.join(known)}.")
-    chosen = {m: a for m, a in known.items() if methods is None or m in methods}
+    k = n_components
+    known = {
+        "paper's GDM": GDM(k, energy=0.82, graph="time"),
+        "GDM, shrinkage": GDM(k, graph="time"),
+        "GDM, constraint of each subject": GDM(k, graph="time", constraint="subject"),
+    }
+    chosen = chosen_methods(known, methods)
     if data is None:
-        parts = simulated_parts(random_state, quick=quick)
+        parts = _simulated_parts(random_state, quick=quick)
     else:
-        parts = story_in_thirds(data, random_state)
-    folder, rows = Path(out), []
-    folder.mkdir(parents=True, exist_ok=True)
-    total = len(chosen) * len(DESIGNS)
-    for method, aligner in chosen.items():
-        for design in DESIGNS:
-            scores = score_design(parts, design, aligner)
-            se = scores.std(ddof=1) / np.sqrt(len(scores))
-            row = {"study": "simulated" if data is None else "pieman"}
-            rows.append({**row, "method": method, "design": design})
-            rows[-1] |= {"mean": scores.mean(), "se": se}
-            if progress is not None:
-                progress(len(rows), total, f"{method}, {design}")
+        parts = _story_in_thirds(data, random_state)
+    study = "simulated" if data is None else "pieman"
+    folder, rows = result_folder(out), []
+    for method, design in itertools.product(chosen, DESIGNS):
+        scores = _score_design(parts, design, chosen[method])
+        se = scores.std(ddof=1) / np.sqrt(len(scores))
+        row = {"study": study, "method": method, "design": design}
+        rows.append({**row, "mean": scores.mean(), "se": se})
+        if progress is not None:
+            progress(len(rows), len(chosen) * len(DESIGNS), f"{method}, {design}")
     table = pd.DataFrame(rows)
-    write_text(folder / "overlap.csv", table.to_csv(index=False))
     cells = [
-        [m, *(f"{100 * v:.1f}" for v in table.loc[table["method"] == m, "mean"])]
-        for m in chosen
+        [m, *map(percent, table.loc[table["method"] == m, "mean"])] for m in chosen
     ]
-    write_text(folder / "overlap.md", markdown(["segments found, %", *DESIGNS], cells))
+    text = markdown(["segments found, %", *DESIGNS], cells)
+    write_table(folder, "overlap", table, text)
     return table
 
 
-def score_design(parts: Parts, design: str, aligner: Any) -> NDArray[np.float64]:
-    """Return the share of segments found between groups, for each subject.
-
-    Parameters
-    ----------
-    parts : list of lists of arrays
-        ``parts[i][p]`` are the samples of part p of subject i.
-    design : str
-        One of ``DESIGNS``.
-    aligner : aligner
-        That takes ids of samples as y.
-
-    Returns
-    -------
-    ndarray of shape (n_subjects,)
-    """
+def _score_design(parts: Parts, design: str, aligner: Any) -> NDArray[np.float64]:
+    """Return the share of segments found between groups, for each subject."""
     groups, n = DESIGNS[design], len(parts)
     n_parts = len(parts[0])
     belongs = np.arange(n) % len(groups)
@@ -161,21 +140,8 @@ def score_design(parts: Parts, design: str, aligner: Any) -> NDArray[np.float64]
     return np.array([np.mean(s) for s in scores])
 
 
-def story_in_thirds(folder: str | PathLike[str], random_state: int = 0) -> Parts:
-    """Cut the story into thirds; the factors of each subject are shuffled.
-
-    Parameters
-    ----------
-    folder : path
-        See :func:`load_pieman`.
-    random_state : int, default=0
-        Seed of the shuffling.
-
-    Returns
-    -------
-    list of lists of arrays
-        Per subject, three parts.
-    """
+def _story_in_thirds(folder: str | PathLike[str], random_state: int) -> Parts:
+    """Cut the story into thirds; the factors of each subject are shuffled."""
     rng = np.random.default_rng(random_state)
     parts = []
     for subject in load_pieman(folder):
@@ -184,21 +150,8 @@ def story_in_thirds(folder: str | PathLike[str], random_state: int = 0) -> Parts
     return parts
 
 
-def simulated_parts(random_state: int = 0, *, quick: bool = False) -> Parts:
-    """Simulate three movies, seen by subjects whose voxels do not correspond.
-
-    Parameters
-    ----------
-    random_state : int, default=0
-        Seed.
-    quick : bool, default=False
-        Few subjects and voxels.
-
-    Returns
-    -------
-    list of lists of arrays
-        Per subject, three parts.
-    """
+def _simulated_parts(random_state: int, *, quick: bool) -> Parts:
+    """Simulate three movies, seen by subjects whose voxels do not correspond."""
     study = simulate_study(
         n_subjects=6 if quick else 18,
         design="movie",

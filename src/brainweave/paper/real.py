@@ -1,5 +1,6 @@
 """All methods on two small real studies: Raider's images, and a story."""
 
+import itertools
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
@@ -8,30 +9,43 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.svm import NuSVC
 
-from brainweave._io import write_text
 from brainweave._progress import Progress
 from brainweave.aligners.gdm import GDM
+from brainweave.aligners.hyperalignment import Hyperalignment, RegularizedHyperalignment
 from brainweave.aligners.semisupervised_srm import SemiSupervisedSRM
+from brainweave.aligners.srm import SRM
+from brainweave.evaluation.align_folds import PROTOCOLS
 from brainweave.evaluation.grid import Grid, GridStudy
 from brainweave.evaluation.measures import Classification, Matching
 from brainweave.evaluation.runner import run_grid
 from brainweave.evaluation.tuning import GDMCV
-from brainweave.exceptions import InputError, StudyError
-from brainweave.paper import settings
-from brainweave.paper.methods import WITHOUT, competing_methods
-from brainweave.paper.real_output import (
+from brainweave.exceptions import StudyError
+from brainweave.paper.output import (
+    chosen_methods,
     draw_curves,
     in_order,
+    markdown,
+    percent,
     pieman_text,
     raider_text,
+    result_folder,
+    write_table,
 )
+from brainweave.paper.settings import WITHOUT, competing_methods, dataset
 from brainweave.study.formats.matlab import load_matlab
 from brainweave.study.study import Study
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["load_pieman", "load_raider_images", "pieman", "raider"]
+__all__ = [
+    "halvings",
+    "load_pieman",
+    "load_raider_images",
+    "pieman",
+    "raider",
+    "raider_all_splits",
+]
 
 Folder = str | PathLike[str]
 
@@ -41,6 +55,7 @@ NUMBERS = (6, 10, 20)
 ENERGIES = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.82, 0.9, 0.95, 1.0)
 MISSING = (0.1, 0.2, 0.3, 0.4, 0.5)
 LEAVE_OUT = 4  # subjects of the story
+PAPER = "paper's GDM, K = 10"
 _IMAGES = ("image_data_lh.mat", "image_data_rh.mat", "label.mat")
 
 
@@ -120,57 +135,44 @@ def raider(
     DataFrame
         One row per method and protocol.
     """
-    folder = _made(out)
+    folder = result_folder(out)
     study = data if isinstance(data, Study) else load_raider_images(data)
-    setting = settings.dataset("Raider")
+    setting = dataset("Raider")
     source = GridStudy("Raider", study, halves="run", leave_out=setting.leave_out)
     k, v = N_COMPONENTS, max(s.n_voxels for s in study)
     classifier = NuSVC(nu=setting.nu, kernel="linear")
-    model = GDM(k, energy=ENERGY)
-    both: dict[str, Any] = {
-        "protocols": ("joint", "held-out"),
-        "random_state": random_state,
-    }
     known = {
         **competing_methods(k, v),
         "SSSRM": SemiSupervisedSRM(k),
-        "GDM": model,
+        "GDM": GDM(k, energy=ENERGY),
         "GDM, time graph": GDM(k, energy=ENERGY, graph="time"),
         "GDMCV": GDMCV(leave_out=setting.leave_out),
     }
-    chosen = _chosen(known, methods, needed=(WITHOUT, "GDM"))
-    plain = Classification(classifier)
-    grids = [
-        Grid(
-            source, chosen, measure=Classification(classifier, n_permutations), **both
-        ),
-        Grid(source, {"GDM": model}, vary={"energy": ENERGIES}, measure=plain, **both),
-        Grid(
+    chosen = chosen_methods(known, methods, needed=(WITHOUT, "GDM"))
+    gdm = {"GDM": known["GDM"]}
+    sized = {m: a for m, a in chosen.items() if m not in (WITHOUT, "GDMCV")}
+
+    def run(methods: dict[str, Any], n_permutations: int = 0, **varied: Any) -> Any:
+        grid = Grid(
             source,
-            {"GDM": model},
-            missing=MISSING,
-            repeats=repeats,
-            measure=plain,
-            **both,
-        ),
-        Grid(
-            source,
-            {m: a for m, a in chosen.items() if m not in (WITHOUT, "GDMCV")},
-            vary={"n_components": NUMBERS},
-            measure=plain,
-            **both,
-        ),
-    ]
+            methods,
+            protocols=PROTOCOLS,
+            measure=Classification(classifier, n_permutations),
+            random_state=random_state,
+            **varied,
+        )
+        return run_grid(grid, folder / "store", n_jobs=n_jobs, progress=progress)
+
     # one after the other, so that each has its own summary; they share the store
-    store = folder / "store"
-    main, energy, missing, number = (
-        run_grid(grid, store, n_jobs=n_jobs, progress=progress) for grid in grids
-    )
-    table = in_order(main.summary(), list(known))
-    by_number = in_order(number.summary(), list(known))
-    write_text(folder / "raider.csv", table.to_csv(index=False))
-    write_text(folder / "raider_components.csv", by_number.to_csv(index=False))
-    write_text(folder / "raider.md", raider_text(table, by_number, main))
+    main = run(chosen, n_permutations)
+    energy = run(gdm, vary={"energy": ENERGIES})
+    missing = run(gdm, missing=MISSING, repeats=repeats)
+    number = run(sized, vary={"n_components": NUMBERS})
+    order = {"method": list(known), "protocol": PROTOCOLS}
+    table = in_order(main.summary(), **order)
+    by_number = in_order(number.summary(), **order)
+    write_table(folder, "raider", table, raider_text(table, by_number, main))
+    write_table(folder, "raider_components", by_number)
     draw_curves(folder, table, energy, missing)
     return table
 
@@ -212,7 +214,7 @@ def pieman(
     DataFrame
         One row per method and protocol.
     """
-    folder = _made(out)
+    folder = result_folder(out)
     study = data if isinstance(data, Study) else load_pieman(data)
     n = study.subjects[0].n_samples
     first = np.arange(n) < n // 2
@@ -224,36 +226,129 @@ def pieman(
     }
     grid = Grid(
         GridStudy("pieman", study, halves=[first] * len(study), leave_out=LEAVE_OUT),
-        _chosen(known, methods),
-        protocols=("joint", "held-out"),
+        chosen_methods(known, methods),
+        protocols=PROTOCOLS,
         measure=Matching(window),
         random_state=random_state,
     )
     result = run_grid(grid, folder / "store", n_jobs=n_jobs, progress=progress)
-    table = in_order(result.summary(), list(known))
-    write_text(folder / "pieman.csv", table.to_csv(index=False))
-    write_text(folder / "pieman.md", pieman_text(table))
+    table = in_order(result.summary(), method=list(known), protocol=PROTOCOLS)
+    write_table(folder, "pieman", table, pieman_text(table))
     return table
 
 
-def _chosen(
-    known: dict[str, Any], methods: Sequence[str] | None, needed: Sequence[str] = ()
-) -> dict[str, Any]:
-    if methods is None:
-        return known
-    unknown = [m for m in methods if m not in known]
-    lacking = [m for m in needed if m not in methods]
-    if unknown or lacking or not methods:
-        also = f", {' and '.join(needed)} among them" if needed else ""
-        raise InputError(
-            f"methods={list(methods)} must be some of {', '.join(known)}{also}."
+# -- all ways of halving ---------------------------------------------------------------
+
+
+def halvings(runs: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """Return all ways of taking half of the runs, each way once with its complement.
+
+    Examples
+    --------
+    >>> halvings([1, 2, 3, 4])
+    [(1, 2), (1, 3), (1, 4)]
+    >>> len(halvings(range(8)))
+    35
+    """
+    known = list(dict.fromkeys(runs))
+    ways = itertools.combinations(known, len(known) // 2)
+    return [way for way in ways if known[0] in way]
+
+
+def raider_all_splits(
+    data: Folder | Study,
+    out: Folder,
+    *,
+    methods: Sequence[str] | None = None,
+    most: int | None = None,
+    random_state: int = 0,
+    n_jobs: int | None = None,
+    progress: Progress | None = None,
+) -> "pd.DataFrame":
+    """Classify Raider's images under all ways of halving the runs, both protocols.
+
+    One way of halving 8 runs is one draw: methods that differ by 4 points on it may
+    change places on the next. So every way is taken, both directions, and the means and
+    their standard errors over ways are told. Nothing is tuned on what is scored.
+
+    Parameters
+    ----------
+    data : path or Study
+        Folder of the files (see :func:`load_raider_images`), or the study.
+    out : path
+        Folder for ``raider_all_splits.csv`` and ``.md``, and the store.
+    methods : sequence of str, optional
+        Rows of the table; default all.
+    most : int, optional
+        Take this many ways only.
+    random_state, n_jobs, progress
+        As in :func:`table2`.
+
+    Returns
+    -------
+    DataFrame
+        One row per method and protocol: ``mean``, its standard error ``se`` over ways
+        of halving, and ``over_paper``, the mean paired difference to the paper's GDM
+        with its own ``over_paper_se``.
+    """
+    folder = result_folder(out)
+    study = data if isinstance(data, Study) else load_raider_images(data)
+    reliable: Any = {"standardize": "reliability"}
+    known = {
+        PAPER: GDM(10, energy=ENERGY),
+        "paper's GDM, K = 6": GDM(6, energy=ENERGY),
+        "RHA, K = 10": RegularizedHyperalignment(10),
+        "SRM, K = 10": SRM(10),
+        "HA, K = 10": Hyperalignment(10),
+        "GDM, shrinkage, K = 6": GDM(6),
+        "+ reliable voxels": GDM(6, **reliable),
+        "+ labels and time, K = 20": GDM(20, graph="labels+time", **reliable),
+        "RHA with reliable voxels, K = 10": RegularizedHyperalignment(10, **reliable),
+    }
+    chosen = chosen_methods(known, methods)
+    runs = [np.asarray(s.runs) for s in study]
+    grids = [
+        Grid(
+            GridStudy(
+                f"Raider, runs {' '.join(map(str, way))}",
+                study,
+                halves=[np.isin(own, way) for own in runs],
+                leave_out=min(2, len(study) - 1),
+            ),
+            chosen,
+            protocols=PROTOCOLS,
+            random_state=random_state,
         )
-    return {m: known[m] for m in known if m in methods}
+        for way in halvings(runs[0].tolist())[:most]
+    ]
+    result = run_grid(grids, folder / "store", n_jobs=n_jobs, progress=progress)
+    table = _over_ways(result.summary(), list(chosen))
+    cells: dict[str, list[str]] = {}
+    for row in table.itertuples():
+        cells.setdefault(str(row.method), []).append(percent(row.mean, row.se))
+    rows = [[method, *both] for method, both in cells.items()]
+    head = [f"Raider, {len(grids)} ways of halving", *PROTOCOLS]
+    write_table(folder, "raider_all_splits", table, markdown(head, rows))
+    return table
 
 
-def _made(out: Folder) -> Path:
-    folder = Path(out)
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"{str(out)!r} is a file; results go into a folder.")
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+def _over_ways(summary: "pd.DataFrame", methods: list[str]) -> "pd.DataFrame":
+    import pandas as pd
+
+    means = summary.pivot(index="study", columns=["method", "protocol"], values="mean")
+    rows = []
+    for method, protocol in itertools.product(methods, PROTOCOLS):
+        own = means[method, protocol]
+        row = {"method": method, "protocol": protocol, "mean": own.mean()}
+        row |= {"se": _error(own), "n_splits": len(own)}
+        if method != PAPER and (PAPER, protocol) in means:
+            over = own - means[PAPER, protocol]
+            row |= {"over_paper": over.mean(), "over_paper_se": _error(over)}
+        errors = summary.loc[summary["method"] == method, "error"]
+        row["error"] = next((error for error in errors if error), "")
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def _error(values: "pd.Series[float]") -> float:
+    return float(values.std() / np.sqrt(len(values)))

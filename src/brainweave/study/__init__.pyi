@@ -8,11 +8,11 @@ from .formats.images import load_gifti as load_gifti
 from .formats.images import load_nifti as load_nifti
 from .formats.matlab import load_matlab as load_matlab
 from .formats.openfmri import load_openfmri as load_openfmri
-from .formats.runs.cleaning import Cleaning as Cleaning
-from .formats.runs.rules import EventRules as EventRules
-from .formats.runs.rules import Sampling as Sampling
+from .formats.runs.runs import Cleaning as Cleaning
 from .formats.runs.runs import ImageSource as ImageSource
 from .formats.runs.runs import Run as Run
+from .formats.runs.sampling import EventRules as EventRules
+from .formats.runs.sampling import Sampling as Sampling
 from .public.datasets import fetch_haxby as fetch_haxby
 from .public.datasets import fetch_raider as fetch_raider
 from .public.datasets import haxby_plan as haxby_plan

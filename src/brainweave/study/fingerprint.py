@@ -25,16 +25,6 @@ def fingerprint(subjects: Iterable[Subject]) -> str:
     all samples of 256 voxels are read (a lazy source is read whole), so a change in a
     few other voxels is not seen.
 
-    Parameters
-    ----------
-    subjects : Study or iterable of Subject
-        What to stand for.
-
-    Returns
-    -------
-    str
-        64 hexadecimal digits.
-
     Examples
     --------
     >>> a, b = (Subject(i, np.full((2, 3), i), labels=["x", "y"]) for i in (1, 2))

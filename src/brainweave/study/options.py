@@ -16,21 +16,9 @@ __all__ = ["gathered", "option_names"]
 
 
 def gathered(owner: str, details: Mapping[str, Any], *groups: Any) -> tuple[Any, ...]:
-    """Put details into the objects that have them.
+    """Put details into the objects that have them, and return these in their order.
 
-    Parameters
-    ----------
-    owner : str
-        The function they were given to, for messages.
-    details : mapping of str to Any
-        Fields of the groups, by name.
-    *groups : dataclass instances
-        As they were given, or with their defaults; details take precedence.
-
-    Returns
-    -------
-    tuple of dataclass instances
-        The groups, in their order.
+    `owner` is the function they were given to, for messages.
 
     Examples
     --------
@@ -41,27 +29,21 @@ def gathered(owner: str, details: Mapping[str, Any], *groups: Any) -> tuple[Any,
     >>> gathered("simulate", {"local": 1.0}, Noise())
     (Noise(local=1.0),)
     """
-    known = {f.name for group in groups for f in fields(group)}
+    names = [[f.name for f in fields(group)] for group in groups]
+    known = [name for listed in names for name in listed]
     for name in details:
         if name not in known:
             near = get_close_matches(name, known, n=1)
-            hint = f"Did you mean {near[0]}?" if near else _listing(groups)
+            all_ = (
+                f"{type(group).__name__} has {', '.join(listed)}"
+                for group, listed in zip(groups, names, strict=True)
+            )
+            hint = f"Did you mean {near[0]}?" if near else f"{'; '.join(all_)}."
             raise TypeError(f"Unknown option {name!r} of {owner}. {hint}")
     return tuple(
-        replace(
-            group,
-            **{f.name: details[f.name] for f in fields(group) if f.name in details},
-        )
-        for group in groups
+        replace(group, **{name: details[name] for name in listed if name in details})
+        for group, listed in zip(groups, names, strict=True)
     )
-
-
-def _listing(groups: tuple[Any, ...]) -> str:
-    listed = [
-        f"{type(group).__name__} has {', '.join(f.name for f in fields(group))}"
-        for group in groups
-    ]
-    return f"{'; '.join(listed)}."
 
 
 def option_names(function: Callable[..., Any]) -> list[str]:

@@ -93,18 +93,14 @@ def zscored_dtype(dtype: Any) -> np.dtype[Any]:
 class _View:
     """Samples derived from others, computed for the columns that are asked for."""
 
-    def __init__(self, parent: Samples) -> None:
+    def __init__(self, parent: Samples, n_samples: int) -> None:
         self.parent = parent
+        self.shape = n_samples, int(parent.shape[1])
         self.ndim = 2
 
     @property
-    def shape(self) -> tuple[int, int]:
-        return int(self.parent.shape[0]), int(self.parent.shape[1])
-
-    @property
     def dtype(self) -> np.dtype[Any]:
-        dtype: np.dtype[Any] = np.dtype(self.parent.dtype)
-        return dtype
+        return np.dtype(self.parent.dtype)
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -138,44 +134,23 @@ class _View:
 
 
 class RowView(_View):
-    """Some rows of other samples, which are not copied.
-
-    Parameters
-    ----------
-    parent : array, source or anything 2-D sliced by columns
-        Where the rows come from.
-    rows : ndarray of int
-        The rows to keep, in the order wanted.
-    """
+    """Some rows of other samples, in the order wanted; nothing is copied."""
 
     def __init__(self, parent: Samples, rows: NDArray[np.intp]) -> None:
         if isinstance(parent, RowView):  # a view on a view is one view
             parent, rows = parent.parent, parent.rows[rows]
-        super().__init__(parent)
+        super().__init__(parent, len(rows))
         self.rows = rows
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Chosen rows and voxels."""
-        return len(self.rows), int(self.parent.shape[1])
 
     def _apply(self, values: NDArray[Any]) -> NDArray[Any]:
         return np.asarray(values[self.rows])
 
 
 class ZScoreView(_View):
-    """Other samples, each voxel standardised within groups of rows (its runs).
-
-    Parameters
-    ----------
-    parent : array, source or anything 2-D sliced by columns
-        Samples to standardise.
-    groups : ndarray of int
-        One group per row; see :func:`zscore_groups`.
-    """
+    """Other samples, each voxel standardised within groups of rows (its runs)."""
 
     def __init__(self, parent: Samples, groups: NDArray[np.intp]) -> None:
-        super().__init__(parent)
+        super().__init__(parent, len(groups))
         self.groups = groups
 
     @property

@@ -4,7 +4,7 @@ A space reads a run into samples x voxels, and puts values per voxel (the weight
 a shared feature) back into the same kind of image.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,16 @@ from brainweave.study.formats.image_files import (
     load_image,
     reading,
 )
+from brainweave.study.study import Study
 
-__all__ = ["CiftiSpace", "RunHeader", "VolumeSpace", "to_image"]
+__all__ = [
+    "CiftiSpace",
+    "RunHeader",
+    "VolumeSpace",
+    "common_mask",
+    "common_voxels",
+    "to_image",
+]
 
 # Headers store affines in float32; this is the error of a voxel's position in mm.
 _AFFINE_TOLERANCE = 1e-3
@@ -81,7 +89,34 @@ def check_values(values: ArrayLike, n_voxels: int) -> tuple[NDArray[Any], bool]:
     return np.atleast_2d(array), array.ndim == 1
 
 
-class VolumeSpace:
+class ImageSpace:
+    """What all kinds of spaces share: they are equal if their voxels are the same."""
+
+    kind: str
+    n_voxels: int
+
+    @classmethod
+    def load(cls, paths: Sequence[Path]) -> Any:
+        """Read what ``save`` wrote."""
+        return cls(*paths)
+
+    def _is_same(self, other: Any) -> bool:
+        raise NotImplementedError
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self)) and self._is_same(other)
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.n_voxels))
+
+    def _refuse_smoothing(self, smoothing_fwhm: float | None) -> None:
+        if smoothing_fwhm is not None:
+            raise InputError(
+                f"smoothing_fwhm works on volumes only, not on a {self.kind} space."
+            )
+
+
+class VolumeSpace(ImageSpace):
     """The voxels of a volume inside a mask, in C order (as in nilearn).
 
     Parameters
@@ -122,11 +157,10 @@ class VolumeSpace:
     def header(self, run: ImageLike) -> RunHeader:
         """Check that a run fits the mask, reading its header only."""
         image = self._load(run)
-        shape = image.shape
-        n_samples = 1 if len(shape) == 3 else int(shape[3])
+        n_samples = 1 if len(image.shape) == 3 else int(image.shape[3])
         with reading(run):
-            t_r = nifti_t_r(image)
-            return RunHeader(n_samples, t_r, t_r == 1 and not _states_time_unit(image))
+            t_r, unit = _nifti_t_r(image)
+        return RunHeader(n_samples, t_r, t_r == 1 and unit == "unknown")
 
     def _load(self, run: ImageLike) -> Any:
         import nibabel as nib
@@ -143,8 +177,9 @@ class VolumeSpace:
                 f"{_times(self.mask.shape)}. Use a mask on the grid of the run, or let "
                 "resample_mask=True put it there."
             )
-        corners = _corners(self.mask.shape)
-        shift = float(np.abs(corners @ (image.affine - self.affine).T).max())
+        ends = np.meshgrid(*([0, n - 1] for n in self.mask.shape), [1])
+        corners = np.array(ends, dtype=float).reshape(4, -1)
+        shift = float(np.abs((image.affine - self.affine) @ corners).max())
         if not shift <= _AFFINE_TOLERANCE:
             raise StudyError(
                 f"{name!r} and its mask have the same shape but other affines: voxels "
@@ -183,26 +218,16 @@ class VolumeSpace:
         nib.save(nib.Nifti1Image(self.mask.astype(np.uint8), self.affine), path)
         return [path]
 
-    @classmethod
-    def load(cls, paths: Sequence[Path]) -> "VolumeSpace":
-        """Read what :meth:`save` wrote."""
-        return cls(paths[0])
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, VolumeSpace)
-            and np.array_equal(self.mask, other.mask)
-            and np.allclose(self.affine, other.affine, rtol=0, atol=1e-6)
+    def _is_same(self, other: "VolumeSpace") -> bool:
+        return np.array_equal(self.mask, other.mask) and np.allclose(
+            self.affine, other.affine, rtol=0, atol=1e-6
         )
-
-    def __hash__(self) -> int:
-        return hash((self.kind, self.n_voxels))
 
     def __repr__(self) -> str:
         return f"VolumeSpace({self.n_voxels} of {_times(self.mask.shape)} voxels)"
 
 
-class CiftiSpace:
+class CiftiSpace(ImageSpace):
     """The grayordinates of a CIFTI file, or those of some of its structures.
 
     Parameters
@@ -219,9 +244,8 @@ class CiftiSpace:
     def __init__(
         self, image: ImageLike, *, structures: Iterable[str] | None = None
     ) -> None:
-        self.file_axis = _brain_models(_load_cifti(image), image_name(image))
-        self.columns: NDArray[np.intp] | None = None
-        self.axis = self.file_axis
+        self.file_axis = self.axis = _load_cifti(image)[1]
+        self.columns: Any = slice(None)
         if structures is not None:
             listed = check_list_option("structures", structures, "CiftiSpace")
             self.columns = self._columns_of(listed)
@@ -245,11 +269,12 @@ class CiftiSpace:
     def header(self, run: ImageLike) -> RunHeader:
         """Check that a run has the same brain models, reading its header only."""
         image = self._load(run)
-        return RunHeader(int(image.shape[0]), _cifti_t_r(image))
+        axis = image.header.get_axis(0)
+        in_seconds = getattr(axis, "unit", None) == "SECOND"
+        return RunHeader(int(image.shape[0]), float(axis.step) if in_seconds else None)
 
     def _load(self, run: ImageLike) -> Any:
-        image = _load_cifti(run)
-        axis = _brain_models(image, image_name(run))
+        image, axis = _load_cifti(run)
         if axis != self.file_axis:
             raise StudyError(
                 f"{image_name(run)!r} has other brain models ({len(axis)} "
@@ -262,22 +287,18 @@ class CiftiSpace:
         self, run: ImageLike, *, smoothing_fwhm: float | None = None
     ) -> NDArray[Any]:
         """Read one run into samples x grayordinates."""
-        if smoothing_fwhm is not None:
-            raise InputError("smoothing_fwhm works on volumes only, not on CIFTI.")
+        self._refuse_smoothing(smoothing_fwhm)
         image = self._load(run)
         with reading(run):
             values = scaled_data(image)
-        if self.columns is not None:
-            values = values[:, self.columns]
-        return np.ascontiguousarray(values)
+        return np.ascontiguousarray(values[:, self.columns])
 
     def to_image(self, values: ArrayLike) -> Any:
         """Make a CIFTI dscalar image with a row per map."""
         import nibabel as nib
 
         maps, _ = check_values(values, self.n_voxels)
-        names = [f"map {number}" for number in range(1, len(maps) + 1)]
-        scalars = nib.cifti2.ScalarAxis(names)
+        scalars = nib.cifti2.ScalarAxis([f"map {k + 1}" for k in range(len(maps))])
         image = nib.Cifti2Image(maps, header=(scalars, self.axis))
         image.update_headers()
         image.nifti_header.set_intent("NIFTI_INTENT_CONNECTIVITY_DENSE_SCALARS")
@@ -291,16 +312,8 @@ class CiftiSpace:
         nib.save(self.to_image(np.zeros(self.n_voxels, np.float32)), path)
         return [path]
 
-    @classmethod
-    def load(cls, paths: Sequence[Path]) -> "CiftiSpace":
-        """Read what :meth:`save` wrote."""
-        return cls(paths[0])
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, CiftiSpace) and bool(self.axis == other.axis)
-
-    def __hash__(self) -> int:
-        return hash((self.kind, self.n_voxels))
+    def _is_same(self, other: "CiftiSpace") -> bool:
+        return bool(self.axis == other.axis)
 
     def __repr__(self) -> str:
         return f"CiftiSpace({self.n_voxels} grayordinates)"
@@ -314,31 +327,21 @@ def scaled_data(image: Any) -> NDArray[Any]:
     return np.asarray(image.dataobj)
 
 
-def nifti_t_r(image: Any) -> float | None:
-    """Repetition time in seconds from a NIfTI header, if it states one."""
+def _nifti_t_r(image: Any) -> tuple[float | None, str]:
+    """Return the repetition time in seconds, if a header states one, and its unit."""
+    unit = getattr(image.header, "get_xyzt_units", lambda: ("mm", "sec"))()[1]
     zooms = image.header.get_zooms()
     if len(zooms) < 4 or not zooms[3] > 0:
-        return None
-    get_units = getattr(image.header, "get_xyzt_units", lambda: ("mm", "sec"))
-    scale = {"msec": 1e-3, "usec": 1e-6}.get(get_units()[1], 1.0)
-    return float(zooms[3]) * scale
+        return None, unit
+    return float(zooms[3]) * {"msec": 1e-3, "usec": 1e-6}.get(unit, 1.0), unit
 
 
-def _states_time_unit(image: Any) -> bool:
-    get_units = getattr(image.header, "get_xyzt_units", lambda: ("mm", "sec"))
-    return bool(get_units()[1] != "unknown")
-
-
-def _load_cifti(image: ImageLike) -> Any:
+def _load_cifti(image: ImageLike) -> tuple[Any, Any]:
+    """Open a CIFTI file, and return it and its brain models."""
     import nibabel as nib
 
-    return load_image(image, nib.Cifti2Image)
-
-
-def _brain_models(image: Any, name: str) -> Any:
-    import nibabel as nib
-
-    axes = [image.header.get_axis(dimension) for dimension in range(image.ndim)]
+    loaded = load_image(image, nib.Cifti2Image)
+    axes = [loaded.header.get_axis(dimension) for dimension in range(loaded.ndim)]
     first = (nib.cifti2.SeriesAxis, nib.cifti2.ScalarAxis)
     if (
         len(axes) != 2
@@ -347,22 +350,10 @@ def _brain_models(image: Any, name: str) -> Any:
     ):
         kinds = " x ".join(type(axis).__name__ for axis in axes)
         raise StudyError(
-            f"{name!r} is a CIFTI file of {kinds}; only dtseries and dscalar hold "
-            "samples x grayordinates."
+            f"{image_name(image)!r} is a CIFTI file of {kinds}; only dtseries and "
+            "dscalar hold samples x grayordinates."
         )
-    return axes[1]
-
-
-def _cifti_t_r(image: Any) -> float | None:
-    axis = image.header.get_axis(0)
-    if getattr(axis, "unit", None) != "SECOND":
-        return None
-    return float(axis.step)
-
-
-def _corners(shape: tuple[int, ...]) -> NDArray[np.float64]:
-    ends = np.array(np.meshgrid(*([0, n - 1] for n in shape))).reshape(3, -1).T
-    return np.hstack([ends, np.ones((len(ends), 1))])
+    return loaded, axes[1]
 
 
 def _times(shape: Iterable[int]) -> str:
@@ -373,11 +364,49 @@ def load_space(kind: str, paths: Sequence[Path]) -> Any:
     """Read a space that was saved by its ``save`` method."""
     from brainweave.study.surface import SurfaceSpace
 
-    kinds: Mapping[str, Any] = {
-        "volume": VolumeSpace,
-        "cifti": CiftiSpace,
-        "surface": SurfaceSpace,
-    }
-    if kind not in kinds:
-        raise StudyError(f"Unknown kind of space {kind!r}; known: {', '.join(kinds)}.")
-    return kinds[kind].load(paths)
+    for space in (VolumeSpace, CiftiSpace, SurfaceSpace):
+        if space.kind == kind:
+            return space.load(paths)
+    raise StudyError(f"Unknown kind of space {kind!r}; known: volume, cifti, surface.")
+
+
+def common_voxels(study: Study) -> Study:
+    """Keep the voxels that lie inside every subject's mask.
+
+    What is left is the study as anatomy alone aligns it: the same number of voxels for
+    everyone, at the same places. Comparisons without functional alignment need this;
+    GDM does not. The subjects' masks must be on one grid.
+    """
+    import nibabel as nib
+
+    shared = common_mask(study)
+    spaces: list[Any] = [subject.space for subject in study]
+    image = nib.Nifti1Image(shared.astype(np.uint8), spaces[0].affine)
+    space = VolumeSpace(image)
+    subjects = [
+        subject._replace(samples=subject.data()[:, shared[own.mask]], space=space)
+        for subject, own in zip(study, spaces, strict=True)
+    ]
+    record = {**(study.record or {}), "voxels": "common to all subjects"}
+    return Study(subjects, name=study.name, record=record)
+
+
+def common_mask(study: Study) -> NDArray[np.bool_]:
+    """Return which voxels of the one grid lie inside every subject's mask."""
+    spaces: list[Any] = [subject.space for subject in study]
+    for subject, space in zip(study, spaces, strict=True):
+        if not isinstance(space, VolumeSpace):
+            raise StudyError(
+                f"Subject {subject.id!r} has no volume mask, so it is not known which "
+                "of its voxels the others have too."
+            )
+        same = space.mask.shape == spaces[0].mask.shape
+        if not same or not np.allclose(space.affine, spaces[0].affine, atol=1e-3):
+            raise StudyError(
+                f"The mask of subject {subject.id!r} is on another grid than that of "
+                f"{study.subjects[0].id!r}. Resample them to one grid first."
+            )
+    shared = np.logical_and.reduce([space.mask for space in spaces])
+    if not shared.any():
+        raise StudyError("The subjects' masks have no voxel in common.")
+    return np.asarray(shared, dtype=bool)

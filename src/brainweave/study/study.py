@@ -12,8 +12,7 @@ from brainweave._subjects import refuse_two_meanings
 from brainweave._validation import check_list_option
 from brainweave.exceptions import InputError, StudyError
 from brainweave.labels import sort_labels
-from brainweave.study.annotations import is_missing, ordered_unique
-from brainweave.study.subject import Subject
+from brainweave.study.subject import Subject, is_missing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -90,12 +89,12 @@ class Study(Sequence[Subject]):
     @property
     def categories(self) -> list[Any]:
         """Labels that occur in any subject, sorted."""
-        return _union(subject.categories for subject in self.subjects)
+        return sort_labels(c for subject in self.subjects for c in subject.categories)
 
     @property
     def run_ids(self) -> list[Any]:
         """Runs that occur in any subject, sorted."""
-        return _union(subject.run_ids for subject in self.subjects)
+        return sort_labels(run for subject in self.subjects for run in subject.run_ids)
 
     def __len__(self) -> int:
         return len(self.subjects)
@@ -119,12 +118,15 @@ class Study(Sequence[Subject]):
     def __getitem__(self, key: slice) -> "Study": ...
     def __getitem__(self, key: int | str | slice) -> "Subject | Study":
         if isinstance(key, slice):
-            return Study(self.subjects[key], self.name, self.record)
+            return self._of(self.subjects[key])
         return self.subjects[self._position(key)]
 
     def __repr__(self) -> str:
         name = f"{self.name!r}, " if self.name else ""
         return f"Study({name}{len(self)} subjects: {_join(self.ids)})"
+
+    def _of(self, subjects: Iterable[Subject]) -> "Study":
+        return Study(subjects, self.name, self.record)
 
     def summary(self) -> "pd.DataFrame":
         """Tabulate the subjects: counts, types and memory; nothing is read.
@@ -142,8 +144,7 @@ class Study(Sequence[Subject]):
 
     def map(self, function: Callable[[Subject], Subject]) -> "Study":
         """Apply a function to each subject and keep the name."""
-        mapped = (function(subject) for subject in self.subjects)
-        return Study(mapped, self.name, self.record)
+        return self._of(function(subject) for subject in self.subjects)
 
     def subset(
         self,
@@ -172,27 +173,34 @@ class Study(Sequence[Subject]):
         Study
             Samples are views where possible; lazy sources stay lazy.
         """
-        chosen: Iterable[Subject] = self.subjects
+        kept = list(self.subjects)
         if subjects is not None:
-            chosen = [
-                self.subjects[self._position(key)]
-                for key in check_list_option("subjects", subjects, owner="subset")
-            ]
-        wanted = {"labels": labels, "runs": runs}
-        kept = list(chosen)
-        for what, values in wanted.items():
-            if values is not None:
-                values = _known(
-                    what, check_list_option(what, values, owner="subset"), self
-                )
-                kept = [_keep(subject, what, values) for subject in kept]
+            keys = check_list_option("subjects", subjects, owner="subset")
+            kept = [self.subjects[self._position(key)] for key in keys]
+        if labels is not None:
+            chosen = self._known("labels", labels, self.categories)
+            kept = [_keep(subject, subject.labels, chosen) for subject in kept]
+        if runs is not None:
+            chosen = self._known("runs", runs, self.run_ids)
+            kept = [_keep(subject, subject.runs, chosen) for subject in kept]
         empty = [subject.id for subject in kept if subject.n_samples == 0]
         if empty and not drop_empty:
             raise StudyError(
                 f"Subject {_join(empty)} has no sample with these labels and runs. "
                 "Choose others, or leave such subjects out with drop_empty=True."
             )
-        return Study((s for s in kept if s.n_samples > 0), self.name, self.record)
+        return self._of(s for s in kept if s.n_samples > 0)
+
+    @staticmethod
+    def _known(what: str, values: Iterable[Any], present: list[Any]) -> list[Any]:
+        chosen = check_list_option(what, values, owner="subset")
+        unknown = [v for v in chosen if v is not None and v not in present]
+        if unknown:
+            raise StudyError(
+                f"No subject has {what} {_join(unknown)}; the study has "
+                f"{_join(present) or 'none'}."
+            )
+        return chosen
 
     def split_halves(
         self, by: Literal["category", "run"] = "category"
@@ -220,34 +228,25 @@ class Study(Sequence[Subject]):
         if by == "category":
             masks = [_first_half_of_categories(subject) for subject in self.subjects]
         elif by == "run":
-            masks = self._first_half_of_runs()
+            runs = self.run_ids
+            first = runs[: (len(runs) + 1) // 2]
+            masks = [_in_runs(subject, first) for subject in self.subjects]
         else:
             raise InputError(
                 f'split_halves(by=...) takes "category" or "run", got {by!r}.'
             )
-        for subject, mask in zip(self.subjects, masks, strict=True):
+        pairs = list(zip(self.subjects, masks, strict=True))
+        for subject, mask in pairs:
             if mask.all() or not mask.any():
                 raise StudyError(
                     f"Subject {subject.id!r} has its {subject.n_samples} samples all "
                     f"in one half when split by {by}. Leave it out with subset()"
                     + (', or split by "category".' if by == "run" else ".")
                 )
-        pairs = list(zip(self.subjects, masks, strict=True))
         return (
-            Study((s.select(mask) for s, mask in pairs), self.name, self.record),
-            Study((s.select(~mask) for s, mask in pairs), self.name, self.record),
+            self._of(subject.select(mask) for subject, mask in pairs),
+            self._of(subject.select(~mask) for subject, mask in pairs),
         )
-
-    def _first_half_of_runs(self) -> list[NDArray[np.bool_]]:
-        for subject in self.subjects:
-            if subject.runs is None:
-                raise StudyError(
-                    f"Subject {subject.id!r} has no runs to split by. "
-                    'Give runs, or split by "category".'
-                )
-        runs = self.run_ids
-        first = runs[: (len(runs) + 1) // 2]
-        return [np.isin(s.runs, first) for s in self.subjects if s.runs is not None]
 
     def zscore(self, by: Literal["run", "all"] = "run") -> "Study":
         """Standardise each voxel of each subject within its runs.
@@ -360,12 +359,10 @@ class Study(Sequence[Subject]):
 
 def _first_half_of_categories(subject: Subject) -> NDArray[np.bool_]:
     first = np.zeros(subject.n_samples, bool)
-    groups: list[NDArray[np.intp]] = []
-    if subject.labels is not None:
-        groups = [np.flatnonzero(subject.labels == c) for c in subject.categories]
-    groups.append(np.flatnonzero(subject.unlabelled()))
+    groups = [subject.labels == category for category in subject.categories]
     extra_to_first = True
-    for rows in groups:
+    for group in (*groups, subject.unlabelled()):
+        rows = np.flatnonzero(group)
         half = len(rows) // 2
         if len(rows) % 2:
             half += extra_to_first
@@ -374,29 +371,23 @@ def _first_half_of_categories(subject: Subject) -> NDArray[np.bool_]:
     return first
 
 
-def _keep(subject: Subject, what: str, values: list[Any]) -> Subject:
-    entries = subject.labels if what == "labels" else subject.runs
+def _in_runs(subject: Subject, runs: list[Any]) -> NDArray[np.bool_]:
+    if subject.runs is None:
+        raise StudyError(
+            f"Subject {subject.id!r} has no runs to split by. "
+            'Give runs, or split by "category".'
+        )
+    return np.isin(subject.runs, runs)
+
+
+def _keep(subject: Subject, entries: NDArray[Any] | None, values: list[Any]) -> Subject:
+    """Keep the samples whose entries are among the values; None is a missing one."""
     if entries is None:
         entries = np.full(subject.n_samples, None, object)
     mask = np.zeros(subject.n_samples, bool)
     for value in values:
         mask |= is_missing(entries) if value is None else entries == value
     return subject.select(mask)
-
-
-def _known(what: str, values: list[Any], study: Study) -> list[Any]:
-    present = study.categories if what == "labels" else study.run_ids
-    unknown = [v for v in values if v is not None and v not in present]
-    if unknown:
-        raise StudyError(
-            f"No subject has {what} {_join(unknown)}; the study has "
-            f"{_join(present) if present else 'none'}."
-        )
-    return values
-
-
-def _union(lists: Iterable[list[Any]]) -> list[Any]:
-    return sort_labels(value for entries in lists for value in entries)
 
 
 def _join(values: Iterable[Any], limit: int = 8) -> str:
@@ -407,7 +398,8 @@ def _join(values: Iterable[Any], limit: int = 8) -> str:
 
 def _summary_row(subject: Subject) -> dict[str, Any]:
     dtype = getattr(subject.samples, "dtype", None)
-    itemsize = getattr(dtype, "itemsize", 8)
+    stimuli = [] if subject.stimuli is None else sort_labels(subject.stimuli.tolist())
+    n_bytes = subject.n_samples * subject.n_voxels * getattr(dtype, "itemsize", 8)
     return {
         "subject": subject.id,
         "samples": subject.n_samples,
@@ -415,9 +407,9 @@ def _summary_row(subject: Subject) -> dict[str, Any]:
         "runs": len(subject.run_ids),
         "categories": len(subject.categories),
         "unlabelled": subject.n_unlabelled,
-        "stimuli": len(ordered_unique(subject.stimuli)),
+        "stimuli": len(stimuli),
         "dtype": str(dtype),
         "space": "" if subject.space is None else subject.space.kind,
         "lazy": subject.is_lazy,
-        "megabytes": round(subject.n_samples * subject.n_voxels * itemsize / 1e6, 1),
+        "megabytes": round(n_bytes / 1e6, 1),
     }

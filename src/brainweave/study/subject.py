@@ -6,16 +6,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from brainweave._arrays import for_other_process, is_torch
-from brainweave._validation import check_numbers
+from brainweave._validation import check_numbers, refuse_other_shapes
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.annotations import (
-    as_flags,
-    as_labels,
-    as_onsets,
-    as_runs,
-    is_missing,
-    ordered_unique,
-)
+from brainweave.labels import as_label_list, object_array, sort_labels
 from brainweave.study.source import (
     RowView,
     Samples,
@@ -25,7 +18,11 @@ from brainweave.study.source import (
     zscore_groups,
 )
 
-__all__ = ["Space", "Subject"]
+__all__ = ["Space", "Subject", "is_missing"]
+
+_LARGEST = int(np.iinfo(np.int64).max)
+# what a subject can know of each sample
+_ANNOTATIONS = ("labels", "runs", "onsets", "stimuli", "aligned")
 
 
 class Space(Protocol):
@@ -94,14 +91,19 @@ class Subject:
         self.id = str(id)
         if not self.id:
             raise InputError("A subject needs an id that is not empty.")
-        self.samples = _check_samples(self.id, samples)
-        n = self.n_samples
-        self.labels = as_labels("labels", self.id, labels, n)
-        self.runs = as_runs(self.id, runs, n)
-        self.onsets = as_onsets(self.id, onsets, n)
-        self.stimuli = as_labels("stimuli", self.id, stimuli, n)
-        self.aligned = as_flags("aligned", self.id, aligned, n)
+        self.samples = _check_samples(samples, f"Subject {self.id!r}: samples")
+        self.labels = self._as_labels("labels", labels)
+        self.runs = self._as_labels("runs", runs)
+        self.onsets = self._as_onsets(onsets)
+        self.stimuli = self._as_labels("stimuli", stimuli)
+        self.aligned = self._as_flags("aligned", aligned)
         self.space = space
+        lacking = self.runs is None or is_missing(self.runs).any()
+        if runs is not None and lacking and self.n_samples:
+            raise InputError(
+                f"Subject {self.id!r}: a run is missing for some samples. Give one per "
+                "sample, or no runs at all."
+            )
         if space is not None and space.n_voxels != self.n_voxels:
             raise InputError(
                 f"Subject {self.id!r} has {self.n_voxels} voxels, but its space has "
@@ -124,12 +126,12 @@ class Subject:
     @property
     def categories(self) -> list[Any]:
         """The labels that occur, sorted; unlabelled samples do not count."""
-        return ordered_unique(self.labels)
+        return [] if self.labels is None else sort_labels(self.labels.tolist())
 
     @property
     def run_ids(self) -> list[Any]:
         """The runs that occur, sorted."""
-        return ordered_unique(self.runs)
+        return [] if self.runs is None else sort_labels(self.runs.tolist())
 
     @property
     def n_unlabelled(self) -> int:
@@ -157,12 +159,13 @@ class Subject:
 
         Arrays in memory are indexed; memory maps and lazy sources are not read.
         """
-        rows = _as_rows(self, samples)
+        rows = self._as_rows(samples)
+        known = {name: getattr(self, name) for name in _ANNOTATIONS}
         return self._replace(
             samples=_take_rows(self.samples, rows),
             **{
-                name: None if values is None else values[rows]
-                for name, values in self._annotations().items()
+                n: None if values is None else values[rows]
+                for n, values in known.items()
             },
         )
 
@@ -182,43 +185,28 @@ class Subject:
         return self._replace(samples=ZScoreView(self.samples, groups))
 
     def _zscore_groups(self, by: str) -> NDArray[np.intp]:
-        if by == "all":
-            groups = np.zeros(self.n_samples, np.intp)
-        elif by == "run":
-            if self.runs is None:
-                raise StudyError(
-                    f"Subject {self.id!r} has no runs to standardise within. "
-                    'Give runs, or use zscore(by="all").'
-                )
-            _, groups = np.unique(self.runs.astype(str), return_inverse=True)
-        else:
+        if by not in ("run", "all"):
             raise InputError(f'zscore(by=...) takes "run" or "all", got {by!r}.')
+        runs = np.zeros(self.n_samples, int) if by == "all" else self.runs
+        if runs is None:
+            raise StudyError(
+                f"Subject {self.id!r} has no runs to standardise within. "
+                'Give runs, or use zscore(by="all").'
+            )
+        _, groups = np.unique(runs.astype(str), return_inverse=True)
         counts = np.bincount(groups)
         if counts.min() < 2:
-            lonely = (
-                f" in run {self.runs[groups == counts.argmin()].tolist()[0]!r}"
-                if by == "run" and self.runs is not None
-                else ""
-            )
+            lonely = runs[groups == counts.argmin()].tolist()[0]
+            where = f" in run {lonely!r}" if by == "run" else ""
             raise StudyError(
-                f"Subject {self.id!r} has one sample{lonely}, which cannot be "
+                f"Subject {self.id!r} has one sample{where}, which cannot be "
                 'standardised. Drop that run, or use zscore(by="all").'
             )
         return groups
 
-    def _annotations(self) -> dict[str, NDArray[Any] | None]:
-        return {
-            "labels": self.labels,
-            "runs": self.runs,
-            "onsets": self.onsets,
-            "stimuli": self.stimuli,
-            "aligned": self.aligned,
-        }
-
     def _replace(self, **changes: Any) -> "Subject":
-        fields = {"samples": self.samples, **self._annotations(), "space": self.space}
-        fields.update(changes)
-        return Subject(self.id, fields.pop("samples"), **fields)
+        fields = {n: getattr(self, n) for n in ("samples", *_ANNOTATIONS, "space")}
+        return Subject(self.id, **{**fields, **changes})
 
     def unlabelled(self) -> NDArray[np.bool_]:
         """Mark the samples without a label."""
@@ -234,24 +222,136 @@ class Subject:
             text += f", {len(self.run_ids)} runs"
         return f"Subject({self.id!r}: {text})"
 
+    def _as_labels(self, name: str, values: ArrayLike | None) -> NDArray[Any] | None:
+        """Return one label per sample: int64, str, or objects if some are ``None``.
 
-def _check_samples(id: str, samples: Samples) -> Samples:
+        Floats that are whole numbers become int (MATLAB stores labels so). What is
+        missing, :mod:`brainweave.labels` says; None if all are.
+        """
+        if values is None:
+            return None
+        array = self._one_per_sample(name, values)
+        if array.dtype.kind in "iu" and (not array.size or array.max() <= _LARGEST):
+            return array.astype(np.int64)
+        owner = f"Subject {self.id!r}: {name}"
+        known = as_label_list(array, owner)
+        cleaned = [None if v is None else _clean(v, owner) for v in known]
+        kinds = {type(value) for value in cleaned if value is not None}
+        if len(kinds) > 1:
+            raise InputError(
+                f"{owner} mix text and numbers. Make all of them strings or all of "
+                "them whole numbers."
+            )
+        if not kinds:
+            return None
+        return object_array(cleaned) if None in cleaned else np.array(cleaned)
+
+    def _as_onsets(self, values: ArrayLike | None) -> NDArray[np.float64] | None:
+        """Check one time in seconds per sample; NaN where it is not known."""
+        if values is None:
+            return None
+        array = self._one_per_sample("onsets", values)
+        try:
+            return array.astype(np.float64)
+        except (TypeError, ValueError):
+            raise InputError(
+                f"Subject {self.id!r}: onsets must be numbers, in seconds; got "
+                f"{array[0]!r}."
+            ) from None
+
+    def _as_flags(
+        self, name: str, values: ArrayLike | None
+    ) -> NDArray[np.bool_] | None:
+        if values is None:
+            return None
+        array = self._one_per_sample(name, values)
+        if not all(isinstance(value, bool | np.bool_) for value in array.tolist()):
+            raise TypeError(
+                f"Subject {self.id!r}: {name} holds one True or False per sample, got "
+                f"{np.asarray(values).dtype}."
+            )
+        return array.astype(bool)
+
+    def _one_per_sample(self, name: str, values: ArrayLike) -> NDArray[Any]:
+        if isinstance(values, list | tuple | range):
+            # NumPy would turn [1, None, "a"] or [1, "a"] into text without a word.
+            array = object_array(values)
+        elif isinstance(values, np.ma.MaskedArray) and values.ndim == 1:
+            array = object_array(values.tolist())  # None where masked
+        else:
+            array = np.asarray(values)
+        if array.shape != (self.n_samples,):
+            raise InputError(
+                f"Subject {self.id!r} has {self.n_samples} samples, but {name} have "
+                f"shape {array.shape}. Give one per sample."
+            )
+        return array
+
+    def _as_rows(self, samples: ArrayLike) -> NDArray[np.intp]:
+        chosen, n = np.asarray(samples), self.n_samples
+        if chosen.dtype == bool:
+            if chosen.shape != (n,):
+                raise InputError(
+                    f"Subject {self.id!r} has {n} samples, but the mask has shape "
+                    f"{chosen.shape}. Give one boolean per sample."
+                )
+            return np.flatnonzero(chosen)
+        if chosen.size == 0:
+            return np.empty(0, np.intp)
+        if chosen.dtype.kind not in "iu" or chosen.ndim != 1:
+            raise TypeError(
+                "Select samples by a 1-D mask of booleans or by 1-D indices."
+            )
+        bad = chosen[(chosen >= n) | (chosen < -n)]
+        if bad.size:
+            raise InputError(
+                f"Subject {self.id!r} has {n} samples; there is no sample {bad[0]}."
+            )
+        return np.where(chosen < 0, chosen + n, chosen).astype(np.intp)
+
+
+def is_missing(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Mark the entries that are ``None``, as a subject keeps missing labels."""
+    if values.dtype != object:
+        return np.zeros(values.shape, bool)
+    return np.array([value is None for value in values], dtype=bool)
+
+
+def _clean(value: Any, owner: str) -> int | str:
+    """Return a label as text or as an int that is kept exactly."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, int | float):  # bool is int
+        raise TypeError(
+            f"{owner} are strings or whole numbers, got {type(value).__name__} "
+            f"{value!r}."
+        )
+    if isinstance(value, float) and not value.is_integer():
+        raise InputError(
+            f"{owner} are strings or whole numbers, got {value}. Turn categories into "
+            "strings first."
+        )
+    if abs(value) > _LARGEST:
+        raise InputError(
+            f"{owner} hold the number {int(value)}, which is larger than {_LARGEST}, "
+            "the largest that is kept exactly. Turn them into strings."
+        )
+    return int(value)
+
+
+def _check_samples(samples: Samples, name: str) -> Samples:
     if isinstance(samples, list | tuple):
         samples = np.asarray(samples)
-    check_numbers(samples, f"Subject {id!r}: samples")
+    check_numbers(samples, name)
     shape = getattr(samples, "shape", None)
     if shape is None:
         raise TypeError(
-            f"Subject {id!r}: samples must be an array, or have a shape and read() or "
-            f"slicing by columns; got {type(samples).__name__}."
+            f"{name} must be an array, or have a shape and read() or slicing by "
+            f"columns; got {type(samples).__name__}."
         )
-    if len(shape) != 2:
-        raise InputError(
-            f"Subject {id!r}: samples must be 2-D (n_samples x n_voxels), got shape "
-            f"{tuple(shape)}."
-        )
+    refuse_other_shapes(samples, name)
     if shape[1] == 0:
-        raise InputError(f"Subject {id!r} has no voxels: its shape is {tuple(shape)}.")
+        raise InputError(f"{name} have no voxels: their shape is {tuple(shape)}.")
     return samples
 
 
@@ -268,25 +368,3 @@ def _take_rows(samples: Samples, rows: NDArray[np.intp]) -> Samples:
     if _is_plain_array(samples):
         return samples[rows]
     return RowView(samples, rows)
-
-
-def _as_rows(subject: Subject, samples: ArrayLike) -> NDArray[np.intp]:
-    chosen = np.asarray(samples)
-    if chosen.dtype == bool:
-        if chosen.shape != (subject.n_samples,):
-            raise InputError(
-                f"Subject {subject.id!r} has {subject.n_samples} samples, but the mask "
-                f"has shape {chosen.shape}. Give one boolean per sample."
-            )
-        return np.flatnonzero(chosen)
-    if chosen.size == 0:
-        return np.empty(0, np.intp)
-    if chosen.dtype.kind not in "iu" or chosen.ndim != 1:
-        raise TypeError("Select samples by a 1-D mask of booleans or by 1-D indices.")
-    bad = chosen[(chosen >= subject.n_samples) | (chosen < -subject.n_samples)]
-    if bad.size:
-        raise InputError(
-            f"Subject {subject.id!r} has {subject.n_samples} samples; there is no "
-            f"sample {bad[0]}."
-        )
-    return np.where(chosen < 0, chosen + subject.n_samples, chosen).astype(np.intp)

@@ -1,7 +1,9 @@
 """GIfTI surfaces: one hemisphere or both, with or without a medial wall."""
 
 import gzip
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -10,22 +12,24 @@ from xml.parsers import expat
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from brainweave.exceptions import InputError, StudyError
+from brainweave.exceptions import StudyError
 from brainweave.study.formats.image_files import (
     ImageLike,
     image_name,
     load_image,
     reading,
 )
-from brainweave.study.spaces import RunHeader, check_values
+from brainweave.study.spaces import ImageSpace, RunHeader, check_values
 
 __all__ = ["SurfaceSpace"]
+
+_STRUCTURE = "AnatomicalStructurePrimary"
 
 # One image, or one per structure: {"CortexLeft": left, "CortexRight": right}.
 SurfaceRun: TypeAlias = ImageLike | Mapping[str, ImageLike]
 
 
-class SurfaceSpace:
+class SurfaceSpace(ImageSpace):
     """The vertices of one surface, or of several stacked.
 
     Parameters
@@ -45,11 +49,9 @@ class SurfaceSpace:
 
     def __init__(self, masks: Mapping[str, ArrayLike | int]) -> None:
         self.masks: dict[str, NDArray[np.bool_]] = {}
-        for structure, mask in masks.items():
-            if isinstance(mask, int):
-                self.masks[structure] = np.ones(mask, bool)
-            else:
-                self.masks[structure] = np.asarray(mask, bool).ravel()
+        for name, mask in masks.items():
+            given = np.ones(mask) if isinstance(mask, int) else mask
+            self.masks[name] = np.asarray(given, bool).ravel()
         self.n_voxels = sum(int(mask.sum()) for mask in self.masks.values())
         if self.n_voxels == 0:
             raise StudyError("This surface has no vertices inside its mask.")
@@ -70,18 +72,12 @@ class SurfaceSpace:
         counts = {name: _gifti_header(image)[1] for name, image in _parts(run).items()}
         if mask is None:
             return cls(counts)
-        masks = {}
-        for name, image in _parts(mask).items():
-            masks[name] = _read_gifti(image)[0] > 0
-            if name in counts and len(masks[name]) != counts[name]:
-                raise StudyError(
-                    f"Mask {image_name(image)!r} has {len(masks[name])} vertices, but "
-                    f"the run has {counts[name]}. Use a mask of the same surface."
-                )
-        if list(masks) != list(counts):
+        masks = {name: _read_gifti(i)[0] > 0 for name, i in _parts(mask).items()}
+        found = {name: len(inside) for name, inside in masks.items()}
+        if list(found.items()) != list(counts.items()):
             raise StudyError(
-                f"The run has the structures {list(counts)}, the mask {list(masks)}. "
-                "Give a mask for each, in the same order."
+                f"The run has the vertices {counts}, the mask {found}. Give a mask of "
+                "the same surface for each structure, in the same order."
             )
         return cls(masks)
 
@@ -109,8 +105,7 @@ class SurfaceSpace:
         self, run: SurfaceRun, *, smoothing_fwhm: float | None = None
     ) -> NDArray[Any]:
         """Read one run into samples x vertices, the structures side by side."""
-        if smoothing_fwhm is not None:
-            raise InputError("smoothing_fwhm works on volumes only, not on surfaces.")
+        self._refuse_smoothing(smoothing_fwhm)
         self.header(run)
         parts = self._parts(run).items()
         return np.hstack([_read_gifti(i)[:, self.masks[name]] for name, i in parts])
@@ -158,15 +153,10 @@ class SurfaceSpace:
         masks = {_gifti_header(path)[2]: _read_gifti(path)[0] > 0 for path in paths}
         return cls(masks)
 
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, SurfaceSpace)
-            and list(self.masks) == list(other.masks)
-            and all(np.array_equal(m, other.masks[n]) for n, m in self.masks.items())
+    def _is_same(self, other: "SurfaceSpace") -> bool:
+        return list(self.masks) == list(other.masks) and all(
+            np.array_equal(mask, other.masks[name]) for name, mask in self.masks.items()
         )
-
-    def __hash__(self) -> int:
-        return hash((self.kind, self.n_voxels))
 
     def __repr__(self) -> str:
         parts = ", ".join(f"{n}: {int(m.sum())}" for n, m in self.masks.items())
@@ -182,15 +172,10 @@ def _parts(run: SurfaceRun) -> dict[str, ImageLike]:
 def _gifti_image(structure: str, maps: NDArray[Any]) -> Any:
     import nibabel as nib
 
-    arrays = [
-        nib.gifti.GiftiDataArray(
-            np.ascontiguousarray(row, np.float32),
-            intent="NIFTI_INTENT_NONE",
-            datatype="NIFTI_TYPE_FLOAT32",
-        )
-        for row in maps
-    ]
-    meta = nib.gifti.GiftiMetaData({"AnatomicalStructurePrimary": structure})
+    kind = {"intent": "NIFTI_INTENT_NONE", "datatype": "NIFTI_TYPE_FLOAT32"}
+    rows = np.ascontiguousarray(maps, np.float32)
+    arrays = [nib.gifti.GiftiDataArray(row, **kind) for row in rows]
+    meta = nib.gifti.GiftiMetaData({_STRUCTURE: structure})
     return nib.gifti.GiftiImage(darrays=arrays, meta=meta)
 
 
@@ -198,7 +183,7 @@ def _read_gifti(image: ImageLike) -> NDArray[Any]:
     """Read a functional GIfTI into samples x vertices."""
     import nibabel as nib
 
-    with reading(image), _xml_errors(image):
+    with _reading_xml(image):
         arrays = [array.data for array in load_image(image, nib.GiftiImage).darrays]
     if len(arrays) == 1 and arrays[0].ndim == 2:
         return np.asarray(arrays[0]).T  # one array of vertices x samples
@@ -208,14 +193,12 @@ def _read_gifti(image: ImageLike) -> NDArray[Any]:
 def _gifti_header(image: ImageLike) -> tuple[int, int, str]:
     """Count samples and vertices, and name the structure, without decoding data."""
     if isinstance(image, str | PathLike):
-        reader = _HeaderReader()
         opener = gzip.open if str(image).endswith(".gz") else open
-        with reading(image), _xml_errors(image), opener(image, "rb") as file:
-            reader.parse(file)
-        shapes, structure = reader.shapes, reader.structure
+        with _reading_xml(image), opener(image, "rb") as file:
+            shapes, structure = _scan_gifti(file)
     else:
         shapes = [array.data.shape for array in image.darrays]
-        structure = image.meta.get("AnatomicalStructurePrimary", "")
+        structure = image.meta.get(_STRUCTURE, "")
     if len(shapes) == 1 and len(shapes[0]) == 2:
         return shapes[0][1], shapes[0][0], structure
     if not shapes or len(set(shapes)) != 1 or len(shapes[0]) != 1:
@@ -227,57 +210,38 @@ def _gifti_header(image: ImageLike) -> tuple[int, int, str]:
     return len(shapes), shapes[0][0], structure
 
 
-class _HeaderReader:
-    """Reads the attributes of a GIfTI file and passes over its data."""
+def _scan_gifti(file: Any) -> tuple[list[tuple[int, ...]], str]:
+    """Read shapes and structure from the XML, and pass over the data."""
+    shapes: list[tuple[int, ...]] = []
+    words: list[str] = []  # names and values of the metadata, in turn
+    text: list[str] = []
+    parser = expat.ParserCreate()
 
-    def __init__(self) -> None:
-        self.shapes: list[tuple[int, ...]] = []
-        self.structure = ""
-        self._path: list[str] = []
-        self._text = ""
-        self._name = ""
-
-    def parse(self, file: Any) -> None:
-        parser = expat.ParserCreate()
-        parser.StartElementHandler = self._start
-        parser.EndElementHandler = self._end
-        parser.CharacterDataHandler = self._characters
-        parser.ParseFile(file)
-
-    def _start(self, tag: str, attributes: dict[str, str]) -> None:
-        self._path.append(tag)
-        self._text = ""
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        text.clear()
+        parser.CharacterDataHandler = text.append if tag in ("Name", "Value") else None
         if tag == "DataArray":
             n_dimensions = int(attributes["Dimensionality"])
             shape = tuple(int(attributes[f"Dim{d}"]) for d in range(n_dimensions))
-            if len(shape) == 2 and shape[1] == 1:
-                shape = shape[:1]
-            self.shapes.append(shape)
+            shapes.append(shape[:1] if shape[1:] == (1,) else shape)
 
-    def _characters(self, text: str) -> None:
-        if self._path[-1] in ("Name", "Value"):
-            self._text += text
+    def end(tag: str) -> None:
+        if tag in ("Name", "Value"):
+            words.append("".join(text).strip())
 
-    def _end(self, tag: str) -> None:
-        if tag == "Name":
-            self._name = self._text.strip()
-        elif tag == "Value" and self._name == "AnatomicalStructurePrimary":
-            self.structure = self.structure or self._text.strip()
-        self._path.pop()
+    parser.StartElementHandler, parser.EndElementHandler = start, end
+    parser.ParseFile(file)
+    found = (value for name, value in pairwise(words) if name == _STRUCTURE and value)
+    return shapes, next(found, "")
 
 
-class _xml_errors:
-    """Turns an XML error into a StudyError that names the file."""
-
-    def __init__(self, image: ImageLike) -> None:
-        self.name = image_name(image)
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if isinstance(error, expat.ExpatError | KeyError):
+@contextmanager
+def _reading_xml(image: ImageLike) -> Iterator[None]:
+    with reading(image):
+        try:
+            yield
+        except (expat.ExpatError, KeyError) as error:
             raise StudyError(
-                f"{self.name!r} is not a complete GIfTI file ({error}). It may be cut "
-                "off: get the file again."
+                f"{image_name(image)!r} is not a complete GIfTI file ({error}). It may "
+                "be cut off: get the file again."
             ) from error

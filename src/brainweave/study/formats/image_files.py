@@ -1,4 +1,4 @@
-"""Opening image files, with errors that name the file and the likely cause."""
+"""Opening images and tables, with errors that name the file and the likely cause."""
 
 import zlib
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from brainweave.exceptions import BrainweaveError, StudyError
 
-__all__ = ["ImageLike", "image_name", "load_image", "reading"]
+__all__ = ["ImageLike", "image_name", "load_image", "read_table", "reading"]
 
 # A path, or an image object of nibabel.
 ImageLike: TypeAlias = Any
@@ -32,50 +32,40 @@ def reading(image: ImageLike) -> Iterator[None]:
     >>> with reading("bold.nii.gz"):
     ...     raise EOFError("Compressed file ended")
     Traceback (most recent call last):
-    brainweave.exceptions.StudyError: 'bold.nii.gz' ends early: ...
+    brainweave.exceptions.StudyError: 'bold.nii.gz' ends early (Compressed file ...
     """
-    from nibabel.filebasedimages import ImageFileError
-    from nibabel.spatialimages import HeaderDataError
-
-    name = image_name(image)
     try:
         yield
     except BrainweaveError:
         raise
     except FileNotFoundError:
-        raise StudyError(f"There is no file {name!r}. Check the path.") from None
-    except (EOFError, zlib.error) as error:
         raise StudyError(
-            f"{name!r} ends early: the copy or download was cut off "
-            f"({_first_line(error)}). Get the file again."
-        ) from error
-    except (ImageFileError, HeaderDataError) as error:
-        raise StudyError(
-            f"{name!r} is not a readable image ({_first_line(error)}). Check the "
-            "file's type, or get it again."
-        ) from error
-    except OSError as error:
-        # nibabel reports an uncompressed file that is too short as an OSError
-        raise StudyError(
-            f"{name!r} cannot be read ({_first_line(error)}). It may be cut off or "
-            "damaged: get the file again."
-        ) from error
-    except MemoryError as error:
-        raise StudyError(
-            f"{name!r} does not fit into memory ({_first_line(error)}). Its header may "
-            "be damaged: check its shape."
-        ) from error
+            f"There is no file {image_name(image)!r}. Check the path."
+        ) from None
     except Exception as error:
         # a damaged header makes nibabel fail in any way: a NaN where it computes an
         # offset, a code that it does not list, XML that ends early
+        problem, way_out = _diagnosis(error)
+        said = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise StudyError(
-            f"{name!r} has a header that makes no sense ({type(error).__name__}: "
-            f"{_first_line(error)}). It is damaged: get the file again."
+            f"{image_name(image)!r} {problem} ({said}). {way_out}"
         ) from error
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+def _diagnosis(error: Exception) -> tuple[str, str]:
+    """Say what the error means for the file, and what to do."""
+    from nibabel.filebasedimages import ImageFileError
+    from nibabel.spatialimages import HeaderDataError
+
+    if isinstance(error, EOFError | zlib.error):
+        return "ends early", "The download was cut off: get the file again."
+    if isinstance(error, ImageFileError | HeaderDataError):
+        return "is not a readable image", "Check its type, or get the file again."
+    if isinstance(error, OSError):  # also an uncompressed file that is too short
+        return "cannot be read", "It may be cut off or damaged: get the file again."
+    if isinstance(error, MemoryError):
+        return "does not fit into memory", "Its header may be damaged: check its shape."
+    return "has a header that makes no sense", "It is damaged: get the file again."
 
 
 def load_image(image: ImageLike, *kinds: type) -> Any:
@@ -91,3 +81,19 @@ def load_image(image: ImageLike, *kinds: type) -> Any:
             f"{image_name(image)!r} is a {type(image).__name__}, not a {wanted}."
         )
     return image
+
+
+def read_table(path: Path, separator: str = "\t", **options: Any) -> Any:
+    """Read a table of text as a DataFrame; `options` are those of pandas."""
+    import pandas as pd
+
+    with reading(path):
+        try:
+            return pd.read_csv(path, sep=separator, **options)
+        except pd.errors.EmptyDataError:
+            raise StudyError(
+                f"{str(path)!r} is empty: not even a header. Fill it, or remove it."
+            ) from None
+        except ValueError as error:  # so are pandas' and Unicode's errors
+            kind = "tab-separated table" if separator == "\t" else "table"
+            raise StudyError(f"{str(path)!r} is not a {kind} ({error}).") from None

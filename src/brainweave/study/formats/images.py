@@ -1,6 +1,6 @@
 """NIfTI, CIFTI and GIfTI files in: studies made of runs on disk."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -15,25 +15,13 @@ from brainweave.study.formats.image_files import (
     load_image,
     reading,
 )
-from brainweave.study.formats.runs.cleaning import Cleaning
-from brainweave.study.formats.runs.runs import ImageSource, Run, read_run
+from brainweave.study.formats.runs.runs import Cleaning, Run, subject_of_runs
 from brainweave.study.options import gathered
-from brainweave.study.spaces import CiftiSpace, VolumeSpace, to_image
+from brainweave.study.spaces import CiftiSpace, VolumeSpace
 from brainweave.study.study import Study
-from brainweave.study.subject import Subject
 from brainweave.study.surface import SurfaceSpace
 
-__all__ = [
-    "ImageSource",
-    "Run",
-    "epi_mask",
-    "load_cifti",
-    "load_gifti",
-    "load_nifti",
-    "mask_on_grid",
-    "read_run",
-    "to_image",
-]
+__all__ = ["load_cifti", "load_gifti", "load_nifti", "volume_space"]
 
 
 def load_nifti(
@@ -72,20 +60,11 @@ def load_nifti(
     Study
         Lazy: only headers (and masks) are read.
     """
-    runs = _listed_runs(files)
-    mask = {id: _of_masker(m) for id, m in mask.items()} if _is_map(mask) else mask
-    mask = _of_masker(mask)
-    spaces = {}
-    for id, listed in runs.items():
-        images = [run.image for run in listed]
-        chosen = mask[_of_subject("mask", mask, id)] if _is_map(mask) else mask
-        if isinstance(chosen, str) and chosen == "epi":
-            spaces[id] = VolumeSpace(epi_mask(images))
-        elif resample_mask:
-            spaces[id] = VolumeSpace(mask_on_grid(chosen, images[0]))
-        else:
-            spaces[id] = VolumeSpace(chosen)
-    return _make_study(runs, spaces, name, **options)
+
+    def space(id: str, images: list[ImageLike]) -> VolumeSpace:
+        return volume_space(id, mask, images, resample_mask)
+
+    return _make_study(files, space, name, **options)
 
 
 def load_cifti(
@@ -113,12 +92,11 @@ def load_cifti(
     Study
         Lazy: only headers are read.
     """
-    runs = _listed_runs(files)
-    spaces = {
-        id: CiftiSpace(listed[0].image, structures=structures)
-        for id, listed in runs.items()
-    }
-    return _make_study(runs, spaces, name, **options)
+
+    def space(id: str, images: list[ImageLike]) -> CiftiSpace:
+        return CiftiSpace(images[0], structures=structures)
+
+    return _make_study(files, space, name, **options)
 
 
 def load_gifti(
@@ -144,11 +122,21 @@ def load_gifti(
     Study
         Lazy: the data of the files are not decoded.
     """
-    runs = _listed_runs(files)
-    spaces = {
-        id: SurfaceSpace.from_run(listed[0].image, mask) for id, listed in runs.items()
-    }
-    return _make_study(runs, spaces, name, **options)
+
+    def space(id: str, images: list[ImageLike]) -> SurfaceSpace:
+        return SurfaceSpace.from_run(images[0], mask)
+
+    return _make_study(files, space, name, **options)
+
+
+def volume_space(
+    id: str, mask: Any, images: Sequence[ImageLike], resample: bool
+) -> VolumeSpace:
+    """Return the voxels of one subject: a mask for all or by subject, or "epi"."""
+    mask = _of_masker(_of_subject("mask", mask, id))
+    if isinstance(mask, str) and mask == "epi":
+        return VolumeSpace(epi_mask(images))
+    return VolumeSpace(mask_on_grid(mask, images[0]) if resample else mask)
 
 
 def epi_mask(images: Sequence[ImageLike]) -> Any:
@@ -156,59 +144,39 @@ def epi_mask(images: Sequence[ImageLike]) -> Any:
 
     Voxels that are in the mask of at least half of the runs
     (:func:`nilearn.masking.compute_epi_mask` of each).
-
-    Parameters
-    ----------
-    images : sequence of paths or images
-        Runs on the same grid.
-
-    Returns
-    -------
-    Nifti1Image
     """
     import nibabel as nib
     from nilearn.masking import compute_multi_epi_mask
 
     loaded = [load_image(image, nib.spatialimages.SpatialImage) for image in images]
+    shape = loaded[0].shape[:3]
     for image, source in zip(loaded, images, strict=True):
-        if image.shape[:3] != loaded[0].shape[:3]:
+        if image.shape[:3] != shape:
             raise StudyError(
                 f"{image_name(source)!r} has shape {image.shape[:3]}, the first run "
-                f"{loaded[0].shape[:3]}; a computed mask needs runs on one grid."
+                f"{shape}; a computed mask needs runs on one grid."
             )
-    name = image_name(images[0])
+    # nilearn's opening of 2 voxels eats volumes only a few voxels thick
+    opening = 2 if min(shape) >= 10 else 0
     with reading(images[0]):
         try:
-            # one run at a time, each read whole once
-            return compute_multi_epi_mask(loaded, opening=_opening(loaded[0].shape))
+            return compute_multi_epi_mask(loaded, opening=opening)
         except ValueError as error:
             raise StudyError(
-                f"No brain mask could be computed from {name!r} ({error}). Give a mask."
+                f"No brain mask could be computed from {image_name(images[0])!r} "
+                f"({error}). Give a mask."
             ) from error
 
 
 def mask_on_grid(mask: ImageLike, image: ImageLike) -> Any:
-    """Resample a mask to the grid of an image, by nearest neighbour.
-
-    Parameters
-    ----------
-    mask : path or image
-        Voxels above zero are inside.
-    image : path or image
-        Its grid is used, its data are not read.
-
-    Returns
-    -------
-    Nifti1Image
-    """
+    """Resample a mask to the grid of an image, by nearest neighbour."""
     import nibabel as nib
     from nilearn.image import resample_img
 
     space = VolumeSpace(mask)
     target = load_image(image, nib.spatialimages.SpatialImage)
-    binary = nib.Nifti1Image(space.mask.astype(np.uint8), space.affine)
     return resample_img(
-        binary,
+        nib.Nifti1Image(space.mask.astype(np.uint8), space.affine),
         target_affine=target.affine,
         target_shape=target.shape[:3],
         interpolation="nearest",
@@ -217,14 +185,9 @@ def mask_on_grid(mask: ImageLike, image: ImageLike) -> Any:
     )
 
 
-def _opening(shape: tuple[int, ...]) -> int:
-    # nilearn's opening of 2 voxels eats volumes only a few voxels thick.
-    return 2 if min(shape[:3]) >= 10 else 0
-
-
 def _make_study(
-    runs: Mapping[str, list[Run]],
-    spaces: Mapping[str, Any],
+    files: Any,
+    space: Callable[[str, list[ImageLike]], Any],
     name: str,
     *,
     labels: Any = None,
@@ -237,38 +200,28 @@ def _make_study(
 ) -> Study:
     (how,) = gathered("the reader of images", details, cleaning or Cleaning())
     subjects = []
-    for id, listed in runs.items():
-        listed = _with_options(id, listed, confounds, t_r)
-        try:
-            source = ImageSource(listed, spaces[id], how, dtype)
-        except (StudyError, InputError) as error:
-            raise type(error)(f"Subject {id!r}: {error}") from error
-        given = {"labels": labels, "stimuli": stimuli}
-        for what, values in given.items():
-            if _is_map(values):
-                given[what] = values[_of_subject(what, values, id)]
+    for id, runs in _listed_runs(files).items():
+        own = space(id, [run.image for run in runs])
+        if t_r is not None:
+            runs = [replace(run, t_r=t_r) for run in runs]
+        if confounds is not None:
+            runs = _with_confounds(id, runs, _entry("confounds", confounds, id))
         subjects.append(
-            Subject(
+            subject_of_runs(
                 id,
-                source,
-                runs=source.run_of_samples(),
-                onsets=source.onsets(),
-                space=spaces[id],
-                **given,
+                dict(enumerate(runs, start=1)),
+                own,
+                how,
+                dtype,
+                labels=_of_subject("labels", labels, id),
+                stimuli=_of_subject("stimuli", stimuli, id),
             )
         )
     return Study(subjects, name)
 
 
-def _with_options(
-    id: str, runs: list[Run], confounds: Mapping[str, Any] | None, t_r: float | None
-) -> list[Run]:
-    if t_r is not None:
-        runs = [replace(run, t_r=t_r) for run in runs]
-    if confounds is None:
-        return runs
-    listed = confounds[_of_subject("confounds", confounds, id)]
-    listed = list(listed) if isinstance(listed, list | tuple) else [listed]
+def _with_confounds(id: str, runs: list[Run], confounds: Any) -> list[Run]:
+    listed = list(confounds) if isinstance(confounds, list | tuple) else [confounds]
     if len(listed) != len(runs):
         raise InputError(
             f"Subject {id!r} has {len(runs)} runs, but confounds for {len(listed)}. "
@@ -333,14 +286,15 @@ def _of_masker(mask: Any) -> Any:
     return image
 
 
-def _is_map(values: Any) -> bool:
-    return isinstance(values, Mapping)
+def _of_subject(what: str, values: Any, id: str) -> Any:
+    """Return what a mapping has for one subject; anything else is for all."""
+    return _entry(what, values, id) if isinstance(values, Mapping) else values
 
 
-def _of_subject(what: str, values: Mapping[str, Any], id: str) -> str:
+def _entry(what: str, values: Mapping[str, Any], id: str) -> Any:
     if id not in values:
         known = ", ".join(map(repr, values))
         raise InputError(
             f"There is no {what} for subject {id!r}; there is for {known}."
         )
-    return id
+    return values[id]

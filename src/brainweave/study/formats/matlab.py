@@ -155,56 +155,38 @@ class _Pipe:
         self.read = stream.read
 
 
-def _received(stream: Any, path: Path) -> dict[str, Any]:
-    """Take what :mod:`brainweave.study.formats.matlab_reader` writes."""
-    way_out = "It may be cut off or damaged: get the file again."
+def _received(stream: Any, path: Path) -> Any:
+    """Take a value that :mod:`brainweave.study.formats.matlab_reader` writes."""
+    reason = "reading it crashed, or came to no end"
     try:
-        header = json.loads(stream.readline())
-        if "error" in header:
-            raise StudyError(
-                f"{str(path)!r} is not a readable MATLAB file ({header['error']}). "
-                + way_out
-            )
-        trees = header["variables"]
-        arrays = [
-            np.lib.format.read_array(_Pipe(stream), allow_pickle=False)
-            for _ in range(_count_arrays(trees))
-        ]
+        node = json.loads(stream.readline())
+        if node["kind"] == "array":
+            return np.lib.format.read_array(_Pipe(stream), allow_pickle=False)
+        if node["kind"] == "error":
+            reason = node["reason"]
+            raise EOFError
     except (ValueError, EOFError, OSError) as error:
-        if isinstance(error, StudyError):
-            raise
         raise StudyError(
-            f"{str(path)!r} is not a readable MATLAB file: reading it crashed, or "
-            f"came to no end. {way_out}"
+            f"{str(path)!r} is not a readable MATLAB file ({reason}). It may be cut "
+            "off or damaged: get the file again."
         ) from error
-    return {name: _grown(tree, arrays) for name, tree in trees.items()}
-
-
-def _count_arrays(tree: Any) -> int:
-    if isinstance(tree, dict):
-        if isinstance(tree.get("array"), int):
-            return 1
-        return sum(map(_count_arrays, tree.values()))
-    return sum(map(_count_arrays, tree)) if isinstance(tree, list) else 0
-
-
-def _grown(tree: Any, arrays: Arrays) -> Any:
-    """Make values of the trees that the reader wrote."""
-    if tree is None:
+    inside = [_received(stream, path) for _ in range(node["holds"])]
+    if node["kind"] == "none":
         return None
-    if "array" in tree:
-        return arrays[tree["array"]]
-    if "list" in tree:
-        return [_grown(entry, arrays) for entry in tree["list"]]
-    if "struct" in tree:
-        struct = np.empty(tree["shape"], [(name, object) for name in tree["struct"]])
-        for name, field in zip(tree["struct"], tree["fields"], strict=True):
-            struct[name] = _grown(field, arrays)
+    if node["kind"] == "list":
+        return inside
+    if node["kind"] == "variables":
+        found = zip(node["names"], inside, strict=True)
+        return {name: value for name, value in found if value is not None}
+    if node["kind"] == "struct":
+        struct = np.empty(node["shape"], [(name, object) for name in node["names"]])
+        for name, field in zip(node["names"], inside, strict=True):
+            struct[name] = field
         return struct
-    cell = np.empty(len(tree["cell"]), object)
-    for position, entry in enumerate(tree["cell"]):
-        cell[position] = _grown(entry, arrays)
-    return cell.reshape(tree["shape"])
+    cell = np.empty(len(inside), object)
+    for position, entry in enumerate(inside):
+        cell[position] = entry
+    return cell.reshape(node["shape"])
 
 
 def _subject_arrays(
@@ -212,13 +194,13 @@ def _subject_arrays(
 ) -> Arrays:
     """Read one file into a (n_samples x n_voxels) array per subject."""
     name, value = _choose(path, read_matlab(path), variable)
-    where = f"{name!r} in {str(path)!r}"
     if isinstance(value, list):
         axes = _checked_order(order or ("samples", "voxels"), 2)
         for number, entry in enumerate(value, start=1):
             if not isinstance(entry, np.ndarray) or entry.ndim != 2 or not entry.size:
                 raise StudyError(
-                    f"{where} is a cell whose entry {number} is not a 2-D array."
+                    f"{name!r} in {str(path)!r} is a cell whose entry {number} is not "
+                    "a 2-D array."
                 )
         arrays = [entry if axes[0] == "samples" else entry.T for entry in value]
     else:
@@ -258,19 +240,14 @@ def _choose(
         name: value
         for name, value in content.items()
         if isinstance(value, list)
-        or (
-            getattr(value, "dtype", np.dtype(object)).kind in "fiu"
-            and value.ndim >= 2
-            and 1 not in value.shape[:2]
-        )
+        or (value.dtype.kind in "fiu" and value.ndim >= 2 and 1 not in value.shape[:2])
     }
     # next to an array per subject, matrices are ratings, coordinates and the like
-    large = {
+    candidates = {
         name: value
         for name, value in candidates.items()
         if isinstance(value, list) or value.ndim == 3
-    }
-    candidates = large or candidates
+    } or candidates
     if len(candidates) != 1:
         known = ", ".join(map(repr, candidates or content)) or "nothing"
         raise StudyError(

@@ -1,11 +1,9 @@
 """Reads one MATLAB file in a process of its own, and writes its variables to a pipe.
 
 Damaged files can crash SciPy's and HDF5's readers, not only make them raise; then this
-process dies, and not the user's. The module ``matlab`` starts it as a script,
-so it imports nothing of brainweave.
-
-What is written: a line of JSON (the variables as trees, or an error), then every array
-that the trees name by number, in ``.npy`` format. Nothing is pickled.
+process dies, and not the user's. The module ``matlab`` starts it as a script, so it
+imports nothing of brainweave. Every value is a line of JSON, followed by its array in
+``.npy`` format, or by the values that it holds. Nothing is pickled.
 """
 
 import json
@@ -33,28 +31,28 @@ class _Pipe:
         self.write = out.write
 
 
-class _Trees:
-    """Turns values into trees that JSON can hold, and keeps their arrays aside."""
-
-    def __init__(self) -> None:
-        self.arrays: list[np.ndarray[Any, Any]] = []
-
-    def tree(self, value: Any, depth: int = 0) -> Any:
-        if depth > _DEEPEST:
-            raise _Unreadable(f"it nests cells more than {_DEEPEST} deep")
-        if isinstance(value, list):
-            return {"list": [self.tree(entry, depth + 1) for entry in value]}
-        if not isinstance(value, np.ndarray):
-            return None  # sparse matrices, functions, objects
-        if value.dtype.names is not None:
-            names = list(value.dtype.names)
-            fields = [self.tree(value[name], depth + 1) for name in names]
-            return {"struct": names, "shape": list(value.shape), "fields": fields}
-        if value.dtype == object:
-            entries = [self.tree(entry, depth + 1) for entry in value.ravel()]
-            return {"cell": entries, "shape": list(value.shape)}
-        self.arrays.append(value)
-        return {"array": len(self.arrays) - 1}
+def _write(value: Any, out: BinaryIO, depth: int = 0) -> None:
+    """Write a value, and then those that it holds."""
+    if depth > _DEEPEST:
+        raise _Unreadable(f"it nests cells more than {_DEEPEST} deep")
+    node: dict[str, Any] = {"kind": "none"}  # sparse matrices, functions, objects
+    inside: list[Any] = []
+    if isinstance(value, dict):
+        node, inside = {"kind": "variables", "names": list(value)}, [*value.values()]
+    elif isinstance(value, list):
+        node, inside = {"kind": "list"}, value
+    elif isinstance(value, np.ndarray) and value.dtype.names is not None:
+        node = {"kind": "struct", "names": value.dtype.names, "shape": value.shape}
+        inside = [value[name] for name in value.dtype.names]
+    elif isinstance(value, np.ndarray) and value.dtype == object:
+        node, inside = {"kind": "cell", "shape": value.shape}, list(value.ravel())
+    elif isinstance(value, np.ndarray):
+        node = {"kind": "array"}
+    out.write(json.dumps({**node, "holds": len(inside)}).encode() + b"\n")
+    if node["kind"] == "array":
+        np.lib.format.write_array(_Pipe(out), value, allow_pickle=False)
+    for entry in inside:
+        _write(entry, out, depth + 1)
 
 
 def _read_old(path: str) -> dict[str, Any]:
@@ -131,27 +129,17 @@ def is_hdf5(path: str | os.PathLike[str]) -> bool:
 
 
 def main(path: str, out: BinaryIO) -> None:
-    """Read a file and write what it holds."""
+    """Read a file and write what it holds, or why that cannot be."""
     warnings.simplefilter("ignore")
-    trees = _Trees()
     try:
-        content = _Hdf5Reader(path).read() if is_hdf5(path) else _read_old(path)
-        header: dict[str, Any] = {
-            "variables": {n: trees.tree(value) for n, value in content.items()}
-        }
+        _write(_Hdf5Reader(path).read() if is_hdf5(path) else _read_old(path), out)
     except Exception as error:
         # readers of damaged files raise anything; the one who asked gets the reason
-        reason = str(error) if isinstance(error, _Unreadable) else _describe(error)
-        header, trees.arrays = {"error": reason}, []
-    out.write(json.dumps(header).encode() + b"\n")
-    for array in trees.arrays:
-        np.lib.format.write_array(_Pipe(out), array, allow_pickle=False)
+        reason = str(error).strip().split("\n")[0]
+        if not isinstance(error, _Unreadable):
+            reason = f"{type(error).__name__}: {reason}"
+        out.write(json.dumps({"kind": "error", "reason": reason}).encode() + b"\n")
     out.flush()
-
-
-def _describe(error: Exception) -> str:
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
 
 
 if __name__ == "__main__":

@@ -11,20 +11,18 @@ import numpy as np
 
 from brainweave._validation import check_list_option
 from brainweave.exceptions import StudyError
-from brainweave.study.formats.images import epi_mask, mask_on_grid
-from brainweave.study.formats.runs.cleaning import Cleaning
+from brainweave.study.formats.images import volume_space
 from brainweave.study.formats.runs.events import Events
-from brainweave.study.formats.runs.runs import ImageSource, Run
-from brainweave.study.formats.runs.sampling import plan_samples
-from brainweave.study.formats.runs.timing import (
-    agreed_tr,
-    check_t_r_option,
+from brainweave.study.formats.runs.runs import Cleaning, Run, subject_of_runs
+from brainweave.study.formats.runs.sampling import (
+    EventRules,
+    Sampling,
+    check_samples,
     describe_losses,
+    plan_run,
 )
 from brainweave.study.options import gathered
-from brainweave.study.spaces import VolumeSpace
 from brainweave.study.study import Study
-from brainweave.study.subject import Subject
 
 __all__ = ["load_openfmri"]
 
@@ -41,13 +39,10 @@ def load_openfmri(
     resample_mask: bool = False,
     confounds: str | None = None,
     samples: str = "volumes",
-    hrf_delay: float = 5.0,
-    keep_rest: bool = False,
-    ignore: Sequence[str] | str = (),
-    overlap: str = "longest",
-    t_r: float | None = None,
-    name: str | None = None,
+    events: EventRules | None = None,
+    sampling: Sampling | None = None,
     cleaning: Cleaning | None = None,
+    name: str | None = None,
     **details: Any,
 ) -> Study:
     """Make a study of a dataset in the layout of OpenfMRI.org, before BIDS.
@@ -74,25 +69,20 @@ def load_openfmri(
         Name of a file in each run's folder whose columns are removed, such as
         ``"bold_moest.txt"``.
     samples : {"volumes", "blocks", "trials", "trials-lsa", "trials-lss"}
-        What a sample is; see ``runs.sampling.plan_samples``.
-    hrf_delay : float, default=5.0
-        Seconds by which the response lags the stimulus, for volumes and blocks.
-    keep_rest : bool, default=False
-        Keep volumes that show no condition, as unlabelled samples.
-    ignore : sequence of str
-        Conditions that are no category.
-    overlap : {"longest", "last", "drop", "error"}, default="longest"
-        Which event a volume shows that lies under several; see
-        :func:`brainweave.study.formats.runs.events.match_volumes`.
-    t_r : float, optional
-        Repetition time; by default that of ``scan_key.txt``, which must agree with
-        that of the images.
-    name : str, optional
-        Name of the study; by default that of the folder.
+        What a sample is, as in :func:`load_bids`.
+    events : EventRules, optional
+        Which conditions are no category (by default none of them), and which of
+        several events a volume shows.
+    sampling : Sampling, optional
+        The delay of responses, whether rest is kept, and the repetition time, by
+        default that of ``scan_key.txt``, which must agree with that of the images.
     cleaning : Cleaning, optional
         Trends, filters, scaling and smoothing of each run.
+    name : str, optional
+        Name of the study; by default that of the folder.
     **details
-        Fields of `cleaning` by their names, such as ``smoothing_fwhm=6``.
+        Fields of `events`, `sampling` and `cleaning` by their names, such as
+        ``ignore="rest"`` or ``smoothing_fwhm=6``.
 
     Returns
     -------
@@ -103,97 +93,74 @@ def load_openfmri(
     root = Path(directory)
     if not root.is_dir():
         raise StudyError(f"There is no folder {str(root)!r}. Check the path.")
-    (how,) = gathered("load_openfmri", details, cleaning or Cleaning())
-    t_r = check_t_r_option(t_r)
+    check_samples(samples)
+    events, sampling, cleaning = gathered(
+        "load_openfmri",
+        details,
+        events or EventRules(ignore=()),
+        sampling or Sampling(),
+        cleaning or Cleaning(),
+    )
     stated = _scan_key_t_r(root)
-    ignored = set(check_list_option("ignore", ignore, "load_openfmri"))
-    if subjects is not None:
-        subjects = check_list_option("subjects", subjects, "load_openfmri")
-    if runs is not None:
-        runs = [int(run) for run in check_list_option("runs", runs, "load_openfmri")]
     conditions = _condition_key(root, task, model)
     listed = []
     counts = []
-    for folder in _subject_folders(root, task, subjects):
-        folders = _run_folders(folder, task, runs)
+    for folder, folders in _run_folders(root, task, subjects, runs).items():
         images = [_existing(run / bold) for run in folders.values()]
-        space = _space(mask, folder, images, resample_mask)
-        prepared = []
-        plans = []
-        for run, image in zip(folders.values(), images, strict=True):
-            header = space.header(image)
-            tr = t_r
-            if tr is None:
-                where = f"The TR in {str(root / 'scan_key.txt')!r}"
-                tr = agreed_tr(stated, where, header, image)
+        own = mask
+        if isinstance(mask, str | PathLike) and (folder / mask).is_file():
+            own = folder / mask
+        space = volume_space(folder.name, own, images, resample_mask)
+        planned = {}
+        for (number, run), image in zip(folders.items(), images, strict=True):
             rows = _read_onsets(folder, run.name, model, conditions)
-            try:
-                plan = plan_samples(
-                    Events.from_rows(row for row in rows if row[2] not in ignored),
-                    header.n_samples,
-                    tr,
-                    samples=samples,
-                    hrf_delay=hrf_delay,
-                    keep_rest=keep_rest,
-                    overlap=overlap,
-                )
-            except StudyError as error:
-                raise StudyError(f"{str(image)!r}: {error}") from error
-            counts.append((f"{folder.name}/{run.name}", plan.counts))
             removed = None if confounds is None else _existing(run / confounds)
-            prepared.append(Run(image, confounds=removed, t_r=tr, plan=plan))
-            plans.append(plan)
-        source = ImageSource(prepared, space, how)
-        listed.append(
-            Subject(
+            planned[number] = plan_run(
                 folder.name,
-                source,
-                labels=np.concatenate([plan.labels for plan in plans]),
-                runs=np.repeat(list(folders), source.counts),
-                onsets=source.onsets(),
-                space=space,
+                Run(image, confounds=removed, t_r=sampling.t_r),
+                space,
+                Events.from_rows(row for row in rows if row[2] not in events.ignore),
+                lambda: (stated, f"The TR in {str(root / 'scan_key.txt')!r}"),
+                samples=samples,
+                rules=events,
+                sampling=sampling,
             )
-        )
-    for message in describe_losses(counts, overlap):
+            counts.append((f"{folder.name}/{run.name}", planned[number].plan.counts))
+        listed.append(subject_of_runs(folder.name, planned, space, cleaning))
+    for message in describe_losses(counts, events.overlap):
         warnings.warn(message, UserWarning, stacklevel=2)
     return Study(listed, root.name if name is None else name)
 
 
-def _subject_folders(
-    root: Path, task: int, subjects: Sequence[str] | None
-) -> list[Path]:
-    if subjects is not None:
-        chosen = [root / str(subject) for subject in subjects]
-        for folder in chosen:
-            if not folder.is_dir():
-                raise StudyError(
-                    f"There is no subject {folder.name!r} in {str(root)!r}."
-                )
-        return chosen
-    found = [
-        folder
-        for folder in sorted(root.glob("sub*"))
-        if any(folder.glob(f"BOLD/task{task:03d}_run*"))
-    ]
-    if not found:
-        raise StudyError(
-            f"{str(root)!r} has no sub*/BOLD/task{task:03d}_run* folders. Is it the "
-            "OpenfMRI layout, and the right task? For BIDS use load_bids."
-        )
-    return found
-
-
 def _run_folders(
-    folder: Path, task: int, runs: Sequence[int] | None
-) -> dict[int, Path]:
-    found = {}
-    for path in sorted(folder.glob(f"BOLD/task{task:03d}_run*")):
-        match = re.fullmatch(r"task\d+_run(\d+)", path.name)
-        if match and (runs is None or int(match[1]) in runs):
-            found[int(match[1])] = path
-    if not found:
-        which = "" if runs is None else f" among {list(runs)}"
-        raise StudyError(f"{str(folder)!r} has no run of task {task}{which}.")
+    root: Path, task: int, subjects: Any, runs: Any
+) -> dict[Path, dict[int, Path]]:
+    """Find the folders of each subject's runs, by their numbers."""
+    pattern = f"BOLD/task{task:03d}_run*"
+    if subjects is None:
+        folders = [f for f in sorted(root.glob("sub*")) if any(f.glob(pattern))]
+    else:
+        listed = check_list_option("subjects", subjects, "load_openfmri")
+        folders = [root / str(subject) for subject in listed]
+    if not folders:
+        raise StudyError(
+            f"{str(root)!r} has no sub*/{pattern} folders. Is it the OpenfMRI layout, "
+            "and the right task? For BIDS use load_bids."
+        )
+    if runs is not None:
+        runs = [int(run) for run in check_list_option("runs", runs, "load_openfmri")]
+    found: dict[Path, dict[int, Path]] = {}
+    for folder in folders:
+        if not folder.is_dir():
+            raise StudyError(f"There is no subject {folder.name!r} in {str(root)!r}.")
+        found[folder] = {}
+        for path in sorted(folder.glob(pattern)):
+            number = path.name.rpartition("_run")[2]
+            if number.isdigit() and (runs is None or int(number) in runs):
+                found[folder][int(number)] = path
+        if not found[folder]:
+            which = "" if runs is None else f" among {runs}"
+            raise StudyError(f"{str(folder)!r} has no run of task {task}{which}.")
     return found
 
 
@@ -204,18 +171,6 @@ def _existing(path: Path) -> Path:
             f"There is no {path.name!r} in {str(path.parent)!r}, which has {there}."
         )
     return path
-
-
-def _space(mask: Any, folder: Path, images: list[Path], resample: bool) -> VolumeSpace:
-    if isinstance(mask, Mapping):
-        if folder.name not in mask:
-            raise StudyError(f"There is no mask for subject {folder.name!r}.")
-        mask = mask[folder.name]
-    if isinstance(mask, str) and mask == "epi":
-        return VolumeSpace(epi_mask(images))
-    if isinstance(mask, str | PathLike) and (folder / mask).is_file():
-        mask = folder / mask
-    return VolumeSpace(mask_on_grid(mask, images[0]) if resample else mask)
 
 
 def _scan_key_t_r(root: Path) -> float | None:
@@ -259,16 +214,13 @@ def _read_onsets(
                 continue  # a condition that this run lacks has an empty file
             try:
                 onset, duration = float(fields[0]), float(fields[1])
+                if not (np.isfinite([onset, duration]).all() and duration >= 0):
+                    raise ValueError
             except (ValueError, IndexError):
                 raise StudyError(
                     f"{str(path)!r}, line {number}: {line!r} is not an onset and a "
-                    "duration."
-                ) from None
-            if not (np.isfinite(onset) and np.isfinite(duration) and duration >= 0):
-                raise StudyError(
-                    f"{str(path)!r}, line {number}: {line!r} is not an onset and a "
                     "duration of zero or more, in seconds."
-                )
+                ) from None
             if path.stem not in conditions:
                 raise StudyError(
                     f"{str(path)!r} is of a condition that condition_key.txt does not "

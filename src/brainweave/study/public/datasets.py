@@ -16,16 +16,15 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from brainweave._progress import Progress
 from brainweave._validation import check_list_option
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.formats.folder.integrity import full_disk_is_an_error
+from brainweave.study.formats.folder.files import full_disk_is_an_error
 from brainweave.study.formats.image_files import reading
 from brainweave.study.formats.matlab import load_matlab
-from brainweave.study.formats.runs.cleaning import Cleaning
-from brainweave.study.formats.runs.runs import ImageSource, Run
+from brainweave.study.formats.runs.runs import Cleaning, ImageSource, Run
 from brainweave.study.options import gathered
 from brainweave.study.public.download import (
-    ByteProgress,
     DownloadPlan,
     RemoteFile,
     announce,
@@ -73,15 +72,14 @@ def raider_plan(
         RemoteFile(RAIDER_URL + name, name, size, f"git:{id}")
         for name, (size, id) in listed.items()
     )
-    folder = cache_folder("raider", cache_dir)
-    return DownloadPlan(f"Raider, {part}", files, folder)
+    return DownloadPlan(f"Raider, {part}", files, cache_folder("raider", cache_dir))
 
 
 def fetch_raider(
     part: Literal["images", "movie"] = "images",
     *,
     cache_dir: str | PathLike[str] | None = None,
-    progress: bool | ByteProgress = True,
+    progress: bool | Progress = True,
 ) -> Study:
     """Fetch the Raider study: ventral temporal cortex of ten subjects [1]_ [2]_.
 
@@ -148,17 +146,14 @@ def haxby_plan(
 
 
 def _haxby_numbers(subjects: Iterable[int] | None) -> list[int]:
-    known = range(1, 7)
-    numbers = list(known)
-    if subjects is not None:
-        listed = check_list_option("subjects", subjects, "fetch_haxby")
-        try:
-            numbers = sorted({int(number) for number in listed})
-        except (TypeError, ValueError):
-            raise InputError(
-                f"Haxby's subjects have numbers from 1 to 6, got {listed}."
-            ) from None
-    unknown = [number for number in numbers if number not in known]
+    if subjects is None:
+        return list(range(1, 7))
+    listed = check_list_option("subjects", subjects, "fetch_haxby")
+    try:
+        numbers = sorted({int(number) for number in listed})
+        unknown = [number for number in numbers if not 1 <= number <= 6]
+    except (TypeError, ValueError):
+        unknown = listed
     if unknown:
         raise InputError(f"Haxby's subjects have numbers from 1 to 6, got {unknown}.")
     return numbers
@@ -228,10 +223,11 @@ def fetch_haxby(
         space = VolumeSpace(bunch[_HAXBY_MASKS[mask]][position])
         run = Run(bunch.func[position], keep=keep, t_r=_HAXBY_T_R, segments=runs)
         source = ImageSource([run], space, how)
-        if source.headers[0].n_samples != len(shown):
+        n_volumes = source.headers[0].n_samples
+        if n_volumes != len(shown):
             raise StudyError(
-                f"{run.name!r} has {source.headers[0].n_samples} volumes, but its "
-                f"labels.txt has {len(shown)} rows. Delete the folder to fetch it anew."
+                f"{run.name!r} has {n_volumes} volumes, but its labels.txt has "
+                f"{len(shown)} rows. Delete the folder to fetch it anew."
             )
         first = np.array([np.flatnonzero(runs == run)[0] for run in runs])
         listed.append(
@@ -258,10 +254,7 @@ def _remote_size(url: str) -> int | None:
 
 
 def _nilearn_haxby(
-    plan: DownloadPlan,
-    numbers: list[int],
-    progress: bool,
-    url: str | None,
+    plan: DownloadPlan, numbers: list[int], progress: bool, url: str | None
 ) -> Any:
     from nilearn.datasets import fetch_haxby as fetch
 
@@ -285,19 +278,16 @@ def _nilearn_haxby(
 
 def _haxby_labels(path: Path) -> tuple[NDArray[np.str_], NDArray[np.intp]]:
     with reading(path):
-        lines = path.read_text().split("\n")
-    rows = [line.split() for line in lines if line.strip()]
+        rows = [line.split() for line in path.read_text().split("\n") if line.strip()]
     if rows and rows[0] == ["labels", "chunks"]:
         rows = rows[1:]
     try:
-        return (
-            np.array([row[0] for row in rows]),
-            np.array([int(row[1]) for row in rows]),
-        )
+        labels, runs = [row[0] for row in rows], [int(row[1]) for row in rows]
     except (IndexError, ValueError) as error:
         raise StudyError(
             f"{str(path)!r} is not a table of labels and chunks ({error})."
         ) from error
+    return np.array(labels), np.array(runs)
 
 
 def _delayed(

@@ -7,13 +7,13 @@ import urllib.request
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from os import PathLike
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from brainweave._io import write_text
 from brainweave._validation import check_list_option
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.formats.folder.integrity import full_disk_is_an_error
+from brainweave.study.formats.folder.files import full_disk_is_an_error
 from brainweave.study.public.download import (
     DownloadPlan,
     RemoteFile,
@@ -27,9 +27,7 @@ OPENNEURO_API = "https://openneuro.org/crn/graphql"
 # Kept beside the files: what was asked for, and how large each file must be.
 _RECORD = ".brainweave.json"
 
-_FILES = "id files(recursive: true) { filename size }"
-_LATEST = 'query {{ dataset(id: "{id}") {{ latestSnapshot {{ {files} }} }} }}'
-_TAGGED = 'query {{ snapshot(datasetId: "{id}", tag: "{tag}") {{ {files} }} }}'
+_LISTING = "{ id files(recursive: true) { filename size } }"
 
 
 def fetch_openneuro(
@@ -76,7 +74,12 @@ def fetch_openneuro(
     request = _request(subjects, task, include, exclude)
     folder = _folder(accession, tag, cache_dir)
     record = _read_record(folder)
-    if _is_complete(folder, record, request):
+    known = {
+        file: size
+        for file, size in record.get("files", {}).items()
+        if _matches(file, request)
+    }
+    if request in record.get("requests", []) and not _not_whole(folder, known):
         return folder
     listing = _list_files(accession, tag)
     plan = _plan(accession, folder, listing, request)
@@ -85,7 +88,14 @@ def fetch_openneuro(
     wanted = {file.name: file.size for file in plan.files}
     everything = len(wanted) == len(listing)
     _run_client(accession, tag, folder, None if everything else list(wanted))
-    _check_arrived(folder, wanted)
+    lacking = _not_whole(folder, wanted)
+    if lacking:
+        path = folder / lacking[0]
+        state = f"{path.stat().st_size} bytes" if path.is_file() else "nothing"
+        raise StudyError(
+            f"{str(path)!r} did not arrive in full: there is {state}, where OpenNeuro "
+            f"lists {wanted[lacking[0]]} bytes. Try again to resume."
+        )
     record["requests"] = [*record.get("requests", []), request]
     record["files"] = {**record.get("files", {}), **wanted}
     write_text(folder / _RECORD, json.dumps(record, indent=1) + "\n")
@@ -95,15 +105,15 @@ def fetch_openneuro(
 def openneuro_plan(
     accession: str,
     *,
-    subjects: Iterable[str] | None = None,
-    task: str | None = None,
-    include: Iterable[str] | None = None,
-    exclude: Iterable[str] | None = None,
     tag: str | None = None,
     cache_dir: str | PathLike[str] | None = None,
+    **choice: Any,
 ) -> DownloadPlan:
-    """Ask OpenNeuro what :func:`fetch_openneuro` would download, and how much."""
-    request = _request(subjects, task, include, exclude)
+    """Ask OpenNeuro what :func:`fetch_openneuro` would download, and how much.
+
+    The choice is the same: `subjects`, `task`, `include` and `exclude`.
+    """
+    request = _request(**choice)
     folder = _folder(accession, tag, cache_dir)
     return _plan(accession, folder, _list_files(accession, tag), request)
 
@@ -128,23 +138,26 @@ def _plan(
     listing: dict[str, int | None],
     request: dict[str, Any],
 ) -> DownloadPlan:
-    wanted = {file: size for file, size in listing.items() if _matches(file, request)}
-    if not any("/" in file for file in wanted):
+    prefix = f"https://openneuro.org/datasets/{accession}/"
+    files = tuple(
+        RemoteFile(prefix + file, file, size)
+        for file, size in listing.items()
+        if _matches(file, request)
+    )
+    if not any("/" in file.name for file in files):
         asked = {key: value for key, value in request.items() if value is not None}
         raise StudyError(
             f"{accession} has {len(listing)} files, but none in a folder that matches "
             f"{asked}."
         )
-    prefix = f"https://openneuro.org/datasets/{accession}/"
-    files = (RemoteFile(prefix + file, file, size) for file, size in wanted.items())
-    return DownloadPlan(f"OpenNeuro {accession}", tuple(files), folder)
+    return DownloadPlan(f"OpenNeuro {accession}", files, folder)
 
 
 def _request(
-    subjects: Iterable[str] | None,
-    task: str | None,
-    include: Iterable[str] | None,
-    exclude: Iterable[str] | None,
+    subjects: Iterable[str] | None = None,
+    task: str | None = None,
+    include: Iterable[str] | None = None,
+    exclude: Iterable[str] | None = None,
 ) -> dict[str, Any]:
     def listed(name: str, values: Iterable[str] | None) -> list[str] | None:
         if values is None:
@@ -163,16 +176,14 @@ def _request(
 def _matches(file: str, request: dict[str, Any]) -> bool:
     if "/" not in file:
         return True
-    path = PurePosixPath(file)
-    owner = next(
-        (part[4:] for part in path.parts[:-1] if part.startswith("sub-")), None
-    )
-    if request["subjects"] is not None and owner not in (None, *request["subjects"]):
+    subjects, task, include, exclude = request.values()
+    *folders, name = file.split("/")
+    owner = next((part[4:] for part in folders if part.startswith("sub-")), None)
+    if subjects is not None and owner not in (None, *subjects):
         return False
-    task = re.search(r"_task-([A-Za-z0-9]+)", path.name)
-    if request["task"] is not None and task and task[1] != request["task"]:
+    shown = re.search(r"_task-([A-Za-z0-9]+)", name)
+    if task is not None and shown and shown[1] != task:
         return False
-    include, exclude = request["include"], request["exclude"]
     if include is not None and not any(fnmatchcase(file, p) for p in include):
         return False
     return exclude is None or not any(fnmatchcase(file, p) for p in exclude)
@@ -180,11 +191,12 @@ def _matches(file: str, request: dict[str, Any]) -> bool:
 
 def _list_files(accession: str, tag: str | None) -> dict[str, int | None]:
     """Ask OpenNeuro for the names and sizes of the files of a snapshot."""
-    template = _LATEST if tag is None else _TAGGED
-    query = template.format(id=accession, tag=tag, files=_FILES)
+    which = f'dataset(id: "{accession}") {{ latestSnapshot {_LISTING} }}'
+    if tag is not None:
+        which = f'snapshot(datasetId: "{accession}", tag: "{tag}") {_LISTING}'
     request = urllib.request.Request(
         OPENNEURO_API,
-        data=json.dumps({"query": query}).encode(),
+        data=json.dumps({"query": f"query {{ {which} }}"}).encode(),
         headers={"Content-Type": "application/json", "User-Agent": "brainweave"},
     )
     try:
@@ -197,9 +209,7 @@ def _list_files(accession: str, tag: str | None) -> dict[str, int | None]:
         ) from error
     try:
         data = answer["data"]
-        snapshot = (
-            data["dataset"]["latestSnapshot"] if tag is None else data["snapshot"]
-        )
+        snapshot = data["snapshot"] if tag else data["dataset"]["latestSnapshot"]
         return {file["filename"]: file["size"] for file in snapshot["files"]}
     except (KeyError, TypeError):
         errors = answer.get("errors") if isinstance(answer, dict) else None
@@ -231,15 +241,13 @@ def _run_client(
         ) from error
 
 
-def _check_arrived(folder: Path, wanted: dict[str, int | None]) -> None:
-    for file, size in wanted.items():
-        path = folder / file
-        if not path.is_file() or (size is not None and path.stat().st_size != size):
-            state = f"{path.stat().st_size} bytes" if path.is_file() else "nothing"
-            raise StudyError(
-                f"{str(path)!r} did not arrive in full: there is {state}, where "
-                f"OpenNeuro lists {size} bytes. Try again to resume."
-            )
+def _not_whole(folder: Path, files: dict[str, int | None]) -> list[str]:
+    """List the files that are not there, or have another size than they should."""
+
+    def is_whole(path: Path, size: int | None) -> bool:
+        return path.is_file() and size in (None, path.stat().st_size)
+
+    return [name for name, size in files.items() if not is_whole(folder / name, size)]
 
 
 def _read_record(folder: Path) -> dict[str, Any]:
@@ -248,15 +256,3 @@ def _read_record(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return record if isinstance(record, dict) else {}
-
-
-def _is_complete(folder: Path, record: dict[str, Any], request: dict[str, Any]) -> bool:
-    if request not in record.get("requests", []):
-        return False
-    for file, size in record.get("files", {}).items():
-        path = folder / file
-        if _matches(file, request) and (
-            not path.is_file() or (size is not None and path.stat().st_size != size)
-        ):
-            return False
-    return True

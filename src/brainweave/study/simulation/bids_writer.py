@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from brainweave._io import whole_folder
 from brainweave._version import __version__
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.formats.folder.integrity import full_disk_is_an_error
+from brainweave.study.formats.folder.files import full_disk_is_an_error
+from brainweave.study.formats.runs.events import Events
 from brainweave.study.simulation.brains import Brain
 from brainweave.study.simulation.confounds import confounds_of_run
 from brainweave.study.simulation.designs import ShownRun
 from brainweave.study.simulation.engine import Simulation
-from brainweave.study.simulation.pictures import one_colour_png
 
 if TYPE_CHECKING:
     from brainweave.study.simulation.simulate import SimulatedStudy
@@ -30,6 +30,14 @@ __all__ = ["DERIVATIVES", "files_to_replace", "write_bids"]
 DERIVATIVES = Path("derivatives") / "fmriprep"
 _BIDS_VERSION = "1.10.0"
 _IMAGE_TYPES = ("int16", "float32", "float64")
+_GENERATOR = {"Name": "brainweave", "Version": __version__}
+# What the specification recommends to know of a scan; nothing was scanned.
+_SCANNER = {
+    "Manufacturer": "brainweave",
+    "ManufacturersModelName": "simulation",
+    "MagneticFieldStrength": 3,
+    "InstitutionName": "n/a",
+}
 # lists what was written, so that replacing a dataset removes that and nothing else;
 # BIDS leaves this folder to the dataset's makers
 _WRITTEN = Path("code") / "brainweave_files.json"
@@ -52,6 +60,10 @@ def write_bids(
     subject's own) or, if all subjects have the same voxels,
     ``MNI152NLin2009cAsym``. Volumes that a subject lacks are written, and marked by a
     framewise displacement above 0.5 mm. One run is in memory at a time.
+
+    :func:`brainweave.load_bids` reads the same study from it, with ``confounds=None``
+    (the samples as they are), ``stimulus="stim_file"``, the study's own ``samples``,
+    ``keep_rest`` and ``hrf_delay``, and ``scrub=0.5`` if samples are missing.
 
     Parameters
     ----------
@@ -91,44 +103,26 @@ def write_bids(
     if not (raw or derivatives):
         raise InputError("raw=False and derivatives=False leave no images to write.")
     replaced = files_to_replace(target, overwrite)
-    way_out = "write again, or choose another folder"
     with (
-        full_disk_is_an_error(target, way_out),
+        full_disk_is_an_error(target, "write again, or choose another folder"),
         whole_folder(target, replaces=replaced) as work,
     ):
-        writer = _Writer(
-            simulation,
-            work,
-            task,
-            image_dtype=image_dtype,
-            raw=raw,
-            derivatives=derivatives,
-        )
-        writer.write(study.name or "Simulated study")
-        _list_files(work)
+        writer = _Writer(simulation, work, task, np.dtype(image_dtype))
+        writer.write(study.name or "Simulated study", raw, derivatives)
+        files = [p.relative_to(work).as_posix() for p in work.rglob("*") if p.is_file()]
+        listing = {"brainweave": __version__, "files": sorted(files)}
+        _write_json(work / _WRITTEN, listing)
     return target
 
 
 def files_to_replace(target: Path, overwrite: bool) -> list[str]:
     """Return the files of an earlier dataset that a new one may replace.
 
-    Parameters
-    ----------
-    target : Path
-        Folder of the dataset.
-    overwrite : bool
-        Whether anything may be replaced.
-
-    Raises
-    ------
-    StudyError
-        If something is there that may not be replaced.
+    A StudyError says if something is there that may not be replaced.
     """
-    if not target.exists():
-        return []
-    if not target.is_dir():
+    if target.exists() and not target.is_dir():
         raise StudyError(f"{str(target)!r} is a file; choose a folder.")
-    if not any(target.iterdir()):
+    if not target.exists() or not any(target.iterdir()):
         return []
     if not overwrite:
         raise StudyError(
@@ -136,63 +130,45 @@ def files_to_replace(target: Path, overwrite: bool) -> list[str]:
         )
     try:
         written = json.loads((target / _WRITTEN).read_text(encoding="utf-8"))["files"]
-        inside = [name for name in written if not _leaves(name)]
+        paths = [Path(name) for name in written]
+        inside = [p for p in paths if not (p.is_absolute() or ".." in p.parts)]
     except (OSError, ValueError, KeyError, TypeError):
         raise StudyError(
             f"{str(target)!r} holds something other than a dataset that brainweave "
             f"simulated (it has no {_WRITTEN.as_posix()}), which overwrite=True does "
             "not delete. Choose another folder."
         ) from None
-    return [*inside, _WRITTEN.as_posix()]
-
-
-def _leaves(name: str) -> bool:
-    path = Path(name)
-    return path.is_absolute() or ".." in path.parts
-
-
-def _list_files(root: Path) -> None:
-    files = sorted(
-        p.relative_to(root).as_posix() for p in root.rglob("*") if p.is_file()
-    )
-    (root / _WRITTEN).parent.mkdir()
-    _write_json(root / _WRITTEN, {"brainweave": __version__, "files": files})
+    return [path.as_posix() for path in (*inside, _WRITTEN)]
 
 
 class _Writer:
     def __init__(
-        self,
-        simulation: Simulation,
-        root: Path,
-        task: str,
-        *,
-        image_dtype: str,
-        raw: bool,
-        derivatives: bool,
+        self, simulation: Simulation, root: Path, task: str, dtype: np.dtype[Any]
     ) -> None:
         self.simulation = simulation
         self.root = root
         self.task = task
-        self.image_dtype = np.dtype(image_dtype)
-        self.raw = raw
-        self.derivatives = derivatives
+        self.dtype = dtype
         self.space = "MNI152NLin2009cAsym" if simulation.same_mask else "T1w"
 
-    def write(self, name: str) -> None:
+    def write(self, name: str, raw: bool, derivatives: bool) -> None:
         self._write_top(name)
-        for subject in range(self.simulation.n_subjects):
+        self._write_stimuli()
+        if derivatives:
+            self._write_top_of_derivatives(name)
+        for subject in range(len(self.simulation.ids)):
             brain = self.simulation.brain(subject)
             maps = self.simulation.nuisance_maps(subject, brain)
             kept = self.simulation.kept_volumes(subject)
-            if self.raw:
+            if raw:
                 self._write_anatomy(subject, brain)
             runs = self.simulation.runs(subject)
             for run, usable in zip(runs, kept, strict=True):
                 self._write_events(subject, run)
                 data = self.simulation.volumes(subject, run, brain, maps)
-                if self.raw:
+                if raw:
                     self._write_raw(subject, run, brain, data)
-                if self.derivatives:
+                if derivatives:
                     self._write_derivatives(subject, run, brain, data, usable)
 
     def _stem(self, subject: int, run: ShownRun, root: Path) -> Path:
@@ -202,63 +178,55 @@ class _Writer:
         return folder / f"sub-{id}_task-{self.task}_run-{run.number}"
 
     def _write_top(self, name: str) -> None:
-        design = self.simulation.design
-        made_by = [{"Name": "brainweave", "Version": __version__}]
-        _write_json(
-            self.root / "dataset_description.json",
-            {
-                "Name": name,
-                "BIDSVersion": _BIDS_VERSION,
-                "DatasetType": "raw",
-                "License": "CC0",
-                "Authors": ["The brainweave developers"],
-                "GeneratedBy": made_by,
-            },
-        )
+        design, ids = self.simulation.design, self.simulation.ids
         (self.root / "README.md").write_text(
             f"# {name}\n\nSimulated by brainweave {__version__} "
             f"(seed {self.simulation.seed}); no person was scanned.\n",
             encoding="utf-8",
         )
-        ids = [f"sub-{id}" for id in self.simulation.ids]
-        _write_table(
-            self.root / "participants.tsv",
-            {"participant_id": ids, "age": ["n/a"] * len(ids)},
-        )
-        _write_json(
-            self.root / "participants.json",
-            {"age": {"Description": "Age; nobody was scanned", "Units": "year"}},
-        )
-        _write_json(
-            self.root / f"task-{self.task}_bold.json",
-            {"TaskName": self.task, "RepetitionTime": design.tr, **_SCANNER},
-        )
+        people = {"participant_id": [f"sub-{id}" for id in ids], "age": None}
+        _write_table(self.root / "participants.tsv", people)
         levels = {c: f"Pictures of the category {c}" for c in design.categories}
-        _write_json(
-            self.root / f"task-{self.task}_events.json",
-            {
+        described: dict[str, Mapping[str, Any]] = {
+            "dataset_description": {
+                "Name": name,
+                "BIDSVersion": _BIDS_VERSION,
+                "DatasetType": "raw",
+                "License": "CC0",
+                "Authors": ["The brainweave developers"],
+                "GeneratedBy": [_GENERATOR],
+            },
+            "participants": {
+                "age": {"Description": "Age; nobody was scanned", "Units": "year"}
+            },
+            f"task-{self.task}_bold": {
+                "TaskName": self.task,
+                "RepetitionTime": design.tr,
+                **_SCANNER,
+            },
+            f"task-{self.task}_events": {
                 "trial_type": {"Description": "Category shown", "Levels": levels},
                 "stim_file": {"Description": "What was shown"},
             },
-        )
-        self._write_stimuli()
-        if self.derivatives:
-            (self.root / DERIVATIVES).mkdir(parents=True)
-            # the specification does not know confounds yet; fMRIPrep does the same
-            (self.root / DERIVATIVES / ".bidsignore").write_text("*_timeseries.*\n")
-            what = "Simulated, laid out like the output of fMRIPrep"
-            _write_json(
-                self.root / DERIVATIVES / "dataset_description.json",
-                {
-                    "Name": f"{name}: preprocessed",
-                    "BIDSVersion": _BIDS_VERSION,
-                    "DatasetType": "derivative",
-                    "License": "CC0",
-                    "GeneratedBy": [{**made_by[0], "Description": what}],
-                    "SourceDatasets": [{"URL": "../.."}],
-                    "DatasetLinks": {"raw": "../.."},
-                },
-            )
+        }
+        for stem, content in described.items():
+            _write_json(self.root / f"{stem}.json", content)
+
+    def _write_top_of_derivatives(self, name: str) -> None:
+        root = self.root / DERIVATIVES
+        what = "Simulated, laid out like the output of fMRIPrep"
+        about = {
+            "Name": f"{name}: preprocessed",
+            "BIDSVersion": _BIDS_VERSION,
+            "DatasetType": "derivative",
+            "License": "CC0",
+            "GeneratedBy": [{**_GENERATOR, "Description": what}],
+            "SourceDatasets": [{"URL": "../.."}],
+            "DatasetLinks": {"raw": "../.."},
+        }
+        _write_json(root / "dataset_description.json", about)
+        # the specification does not know confounds yet; fMRIPrep does the same
+        (root / ".bidsignore").write_text("*_timeseries.*\n")
 
     def _reference(self, subject: int) -> str:
         if self.space != "T1w":
@@ -267,38 +235,37 @@ class _Writer:
         return f"bids:raw:sub-{id}/anat/sub-{id}_T1w.nii.gz"
 
     def _write_stimuli(self) -> None:
+        from PIL import Image
+
         folder = self.root / "stimuli"
         folder.mkdir()
         categories = self.simulation.design.categories
-        for subject in range(self.simulation.n_subjects):
+        shown: dict[str, str] = {}
+        for subject in range(len(self.simulation.ids)):
             for run in self.simulation.runs(subject):
-                for label, stimulus in _shown(run):
-                    path = folder / stimulus
-                    if not path.exists():
-                        shade = categories.index(label) / len(categories)
-                        path.write_bytes(one_colour_png(shade))
+                stimuli = _stimuli(run.events)
+                shown |= zip(stimuli, run.events.label.tolist(), strict=True)
+        for name, label in shown.items():
+            shade = categories.index(label) / len(categories)
+            Image.new("L", (8, 8), round(255 * shade)).save(folder / name)
 
     def _write_events(self, subject: int, run: ShownRun) -> None:
         events = run.events
-        stimuli = events.stimulus
-        _write_table(
-            _with_ending(self._stem(subject, run, self.root), "_events.tsv"),
-            {
-                "onset": [f"{x:g}" for x in events.onset],
-                "duration": [f"{x:g}" for x in events.duration],
-                "trial_type": events.label.tolist(),
-                "stim_file": [] if stimuli is None else stimuli.tolist(),
-            },
-        )
+        table = {
+            "onset": events.onset,
+            "duration": events.duration,
+            "trial_type": events.label,
+            "stim_file": _stimuli(events),
+        }
+        stem = self._stem(subject, run, self.root)
+        _write_table(_with_ending(stem, "_events.tsv"), table)
 
     def _write_anatomy(self, subject: int, brain: Brain) -> None:
         id = self.simulation.ids[subject]
-        folder = self.root / f"sub-{id}" / "anat"
-        folder.mkdir(parents=True)
+        stem = self.root / f"sub-{id}" / "anat" / f"sub-{id}_T1w"
+        _write_json(_with_ending(stem, ".json"), _SCANNER)
         volume = np.where(brain.mask, 100.0, 0.0)
-        path = folder / f"sub-{id}_T1w.nii.gz"
-        self._save(volume, brain, path)
-        _write_json(folder / f"sub-{id}_T1w.json", _SCANNER)
+        self._save(volume, brain, _with_ending(stem, ".nii.gz"))
 
     def _write_raw(
         self, subject: int, run: ShownRun, brain: Brain, data: NDArray[np.float32]
@@ -319,42 +286,24 @@ class _Writer:
         data: NDArray[np.float32],
         usable: NDArray[np.int64],
     ) -> None:
+        tr = self.simulation.design.tr
         stem = self._stem(subject, run, self.root / DERIVATIVES)
         volume = np.zeros((*brain.mask.shape, len(data)), dtype=np.float32)
         volume[brain.mask] = data.T
-        image = _with_ending(stem, f"_space-{self.space}_desc-preproc_bold.nii.gz")
-        self._save(volume, brain, image)
-        tr = self.simulation.design.tr
-        _write_json(
-            _json_of(image),
-            {
-                "TaskName": self.task,
-                "RepetitionTime": tr,
-                "SkullStripped": True,
-                "SpatialReference": self._reference(subject),
-            },
-        )
-        mask = _with_ending(stem, f"_space-{self.space}_desc-brain_mask.nii.gz")
-        self._save(brain.mask, brain, mask)
-        _write_json(
-            _json_of(mask),
-            {
-                "Type": "Brain",
-                "RawSources": [],
-                "SpatialReference": self._reference(subject),
-            },
-        )
+        reference = {"SpatialReference": self._reference(subject)}
+        bold = {"TaskName": self.task, "RepetitionTime": tr, "SkullStripped": True}
+        image = _with_ending(stem, f"_space-{self.space}_desc-preproc_bold")
+        self._save(volume, brain, _with_ending(image, ".nii.gz"))
+        _write_json(_with_ending(image, ".json"), {**bold, **reference})
+        mask = _with_ending(stem, f"_space-{self.space}_desc-brain_mask")
+        self._save(brain.mask, brain, _with_ending(mask, ".nii.gz"))
+        about_mask = {"Type": "Brain", "RawSources": [], **reference}
+        _write_json(_with_ending(mask, ".json"), about_mask)
         lost = np.setdiff1d(np.arange(run.n_volumes), usable)
-        signals = self.simulation.signals(subject, run)
-        columns, about = confounds_of_run(signals.nuisance, data, tr=tr, lost=lost)
+        nuisance = self.simulation.signals(subject, run).nuisance
+        columns, about = confounds_of_run(nuisance, data, tr=tr, lost=lost)
         table = _with_ending(stem, "_desc-confounds_timeseries.tsv")
-        _write_table(
-            table,
-            {
-                column: ["n/a" if np.isnan(x) else f"{x:.6g}" for x in values]
-                for column, values in columns.items()
-            },
-        )
+        _write_table(table, columns)
         _write_json(table.with_suffix(".json"), about)
 
     def _save(self, volume: NDArray[Any], brain: Brain, path: Path) -> None:
@@ -363,9 +312,9 @@ class _Writer:
         if volume.dtype == bool:
             image = nib.Nifti1Image(volume.astype(np.uint8), brain.affine)
         else:
-            kept = np.float64 if self.image_dtype == np.float64 else np.float32
+            kept = np.float64 if self.dtype == np.float64 else np.float32
             image = nib.Nifti1Image(volume.astype(kept), brain.affine)
-            image.set_data_dtype(self.image_dtype)
+            image.set_data_dtype(self.dtype)
         if volume.ndim == 4:
             zooms = (*image.header.get_zooms()[:3], self.simulation.design.tr)
             image.header.set_zooms(zooms)
@@ -375,34 +324,21 @@ class _Writer:
         nib.save(image, path)
 
 
-# What the specification recommends to know of a scan; nothing was scanned.
-_SCANNER = {
-    "Manufacturer": "brainweave",
-    "ManufacturersModelName": "simulation",
-    "MagneticFieldStrength": 3,
-    "InstitutionName": "n/a",
-}
-
-
-def _shown(run: ShownRun) -> list[tuple[str, str]]:
-    stimuli = run.events.stimulus
-    if stimuli is None:
-        return []
-    return list(zip(run.events.label.tolist(), stimuli.tolist(), strict=True))
+def _stimuli(events: Events) -> list[str]:
+    return [] if events.stimulus is None else events.stimulus.tolist()
 
 
 def _with_ending(stem: Path, ending: str) -> Path:
     return stem.with_name(stem.name + ending)
 
 
-def _json_of(image: Path) -> Path:
-    return image.with_name(image.name.removesuffix(".nii.gz") + ".json")
-
-
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def _write_table(path: Path, columns: Mapping[str, Sequence[str]]) -> None:
-    rows = ["\t".join(columns), *map("\t".join, zip(*columns.values(), strict=True))]
-    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+def _write_table(path: Path, columns: Mapping[str, Any]) -> None:
+    import pandas as pd
+
+    form = {"sep": "\t", "na_rep": "n/a", "float_format": "%.6g", "index": False}
+    pd.DataFrame(columns).to_csv(path, lineterminator="\n", encoding="utf-8", **form)

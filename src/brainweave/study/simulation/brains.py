@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import factorial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,6 @@ __all__ = [
     "draw_brain",
     "draw_maps",
     "draw_mask",
-    "mix_time_courses",
     "smooth_fields",
 ]
 
@@ -30,24 +28,12 @@ _BRAIN_CENTRE = np.array([0.0, -18.0, 10.0])
 
 @dataclass(frozen=True)
 class Brain:
-    """Where the voxels of one subject lie and what they respond to.
+    """Where the voxels of one subject lie and what they respond to."""
 
-    Parameters
-    ----------
-    mask : ndarray of bool
-        The voxels, in a volume.
-    affine : ndarray of shape (4, 4)
-        From voxel indices to millimetres.
-    maps : ndarray of shape (n_shared, n_voxels)
-        The response of each voxel to each dimension of the shared space.
-    baseline : ndarray of shape (n_voxels,)
-        The mean image.
-    """
-
-    mask: NDArray[np.bool_]
-    affine: NDArray[np.float64]
-    maps: NDArray[np.float32]
-    baseline: NDArray[np.float32]
+    mask: NDArray[np.bool_]  # the voxels, in a volume
+    affine: NDArray[np.float64]  # from voxel indices to millimetres
+    maps: NDArray[np.float32]  # dimensions of the shared space x voxels
+    baseline: NDArray[np.float32]  # the mean image
 
     @property
     def n_voxels(self) -> int:
@@ -82,15 +68,11 @@ def draw_mask(
     >>> int(draw_mask(shape, 437, np.random.default_rng(0)).sum())
     437
     """
-    axes = _AXES.copy()
-    lumps = 0.0
-    if rng is not None:
-        axes *= rng.uniform(0.95, 1.05, size=3)
-        lumps = 0.05
+    axes = _AXES if rng is None else _AXES * rng.uniform(0.95, 1.05, size=3)
     grid = np.meshgrid(*(np.arange(n) - (n - 1) / 2 for n in shape), indexing="ij")
     radius = np.sqrt(sum((g / a) ** 2 for g, a in zip(grid, axes, strict=True)))
     if rng is not None:
-        radius *= 1 + lumps * smooth_fields(shape, 1, 3.0, rng)[0]
+        radius *= 1 + 0.05 * smooth_fields(shape, 1, 3.0, rng)[0]
     nearest = np.argsort(radius, axis=None, kind="stable")[:n_voxels]
     mask = np.zeros(radius.size, dtype=bool)
     mask[nearest] = True
@@ -142,25 +124,14 @@ def draw_brain(
     """
     maps = draw_maps(mask, n_shared + 1, smoothness, rng)
     level = baseline * (1 + 0.05 * np.clip(maps[-1], -3, 3))
-    return Brain(
-        mask=mask,
-        affine=affine,
-        maps=maps[:-1],
-        baseline=level.astype(np.float32),
-    )
+    return Brain(mask, affine, maps[:-1], level.astype(np.float32))
 
 
 def double_gamma(step: float, *, length: float = 32.0) -> NDArray[np.float64]:
     """Sample the canonical haemodynamic response, scaled to unit sum.
 
     The difference of two gamma densities, with a peak near 5 s and an undershoot near
-    15 s, as in [1]_.
-
-    References
-    ----------
-    .. [1] Friston, K. J., Fletcher, P., Josephs, O., Holmes, A., Rugg, M. D. and
-       Turner, R. (1998). Event-related fMRI: characterizing differential responses.
-       NeuroImage, 7(1), 30-40.
+    15 s, as in Friston et al. (1998), NeuroImage 7(1), 30-40.
 
     Examples
     --------
@@ -192,10 +163,3 @@ def autoregressive_noise(
     for t in range(1, n_samples):
         noise[t] += phi * noise[t - 1]
     return noise
-
-
-def mix_time_courses(
-    time_courses: NDArray[Any], maps: NDArray[np.float32]
-) -> NDArray[np.float32]:
-    """Spread time courses (n_samples, n_maps) over voxels, in float32."""
-    return time_courses.astype(np.float32) @ maps

@@ -16,7 +16,6 @@ __all__ = ["confounds_of_run"]
 _MOTION = ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z")
 _HEAD_RADIUS = 50.0  # mm, as in framewise displacement
 _N_COMPCOR = 5
-_HIGH_PASS = 1 / 128  # Hz, as fMRIPrep's cosines
 
 
 def confounds_of_run(
@@ -28,16 +27,8 @@ def confounds_of_run(
 ) -> tuple[dict[str, NDArray[np.float64]], dict[str, Any]]:
     """Make the columns of a ``desc-confounds_timeseries.tsv`` and their description.
 
-    Parameters
-    ----------
-    nuisance : ndarray of shape (n_volumes, n_nuisance)
-        Time courses of the structured noise, the strongest first.
-    data : ndarray of shape (n_volumes, n_voxels)
-        The volumes, for the global signal.
-    tr : float
-        Seconds from one volume to the next.
-    lost : ndarray of int
-        Volumes to mark by a large framewise displacement.
+    `nuisance` are the time courses of structured noise, the strongest first; `data` the
+    volumes, for the global signal; `lost` volumes get a large framewise displacement.
     """
     n_volumes = len(data)
     wanted = len(_MOTION) + 2 + _N_COMPCOR
@@ -47,16 +38,26 @@ def confounds_of_run(
     # a few hundredths of a millimetre; a radian moves the head's edge by its radius
     motion = 0.02 * sources[:, : len(_MOTION)]
     motion[:, 3:] /= _HEAD_RADIUS
-    columns: dict[str, NDArray[np.float64]] = {}
     named = dict(zip(_MOTION, motion.T, strict=True))
     named["csf"] = 100 + sources[:, 6]
     named["white_matter"] = 100 + sources[:, 7]
     named["global_signal"] = data.mean(axis=1, dtype=np.float64)
+    columns: dict[str, NDArray[np.float64]] = {}
     for name, values in named.items():
-        columns.update(_expanded(name, values))
+        # no derivative at first
+        derivative = np.concatenate([[np.nan], np.diff(values)])
+        columns[name] = values
+        columns[f"{name}_derivative1"] = derivative
+        columns[f"{name}_power2"] = values**2
+        columns[f"{name}_derivative1_power2"] = derivative**2
     columns["framewise_displacement"] = _displacement(motion, lost)
-    columns["std_dvars"] = _dvars(data)
-    columns.update(_cosines(n_volumes, tr))
+    change = np.sqrt((np.diff(data, axis=0).astype(np.float64) ** 2).mean(axis=1))
+    relative = change / max(float(change.mean()), 1e-12)
+    columns["std_dvars"] = np.concatenate([[np.nan], relative])
+    middle = np.arange(n_volumes) + 0.5
+    for k in range(int(2 * n_volumes * tr / 128)):  # up to 1 / 128 Hz, as fMRIPrep's
+        wave = np.cos(np.pi * (k + 1) * middle / n_volumes)
+        columns[f"cosine{k:02d}"] = np.sqrt(2 / n_volumes) * wave
     about: dict[str, Any] = {}
     for k in range(_N_COMPCOR):
         name = f"a_comp_cor_{k:02d}"
@@ -72,17 +73,6 @@ def confounds_of_run(
     return columns, about
 
 
-def _expanded(name: str, values: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
-    """Return the column, its derivative and their squares; no derivative at first."""
-    derivative = np.concatenate([[np.nan], np.diff(values)])
-    return {
-        name: values,
-        f"{name}_derivative1": derivative,
-        f"{name}_power2": values**2,
-        f"{name}_derivative1_power2": derivative**2,
-    }
-
-
 def _displacement(
     motion: NDArray[np.float64], lost: NDArray[np.int64]
 ) -> NDArray[np.float64]:
@@ -93,18 +83,3 @@ def _displacement(
     total = np.minimum(total, 0.4)
     total[lost] = np.nan_to_num(total[lost]) + 2.0
     return np.asarray(total)
-
-
-def _dvars(data: NDArray[np.float32]) -> NDArray[np.float64]:
-    change = np.sqrt((np.diff(data, axis=0).astype(np.float64) ** 2).mean(axis=1))
-    return np.concatenate([[np.nan], change / max(float(change.mean()), 1e-12)])
-
-
-def _cosines(n_volumes: int, tr: float) -> dict[str, NDArray[np.float64]]:
-    n = int(np.floor(2 * n_volumes * tr * _HIGH_PASS))
-    middle = np.arange(n_volumes) + 0.5
-    return {
-        f"cosine{k:02d}": np.sqrt(2 / n_volumes)
-        * np.cos(np.pi * (k + 1) * middle / n_volumes)
-        for k in range(n)
-    }

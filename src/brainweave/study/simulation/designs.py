@@ -14,10 +14,22 @@ from numpy.typing import NDArray
 from brainweave.exceptions import InputError
 from brainweave.study.formats.runs.events import Events
 
-__all__ = ["DESIGNS", "Design", "ShownRun", "plan_runs", "stimulus_number"]
+__all__ = ["DESIGNS", "Design", "ShownRun", "plan_runs", "stimulus_number", "usual"]
 
-#: The designs that :func:`plan_runs` knows.
-DESIGNS = ("blocks", "events", "movie")
+# kind -> n_runs, repetitions, seconds shown, seconds between (least, most)
+DESIGNS: dict[str, tuple[int, int, float, tuple[float, float]]] = {
+    "blocks": (4, 1, 22.5, (10.0, 15.0)),
+    "events": (4, 6, 2.0, (4.0, 8.0)),
+    "movie": (3, 2, 20.0, (0.0, 0.0)),
+}
+
+
+def usual(kind: str) -> tuple[int, int, float, tuple[float, float]]:
+    """Return the usual settings of a design, by its name."""
+    if kind not in DESIGNS:
+        known = ", ".join(map(repr, DESIGNS))
+        raise InputError(f"design={kind!r} is not known; choose one of {known}.")
+    return DESIGNS[kind]
 
 
 @dataclass(frozen=True)
@@ -44,26 +56,12 @@ class Design:
     n_samples: int | None = None
 
     def __post_init__(self) -> None:
-        for name, value in (
-            ("n_runs", self.n_runs),
-            ("repetitions", self.repetitions),
-            ("duration", self.duration),
-            ("n_samples", 1 if self.n_samples is None else self.n_samples),
-        ):
-            if not value > 0:
+        for name in ("n_runs", "repetitions", "duration", "n_samples"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
                 raise InputError(f"{name}={value} must be positive.")
         if len(self.gap) != 2 or not 0 <= self.gap[0] <= self.gap[1]:
             raise InputError(f"gap={self.gap} must be (least, most) in seconds.")
-
-    @staticmethod
-    def check_kind(kind: str) -> str:
-        """Check the name of a design."""
-        if kind not in DESIGNS:
-            raise InputError(
-                f"design={kind!r} is not known; choose one of "
-                f"{', '.join(map(repr, DESIGNS))}."
-            )
-        return kind
 
 
 def plan_runs(design: Design, rng: np.random.Generator) -> list[ShownRun]:
@@ -74,22 +72,18 @@ def plan_runs(design: Design, rng: np.random.Generator) -> list[ShownRun]:
     the same stimulus is found in every subject, wherever it comes in the sequence.
     """
     n_categories = len(design.categories)
-    if design.n_samples is None:
+    left = design.n_samples  # volumes still to be shown, if their number is given
+    if left is None:
         per_run = [n_categories * design.repetitions] * design.n_runs
-        n_volumes_shown = None
     else:
-        length = _volumes(design.duration, design.tr)
-        n_blocks = -(-design.n_samples // length)
+        n_blocks = -(-left // _volumes(design.duration, design.tr))
         n_runs = min(design.n_runs, n_blocks)
         per_run = [n_blocks // n_runs + (r < n_blocks % n_runs) for r in range(n_runs)]
-        n_volumes_shown = design.n_samples
     shown = np.zeros(n_categories, dtype=np.int64)  # presentations so far, per category
     runs = []
     for number, n_presentations in enumerate(per_run, start=1):
         order = _draw_order(n_categories, n_presentations, rng)
-        run, n_volumes_shown = _place(
-            design, number, order, rng=rng, shown=shown, left=n_volumes_shown
-        )
+        run, left = _place(design, number, order, rng=rng, shown=shown, left=left)
         runs.append(run)
     return runs
 
@@ -115,14 +109,12 @@ def _place(
     left: int | None,
 ) -> tuple[ShownRun, int | None]:
     """Put presentations on the clock, on volume boundaries unless they are brief."""
-    tr = design.tr
-    step = tr if design.kind != "events" else min(tr, 0.5)
+    tr, brief = design.tr, design.kind == "events"
+    step = min(tr, 0.5) if brief else tr
     now = 0.0
     rows = []
     for c in order:
-        seconds = _volumes(design.duration, tr) * tr
-        if design.kind == "events":
-            seconds = design.duration
+        seconds = design.duration if brief else _volumes(design.duration, tr) * tr
         if left is not None:
             n_volumes = min(_volumes(seconds, tr), left)
             left -= n_volumes
@@ -131,18 +123,14 @@ def _place(
         category = design.categories[c]
         stimulus = f"{category}_{shown[c]:03d}.png"
         rows.append((round(now, 6), round(seconds, 6), category, stimulus))
-        gap = rng.uniform(*design.gap)
-        # at least a volume per brief event, so that every event keeps one for itself
-        pause = round(gap / step) * step
-        if design.kind == "events":
+        pause = round(rng.uniform(*design.gap) / step) * step
+        if brief:  # at least a volume for each, so that every event keeps one
             pause = max(pause, tr - seconds)
         now += seconds + pause
+    last = int(np.ceil((rows[-1][0] + rows[-1][1]) / tr + 1e-9))
     # scan on until the last response has passed
-    n_volumes = int(np.ceil((rows[-1][0] + rows[-1][1]) / tr + 1e-9)) + int(
-        np.ceil(design.hrf_delay / tr)
-    )
-    n_volumes += _volumes(max(design.gap[1], tr), tr)
-    return ShownRun(number, Events.from_rows(rows), n_volumes), left
+    after = int(np.ceil(design.hrf_delay / tr)) + _volumes(max(design.gap[1], tr), tr)
+    return ShownRun(number, Events.from_rows(rows), last + after), left
 
 
 def _draw_order(

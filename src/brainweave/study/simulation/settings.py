@@ -36,8 +36,8 @@ class Timing:
     hrf: bool = True
 
     def __post_init__(self) -> None:
-        _check_positive(self, "tr")
-        _check_not_negative(self, "hrf_delay")
+        _check(self, "tr", above_zero=True)
+        _check(self, "hrf_delay", above_zero=False)
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,9 @@ class Responses:
     baseline: float = 100.0
 
     def __post_init__(self) -> None:
-        _check_positive(self, "n_shared", "smoothness")
-        _check_not_negative(self, "signal", "within", "trial_variability", "baseline")
+        _check(self, "n_shared", "smoothness", above_zero=True)
+        not_negative = ("signal", "within", "trial_variability", "baseline")
+        _check(self, *not_negative, above_zero=False)
 
 
 @dataclass(frozen=True)
@@ -97,22 +98,17 @@ class Noise:
     autocorrelation: float = 0.3
 
     def __post_init__(self) -> None:
-        _check_not_negative(
-            self, "structured_noise", "local_noise", "n_nuisance", "spontaneous"
-        )
+        not_negative = ("structured_noise", "local_noise", "n_nuisance", "spontaneous")
+        _check(self, *not_negative, above_zero=False)
         if not -1 < self.autocorrelation < 1:
             raise InputError(
                 f"autocorrelation={self.autocorrelation} must be in (-1, 1)."
             )
 
 
-def _check_positive(group: object, *names: str) -> None:
+def _check(group: object, *names: str, above_zero: bool) -> None:
     for name in names:
-        if not getattr(group, name) > 0:
-            raise InputError(f"{name}={getattr(group, name)} must be positive.")
-
-
-def _check_not_negative(group: object, *names: str) -> None:
-    for name in names:
-        if not getattr(group, name) >= 0:
-            raise InputError(f"{name}={getattr(group, name)} must not be negative.")
+        value = getattr(group, name)
+        if not (value > 0 if above_zero else value >= 0):
+            wanted = "be positive" if above_zero else "not be negative"
+            raise InputError(f"{name}={value} must {wanted}.")

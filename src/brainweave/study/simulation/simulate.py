@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from numbers import Integral
-from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,8 +15,8 @@ from brainweave.exceptions import InputError
 from brainweave.study.formats.runs.events import Events
 from brainweave.study.formats.runs.sampling import check_samples
 from brainweave.study.options import gathered
-from brainweave.study.simulation.brains import Brain
-from brainweave.study.simulation.designs import Design
+from brainweave.study.simulation.bids_writer import write_bids
+from brainweave.study.simulation.designs import Design, usual
 from brainweave.study.simulation.engine import Simulation, SubjectSource
 from brainweave.study.simulation.settings import Noise, Responses, Timing
 from brainweave.study.spaces import VolumeSpace
@@ -34,12 +32,6 @@ _CATEGORIES = (
 )
 # The stream that voxel counts are drawn from; Simulation has those below it.
 _VOXEL_STREAM = 100
-# kind -> n_runs, repetitions, seconds shown, seconds between (least, most)
-_DEFAULTS: dict[str, tuple[int, int, float, tuple[float, float]]] = {
-    "blocks": (4, 1, 22.5, (10.0, 15.0)),
-    "events": (4, 6, 2.0, (4.0, 8.0)),
-    "movie": (3, 2, 20.0, (0.0, 0.0)),
-}
 
 
 @dataclass(frozen=True)
@@ -100,81 +92,46 @@ class SimulatedStudy(Study):
     def __init__(
         self, simulation: Simulation, name: str = "simulated", *, lazy: bool = False
     ) -> None:
+        import nibabel as nib
+
         self.simulation = simulation
-        subjects, shared, maps, masks, events = [], [], [], [], []
+        subjects, shared, brains, events = [], [], [], []
         for i, id in enumerate(simulation.ids):
             brain = simulation.brain(i)
             runs, plans = simulation.runs(i), simulation.plans(i)
-            signals = [simulation.signals(i, run).shared for run in runs]
             source = SubjectSource(simulation, i, sum(map(len, plans)))
+            mask = nib.Nifti1Image(brain.mask.astype(np.uint8), brain.affine)
             subjects.append(
                 Subject(
                     id,
                     source if lazy else source.read(brain),
                     labels=np.concatenate([plan.labels for plan in plans]),
-                    runs=np.repeat(
-                        [run.number for run in runs], [len(plan) for plan in plans]
-                    ),
+                    runs=np.repeat([r.number for r in runs], [len(p) for p in plans]),
                     onsets=np.concatenate([plan.onsets for plan in plans]),
                     stimuli=np.concatenate([plan.stimuli for plan in plans]),
-                    space=_volume_space(brain),
+                    space=VolumeSpace(mask),
                 )
             )
-            shared.append(
-                np.concatenate(
-                    [p.apply(s) for p, s in zip(plans, signals, strict=True)]
-                )
-            )
-            maps.append(brain.maps)
-            masks.append(brain.mask)
+            responses = [
+                plan.apply(simulation.signals(i, run).shared)
+                for run, plan in zip(runs, plans, strict=True)
+            ]
+            shared.append(np.concatenate(responses))
+            brains.append(brain)
             events.append({run.number: run.events for run in runs})
         super().__init__(subjects, name)
         self.truth = SimulationTruth(
             categories=simulation.design.categories,
             centroids=simulation.centroids,
             shared=tuple(shared),
-            maps=tuple(maps),
-            masks=tuple(masks),
-            affine=brain.affine,
+            maps=tuple(brain.maps for brain in brains),
+            masks=tuple(brain.mask for brain in brains),
+            affine=brains[0].affine,
             events=tuple(events),
             tr=simulation.design.tr,
         )
 
-    def to_bids(
-        self,
-        folder: str | PathLike[str],
-        *,
-        task: str = "objects",
-        image_dtype: str = "int16",
-        raw: bool = True,
-        derivatives: bool = True,
-        overwrite: bool = False,
-    ) -> Path:
-        """Write the study as a BIDS dataset with fMRIPrep-like derivatives.
-
-        :func:`brainweave.load_bids` reads the same study from it, with
-        ``confounds=None`` (the samples as they are), ``stimulus="stim_file"``, the
-        study's own ``samples``, ``keep_rest`` and ``hrf_delay``, and ``scrub=0.5`` if
-        samples are missing. See :func:`brainweave.study.write_bids` for
-        the options.
-        """
-        from brainweave.study.simulation.bids_writer import write_bids
-
-        return write_bids(
-            self,
-            folder,
-            task=task,
-            image_dtype=image_dtype,
-            raw=raw,
-            derivatives=derivatives,
-            overwrite=overwrite,
-        )
-
-
-def _volume_space(brain: Brain) -> VolumeSpace:
-    import nibabel as nib
-
-    return VolumeSpace(nib.Nifti1Image(brain.mask.astype(np.uint8), brain.affine))
+    to_bids = write_bids
 
 
 def simulate_study(
@@ -284,62 +241,59 @@ def simulate_study(
     (144, 10)
     """
     names = _check_categories(categories)
-    kind = Design.check_kind(design)
+    usual_n_runs, repetitions, duration, gap = usual(design)
     timing, responses, noise = gathered(
         "simulate_study",
         details,
-        Timing() if timing is None else timing,
-        Responses() if responses is None else responses,
-        Noise() if noise is None else noise,
+        timing or Timing(),
+        responses or Responses(),
+        noise or Noise(),
     )
     if not n_subjects > 0:
         raise InputError(f"n_subjects={n_subjects} must be positive.")
     if not 0 <= missing_samples < 1:
         raise InputError(f"missing_samples={missing_samples} must be in [0, 1).")
-    if n_samples is not None and kind == "events":
+    kept = np.dtype(dtype).name
+    if kept not in ("float32", "float64"):
+        raise InputError(f'dtype={dtype!r} must be "float32" or "float64".')
+    if n_samples is not None and design == "events":
         raise InputError(
             'n_samples counts the volumes of blocks or scenes; with design="events", '
             "set n_runs and repetitions."
         )
-    seed = int(
-        np.random.SeedSequence().generate_state(1)[0]
-        if random_state is None
-        else random_state
-    )
-    usual = _DEFAULTS[kind]
+    if random_state is None:
+        random_state = int(np.random.SeedSequence().generate_state(1)[0])
     plan = Design(
-        kind=kind,
+        kind=design,
         categories=names,
-        n_runs=usual[0] if n_runs is None else n_runs,
-        repetitions=usual[1] if timing.repetitions is None else timing.repetitions,
-        duration=usual[2] if timing.duration is None else timing.duration,
-        gap=usual[3] if timing.gap is None else timing.gap,
+        n_runs=usual_n_runs if n_runs is None else n_runs,
+        repetitions=repetitions if timing.repetitions is None else timing.repetitions,
+        duration=duration if timing.duration is None else timing.duration,
+        gap=gap if timing.gap is None else timing.gap,
         tr=timing.tr,
         hrf_delay=timing.hrf_delay,
         n_samples=n_samples,
     )
+    width = max(2, len(str(n_subjects)))
+    ids = tuple(f"{i + 1:0{width}d}" for i in range(n_subjects))
+    runs = range(1, plan.n_runs + 1)
     simulation = Simulation(
-        seed=seed,
+        seed=int(random_state),
+        ids=ids,
         design=plan,
-        voxel_counts=_count_voxels(n_voxels, n_subjects, seed),
-        own_sequence=kind != "movie" if own_sequence is None else own_sequence,
+        responses=responses,
+        noise=noise,
+        hrf=timing.hrf,
+        voxel_counts=_count_voxels(n_voxels, n_subjects, int(random_state)),
+        own_sequence=design != "movie" if own_sequence is None else own_sequence,
         samples=check_samples(samples),
         keep_rest=keep_rest,
         missing_samples=missing_samples,
-        missing_runs=(),
-        missing_categories=(),
-        **asdict(responses),
-        **asdict(noise),
-        hrf=timing.hrf,
-        dtype=_check_dtype(dtype),
-    )
-    runs = range(1, plan.n_runs + 1)
-    simulation = replace(
-        simulation,
-        missing_runs=_spread("missing_runs", missing_runs, runs, simulation),
+        missing_runs=_spread("missing_runs", missing_runs, runs, ids),
         missing_categories=_spread(
-            "missing_categories", missing_categories, names, simulation
+            "missing_categories", missing_categories, names, ids
         ),
+        dtype=kept,
     )
     return SimulatedStudy(simulation, name, lazy=lazy)
 
@@ -403,13 +357,6 @@ def _check_categories(categories: int | Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def _check_dtype(dtype: str) -> str:
-    name = np.dtype(dtype).name
-    if name not in ("float32", "float64"):
-        raise InputError(f'dtype={dtype!r} must be "float32" or "float64".')
-    return name
-
-
 def _count_voxels(
     n_voxels: int | Sequence[int], n_subjects: int, seed: int
 ) -> tuple[int, ...]:
@@ -437,10 +384,9 @@ def _spread(
     name: str,
     missing: int | Mapping[str, Sequence[Any]],
     known: Sequence[Any],
-    simulation: Simulation,
+    ids: tuple[str, ...],
 ) -> tuple[tuple[Any, ...], ...]:
     """Say what each subject lacks: what was asked, or one thing for some subjects."""
-    ids = simulation.ids
     if isinstance(missing, Integral):
         n = int(missing)
         if not 0 <= n <= len(ids):

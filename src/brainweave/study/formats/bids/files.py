@@ -1,24 +1,25 @@
-"""Find the runs of a BIDS dataset, raw or preprocessed, by the names of its files."""
+"""Find the runs of a BIDS dataset, and what lies beside them, by the names of files."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from brainweave._validation import check_list_option
-from brainweave.exceptions import StudyError
-from brainweave.study.formats.runs.timing import checked_tr
+from brainweave.exceptions import InputError, StudyError
+from brainweave.study.formats.image_files import read_table
 
-__all__ = ["NATIVE", "BidsRun", "Dataset", "find_runs", "inherited", "open_dataset"]
-
-#: Name of the space of files without a ``space`` entity.
-NATIVE = "native"
+__all__ = ["BidsRun", "Dataset", "find_runs", "inherited", "open_dataset"]
 
 _KINDS = {
     ".nii.gz": "volume",
@@ -29,29 +30,23 @@ _KINDS = {
 # Entities that tell versions of one and the same run apart.
 _ALTERNATIVES = ("res", "den", "desc", "rec", "echo")
 _ENTITY = re.compile(r"([a-zA-Z]+)-([a-zA-Z0-9+]+)")
+# Options that choose by an entity of another name, and what an entity is by default.
+_OPTIONS = {"subjects": "sub", "sessions": "ses", "runs": "run"}
+_DEFAULTS = {"run": "1", "space": "native"}
+_STRATEGIES = ("simple", "scrubbing", "compcor", "ica_aroma")
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A BIDS dataset: where images are looked for, and where the raw files are.
-
-    Parameters
-    ----------
-    images : Path
-        The root of the dataset with the images.
-    raw : Path
-        The root of the raw dataset, which has the events.
-    preprocessed : bool
-        Whether the images are derivatives.
-    """
+    """A BIDS dataset: where images are looked for, and where the raw files are."""
 
     images: Path
-    raw: Path
-    preprocessed: bool
+    raw: Path  # has the events
+    preprocessed: bool  # whether the images are derivatives
 
     def __fspath__(self) -> str:
         """Stand for the folder, so that ``load_bids`` takes a dataset in its place."""
-        return str(self.images if self.raw == self.images else self.raw)
+        return str(self.raw)
 
     @cached_property
     def runs(self) -> list[BidsRun]:
@@ -61,16 +56,10 @@ class Dataset:
 
 @dataclass(frozen=True)
 class BidsRun:
-    """One run of one subject.
+    """One run of one subject: what its name says, and its image.
 
-    Parameters
-    ----------
-    entities : dict
-        What the file name says, such as ``{"sub": "01", "task": "objects"}``.
-    kind : {"volume", "cifti", "surface"}
-        What the image is.
-    image : Path or dict of str to Path
-        The image; for surfaces, one per hemisphere.
+    The kind is "volume", "cifti" or "surface"; the image of a surface may be a dict of
+    one path per hemisphere.
     """
 
     entities: dict[str, str] = field(hash=False)
@@ -83,14 +72,9 @@ class BidsRun:
         return self.image if isinstance(self.image, Path) else min(self.image.values())
 
     @property
-    def space(self) -> str:
-        """The space, :data:`NATIVE` if the name has none."""
-        return self.entities.get("space", NATIVE)
-
-    @property
     def run(self) -> int | str:
         """Number of the run, from 1; with sessions ``"ses-<session>_run-<run>"``."""
-        number = self.entities.get("run", "1")
+        number = self.value("run")
         if "ses" in self.entities:
             return f"ses-{self.entities['ses']}_run-{number}"
         return int(number) if number.isdigit() else number
@@ -98,30 +82,19 @@ class BidsRun:
     @property
     def order(self) -> tuple[Any, ...]:
         """What runs of a subject are sorted by."""
-        number = self.entities.get("run", "1")
-        return (
-            self.entities.get("ses", ""),
-            int(number) if number.isdigit() else 0,
-            number,
-        )
+        number = self.value("run")
+        return self.value("ses"), int(number) if number.isdigit() else 0, number
 
-    def stem(self, *entities: str) -> str:
-        """Rebuild the beginning of a name from some entities, in their order."""
-        return "_".join(f"{k}-{v}" for k, v in self.entities.items() if k in entities)
+    def value(self, entity: str) -> str:
+        """Return what the name says of an entity, or its default."""
+        return self.entities.get(entity, _DEFAULTS.get(entity, ""))
 
 
 def open_dataset(folder: str | PathLike[str], derivatives: Any = "auto") -> Dataset:
     """Find out what a folder is: raw BIDS, with or without derivatives, or those.
 
-    Parameters
-    ----------
-    folder : path or Dataset
-        The root of a raw dataset, or of derivatives. The raw dataset of the latter is
-        two folders up (``derivatives/fmriprep``), if there is one. What is open
-        already is returned as it is.
-    derivatives : "auto", path or None, default="auto"
-        Where preprocessed images are: ``"auto"`` looks into ``derivatives``, None
-        keeps to the raw images.
+    The raw dataset of derivatives is two folders up (``derivatives/fmriprep``), if
+    there is one. What is open already is returned as it is.
     """
     if isinstance(folder, Dataset):
         return folder
@@ -140,42 +113,53 @@ def open_dataset(folder: str | PathLike[str], derivatives: Any = "auto") -> Data
                 "nor by itself. Check derivatives=..."
             )
         return Dataset(chosen, root, True)
-    if _is_derivative(root):
+    about = root / "dataset_description.json"
+    if about.exists() and _read_json(about).get("DatasetType") == "derivative":
         above = root.resolve().parent.parent
-        raw = above if any(above.glob("sub-*")) else root
-        return Dataset(root, raw, True)
+        return Dataset(root, above if any(above.glob("sub-*")) else root, True)
     found = [
-        candidate
-        for candidate in sorted((root / "derivatives").glob("*"))
-        if candidate.is_dir() and _has_bold(candidate)
+        path for path in sorted(root.glob("derivatives/*")) if any(_bold_files(path))
     ]
-    named = [candidate for candidate in found if "fmriprep" in candidate.name.lower()]
+    named = [path for path in found if "fmriprep" in path.name.lower()]
     if len(found) > 1 and len(named) != 1:
-        names = ", ".join(repr(f"derivatives/{f.name}") for f in found)
         raise StudyError(
-            f"{str(root)!r} has several derivatives with BOLD images: {names}. Choose "
-            "one with derivatives=..., or None for the raw images."
+            f"{str(root)!r} has several derivatives with BOLD images: "
+            f"{_quoted(f'derivatives/{path.name}' for path in found)}. Choose one with "
+            "derivatives=..., or None for the raw images."
         )
     if not found:
         return Dataset(root, root, False)
     return Dataset((named or found)[0], root, True)
 
 
-def _is_derivative(root: Path) -> bool:
-    description = root / "dataset_description.json"
-    if not description.exists():
-        return False
-    return bool(_read_json(description).get("DatasetType") == "derivative")
+def _bold_files(root: Path) -> Iterator[tuple[Path, str]]:
+    """Yield the images of a dataset, and their endings."""
+    for folder in ("func", "ses-*/func"):
+        for path in sorted(root.glob(f"sub-*/{folder}/*_bold.*")):
+            ending = path.name.rpartition("_bold")[2]
+            if ending in _KINDS:
+                yield path, ending
 
 
-def _has_bold(root: Path) -> bool:
-    return next(_bold_files(root, "sub-*"), None) is not None
-
-
-def _bold_files(root: Path, subject: str) -> Any:
-    for pattern in ("func", "ses-*/func"):
-        for ending in _KINDS:
-            yield from sorted(root.glob(f"{subject}/{pattern}/*_bold{ending}"))
+def _all_runs(dataset: Dataset) -> list[BidsRun]:
+    runs: list[BidsRun] = []
+    hemispheres: dict[tuple[tuple[str, str], ...], dict[str, Path]] = {}
+    for path, ending in _bold_files(dataset.images):
+        entities = dict(_ENTITY.findall(path.name.removesuffix(f"_bold{ending}")))
+        if "sub" not in entities:
+            continue
+        if _KINDS[ending] == "surface":
+            side = str(entities.pop("hemi", "L"))
+            name = {"L": "CortexLeft", "R": "CortexRight"}.get(side, side)
+            hemispheres.setdefault(tuple(entities.items()), {})[name] = path
+        elif entities.get("part", "mag") == "mag":
+            runs.append(BidsRun(entities, _KINDS[ending], path))
+    for key, sides in hemispheres.items():
+        image: Any = dict(sorted(sides.items()))
+        if len(image) == 1:
+            (image,) = image.values()
+        runs.append(BidsRun(dict(key), "surface", image))
+    return runs
 
 
 def find_runs(
@@ -200,31 +184,24 @@ def find_runs(
             f"{where} has no BOLD images (sub-*/[ses-*/]func/*_bold.nii.gz). "
             "Is it the root of a BIDS dataset?"
         )
-    tasks = _Choice("task", lambda run: run.entities.get("task", ""))
-    found = tasks.pick_one(found, task, where)
-    wanted = None if subjects is None else _bare_list("subjects", subjects, "sub")
-    found = _Choice("subjects", lambda run: run.entities["sub"]).pick(
-        found, wanted, where
-    )
-    chosen = None if sessions is None else _bare_list("sessions", sessions, "ses")
-    found = _Choice("sessions", lambda run: run.entities.get("ses", "")).pick(
-        found, chosen, where
-    )
-    found = _Choice("space", lambda run: run.space).pick_one(found, space, where)
+    found = _pick_one(found, "task", task, where)
+    found = _pick(found, "subjects", subjects, where)
+    found = _pick(found, "sessions", sessions, where)
+    found = _pick_one(found, "space", space, where)
     for key, value in (entities or {}).items():
-        found = _Choice(key, partial(_entity, key=key)).pick(
-            found, [_bare(value, key)], where
-        )
+        found = _pick_one(found, key, value, where)
     for key in _ALTERNATIVES:
-        values = sorted({_entity(run, key) for run in found})
-        if len(values) > 1:
-            found = _prefer(found, key, values, where)
-    if runs is not None:
-        numbers = _bare_list("runs", runs, "run")
-        numbers = [n.lstrip("0") or "0" for n in numbers]
-        found = _Choice(
-            "runs", lambda run: run.entities.get("run", "1").lstrip("0") or "0"
-        ).pick(found, numbers, where)
+        values = sorted({run.value(key) for run in found})
+        if len(values) == 1:
+            continue
+        # fMRIPrep's preprocessed series; its other series have other descriptions
+        if key != "desc" or "preproc" not in values:
+            raise StudyError(
+                f"{where} has images that differ in {key!r}: {_quoted(values)}. Choose "
+                f"one with entities={{{key!r}: ...}}."
+            )
+        found = _pick_one(found, "desc", "preproc", where)
+    found = _pick(found, "runs", runs, where)
     by_subject: dict[str, list[BidsRun]] = {}
     for run in sorted(found, key=lambda run: run.order):
         by_subject.setdefault(run.entities["sub"], []).append(run)
@@ -239,89 +216,38 @@ def find_runs(
     return dict(sorted(by_subject.items()))
 
 
-@dataclass(frozen=True)
-class _Choice:
-    """One thing that files differ in."""
-
-    name: str
-    value: Callable[[BidsRun], str]
-
-    def values(self, runs: Sequence[BidsRun]) -> list[str]:
-        return sorted({self.value(run) for run in runs})
-
-    def pick(
-        self, runs: list[BidsRun], wanted: list[str] | None, where: str
-    ) -> list[BidsRun]:
-        if wanted is None:
-            return runs
-        known = self.values(runs)
-        unknown = [value for value in wanted if value not in known]
-        if unknown:
-            raise StudyError(
-                f"{where} has no {self.name} {_quoted(unknown)}; it has "
-                f"{_quoted(known)}."
-            )
-        return [run for run in runs if self.value(run) in wanted]
-
-    def pick_one(
-        self, runs: list[BidsRun], wanted: str | None, where: str
-    ) -> list[BidsRun]:
-        if wanted is not None:
-            wanted = _bare(wanted, self.name)
-            return self.pick(runs, [wanted], where)
-        known = self.values(runs)
-        if len(known) > 1:
-            raise StudyError(
-                f"{where} has more than one {self.name}: {_quoted(known)}. Choose one "
-                f"with {self.name}=..."
-            )
-        return runs
-
-
-def _entity(run: BidsRun, key: str) -> str:
-    return run.entities.get(key, "")
-
-
-def _prefer(
-    runs: list[BidsRun], key: str, values: list[str], where: str
+def _pick_one(
+    runs: list[BidsRun], key: str, wanted: str | None, where: str
 ) -> list[BidsRun]:
-    # fMRIPrep's preprocessed series; its other series have other descriptions
-    if key == "desc" and "preproc" in values:
-        return [run for run in runs if _entity(run, key) == "preproc"]
-    raise StudyError(
-        f"{where} has images that differ in {key!r}: {_quoted(values)}. Choose one "
-        f"with entities={{{key!r}: ...}}."
-    )
-
-
-def _all_runs(dataset: Dataset) -> list[BidsRun]:
-    runs: list[BidsRun] = []
-    hemispheres: dict[tuple[tuple[str, str], ...], dict[str, Path]] = {}
-    for path in _bold_files(dataset.images, "sub-*"):
-        ending = max((e for e in _KINDS if path.name.endswith(e)), key=len)
-        entities = dict(_ENTITY.findall(path.name.removesuffix(f"_bold{ending}")))
-        kind = _KINDS[ending]
-        if ending == ".nii" and path.name.endswith(".dtseries.nii"):
-            continue
-        if "sub" not in entities:
-            continue
-        if kind == "surface":
-            side = str(entities.pop("hemi", "L"))
-            key = tuple(entities.items())
-            name = {"L": "CortexLeft", "R": "CortexRight"}.get(side, side)
-            hemispheres.setdefault(key, {})[name] = path
-        elif entities.get("part", "mag") == "mag":
-            runs.append(BidsRun(entities, kind, path))
-    for key, sides in hemispheres.items():
-        image: Any = dict(sorted(sides.items()))
-        runs.append(
-            BidsRun(
-                dict(key),
-                "surface",
-                image if len(image) > 1 else next(iter(image.values())),
-            )
+    known = sorted({run.value(key) for run in runs})
+    if wanted is None and len(known) > 1:
+        raise StudyError(
+            f"{where} has more than one {key}: {_quoted(known)}. Choose one with "
+            f"{key}=..."
         )
-    return runs
+    return _pick(runs, key, None if wanted is None else [wanted], where)
+
+
+def _pick(runs: list[BidsRun], option: str, wanted: Any, where: str) -> list[BidsRun]:
+    """Keep the runs that an option asks for; all, if it is None."""
+    if wanted is None:
+        return runs
+    key = _OPTIONS.get(option, option)
+    listed = check_list_option(option, wanted, "load_bids")
+    value_of = _unpadded if key == "run" else str
+    chosen = [value_of(str(value).removeprefix(f"{key}-")) for value in listed]
+    known = sorted({value_of(run.value(key)) for run in runs})
+    unknown = [value for value in chosen if value not in known]
+    if unknown:
+        raise StudyError(
+            f"{where} has no {option} {_quoted(unknown)}; it has {_quoted(known)}."
+        )
+    return [run for run in runs if value_of(run.value(key)) in chosen]
+
+
+def _unpadded(value: str) -> str:
+    """Return a number without leading zeros, so that run-01 is run-1."""
+    return value.lstrip("0") or "0" if value.isdigit() else value
 
 
 def inherited(dataset_root: Path, run: BidsRun, suffix: str, ending: str) -> list[Path]:
@@ -330,8 +256,7 @@ def inherited(dataset_root: Path, run: BidsRun, suffix: str, ending: str) -> lis
     A file applies if all entities in its name are those of the run, at the run's own
     level or at a level above.
     """
-    func = f"sub-{run.entities['sub']}"
-    levels = [dataset_root, dataset_root / func]
+    levels = [dataset_root, dataset_root / f"sub-{run.entities['sub']}"]
     if "ses" in run.entities:
         levels.append(levels[-1] / f"ses-{run.entities['ses']}")
     levels.append(levels[-1] / "func")
@@ -344,36 +269,22 @@ def inherited(dataset_root: Path, run: BidsRun, suffix: str, ending: str) -> lis
                 continue
             # the suffix may hold an entity of its own, such as desc-brain
             entities = dict(_ENTITY.findall(name.removesuffix(suffix)))
-            if all(_same(run.entities.get(k), v) for k, v in entities.items()):
+            if all(
+                key in run.entities and _unpadded(run.entities[key]) == _unpadded(value)
+                for key, value in entities.items()
+            ):
                 fitting.append((len(entities), path))
         found.extend(path for _, path in sorted(fitting, reverse=True))
     return found
 
 
-def _same(mine: str | None, other: str) -> bool:
-    if mine is None:
-        return False
-    if mine.isdigit() and other.isdigit():
-        return int(mine) == int(other)  # run-1 and run-01
-    return mine == other
-
-
-def repetition_time(dataset: Dataset, run: BidsRun) -> tuple[float | None, str]:
-    """Read the repetition time from the sidecars, the image's own before the raw ones.
-
-    Returns
-    -------
-    seconds : float or None
-        None if no sidecar states it.
-    where : str
-        Which file does, for messages.
-    """
+def repetition_time(dataset: Dataset, run: BidsRun) -> tuple[Any, str]:
+    """Read what a sidecar states, the image's own before the raw ones, and which."""
     for root in dict.fromkeys((dataset.images, dataset.raw)):
         for path in inherited(root, run, "bold", ".json"):
             value = _read_json(path).get("RepetitionTime")
             if value is not None:
-                where = f"RepetitionTime in {str(path)!r}"
-                return checked_tr(value, where), where
+                return value, f"RepetitionTime in {str(path)!r}"
     return None, ""
 
 
@@ -387,14 +298,89 @@ def _read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def _bare(label: Any, prefix: str) -> str:
-    text = str(label)
-    return text.removeprefix(f"{prefix}-")
+@dataclass(frozen=True)
+class RunConfounds:
+    """Columns to remove from a run, their names, and the volumes that may be used."""
+
+    columns: NDArray[np.float64] | None = None
+    kept: NDArray[np.int64] | None = None
+    names: tuple[str, ...] = ()
 
 
-def _bare_list(name: str, values: Any, prefix: str) -> list[str]:
-    return [_bare(v, prefix) for v in check_list_option(name, values, "load_bids")]
+def read_confounds(
+    dataset: Dataset, run: BidsRun, confounds: Any, scrub: float | None
+) -> RunConfounds:
+    """Read what ``load_bids`` is asked for from fMRIPrep's confounds of a run."""
+    if confounds is None and scrub is None:
+        return RunConfounds()
+    tables = inherited(dataset.images, run, "desc-confounds_timeseries", ".tsv")
+    if not tables:
+        raise StudyError(
+            f"{str(run.path)!r} has no confounds (*_desc-confounds_timeseries.tsv) "
+            "beside it. Use confounds=None and scrub=None, or the output of fMRIPrep."
+        )
+    table, kept = tables[0], None
+    if confounds is None or isinstance(confounds, list):
+        loaded = _columns(table, confounds or [])
+    else:
+        loaded, kept = _nilearn_confounds(run.path, table, confounds)
+    if scrub is not None:
+        displacement = _columns(table, ["framewise_displacement"]).to_numpy()[:, 0]
+        still = np.flatnonzero(~(displacement > scrub))
+        kept = still if kept is None else np.intersect1d(kept, still)
+    if kept is not None and len(kept) == 0:
+        raise StudyError(
+            f"{str(table)!r}: scrubbing leaves no volume of this run. Raise scrub=..., "
+            "or leave the run out."
+        )
+    if loaded is None or not loaded.shape[1]:
+        return RunConfounds(kept=kept)
+    # derivatives have no first value
+    values = np.nan_to_num(loaded.to_numpy(dtype=np.float64))
+    return RunConfounds(values, kept, tuple(map(str, loaded.columns)))
 
 
-def _quoted(values: Sequence[str]) -> str:
-    return ", ".join(repr(value) for value in values)
+def _columns(table: Path, names: list[str]) -> Any:
+    frame = read_table(table)
+    unknown = [name for name in names if name not in frame.columns]
+    if unknown:
+        raise StudyError(
+            f"{str(table)!r} has no column {_quoted(unknown)}; it has "
+            f"{_quoted(frame.columns)}."
+        )
+    return frame[names].astype(np.float64)
+
+
+def _nilearn_confounds(image: Path, table: Path, confounds: Any) -> tuple[Any, Any]:
+    """Load confounds by one of nilearn's strategies, components, or options."""
+    from nilearn.interfaces.fmriprep import load_confounds, load_confounds_strategy
+
+    if isinstance(confounds, str):
+        if confounds not in _STRATEGIES:
+            raise InputError(
+                f"confounds={confounds!r} is not known; choose one of "
+                f"{_quoted(_STRATEGIES)}, a tuple of nilearn's components, a list of "
+                "columns, or None."
+            )
+    elif isinstance(confounds, tuple):
+        confounds = {"strategy": confounds}
+    elif not isinstance(confounds, Mapping):
+        raise TypeError(
+            "confounds must be a name, a tuple, a list, a mapping or None, got "
+            f"{type(confounds).__name__}."
+        )
+    try:
+        with warnings.catch_warnings():
+            # nilearn notes that columns are missing for compcor and the like
+            warnings.simplefilter("ignore", UserWarning)
+            if isinstance(confounds, str):
+                return load_confounds_strategy(str(image), confounds)
+            return load_confounds(str(image), **confounds)
+    except (ValueError, KeyError) as error:
+        raise StudyError(
+            f"{str(table)!r} does not serve confounds={confounds!r}: {error}"
+        ) from error
+
+
+def _quoted(values: Iterable[str]) -> str:
+    return ", ".join(map(repr, values))

@@ -2,44 +2,42 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from brainweave._version import __version__
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.formats.bids.confounds import (
-    RunConfounds,
-    read_fmriprep_confounds,
-)
 from brainweave.study.formats.bids.files import (
     BidsRun,
     Dataset,
+    RunConfounds,
     find_runs,
     inherited,
     open_dataset,
+    read_confounds,
     repetition_time,
 )
-from brainweave.study.formats.bids.record import PlannedRun, make_record
-from brainweave.study.formats.images import epi_mask, mask_on_grid
-from brainweave.study.formats.runs.cleaning import Cleaning
+from brainweave.study.formats.image_files import image_name
+from brainweave.study.formats.images import volume_space
 from brainweave.study.formats.runs.events import Events, read_events
-from brainweave.study.formats.runs.rules import EventRules, Sampling
-from brainweave.study.formats.runs.runs import ImageSource, Run
+from brainweave.study.formats.runs.runs import Cleaning, Run, subject_of_runs
 from brainweave.study.formats.runs.sampling import (
     DRIFT_CUTOFF,
+    EventRules,
+    Sampling,
     check_samples,
-    plan_samples,
-)
-from brainweave.study.formats.runs.timing import (
-    agreed_tr,
     describe_losses,
+    plan_run,
 )
 from brainweave.study.options import gathered
 from brainweave.study.spaces import CiftiSpace, VolumeSpace
@@ -160,9 +158,9 @@ def load_bids(
     events, sampling, cleaning = gathered(
         "load_bids",
         details,
-        EventRules() if events is None else events,
-        Sampling() if sampling is None else sampling,
-        Cleaning() if cleaning is None else cleaning,
+        events or EventRules(),
+        sampling or Sampling(),
+        cleaning or Cleaning(),
     )
     if scrub is not None and not scrub > 0:
         raise InputError(f"scrub={scrub} must be a displacement above zero, in mm.")
@@ -180,302 +178,224 @@ def load_bids(
     )
     if isinstance(confounds, str) and confounds == "auto":
         confounds = "simple" if dataset.preprocessed else None
+    # trial models have confounds and drifts as columns, other samples are cleaned
     is_trials = samples.startswith("trials")
     how = replace(cleaning, high_pass=None) if is_trials else cleaning
-    reader = _Reader(
-        dataset,
-        label=label,
-        stimulus=stimulus,
-        ignore=tuple(events.ignore),
-        confounds=confounds,
-        scrub=scrub,
-        t_r=sampling.t_r,
-        options={
-            "samples": samples,
-            "hrf_delay": sampling.hrf_delay,
-            "keep_rest": sampling.keep_rest or label is None,
-            "name_moments": events.moments,
-            "hrf_model": sampling.hrf_model,
-            "high_pass": cleaning.high_pass or DRIFT_CUTOFF,
-            "max_gap": sampling.max_gap,
-            "overlap": events.overlap,
-        },
-    )
-    tables = {id: _with_events(id, listed, reader) for id, listed in found.items()}
-    with_events = {id: [run for run, _ in listed] for id, listed in tables.items()}
-    tables = {id: listed for id, listed in tables.items() if listed}
-    if not tables:
-        raise StudyError(
-            f"No run in {str(dataset.images)!r} has an events file. Check the raw "
-            f"dataset {str(dataset.raw)!r}, or use label=None."
-        )
-    spaces = _find_spaces(dataset, tables, mask, resample_mask)
+    high_pass = cleaning.high_pass or DRIFT_CUTOFF if is_trials else how.high_pass
+    sampling = replace(sampling, keep_rest=sampling.keep_rest or label is None)
+    shown, without_events = _with_events(dataset, found, label, stimulus, events.ignore)
+    spaces = _find_spaces(dataset, shown, mask, resample_mask)
     subjects_read = []
-    planned_runs: dict[str, list[PlannedRun]] = {}
-    repetition_times: dict[float, str] = {}
-    for id, listed in tables.items():
-        planned = [reader.plan(run, events, spaces[id]) for run, events in listed]
-        for p in planned:
-            repetition_times.setdefault(round(p.tr, 4), p.run.path.name)
-        planned_runs[id] = planned
-        subjects_read.append(_make_subject(id, planned, spaces[id], how, dtype))
-    if len(repetition_times) > 1:
-        listing = ", ".join(f"{t:g} s ({f})" for t, f in repetition_times.items())
-        warnings.warn(
-            f"Repetition times differ: {listing}. Every run keeps its own; samples of "
-            "methods that are locked in time would not correspond.",
-            UserWarning,
-            stacklevel=2,
-        )
-    _log_missing_runs(planned_runs)
-    counts = [
-        (p.run.path.name, p.plan.counts) for ps in planned_runs.values() for p in ps
-    ]
-    for message in describe_losses(counts, events.overlap):
-        warnings.warn(message, UserWarning, stacklevel=2)
-    record = make_record(
-        subjects_read,
-        planned_runs,
-        without_events={
-            id: [run.path.name for run in listed if run not in with_events[id]]
-            for id, listed in found.items()
-        },
-        settings={
-            "source": "bids",
-            "task": task,
-            "space": space,
-            "preprocessed": dataset.preprocessed,
-            "confounds": confounds,
-            "mask": mask,
-            "label": label,
-            "ignore": events.ignore,
-            "scrub": scrub,
-            "dtype": np.dtype(dtype).name,
-            **asdict(how),
-            **reader.options,
-            # of the models of trials; other samples are filtered only on demand
-            "high_pass": reader.options["high_pass"] if is_trials else how.high_pass,
-        },
-    )
+    records: dict[str, dict[str, Any]] = {}
+    removed: list[str] = []
+    for id, pairs in shown.items():
+        planned, records[id], moments = {}, {}, []
+        for file, seen in pairs:
+            own = read_confounds(dataset, file, confounds, scrub)
+            run = Run(
+                file.image,
+                confounds=None if is_trials else own.columns,
+                sample_mask=own.kept,
+                t_r=sampling.t_r,
+            )
+            run = plan_run(
+                id,
+                run,
+                spaces[id],
+                seen,
+                partial(repetition_time, dataset, file),
+                samples=samples,
+                rules=events,
+                sampling=sampling,
+                confounds=own.columns if is_trials else None,
+                high_pass=high_pass,
+            )
+            planned[file.run] = run
+            records[id][str(file.run)] = _run_record(run, own)
+            removed += own.names
+            moments += [f"run-{file.run}@{onset:.2f}" for onset in run.plan.onsets]
+        subject = subject_of_runs(id, planned, spaces[id], how, dtype)
+        if label is None and events.moments:
+            subject = subject._replace(stimuli=moments)
+        subjects_read.append(subject)
+    _warn(subjects_read, events.overlap)
+    settings = {
+        "source": "bids",
+        "task": task,
+        "space": space,
+        "preprocessed": dataset.preprocessed,
+        "confounds": confounds,
+        "mask": mask,
+        "label": label,
+        "scrub": scrub,
+        "dtype": np.dtype(dtype).name,
+        "samples": samples,
+        **asdict(events),
+        **asdict(sampling),
+        **asdict(how),
+        "high_pass": high_pass,
+    }
+    record = {
+        "brainweave": __version__,
+        "settings": json.loads(json.dumps(settings, default=_plain)),
+        "confounds": list(dict.fromkeys(removed)),
+        "runs": records,
+        "missing_runs": _missing_runs(records),
+        "runs_without_events": without_events,
+        "samples": {s.id: _samples_by_category(s) for s in subjects_read},
+    }
     study_name = Path(folder).resolve().name if name is None else name
     return Study(subjects_read, study_name, record)
 
 
-@dataclass(frozen=True)
-class _Reader:
-    """What is to be read of each run."""
-
-    dataset: Dataset
-    label: str | None
-    stimulus: str | None
-    ignore: tuple[str, ...]
-    confounds: Any
-    scrub: float | None
-    t_r: float | None
-    options: dict[str, Any]
-
-    def events(self, run: BidsRun) -> Events | None:
-        """Read the events of a run; None if there is no file."""
-        if self.label is None:
-            return Events.from_rows([])
-        files = inherited(self.dataset.raw, run, "events", ".tsv")
-        if not files:
-            return None
-        return read_events(
-            files[0], label=self.label, stimulus=self.stimulus, ignore=self.ignore
-        )
-
-    def plan(self, run: BidsRun, events: Events, space: Any) -> PlannedRun:
-        """Plan the samples of a run, from headers and tables alone."""
-        header = _header(space, run)
-        tr = self.t_r
-        if tr is None:
-            stated, where = repetition_time(self.dataset, run)
-            tr = agreed_tr(stated, where, header, run.path)
-        removed = self._confounds(run)
-        is_trials = self.options["samples"].startswith("trials")
-        try:
-            plan = plan_samples(
-                events,
-                header.n_samples,
-                tr,
-                kept_volumes=removed.kept,
-                confounds=removed.columns if is_trials else None,
-                **self.options,
-            )
-        except StudyError as error:
-            raise StudyError(f"{str(run.path)!r}: {error}") from error
-        source = Run(
-            run.image,
-            confounds=None if is_trials else removed.columns,
-            sample_mask=removed.kept,
-            t_r=tr,
-            plan=plan,
-        )
-        if self.label is None and self.options["name_moments"]:
-            moments = [f"run-{run.run}@{onset:.2f}" for onset in plan.onsets]
-            stimuli = np.array(moments, dtype=np.str_)
-            plan = replace(plan, stimuli=stimuli)
-        n_scrubbed = 0 if removed.kept is None else header.n_samples - len(removed.kept)
-        return PlannedRun(
-            run, source, plan, tr, header.n_samples, n_scrubbed, removed.names
-        )
-
-    def _confounds(self, run: BidsRun) -> RunConfounds:
-        tables = inherited(
-            self.dataset.images, run, "desc-confounds_timeseries", ".tsv"
-        )
-        return read_fmriprep_confounds(
-            run.path,
-            tables[0] if tables else None,
-            confounds=self.confounds,
-            scrub=self.scrub,
-        )
-
-
 def _with_events(
-    id: str, runs: list[BidsRun], reader: _Reader
-) -> list[tuple[BidsRun, Events]]:
-    kept = []
-    for run in runs:
-        events = reader.events(run)
-        if events is None:
+    dataset: Dataset,
+    found: Mapping[str, list[BidsRun]],
+    label: str | None,
+    stimulus: str | None,
+    ignore: Any,
+) -> tuple[dict[str, list[tuple[BidsRun, Events]]], dict[str, list[str]]]:
+    """Read the events of each subject's runs, and list the files that have none."""
+    shown: dict[str, list[tuple[BidsRun, Events]]] = {}
+    without: dict[str, list[str]] = {}
+    for id, run in ((id, run) for id, runs in found.items() for run in runs):
+        tables = inherited(dataset.raw, run, "events", ".tsv")
+        if label is None:
+            shown.setdefault(id, []).append((run, Events.from_rows([])))
+        elif tables:
+            seen = read_events(tables[0], label=label, stimulus=stimulus, ignore=ignore)
+            shown.setdefault(id, []).append((run, seen))
+        else:
+            without.setdefault(id, []).append(run.path.name)
             warnings.warn(
                 f"Subject {id!r}: {run.path.name} has no events file and is left out.",
                 UserWarning,
                 stacklevel=3,
             )
-        else:
-            kept.append((run, events))
-    return kept
-
-
-def _log_missing_runs(planned: Mapping[str, list[PlannedRun]]) -> None:
-    """Say which subjects lack runs that others have."""
-    own = {id: [p.run.run for p in listed] for id, listed in planned.items()}
-    every = dict.fromkeys(run for runs in own.values() for run in runs)
-    for id, runs in own.items():
-        missing = [str(run) for run in every if run not in runs]
-        if missing:
-            logger.info("Subject %s lacks the runs %s", id, ", ".join(missing))
-
-
-def _header(space: Any, run: BidsRun) -> Any:
-    try:
-        return space.header(run.image)
-    except StudyError as error:
-        raise StudyError(f"Subject {run.entities['sub']!r}: {error}") from error
-
-
-def _make_subject(
-    id: str, planned: list[PlannedRun], space: Any, how: Cleaning, dtype: Any
-) -> Subject:
-    plans = [p.plan for p in planned]
-    names = [p.run.run for p in planned]
-    run_of: NDArray[Any] = np.array(
-        names if len(set(map(type, names))) == 1 else [str(n) for n in names]
-    )
-    source = ImageSource([p.source for p in planned], space, how, dtype)
-    if source.shape[0] == 0:
+    if not shown:
         raise StudyError(
-            f"Subject {id!r} has no samples: its events lie outside of its runs, or "
-            "all are ignored or scrubbed. Check the onsets, the labels and scrub."
+            f"No run in {str(dataset.images)!r} has an events file. Check the raw "
+            f"dataset {str(dataset.raw)!r}, or use label=None."
         )
-    return Subject(
-        id,
-        source,
-        labels=np.concatenate([plan.labels for plan in plans]),
-        runs=np.repeat(run_of, [len(plan) for plan in plans]),
-        onsets=np.concatenate([plan.onsets for plan in plans]),
-        stimuli=np.concatenate([plan.stimuli for plan in plans]),
-        space=space,
-    )
+    return shown, without
 
 
 def _find_spaces(
     dataset: Dataset,
-    found: Mapping[str, list[tuple[BidsRun, Events]]],
+    shown: Mapping[str, list[tuple[BidsRun, Events]]],
     mask: Any,
     resample: bool,
 ) -> dict[str, Any]:
-    runs = {id: [run for run, _ in listed] for id, listed in found.items()}
+    runs = {id: [file for file, _ in pairs] for id, pairs in shown.items()}
     kinds = {run.kind for listed in runs.values() for run in listed}
     if len(kinds) > 1:
         raise StudyError(
             f"The images are of several kinds: {', '.join(sorted(kinds))}."
         )
-    kind = kinds.pop()
+    images = {id: [run.image for run in listed] for id, listed in runs.items()}
+    (kind,) = kinds
     if kind == "cifti":
-        return {id: CiftiSpace(listed[0].image) for id, listed in runs.items()}
+        return {id: CiftiSpace(listed[0]) for id, listed in images.items()}
     if kind == "surface":
         return {
-            id: SurfaceSpace.from_run(listed[0].image, mask)
+            id: SurfaceSpace.from_run(listed[0], mask) for id, listed in images.items()
+        }
+    if mask is None and not dataset.preprocessed:
+        mask = "epi"
+    if mask is None or (isinstance(mask, str) and mask == "common"):
+        own: dict[str, Any] = {
+            id: _shared((id, _brain_mask(dataset, run)) for run in listed)
             for id, listed in runs.items()
         }
+        return own if mask is None else dict.fromkeys(own, _shared(own.items()))
     if isinstance(mask, Mapping):
         mask = {str(key).removeprefix("sub-"): value for key, value in mask.items()}
-        missing = [id for id in runs if id not in mask]
-        if missing:
-            raise InputError(
-                f"mask has no entry for subject {missing[0]!r}; it has "
-                f"{', '.join(map(repr, mask))}."
-            )
-        return {
-            id: _given_mask(mask[id], listed, resample) for id, listed in runs.items()
-        }
-    if mask is None or (isinstance(mask, str) and mask in ("epi", "common")):
-        if mask == "epi" or (mask is None and not dataset.preprocessed):
-            return {
-                id: VolumeSpace(epi_mask([run.image for run in listed]))
-                for id, listed in runs.items()
-            }
-        own = {id: _brain_mask(dataset, id, listed) for id, listed in runs.items()}
-        return own if mask is None else _common(own)
-    return {id: _given_mask(mask, listed, resample) for id, listed in runs.items()}
+    return {
+        id: volume_space(id, mask, listed, resample) for id, listed in images.items()
+    }
 
 
-def _given_mask(mask: Any, runs: list[BidsRun], resample: bool) -> VolumeSpace:
-    return VolumeSpace(mask_on_grid(mask, runs[0].image) if resample else mask)
+def _brain_mask(dataset: Dataset, run: BidsRun) -> VolumeSpace:
+    files = inherited(dataset.images, run, "desc-brain_mask", ".nii.gz")
+    files = [f for f in files if ("space-" in f.name) == ("space" in run.entities)]
+    if not files:
+        raise StudyError(
+            f"{str(run.path)!r} has no brain mask (*_desc-brain_mask.nii.gz) beside "
+            'it. Give mask=..., or mask="epi" to compute one.'
+        )
+    return VolumeSpace(files[0])
 
 
-def _brain_mask(dataset: Dataset, id: str, runs: list[BidsRun]) -> VolumeSpace:
-    """Voxels in fMRIPrep's masks of all runs of a subject."""
-    inside: VolumeSpace | None = None
-    for run in runs:
-        files = inherited(dataset.images, run, "desc-brain_mask", ".nii.gz")
-        files = [f for f in files if ("space-" in f.name) == ("space" in run.entities)]
-        if not files:
-            raise StudyError(
-                f"{str(run.path)!r} has no brain mask (*_desc-brain_mask.nii.gz) "
-                'beside it. Give mask=..., or mask="epi" to compute one.'
-            )
-        here = VolumeSpace(files[0])
-        inside = here if inside is None else _intersection(inside, here, id)
-    if inside is None:
-        raise StudyError(f"Subject {id!r} has no runs.")
-    return inside
-
-
-def _common(spaces: dict[str, VolumeSpace]) -> dict[str, Any]:
-    shared: VolumeSpace | None = None
-    for id, space in spaces.items():
-        shared = space if shared is None else _intersection(shared, space, id)
-    return dict.fromkeys(spaces, shared)
-
-
-def _intersection(first: VolumeSpace, second: VolumeSpace, id: str) -> VolumeSpace:
+def _shared(masks: Iterable[tuple[str, VolumeSpace]]) -> VolumeSpace:
+    """Return the voxels inside of all masks, given with their subjects."""
     import nibabel as nib
 
-    if first == second:
-        return first
-    same_grid = first.mask.shape == second.mask.shape and np.allclose(
-        first.affine, second.affine, rtol=0, atol=1e-3
-    )
-    if not same_grid:
-        raise StudyError(
-            f"Subject {id!r}: brain masks are on different grids ({first.mask.shape} "
-            f"and {second.mask.shape}). Read one session or space at a time, or give a "
-            "mask with resample_mask=True."
+    (_, first), *others = masks
+    inside = first.mask
+    for id, space in others:
+        if space.mask.shape != inside.shape or not np.allclose(
+            space.affine, first.affine, rtol=0, atol=1e-3
+        ):
+            raise StudyError(
+                f"Subject {id!r}: brain masks are on different grids ({inside.shape} "
+                f"and {space.mask.shape}). Read one session or space at a time, or "
+                "give a mask with resample_mask=True."
+            )
+        inside = inside & space.mask
+    return VolumeSpace(nib.Nifti1Image(inside.astype(np.uint8), first.affine))
+
+
+def _run_record(run: Run, removed: RunConfounds) -> dict[str, Any]:
+    """Tell what was done to a run, in values that JSON can hold."""
+    counts = run.plan.counts
+    n_kept = counts.volumes if removed.kept is None else len(removed.kept)
+    return {
+        "file": Path(run.name).name,
+        "t_r": run.t_r,
+        "scrubbed": counts.volumes - n_kept,
+        "confounds": len(removed.names),
+        "samples": len(run.plan),
+        **asdict(counts),
+    }
+
+
+def _warn(subjects: Iterable[Subject], overlap: str) -> None:
+    """Warn of repetition times that differ, and of events that are lost or shared."""
+    sources: list[Any] = [subject.samples for subject in subjects]
+    runs = [(Path(run.name).name, run) for source in sources for run in source.runs]
+    messages = describe_losses([(name, run.plan.counts) for name, run in runs], overlap)
+    files: dict[float, str] = {}
+    for name, run in runs:
+        files.setdefault(round(run.t_r, 4), name)
+    if len(files) > 1:
+        listing = ", ".join(f"{t:g} s ({file})" for t, file in files.items())
+        messages.insert(
+            0,
+            f"Repetition times differ: {listing}. Every run keeps its own; samples of "
+            "methods that are locked in time would not correspond.",
         )
-    both = (first.mask & second.mask).astype(np.uint8)
-    return VolumeSpace(nib.Nifti1Image(both, first.affine))
+    for message in messages:
+        warnings.warn(message, UserWarning, stacklevel=3)
+
+
+def _missing_runs(runs: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
+    """Return, and log, which subjects lack runs that others have."""
+    every = {run for own in runs.values() for run in own}
+    missing = {id: sorted(every.difference(own)) for id, own in runs.items()}
+    missing = {id: lacking for id, lacking in missing.items() if lacking}
+    for id, lacking in missing.items():
+        logger.info("Subject %s lacks the runs %s", id, ", ".join(lacking))
+    return missing
+
+
+def _samples_by_category(subject: Subject) -> dict[str, int]:
+    labels = [None] * subject.n_samples if subject.labels is None else subject.labels
+    counts = Counter("n/a" if label is None else str(label) for label in labels)
+    return dict(sorted(counts.items()))
+
+
+def _plain(value: Any) -> Any:
+    """Return a setting as JSON can hold it; images become their names."""
+    if isinstance(value, np.generic):
+        return value.item()
+    return list(value) if isinstance(value, set | frozenset) else image_name(value)

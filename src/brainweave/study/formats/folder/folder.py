@@ -9,9 +9,9 @@ everything else reads, are one stretch of the disk. Files in C order open too.
 
 import hashlib
 import json
+import os
 import re
-import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -23,22 +23,18 @@ from brainweave._io import write_text
 from brainweave._progress import Progress, shown_progress
 from brainweave._version import __version__
 from brainweave.exceptions import StudyError
-from brainweave.study.formats.folder.integrity import (
+from brainweave.study.formats.folder.files import (
     HashingWriter,
+    check_room,
     checked_file,
     described,
-    file_digest,
-    flush,
-    full_disk_is_an_error,
-)
-from brainweave.study.formats.folder.replacing import (
     exchange,
-    move_into_place,
+    full_disk_is_an_error,
     remove_remains,
     restore,
     working_folder,
 )
-from brainweave.study.formats.folder.table import read_table, table_types, write_table
+from brainweave.study.formats.folder.table import read_table, write_table
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
 
@@ -47,7 +43,6 @@ __all__ = ["open_study", "save_study"]
 FORMAT = "brainweave-study"
 VERSION = 1
 INDEX = "study.json"
-_FILES = ("samples", "table")
 # Verifying runs at 0.5 to 2 GB a second: under a second for so many bytes.
 _VERIFIED_BYTES = 2**29
 _WRITTEN_BYTES = 2**26  # turned to the order of the file at a time
@@ -101,17 +96,18 @@ def save_study(
     _check_record(study)
     target.parent.mkdir(parents=True, exist_ok=True)
     remove_remains(target)
-    _check_space(study, target, dtype)
-    replaced = target if target.exists() else None
-    taken = [] if replaced is None else [path.name for path in replaced.iterdir()]
-    stems = _file_stems(study.ids, taken)
+    _check_room(study, target, dtype)
+    replaces = target.exists()
+    taken = _stems_of([path.name for path in target.iterdir()] if replaces else [])
     with (
         full_disk_is_an_error(target, "save again; nothing was left behind"),
         working_folder(target) as work,
     ):
-        entries = _write_subjects(
-            study, work, stems=stems, dtype=dtype, n_jobs=n_jobs, progress=progress
-        )
+        entries = []
+        with shown_progress(progress, len(study), "Writing subjects") as tick:
+            for entry in _written(study, work, taken, dtype, n_jobs):
+                entries.append(entry)
+                tick(entry["id"])
         spaces = _write_spaces(study, work, entries, taken)
         index = {
             "format": FORMAT,
@@ -124,10 +120,12 @@ def save_study(
         }
         index["checksum"] = _index_checksum(index)
         write_text(work / INDEX, json.dumps(index, indent=1) + "\n")
-        if replaced is None:
-            move_into_place(work, target)
+        if replaces:
+            exchange(work, target, INDEX, _listed_files(target / INDEX))
+        elif target.exists():  # it appeared meanwhile; a rename could hide that
+            raise StudyError(f"{str(target)!r} was made by somebody else meanwhile.")
         else:
-            exchange(work, target, INDEX, listed_files(target / INDEX))
+            work.rename(target)
     return open_study(target, verify=False)
 
 
@@ -179,75 +177,56 @@ def _study_from_index(root: Path, index: dict[str, Any], verify: bool) -> Study:
         columns = read_table(table, entry["table"]["types"], len(samples))
         number = entry["space"]
         if number is not None and not 0 <= number < len(spaces):
-            raise StudyError(f"{str(root / INDEX)!r} has no space {number!r}.")
+            raise ValueError(f"there is no space {number!r}")
         space = None if number is None else spaces[number]
-        subjects.append(
-            Subject(_text(entry["id"], "id"), samples, space=space, **columns)
-        )
+        subjects.append(Subject(entry["id"], samples, space=space, **columns))
+    texts = [index["name"], *(entry["id"] for entry in index["subjects"])]
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError(f"names and ids are texts, not {texts}")
     record = index.get("record")
-    if record is not None and not isinstance(record, dict):
-        raise StudyError(f"{str(root / INDEX)!r} has a record that is no object.")
-    return Study(subjects, _text(index["name"], "name"), record)
+    if not isinstance(record, dict | None):
+        raise TypeError(f"the record {record!r} is no object")
+    return Study(subjects, index["name"], record)
 
 
-def _text(value: Any, what: str) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"the {what} {value!r} is not text")
-    return value
-
-
-def _write_subjects(
-    study: Study,
-    work: Path,
-    *,
-    stems: list[str],
-    dtype: Any,
-    n_jobs: int | None,
-    progress: bool | Progress | None,
-) -> list[dict[str, Any]]:
+def _written(
+    study: Study, work: Path, taken: set[str], dtype: Any, n_jobs: int | None
+) -> Iterator[dict[str, Any]]:
+    """Write the subjects, and yield their entries in the index."""
     from joblib import Parallel, delayed
 
+    stems = _file_stems(study.ids, taken)
     jobs = (
-        delayed(_write_subject)(position, subject, work, stem, dtype)
-        for position, (subject, stem) in enumerate(zip(study, stems, strict=True))
+        delayed(_write_subject)(subject, work / stem, dtype)
+        for subject, stem in zip(study, stems, strict=True)
     )
-    entries: dict[int, dict[str, Any]] = {}
     # pre_dispatch: hand over a subject only when a worker is free to take it
-    parallel = Parallel(
+    yield from Parallel(
         n_jobs=-1 if n_jobs is None else n_jobs,
-        return_as="generator_unordered",
+        return_as="generator",
         pre_dispatch="n_jobs",
-    )
-    with shown_progress(progress, len(study), "Writing subjects") as tick:
-        for position, entry in parallel(jobs):
-            entries[position] = entry
-            tick(entry["id"])
-    return [entries[position] for position in range(len(study))]
+    )(jobs)
 
 
-def _write_subject(
-    position: int, subject: Subject, work: Path, stem: str, dtype: Any
-) -> tuple[int, dict[str, Any]]:
+def _write_subject(subject: Subject, stem: Path, dtype: Any) -> dict[str, Any]:
     values = subject.data()
     stored = np.dtype(values.dtype if dtype is None else dtype)
-    path = work / f"{stem}.npy"
+    path = stem.with_name(f"{stem.name}.npy")
     with path.open("wb") as file:
         hashing = HashingWriter(file)
         _write_by_voxels(hashing, values, stored)
-        flush(file)
-    samples = {
-        **described(path, hashing.digest()),
-        "shape": list(values.shape),
-        "dtype": stored.str,
+        file.flush()
+        os.fsync(file.fileno())
+    shape = {"shape": list(values.shape), "dtype": stored.str}
+    text, types = write_table(subject)
+    table = stem.with_name(f"{stem.name}.tsv")
+    write_text(table, text)
+    return {
+        "id": subject.id,
+        "samples": {**described(path, hashing.digest()), **shape},
+        "table": {**described(table), "types": types},
+        "space": None,
     }
-    text = write_table(subject)
-    write_text(work / f"{stem}.tsv", text)
-    table = {
-        **described(work / f"{stem}.tsv", hashlib.sha256(text.encode()).hexdigest()),
-        "types": table_types(subject),
-    }
-    entry = {"id": subject.id, "samples": samples, "table": table, "space": None}
-    return position, entry
 
 
 def _write_by_voxels(
@@ -268,13 +247,13 @@ def _write_by_voxels(
 
 
 def _write_spaces(
-    study: Study, work: Path, entries: list[dict[str, Any]], taken: Sequence[str]
+    study: Study, work: Path, entries: list[dict[str, Any]], taken: set[str]
 ) -> list[dict[str, Any]]:
     """Write each distinct space once, and note in the entries which one is whose."""
     distinct: list[Any] = []
     written = []
     for subject, entry in zip(study, entries, strict=True):
-        space = subject.space
+        space: Any = subject.space
         if space is None:
             continue
         if space not in distinct:
@@ -284,14 +263,8 @@ def _write_spaces(
                     "saved; it has no save(stem) method."
                 )
             distinct.append(space)
-            stem = _free_stem(f"space-{len(distinct)}", _stems_of(taken))
-            files = space.save(work / stem)
-            written.append(
-                {
-                    "kind": space.kind,
-                    "files": [described(file, file_digest(file)) for file in files],
-                }
-            )
+            files = space.save(work / _free_stem(f"space-{len(distinct)}", taken))
+            written.append({"kind": space.kind, "files": [described(f) for f in files]})
         entry["space"] = distinct.index(space)
     return written
 
@@ -370,7 +343,7 @@ def _check_record(study: Study) -> None:
         ) from error
 
 
-def _check_space(study: Study, target: Path, dtype: Any) -> None:
+def _check_room(study: Study, target: Path, dtype: Any) -> None:
     needed = 0
     for subject in study:
         if subject.n_samples == 0:
@@ -378,48 +351,34 @@ def _check_space(study: Study, target: Path, dtype: Any) -> None:
                 f"Subject {subject.id!r} has no samples, so the study cannot be saved. "
                 "Leave it out with subset(subjects=...)."
             )
-        stored = getattr(subject.samples, "dtype", None) if dtype is None else dtype
-        itemsize = getattr(np.dtype(stored) if dtype else stored, "itemsize", 8)
+        stored = np.dtype(dtype) if dtype else getattr(subject.samples, "dtype", None)
+        itemsize = getattr(stored, "itemsize", 8)
         needed += subject.n_samples * subject.n_voxels * itemsize
-    free = shutil.disk_usage(target.parent).free
-    if needed > free:
-        raise StudyError(
-            f"The study needs {needed / 1e6:.1f} MB in {str(target.parent)!r}, where "
-            f'{free / 1e6:.1f} MB are free. Free some space, or pass dtype="float32".'
-        )
+    check_room(target.parent, needed, "The study", 'pass dtype="float32"')
 
 
-def listed_files(index: Path) -> list[str]:
+def _listed_files(index: Path) -> list[str]:
     """List the files of a study by its index; none, if that cannot be read."""
     try:
         content = json.loads(index.read_text(encoding="utf-8"))
-        described = [
-            *(entry[kind] for entry in content["subjects"] for kind in _FILES),
-            *(file for space in content["spaces"] for file in space["files"]),
+        entries = [
+            e[kind] for e in content["subjects"] for kind in ("samples", "table")
         ]
-        return [str(entry["file"]) for entry in described]
+        entries += [file for space in content["spaces"] for file in space["files"]]
+        return [str(entry["file"]) for entry in entries]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return []
 
 
-def _file_stems(ids: list[str], names: Sequence[str] = ()) -> list[str]:
-    """Name the files of each subject so that any file system takes them.
-
-    Parameters
-    ----------
-    ids : list of str
-        Ids of the subjects.
-    names : sequence of str
-        Files that are there and stay.
-    """
+def _file_stems(ids: list[str], taken: set[str]) -> list[str]:
+    """Name the files of each subject so that any file system takes them."""
     stems: list[str] = []
-    taken = _stems_of(names)
     for id in ids:
         safe = re.sub(r"[^A-Za-z0-9._-]+", "_", id)[:80].rstrip(".")
         # the prefix keeps clear of dot files and of names that Windows reserves
-        stem = _free_stem(safe if safe.startswith("sub") else f"sub-{safe}", taken)
-        taken.add(stem.casefold())
-        stems.append(stem)
+        wanted = safe if safe.startswith("sub") else f"sub-{safe}"
+        stems.append(_free_stem(wanted, taken))
+        taken = taken | {stems[-1].casefold()}
     return stems
 
 

@@ -1,4 +1,4 @@
-"""What a subject saw and when, and the samples that follow from it.
+"""What a subject saw and when, whether that can be, and which volumes show it.
 
 Events are the rows of a BIDS ``events.tsv``: an onset, a duration, a category and, if
 there is one, a stimulus. The module ``sampling`` turns them into samples.
@@ -9,34 +9,33 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from brainweave._validation import check_list_option, check_option
 from brainweave.exceptions import InputError, StudyError
+from brainweave.study.formats.image_files import read_table
+from brainweave.study.spaces import RunHeader
 
-if TYPE_CHECKING:
-    import pandas as pd
+__all__ = ["Events", "find_blocks", "match_volumes", "read_events"]
 
-__all__ = [
-    "MISSING",
-    "OVERLAPS",
-    "Events",
-    "event_volumes",
-    "find_blocks",
-    "match_volumes",
-    "name_positions",
-    "read_events",
-    "shared_volumes",
-]
-
-#: Rules for volumes under several events.
-OVERLAPS = ("longest", "last", "drop", "error")
+#: Rules for volumes under several events, and what they mean.
+OVERLAPS = {
+    "longest": "each has the label of the event that covers most of it",
+    "last": "each has the label of the event that began last",
+    "drop": "none of them has a label",
+    "error": "they are an error",
+}
 
 #: What an empty cell of an ``events.tsv`` may hold.
 MISSING = frozenset({"", "n/a", "N/A", "NA", "nan", "NaN", "None"})
+
+# No scanner is faster, no protocol slower (sparse sampling takes 10 to 20 s a volume).
+_SHORTEST_TR, _LONGEST_TR = 0.01, 100.0
+# Two statements of one repetition time may differ by rounding, not more.
+_TR_TOLERANCE = 0.01
 
 # Times in events files are rounded to milliseconds or less; a volume that starts within
 # this many seconds of a boundary counts as being on it.
@@ -45,16 +44,10 @@ _TIME_SLACK = 1e-3
 
 @dataclass(frozen=True)
 class Events:
-    """The events of one run, sorted by onset.
+    """The events of one run, sorted by onset: when, what category, which stimulus.
 
-    Parameters
-    ----------
-    onset, duration : ndarray of shape (n_events,)
-        Seconds from the first volume of the run.
-    label : ndarray of shape (n_events,)
-        The category of each event, as text.
-    stimulus : ndarray of shape (n_events,) or None
-        What was shown, as text; empty text where it is not known.
+    Times are seconds from the first volume of the run. The stimulus is empty text where
+    it is not known, None if none is.
 
     Examples
     --------
@@ -74,12 +67,10 @@ class Events:
         table = sorted(rows, key=lambda row: float(row[0]))
         known = bool(table) and len(table[0]) > 3
         return cls(
-            onset=np.array([row[0] for row in table], dtype=np.float64),
-            duration=np.array([row[1] for row in table], dtype=np.float64),
-            label=np.array([str(row[2]) for row in table], dtype=np.str_),
-            stimulus=np.array([str(row[3]) for row in table], dtype=np.str_)
-            if known
-            else None,
+            np.array([row[0] for row in table], dtype=np.float64),
+            np.array([row[1] for row in table], dtype=np.float64),
+            np.array([str(row[2]) for row in table], dtype=np.str_),
+            np.array([str(row[3]) for row in table], dtype=np.str_) if known else None,
         )
 
     def __len__(self) -> int:
@@ -87,12 +78,8 @@ class Events:
 
     def take(self, keep: NDArray[Any]) -> Events:
         """Keep some events: a boolean mask or positions."""
-        return Events(
-            self.onset[keep],
-            self.duration[keep],
-            self.label[keep],
-            None if self.stimulus is None else self.stimulus[keep],
-        )
+        stimulus = None if self.stimulus is None else self.stimulus[keep]
+        return Events(self.onset[keep], self.duration[keep], self.label[keep], stimulus)
 
 
 def read_events(
@@ -102,97 +89,58 @@ def read_events(
     stimulus: str | None = None,
     ignore: Sequence[str] | str = (),
 ) -> Events:
-    """Read a BIDS ``events.tsv``.
+    """Read a BIDS ``events.tsv``; `label` and `stimulus` are names of columns.
 
     Rows whose label is missing (``n/a``) or listed in `ignore` are rest and are left
     out. A missing duration counts as zero.
-
-    Parameters
-    ----------
-    path : path
-        The file, tab-separated, with at least ``onset`` and ``duration``.
-    label : str, default="trial_type"
-        The column that holds the category.
-    stimulus : str or None, default=None
-        The column that holds the stimulus id, for instance ``"stim_file"``.
-    ignore : sequence of str
-        Labels that mean "no category", such as ``"rest"``.
-
-    Raises
-    ------
-    StudyError
-        The file is empty, or not a table, or lacks a column that was asked for.
     """
-    table = _read_table(Path(path))
-    for column in ("onset", "duration", label, stimulus):
-        if column is not None and column not in table.columns:
-            raise StudyError(
-                f"{path} has no column {column!r}; its columns are "
-                f"{', '.join(map(repr, table.columns))}. {_way_out(column, label)}"
-            )
-    onset = _numbers(table, "onset", path)
-    duration = np.nan_to_num(_numbers(table, "duration", path), nan=0.0)
-    names = table[label].str.strip().to_numpy(dtype=np.str_)
-    ids = (
-        None
-        if stimulus is None
-        else np.array(
-            ["" if s.strip() in MISSING else s.strip() for s in table[stimulus]],
-            dtype=np.str_,
-        )
-    )
-    ignored = map(str, check_list_option("ignore", ignore, "read_events"))
-    named = ~np.isin(names, [*MISSING, *ignored])
-    if np.isnan(onset[named]).any():
-        row = int(np.flatnonzero(named & np.isnan(onset))[0])
-        raise StudyError(f"{path}: the onset in row {row + 1} is missing.")
-    wrong = named & ~(np.isfinite(onset) & np.isfinite(duration) & (duration >= 0))
-    if wrong.any():
-        row = int(np.flatnonzero(wrong)[0])
-        raise StudyError(
-            f"{path}: the event in row {row + 1} begins at {onset[row]:g} s and lasts "
-            f"{duration[row]:g} s. An event needs an onset and a duration of zero or "
-            'more; write "n/a" for a duration that is not known.'
-        )
-    events = Events(onset, duration, names, ids).take(named)
-    return events.take(np.argsort(events.onset, kind="stable"))
-
-
-def _read_table(path: Path) -> pd.DataFrame:
-    import pandas as pd
-
-    try:
-        table = pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False)
-    except pd.errors.EmptyDataError:
-        raise StudyError(
-            f"{path} is empty: not even a header. Write the events, or remove the run "
-            "(a run without any events file is left out with a note)."
-        ) from None
-    except (pd.errors.ParserError, UnicodeDecodeError) as error:
-        raise StudyError(f"{path} is not a tab-separated table: {error}.") from None
+    table = read_table(Path(path), dtype=str, keep_default_na=False)
     if len(table) == 0:
         raise StudyError(
             f"{path} has a header but no events. Write the events, or leave the run "
             "out."
         )
-    return table
+    for column, way_out in (
+        ("onset", "BIDS wants it in every events file."),
+        ("duration", "BIDS wants it in every events file."),
+        (label, "Choose one of them with label=..."),
+        (stimulus, "Choose one of them with stimulus=..."),
+    ):
+        if column is not None and column not in table.columns:
+            raise StudyError(
+                f"{path} has no column {column!r}; its columns are "
+                f"{', '.join(map(repr, table.columns))}. {way_out}"
+            )
+    onset = _numbers(table["onset"], path)
+    duration = np.nan_to_num(_numbers(table["duration"], path), nan=0.0)
+    names = table[label].str.strip().to_numpy(dtype=np.str_)
+    ids = None
+    if stimulus is not None:
+        ids = table[stimulus].str.strip().replace(list(MISSING), "")
+        ids = ids.to_numpy(dtype=np.str_)
+    ignored = map(str, check_list_option("ignore", ignore, "read_events"))
+    named = ~np.isin(names, [*MISSING, *ignored])
+    for row in np.flatnonzero(named):
+        if np.isnan(onset[row]):
+            raise StudyError(f"{path}: the onset in row {row + 1} is missing.")
+        if not (np.isfinite([onset[row], duration[row]]).all() and duration[row] >= 0):
+            raise StudyError(
+                f"{path}: the event in row {row + 1} begins at {onset[row]:g} s and "
+                f"lasts {duration[row]:g} s. An event needs an onset and a duration of "
+                'zero or more; write "n/a" for a duration that is not known.'
+            )
+    events = Events(onset, duration, names, ids).take(named)
+    return events.take(np.argsort(events.onset, kind="stable"))
 
 
-def _way_out(column: str, label: str) -> str:
-    if column in ("onset", "duration"):
-        return "BIDS wants it in every events file."
-    option = "label" if column == label else "stimulus"
-    return f"Choose one of them with {option}=..."
-
-
-def _numbers(table: pd.DataFrame, column: str, path: str | Path) -> NDArray[np.float64]:
-    values = np.empty(len(table))
-    for row, text in enumerate(table[column]):
+def _numbers(column: Any, path: str | Path) -> NDArray[np.float64]:
+    values = np.empty(len(column))
+    for row, text in enumerate(column):
         try:
             values[row] = np.nan if text.strip() in MISSING else float(text)
         except ValueError:
             raise StudyError(
-                f"{path}: the {column} in row {row + 1} is {text!r}, not a number."
+                f"{path}: the {column.name} in row {row + 1} is {text!r}, not a number."
             ) from None
     return values
 
@@ -218,12 +166,10 @@ def event_volumes(
 
 def shared_volumes(events: Events, shows: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Mark the volumes under events of more than one category."""
-    _, category = np.unique(events.label, return_inverse=True)
-    n_categories = int(category.max()) + 1 if len(category) else 0
-    shown = np.zeros((n_categories, shows.shape[1]), dtype=bool)
-    for e, c in enumerate(category):
-        shown[c] |= shows[e]
-    return np.asarray(shown.sum(axis=0) > 1)
+    n_categories = np.zeros(shows.shape[1], dtype=np.intp)
+    for category in np.unique(events.label):
+        n_categories += shows[events.label == category].any(axis=0)
+    return n_categories > 1
 
 
 def match_volumes(
@@ -236,24 +182,10 @@ def match_volumes(
 ) -> NDArray[np.int64]:
     """Say which event each volume shows, -1 for none.
 
-    See :func:`event_volumes` for when a volume shows an event. Where it shows several,
-    `overlap` decides.
-
-    Parameters
-    ----------
-    events : Events
-        What was shown.
-    n_volumes : int
-        Number of volumes of the run.
-    tr : float
-        Seconds from one volume to the next.
-    hrf_delay : float, default=5.0
-        Seconds from a stimulus to its response.
-    overlap : {"longest", "last", "drop", "error"}, default="longest"
-        Which event counts where several do: the one that covers most of the volume
-        (of equals the one that began last), so that a button press takes nothing from
-        the block it falls into; the one that began last; none, where their categories
-        differ; or an error in that case.
+    Where it shows several (see :func:`event_volumes`), `overlap` decides: the one that
+    covers most of it counts (of equals the one that began last), so that a button press
+    takes nothing from the block it falls into; the one that began last; none, where
+    their categories differ; or that is an error.
 
     Examples
     --------
@@ -261,7 +193,7 @@ def match_volumes(
     >>> match_volumes(events, n_volumes=8, tr=2.0, hrf_delay=4.0).tolist()
     [-1, -1, 0, 0, -1, -1, 1, -1]
     """
-    check_option("overlap", overlap, OVERLAPS, owner="match_volumes")
+    check_option("overlap", overlap, list(OVERLAPS), owner="match_volumes")
     shows = event_volumes(events, n_volumes, tr, hrf_delay=hrf_delay)
     begin = np.arange(n_volumes) * tr - hrf_delay
     found = np.full(n_volumes, -1, dtype=np.int64)
@@ -302,13 +234,11 @@ def name_positions(
     without an event get empty text.
     """
     what = events.label if events.stimulus is None else events.stimulus
-    names = []
+    names = [""] * len(event_of_volume)
     for v, e in enumerate(event_of_volume):
-        if e < 0:
-            names.append("")
-        else:
+        if e >= 0:
             seconds = max(v * tr - hrf_delay - events.onset[e], 0.0)
-            names.append(f"{what[e]}@{seconds:.2f}")
+            names[v] = f"{what[e]}@{seconds:.2f}"
     return np.array(names, dtype=np.str_)
 
 
@@ -328,17 +258,98 @@ def find_blocks(events: Events, *, max_gap: float = 4.0) -> Events:
     """
     if len(events) == 0:
         return events
-    order = np.argsort(events.onset, kind="stable")
-    sorted_events = events.take(order)
-    stop = sorted_events.onset + sorted_events.duration
-    first: list[int] = [0]
-    ends: list[float] = [float(stop[0])]
-    for e in range(1, len(sorted_events)):
-        same = sorted_events.label[e] == sorted_events.label[e - 1]
-        if same and sorted_events.onset[e] - ends[-1] <= max_gap + _TIME_SLACK:
-            ends[-1] = max(ends[-1], float(stop[e]))
+    events = events.take(np.argsort(events.onset, kind="stable"))
+    stop = events.onset + events.duration
+    first, ends = [0], [stop[0]]
+    for e in range(1, len(events)):
+        same = events.label[e] == events.label[e - 1]
+        if same and events.onset[e] - ends[-1] <= max_gap + _TIME_SLACK:
+            ends[-1] = max(ends[-1], stop[e])
         else:
             first.append(e)
-            ends.append(float(stop[e]))
-    blocks = sorted_events.take(np.array(first))
+            ends.append(stop[e])
+    blocks = events.take(np.array(first))
     return Events(blocks.onset, ends - blocks.onset, blocks.label, blocks.stimulus)
+
+
+def checked_tr(value: Any, where: str) -> float:
+    """Return a repetition time in seconds, if it can be one."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+        raise StudyError(
+            f"{where} is {value!r}, not a number. Write the seconds from one volume to "
+            "the next, such as 2.0."
+        )
+    seconds = float(value)
+    if not _SHORTEST_TR <= seconds <= _LONGEST_TR:
+        hint = ""
+        if _SHORTEST_TR <= seconds / 1000 <= _LONGEST_TR:
+            hint = f" It looks like milliseconds: write {seconds / 1000:g}."
+        raise StudyError(
+            f"{where} is {seconds:g} s, which no run has: between {_SHORTEST_TR:g} and "
+            f"{_LONGEST_TR:g} s are expected.{hint}"
+        )
+    return seconds
+
+
+def check_t_r_option(t_r: Any) -> float | None:
+    """Check a repetition time that the user gave."""
+    try:
+        return None if t_r is None else checked_tr(t_r, f"t_r={t_r!r}")
+    except StudyError as error:
+        raise InputError(str(error)) from None
+
+
+def agreed_tr(stated: Any, where: str, header: RunHeader, image: str) -> float:
+    """Return the repetition time that a sidecar (`where`) and the header agree on."""
+    if stated is None and header.t_r is None:
+        raise StudyError(
+            f"{image!r} has no repetition time, neither in a sidecar nor in its "
+            "header. Add RepetitionTime to its JSON file, or give t_r=..."
+        )
+    if stated is None:
+        return checked_tr(header.t_r, f"The repetition time in {image!r}")
+    seconds = checked_tr(stated, where)
+    if header.t_r is None or header.t_r_is_default:
+        return seconds
+    apart = abs(seconds - header.t_r)
+    drift = apart * header.n_samples
+    if apart > _TR_TOLERANCE * seconds or drift > seconds / 2:
+        raise StudyError(
+            f"{where} is {seconds:g} s, but the header of {image!r} says "
+            f"{header.t_r:g} s. By the end of the run they are {drift:.3g} s apart. "
+            "Correct the wrong one, or give t_r=... to overrule both."
+        )
+    return seconds
+
+
+def check_events(events: Events, n_volumes: int, tr: float) -> int:
+    """Count the events outside of their run.
+
+    If that is more than half of them, or one lasts more than twice as long as the run,
+    the times are in another unit, or of another run: an error.
+    """
+    length = n_volumes * tr
+    if len(events) == 0:
+        return 0
+    longest = int(np.argmax(events.duration))
+    if events.duration[longest] > 2 * length:
+        raise StudyError(
+            f"The event at {events.onset[longest]:g} s lasts "
+            f"{events.duration[longest]:g} s, but the run has {n_volumes} volumes, "
+            f"{length:g} s. Durations are in seconds{_unit(events.duration, length)}."
+        )
+    before = events.onset + np.maximum(events.duration, tr) <= 0
+    outside = int(np.count_nonzero(before | (events.onset >= length)))
+    if 2 * outside > len(events):
+        raise StudyError(
+            f"{outside} of {len(events)} events lie outside the run, which has "
+            f"{n_volumes} volumes, {length:g} s; onsets go from "
+            f"{events.onset.min():g} to {events.onset.max():g}. Onsets are in seconds "
+            f"from the first volume{_unit(events.onset, length)}."
+        )
+    return outside
+
+
+def _unit(times: Any, length: float) -> str:
+    looks = 10 * length < times.max() <= 2000 * length
+    return "; these look like milliseconds" if looks else ""

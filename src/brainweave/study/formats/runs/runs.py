@@ -1,18 +1,121 @@
-"""Runs of one subject, read and cleaned when needed."""
+"""Runs of one subject, read and cleaned (by nilearn) when needed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from brainweave._validation import check_option
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.formats.image_files import ImageLike, image_name
-from brainweave.study.formats.runs.cleaning import Cleaning, read_confounds
+from brainweave.study.formats.image_files import ImageLike, image_name, read_table
 from brainweave.study.spaces import RunHeader
+from brainweave.study.subject import Subject
 
-__all__ = ["ImageSource", "Run", "read_run"]
+__all__ = ["Cleaning", "ImageSource", "Run", "read_run", "subject_of_runs"]
+
+
+@dataclass(frozen=True)
+class Cleaning:
+    """What to do with the time course of each voxel, run by run.
+
+    Parameters
+    ----------
+    detrend : bool, default=False
+        Remove a linear trend.
+    standardize : {None, "zscore", "psc"}, default=None
+        Scale each voxel over the run, to unit variance or percent signal change.
+    high_pass, low_pass : float, optional
+        Cut-offs in Hz, Butterworth (the repetition time must be known).
+    smoothing_fwhm : float, optional
+        Spatial smoothing in mm, for volumes only.
+    nan : {"error", "zero"}, default="error"
+        What to do if a voxel inside the mask is not finite at some time: refuse the
+        run, or set that voxel to zero throughout the run.
+
+    Notes
+    -----
+    The work is done by :func:`nilearn.signal.clean`, in its order: detrend, filter,
+    confounds, standardise.
+    """
+
+    detrend: bool = False
+    standardize: Literal["zscore", "psc"] | None = None
+    high_pass: float | None = None
+    low_pass: float | None = None
+    smoothing_fwhm: float | None = None
+    nan: Literal["error", "zero"] = "error"
+
+    def __post_init__(self) -> None:
+        if self.standardize is not None:
+            known = ("zscore", "psc")
+            check_option("standardize", self.standardize, known, owner="Cleaning")
+        check_option("nan", self.nan, ("error", "zero"), owner="Cleaning")
+        for name in ("high_pass", "low_pass", "smoothing_fwhm"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise InputError(f"{name} must be above zero, got {value}.")
+
+    def apply(
+        self,
+        values: NDArray[Any],
+        *,
+        name: str,
+        confounds: NDArray[Any] | None = None,
+        sample_mask: NDArray[np.intp] | None = None,
+        t_r: float | None = None,
+    ) -> NDArray[Any]:
+        """Clean one run; volumes outside of `sample_mask` take no part in anything."""
+        values = self._finite(values, name)
+        filters = self.low_pass is not None or self.high_pass is not None
+        if filters and t_r is None:
+            raise InputError(
+                f"{name!r} states no repetition time, which filtering needs. Give t_r."
+            )
+        for option in ("low_pass", "high_pass"):
+            value = getattr(self, option)
+            if t_r is not None and value is not None and value >= 0.5 / t_r:
+                raise InputError(
+                    f"{option}={value} Hz is not below half the sampling rate of "
+                    f"{name!r}, {0.5 / t_r:.3g} Hz (repetition time {t_r:g} s)."
+                )
+        if confounds is None and not (self.detrend or self.standardize or filters):
+            return values if sample_mask is None else values[sample_mask]
+        from nilearn.signal import clean  # slow to import, and seldom needed
+
+        zscore = self.standardize == "zscore"
+        cleaned = clean(
+            values,
+            detrend=self.detrend,
+            standardize="zscore_sample" if zscore else self.standardize,
+            sample_mask=sample_mask,
+            confounds=confounds,
+            filter="butterworth" if filters else False,
+            low_pass=self.low_pass,
+            high_pass=self.high_pass,
+            t_r=t_r if filters else None,
+        )
+        return np.asarray(cleaned)
+
+    def _finite(self, values: NDArray[Any], name: str) -> NDArray[Any]:
+        # A sum is finite if all its terms are: one pass, nothing of the data's size.
+        with np.errstate(invalid="ignore", over="ignore"):
+            sums = values.sum(axis=0, dtype=np.float64)
+        suspects = np.flatnonzero(~np.isfinite(sums))
+        bad = suspects[~np.isfinite(values[:, suspects]).all(axis=0)]
+        if bad.size == 0:
+            return values
+        if self.nan == "error":
+            raise StudyError(
+                f"{name!r}: {bad.size} of {values.shape[1]} voxels in the mask are NaN "
+                'or infinite. Use a tighter mask, or nan="zero" to set them to zero.'
+            )
+        values = values.copy()
+        values[:, bad] = 0
+        return values
 
 
 @dataclass(frozen=True)
@@ -25,8 +128,10 @@ class Run:
         4-D NIfTI, CIFTI dtseries or dscalar, functional GIfTI (or a mapping of
         structure to GIfTI, for two hemispheres).
     confounds : array-like, DataFrame or path, optional
-        Time courses to remove, a row per volume; see
-        :func:`brainweave.study.formats.runs.cleaning.read_confounds`.
+        Time courses to remove, a row per volume. A path is read as tab-separated with
+        a header (``.tsv``), comma-separated with a header (``.csv``), or as bare
+        columns of numbers (anything else, such as motion parameters). Missing values
+        in the first row, where derivatives have none, become zero.
     sample_mask : array-like of int, optional
         Volumes that take part in the cleaning (scrubbing); all by default.
     keep : array-like of int, optional
@@ -61,12 +166,10 @@ class Run:
 
     def rows(self, n_volumes: int) -> NDArray[np.intp]:
         """Return the volumes that become samples, counted in the whole run."""
-        used = np.unique(
-            _volumes(self.sample_mask, n_volumes, "sample_mask", self.name)
-        )
+        used = np.unique(self._volumes("sample_mask", n_volumes))
         if self.keep is None:
             return used
-        keep = _volumes(self.keep, n_volumes, "keep", self.name)
+        keep = self._volumes("keep", n_volumes)
         lost = np.setdiff1d(keep, used)
         if lost.size:
             raise InputError(
@@ -79,54 +182,57 @@ class Run:
         """Count the samples that a run of so many volumes gives."""
         return len(self.rows(n_volumes)) if self.plan is None else len(self.plan)
 
+    def _volumes(self, what: str, n_volumes: int) -> NDArray[np.intp]:
+        chosen = getattr(self, what)
+        if chosen is None:
+            return np.arange(n_volumes)
+        array = np.asarray(chosen)
+        if array.dtype == bool:
+            if array.shape != (n_volumes,):
+                raise InputError(
+                    f"{self.name!r} has {n_volumes} volumes, but {what} has shape "
+                    f"{array.shape}."
+                )
+            return np.flatnonzero(array)
+        array = array.astype(np.intp).ravel()
+        bad = array[(array < 0) | (array >= n_volumes)]
+        if bad.size:
+            raise InputError(
+                f"{self.name!r} has {n_volumes} volumes; {what} asks for volume "
+                f"{bad[0]}."
+            )
+        return array
+
 
 def read_run(
     run: Run | ImageLike, space: Any, cleaning: Cleaning | None = None
 ) -> NDArray[Any]:
-    """Read one run into samples x voxels: mask, clean, keep the chosen volumes.
-
-    Parameters
-    ----------
-    run : Run, path or image
-        What to read.
-    space : VolumeSpace, CiftiSpace or SurfaceSpace
-        Which voxels; a run that does not fit (shape, affine, brain models, number of
-        vertices) is an error that says how.
-    cleaning : Cleaning, optional
-        Detrending, filters, scaling; nothing by default.
-
-    Returns
-    -------
-    ndarray of shape (n_samples, n_voxels)
-        float32, or float64 if the file holds float64.
-    """
+    """Read one run into samples x voxels: mask, clean, keep the chosen volumes."""
     run = run if isinstance(run, Run) else Run(run)
     cleaning = Cleaning() if cleaning is None else cleaning
     header = space.header(run.image)
     values = space.read(run.image, smoothing_fwhm=cleaning.smoothing_fwhm)
     if values.dtype.kind != "f":
         values = values.astype(np.float32)
-    cleaned, used = _clean_run(run, values, cleaning, header.t_r)
+    cleaned, used = _clean_run(run, values, cleaning, header)
     if run.plan is None and run.keep is None:
         return cleaned
     if len(used) < len(values):
-        values = np.zeros((len(values), cleaned.shape[1]), cleaned.dtype)
-        values[used] = cleaned
-    else:
-        values = cleaned
+        whole = np.zeros((len(values), cleaned.shape[1]), cleaned.dtype)
+        whole[used] = cleaned
+        cleaned = whole
     if run.plan is None:
-        return np.asarray(values[run.rows(len(values))])
-    return np.asarray(run.plan.apply(values))
+        return np.asarray(cleaned[run.rows(len(cleaned))])
+    return np.asarray(run.plan.apply(cleaned))
 
 
 def _clean_run(
-    run: Run, values: NDArray[Any], cleaning: Cleaning, t_r: float | None
+    run: Run, values: NDArray[Any], cleaning: Cleaning, header: RunHeader
 ) -> tuple[NDArray[Any], NDArray[np.intp]]:
     """Clean the volumes of `sample_mask`, and say which ones those are."""
     n_volumes = len(values)
-    used = _volumes(run.sample_mask, n_volumes, "sample_mask", run.name)
-    confounds = read_confounds(run.confounds, n_volumes, run.name)
-    t_r = run.t_r if run.t_r is not None else t_r
+    used = run._volumes("sample_mask", n_volumes)
+    confounds = _read_confounds(run.confounds, n_volumes, run.name)
     segments = np.zeros(n_volumes, np.intp)
     if run.segments is not None:
         segments = np.asarray(run.segments)
@@ -135,12 +241,9 @@ def _clean_run(
                 f"{run.name!r} has {n_volumes} volumes, but segments have shape "
                 f"{segments.shape}. Give the run of each volume."
             )
-    # np.unique sorts, but the runs must come out in the order of the volumes
-    _, first = np.unique(segments, return_index=True)
-    cleaned = []
-    order = []
-    for start in np.sort(first):
-        rows = np.flatnonzero(segments == segments[start])
+    cleaned, order = [], []
+    for segment in np.unique(segments):
+        rows = np.flatnonzero(segments == segment)
         kept = np.flatnonzero(np.isin(rows, used))
         if kept.size == 0:
             continue
@@ -150,7 +253,7 @@ def _clean_run(
                 name=run.name,
                 confounds=None if confounds is None else confounds[rows],
                 sample_mask=None if len(kept) == len(rows) else kept,
-                t_r=t_r,
+                t_r=header.t_r if run.t_r is None else run.t_r,
             )
         )
         order.append(rows[kept])
@@ -158,9 +261,47 @@ def _clean_run(
         raise InputError(f"{run.name!r}: sample_mask leaves no volume at all.")
     if len(cleaned) == 1:
         return cleaned[0], order[0]
-    joined, order_of_rows = np.vstack(cleaned), np.concatenate(order)
-    ascending = np.argsort(order_of_rows)
-    return joined[ascending], order_of_rows[ascending]
+    volumes = np.concatenate(order)
+    ascending = np.argsort(volumes)
+    return np.vstack(cleaned)[ascending], volumes[ascending]
+
+
+def _read_confounds(
+    confounds: Any, n_volumes: int, name: str
+) -> NDArray[np.float64] | None:
+    """Return the confounds of one run as an array, from an array, a table or a file."""
+    if confounds is None:
+        return None
+    source = "its confounds"
+    if isinstance(confounds, str | PathLike):
+        source = f"its confounds {str(confounds)!r}"
+        path = Path(confounds)
+        if path.suffix in (".tsv", ".csv"):
+            confounds = read_table(path, "\t" if path.suffix == ".tsv" else ",")
+        else:
+            confounds = read_table(path, r"\s+", header=None)
+    try:
+        values = np.array(confounds, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise StudyError(
+            f"{name!r}: {source} are not all numbers ({error}). Leave out columns of "
+            "text."
+        ) from None
+    if values.ndim == 1:
+        values = values[:, None]
+    if values.ndim != 2 or len(values) != n_volumes:
+        raise StudyError(
+            f"{name!r} has {n_volumes} volumes, but {source} have shape "
+            f"{values.shape}. Give one row per volume."
+        )
+    values[0, np.isnan(values[0])] = 0.0
+    if not np.isfinite(values).all():
+        row, column = np.argwhere(~np.isfinite(values))[0]
+        raise StudyError(
+            f"{name!r}: {source} are not finite in row {row}, column {column}. Leave "
+            "that column out, or fill it."
+        )
+    return values
 
 
 class ImageSource:
@@ -191,27 +332,18 @@ class ImageSource:
         self.runs = [run if isinstance(run, Run) else Run(run) for run in runs]
         self.space = space
         self.cleaning = Cleaning() if cleaning is None else cleaning
-        self._dtype: np.dtype[Any] = np.dtype(dtype)
+        self.dtype: np.dtype[Any] = np.dtype(dtype)
         if not self.runs:
             raise StudyError("A source of samples needs at least one run, got none.")
         self.headers: list[RunHeader] = [space.header(run.image) for run in self.runs]
         pairs = zip(self.runs, self.headers, strict=True)
         #: samples of each run
         self.counts = [run.n_samples(header.n_samples) for run, header in pairs]
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Samples of all runs, and voxels."""
-        return sum(self.counts), int(self.space.n_voxels)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the samples that will be read."""
-        return self._dtype
+        self.shape = (sum(self.counts), int(space.n_voxels))
 
     def read(self) -> NDArray[Any]:
         """Read and clean all runs."""
-        samples = np.empty(self.shape, self._dtype)
+        samples = np.empty(self.shape, self.dtype)
         start = 0
         for run, count in zip(self.runs, self.counts, strict=True):
             values = read_run(run, self.space, self.cleaning)
@@ -245,20 +377,38 @@ class ImageSource:
         return f"ImageSource({len(self.runs)} runs in {self.space!r})"
 
 
-def _volumes(chosen: Any, n_volumes: int, what: str, name: str) -> NDArray[np.intp]:
-    if chosen is None:
-        return np.arange(n_volumes)
-    array = np.asarray(chosen)
-    if array.dtype == bool:
-        if array.shape != (n_volumes,):
-            raise InputError(
-                f"{name!r} has {n_volumes} volumes, but {what} has shape {array.shape}."
-            )
-        return np.flatnonzero(array)
-    array = array.astype(np.intp).ravel()
-    bad = array[(array < 0) | (array >= n_volumes)]
-    if bad.size:
-        raise InputError(
-            f"{name!r} has {n_volumes} volumes; {what} asks for volume {bad[0]}."
+def subject_of_runs(
+    id: str,
+    runs: Mapping[Any, Run],
+    space: Any,
+    cleaning: Cleaning,
+    dtype: Any = np.float32,
+    *,
+    labels: Any = None,
+    stimuli: Any = None,
+) -> Subject:
+    """Make a lazy subject of runs, by their names; plans bring labels and stimuli."""
+    try:
+        source = ImageSource(list(runs.values()), space, cleaning, dtype)
+    except (StudyError, InputError) as error:
+        raise type(error)(f"Subject {id!r}: {error}") from error
+    if source.shape[0] == 0:
+        raise StudyError(
+            f"Subject {id!r} has no samples: its events lie outside of its runs, or "
+            "all are ignored or scrubbed. Check the onsets, the labels and scrub."
         )
-    return array
+    plans = [run.plan for run in source.runs if run.plan is not None]
+    if plans:
+        labels = np.concatenate([plan.labels for plan in plans])
+        stimuli = np.concatenate([plan.stimuli for plan in plans])
+    mixed = len(set(map(type, runs))) > 1
+    names = [str(name) if mixed else name for name in runs]
+    return Subject(
+        id,
+        source,
+        labels=labels,
+        runs=np.repeat(names, source.counts),
+        onsets=source.onsets(),
+        stimuli=stimuli,
+        space=space,
+    )

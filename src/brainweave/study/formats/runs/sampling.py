@@ -1,4 +1,4 @@
-"""From the volumes of a run to its samples, in one of three ways.
+"""From the volumes of a run to its samples: volumes, means of blocks, trial estimates.
 
 Every way is linear in the volumes, and what it does depends on the events alone. So it
 is planned before anything heavy is read: a :class:`SamplePlan` knows the labels of the
@@ -7,49 +7,112 @@ samples at once, and turns volumes into samples later.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave.exceptions import InputError
+from brainweave._validation import check_list_option, check_option
+from brainweave.exceptions import InputError, StudyError
 from brainweave.study.formats.runs.events import (
+    OVERLAPS,
     Events,
+    agreed_tr,
+    check_events,
+    check_t_r_option,
     event_volumes,
     find_blocks,
     match_volumes,
     name_positions,
     shared_volumes,
 )
-from brainweave.study.formats.runs.timing import EventCounts, check_events
-from brainweave.study.formats.runs.trials import trial_weights
+from brainweave.study.formats.runs.runs import Run
+from brainweave.study.options import gathered
 
-__all__ = ["DRIFT_CUTOFF", "SAMPLES", "SamplePlan", "check_samples", "plan_samples"]
+__all__ = ["EventRules", "SamplePlan", "Sampling", "plan_run", "plan_samples"]
 
-#: The ways to make samples.
-SAMPLES = ("volumes", "blocks", "trials", "trials-lsa", "trials-lss")
+_SAMPLES = ("volumes", "blocks", "trials", "trials-lsa", "trials-lss")
 
 #: Where the drift terms of trial models stop, in Hz.
 DRIFT_CUTOFF = 1 / 128
 
 
 @dataclass(frozen=True)
-class SamplePlan:
-    """The samples of one run, before they are read.
+class EventRules:
+    """What the events of a run say of its volumes.
 
     Parameters
     ----------
-    labels, stimuli : ndarray of str of shape (n_samples,)
-        Category and stimulus of each sample, empty where there is none.
-    onsets : ndarray of shape (n_samples,)
-        Seconds from the first volume of the run: of the volume, or of the event.
-    rows : ndarray of int or None
-        The volumes that are samples as they are.
-    weights : ndarray of shape (n_samples, n_volumes) or None
-        Otherwise, what each volume gives to each sample.
-    counts : EventCounts
-        What became of the events.
+    ignore : str or sequence of str, default=("rest", "baseline", "fixation")
+        Labels that are no category; so is ``n/a``.
+    overlap : {"longest", "last", "drop", "error"}, default="longest"
+        Which event a volume shows that lies under events of several categories: the
+        one that covers most of it, the one that began last, none, or an error. How
+        many volumes that concerns is in a warning and in the record. Trial models
+        tell overlapping trials apart, and need no rule.
+    moments : bool, default=False
+        Add the seconds since the stimulus began to the ids of volumes, so that the
+        same moment of a film has the same id in every subject.
+    """
+
+    ignore: Sequence[str] | str = ("rest", "baseline", "fixation")
+    overlap: str = "longest"
+    moments: bool = False
+
+    def __post_init__(self) -> None:
+        ignored = check_list_option("ignore", self.ignore, "EventRules")
+        object.__setattr__(self, "ignore", tuple(map(str, ignored)))
+        check_option("overlap", self.overlap, list(OVERLAPS), owner="EventRules")
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How volumes become samples.
+
+    Parameters
+    ----------
+    t_r : float, optional
+        Repetition time in seconds, instead of what sidecars and headers say.
+    hrf_delay : float, default=5.0
+        Seconds from a stimulus to its response, for volumes and blocks.
+    keep_rest : bool, default=False
+        Keep volumes that show nothing, without a label.
+    max_gap : float, default=4.0
+        Most seconds between events of one block.
+    hrf_model : str, default="glover"
+        Response of the trial models, one of nilearn's.
+    """
+
+    t_r: float | None = None
+    hrf_delay: float = 5.0
+    keep_rest: bool = False
+    max_gap: float = 4.0
+    hrf_model: str = "glover"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "t_r", check_t_r_option(self.t_r))
+
+
+@dataclass(frozen=True)
+class EventCounts:
+    """What became of the events of a run, and how many volumes it has."""
+
+    events: int = 0  # those that have a category
+    outside: int = 0  # of these, before or after the scan
+    unseen: int = 0  # within it, but too late for a volume to show their response
+    shared_volumes: int = 0  # volumes under events of more than one category
+    overshadowed: int = 0  # events that got no volume, since others were preferred
+    volumes: int = 0
+
+
+@dataclass(frozen=True)
+class SamplePlan:
+    """The samples of one run, before they are read.
+
+    Labels and stimuli are empty where there is none. Samples are either the volumes
+    `rows` as they are, or means of all volumes by `weights` (n_samples, n_volumes).
     """
 
     labels: NDArray[np.str_]
@@ -62,17 +125,6 @@ class SamplePlan:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def take(self, keep: NDArray[Any]) -> SamplePlan:
-        """Keep some samples: a boolean mask or positions."""
-        return SamplePlan(
-            self.labels[keep],
-            self.stimuli[keep],
-            self.onsets[keep],
-            None if self.rows is None else self.rows[keep],
-            None if self.weights is None else self.weights[keep],
-            self.counts,
-        )
-
     def apply(self, volumes: NDArray[Any]) -> NDArray[Any]:
         """Turn volumes (n_volumes, n_voxels) into samples (n_samples, n_voxels)."""
         if self.weights is not None:
@@ -83,10 +135,10 @@ class SamplePlan:
 
 def check_samples(samples: str) -> str:
     """Check the name of a way to make samples."""
-    if samples not in SAMPLES:
+    if samples not in _SAMPLES:
         raise InputError(
             f"samples={samples!r} is not known; choose one of "
-            f"{', '.join(map(repr, SAMPLES))}."
+            f"{', '.join(map(repr, _SAMPLES))}."
         )
     return samples
 
@@ -97,147 +149,219 @@ def plan_samples(
     tr: float,
     *,
     samples: str = "volumes",
-    hrf_delay: float = 5.0,
-    keep_rest: bool = False,
-    name_moments: bool = False,
+    rules: EventRules | None = None,
+    sampling: Sampling | None = None,
     kept_volumes: NDArray[np.int64] | None = None,
     confounds: NDArray[np.float64] | None = None,
-    hrf_model: str = "glover",
     high_pass: float | None = DRIFT_CUTOFF,
-    max_gap: float = 4.0,
-    overlap: str = "longest",
+    **details: Any,
 ) -> SamplePlan:
-    """Plan the samples of one run.
+    """Plan the samples of one run; `details` are fields of `rules` and `sampling`.
 
-    Parameters
-    ----------
-    events : Events
-        What was shown.
-    n_volumes : int
-        Number of volumes of the run.
-    tr : float
-        Seconds from one volume to the next.
-    samples : {"volumes", "blocks", "trials", "trials-lsa", "trials-lss"}
-        Every volume that shows an event; the mean of each block's volumes; or one
-        estimate of a general linear model per trial, with all trials in one model
-        (``"trials-lsa"``, also ``"trials"``) or a model per trial (``"trials-lss"``).
-    hrf_delay : float, default=5.0
-        Seconds from a stimulus to its response, for volumes and blocks.
-    keep_rest : bool, default=False
-        Whether volumes without an event are samples, too, without a label.
-    name_moments : bool, default=False
-        Whether the stimulus of a volume names the moment in it (``"scene@2.50"``).
-    kept_volumes : ndarray of int or None
-        The volumes that may be used; others are censored. None for all.
-    confounds : ndarray of shape (n_volumes, n_confounds) or None
-        Further columns of the trial models.
-    hrf_model : str, default="glover"
-        The response of the trial models, one of nilearn's.
-    high_pass : float or None, default=1/128
-        Cut-off of the trial models' drift terms, in Hz; None for none.
-    max_gap : float, default=4.0
-        See :func:`brainweave.study.formats.runs.events.find_blocks`.
-    overlap : {"longest", "last", "drop", "error"}, default="longest"
-        Which event a volume shows where it lies under several, for volumes and
-        blocks; see :func:`brainweave.study.formats.runs.events.match_volumes`.
-
-    Raises
-    ------
-    StudyError
-        The events do not fit the run (``timing.check_events``).
+    Volumes other than `kept_volumes` are censored; `confounds` are further columns of
+    the trial models, whose drift terms stop at `high_pass`.
     """
+    rules, sampling = gathered(
+        "plan_samples", details, rules or EventRules(), sampling or Sampling()
+    )
+    delay = sampling.hrf_delay
     check_samples(samples)
-    counts = EventCounts(len(events), check_events(events, n_volumes, tr))
+    n_events, outside = len(events), check_events(events, n_volumes, tr)
     usable = np.ones(n_volumes, dtype=bool)
     if kept_volumes is not None:
         usable[:] = False
         usable[kept_volumes] = True
     if samples == "blocks":
-        events = find_blocks(events, max_gap=max_gap)
-    shows = event_volumes(events, n_volumes, tr, hrf_delay=hrf_delay)
-    counts = replace(counts, unseen=_count_unseen(events, shows, n_volumes * tr))
+        events = find_blocks(events, max_gap=sampling.max_gap)
+    shows = event_volumes(events, n_volumes, tr, hrf_delay=delay)
+    within = (events.onset < n_volumes * tr) & (events.onset + events.duration >= 0)
+    unseen = within & ~shows.any(axis=1)
+    shared = overshadowed = np.zeros(0, dtype=bool)
+    rows = weights = None
     if samples.startswith("trials"):
         # a model tells overlapping trials apart; those not scanned it cannot estimate
-        seen = np.flatnonzero((shows & usable).any(axis=1))
+        event = np.flatnonzero((shows & usable).any(axis=1))
         weights = trial_weights(
-            events.take(seen),
+            events.take(event),
             n_volumes,
             tr,
             separate=samples == "trials-lss",
             usable=usable,
             confounds=confounds,
-            hrf_model=hrf_model,
+            hrf_model=sampling.hrf_model,
             high_pass=high_pass,
         )
-        return _plan_events(events, seen, weights, counts)
-    shown = match_volumes(events, n_volumes, tr, hrf_delay=hrf_delay, overlap=overlap)
-    got_none = shows.any(axis=1) & ~np.isin(np.arange(len(events)), shown)
-    counts = replace(
-        counts,
-        shared_volumes=int(np.count_nonzero(shared_volumes(events, shows))),
-        overshadowed=int(np.count_nonzero(got_none)),
-    )
-    if samples == "volumes":
-        plan = _plan_volumes(
-            events,
-            shown,
-            usable,
-            tr,
-            hrf_delay=hrf_delay,
-            keep_rest=keep_rest,
-            name_moments=name_moments,
+    else:
+        shown = match_volumes(
+            events, n_volumes, tr, hrf_delay=delay, overlap=rules.overlap
         )
-        return replace(plan, counts=counts)
-    shown = np.where(usable, shown, -1)
-    seen = np.unique(shown[shown >= 0])
-    weights = np.zeros((len(seen), n_volumes))
-    for row, e in enumerate(seen):
-        weights[row, shown == e] = 1.0 / np.count_nonzero(shown == e)
-    return _plan_events(events, seen, weights, counts)
-
-
-def _count_unseen(events: Events, shows: NDArray[np.bool_], length: float) -> int:
-    """Count events within the run that no volume shows: they came too late."""
-    within = (events.onset < length) & (events.onset + events.duration >= 0)
-    return int(np.count_nonzero(within & ~shows.any(axis=1)))
-
-
-def _plan_events(
-    events: Events,
-    seen: NDArray[np.intp],
-    weights: NDArray[np.float64],
-    counts: EventCounts,
-) -> SamplePlan:
+        shared = shared_volumes(events, shows)
+        overshadowed = shows.any(axis=1) & ~np.isin(np.arange(len(events)), shown)
+        if samples == "volumes":
+            rows = np.flatnonzero(usable & (sampling.keep_rest | (shown >= 0)))
+            event = shown[rows]
+        else:
+            event = np.unique(shown[usable & (shown >= 0)])
+            member = usable & (shown == event[:, None])
+            weights = member / member.sum(axis=1, keepdims=True)
+    # position -1, for rest, finds the empty text at the end
     stimuli = np.full(len(events), "") if events.stimulus is None else events.stimulus
+    stimuli = np.append(stimuli, "")[event]
+    if rows is not None and rules.moments:
+        stimuli = name_positions(events, shown, tr, hrf_delay=delay)[rows]
     return SamplePlan(
-        events.label[seen],
-        stimuli[seen],
-        events.onset[seen],
-        weights=weights,
-        counts=counts,
+        np.append(events.label, "")[event],
+        stimuli,
+        events.onset[event] if rows is None else (rows * tr).astype(np.float64),
+        rows,
+        weights,
+        EventCounts(
+            n_events,
+            outside,
+            int(unseen.sum()),
+            int(shared.sum()),
+            int(overshadowed.sum()),
+            n_volumes,
+        ),
     )
 
 
-def _plan_volumes(
+def plan_run(
+    id: str,
+    run: Run,
+    space: Any,
     events: Events,
-    shown: NDArray[np.int64],
-    usable: NDArray[np.bool_],
+    stated: Callable[[], tuple[Any, str]],
+    **options: Any,
+) -> Run:
+    """Return a run with its repetition time and with the plan of its samples.
+
+    `stated` is asked for the time, and for who says so, if the run itself has none;
+    `options` are those of :func:`plan_samples`.
+    """
+    try:
+        header = space.header(run.image)
+        t_r = run.t_r
+        if t_r is None:
+            t_r = agreed_tr(*stated(), header, run.name)
+    except StudyError as error:
+        raise StudyError(f"Subject {id!r}: {error}") from error
+    try:
+        plan = plan_samples(
+            events, header.n_samples, t_r, kept_volumes=run.sample_mask, **options
+        )
+    except StudyError as error:
+        raise StudyError(f"Subject {id!r}: {run.name!r}: {error}") from error
+    return replace(run, t_r=t_r, plan=plan)
+
+
+def trial_weights(
+    events: Events,
+    n_volumes: int,
     tr: float,
     *,
-    hrf_delay: float,
-    keep_rest: bool,
-    name_moments: bool,
-) -> SamplePlan:
-    rows = np.flatnonzero(usable if keep_rest else usable & (shown >= 0))
-    n_volumes = len(shown)
-    # position -1, for rest, finds the empty text at the end
-    labels = np.append(events.label, "")[shown]
-    if name_moments:
-        stimuli = name_positions(events, shown, tr, hrf_delay=hrf_delay)
-    elif events.stimulus is None:
-        stimuli = np.full(n_volumes, "")
-    else:
-        stimuli = np.append(events.stimulus, "")[shown]
-    return SamplePlan(
-        labels[rows], stimuli[rows], (rows * tr).astype(np.float64), rows=rows
+    separate: bool,
+    usable: NDArray[np.bool_] | None = None,
+    confounds: NDArray[np.float64] | None = None,
+    hrf_model: str = "glover",
+    high_pass: float | None = None,
+) -> NDArray[np.float64]:
+    r"""Return weights (n_trials, n_volumes) that give one amplitude per trial.
+
+    With all trials in one model (least squares all), :math:`\hat\beta = X^+ Y`, and the
+    weights are the trials' rows of :math:`X^+`. With a model per trial (least squares
+    separate, [1]_), :math:`X_j` holds trial j, the sum of the other trials of each
+    category, and the rest, and only the first row of :math:`X_j^+` is kept; that
+    trades a little bias for far less variance when trials follow each other quickly.
+    Volumes that are not `usable` get weight zero.
+
+    References
+    ----------
+    .. [1] Mumford, J. A., Turner, B. O., Ashby, F. G. and Poldrack, R. A. (2012).
+       Deconvolving BOLD activation in event-related designs for multivoxel pattern
+       classification analyses. NeuroImage, 59(3), 2636-2643.
+    """
+    from nilearn.glm.first_level import compute_regressor
+
+    usable = np.ones(n_volumes, dtype=bool) if usable is None else usable
+    times = np.arange(n_volumes) * tr
+    regressors = np.empty((n_volumes, len(events)))
+    for e in range(len(events)):
+        condition = ([events.onset[e]], [events.duration[e]], [1.0])
+        regressors[:, e] = compute_regressor(condition, hrf_model, times)[0][:, 0]
+    regressors = regressors[usable]
+    nuisance = _nuisance(times, high_pass, confounds)[usable]
+    weights = np.zeros((len(events), n_volumes))
+    if not separate:
+        n_columns = regressors.shape[1] + nuisance.shape[1]
+        if n_columns > len(regressors):
+            raise StudyError(
+                f"{len(events)} trials and {nuisance.shape[1]} other columns do not "
+                f'fit {len(regressors)} volumes. Use samples="trials-lss", which has '
+                "a model per trial, or fewer confounds."
+            )
+        inverse = np.linalg.pinv(np.hstack([regressors, nuisance]))
+        weights[:, usable] = inverse[: len(events)]
+        return weights
+    categories, member = np.unique(events.label, return_inverse=True)
+    sums = regressors @ np.eye(len(categories))[member]
+    for j, category in enumerate(member):
+        others = sums.copy()
+        others[:, category] -= regressors[:, j]
+        # a category with this trial alone leaves a column of rounding errors
+        n_others = np.bincount(member) - (np.arange(len(categories)) == category)
+        others = others[:, n_others > 0]
+        design = np.hstack([regressors[:, j : j + 1], others, nuisance])
+        weights[j, usable] = np.linalg.pinv(design)[0]
+    return weights
+
+
+def _nuisance(
+    times: NDArray[np.floating],
+    high_pass: float | None,
+    confounds: NDArray[np.float64] | None,
+) -> NDArray[np.float64]:
+    """Return a constant, cosine drifts and the standardised confounds."""
+    from nilearn.glm.first_level import make_first_level_design_matrix
+
+    drift_model = None if high_pass is None else "cosine"
+    drifts = make_first_level_design_matrix(
+        times, drift_model=drift_model, high_pass=high_pass
     )
+    columns = [drifts.to_numpy(dtype=np.float64)]
+    if confounds is not None and confounds.shape[1]:
+        centred = confounds - confounds.mean(axis=0)
+        scale = centred.std(axis=0)
+        columns.append(centred / np.where(scale > 0, scale, 1.0))
+    return np.hstack(columns)
+
+
+def describe_losses(
+    counts: Iterable[tuple[str, EventCounts]], overlap: str
+) -> list[str]:
+    """Say in words what runs, by their names, lost or shared: a warning for each."""
+    counts = list(counts)
+    messages = []
+    lost = sum(c.outside for _, c in counts)
+    if lost:
+        messages.append(
+            f"{lost} of {sum(c.events for _, c in counts)} events lie before or after "
+            f"their run and have no sample: {_listed(counts, 'outside')}. Check their "
+            "onsets."
+        )
+    shared = sum(c.shared_volumes for _, c in counts)
+    if shared:
+        silent = sum(c.overshadowed for _, c in counts if c.shared_volumes)
+        messages.append(
+            f"{shared} volumes lie under events of more than one category "
+            f"({_listed(counts, 'shared_volumes')}); {OVERLAPS[overlap]}, and {silent} "
+            "events have no volume of their own. Leave events out with ignore=..., or "
+            "choose another rule with overlap=..."
+        )
+    return messages
+
+
+def _listed(counts: list[tuple[str, EventCounts]], what: str) -> str:
+    found = [f"{name}: {getattr(c, what)}" for name, c in counts if getattr(c, what)]
+    more = f" and {len(found) - 3} more runs" if len(found) > 3 else ""
+    return ", ".join(found[:3]) + more
