@@ -8,9 +8,8 @@ from numpy.typing import NDArray
 
 from brainweave._arrays import to_numpy
 from brainweave.exceptions import InputError
-from brainweave.labels import is_missing, sort_labels
 from brainweave.plotting import style
-from brainweave.plotting.sequences import MAX_LEGEND
+from brainweave.plotting.sequences import MAX_LEGEND, read_sequences
 from brainweave.plotting.style import (
     ACCENT,
     DASHED,
@@ -166,37 +165,30 @@ def plot_shared_space(
         raise InputError(f"color_by takes 'label' or 'subject'; got {color_by!r}.")
     style.check_not_empty(shared, "subjects")
     arrays = [np.asarray(to_numpy(s), dtype=float) for s in shared]
+    known = read_sequences(labels, names)
     if len(labels) != len(arrays):
         raise InputError(f"{len(labels)} lists of labels for {len(arrays)} subjects.")
-    for i, (array, known) in enumerate(zip(arrays, labels, strict=True)):
-        if len(array) != len(known):
-            raise InputError(f"labels[{i}] has {len(known)} for {len(array)} samples.")
+    for i, (array, n) in enumerate(zip(arrays, known.lengths, strict=True)):
+        if len(array) != n:
+            raise InputError(f"labels[{i}] has {n} for {len(array)} samples.")
         if max(components) >= array.shape[1] or min(components) < 0:
             raise InputError(
                 f"components={components}, but shared[{i}] has {array.shape[1]} "
                 "features, counted from 0."
             )
     points = np.concatenate(arrays)[:, list(components)]
+    kinds = known.names if color_by == "subject" else known.categories
+    of_sample = [label for of in known.labels for label in of]
     if color_by == "subject":
-        kinds = style.name_subjects(names, len(arrays))
-        of_sample = [kinds[i] for i, a in enumerate(arrays) for _ in a]
-    else:
-        of_sample = [v for known in labels for v in np.asarray(known, object).tolist()]
-        of_sample = [None if is_missing(v) else v for v in of_sample]
-        kinds = sort_labels(of_sample)
+        of_sample = list(np.repeat(np.array(kinds, dtype=object), known.lengths))
     figure, (ax,) = style.new_figure(5.6, 4.2)
     handles, shown = [], []
-    pairs = [
-        *zip(kinds, style.palette(len(kinds)), strict=True),
-        (None, UNLABELLED),
-    ]
-    for kind, color in pairs:
-        chosen = np.array([v == kind for v in of_sample])
-        if chosen.any():
-            x, y = points[chosen].T
-            handles.append(
-                ax.scatter(x, y, s=12, color=color, alpha=0.75, linewidths=0)
-            )
+    colors = [*style.palette(len(kinds)), UNLABELLED]
+    for kind, color in zip([*kinds, None], colors, strict=True):
+        x, y = points[[v == kind for v in of_sample]].T
+        if len(x):
+            dots = ax.scatter(x, y, s=12, color=color, alpha=0.75, linewidths=0)
+            handles.append(dots)
             shown.append("unlabelled" if kind is None else kind)
     ax.set_xlabel(f"shared feature {components[0] + 1}")
     ax.set_ylabel(f"shared feature {components[1] + 1}")

@@ -148,13 +148,7 @@ class Section:
 
 
 def show(value: Any) -> str:
-    """Write a cell for people.
-
-    Examples
-    --------
-    >>> show(0.123456), show(3), show(None), show(True)
-    ('0.1235', '3', '–', 'yes')
-    """
+    """Write a cell for people."""
     if value is None or value != value:  # noqa: PLR0124 - NaN
         return "–"
     if isinstance(value, bool) or type(value).__name__ == "bool":

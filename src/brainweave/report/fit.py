@@ -109,11 +109,7 @@ def _check_result(study: Any, one: Scored, theirs: str | None) -> list[str]:
 def _check_components(model: Any, one: Scored, method: str) -> list[str]:
     """Say so when a result used other numbers of features than the model has."""
     k = getattr(model, "n_components_", None)
-    used = getattr(one.result, "n_components", None)
-    if not isinstance(used, (list, tuple)):
-        settings = getattr(one.result, "settings", None)
-        asked = settings.get("n_components") if isinstance(settings, dict) else None
-        used = [asked] if isinstance(asked, int) else []
+    used = getattr(one.result, "n_components", None) or []
     if k is None or one.method != method or set(used) <= {k}:
         return []
     return [

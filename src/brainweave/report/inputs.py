@@ -1,6 +1,7 @@
 """Put together what a report is about, and refuse what does not belong together."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -130,13 +131,9 @@ def _draw(inputs: Inputs) -> tuple[str, Any]:
             return "not align", held
     if inputs.study is not None:
         return "aligned", model.transform(list(inputs.study))
-    coef, mixing = (getattr(model, name, None) for name in ("coef_", "mixing_"))
-    if inputs.bases and coef:
-        pairs = zip(inputs.bases, coef, strict=True)
-        return "aligned", [basis.coordinates @ own for basis, own in pairs]
-    if inputs.bases and mixing:
-        pairs = zip(inputs.bases, mixing, strict=True)
-        return "aligned", [basis.gram_times(own) for basis, own in pairs]
+    # maps of aligners of others, or of a file, may not know
+    with suppress(InputError, AttributeError):
+        return "aligned", [one.aligning_features() for one in model.maps_]
     return "aligned", None
 
 

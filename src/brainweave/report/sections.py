@@ -100,13 +100,7 @@ def details_section(
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> list[list[str]]:
-    """Turn nested settings into rows of names and values.
-
-    Examples
-    --------
-    >>> flatten({"gdm": {"energy": 0.8, "graph": "labels"}})
-    [['gdm.energy', '0.8'], ['gdm.graph', 'labels']]
-    """
+    """Turn nested settings into rows of names and values."""
     rows = []
     for key, value in config.items():
         name = f"{prefix}{key}"
