@@ -520,6 +520,25 @@ def test_reliable_voxels_are_not_told_where_nothing_repeats(rng):
     assert reliable_share(np.ones((8, 5)), list("aaaabbbb"), nobody) is None
 
 
+def test_methods_are_compared_within_each_protocol(tmp_path):
+    folds = [{"test_subjects": [f"{i:02}"]} for i in range(6)]
+    scores = {"GDM": 0.8, "SRM": 0.6}
+    results = [
+        FakeResult(
+            np.full(6, score) + 0.01 * np.arange(6), method, protocol, folds=folds
+        )
+        for method, score in scores.items()
+        for protocol in ("joint", "held-out")
+    ]
+    page = Page(write_report(tmp_path / "r.html", results=results).read_text("utf-8"))
+    header, *rows = page.csv("between-methods")
+    assert header == ["methods", "protocol", "difference, points", "p", "subjects"]
+    assert [row[:3] for row in rows] == [
+        ["GDM over SRM", "held-out", "20"],
+        ["GDM over SRM", "joint", "20"],
+    ]
+
+
 def test_the_quality_of_each_subject_is_shown_where_it_is_known(tmp_path, study, page):
     assert "reliable voxels" not in page.text  # two runs are too few
     no_runs = [Subject(s.id, s.data(), labels=s.labels) for s in study]

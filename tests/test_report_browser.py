@@ -4,11 +4,13 @@ Needs Debian's Chromium (``tools/install_browser.sh`` brings it where it may) an
 playwright package; where either is missing these tests alone are skipped.
 """
 
+import importlib.util
 import io
 import os
 import shutil
 import warnings
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -336,3 +338,15 @@ def test_print_keeps_headings_with_what_they_head(visit):
     folded = one.page.locator("figure:has(details:not([open]))")
     assert folded.count() == 1
     assert not folded.is_visible()
+
+
+def test_pictures_are_taken_of_a_report(browser, brain_report, tmp_path, monkeypatch):
+    path = Path(__file__).parents[1] / "tools" / "report_screenshots.py"
+    spec = importlib.util.spec_from_file_location("report_screenshots", path)
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    monkeypatch.setattr(tool, "OUT", tmp_path)
+    tool.take(browser, "brains", brain_report)
+    shots = {f"brains-{w}-{t}.png" for w in (1280, 390) for t in ("light", "dark")}
+    assert {p.name for p in tmp_path.iterdir()} >= {*shots, "brains.pdf"}
+    assert set(tool.REPORTS) == {"demo", "noise", "bids", "categories", "raider"}
