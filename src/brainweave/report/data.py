@@ -107,9 +107,11 @@ def reliable_share(X: Any, labels: Sequence[Any], runs: Sequence[Any]) -> float 
     freedom = 0 if groups is None else groups.within - max(0, len(parts) - 1)
     if groups is None or freedom < 1:
         return None
-    codes = {name: code for code, name in enumerate(names)}
-    of_cell = np.eye(len(names))[[codes[cell] for cell in cells]].T
-    means = of_cell / of_cell.sum(axis=1, keepdims=True) @ np.asarray(X)[rows]
+    means = np.asarray(X)[rows]
+    if by_run:
+        codes = {name: code for code, name in enumerate(names)}
+        of_cell = np.eye(len(names))[[codes[cell] for cell in cells]].T
+        means = of_cell / of_cell.sum(axis=1, keepdims=True) @ means
     for part in parts:
         own = [i for i, (run, _) in enumerate(names) if run == part]
         means[own] -= means[own].mean(axis=0)
