@@ -137,6 +137,6 @@ def _confusion(number: int, one: Scored, *, folded: bool) -> Element:
         number=f"-{number}",
         figure=plot_confusion(one.result, title=""),
         data=Table(["true", "predicted", "samples", "share"], rows),
-        wide=len(categories) > WIDE,
+        wide=folded or len(categories) > WIDE,
         folded=folded,
     )
