@@ -408,7 +408,7 @@ class SubjectBasis(VoxelPass):
                 f"{self.name}: a precomputed Gram matrix cannot change its kernel."
             )
         other = copy(self)
-        for derived in ("_centred", "_spectrum", "n_kept"):
+        for derived in ("_centred", "_centring", "_spectrum", "n_kept"):
             other.__dict__.pop(derived, None)
         if self.uses_covariance:
             other.__dict__["_products"] = self._products
