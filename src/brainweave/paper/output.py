@@ -11,7 +11,7 @@ from brainweave._io import write_text
 from brainweave.evaluation.align_folds import PROTOCOLS
 from brainweave.evaluation.results import GridResult
 from brainweave.exceptions import InputError
-from brainweave.paper.settings import COMPETING, METHODS, WITHOUT, Dataset, Figure
+from brainweave.paper.settings import COMPETING, METHODS, OURS, WITHOUT, Dataset, Figure
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 #: Other forms of GDM, which are not counted among the methods that are compared.
-VARIANTS = ("GDM, time graph", "GDMCV")
+VARIANTS = ("GDM, time graph", "GDMCV", *OURS)
 _COLUMNS = (
     *("dataset", "data", "method", "protocol", "mean", "std", "n_folds", "n_failed"),
     *("chance", "p_value", "published_mean", "published_std", "seconds", "error"),
@@ -141,11 +141,13 @@ def table_text(table: "pd.DataFrame", *, published: bool) -> str:
         found = group.set_index("method")
         cells = _cells(found)
         data = found["data"].iloc[0]
-        rows.append([f"{name} ({data})", str(protocol), *(cells[m] for m in methods)])
+        rows.append(
+            [f"{name} ({data})", str(protocol), *(cells.get(m, "") for m in methods)]
+        )
         known = found["published_mean"].notna()
         if published and known.any() and protocol == "joint":
             numbers = found[["published_mean", "published_std"]]
-            texts = [percent(*numbers.loc[m]) if known[m] else "" for m in methods]
+            texts = [percent(*numbers.loc[m]) if known.get(m) else "" for m in methods]
             rows.append([f"{name} (published)", "joint", *texts])
     text = markdown(["dataset", "protocol", *methods], rows)
     text += "\nAccuracy in per cent, mean ± standard deviation over folds.\n"
