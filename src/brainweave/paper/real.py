@@ -21,14 +21,14 @@ from brainweave.evaluation.runner import run_grid
 from brainweave.evaluation.tuning import GDMCV
 from brainweave.exceptions import StudyError
 from brainweave.paper.output import (
+    choices_of,
     chosen_methods,
     draw_curves,
     in_order,
-    markdown,
-    percent,
     pieman_text,
     raider_text,
     result_folder,
+    splits_text,
     write_table,
 )
 from brainweave.paper.settings import WITHOUT, competing_methods, dataset, our_gdm
@@ -119,6 +119,7 @@ def raider(
         Folder of the files (see :func:`load_raider_images`), or the study.
     out : path
         Folder for ``raider.csv``, ``raider_components.csv``, ``raider.md``,
+        ``raider_choices.csv`` (of GDMCV),
         ``raider_energy.svg`` and ``.csv``, ``raider_incompleteness.svg`` and ``.csv``,
         and the store of finished cells.
     methods : sequence of str, optional
@@ -172,7 +173,9 @@ def raider(
     order = {"method": list(known), "protocol": PROTOCOLS}
     table = in_order(main.summary(), **order)
     by_number = in_order(number.summary(), **order)
-    write_table(folder, "raider", table, raider_text(table, by_number, main))
+    choices = choices_of(main)
+    write_table(folder, "raider", table, raider_text(table, by_number, choices))
+    write_table(folder, "raider_choices", choices)
     write_table(folder, "raider_components", by_number)
     draw_curves(folder, table, energy, missing)
     return table
@@ -325,12 +328,7 @@ def raider_all_splits(
     ]
     result = run_grid(grids, folder / "store", n_jobs=n_jobs, progress=progress)
     table = _over_ways(result.summary(), list(chosen))
-    cells: dict[str, list[str]] = {}
-    for row in table.itertuples():
-        cells.setdefault(str(row.method), []).append(percent(row.mean, row.se))
-    rows = [[method, *both] for method, both in cells.items()]
-    head = [f"Raider, {len(grids)} ways of halving", *PROTOCOLS]
-    write_table(folder, "raider_all_splits", table, markdown(head, rows))
+    write_table(folder, "raider_all_splits", table, splits_text(table))
     return table
 
 
