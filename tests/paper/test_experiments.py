@@ -1,3 +1,7 @@
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -67,6 +71,33 @@ def test_table_2_is_the_same_again_and_from_the_store(table, out, tmp_path):
             table[table["dataset"] == "DS001"].set_index("method").loc[method, "mean"],
             atol=1e-12,
         )
+
+
+def test_a_table_is_the_same_to_the_last_digit_whatever_runs_in_parallel(
+    table, out, tmp_path
+):
+    """One process and thread, two of both, and other methods beside it."""
+    script = (
+        "import sys; from brainweave.paper import table2; "
+        "table2(sys.argv[1], datasets=['DS001'], quick=True, n_jobs=int(sys.argv[2]))"
+    )
+    texts = []
+    for number in ("1", "2"):
+        folder = tmp_path / number
+        threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), number)
+        subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", script, str(folder), number],
+            env={**os.environ, **threads},
+            check=True,
+        )
+        texts.append((folder / "table2.md").read_text())
+    assert texts[0] == texts[1]
+    cells = (out / "table2.md").read_text().splitlines()[2]
+    assert cells in texts[0].splitlines()
+    # whose features may be made from what another method left
+    alone = table2(tmp_path, datasets=["DS001"], methods=["KHA"], quick=True)
+    of_all = table[table["dataset"] == "DS001"].set_index("method")
+    assert alone["mean"].item() == of_all.loc["KHA", "mean"]
 
 
 def test_real_data_take_the_place_of_simulated_ones_beside_published_numbers(tmp_path):
