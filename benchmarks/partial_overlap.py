@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from brainweave import GDM, RegularizedHyperalignment, simulate_study, time_graph
-from brainweave.aligners.shrinkage import Smoother, scale_features, solve_shrinkage
-from brainweave.aligners.strength import covariance_strength, mean_eigenvalue
+from brainweave.aligners.shrinkage import scale_features, solve_shrinkage
+from brainweave.aligners.smoother import GramSmoother, Smoother, mean_eigenvalue
+from brainweave.aligners.strength import covariance_strength
 from brainweave.aligners.subject_constraint import solve_per_subject
 from brainweave.graphs import weigh_groups
 from brainweave.metrics import match_segments
@@ -59,15 +60,17 @@ def shrinkage(
         ridge = rho
         if ridge is None:  # nothing repeats in a recording seen once
             voxels = [z.shape[1] for z, _, _ in Z]
-            ridge = covariance_strength(grams, voxels, "ledoit-wolf").rho
-        smoothers = [Smoother(gram, ridge * mean_eigenvalue(gram)) for gram in grams]
+            ridge = covariance_strength(grams, voxels, "ledoit-wolf")
+        smoothers = [
+            GramSmoother(gram, ridge * mean_eigenvalue(gram)) for gram in grams
+        ]
         graph = weigh_groups(time_graph(ids), balance)
         found = solve_shrinkage(smoothers, graph, k, n_jobs=1)
-        mixing, mu = found.mixing, found.mu
+        mixing, mu = found.maps, found.eigenvalues
         if constraint == "subject":
             alike = weigh_groups(time_graph(ids), "groups")
             better = solve_per_subject(smoothers, alike, found, max_iter=rounds)
-            mixing, mu = better.mixing, better.mu
+            mixing, mu = better.maps, better.eigenvalues
         elif constraint == "alternating":
             mixing, mu = alternate(smoothers, graph, found, rounds)
         if scale != "plain":
@@ -91,7 +94,7 @@ def alternate(
     (term,), rows = graph.groups, graph.slices()
     members = [term.membership(r) for r in rows]
     counts = sum(np.asarray(Z.sum(axis=0)).ravel() > 0 for Z in members)
-    mixing = start.mixing
+    mixing = start.maps
     for _ in range(rounds):
         white = []
         for s, m in zip(smoothers, mixing, strict=True):

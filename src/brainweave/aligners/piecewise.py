@@ -212,6 +212,7 @@ class PiecewiseAligner(BaseAligner):
     the maps of pieces (:meth:`_gather`).
     """
 
+    _from_grams = False
     _takes_bases = False  # a basis of all voxels cannot be cut into pieces
 
     aligner: Any

@@ -208,6 +208,7 @@ class RobustSRM(TimeLocked):
         self.random_state = random_state
         self.n_jobs = n_jobs
 
+    _from_grams = False  # the individual terms are of voxels
     _needs_eigenbasis = False
 
     def _check_subjects(self, subjects: list[Any], y: list[Any] | None) -> None:
