@@ -74,6 +74,36 @@ def test_affinity_by_table_and_by_array_agree(rng):
     assert one[0, 1] == pytest.approx(A[1, 2])
 
 
+def test_affinities_are_symmetric_up_to_rounding(rng):
+    A = np.eye(3)
+    A[0, 1] = 1e-11
+    G = affinity_graph(LABELS, A).to_sparse().toarray()
+    assert_allclose(G, G.T, rtol=0)
+    matrix_graph(A, [1, 2])
+    A[0, 1] = 1e-8
+    for wrong in (A, 1e-12 * A):  # whatever the unit
+        for make in (affinity_graph, lambda _, A: matrix_graph(A, [1, 2])):
+            with pytest.raises(InputError, match="not symmetric"):
+                make(LABELS, wrong)
+
+
+def test_neighbors_may_be_all_samples_of_the_others(rng):
+    features = [rng.normal(size=(n, 2)) for n in (2, 3)]
+    G = neighbor_graph(features, n_neighbors=2).to_sparse().toarray()
+    assert_allclose(G[:2, 2:].sum(axis=0), 2)  # each of the second has both
+
+
+def test_ten_neighbors_unless_said_otherwise(rng):
+    features = [rng.normal(size=(30, 2)) for _ in range(2)]
+    found, ten = neighbor_graph(features), neighbor_graph(features, n_neighbors=10)
+    assert (found.matrix != ten.matrix).nnz == 0
+    assert found.degrees().min() >= 10
+
+
+def test_an_empty_graph_is_symmetric():
+    assert matrix_graph(np.zeros((3, 3)), [1, 2]).degrees().tolist() == [0, 0, 0]
+
+
 def test_neighbors_are_of_other_subjects_and_nearest(rng):
     features = [rng.normal(size=(n, 2)) for n in (6, 5, 7)]
     G = neighbor_graph(features, n_neighbors=1).to_sparse().toarray()
@@ -144,6 +174,24 @@ def test_errors():
         affinity_graph(LABELS, np.arange(9).reshape(3, 3))
     with pytest.raises(InputError, match="lacks rows or columns for"):
         affinity_graph(LABELS, pd.DataFrame(np.eye(2), ["cat", "dog"], ["cat", "dog"]))
+    rows = pd.DataFrame(np.ones((3, 2)), ["bee", "cat", "dog"], ["cat", "dog"])
+    with pytest.raises(InputError, match="lacks rows or columns for groups"):
+        affinity_graph(LABELS, rows)
+    with pytest.raises(InputError, match=r"at least two categories; got \['cat'\]"):
+        label_graph([["cat"], ["cat", None]])
+    for weight in (np.nan, np.inf):
+        with pytest.raises(InputError, match="groups has NaN or infinite weights"):
+            affinity_graph(LABELS, np.diag([1, weight, 1]))
+        with pytest.raises(InputError, match="matrix has NaN or infinite weights"):
+            matrix_graph(np.diag([1, weight]), [1, 1])
+        with pytest.raises(InputError, match=r"features\[1\] has NaN or infinite"):
+            neighbor_graph([np.ones((3, 1)), np.full((3, 1), weight)], n_neighbors=1)
+    with pytest.raises(InputError, match=r"shape \(2, 2\); .* 1 \+ 2 = 3 samples"):
+        matrix_graph(np.eye(2), [1, 2])
+    with pytest.raises(InputError, match=r"not symmetric. Use \(G \+ G.T\) / 2"):
+        matrix_graph(np.triu(np.ones((2, 2))), [1, 1])
+    with pytest.raises(InputError, match="n_neighbors of neighbor_graph must be"):
+        neighbor_graph([np.ones((3, 1)), np.ones((3, 1))], n_neighbors=0)
     with pytest.raises(InputError, match="only 2 samples of other subjects"):
         neighbor_graph([np.ones((3, 1)), np.ones((2, 1))], n_neighbors=3)
     with pytest.raises(InputError, match=r"features\[1\] has shape \(2, 2\)"):

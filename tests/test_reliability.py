@@ -77,3 +77,9 @@ def test_without_repeated_groups_there_is_no_reliability():
     assert repeated_groups(np.arange(30)) is None
     assert repeated_groups(np.full(30, -1)) is None
     assert repeated_groups(np.zeros(30, int)) is None
+
+
+def test_two_groups_and_five_degrees_of_freedom_suffice():
+    assert repeated_groups([0, 0, 0, 0, 1, 1, 1]).within == 5
+    assert repeated_groups([0, 0, 0, 1, 1, 1]) is None
+    assert repeated_groups([4] * 7) is None

@@ -39,23 +39,41 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "brainweave"
 EXPLAINED = ROOT / "tools" / "equivalent_mutants.toml"
 # module -> the tests nearest to it
-GDM = [f"aligners/test_gdm{part}" for part in ("", "_algorithm1", "_solver")]
+GDM_PARTS = ("_errors", "_newcomer", "_shrinkage")
 NEAREST = {
-    "graphs": ["test_graphs", "aligners/test_gdm_algorithm1"],
-    "graph_terms": ["test_graphs", "aligners/test_gdm_algorithm1"],
-    "basis": ["test_basis", "test_voxels"],
-    "kernels": ["test_kernels", "test_basis"],
-    "voxels": ["test_voxels", "test_basis"],
+    "graphs": ["test_graphs"],
+    "graph_terms": ["test_graphs"],
+    "basis": ["test_basis"],
+    "kernels": ["test_kernels"],
+    "voxels": ["test_voxels"],
     "linalg": ["test_linalg"],
     "labels": ["test_labels"],
     "samples": ["test_samples"],
     "metrics": ["test_metrics"],
-    "reliability": ["test_reliability", "aligners/test_reliable_voxels"],
-    "evaluation/splits": ["evaluation/test_splits", "evaluation/test_classification"],
+    "reliability": ["test_reliability"],
+    "evaluation/splits": ["evaluation/test_splits"],
+    "aligners/gdm": [f"aligners/test_gdm{part}" for part in ("", *GDM_PARTS)],
+    "aligners/gdm_graph": ["aligners/test_gdm", "aligners/test_gdm_algorithm1"],
+    "aligners/graph_solver": ["aligners/test_gdm_solver"],
+    "aligners/new_subject": ["aligners/test_gdm_newcomer"],
+    "aligners/shrinkage": ["aligners/test_shrinkage", "aligners/test_gdm_shrinkage"],
+    "aligners/smoother": ["aligners/test_shrinkage", "aligners/test_strength"],
+    "aligners/strength": ["aligners/test_strength", "aligners/test_shrinkage"],
+    "aligners/held_out": ["aligners/test_components"],
+    "aligners/subject_constraint": ["aligners/test_subject_constraint"],
     "evaluation/evaluate": ["evaluation/test_classification", "evaluation/test_scores"],
 }
-LIBRARIES = ("hypothesis.extra.numpy", "scipy.sparse.linalg", "scipy.spatial", "scipy.stats")
-LIBRARIES += ("sklearn.svm", "sklearn.model_selection", "sklearn.utils.estimator_checks")
+LIBRARIES = (
+    "hypothesis.extra.numpy",
+    "scipy.sparse.linalg",
+    "scipy.spatial",
+    "scipy.stats",
+)
+LIBRARIES += (
+    "sklearn.svm",
+    "sklearn.model_selection",
+    "sklearn.utils.estimator_checks",
+)
 LIBRARIES += ("pandas", "joblib", "nibabel", "h5py", "threadpoolctl", "_pytest.doctest")
 HARMLESS = {"stacklevel", "check_finite", "overwrite_a", "overwrite_b", "maxsize"}
 COMPARE = {
@@ -83,6 +101,8 @@ OPERATORS = {
 }
 MEMORY = 8 * 1024**3  # a mutant that asks for more has failed
 NO_TESTS, OWN_ERROR = 5, 99  # exit codes that say nothing about a mutant
+# calls whose arguments may be swapped, or never are by mistake
+EITHER_WAY = ("min", "max", "minimum", "maximum", "convolve", "isinstance", "cast")
 NAMES = {"min": "max", "any": "all", "argmin": "argmax", "minimum": "maximum"}
 NAMES |= {new: old for old, new in NAMES.items()}
 
@@ -93,8 +113,16 @@ class Mutant:
 
     key: str  # what is changed where, whatever the line
     line: int
-    lines: frozenset[int]  # one of these is executed where the change is
-    source: str
+    lines: range  # one of these is executed where the change is
+    place: slice  # of the file's bytes
+    new: str
+
+    def source(self, original: str) -> str:
+        """Return the changed source, which must be Python."""
+        raw = original.encode()
+        changed = raw[: self.place.start] + self.new.encode() + raw[self.place.stop :]
+        ast.parse(changed)
+        return changed.decode()
 
 
 # --- the changes ---------------------------------------------------------------------
@@ -116,19 +144,10 @@ def mutants_of(path: Path) -> list[Mutant]:
                 key += f" #{seen[key]}"
             begin = starts[node.lineno - 1] + node.col_offset
             end = starts[node.end_lineno - 1] + node.end_col_offset
-            raw = source.encode()
-            if not isinstance(node, ast.stmt):
-                new = f"({new})"
-            changed = (raw[:begin] + new.encode() + raw[end:]).decode()
-            try:
-                ast.parse(changed)
-            except SyntaxError:
-                continue
-            last = node.end_lineno
-            if not hasattr(statement, "body"):
-                last = statement.end_lineno
-            lines = frozenset(range(statement.lineno, last + 1))
-            found.append(Mutant(key, node.lineno, lines, changed))
+            code = new if isinstance(node, ast.stmt) else f"({new})"
+            last = node if hasattr(statement, "body") else statement
+            lines = range(statement.lineno, last.end_lineno + 1)
+            found.append(Mutant(key, node.lineno, lines, slice(begin, end), code))
     return found
 
 
@@ -198,8 +217,10 @@ def _changes(node: ast.expr | ast.stmt) -> Iterator[str]:
         case ast.BoolOp(op=op, values=values):
             yield with_(op=ast.Or() if isinstance(op, ast.And) else ast.And())
             for i in range(len(values)):
-                yield ast.unparse(values[1 - i]) if len(values) == 2 else with_(
-                    values=[*values[:i], *values[i + 1 :]]
+                yield (
+                    ast.unparse(values[1 - i])
+                    if len(values) == 2
+                    else with_(values=[*values[:i], *values[i + 1 :]])
                 )
         case ast.UnaryOp(op=ast.Not() | ast.USub(), operand=operand):
             yield ast.unparse(operand)
@@ -221,7 +242,7 @@ def _changes(node: ast.expr | ast.stmt) -> Iterator[str]:
                 )
                 yield with_(func=renamed)
             if len(args) > 1 and not any(isinstance(a, ast.Starred) for a in args[:2]):
-                if _name(func) not in ("isinstance", "getattr", "cast"):
+                if _name(func) not in EITHER_WAY:
                     yield with_(args=[args[1], args[0], *args[2:]])
         case ast.Return(value=ast.expr() as value) if ast.unparse(value) != "None":
             yield "return None"
@@ -255,7 +276,9 @@ def explained(module: str, mutants: list[Mutant]) -> dict[str, str]:
     known = tomllib.loads(EXPLAINED.read_text(encoding="utf-8")).get(module, {})
     gone = sorted(set(known) - {mutant.key for mutant in mutants})
     if gone:
-        raise SystemExit(f"{EXPLAINED.name} lists mutants of {module} that are no more: {gone}")
+        raise SystemExit(
+            f"{EXPLAINED.name} lists mutants of {module} that are no more: {gone}"
+        )
     return known
 
 
@@ -400,7 +423,8 @@ def run_module(
             def work(names: list[str] = names, touched: list[str] = touched) -> int:
                 return _pytest(touched, Watch(only=names))
 
-            pid = place.start(module, mutant.source, work, limit)
+            original = (PACKAGE / f"{module}.py").read_text(encoding="utf-8")
+            pid = place.start(module, mutant.source(original), work, limit)
             running[pid] = mutant, place, time.monotonic() + 10 * limit
         if not running:
             continue
@@ -430,7 +454,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the mutants of some modules and print a table; 1 if too many survive."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("modules", nargs="*", help=f"of {', '.join(NEAREST)}; else all")
-    parser.add_argument("--sample", type=int, default=40, help="mutants per module")
+    parser.add_argument("--sample", type=int, default=30, help="mutants per module")
     parser.add_argument("--all", action="store_true", help="every mutant")
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
     parser.add_argument("--jobs", type=int, default=1, help="mutants at a time")
@@ -442,6 +466,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"no tests are known for {sorted(unknown)}")
     sys.dont_write_bytecode = True
     os.environ.update(PYTHONDONTWRITEBYTECODE="1", OMP_NUM_THREADS="1")
+    os.environ["HYPOTHESIS_PROFILE"] = "mutants"
     for name in LIBRARIES:  # once, for all forks
         importlib.import_module(name)
     gc.freeze()
@@ -451,7 +476,9 @@ def main(arguments: list[str] | None = None) -> int:
             mutants = mutants_of(PACKAGE / f"{module}.py")
             known = explained(module, mutants)
             wanted = [m for m in mutants if options.match in m.key]
-            chosen = sample(wanted, None if options.all else options.sample, options.seed)
+            chosen = sample(
+                wanted, None if options.all else options.sample, options.seed
+            )
             files = [f"tests/{name}.py" for name in NEAREST[module]]
             killed = equivalent = 0
             where = {"jobs": options.jobs, "folder": Path(folder)}
@@ -463,7 +490,10 @@ def main(arguments: list[str] | None = None) -> int:
                 equivalent += reason is not None
                 unexplained += reason is None
                 mark = f"changes nothing: {reason}" if reason else outcome.upper()
-                print(f"  {module}.py:{mutant.line} {mutant.key}\n      {mark}", flush=True)
+                print(
+                    f"  {module}.py:{mutant.line} {mutant.key}\n      {mark}",
+                    flush=True,
+                )
             rows.append((module, len(mutants), len(chosen), killed, equivalent))
             print(_row(*rows[-1]), flush=True)
     print("\n| module | possible | tried | killed | change nothing | left | score |")

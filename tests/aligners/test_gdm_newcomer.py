@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 from sklearn.svm import NuSVC
 from threadpoolctl import threadpool_limits
 
-from brainweave import GDM, matrix_graph
+from brainweave import GDM, label_graph, matrix_graph
 from brainweave.aligners.new_subject import descend
 from brainweave.exceptions import (
     InputError,
@@ -91,6 +91,29 @@ def test_features_have_unit_variance_and_the_model_is_unchanged(study):
     assert_allclose(shared.var(axis=0), 1, rtol=1e-8)
     for a, b in zip(before, gdm.coef_, strict=True):
         assert np.array_equal(a, b)
+
+
+@pytest.mark.parametrize("kind", ["labels", "matrix"])
+def test_the_objective_is_that_of_the_graph_with_the_new_subject(study, rng, kind):
+    X, y = study
+    n = len(X[3])
+    G = label_graph(y, same=2).to_sparse().toarray()
+    if kind == "labels":
+        gdm = GDM(3, energy=0.5, graph=label_graph(y[:3], same=2)).fit(X[:3])
+        new = gdm.fit_new_subject(X[3], y[3])
+    else:
+        weights = rng.uniform(size=G.shape)
+        G = G * (weights + weights.T)
+        G[-n:, -n:] = 0  # edges are to the aligning samples alone
+        inner = matrix_graph(G[:-n, :-n], [len(x) for x in X[:3]])
+        gdm = GDM(3, energy=0.5, graph=inner).fit(X[:3])
+        new = gdm.fit_new_subject(X[3], edges=G[-n:, :-n])
+    Y = np.concatenate([*gdm.transform(X[:3]), new.transform(X[3])])
+    Y /= np.sqrt(len(G))  # the paper's scale
+    own, others = Y[-n:], Y[:-n]
+    inside = np.diag(G[-n:].sum(axis=1)) - G[-n:, -n:]
+    expected = (own * (inside @ own - 2 * G[-n:, :-n] @ others)).sum()
+    assert_allclose(new.objective_history[-1], expected, rtol=1e-8)
 
 
 def test_a_fitted_subject_comes_back_to_its_place(study):

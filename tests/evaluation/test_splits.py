@@ -95,6 +95,25 @@ def test_matching_makes_rows_correspond(rng):
     assert [s.n_samples for s in averaged] == [3, 3, 3]
 
 
+def test_intersecting_goes_by_the_stimuli_if_all_subjects_have_them(rng):
+    labels, stimuli = list("aabb") * 2, [list("pqrstuvw"), list("wvutsrqp")]
+    X = [numbered(8, None)[0] for _ in range(2)]
+
+    def aligning(known):
+        study = Study(
+            Subject(str(i), x, labels=labels, stimuli=s)
+            for i, (x, s) in enumerate(zip(X, known, strict=True))
+        )
+        halves = [np.arange(8) < 5, np.arange(8) > 2]
+        return split_study(study, halves=halves, match="intersect").parts[0].aligning
+
+    by_stimulus = aligning(stimuli)
+    assert [s.stimuli.tolist() for s in by_stimulus] == [list("pqrst")] * 2
+    assert by_stimulus[1].samples[:, 0].tolist() == [7, 6, 5, 4, 3]
+    by_label = aligning([stimuli[0], None])
+    assert [s.labels.tolist() for s in by_label] == [list("aabb")] * 2
+
+
 def test_lazy_subjects_are_read_once(rng):
     class Source:
         shape, dtype, reads = (12, 6), np.dtype(float), 0
