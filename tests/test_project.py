@@ -109,9 +109,9 @@ def test_mutants_are_made_run_and_told_apart():
     """The quick form of make mutants: few changes of one small module."""
     if not hasattr(os, "fork"):
         pytest.skip("tools/mutants.py needs os.fork")
+    chosen = ["--match", "Kernel.up_to_constant: return", "--sample", "3"]
     found = subprocess.run(
-        [sys.executable, ROOT / "tools/mutants.py", "kernels"]
-        + ["--match", "Kernel.up_to_constant: return", "--sample", "3"],
+        [sys.executable, ROOT / "tools/mutants.py", "kernels", *chosen],
         capture_output=True,
         text=True,
         check=False,

@@ -1,15 +1,16 @@
 """Change the code in small ways and see whether the tests nearest to it notice.
 
-``make mutants`` runs a fixed sample per module; ``python tools/mutants.py linalg --all``
-every mutant of one. A mutant is one change: a comparison, an operator, a number, a
-condition, a statement or a result that is gone, two arguments swapped. It is run in a copy
-of the package, in a fork of this process, with those of the nearest tests that execute the
-changed line, up to the first failure. What survives is a test that is missing, code that
-is not needed, or a change that no result can show; those are listed with the reason in
-``tools/equivalent_mutants.toml``.
+``make mutants`` runs a fixed sample per module; ``python tools/mutants.py linalg
+--all`` every mutant of one. A mutant is one change: a comparison, an operator, a
+number, a condition, a statement or a result that is gone, two arguments swapped. It is
+run in a copy of the package, in a fork of this process, with those of the nearest tests
+that execute the changed line, up to the first failure. What survives is a test that is
+missing, code that is not needed, or a change that no result can show; those are listed
+with the reason in ``tools/equivalent_mutants.toml``.
 
-Left alone: texts, annotations, decorators, what raise statements and warnings say, and
-arguments that by their meaning change no result (``HARMLESS``). Needs ``os.fork``.
+Left alone: texts, annotations, decorators, what raise statements and warnings say,
+arguments that by their meaning change no result (``HARMLESS``), and code for devices,
+whose tests need torch (``make test-torch``). Needs ``os.fork``.
 """
 
 import argparse
@@ -31,6 +32,7 @@ import time
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,6 +78,7 @@ LIBRARIES += (
 )
 LIBRARIES += ("pandas", "joblib", "nibabel", "h5py", "threadpoolctl", "_pytest.doctest")
 HARMLESS = {"stacklevel", "check_finite", "overwrite_a", "overwrite_b", "maxsize"}
+NEED_TORCH = ("DeviceSmoother", "_read_on")
 COMPARE = {
     ast.Lt: (ast.LtE, ast.GtE),
     ast.LtE: (ast.Lt, ast.Gt),
@@ -165,11 +168,7 @@ def _places(tree: ast.Module) -> Iterator[tuple[Any, Any, str]]:
         if isinstance(node, ast.Raise | ast.Assert):
             yield node, statement, scope
             return
-        if isinstance(node, ast.JoinedStr | ast.Import | ast.ImportFrom):
-            return
-        if isinstance(node, ast.Call) and _name(node.func) in ("warn", "debug", "info"):
-            return
-        if isinstance(node, ast.keyword) and node.arg in HARMLESS:
+        if _left_alone(node):
             return
         if isinstance(node, ast.expr | ast.stmt):
             yield node, statement, scope
@@ -188,6 +187,20 @@ def _places(tree: ast.Module) -> Iterator[tuple[Any, Any, str]]:
     yield from walk(tree, None, "module")
 
 
+def _left_alone(node: ast.AST) -> bool:
+    """Whether nothing in a node is changed."""
+    match node:
+        case ast.JoinedStr() | ast.Import() | ast.ImportFrom():
+            return True
+        case ast.Call(func=func):
+            return _name(func) in ("warn", "debug", "info")
+        case ast.keyword(arg=arg):
+            return arg in HARMLESS
+        case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+            return name in NEED_TORCH
+    return False
+
+
 def _text(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
@@ -196,7 +209,7 @@ def _name(node: ast.expr) -> str:
     return getattr(node, "attr", None) or getattr(node, "id", "")
 
 
-def _changes(node: ast.expr | ast.stmt) -> Iterator[str]:
+def _changes(node: ast.expr | ast.stmt) -> Iterator[str]:  # noqa: PLR0912
     """Yield the code that each change puts in the place of a node."""
 
     def with_(**fields: Any) -> str:
@@ -241,9 +254,9 @@ def _changes(node: ast.expr | ast.stmt) -> Iterator[str]:
                     NAMES[_name(func)],
                 )
                 yield with_(func=renamed)
-            if len(args) > 1 and not any(isinstance(a, ast.Starred) for a in args[:2]):
-                if _name(func) not in EITHER_WAY:
-                    yield with_(args=[args[1], args[0], *args[2:]])
+            plain = not any(isinstance(arg, ast.Starred) for arg in args[:2])
+            if len(args) > 1 and plain and _name(func) not in EITHER_WAY:
+                yield with_(args=[args[1], args[0], *args[2:]])
         case ast.Return(value=ast.expr() as value) if ast.unparse(value) != "None":
             yield "return None"
         case ast.Raise() | ast.Continue() | ast.Break() | ast.AugAssign():
@@ -299,7 +312,8 @@ class Watch:
             self.cov.start()
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        if self.only is not None:  # the quickest first
+        """Keep the tests that are asked for, the quickest first."""
+        if self.only is not None:
             place = {name: i for i, name in enumerate(self.only)}
             items[:] = sorted(
                 (item for item in items if item.nodeid in place),
@@ -307,10 +321,12 @@ class Watch:
             )
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Note which test executes lines from here on."""
         if self.cov is not None:
             self.cov.switch_context(nodeid)
 
     def pytest_runtest_logreport(self, report: Any) -> None:
+        """Add up how long each test takes."""
         self.seconds[report.nodeid] = (
             self.seconds.get(report.nodeid, 0.0) + report.duration
         )
@@ -371,7 +387,7 @@ def _pytest(files: list[str], watch: Watch, *more: str) -> int:
 
 
 def baseline(module: str, files: list[str], place: Copy) -> dict[str, Any]:
-    """Run the tests on the unchanged module: which lines does each one execute?"""
+    """Run the tests on the unchanged module; return the lines each one executes."""
     path = place.folder / "brainweave" / f"{module}.py"
     notes = place.folder / "baseline.json"
 
@@ -432,10 +448,8 @@ def run_module(
             ended, status = os.waitpid(pid, os.WNOHANG)
             if not ended and time.monotonic() < until:
                 continue
-            try:  # and what it started
+            with suppress(ProcessLookupError):  # and what it started
                 os.killpg(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
             if not ended:
                 os.waitpid(pid, 0)
             del running[pid]
