@@ -17,6 +17,7 @@ from brainweave import (
 )
 from brainweave.aligners.graph_solver import apply_graph
 from brainweave.exceptions import InputError
+from brainweave.graphs import NO_GROUP, count_alike, weigh_groups
 
 LABELS = [["cat", "dog", None, "cat"], ["dog", "bee", "cat"]]
 
@@ -151,6 +152,65 @@ def test_lonely_subjects():
     cross = np.zeros((4, 4))
     cross[0, 2] = cross[2, 0] = 1
     assert matrix_graph(cross, [1, 1, 1, 1]).lonely_subjects() == [1, 3]
+
+
+def test_balances_divide_by_sizes_or_by_subjects():
+    y = [list("aab"), list("abbc"), list("cc")]
+    A = np.array([[3.0, 1.0, 0.5], [1.0, 2.0, 0.0], [0.5, 0.0, 1.0]])
+    sizes = np.array([3, 3, 3])
+    graph = affinity_graph(y, A)
+    by_size = weigh_groups(graph, "groups").groups[0].affinity
+    assert_allclose(by_size, A / np.sqrt(np.outer(sizes, sizes)), rtol=1e-14)
+    by_subject = weigh_groups(graph, "subjects").groups[0].affinity
+    assert_allclose(by_subject, A / 3, rtol=1e-14)
+    assert_allclose(weigh_groups(graph, "none").groups[0].affinity, A, rtol=0)
+    both = weigh_groups(graph + graph, ["groups", "subjects"])
+    assert_allclose(both.groups[0].affinity, by_size, rtol=0)
+    assert_allclose(both.groups[1].affinity, by_subject, rtol=0)
+    with pytest.raises(InputError, match="balance of the graph must be one of"):
+        weigh_groups(graph, "samples")
+    uneven = weigh_groups(
+        affinity_graph([list("aab"), list("abbbb")], A[:2, :2]), "groups"
+    )
+    sizes = np.array([3, 5])
+    expected = A[:2, :2] / np.sqrt(np.outer(sizes, sizes))
+    assert_allclose(uneven.groups[0].affinity, expected, rtol=1e-14)
+
+
+def test_groups_that_link_nobody_lose_their_weights():
+    ids = [[0, 1, 5], [1, 0, 6], [1, 7, 8]]
+    weighed = weigh_groups(time_graph(ids), "none")
+    (term,) = weighed.groups
+    assert_allclose(term.affinity.diagonal(), [1, 1, 0, 0, 0, 0], rtol=0)
+    assert term.codes.tolist() == [0, 1, NO_GROUP, 1, 0, NO_GROUP, 1] + [NO_GROUP] * 2
+    # groups of one subject each that an affinity joins do link them
+    A = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+    (term,) = weigh_groups(affinity_graph([["a", "c"], ["b"]], A), "none").groups
+    assert_allclose(term.affinity, [[0, 1, 0], [1, 0, 0], [0, 0, 0]], rtol=0)
+    assert term.codes.tolist() == [0, NO_GROUP, 1]
+    # but not those of one and the same subject
+    (term,) = weigh_groups(affinity_graph([["a", "b"], ["c"]], A), "none").groups
+    assert not term.affinity.any()
+
+
+def test_groups_count_alike_and_their_term_as_much_as_before():
+    ids = [[0, 1, 2, 2], [0, 1, 1], [0, None]]
+    graph = time_graph(ids) + matrix_graph(np.eye(9), [4, 3, 2])
+    alike = count_alike(graph)
+    own, sizes = alike.groups[0].affinity.diagonal(), np.array([3, 3, 2])
+    assert_allclose(own * sizes, np.average(sizes, weights=sizes), rtol=1e-14)
+    assert np.count_nonzero(alike.groups[0].affinity) == 3
+    assert alike.matrix is graph.matrix
+    joined = affinity_graph([["a", "b"], ["a", "b"]], [[1.0, 0.5], [0.5, 1.0]])
+    assert count_alike(joined).groups[0] is joined.groups[0]
+    apart = affinity_graph([["a", "b"], ["a", "b"]], np.diag([4.0, 0.0]))
+    assert_allclose(count_alike(apart).groups[0].affinity, np.diag([4.0, 0.0]), rtol=0)
+
+
+def test_subjects_fall_into_groups_through_others():
+    graph = time_graph([[0], [0, 1], [1], [7], [8, 7]])
+    assert graph.subject_groups() == [[0, 1, 2], [3, 4]]
+    assert graph.lonely_subjects() == []
 
 
 def test_a_group_graph_never_expands():

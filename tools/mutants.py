@@ -77,7 +77,7 @@ LIBRARIES += (
     "sklearn.utils.estimator_checks",
 )
 LIBRARIES += ("pandas", "joblib", "nibabel", "h5py", "threadpoolctl", "_pytest.doctest")
-HARMLESS = {"stacklevel", "check_finite", "overwrite_a", "overwrite_b", "maxsize"}
+HARMLESS = {"stacklevel", "check_finite", "overwrite_a", "maxsize", "strict"}
 NEED_TORCH = ("DeviceSmoother", "_read_on")
 COMPARE = {
     ast.Lt: (ast.LtE, ast.GtE),
