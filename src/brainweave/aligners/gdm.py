@@ -83,8 +83,9 @@ class GDM(BaseAligner):
         Algorithm 1. By default nothing is cut, but shrunk.
     shrinkage : "auto", "ledoit-wolf", "oas", float, or one per subject, default="auto"
         The ridge in units of a subject's mean eigenvalue. "auto": the best of 12 at
-        predicting groups of samples from others of the same subject, blocks of samples
-        being left out; where no group repeats, "ledoit-wolf". Not used with an energy.
+        predicting groups of samples from others of the same subject, runs being left
+        out, or blocks where runs are not known (a Study knows them); where no group
+        repeats, "ledoit-wolf". Not used with an energy.
     constraint : {"global", "subject"}, default="global"
         Whether the features have unit covariance over all subjects together, or in each
         subject (approximately), for studies that overlap in part. Not used with an
@@ -124,8 +125,8 @@ class GDM(BaseAligner):
     mixing_ : list of ndarray of shape (n_samples_i, K)
         The maps as mixtures of the aligning samples (with shrinkage).
     shrinkage_ : list of float
-        The ridge of each subject, and ``shrinkage_by_``, how it was found: "blocks",
-        "ledoit-wolf", "oas" or "given" (with shrinkage).
+        The ridge of each subject, and ``shrinkage_by_``, how it was found: "runs" or
+        "blocks" left out, "ledoit-wolf", "oas" or "given" (with shrinkage).
     spread_ : ndarray of shape (K,)
         Standard deviation of each feature over the aligning samples (with shrinkage).
     bases_ : list of SubjectBasis

@@ -275,10 +275,15 @@ def _half(
     basis: SubjectBasis, rows: NDArray[np.intp], others: NDArray[np.intp]
 ) -> tuple[SubjectBasis, Matrix]:
     """Return the basis of some rows of another, and the others as it maps them."""
+    runs = None if basis.runs is None else basis.runs[rows]
     if basis.uses_covariance:  # few voxels: coordinates are the smaller thing
         narrow = basis.cut(1.0).coordinates
         half = SubjectBasis(
-            narrow[rows], energy=basis.energy, standardize=False, name=basis.name
+            narrow[rows],
+            energy=basis.energy,
+            standardize=False,
+            runs=runs,
+            name=basis.name,
         )
         half.dtype = basis.dtype
         return half, narrow[others]
@@ -288,6 +293,7 @@ def _half(
         kernel="precomputed",
         energy=basis.energy,
         standardize=basis.standardize,
+        runs=runs,
         name=basis.name,
     )
     # voxels count in some methods; precision is that of the data

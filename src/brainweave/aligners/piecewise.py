@@ -129,9 +129,12 @@ def _guarded(function: Callable[..., Any], *arguments: Any) -> Outcome:
             return Outcome(None, str(error), warned)
 
 
-def fit_local(aligner: Any, X: list[Any], y: list[Any] | None) -> LocalFit:
+def fit_local(
+    aligner: Any, X: list[Any], y: list[Any] | None, runs: list[Any]
+) -> LocalFit:
     """Fit a copy of an aligner to one piece, and keep what does not hold the data."""
     local = clone(aligner)
+    local._runs = runs
     local._warns_of_input = False  # said once, of the whole brain
     local._is_piece = True
     if "n_jobs" in local.get_params(deep=False):
@@ -269,7 +272,8 @@ class PiecewiseAligner(BaseAligner):
         ledger = Ledger(self._piece)
         # closed also after an error, which would keep the generator, and so the
         # listening, alive with its traceback
-        with closing(self._fits(layout, arrays, y, ledger)) as fits:
+        runs = [getattr(s, "runs", None) for s in subjects]
+        with closing(self._fits(layout, arrays, y, runs, ledger)) as fits:
             self._gather(layout, fits, read, spaces)
         self.skipped_ = ledger.skipped
         ledger.warn()
@@ -277,7 +281,12 @@ class PiecewiseAligner(BaseAligner):
         return self
 
     def _fits(
-        self, layout: Layout, arrays: list[Any], y: list[Any] | None, ledger: Ledger
+        self,
+        layout: Layout,
+        arrays: list[Any],
+        y: list[Any] | None,
+        runs: list[Any],
+        ledger: Ledger,
     ) -> Generator[tuple[int, LocalFit]]:
         """Yield the pieces that could be aligned, by number, as they come."""
         tried = self._large_enough(layout, ledger)
@@ -286,6 +295,7 @@ class PiecewiseAligner(BaseAligner):
                 self.aligner,
                 [x[:, own[k]] for x, own in zip(arrays, layout.columns, strict=True)],
                 y,
+                runs,
             )
             for k in tried
         )

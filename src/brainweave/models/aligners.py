@@ -173,6 +173,7 @@ _CLASSES: dict[str, dict[str, Any]] = {
         "joined_by_row_?": bool,
         "overlap_?": float,
         "shrinkage_?": [float],
+        "shrinkage_by_?": str,
         "spread_?": "K",
         "mixing_?": ["own K"],
         "objective_": float,

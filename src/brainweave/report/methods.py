@@ -306,9 +306,10 @@ def _about_settings(inputs: Inputs) -> list[str]:
 
 def _about_shrinkage(model: Any, kernel: str) -> str:
     """Say how far the maps were shrunk, and by what that was chosen."""
+    chosen = ", chosen as that which predicts the groups of a subject's own samples "
     reasons = {
-        "blocks": ", chosen as that which predicts the groups of a subject's own "
-        "samples best when blocks of them are left out",
+        "runs": f"{chosen}best when whole runs are left out",
+        "blocks": f"{chosen}best when blocks of them are left out",
         "ledoit-wolf": " (Ledoit-Wolf)",
         "oas": " (oracle approximating shrinkage)",
     }
