@@ -159,6 +159,7 @@ class SubjectBasis(VoxelPass):
             repeated = None if groups is None else repeated_groups(groups)
             if standardize == "reliability" and repeated is not None:
                 self._weigh_voxels(repeated)
+                self._groups: Any = np.asarray(groups)
 
     def _checked_runs(self, runs: Any) -> NDArray[Any] | None:
         if runs is None:

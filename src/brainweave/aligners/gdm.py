@@ -105,6 +105,10 @@ class GDM(BaseAligner):
         the graph from y, such as ``partial(label_graph, different=-0.5)``. Or a graph
         made by :mod:`brainweave.graphs`, or a symmetric (sparse) matrix over all
         samples in subject order.
+    balance : {"groups", "subjects", "none"}, optional
+        How much the groups of a graph by name count: all alike, by how many subjects
+        have them, or by all their pairs of samples; see :func:`label_graph`. By
+        default "groups" for labels and "subjects" for time, and "none" with an energy.
     standardize : bool or "reliability", default=True
         Give every voxel zero mean and unit variance over the aligning samples.
     solver : {"auto", "closed", "dense", "iterative"}, default="auto"
@@ -189,6 +193,7 @@ class GDM(BaseAligner):
     kernel: Any = "linear"
     kernel_params: Any = None
     graph: Any = "labels"
+    balance: str | None = None
     standardize: bool | str = True
     solver: str = "auto"
     n_jobs: int | None = None
@@ -229,7 +234,12 @@ class GDM(BaseAligner):
         check_option("scale", self.scale, ("agreement", "unit"), owner=self._owner)
         lengths = [b.n_samples for b in bases]
         graph, self.joined_by_row_ = make_graph(
-            self.graph, lengths, y, ridge=self._shrinks, owner=self._owner
+            self.graph,
+            lengths,
+            y,
+            ridge=self._shrinks,
+            balance=self.balance,
+            owner=self._owner,
         )
         if self._shrinks:
             maps, template = self._shrunk(bases, graph)

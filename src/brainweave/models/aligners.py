@@ -180,7 +180,12 @@ _CLASSES: dict[str, dict[str, Any]] = {
         "solver_": str,
     },
     "Hyperalignment": {**_LOCKED, "template_": "n d"},
-    "RegularizedHyperalignment": {**_LOCKED, "template_": "n d"},
+    "RegularizedHyperalignment": {
+        **_LOCKED,
+        "template_": "n d",
+        "alpha_?": float,
+        "alpha_by_?": str,
+    },
     "KernelHyperalignment": {**_LOCKED, "template_": "n d"},
     "SVDHyperalignment": {**_LOCKED, "joint_": "n K", "singular_values_": "K"},
     "DetSRM": _LOCKED,
