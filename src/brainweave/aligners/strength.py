@@ -86,6 +86,7 @@ def choose_strengths(
             [bases[i] for i in asked],
             [codes[i] for i in asked],
             n_jobs=n_jobs,
+            here=True,
         )
         best = best_of_grid(criteria)
         if best is not None:
