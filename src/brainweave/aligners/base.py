@@ -44,6 +44,7 @@ class BaseAligner(FittedAligner):
     ``energy``, ``kernel``, ``kernel_params``, ``standardize``, ``n_jobs``.
     """
 
+    _isometric = False  # whether the way back is the transpose of the map
     _is_piece = False  # fitted to a part of the brain, by another aligner
     _takes_bases = True  # else it needs the samples, and evaluations hand them over
     _from_grams = True  # all it learns follows from the subjects' Gram matrices
@@ -258,7 +259,7 @@ class BaseAligner(FittedAligner):
     def _make_map(
         self, basis: SubjectBasis, coef: Matrix, *, space: Any = None
     ) -> SubjectMap:
-        return CoordinateMap(basis, coef, space=space)
+        return CoordinateMap(basis, coef, isometric=self._isometric, space=space)
 
     # -- a new subject -----------------------------------------------------------------
 

@@ -172,10 +172,12 @@ def leave_out_blocks(codes: Codes, runs: Any = None) -> Codes | None:
         blocks = np.unique(np.asarray(runs), return_inverse=True)[1]
         if _repeated(codes, blocks) > 1:
             return np.asarray(blocks, np.intp)
-    blocks = np.zeros(codes.size, np.intp)
-    for group in np.unique(codes):
-        rows = np.flatnonzero(codes == group)
-        blocks[rows] = np.arange(rows.size) * min(N_BLOCKS, rows.size) // rows.size
+    order = np.argsort(codes, kind="stable")
+    _, first, sizes = np.unique(codes[order], return_index=True, return_counts=True)
+    size = np.repeat(sizes, sizes)
+    place = np.arange(codes.size) - np.repeat(first, sizes)  # within its group
+    blocks = np.empty(codes.size, np.intp)
+    blocks[order] = place * np.minimum(N_BLOCKS, size) // size
     return blocks if _repeated(codes, blocks) > 1 else None
 
 

@@ -29,7 +29,7 @@ _HOME = {
     "SRM": "srm",
     "Searchlight": "searchlight",
     "SemiSupervisedSRM": "semisupervised_srm",
-    "SVDHyperalignment": "svd_hyperalignment",
+    "SVDHyperalignment": "hyperalignment",
 }
 _REGISTERED: dict[str, type[BaseAligner]] = {}
 _ATTRIBUTE = re.compile(r"[A-Za-z][A-Za-z0-9_]*_")
