@@ -83,7 +83,9 @@ def choose_strengths(
         codes = [graph.groups[0].codes[rows] for rows in graph.slices()]
         chosen = np.unique(np.linspace(0, n - 1, min(n, N_ASKED)).round().astype(int))
         asked = [(bases[i], codes[i], _run_codes(bases[i])) for i in chosen]
-        criteria = map_subjects(_criterion, *zip(*asked, strict=True), n_jobs=n_jobs)
+        criteria = map_subjects(
+            _criterion, *zip(*asked, strict=True), n_jobs=n_jobs, here=True
+        )
         best = best_of_grid(criteria)
         if best is not None:
             told = [
