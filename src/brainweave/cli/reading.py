@@ -166,9 +166,8 @@ def _guessed(inputs: list[Path]) -> str:
             )
     raise UsageError(
         f"What {', '.join(map(repr, map(str, inputs)))} holds is not clear: neither "
-        "BIDS (folders sub-...), nor OpenfMRI (sub001), nor files that all end in .mat, "
-        ".nii, .nii.gz or .gii. "
-        "Say it with --format."
+        "BIDS (folders sub-...), nor OpenfMRI (sub001), nor files that all end in "
+        ".mat, .nii, .nii.gz or .gii. Say it with --format."
     )
 
 
@@ -251,8 +250,8 @@ def _hemispheres(paths: list[Path]) -> list[Any]:
 
     Examples
     --------
-    >>> both = _hemispheres([Path("sub-1_hemi-L.func.gii"), Path("sub-1_hemi-R.func.gii")])
-    >>> [sorted(run) for run in both]
+    >>> names = ["sub-1_hemi-L.func.gii", "sub-1_hemi-R.func.gii"]
+    >>> [sorted(run) for run in _hemispheres([Path(name) for name in names])]
     [['CortexLeft', 'CortexRight']]
     """
     runs: dict[str, dict[str, Path]] = {}

@@ -137,9 +137,9 @@ def cautions(record: Record | None) -> list[str]:
     if alike:
         worst = max(alike, key=lambda r: r["lost"])
         texts.append(
-            f"The {_removed(worst)} confounds and drifts explain {worst['lost']:.0%} of "
-            f"the categories' own time courses, in {len(alike)} of {len(runs)} runs more "
-            "than half: what goes slowly, as blocks do, cannot be told from them. "
+            f"The {_removed(worst)} confounds and drifts explain {worst['lost']:.0%} "
+            f"of the categories' own time courses, in {len(alike)} of {len(runs)} runs "
+            "more than half: what goes slowly, as blocks do, cannot be told from them. "
             f"{fewer}"
         )
     return texts
