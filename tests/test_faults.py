@@ -142,7 +142,8 @@ def table_of(out):
 
 
 def records_of(out):
-    return {p.name: p.read_bytes() for p in (out / "store" / "cells").glob("*.json")}
+    found = (out / "store" / "cells").glob("[!.]*.json")
+    return {path.name: path.read_bytes() for path in found}
 
 
 @pytest.fixture(scope="module")

@@ -303,11 +303,15 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class RunConfounds:
-    """Columns to remove from a run, their names, and the volumes that may be used."""
+    """Columns to remove from a run, their names, and the volumes that may be used.
+
+    The table that they are from has so many rows; None, if there is none.
+    """
 
     columns: NDArray[np.float64] | None = None
     kept: NDArray[np.int64] | None = None
     names: tuple[str, ...] = ()
+    n_rows: int | None = None
 
 
 def read_confounds(
@@ -336,11 +340,12 @@ def read_confounds(
             f"{str(table)!r}: scrubbing leaves no volume of this run. Raise scrub=..., "
             "or leave the run out."
         )
+    n_rows = len(read_table(table))
     if loaded is None or not loaded.shape[1]:
-        return RunConfounds(kept=kept)
+        return RunConfounds(kept=kept, n_rows=n_rows)
     names = tuple(map(str, loaded.columns))
     values = _filled(table, loaded.to_numpy(dtype=np.float64, copy=True), names)
-    return RunConfounds(values, kept, names)
+    return RunConfounds(values, kept, names, n_rows)
 
 
 def _filled(

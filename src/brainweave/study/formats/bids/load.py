@@ -204,6 +204,7 @@ def load_bids(
                 spaces[id],
                 seen,
                 partial(repetition_time, dataset, file),
+                n_rows=own.n_rows,
                 samples=samples,
                 rules=events,
                 sampling=sampling,
