@@ -41,6 +41,10 @@ test-thorough: $(VENV)/.dev  ## what takes minutes: noise by every method, long 
 mutants: $(VENV)/.dev  ## small changes of the code: do the nearest tests notice?
 	$(BIN)/python tools/mutants.py $(MUTANTS)
 
+FUZZ_SECONDS ?= 600
+fuzz: $(VENV)/.dev  ## odd files for every reader, ten minutes each (tools/fuzz.py)
+	OMP_NUM_THREADS=1 $(BIN)/python tools/fuzz.py --seconds $(FUZZ_SECONDS)
+
 $(TORCH_VENV)/.ready: pyproject.toml tools/make_venv.sh
 	@test -x $(TORCH_VENV)/$(SCRIPTS)/python || { echo "Setting up $(TORCH_VENV) ..."; tools/make_venv.sh $(TORCH_VENV); }
 	@echo "Installing $(TORCH) into $(TORCH_VENV) (once; a few minutes) ..."
