@@ -326,7 +326,7 @@ def _to_send(value: Any) -> Any:
     return value if backing_map(held) is None else Sent(value)
 
 
-def _workers(n_items: int, n_jobs: int | None) -> int:
+def _workers(n_items: int, n_jobs: Any) -> int:
     if n_jobs is not None and not isinstance(n_jobs, Integral):
         raise InputError(f"n_jobs must be an integer or None, got {n_jobs!r}.")
     wanted = n_jobs if n_jobs is not None and n_jobs > 0 else cpu_count()
