@@ -20,6 +20,7 @@ from brainweave._device import device_for
 from brainweave._validation import check_fraction, check_samples, check_shape
 from brainweave.exceptions import InputError
 from brainweave.kernels import Centring, Kernel, center_gram, check_kernel, is_symmetric
+from brainweave.labels import object_array
 from brainweave.reliability import Groups, repeated_groups, scale_of_chunks
 from brainweave.voxels import VoxelPass, sample_signatures
 
@@ -77,6 +78,8 @@ class SubjectBasis(VoxelPass):
     groups : array-like of int, optional
         The group of each sample, negative for none: for "reliability". Where groups do
         not repeat, voxels are standardised as with True.
+    runs : array-like, optional
+        The run of each sample, for methods that leave runs out.
     name : str, default="X"
         How error messages call this subject.
     device : str or torch.device, optional
@@ -89,6 +92,8 @@ class SubjectBasis(VoxelPass):
     ----------
     id : str
         The subject's id, if it is known; else empty.
+    runs : ndarray or None
+        The run of each sample, if it is known.
     mean, scale : ndarray of shape (n_voxels,)
         What standardises new samples; the scale of a constant voxel is infinite.
     constant_voxels : ndarray of int
@@ -127,6 +132,7 @@ class SubjectBasis(VoxelPass):
         energy: float = 1.0,
         standardize: bool | str = True,
         groups: Any = None,
+        runs: Any = None,
         name: str = "X",
         device: Any = None,
     ) -> None:
@@ -134,6 +140,7 @@ class SubjectBasis(VoxelPass):
         self.energy = check_fraction("energy", energy, owner=name)
         self.kernel: Kernel = check_kernel(kernel, kernel_params, owner=name)
         self.n_samples, self.n_voxels = check_shape(X, name)
+        self.runs: NDArray[Any] | None = self._checked_runs(runs)
         self.standardize, self.reliable = standardize, False
         self.dtype = working_dtype(X)
         self._data: Any = X
@@ -152,6 +159,18 @@ class SubjectBasis(VoxelPass):
             repeated = None if groups is None else repeated_groups(groups)
             if standardize == "reliability" and repeated is not None:
                 self._weigh_voxels(repeated)
+                self._groups: Any = np.asarray(groups)
+
+    def _checked_runs(self, runs: Any) -> NDArray[Any] | None:
+        if runs is None:
+            return None
+        listed = object_array(runs)
+        if len(listed) != self.n_samples:
+            raise InputError(
+                f"{self.name} has {self.n_samples} samples and {len(listed)} runs. "
+                "Give the run of every sample."
+            )
+        return listed
 
     def _weigh_voxels(self, groups: Groups) -> None:
         """Scale the standardised voxels anew, by how reliable they are."""
@@ -203,7 +222,7 @@ class SubjectBasis(VoxelPass):
         # left on the device with the eigenvectors, and now asked for after all
         known = self.signatures
         read = to_numpy(self._read_voxels(narrow=False)[0])
-        found, self.signatures = self.signatures, known
+        found, self.signatures = cast(Matrix, self.signatures), known
         self._refuse_changed(found)
         return read
 
@@ -277,6 +296,23 @@ class SubjectBasis(VoxelPass):
         """The centred Gram matrix of the samples."""
         return self._centred[0]
 
+    @property
+    def gram_on_device(self) -> Any:
+        """The centred Gram matrix of a linear kernel, if it lies on a device."""
+        gram = self.__dict__.get("_on_device")
+        if gram is None or self.kernel.name != "linear":
+            return None
+        if "_centring" not in self.__dict__:
+            means = gram.mean(0)
+            self._centring = Centring(to_numpy(means), float(means.mean()))
+            gram -= means
+            gram -= (means - means.mean())[:, None]
+        return gram
+
+    def leave_device(self) -> None:
+        """Free the room on the device; who asks for the Gram matrix reads it again."""
+        self.__dict__.pop("_on_device", None)
+
     @cached_property
     def _spectrum(self) -> _Spectrum:
         """Eigenpairs of the Gram matrix, without those that are zero to rounding.
@@ -309,14 +345,10 @@ class SubjectBasis(VoxelPass):
     def _eigenpairs(self, covariance: bool) -> tuple[Matrix, Any]:
         """Return all eigenpairs, descending, computed where the voxels were read."""
         device = cast(Any, self._device)
-        if "_on_device" in self.__dict__ and self.kernel.name == "linear":
-            # nobody may ever ask for it again, and memory there is dear
-            gram = self.__dict__.pop("_on_device")
-            means = gram.mean(0)
-            self._centring = Centring(to_numpy(means), float(means.mean()))
-            gram -= means
-            gram -= (means - means.mean())[:, None]
-            return cast(tuple[Matrix, Any], device.eigh(gram))
+        if self.gram_on_device is not None:
+            found = device.eigh(self.gram_on_device)
+            self.leave_device()
+            return cast(tuple[Matrix, Any], found)
         small = self._narrow.T @ self._narrow if covariance else self.gram
         if device is not None:
             values, vectors = device.eigh(device.put(small))
@@ -363,6 +395,8 @@ class SubjectBasis(VoxelPass):
             return float(self.values.sum())
         if self.uses_covariance:
             return float((self._narrow * self._narrow).sum())
+        if self.gram_on_device is not None:
+            return float(self.gram_on_device.diagonal().sum())
         return float(np.trace(self.gram))
 
     def gram_times(self, S: Matrix) -> Matrix:
@@ -408,7 +442,7 @@ class SubjectBasis(VoxelPass):
                 f"{self.name}: a precomputed Gram matrix cannot change its kernel."
             )
         other = copy(self)
-        for derived in ("_centred", "_spectrum", "n_kept"):
+        for derived in ("_centred", "_centring", "_spectrum", "n_kept"):
             other.__dict__.pop(derived, None)
         if self.uses_covariance:
             other.__dict__["_products"] = self._products

@@ -1,28 +1,43 @@
 """Block PRESS equals refits without the block; the fallbacks equal scikit-learn."""
 
+import joblib
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from sklearn.covariance import ledoit_wolf_shrinkage, oas
 from sklearn.linear_model import Ridge
 
+from brainweave import GDM, Parcelwise, Study, Subject, SubjectBasis, load, save
+from brainweave.aligners.smoother import GramSmoother, NarrowSmoother, mean_eigenvalue
 from brainweave.aligners.strength import (
     GRID,
-    choose_strength,
+    best_of_grid,
+    block_criterion,
     covariance_shrinkage,
     covariance_strength,
     group_contrasts,
-    leave_block_out,
     leave_out_blocks,
-    mean_eigenvalue,
 )
+from brainweave.evaluation.align_folds import align_folds
+from brainweave.evaluation.splits import split_study
 from brainweave.exceptions import InputError
 from brainweave.graphs import NO_GROUP
+from brainweave.labels import encode_labels
 from planted import planted_study
 
 
 def centred(x):
     return x - x.mean(axis=0)
+
+
+def criterion(grams, codes, runs=None, **options):
+    """The mean over subjects."""
+    runs = [None] * len(grams) if runs is None else runs
+    each = zip(grams, codes, runs, strict=True)
+    return np.mean(
+        [block_criterion(GramSmoother(g, **options), c, runs=r) for g, c, r in each],
+        axis=0,
+    )
 
 
 @pytest.mark.parametrize("rho", [GRID[0], 0.1, GRID[-1]])
@@ -32,19 +47,23 @@ def test_predictions_are_those_of_refits_without_the_block(rng, rho, voxels):
     codes, blocks = rng.integers(3, size=30), np.repeat(np.arange(5), 6)
     gram, Q = x @ x.T, group_contrasts(codes)
     g = rho * mean_eigenvalue(gram)
-    ours = leave_block_out(gram, Q, blocks, g)
-    for b in range(5):
-        out = blocks == b
-        # the intercept is refitted too: nothing of the block is left in
-        refit = Ridge(alpha=g, solver="svd").fit(x[~out], Q[~out])
-        assert_allclose(ours[out], refit.predict(x[out]), atol=1e-8)
+    for smoother in (GramSmoother(gram, g), NarrowSmoother(x, g)):
+        ours = smoother.leave_out(Q, blocks)
+        for b in range(5):
+            out = blocks == b
+            # the intercept is refitted too: nothing of the block is left in
+            refit = Ridge(alpha=g, solver="svd").fit(x[~out], Q[~out])
+            assert_allclose(ours[out], refit.predict(x[out]), atol=1e-8)
 
 
 def test_the_best_value_is_the_one_that_predicts_best(rng):
     X, y = planted_study(rng, (40, 40), (60, 70), noise=2)
     runs = [np.arange(40) // 10] * 2
     grams = [centred(x) @ centred(x).T for x in X]
-    chosen = choose_strength(grams, y, runs=runs)
+    criteria = [
+        block_criterion(GramSmoother(gram), own, runs=r)
+        for gram, own, r in zip(grams, y, runs, strict=True)
+    ]
     brute = np.zeros(len(GRID))
     for x, codes, gram in zip(X, y, grams, strict=True):
         Q = group_contrasts(codes)
@@ -57,15 +76,15 @@ def test_the_best_value_is_the_one_that_predicts_best(rng):
                     x[out] - x.mean(0)
                 )
             brute[r] += np.corrcoef(P.ravel(), Q.ravel())[0, 1] / 2
-    assert_allclose(chosen.criterion, brute, atol=1e-8)
-    assert chosen.rho == GRID[brute.argmax()]
-    assert chosen.how == "blocks"
+    assert_allclose(np.mean(criteria, axis=0), brute, atol=1e-8)
+    assert best_of_grid([*criteria, None]) == GRID[brute.argmax()]
 
 
 def test_more_noise_asks_for_more_shrinkage(rng):
     def rho(noise):
         X, y = planted_study(rng, (60, 60), (150, 150), noise=noise)
-        return choose_strength([centred(x) @ centred(x).T for x in X], y).rho
+        grams = [centred(x) @ centred(x).T for x in X]
+        return best_of_grid(list(map(block_criterion, map(GramSmoother, grams), y)))
 
     assert rho(0.2) < rho(8)
 
@@ -73,11 +92,11 @@ def test_more_noise_asks_for_more_shrinkage(rng):
 def test_unlabelled_samples_take_no_part(rng):
     X, y = planted_study(rng, (40, 40), (60, 70))
     some = [np.where(np.arange(40) < 30, codes, NO_GROUP) for codes in y]
-    whole = choose_strength([centred(x) @ centred(x).T for x in X], some)
-    cut = choose_strength(
+    whole = criterion([centred(x) @ centred(x).T for x in X], some)
+    cut = criterion(
         [centred(x[:30]) @ centred(x[:30]).T for x in X], [codes[:30] for codes in y]
     )
-    assert_allclose(whole.criterion, cut.criterion, atol=1e-9)
+    assert_allclose(whole, cut, atol=1e-9)
 
 
 def test_an_indefinite_kernel_is_taken_by_its_positive_part(rng):
@@ -87,20 +106,19 @@ def test_an_indefinite_kernel_is_taken_by_its_positive_part(rng):
     values[1:4] = -0.5 * values.mean()
     bad = (V * values) @ V.T
     with pytest.raises(InputError, match="negative eigenvalues"):
-        choose_strength([bad], y)
+        criterion([bad], y)
     clipped = (V * np.maximum(values, 0)) @ V.T
     assert_allclose(
-        choose_strength([bad], y, semidefinite=False).criterion,
-        choose_strength([clipped], y).criterion,
+        criterion([bad], y, semidefinite=False),
+        criterion([clipped], y),
         atol=1e-9,
     )
 
 
 def test_runs_are_the_blocks_where_there_are_runs():
     codes = np.tile([0, 1], 6)
-    assert leave_out_blocks(codes, list("aaaabbbbcccc")).tolist() == (
-        [0] * 4 + [1] * 4 + [2] * 4
-    )
+    runs = np.repeat([0, 1, 2], 4)
+    assert leave_out_blocks(codes, runs).tolist() == runs.tolist()
     by_group = leave_out_blocks(codes)
     for group in (0, 1):
         assert np.unique(by_group[codes == group]).size == 4
@@ -112,8 +130,9 @@ def test_runs_are_the_blocks_where_there_are_runs():
 def test_nothing_repeats_in_a_movie_seen_once(rng):
     x = centred(rng.normal(size=(30, 50)))
     assert leave_out_blocks(np.arange(30)) is None
-    assert choose_strength([x @ x.T], [np.arange(30)]) is None
-    assert choose_strength([x @ x.T], [np.full(30, NO_GROUP)]) is None
+    assert block_criterion(GramSmoother(x @ x.T), np.arange(30)) is None
+    assert block_criterion(GramSmoother(x @ x.T), np.full(30, NO_GROUP)) is None
+    assert best_of_grid([None]) is None
 
 
 @pytest.mark.parametrize("shape", [(40, 12), (25, 90)])
@@ -128,12 +147,120 @@ def test_covariance_shrinkage_is_that_of_scikit_learn(rng, shape):
     delta = oas(x, assume_centered=True)[1]
     assert_allclose(covariance_shrinkage(gram, v, "oas"), delta)
     # the ridge has the eigenvectors and relative eigenvalues of the shrunk covariance
-    rho = covariance_strength([gram], [v], "oas").rho
+    rho = covariance_strength([gram], [v], "oas")
     ridged = x.T @ x + rho * mean_eigenvalue(gram) * np.eye(v)
     shrunk = oas(x, assume_centered=True)[0]
     assert_allclose(ridged / np.trace(ridged), shrunk / np.trace(shrunk), atol=1e-12)
 
 
-def test_unknown_way_is_refused(rng):
-    with pytest.raises(InputError, match="'ledoit-wolf' or 'oas'"):
-        covariance_strength([np.eye(3)], [3], "other")
+def test_many_subjects_are_not_all_asked(rng, monkeypatch):
+    from brainweave import label_graph
+    from brainweave.aligners import strength
+
+    X, y = planted_study(rng, (12,) * 6, (20,) * 6)
+    bases, asked = [SubjectBasis(x) for x in X], []
+    whole = strength._criterion
+
+    def counted(basis, codes, runs):
+        asked.append(basis)
+        return whole(basis, codes, runs)
+
+    monkeypatch.setattr(strength, "_criterion", counted)
+    monkeypatch.setattr(strength, "N_ASKED", 3)
+    rhos, how = strength.choose_strengths(
+        "auto", bases, label_graph(y), n_jobs=1, owner="GDM"
+    )
+    assert [bases.index(b) for b in asked] == [0, 2, 5]
+    assert how == "blocks"
+    assert len(rhos) == 6
+
+
+# -- runs, from a study to the strength ------------------------------------------------
+
+
+def with_runs(rng, n_runs=6, lengths=(48, 48, 48)):
+    """A study whose categories look different in every run; rows mix the runs."""
+    X, y = planted_study(rng, lengths, (60, 70, 80), noise=2)
+    names = np.array(list("cabfde"))
+    subjects = []
+    for i, (x, labels) in enumerate(zip(X, y, strict=True)):
+        runs = rng.permutation(len(x)) % n_runs
+        own = rng.normal(size=(n_runs, 4, x.shape[1]))
+        x = x + 4 * own[runs, labels]
+        subjects.append(Subject(f"s{i}", x, labels=labels, runs=names[runs]))
+    return Study(subjects)
+
+
+def by_hand(study):
+    """Leave-one-run-out by every subject's samples alone."""
+    criteria = []
+    for subject in study:
+        x = centred(subject.data())
+        x = x / x.std(axis=0)
+        codes, runs = (encode_labels([v])[0][0] for v in (subject.labels, subject.runs))
+        criteria.append(block_criterion(GramSmoother(x @ x.T), codes, runs=runs))
+    return best_of_grid(criteria)
+
+
+def test_a_study_brings_its_runs(rng, tmp_path):
+    study = with_runs(rng)
+    bare = Study(Subject(s.id, s.data(), labels=s.labels) for s in study)
+    gdm, without = GDM().fit(study), GDM().fit(bare)
+    assert (gdm.shrinkage_by_, without.shrinkage_by_) == ("runs", "blocks")
+    assert gdm.shrinkage_ == [by_hand(study)] * 3
+    assert without.shrinkage_ != gdm.shrinkage_  # or this would show nothing
+    # the same bases, with what was found for other blocks kept
+    again = GDM(2).fit(gdm.bases_, [s.labels for s in study])
+    assert again.shrinkage_by_ == "runs"
+    for basis in gdm.bases_:
+        basis.runs = None
+    assert GDM().fit(gdm.bases_, study).shrinkage_ == without.shrinkage_
+    save(gdm, tmp_path / "m.safetensors")
+    assert load(tmp_path / "m.safetensors").shrinkage_by_ == "runs"
+    # in pieces of the brain
+    parcels = [np.arange(s.n_voxels) % 2 + 1 for s in study]
+    pieces = Parcelwise(GDM(2), parcels).fit(study)
+    assert [a.shrinkage_by_ for a in pieces.aligners_] == ["runs"] * 2
+    # and one subject without runs: all are asked, not all by runs
+    mixed = Study([*study.subjects[:2], bare.subjects[2]])
+    assert GDM().fit(mixed).shrinkage_by_ == "blocks"
+
+
+@pytest.mark.parametrize("protocol", ["joint", "held-out"])
+@pytest.mark.parametrize(
+    "design", [{"halves": "run"}, {"halves": "category", "match": "truncate"}, "align"]
+)
+def test_evaluations_leave_out_runs_of_the_aligning_samples(rng, protocol, design):
+    study = with_runs(rng)
+    if design == "align":
+        first, second = study.split_halves("run")
+        split = split_study(first, align=[second])
+    else:
+        split = split_study(study, **design)
+    parcels = [np.arange(s.n_voxels) % 2 + 1 for s in study]
+    for batch in align_folds(GDM(2), split, protocol=protocol):
+        for fold in batch:
+            aligning = split.parts[fold.part].aligning
+            who = fold.train if protocol == "held-out" else range(len(study))
+            own = Study(aligning.subjects[i] for i in who)
+            assert fold.aligner.shrinkage_by_ == "runs"
+            assert fold.aligner.shrinkage_ == [by_hand(own)] * len(own)
+    for batch in align_folds(Parcelwise(GDM(2), parcels), split, protocol=protocol):
+        assert [a.shrinkage_by_ for a in batch[0].aligner.aligners_] == ["runs"] * 2
+
+
+@pytest.mark.slow
+def test_runs_reach_other_processes(rng):
+    split = split_study(with_runs(rng), halves="run")
+    found = []
+    for options in ({}, {"backend": "loky", "n_jobs": 2}):
+        with joblib.parallel_config(**options):
+            (first, *_), *_ = align_folds(GDM(2), split)
+        found.append((first.aligner.shrinkage_, first.aligner.shrinkage_by_))
+    assert found[0] == found[1]
+    assert found[0][1] == "runs"
+
+
+def test_runs_that_are_too_few_are_refused(rng):
+    with pytest.raises(InputError, match="X has 6 samples and 5 runs"):
+        SubjectBasis(rng.normal(size=(6, 9)), runs=range(5))

@@ -20,6 +20,7 @@ OPTIONS = {
     "duration": 10.0,
 }
 FMRIPREP = "derivatives/fmriprep"
+UNCLEAN = {"detrend": False, "standardize": None, "filter": False}
 BOLD = "sub-{s}_task-objects_run-{r}_space-T1w_desc-preproc_bold.nii.gz"
 
 
@@ -191,6 +192,61 @@ def test_every_way_of_cleaning_changes_the_samples(untouched, options):
     assert cleaned.n_samples != plain.n_samples or not np.allclose(
         cleaned.data(), plain.data()
     )
+
+
+@pytest.mark.parametrize("samples", ["volumes", "blocks"])
+@pytest.mark.parametrize("options", [{}, {"detrend": True}, {"high_pass": 0.01}])
+def test_confounds_are_fitted_with_a_level_per_event(untouched, samples, options):
+    from nilearn.signal import clean
+
+    one = {"subjects": ["01"], "runs": [1]}
+    named = {"confounds": ["csf", "trans_x"], "samples": samples}
+    loaded = load_bids(untouched, **named, **one, **options)
+    run = loaded[0].samples.runs[0]
+    counts = loaded.record["runs"]["01"]["1"]
+    assert counts["levels"] == 4  # three blocks, and the rest
+    plain = load_bids(untouched, confounds=None, keep_rest=True, **one)[0]
+    levels = np.asarray(run.levels)
+    columns = [(levels == k).astype(float) for k in np.unique(levels)]
+    table = np.column_stack([*columns, run.confounds - run.confounds.mean(axis=0)])
+    how = {**UNCLEAN, **options}
+    if "high_pass" in options:
+        how |= {"t_r": 2.5, "filter": "butterworth"}
+    values = plain.data().astype(float)
+    fitted = np.linalg.lstsq(clean(table, **how), clean(values, **how), rcond=1e-9)[0]
+    expected = clean(values - table[:, -2:] @ fitted[-2:], **how)
+    if samples == "volumes":
+        expected = expected[levels >= 0]
+    else:
+        expected = [expected[levels == k].mean(axis=0) for k in range(3)]
+    assert_allclose(loaded[0].data(), expected, atol=2e-3)
+
+
+def test_what_blocks_share_with_a_confound_stays(tmp_path):
+    quiet = {"structured_noise": 0.01, "spontaneous": 0, "local_noise": 0.1}
+    study = simulate_study(n_subjects=2, categories=4, n_runs=2, n_voxels=60, **quiet)
+    folder = study.to_bids(tmp_path / "b", raw=False)
+    whole = load_bids(folder, confounds=None, samples="blocks")[0].data()
+    loaded = load_bids(folder, confounds=("high_pass",), samples="blocks")
+    kept = loaded[0].data()
+    run = loaded.record["runs"]["01"]["1"]
+    assert run["lost"] > 0.25  # what cosines alone could explain of the categories
+    assert np.corrcoef(whole.ravel(), kept.ravel())[0, 1] > 0.9
+
+
+def test_without_room_confounds_are_removed_as_nilearn_does(untouched):
+    from nilearn.signal import clean
+
+    chosen = {"subjects": ["01"], "runs": [1]}
+    loaded = load_bids(untouched, confounds="simple", **chosen)
+    run = loaded[0].samples.runs[0]
+    counts = loaded.record["runs"]["01"]["1"]
+    assert counts["levels"] == 0
+    assert run.levels is None
+    assert counts["nuisance"] > counts["volumes"] / 2 - 4
+    plain = load_bids(untouched, confounds=None, keep_rest=True, **chosen)[0]
+    expected = clean(plain.data(), confounds=run.confounds, **UNCLEAN)
+    assert_allclose(loaded[0].data(), expected[run.plan.rows], atol=1e-3)
 
 
 def test_study_can_be_saved_and_opened(untouched, tmp_path):
