@@ -13,7 +13,6 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from importlib import import_module
 from io import BytesIO
-from numbers import Integral
 from pickle import Pickler, PicklingError, loads
 from typing import Any, TypeVar
 
@@ -372,8 +371,8 @@ def _to_send(value: Any) -> Any:
     return value if plain else Sent(value)
 
 
-def _workers(n_items: int, n_jobs: int | None) -> int:
-    if n_jobs is not None and not isinstance(n_jobs, Integral):
+def _workers(n_items: int, n_jobs: Any) -> int:
+    if n_jobs is not None and not isinstance(n_jobs, int | np.integer):
         raise InputError(f"n_jobs must be an integer or None, got {n_jobs!r}.")
     wanted = n_jobs if n_jobs is not None and n_jobs > 0 else cpu_count()
     return int(min(wanted, n_items))
