@@ -9,7 +9,7 @@ shows warnings as one line each.
 import inspect
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import wraps
 from pathlib import Path
@@ -60,16 +60,24 @@ class Engine:
         "its scheduler file, or local (local:4 for 4 processes of this machine).",
         metavar="SCHEDULER",
     )
+    memory_limit: str | None = option(
+        "Most memory of this process, such as 2GB: fewer subjects at the same time, "
+        "narrower chunks of voxels."
+    )
 
     @contextmanager
     def running(self, console: Console) -> Iterator[None]:
         """Set it up, and take it down."""
-        if self.dask is None:
-            yield
-            return
-        import joblib
+        with ExitStack() as stack:
+            if self.memory_limit is not None:
+                from brainweave._arrays import memory_limit
 
-        with _dask_client(self.dask, console), joblib.parallel_config(backend="dask"):
+                stack.enter_context(memory_limit(self.memory_limit))
+            if self.dask is not None:
+                import joblib
+
+                stack.enter_context(_dask_client(self.dask, console))
+                stack.enter_context(joblib.parallel_config(backend="dask"))
             yield
 
 
