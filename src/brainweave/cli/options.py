@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import wraps
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, get_type_hints
 
@@ -85,7 +86,7 @@ class Engine:
 def _dask_client(given: str, console: Console) -> Iterator[None]:
     """Connect to a scheduler, or start one here, and wait for a worker."""
     try:
-        from distributed import Client, LocalCluster
+        distributed: Any = import_module("distributed")
     except ImportError:
         raise UsageError(
             "--dask needs Dask, which is not installed: pip install 'brainweave"
@@ -101,7 +102,7 @@ def _dask_client(given: str, console: Console) -> Iterator[None]:
             )
         many = {"n_workers": int(number)} if number else {}
         one = {"threads_per_worker": 1, "dashboard_address": None}
-        cluster = LocalCluster(**many, **one)
+        cluster = distributed.LocalCluster(**many, **one)
         where = {"address": cluster}
     elif Path(given).is_file():
         where = {"scheduler_file": given}
@@ -112,7 +113,7 @@ def _dask_client(given: str, console: Console) -> Iterator[None]:
         )
     with cluster:
         try:
-            client = Client(**where, timeout=NO_SCHEDULER)
+            client = distributed.Client(**where, timeout=NO_SCHEDULER)
         except Exception as error:  # a file may hold anything
             raise UsageError(
                 f"No Dask scheduler answers at {given!r} within {NO_SCHEDULER} s "
