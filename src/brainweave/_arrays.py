@@ -9,11 +9,12 @@ import mmap
 import os
 import re
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from importlib import import_module
 from io import BytesIO
+from numbers import Integral
 from pickle import Pickler, PicklingError, loads
 from typing import Any, TypeVar
 
@@ -23,7 +24,7 @@ from joblib.parallel import get_active_backend
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-from brainweave.exceptions import InputError
+from brainweave.exceptions import InputError, StudyError
 
 Floats = NDArray[Any]  # float32 or float64; the dtype follows the data
 Result = TypeVar("Result")
@@ -424,13 +425,26 @@ def map_subjects(
         if cluster is None:  # plain threads start faster
             with ThreadPoolExecutor(workers) as pool:
                 return list(pool.map(function, *zip(*items, strict=True)))
-        answers = Parallel(n_jobs=max(workers, cluster))(
-            delayed(_attempt)(function, *map(_to_send, item)) for item in items
-        )
+        with dead_worker_is_an_error():
+            answers = Parallel(n_jobs=max(workers, cluster))(
+                delayed(_attempt)(function, *map(_to_send, item)) for item in items
+            )
     for _, error in answers:  # the first subject's error, whichever came first
         if error is not None:
             raise error
     return [_opened(result) for result, _ in answers]
+
+
+@contextmanager
+def dead_worker_is_an_error() -> Iterator[None]:
+    """Say that a process of joblib's died, and what to do about it."""
+    try:
+        yield
+    except BrokenExecutor:
+        raise StudyError(
+            "A process that read subjects died; often the memory was full. Use "
+            "n_jobs=1, or fewer processes, and start again."
+        ) from None
 
 
 def _attempt(function: Callable[..., Any], *sent: Any) -> tuple[Any, Any]:
@@ -448,6 +462,8 @@ def _to_send(value: Any) -> Any:
 
 
 def _workers(n_items: int, n_jobs: int | None) -> int:
+    if n_jobs is not None and not isinstance(n_jobs, Integral):
+        raise InputError(f"n_jobs must be an integer or None, got {n_jobs!r}.")
     wanted = n_jobs if n_jobs is not None and n_jobs > 0 else cpu_count()
     return int(min(wanted, n_items))
 

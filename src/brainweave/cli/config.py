@@ -62,7 +62,7 @@ def _parse(path: Path) -> dict[str, Any]:
         raise UsageError(f"There is no configuration file {str(path)!r}.") from None
     except OSError as error:
         raise UsageError(f"{str(path)!r} cannot be read ({error.strerror}).") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{str(path)!r} is not valid TOML: {error}.") from None
 
 

@@ -18,8 +18,9 @@ REAL = ("raider", "pieman")
 OVERLAP = "overlap"  # studies that overlap in part, simulated or the story
 # of all that is in the files, what is printed
 SHOWN = (
-    *("dataset", "study", "data", "method", "curve", "protocol", "incompleteness"),
-    *("energy", "mean", "std", "se", "over_paper", "over_paper_se"),
+    *("dataset", "study", "data", "method", "design", "curve", "protocol"),
+    *("incompleteness", "energy", "mean", "std", "se", "of_complete"),
+    *("over_paper", "over_paper_se"),
     *("published", "chance", "p_value", "error"),
 )
 ALL = (*TABLES, *FIGURES, *REAL, OVERLAP)

@@ -200,6 +200,7 @@ class Part:
             kernel=kernel,
             standardize=standardize,
             groups=None if labels is None else encode_labels([labels])[0][0],
+            runs=subject.runs,
             name=f"subject {subject.id!r} (aligning samples)",
         )
 
