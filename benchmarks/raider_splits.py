@@ -19,13 +19,10 @@ import numpy as np
 from joblib import Parallel, delayed
 
 from brainweave import GDM, SRM, Hyperalignment, RegularizedHyperalignment
-from brainweave.aligners.shrinkage import (
-    Smoother,
-    join_subject,
-    scale_features,
-    solve_shrinkage,
-)
-from brainweave.aligners.strength import choose_strength, mean_eigenvalue
+from brainweave.aligners.graph_solver import apply_graph
+from brainweave.aligners.shrinkage import scale_features, solve_shrinkage
+from brainweave.aligners.smoother import GramSmoother, mean_eigenvalue
+from brainweave.aligners.strength import best_of_grid, block_criterion
 from brainweave.aligners.subject_constraint import solve_per_subject
 from brainweave.evaluation.classifiers import Task, default_classifier, run_task
 from brainweave.evaluation.evaluate import between_subject_classification
@@ -96,7 +93,7 @@ def features_of(model: Shrinkage, half: Half, who: list[int]) -> list[Any]:
         rho = rho_of(grams, half) if model.rho is None else float(model.rho)
         rhos = [rho] * len(half.grams)
     everyone = [
-        Smoother(gram, rho * mean_eigenvalue(gram))
+        GramSmoother(gram, rho * mean_eigenvalue(gram))
         for gram, rho in zip(half.grams, rhos, strict=True)
     ]
     smoothers = [everyone[i] for i in who]
@@ -105,27 +102,28 @@ def features_of(model: Shrinkage, half: Half, who: list[int]) -> list[Any]:
     fit = solve_shrinkage(smoothers, graph, k, n_jobs=1)
     if model.constraint == "subject":
         fit = solve_per_subject(smoothers, graph, fit)
-    own = [np.asarray(term.codes[:n]) for term in graph.groups]
+    target = apply_graph(graph, fit.template)[:n]  # all see what the first sees
     mapped = []
     for i, smoother in enumerate(everyone):
+        mixing = smoother.coefficients(target)
         if i in who:
-            mixing = fit.mixing[who.index(i)]
-        else:
-            mixing = join_subject(smoother, graph, own, fit.scores)
+            mixing = fit.maps[who.index(i)]
         if model.scale != "plain":
-            mu = fit.mu if model.scale == "agreement" else None
+            mu = fit.eigenvalues if model.scale == "agreement" else None
             mixing = scale_features(mixing, smoother.features(mixing), mu)
         else:
-            mixing = mixing * fit.mu[: mixing.shape[1]]
+            mixing = mixing * fit.eigenvalues[: mixing.shape[1]]
         mapped.append(half.cross[i] @ mixing)
     return mapped
 
 
 def rho_of(grams: list[Any], half: Half) -> float:
     """Choose the strength by leaving out runs of these subjects."""
-    m = len(grams)
-    chosen = choose_strength(grams, [half.codes] * m, runs=[half.runs] * m, n_jobs=1)
-    return chosen.rho if chosen else 1.0
+    criteria = [
+        block_criterion(GramSmoother(gram), half.codes, runs=half.runs)
+        for gram in grams
+    ]
+    return best_of_grid(criteria) or 1.0
 
 
 def graph_of(model: Shrinkage, codes: Any, m: int) -> Graph:

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import scipy.linalg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
@@ -193,6 +194,32 @@ def test_an_operator_too_large_to_form_that_does_not_converge(monkeypatch, rng):
     A = np.diag(np.linspace(0, 1, 300) ** 4)
     with pytest.raises(SolverError, match=r"size 300.*too large.*less energy"):
         smallest_of_operator(lambda x: A @ x, 300, 7)
+
+
+@pytest.mark.parametrize("kind", ["plain", "ties", "few"])
+def test_a_wide_factor_goes_by_its_cross_products(rng, kind, monkeypatch):
+    rank, k = (3 if kind == "few" else 20), 5
+    U = rng.normal(size=(300, rank)) @ rng.normal(size=(rank, 120))
+    if kind != "few":  # fewer than asked for: reflections see to it
+        U += rng.normal(size=U.shape)
+    if kind == "ties":  # the largest singular value three times
+        left, values, right = np.linalg.svd(U, full_matrices=False)
+        values[:3] = values[0]
+        U = (left * values) @ right
+    monkeypatch.setattr("brainweave.linalg.WIDE_RANK", 50)
+    reflections = []
+    qr = scipy.linalg.qr
+    monkeypatch.setattr(
+        "brainweave.linalg.scipy.linalg.qr",
+        lambda *a, **o: (reflections.append(o["mode"]), qr(*a, **o))[1],
+    )
+    values, vectors = smallest_of_constant_minus_low_rank(3.0, U, np.ones(120), k)
+    assert ("raw" in reflections) == (kind == "few")
+    M = 3 * np.eye(300) - U @ U.T
+    scale = np.abs(np.linalg.eigvalsh(M)).max()
+    assert_allclose(values, np.linalg.eigvalsh(M)[:k], atol=1e-11 * scale)
+    assert_allclose(M @ vectors, vectors * values, atol=1e-10 * scale)
+    assert_allclose(vectors.T @ vectors, np.eye(k), atol=1e-12)
 
 
 @pytest.mark.parametrize("rank", [1, 7, 40, 60])

@@ -1,11 +1,17 @@
 """Torch tensors: the same numbers, computed and returned on their device."""
 
+import warnings
+
 import numpy as np
 import pytest
+import scipy.sparse
 from numpy.testing import assert_allclose
 
 from brainweave import GDM, SubjectBasis
+from brainweave.aligners.smoother import DeviceSmoother
+from brainweave.aligners.strength import block_criterion, smoother_of
 from brainweave.exceptions import InputError
+from brainweave.graphs import NO_GROUP
 from brainweave.voxels import same_samples, sample_signatures
 from planted import planted_study
 
@@ -213,3 +219,67 @@ def test_unknown_devices_are_refused(rng):
     if not torch.cuda.is_available():
         with pytest.raises(InputError, match="torch finds no GPU here"):
             SubjectBasis(X, device="cuda")
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("missing", [0, 7])
+def test_a_smoother_on_a_device_is_that_of_numpy(rng, device, missing):
+    X = rng.normal(size=(40, 300))
+    codes = np.where(np.arange(40) < missing, NO_GROUP, np.arange(40) % 4)
+    there, here = SubjectBasis(X, device=device), SubjectBasis(X)
+    assert there.gram_on_device is not None
+    ours, theirs = smoother_of(there, 0.2), smoother_of(here, 0.2)
+    assert isinstance(ours, DeviceSmoother)
+    B = rng.normal(size=(40, 3))
+    U = scipy.sparse.csr_array(np.eye(4)[np.arange(40) % 4])
+    assert_allclose(ours.coefficients(B), theirs.coefficients(B), atol=1e-12)
+    assert_allclose(ours.smooth(B), theirs.smooth(B), atol=1e-10)
+    assert_allclose(ours.between(U).cpu(), theirs.between(U), atol=1e-10)
+    assert_allclose(ours.root[1], theirs.root[1], atol=1e-10)
+    assert_allclose(
+        block_criterion(ours, codes), block_criterion(theirs, codes), atol=1e-9
+    )
+    indefinite = DeviceSmoother(there._device, -there.gram_on_device, 1e-3)
+    with pytest.raises(InputError, match="negative eigenvalues"):
+        indefinite.coefficients(B)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("graph", ["labels", "time", "labels+time"])
+@pytest.mark.parametrize("n_components", [3, "auto"])
+def test_shrinkage_on_a_device_agrees_with_numpy(rng, device, graph, n_components):
+    X, y = planted_study(rng, (40, 40, 40), (90, 80, 70))
+    y = [y[0]] * 3  # seen at the same times
+    known = (None if graph == "time" else y,)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of too few components that hold up
+        ours = GDM(n_components, graph=graph, device=device).fit(X, *known)
+        theirs = GDM(n_components, graph=graph).fit(X, *known)
+    assert ours.shrinkage_ == pytest.approx(theirs.shrinkage_, rel=1e-9)
+    assert_allclose(ours.eigenvalues_, theirs.eigenvalues_, rtol=1e-9)
+    for a, b in zip(ours.transform(X), theirs.transform(X), strict=True):
+        assert_allclose(a, b, atol=1e-8)
+    joined = ours.fit_new_subject(X[0], *([y[0]] if known[0] else []))
+    expected = theirs.fit_new_subject(X[0], *([y[0]] if known[0] else []))
+    assert_allclose(joined.transform(X[0]), expected.transform(X[0]), atol=1e-8)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_what_was_left_on_the_device_is_read_again(rng, device):
+    X = rng.normal(size=(30, 200)) + 5
+    there, here = SubjectBasis(X, energy=0.4, device=device), SubjectBasis(X)
+    assert there.vectors.shape == (30, there.n_kept)
+    assert "_on_device" not in there.__dict__  # nor a copy here
+    assert "_products" not in there.__dict__
+    expected = here.cut(0.4).project(X[:4])  # but for signs
+    assert_allclose(np.abs(there.project(X[:4])), np.abs(expected), atol=1e-9)
+    assert "_products" not in there.__dict__
+    wider = there.cut(0.9)
+    assert wider.vectors.shape[1] == wider.n_kept == here.cut(0.9).n_kept
+    assert_allclose(wider.values, here.cut(0.9).values, rtol=1e-9)
+    assert_allclose(there.gram, here.gram, atol=1e-9)
+    again = SubjectBasis(X, energy=0.4, device=device)
+    _ = again.values
+    X[3] += 1
+    with pytest.raises(InputError, match="changed in place"):
+        _ = again.gram

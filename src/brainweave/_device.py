@@ -49,6 +49,21 @@ class Device:
         """Bring a small array to the device."""
         return self.torch.from_numpy(np.ascontiguousarray(x)).to(self.device)
 
+    def put_sparse(self, x: Any) -> Any:
+        """Bring a sparse array to the device, where it becomes dense."""
+        x, dense = x.tocoo(), self.zeros(*x.shape)
+        rows, columns = (self.put(np.asarray(i, np.int64)) for i in x.coords)
+        dense[rows, columns] = self.put(x.data)
+        return dense
+
+    @property
+    def is_roomy(self) -> bool:
+        """Whether at least half of the device's memory is free."""
+        if not self.on_gpu:
+            return True
+        free, total = self.torch.cuda.mem_get_info(self.device)
+        return bool(2 * free > total)
+
     def width(self, n_samples: int, n_voxels: int) -> int:
         """Return how many columns make a chunk that suits the device's memory."""
         room = DEVICE_CHUNK_BYTES
@@ -116,11 +131,50 @@ class Device:
             sent = send(number + 1) if number + 1 < len(cuts) else None
             yield columns, here
 
+    def add_products(self, gram: Any, z: Any) -> None:
+        """Add ``z @ z.T`` on and below the diagonal, with 5/8 of all its products."""
+        step = -(-len(z) // 4)
+        for start in range(0, len(z), step):
+            end = min(start + step, len(z))
+            part, rows = gram[start:end, :end], z[start:end]
+            if gram.dtype == z.dtype:
+                part.addmm_(rows, z[:end].T)
+            else:
+                part += rows @ z[:end].T
+
+    def mirror(self, gram: Any) -> None:
+        """Copy what is below the diagonal to above it."""
+        gram.tril_()
+        gram += gram.tril(-1).T
+
     def eigh(self, gram: Any) -> tuple[Floats, Any]:
         """Bring back the eigenvalues, descending; the eigenvectors stay there."""
         with _LINALG:
             values, vectors = self.torch.linalg.eigh(gram)
         return to_numpy(values.flip(0)), vectors.flip(1)
+
+    def cholesky(self, gram: Any, ridge: float) -> Any:
+        """Return the factor of the matrix with a ridge; None if it is not definite."""
+        ridged = gram.clone()
+        ridged.diagonal().add_(ridge)
+        with _LINALG:
+            factor, failed = self.torch.linalg.cholesky_ex(ridged)
+        return None if int(failed) else factor
+
+    def cho_solve(self, factor: Any, B: Any) -> Any:
+        """Solve by a Cholesky factor."""
+        with _LINALG:
+            return self.torch.cholesky_solve(B, factor)
+
+    def cho_inverse(self, factor: Any) -> Any:
+        """Invert by a Cholesky factor."""
+        with _LINALG:
+            return self.torch.cholesky_inverse(factor)
+
+    def solve(self, A: Any, B: Any) -> Any:
+        """Solve a system of equations."""
+        with _LINALG:
+            return self.torch.linalg.solve(A, B)
 
 
 class _Readable:

@@ -6,7 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from brainweave._validation import check_list_option, some_of
+from brainweave._validation import (
+    check_2d,
+    check_known,
+    check_list_option,
+    some_of,
+)
 from brainweave.exceptions import InputError
 
 
@@ -125,3 +130,39 @@ def labels_of(
 def named(ids: Iterable[Any]) -> str:
     """Return ids for a message, some of them if they are many."""
     return some_of(map(repr, ids))
+
+
+def samples_of(subject: Any) -> Any:
+    """Return the samples of a Subject, which knows its labels, or the array itself."""
+    return subject.data() if hasattr(subject, "labels") else subject
+
+
+def known_samples(
+    subjects: list[Any],
+    y: Any,
+    known_of: Any = lambda subject: subject.labels,
+    *,
+    owner: str,
+) -> list[Any] | None:
+    """Return y as given, or from subjects that know it, with one entry per subject."""
+    if y is None and all(hasattr(s, "labels") for s in subjects):
+        found = [known_of(s) for s in subjects]
+        y = None if any(known is None for known in found) else found
+    if y is None:
+        return None
+    counts = [
+        s.n_samples if hasattr(s, "n_samples") else check_2d(s, f"X[{i}]")[0]
+        for i, s in enumerate(subjects)
+    ]
+    ids = ids_of(subjects, owner=owner)
+    y = check_known(y, ids, counts, owner=owner)
+    if all(hasattr(known, "labels") for known in y):  # a Study
+        y = labels_of(y, ids, owner=owner)
+        if y is None:
+            return None
+    if len(y) != len(subjects):
+        raise InputError(f"y has {len(y)} entries for {len(subjects)} subjects.")
+    for i, (n, known) in enumerate(zip(counts, y, strict=True)):
+        if len(known) != n:
+            raise InputError(f"y[{i}] has {len(known)} labels for {n} samples.")
+    return list(y)

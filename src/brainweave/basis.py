@@ -203,7 +203,7 @@ class SubjectBasis(VoxelPass):
         # left on the device with the eigenvectors, and now asked for after all
         known = self.signatures
         read = to_numpy(self._read_voxels(narrow=False)[0])
-        found, self.signatures = self.signatures, known
+        found, self.signatures = cast(Matrix, self.signatures), known
         self._refuse_changed(found)
         return read
 
@@ -277,6 +277,23 @@ class SubjectBasis(VoxelPass):
         """The centred Gram matrix of the samples."""
         return self._centred[0]
 
+    @property
+    def gram_on_device(self) -> Any:
+        """The centred Gram matrix of a linear kernel, if it lies on a device."""
+        gram = self.__dict__.get("_on_device")
+        if gram is None or self.kernel.name != "linear":
+            return None
+        if "_centring" not in self.__dict__:
+            means = gram.mean(0)
+            self._centring = Centring(to_numpy(means), float(means.mean()))
+            gram -= means
+            gram -= (means - means.mean())[:, None]
+        return gram
+
+    def leave_device(self) -> None:
+        """Free the room on the device; who asks for the Gram matrix reads it again."""
+        self.__dict__.pop("_on_device", None)
+
     @cached_property
     def _spectrum(self) -> _Spectrum:
         """Eigenpairs of the Gram matrix, without those that are zero to rounding.
@@ -309,14 +326,10 @@ class SubjectBasis(VoxelPass):
     def _eigenpairs(self, covariance: bool) -> tuple[Matrix, Any]:
         """Return all eigenpairs, descending, computed where the voxels were read."""
         device = cast(Any, self._device)
-        if "_on_device" in self.__dict__ and self.kernel.name == "linear":
-            # nobody may ever ask for it again, and memory there is dear
-            gram = self.__dict__.pop("_on_device")
-            means = gram.mean(0)
-            self._centring = Centring(to_numpy(means), float(means.mean()))
-            gram -= means
-            gram -= (means - means.mean())[:, None]
-            return cast(tuple[Matrix, Any], device.eigh(gram))
+        if self.gram_on_device is not None:
+            found = device.eigh(self.gram_on_device)
+            self.leave_device()
+            return cast(tuple[Matrix, Any], found)
         small = self._narrow.T @ self._narrow if covariance else self.gram
         if device is not None:
             values, vectors = device.eigh(device.put(small))
@@ -363,6 +376,8 @@ class SubjectBasis(VoxelPass):
             return float(self.values.sum())
         if self.uses_covariance:
             return float((self._narrow * self._narrow).sum())
+        if self.gram_on_device is not None:
+            return float(self.gram_on_device.diagonal().sum())
         return float(np.trace(self.gram))
 
     def gram_times(self, S: Matrix) -> Matrix:

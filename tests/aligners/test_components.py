@@ -7,8 +7,11 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import brainweave as bw
-from brainweave.aligners.components import mean_pairwise_correlation
-from brainweave.aligners.crossfit import halves_of
+from brainweave.aligners.held_out import (
+    fit_by_grams,
+    halves_of,
+    mean_pairwise_correlation,
+)
 from brainweave.exceptions import AlignmentWarning, InputError
 from tests.planted import planted_study
 
@@ -145,15 +148,14 @@ def test_held_out_features_do_not_know_the_held_out_labels():
         other = labels.copy()
         other[half] = rng.permutation(other[half])
         swapped.append(other)
-    from brainweave.aligners.crossfit import GramFit
-
     found = []
     for labels in (codes, swapped):
         model = bw.GDM(3).fit(X, labels)
-        fit = GramFit(model, model.bases_, 3, graph=model.graph_)
         rows = [np.flatnonzero(~h) for h in halves]
         others = [np.flatnonzero(h) for h in halves]
-        found.append(fit(rows, others)[1])
+        graph = model.graph_
+        _, new = fit_by_grams(model, model.bases_, 3, rows, others, graph=graph)
+        found.append(new)
     for a, b in zip(*found, strict=True):
         assert_array_equal(a, b)
 
@@ -162,11 +164,10 @@ def test_half_models_equal_those_fitted_on_half_the_samples():
     """Submatrices of the Gram matrix hold all that a fit on the samples would see."""
     X, y = planted_study(np.random.default_rng(2))
     model = bw.GDM(3, energy=0.7, standardize=False).fit(X, y)
-    from brainweave.aligners.crossfit import GramFit
-
     rows = [np.arange(18)] * 3
     others = [np.arange(18, 36)] * 3
-    _, new = GramFit(model, model.bases_, 3, graph=model.graph_)(rows, others)
+    graph = model.graph_
+    _, new = fit_by_grams(model, model.bases_, 3, rows, others, graph=graph)
     own = bw.GDM(3, energy=0.7, standardize=False).fit(
         [x[:18] for x in X], [v[:18] for v in y]
     )
@@ -178,10 +179,9 @@ def test_few_voxels_take_the_shorter_way_to_the_same():
     X, y = planted_study(np.random.default_rng(2), voxels=(10, 12, 14))
     model = bw.GDM(3, energy=0.9, standardize=False).fit(X, y)
     assert model.bases_[0].uses_covariance
-    from brainweave.aligners.crossfit import GramFit
-
     rows, others = [np.arange(18)] * 3, [np.arange(18, 36)] * 3
-    _, new = GramFit(model, model.bases_, 3, graph=model.graph_)(rows, others)
+    graph = model.graph_
+    _, new = fit_by_grams(model, model.bases_, 3, rows, others, graph=graph)
     own = bw.GDM(3, energy=0.9, standardize=False).fit(
         [x[:18] for x in X], [v[:18] for v in y]
     )

@@ -47,12 +47,12 @@ def test_descent_from_anywhere_is_monotone_and_stationary(rng):
     N, F = N + N.T, rng.normal(size=(30, 4))
     result = descend(N, F, max_iter=20_000, tol=1e-14)
     assert (np.diff(result.history) <= 1e-9).all()
-    assert_allclose(result.Q.T @ result.Q, np.eye(4), atol=1e-10)
-    gradient = N @ result.Q - F
+    assert_allclose(result.map.T @ result.map, np.eye(4), atol=1e-10)
+    gradient = N @ result.map - F
     # on the Stiefel manifold the gradient must be Q times a symmetric matrix
-    multiplier = result.Q.T @ gradient
+    multiplier = result.map.T @ gradient
     assert_allclose(multiplier, multiplier.T, atol=1e-3)
-    assert_allclose(gradient, result.Q @ multiplier, atol=1e-3)
+    assert_allclose(gradient, result.map @ multiplier, atol=1e-3)
 
 
 def test_accuracy_is_within_five_points_of_a_joint_fit(rng):
@@ -256,7 +256,7 @@ def test_one_category_determines_nothing(study):
 def test_a_descent_without_edges_stays_at_zero(rng):
     result = descend(np.eye(5), np.zeros((5, 2)))
     assert result.n_determined == 0
-    assert not result.Q.any()
+    assert not result.map.any()
 
 
 def test_rows_stand_for_ids_only_where_the_fit_had_none(rng):
@@ -315,4 +315,4 @@ def test_weak_edges_determine_as_strong_ones_do(rng, weak):
     right = np.linalg.qr(rng.normal(size=(3, 3)))[0]
     found = descend(np.zeros((8, 8)), (left * [1, 0.5, weak]) @ right.T)
     assert found.n_determined == 3
-    assert_allclose(found.Q, left @ right.T, atol=1e-8)
+    assert_allclose(found.map, left @ right.T, atol=1e-8)

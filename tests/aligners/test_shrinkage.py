@@ -9,13 +9,10 @@ import scipy.sparse
 from numpy.testing import assert_allclose
 
 from brainweave import GDM, SubjectBasis
-from brainweave.aligners.shrinkage import (
-    Smoother,
-    join_subject,
-    scale_features,
-    solve_shrinkage,
-)
-from brainweave.aligners.strength import mean_eigenvalue
+from brainweave.aligners.gdm_graph import paired
+from brainweave.aligners.graph_solver import apply_graph
+from brainweave.aligners.shrinkage import scale_features, solve_shrinkage
+from brainweave.aligners.smoother import GramSmoother, NarrowSmoother, mean_eigenvalue
 from brainweave.exceptions import InputError, UniquenessWarning
 from brainweave.graphs import (
     NO_GROUP,
@@ -65,7 +62,9 @@ def grams_of(X, kernel="linear", hp=None):
 def smoothers_of(grams, rho=0.2, semidefinite=True):
     rhos = np.broadcast_to(rho, len(grams))
     return [
-        Smoother(k, r * mean_eigenvalue(k), semidefinite=semidefinite, name=f"X[{i}]")
+        GramSmoother(
+            k, r * mean_eigenvalue(k), semidefinite=semidefinite, name=f"X[{i}]"
+        )
         for i, (k, r) in enumerate(zip(grams, rhos, strict=True))
     ]
 
@@ -75,7 +74,7 @@ def compare(smoothers, graph, *, route="auto", k=K):
     G = graph.to_sparse().toarray()
     strengths = [s.strength for s in smoothers]
     mu, Y = dense_oracle([s.gram for s in smoothers], strengths, G)
-    assert_allclose(solution.mu[:k], mu[:k], rtol=1e-8, atol=1e-10 * mu[0])
+    assert_allclose(solution.eigenvalues[:k], mu[:k], rtol=1e-8, atol=1e-10 * mu[0])
     ours = np.concatenate(solution.features)
     assert_allclose(ours @ ours.T, Y[:, :k] @ Y[:, :k].T, atol=1e-8)
     assert_constraint(smoothers, solution)
@@ -85,7 +84,7 @@ def compare(smoothers, graph, *, route="auto", k=K):
 def assert_constraint(smoothers, solution):
     total = sum(
         y.T @ y + s.strength * m.T @ y
-        for s, m, y in zip(smoothers, solution.mixing, solution.features, strict=True)
+        for s, m, y in zip(smoothers, solution.maps, solution.features, strict=True)
     )
     assert_allclose(total, np.eye(len(total)), atol=1e-8)
 
@@ -166,19 +165,19 @@ def test_negative_eigenvalues_count_for_nothing_even_below_the_ridge(rng):
     g = [0.2 * mean_eigenvalue(k) for k in clipped]
     one = solve_shrinkage(
         [
-            Smoother(k, s, semidefinite=False)
+            GramSmoother(k, s, semidefinite=False)
             for k, s in zip(indefinite, g, strict=True)
         ],
         graph,
         K,
     )
     other = solve_shrinkage(
-        [Smoother(k, s) for k, s in zip(clipped, g, strict=True)], graph, K
+        [GramSmoother(k, s) for k, s in zip(clipped, g, strict=True)], graph, K
     )
-    assert_allclose(one.mu, other.mu, rtol=1e-9, atol=1e-12)
+    assert_allclose(one.eigenvalues, other.eigenvalues, rtol=1e-9, atol=1e-12)
     for a, b in zip(one.features, other.features, strict=True):
         assert_allclose(a @ a.T, b @ b.T, atol=1e-9)
-    for mixing, gram in zip(one.mixing, indefinite, strict=True):
+    for mixing, gram in zip(one.maps, indefinite, strict=True):
         assert_allclose(positive(gram) @ mixing, gram @ mixing, atol=1e-7)
 
 
@@ -199,13 +198,12 @@ def test_fewer_voxels_than_samples(rng):
     X = [x - x.mean(axis=0) for x in X]
     by_samples = smoothers_of([x @ x.T for x in X])
     by_voxels = [
-        Smoother(narrow=x, strength=s.strength)
-        for x, s in zip(X, by_samples, strict=True)
+        NarrowSmoother(x, s.strength) for x, s in zip(X, by_samples, strict=True)
     ]
     graph = a_graph("sum", y, rng)
     compare(by_voxels, graph)
     one, other = (solve_shrinkage(s, graph, K) for s in (by_samples, by_voxels))
-    for a, b in zip(one.mixing, other.mixing, strict=True):
+    for a, b in zip(one.maps, other.maps, strict=True):
         assert_allclose(a @ a.T, b @ b.T, atol=1e-8 * np.abs(a).max() ** 2)
 
 
@@ -231,31 +229,33 @@ def test_mapping_the_aligning_samples_gives_their_features(rng):
     X, y = study(rng)
     grams, bases = grams_of(X)
     solution = solve_shrinkage(smoothers_of(grams), a_graph("labels", y, rng), K)
-    for x, basis, m, Y in zip(
-        X, bases, solution.mixing, solution.features, strict=True
-    ):
+    for x, basis, m, Y in zip(X, bases, solution.maps, solution.features, strict=True):
         assert_allclose(basis.kernel_to(x) @ m, Y, atol=1e-10)
 
 
 def test_new_subject_is_ridge_regression_on_the_scores(rng):
     X, y = study(rng)
-    graph = a_graph("sum", y, rng)
-    grams, _ = grams_of(X)
-    smoothers = smoothers_of(grams)
-    solution = solve_shrinkage(smoothers, graph, K)
+    ids = [np.arange(len(part)) for part in y]
+    gdm = GDM(K, shrinkage=0.2, scale="unit", standardize=False, graph="labels+time")
+    gdm.fit(X, [paired(a, b) for a, b in zip(y, ids, strict=True)])
     x = rng.normal(size=(20, 50))
     labels, ids = rng.integers(4, size=20), rng.permutation(24)[:20]
-    labels[:3] = NO_GROUP
-    x -= x.mean(axis=0)
-    g = 4.0
-    mixing = join_subject(Smoother(x @ x.T, g), graph, [labels, ids], solution.scores)
-    label_scores, time_scores = solution.scores
-    target = time_scores[ids] + np.where(labels[:, None] >= 0, label_scores[labels], 0)
+    known = [None, None, None, *labels[3:]]
+    new = gdm.fit_new_subject(x, paired(known, ids))
+    x = x - x.mean(axis=0)
+    by_label, by_time = (
+        term.affinity @ sums
+        for term, sums in zip(gdm.graph_.groups, gdm.group_sums_, strict=True)
+    )
+    target = by_time[ids]
+    target[3:] += by_label[labels[3:]]
     # brute force: minimise |X W + b - target|^2 + g |W|^2 over W and b
+    g = 0.2 * mean_eigenvalue(x @ x.T)
     padded = np.vstack([np.column_stack([x, np.ones(20)]), np.zeros((50, 51))])
     padded[20:, :50] = np.sqrt(g) * np.eye(50)
     W = np.linalg.lstsq(padded, np.vstack([target, np.zeros((50, K))]), rcond=None)[0]
-    assert_allclose(x.T @ mixing, W[:50], atol=1e-9)
+    features = x @ W[:50]
+    assert_allclose(new.aligning_features(), features / features.std(axis=0), atol=1e-9)
 
 
 def test_a_fitted_subject_that_joins_anew_gets_its_own_map(rng):
@@ -264,28 +264,28 @@ def test_a_fitted_subject_that_joins_anew_gets_its_own_map(rng):
     smoothers = smoothers_of(grams_of(X)[0])
     solution = solve_shrinkage(smoothers, graph, K)
     for i, rows in enumerate(graph.slices()):
-        codes = [term.codes[rows] for term in graph.groups]
-        again = join_subject(smoothers[i], graph, codes, solution.scores)
-        assert_allclose(again, solution.mixing[i], atol=1e-10)
+        target = apply_graph(graph, solution.template)[rows]
+        again = smoothers[i].coefficients(target)
+        assert_allclose(again, solution.maps[i], atol=1e-10)
 
 
 def test_many_groups_go_to_the_operator(rng):
     lengths = (450, 430)
     X = [rng.normal(size=(n, 30)) for n in lengths]
     X = [x - x.mean(axis=0) for x in X]
-    smoothers = [Smoother(narrow=x, strength=20.0) for x in X]
+    smoothers = [NarrowSmoother(x, 20.0) for x in X]
     graph = time_graph([range(n) for n in lengths])
     solution = solve_shrinkage(smoothers, graph, K)
     assert solution.route == "operator"
     closed = solve_shrinkage(smoothers, graph, K, route="closed")
-    assert_allclose(solution.mu, closed.mu, rtol=1e-9)
+    assert_allclose(solution.eigenvalues, closed.eigenvalues, rtol=1e-9)
 
 
 def test_no_component_without_gain(rng):
     X, y = study(rng)
     smoothers = smoothers_of(grams_of(X)[0])
     solution = solve_shrinkage(smoothers, a_graph("labels", y, rng), 10)
-    assert solution.n_informative(10) == solution.mixing[0].shape[1] == 3
+    assert solution.n_informative(10) == solution.maps[0].shape[1] == 3
     with pytest.raises(InputError, match="No component gains"):
         solve_shrinkage(smoothers, -1 * a_graph("labels", y, rng), 2)
 
@@ -295,7 +295,7 @@ def test_uniqueness_is_a_gap(rng):
     smoothers = smoothers_of(grams_of(X)[0])
     solution = solve_shrinkage(smoothers, a_graph("labels", y, rng), 2)
     assert solution.is_unique(2)
-    twice = [Smoother(np.eye(8) - 1 / 8, 1.0)] * 2
+    twice = [GramSmoother(np.eye(8) - 1 / 8, 1.0)] * 2
     tied = solve_shrinkage(twice, time_graph([range(8)] * 2), 2)
     assert not tied.is_unique(2)
 
@@ -304,9 +304,9 @@ def test_scaled_features_spread_by_agreement(rng):
     X, y = study(rng)
     smoothers = smoothers_of(grams_of(X)[0])
     s = solve_shrinkage(smoothers, a_graph("labels", y, rng), K)
-    for smoother, m, Y in zip(smoothers, s.mixing, s.features, strict=True):
-        scaled = smoother.features(scale_features(m, Y, s.mu))
-        assert_allclose(scaled.std(axis=0), s.mu[:K] / s.mu[0])
+    for smoother, m, Y in zip(smoothers, s.maps, s.features, strict=True):
+        scaled = smoother.features(scale_features(m, Y, s.eigenvalues))
+        assert_allclose(scaled.std(axis=0), s.eigenvalues[:K] / s.eigenvalues[0])
         unit = smoother.features(scale_features(m, Y, None))
         assert_allclose(unit.std(axis=0), 1)
 
@@ -332,11 +332,10 @@ def test_unequal_counts_weigh_alike(rng):
 
 def test_errors_name_the_subject(rng):
     with pytest.raises(InputError, match=r"ridge of X\[1\]"):
-        Smoother(np.zeros((4, 4)), 0.0, name="X[1]")
+        GramSmoother(np.zeros((4, 4)), 0.0, name="X[1]")
+    X = [rng.normal(size=(4, 9)) for _ in range(3)]
     with pytest.raises(InputError, match="samples per subject"):
-        solve_shrinkage([Smoother(np.eye(4), 1.0)] * 2, time_graph([range(3)] * 2), 1)
-    graph = time_graph([range(4)] * 2)
-    with pytest.raises(InputError, match="no group of the model"):
-        join_subject(
-            Smoother(np.eye(4), 1.0), graph, [[NO_GROUP] * 4], [np.ones((4, 2))]
-        )
+        GDM(1, graph=time_graph([range(3)] * 2)).fit(X[:2])
+    model = GDM(1, graph="time", shrinkage=1.0).fit(X[:2])
+    with pytest.raises(InputError, match="No sample of the new subject has an edge"):
+        model.fit_new_subject(X[2], [None] * 4)

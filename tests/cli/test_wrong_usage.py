@@ -215,12 +215,12 @@ def test_an_interruption_leaves_whole_files_and_says_how_to_go_on(
 
 
 def test_a_mistake_of_ours_is_reported_without_a_traceback(monkeypatch, capsys):
-    from brainweave.cli import info
+    from brainweave.cli import reporting
 
     def broken(*_):
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr(info, "_study", broken)
+    monkeypatch.setattr(reporting, "_study", broken)
     monkeypatch.delenv("BRAINWEAVE_DEBUG", raising=False)
     assert run_in_process(["info", "."]) == 1
     error = capsys.readouterr().err

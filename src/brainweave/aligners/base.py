@@ -3,31 +3,27 @@
 import logging
 import warnings
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from brainweave._arrays import map_subjects, to_numpy
-from brainweave._subjects import find_subjects, ids_of, labels_of, pair
+from brainweave._arrays import map_subjects
+from brainweave._subjects import ids_of, known_samples, samples_of
 from brainweave._validation import (
     check_fraction,
     check_int,
-    check_known,
     check_list_of_subjects,
-    check_numbers,
     one_per_subject,
-    refuse_files,
-    refuse_other_shapes,
 )
+from brainweave.aligners.fitted import FittedAligner
 from brainweave.aligners.maps import CoordinateMap, SubjectMap
-from brainweave.aligners.scored import Scored
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError, KernelWarning
-from brainweave.kernels import check_kernel
+from brainweave.kernels import Kernel, check_kernel
 from brainweave.labels import check_labels_meet, encode_labels
 from brainweave.reliability import warn_of_no_reliability
 from brainweave.voxels import warn_of_constant_voxels
@@ -39,7 +35,7 @@ Matrix = NDArray[np.float64]
 LOST_SHARE_WARNING = 0.05  # a kernel that loses more than this is worth a warning
 
 
-class BaseAligner(Scored, BaseEstimator):
+class BaseAligner(FittedAligner):
     """Base of the aligners.
 
     A subclass stores its parameters and implements :meth:`_solve`, which turns bases
@@ -48,14 +44,18 @@ class BaseAligner(Scored, BaseEstimator):
     ``energy``, ``kernel``, ``kernel_params``, ``standardize``, ``n_jobs``.
     """
 
+    _isometric = False  # whether the way back is the transpose of the map
     _is_piece = False  # fitted to a part of the brain, by another aligner
     _takes_bases = True  # else it needs the samples, and evaluations hand them over
+    _from_grams = True  # all it learns follows from the subjects' Gram matrices
     _joins_samples = True  # through labels, ids or rows; else scoring them is honest
     study_fingerprint: str | None = None  # of the study it was fitted on, if recorded
 
-    ids_: list[str] | None  # of the subjects, in order, if they were given with ids
-
     _warns_of_input = True  # set to False by those who fit many and have warned once
+
+    @property
+    def _owner(self) -> str:
+        return type(self).__name__
 
     @property
     def _needs_eigenbasis(self) -> bool:
@@ -137,90 +137,33 @@ class BaseAligner(Scored, BaseEstimator):
         with K columns, such as a mixing of samples.
         """
 
-    @property
-    def _owner(self) -> str:
-        return type(self).__name__
-
     def _known_samples(self, subjects: list[Any], y: Any) -> list[Any] | None:
         """Take y as given, or from subjects that know their labels."""
-        if y is None and all(hasattr(s, "labels") for s in subjects):
-            known = [s.labels for s in subjects]
-            y = None if any(k is None for k in known) else known
-        if y is None:
-            return None
-        counts = [
-            s.n_samples if hasattr(s, "n_samples") else _n_rows(s, f"X[{i}]")
-            for i, s in enumerate(subjects)
-        ]
-        ids = ids_of(subjects, owner=self._owner)
-        y = check_known(y, ids, counts, owner=self._owner)
-        if all(hasattr(known, "labels") for known in y):  # a Study
-            y = labels_of(y, ids_of(subjects, owner=self._owner), owner=self._owner)
-            if y is None:
-                return None
-        if len(y) != len(subjects):
-            raise InputError(f"y has {len(y)} entries for {len(subjects)} subjects.")
-        for i, (n, known) in enumerate(zip(counts, y, strict=True)):
-            if len(known) != n:
-                raise InputError(f"y[{i}] has {len(known)} labels for {n} samples.")
-        return y
+        return known_samples(subjects, y, self._known_of, owner=self._owner)
+
+    def _known_of(self, subject: Any) -> Any:
+        """Return what is to be known of the samples of a subject that knows them."""
+        return subject.labels
 
     def _read_bases(
         self, subjects: list[Any], y: list[Any] | None = None
     ) -> list[SubjectBasis]:
         """Make, or take over, one basis per subject; several subjects at a time."""
-        n, owner = len(subjects), self._owner
-        params = self.get_params(deep=False)
-        kernels = one_per_subject(
-            "kernel", params.get("kernel", "linear"), n, owner=owner
-        )
-        hps = one_per_subject(
-            "kernel_params", params.get("kernel_params"), n, owner=owner
-        )
-        checked = [
-            check_kernel(k, p, owner=owner) for k, p in zip(kernels, hps, strict=True)
-        ]
-        cut = params.get("energy", 1.0)
-        energies = one_per_subject(
-            "energy", 1.0 if cut is None else cut, n, owner=owner
-        )
-        energies = [check_fraction("energy", e, owner=owner) for e in energies]
-        standardize = params.get("standardize", True)
-        reliability = isinstance(standardize, str) and standardize == "reliability"
-        if not reliability and not isinstance(standardize, (bool, np.bool_)):
-            raise TypeError(
-                f"standardize of {owner} must be True, False or 'reliability', got "
-                f"{standardize!r}."
-            )
-        labels: list[Any] = [None] * n if y is None else self._labels_in(y)
-
+        n, params = len(subjects), self.get_params(deep=False)
+        labels = [None] * n if y is None else self._labels_in(y)
         # other processes are sent what the function refers to: not the whole aligner
-        needs_eigenbasis, device = self._needs_eigenbasis, params.get("device")
+        read, needs_eigenbasis = self._reader(), self._needs_eigenbasis
 
-        def read(i: int, given: Any) -> SubjectBasis:
-            if isinstance(given, SubjectBasis):
-                basis = given.with_kernel(checked[i]).cut(energies[i])
-                if basis.standardize != standardize:
-                    raise InputError(
-                        f"X[{i}] is a basis with standardize={basis.standardize}; "
-                        f"{owner} has standardize={standardize}."
-                    )
-            else:
-                basis = SubjectBasis(
-                    _samples_of(given),
-                    kernel=checked[i],
-                    energy=energies[i],
-                    standardize="reliability" if reliability else bool(standardize),
-                    groups=_groups_of(given, labels[i]) if reliability else None,
-                    name=f"X[{i}]",
-                    device=device,
-                )
+        def read_whole(given: Any, known: Any, settings: Any, i: int) -> SubjectBasis:
+            basis = read(given, known, *settings, name=f"X[{i}]")
+            if not isinstance(given, SubjectBasis):
                 basis.id = str(getattr(given, "id", ""))
-            if needs_eigenbasis or energies[i] < 1:
+            if needs_eigenbasis or basis.energy < 1:
                 _ = basis.n_kept  # the eigenbasis belongs to this stage
             return basis
 
-        bases = map_subjects(read, range(n), subjects, n_jobs=params.get("n_jobs"))
+        each = (subjects, labels, self._basis_settings(n), range(n))
+        bases = map_subjects(read_whole, *each, n_jobs=params.get("n_jobs"))
         for basis in bases:
             if basis.constant_voxels.size:
                 logger.info(
@@ -230,11 +173,52 @@ class BaseAligner(Scored, BaseEstimator):
                     basis.n_voxels,
                 )
         self._warn_of_lost_energy(bases)
-        if reliability and self._warns_of_input:
+        if params.get("standardize") == "reliability" and self._warns_of_input:
             warn_of_no_reliability(bases, stacklevel=3)
         if not self._is_piece:
             warn_of_constant_voxels(bases, stacklevel=3)
         return bases
+
+    def _basis_settings(self, n_subjects: int | None) -> list[tuple[Kernel, float]]:
+        """Return the kernel and energy of each subject, or (None) of a new one.
+
+        Settings per subject say nothing of a new one: the first serves.
+        """
+        owner, params = self._owner, self.get_params(deep=False)
+        energy = params.get("energy")
+        values = {
+            "kernel": params.get("kernel", "linear"),
+            "kernel_params": params.get("kernel_params"),
+            "energy": 1.0 if energy is None else energy,
+        }
+        lists = [
+            [value[0] if isinstance(value, (list, tuple)) else value]
+            if n_subjects is None
+            else one_per_subject(name, value, n_subjects, owner=owner)
+            for name, value in values.items()
+        ]
+        return [
+            (check_kernel(k, hp, owner=owner), check_fraction("energy", e, owner=owner))
+            for k, hp, e in zip(*lists, strict=True)
+        ]
+
+    def _reader(self) -> Callable[..., SubjectBasis]:
+        """Return what makes the basis of a subject, as this aligner wants it."""
+        params = self.get_params(deep=False)
+        standardize = params.get("standardize", True)
+        if standardize != "reliability" and not isinstance(
+            standardize, (bool, np.bool_)
+        ):
+            raise TypeError(
+                f"standardize of {self._owner} must be True, False or 'reliability', "
+                f"got {standardize!r}."
+            )
+        return partial(
+            _read_basis,
+            standardize=standardize,
+            device=params.get("device"),
+            owner=self._owner,
+        )
 
     def _warn_of_lost_energy(self, bases: list[SubjectBasis]) -> None:
         lost = {
@@ -272,143 +256,7 @@ class BaseAligner(Scored, BaseEstimator):
     def _make_map(
         self, basis: SubjectBasis, coef: Matrix, *, space: Any = None
     ) -> SubjectMap:
-        return CoordinateMap(basis, coef, space=space)
-
-    # -- using ------------------------------------------------------------------------
-
-    def transform(
-        self, X: Any, subjects: Sequence[int | str] | None = None
-    ) -> list[Any]:
-        """Map samples into the shared space.
-
-        Parameters
-        ----------
-        X : list of arrays of shape (n_samples_i, n_voxels_i), or a Study
-            Samples of fitted subjects. A Study, in any order and with some or all of
-            the subjects, is matched by ids if the fit was on a Study, too.
-        subjects : sequence of int or str, optional
-            Which fitted subject each array of X belongs to, by position or id; by
-            default all, in order.
-
-        Returns
-        -------
-        list of arrays of shape (n_samples_i, n_components)
-            In the order of X.
-
-        Warnings
-        --------
-        Do not score features of the samples that were used to fit: the labels that
-        made them similar would be "found" in them. Even pure noise is then classified
-        almost perfectly, here at 99 % where chance is 14 %::
-
-            X = [rng.normal(size=(70, 200)) for _ in range(6)]  # nothing but noise
-            y = [np.arange(70) % 7] * 6
-            shared = GDM(6).fit(X, y).transform(X)
-            # a classifier trained on five subjects is right on the sixth: circular
-
-        Fit on some samples, transform and score others, or leave it to
-        :func:`brainweave.between_subject_classification`.
-        """
-        check_is_fitted(self, "maps_")
-        arrays, who = self._pair(X, subjects)
-        n_jobs = self.get_params(deep=False).get("n_jobs")
-
-        def one(k: int) -> Any:
-            name = f"X[{k}] ({self._name_of(who[k])})"
-            return self.maps_[who[k]].transform(_samples_of(arrays[k]), name=name)
-
-        return self._output(map_subjects(one, range(len(who)), n_jobs=n_jobs))
-
-    def fit_transform(self, X: Any, y: Any = None) -> list[Any]:
-        """Fit, and return the shared features of the aligning samples.
-
-        These features must not be scored: their labels made them. See the warning in
-        :meth:`transform`, where pure noise is classified at 99 %.
-        """
-        self.fit(X, y)
-        return self._output([self._features(i) for i in range(self.n_subjects_)])
-
-    def _features(self, i: int) -> NDArray[Any]:
-        return self.maps_[i].aligning_features()
-
-    def inverse_transform(
-        self, shared: Any, subjects: Sequence[int | str] | None = None
-    ) -> list[NDArray[Any]]:
-        """Return the voxel patterns of subjects for shared features (linear kernel).
-
-        Parameters
-        ----------
-        shared : list of arrays of shape (n_samples_i, n_components), or a Study
-            Shared features, one array per subject; subjects of a Study are matched by
-            their ids, as in :meth:`transform`.
-        subjects : sequence of int or str, optional
-            Which fitted subject each array belongs to, by position or id; by default
-            all, in order.
-        """
-        check_is_fitted(self, "maps_")
-        arrays, who = self._pair(shared, subjects)
-        features = [_samples_of(S) for S in arrays]
-        for k, S in enumerate(features):
-            check_numbers(S, f"shared[{k}]")
-        return [
-            self.maps_[i].inverse_transform(S)
-            for S, i in zip(features, who, strict=True)
-        ]
-
-    def predict_subject(
-        self, target: int | str, X: Any, subjects: Sequence[int | str] | None = None
-    ) -> NDArray[Any]:
-        """Predict the voxels of one subject from other subjects' samples.
-
-        The samples must be the same stimuli in the same order; their shared features
-        are averaged and mapped back, mean restored.
-
-        Parameters
-        ----------
-        target : int or str
-            The fitted subject whose voxels are wanted, by position or id.
-        X : list of arrays of shape (n_samples, n_voxels_i), or a Study
-            Samples of other fitted subjects. A Study is matched by ids, as in
-            :meth:`transform`; if the target is in it, its samples are not used.
-        subjects : sequence of int or str, optional
-            Which subjects the arrays are; by default all but the target, in order.
-        """
-        check_is_fitted(self, "maps_")
-        (wanted,) = self._indices([target])
-        entries = check_list_of_subjects(X, owner=self._owner, minimum=1)
-        ids = self._ids()
-        if subjects is None and ids and ids_of(entries, owner=self._owner):
-            entries = [s for s in entries if s.id != ids[wanted]]
-        elif subjects is None:
-            others = [i for i in range(self.n_subjects_) if i != wanted]
-            subjects = others if ids is None else [ids[i] for i in others]
-        features = [to_numpy(s) for s in self.transform(entries, subjects)]
-        counts = {len(f) for f in features}
-        if len(counts) > 1:
-            raise InputError(
-                f"predict_subject needs the same stimuli for all subjects; got "
-                f"{[len(f) for f in features]} samples. Average per stimulus first, or "
-                "pass one subject."
-            )
-        return self.maps_[wanted].inverse_transform(np.mean(features, axis=0))
-
-    def _pair(self, X: Any, subjects: Any) -> tuple[list[Any], list[int]]:
-        arrays = check_list_of_subjects(X, owner=self._owner, minimum=1)
-        n, ids = self.n_subjects_, self._ids()
-        return arrays, pair(arrays, subjects, ids, n, owner=self._owner)
-
-    def _indices(self, subjects: Any) -> list[int]:
-        n, ids = self.n_subjects_, self._ids()
-        return find_subjects(subjects, ids, n, owner=self._owner)
-
-    def _ids(self) -> list[str] | None:
-        """Return the ids, if there is one for every map; old model files lack them."""
-        ids = getattr(self, "ids_", None)
-        return ids if ids is not None and len(ids) == self.n_subjects_ else None
-
-    def _name_of(self, i: int) -> str:
-        ids = self._ids()
-        return f"subject {i}" if ids is None else f"subject {ids[i]!r}"
+        return CoordinateMap(basis, coef, isometric=self._isometric, space=space)
 
     # -- a new subject -----------------------------------------------------------------
 
@@ -437,37 +285,11 @@ class BaseAligner(Scored, BaseEstimator):
     def _new_subject(self, X: Any, y: Any) -> tuple[SubjectBasis, Any]:
         """Check a new subject and make its basis with the settings of the fit."""
         check_is_fitted(self, "maps_")
-        y = getattr(X, "labels", None) if y is None else y
-        params = self.get_params(deep=False)
-        chosen = {}
-        for name, default in (
-            ("kernel", "linear"),
-            ("kernel_params", None),
-            ("energy", 1),
-        ):
-            value = params.get(name, default)
-            # settings per subject say nothing of a new one: the first serves
-            chosen[name] = value[0] if isinstance(value, (list, tuple)) else value
-        if chosen["energy"] is None:
-            chosen["energy"] = 1
-        if isinstance(X, SubjectBasis):
-            standardize = params.get("standardize", True)
-            if X.standardize != standardize:
-                raise InputError(
-                    f"The new subject is a basis with standardize={X.standardize}; "
-                    f"this {self._owner} has standardize={standardize}."
-                )
-            kernel = X.with_kernel(chosen["kernel"], chosen["kernel_params"])
-            basis = kernel.cut(chosen["energy"])
-        else:
-            basis = SubjectBasis(
-                _samples_of(X),
-                standardize=params.get("standardize", True),
-                groups=_groups_of(X, None if y is None else self._labels_in([y])[0]),
-                name="the new subject",
-                device=params.get("device"),
-                **chosen,
-            )
+        if y is None and hasattr(X, "labels"):
+            y = self._known_of(X)
+        labels = None if y is None else self._labels_in([y])[0]
+        ((kernel, energy),) = self._basis_settings(None)
+        basis = self._reader()(X, labels, kernel, energy, name="the new subject")
         if not self._is_piece:
             warn_of_constant_voxels([basis], stacklevel=3)
         if y is not None and len(y) != basis.n_samples:
@@ -476,41 +298,6 @@ class BaseAligner(Scored, BaseEstimator):
             )
         return basis, y
 
-    # -- scikit-learn habits -----------------------------------------------------------
-
-    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
-        """Name the shared features: gdm0, gdm1, ..."""
-        check_is_fitted(self, "maps_")
-        stem = self._owner.lower()
-        return np.array([f"{stem}{k}" for k in range(self.n_components_)], dtype=object)
-
-    def set_output(self, *, transform: str | None = None) -> Self:
-        """Choose what transform gives: "default" (arrays) or "pandas" (data frames)."""
-        if transform not in (None, "default", "pandas"):
-            raise InputError(
-                f"set_output takes 'default' or 'pandas'; got {transform!r}."
-            )
-        if transform is not None:
-            self._output_kind = transform
-        return self
-
-    def _output(self, arrays: list[Any]) -> list[Any]:
-        if getattr(self, "_output_kind", "default") == "default":
-            return arrays
-        import pandas as pd
-
-        names = self.get_feature_names_out()
-        return [pd.DataFrame(to_numpy(a), columns=names) for a in arrays]
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Pickle what mapping needs; the aligning data of linear maps stay behind."""
-        state: dict[str, Any] = super().__getstate__()
-        if "bases_" in state and all(
-            b.kernel.name == "linear" for b in state["bases_"]
-        ):
-            state = {k: v for k, v in state.items() if k != "bases_"}
-        return state
-
     def _n_components(self) -> int:
         params = self.get_params(deep=False)
         return check_int(
@@ -518,9 +305,34 @@ class BaseAligner(Scored, BaseEstimator):
         )
 
 
-def _samples_of(subject: Any) -> Any:
-    """Return the samples of a Subject, which knows its labels, or the array itself."""
-    return subject.data() if hasattr(subject, "labels") else subject
+def _read_basis(
+    given: Any,
+    labels: Any,
+    kernel: Kernel,
+    energy: float,
+    *,
+    standardize: bool | str,
+    device: Any,
+    name: str,
+    owner: str,
+) -> SubjectBasis:
+    if isinstance(given, SubjectBasis):
+        if given.standardize != standardize:
+            raise InputError(
+                f"{name} is a basis with standardize={given.standardize}; "
+                f"this {owner} has standardize={standardize}."
+            )
+        return given.with_kernel(kernel).cut(energy)
+    by_reliability = isinstance(standardize, str)
+    return SubjectBasis(
+        samples_of(given),
+        kernel=kernel,
+        energy=energy,
+        standardize=standardize if by_reliability else bool(standardize),
+        groups=_groups_of(given, labels) if by_reliability else None,
+        name=name,
+        device=device,
+    )
 
 
 def _groups_of(subject: Any, known: Any) -> NDArray[np.intp] | None:
@@ -528,13 +340,3 @@ def _groups_of(subject: Any, known: Any) -> NDArray[np.intp] | None:
     labels = getattr(subject, "labels", None)
     labels = known if labels is None else labels
     return None if labels is None else encode_labels([labels])[0][0]
-
-
-def _n_rows(X: Any, name: str) -> int:
-    refuse_files(X, name)
-    if not getattr(X, "shape", None):
-        raise TypeError(
-            f"{name} must be a 2-D array (samples x voxels), got {type(X).__name__}."
-        )
-    refuse_other_shapes(X, name)
-    return int(X.shape[0])

@@ -1,51 +1,27 @@
-r"""Whether alignment worked: what holds up on samples that did not align.
-
-Any model agrees on the samples it was fitted on, also one of pure noise. So half of the
-aligning samples of every subject are held out, a model of the others maps them, and
-subjects are compared there; then the halves change roles. With :math:`h_{it}` the
-standardised held-out feature of sample t of subject i, and
-:math:`u_{ic} = n_{ic}^{-1/2} \sum_{t \in c} h_{it}` over the :math:`n_{ic}` samples of
-group c, the statistic of a feature is :math:`\sum_{i<j} \sum_c u_{ic} u_{jc}`. Its null
-distribution comes from shuffling the held-out labels within each subject; the model of
-the other half never saw them. Labels move in the blocks in which they were shown, and
-time points by circular shifts, so that slow signals do not pass for shared ones.
-
-The labels of one half train the model of the other, so the two statistics depend on
-each other. Their null distributions are averaged quantile by quantile, as for two that
-rise and fall together: p is at most too large. It is corrected for the number of
-components by the distribution of the largest statistic. Component k of the model of a
-half stands for component k of the full model: matching them in any cleverer way would
-use a model that knows the held-out labels.
-"""
+"""Whether alignment worked, and what the components mean."""
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from brainweave._arrays import to_numpy
 from brainweave._validation import check_int, check_list_of_subjects
-from brainweave.aligners.crossfit import (
+from brainweave.aligners.gdm_graph import GRAPH_NAMES, is_named, known_of, split_known
+from brainweave.aligners.held_out import (
     Codes,
     Fold,
-    GramFit,
-    SampleFit,
+    agreement_of_groups,
     cross_fit,
+    fit_by_grams,
+    fit_by_samples,
+    gathered,
     halves_of,
+    judge,
 )
-from brainweave.aligners.gdm_graph import (
-    GRAPH_NAMES,
-    is_named,
-    known_of,
-    split_known,
-)
-from brainweave.aligners.no_alignment import NoAlignment
-from brainweave.aligners.piecewise import PiecewiseAligner
-from brainweave.aligners.robust_srm import RobustSRM
-from brainweave.aligners.semisupervised_srm import SemiSupervisedSRM
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import BrainweaveError, InputError
 from brainweave.graphs import NO_GROUP, Graph, time_graph
@@ -56,7 +32,6 @@ Matrix = NDArray[np.float64]
 
 SIGNIFICANT = 0.05
 N_PERMUTATIONS = 199
-CHUNK = 4_000_000  # numbers held at a time while shuffling
 
 
 @dataclass(frozen=True)
@@ -195,59 +170,117 @@ def alignment_check(
             f"alignment_check got {len(subjects)} subjects; the model was fitted on "
             f"{len(aligner.maps_)}."
         )
-    y, runs = _from_subjects(aligner, subjects, y, runs)
-    known = getattr(aligner, "bases_", None)
-    if subjects is None and known is None:
+    if subjects is not None:
+        if y is None:
+            setting = _graph_setting(aligner)
+            y = _all_known(subjects, lambda s: known_of(s, setting))
+        if runs is None:
+            runs = _all_known(subjects, lambda s: getattr(s, "runs", None))
+    bases = getattr(aligner, "bases_", None)
+    if subjects is None and bases is None:
         return _from_table(aligner)
     try:
-        lengths = [b.n_samples for b in known] if known else _lengths(subjects or [])
+        lengths = [
+            int(s.n_samples if hasattr(s, "n_samples") else len(s))
+            for s in (bases or subjects or [])
+        ]
         codes = _known_groups(aligner, lengths, y)
         if runs is not None and [len(r) for r in runs] != lengths:
             raise InputError("runs do not have one entry per aligning sample.")
-        folds = _folds(aligner, subjects, y, codes, runs=runs)
+        full, fit, blocks = _models_of_halves(aligner, subjects, y)
+        folds = cross_fit(halves_of(codes, runs), codes, full, fit, blocks=blocks)
+        return _judged(folds, codes, n_permutations, random_state)
     except BrainweaveError as error:
         return AlignmentCheck(str(error))
-    return judge(folds, codes, n_permutations=n_permutations, random_state=random_state)
 
 
 def check_graph_components(
     aligner: Any, bases: list[SubjectBasis], graph: Graph, full: list[Matrix]
 ) -> AlignmentCheck:
     """Check the components of a GDM that is about to choose how many to keep."""
+    fit = partial(fit_by_grams, aligner, bases, full[0].shape[1], graph=graph)
     try:
         codes = _graph_codes(graph)
-        fit = GramFit(aligner, bases, full[0].shape[1], graph=graph)
         folds = cross_fit(halves_of(codes, None), codes, full, fit)
+        return _judged(folds, codes, N_PERMUTATIONS, 0)
     except BrainweaveError as error:
         return AlignmentCheck(str(error))
-    return judge(folds, codes, n_permutations=N_PERMUTATIONS, random_state=0)
+
+
+def _judged(
+    folds: list[Fold], codes: list[Codes], n_permutations: int, random_state: int
+) -> AlignmentCheck:
+    agreement, p = judge(folds, n_permutations, random_state)
+    features = gathered(folds, [c.size for c in codes])
+    return AlignmentCheck("", agreement, p, n_permutations, features)
+
+
+def _from_table(aligner: Any) -> AlignmentCheck:
+    """Return the check that came with a model file."""
+    table = getattr(aligner, "_component_table", None) or {}
+    if "p" not in table:
+        return AlignmentCheck("the model came without its aligning samples; pass X.")
+    p = np.asarray(table["p"], float)
+    if not np.isfinite(p).any():
+        return AlignmentCheck("that could not be checked when the model was saved.")
+    return AlignmentCheck(agreement_cv=np.asarray(table["agreement_cv"], float), p=p)
+
+
+def component_table(model: Any, check: AlignmentCheck | None) -> Any:
+    """Describe the components of a GDM; see :meth:`GDM.component_summary`."""
+    import pandas as pd
+
+    if not hasattr(model, "bases_") or check is None:  # of a file: the table alone
+        known = getattr(model, "_component_table", None)
+        if known is None:
+            raise InputError(
+                "This model came back without its bases, so its components cannot "
+                "be described. Call component_summary before pickling it, or use "
+                "brainweave.save, which keeps the table."
+            )
+        return pd.DataFrame(known).rename_axis("component")
+    k, graph = model.n_components_, model.graph_
+    features = [np.asarray(model._features(i), float) for i in range(len(model.bases_))]
+    agreement = nothing = np.full(k, np.nan)
+    if graph.groups:
+        size = len(graph.groups[0].names)
+        agreement = agreement_of_groups(features, _graph_codes(graph), size)
+    table = {
+        "eigenvalue": model.eigenvalues_,
+        "informative": np.arange(k) < model.n_informative_,
+        "agreement": agreement,
+        "agreement_cv": nothing,
+        "p": nothing,
+    }
+    if check.available:
+        table |= {
+            "informative": check.holds,
+            "agreement_cv": check.agreement_cv,
+            "p": check.p,
+        }
+    for i, (basis, feature) in enumerate(zip(model.bases_, features, strict=True)):
+        # of a feature f = K m the weights explain f^T K f / f^T f of the trace of K
+        explained = (feature * basis.gram_times(feature)).sum(axis=0)
+        norm = (feature**2).sum(axis=0)
+        whole = basis.power if basis.energy == 1 else float(basis.spectrum.sum())
+        table[f"variance_{i}"] = explained / np.where(norm > 0, norm, 1) / whole
+    return pd.DataFrame(table).rename_axis("component")
 
 
 # -- what is known of the samples ------------------------------------------------------
 
 
-def _from_subjects(
-    aligner: Any, subjects: list[Any] | None, y: Any, runs: Any
-) -> tuple[Any, Any]:
-    """Take what is not given from subjects that know it."""
-    known = subjects is not None and all(hasattr(s, "labels") for s in subjects)
-    if known and subjects is not None:
-        if y is None:
-            found = [known_of(s, _graph_setting(aligner)) for s in subjects]
-            y = None if any(v is None for v in found) else found
-        if runs is None:
-            found = [getattr(s, "runs", None) for s in subjects]
-            runs = None if any(v is None for v in found) else found
-    return y, runs
+def _all_known(subjects: list[Any], known_of_one: Any) -> list[Any] | None:
+    """Return what every one of the subjects knows; None if one is a bare array."""
+    if not all(hasattr(s, "labels") for s in subjects):
+        return None
+    found = [known_of_one(s) for s in subjects]
+    return None if any(known is None for known in found) else found
 
 
 def _graph_setting(aligner: Any) -> Any:
     inner = getattr(aligner, "aligner", aligner)
     return inner.get_params(deep=False).get("graph")
-
-
-def _lengths(subjects: list[Any]) -> list[int]:
-    return [int(s.n_samples if hasattr(s, "n_samples") else len(s)) for s in subjects]
 
 
 def _graph_codes(graph: Graph) -> list[Codes]:
@@ -267,7 +300,7 @@ def _known_groups(aligner: Any, lengths: list[int], y: Any) -> list[Codes]:
             raise InputError("the samples given are not those the model aligned.")
         return _graph_codes(graph)
     inner, setting = getattr(aligner, "aligner", aligner), _graph_setting(aligner)
-    if isinstance(inner, NoAlignment):
+    if not inner._joins_samples:
         raise InputError("nothing was aligned; every feature is a voxel.")
     if setting is not None and not is_named(setting, *GRAPH_NAMES):
         raise InputError("the groups of a graph of your own are not known here.")
@@ -281,7 +314,7 @@ def _known_groups(aligner: Any, lengths: list[int], y: Any) -> list[Codes]:
         if list(graph.lengths) != lengths:
             raise InputError("y does not have one entry per aligning sample.")
         codes = [graph.groups[0].codes[rows].copy() for rows in graph.slices()]
-        if isinstance(inner, SemiSupervisedSRM):
+        if setting is None and not inner._labels_must_meet():
             codes = _with_locked(codes, len(graph.groups[0].names))
         return codes
     if len(set(lengths)) > 1:
@@ -299,32 +332,24 @@ def _with_locked(codes: list[Codes], n_labels: int) -> list[Codes]:
     return codes
 
 
-# -- features --------------------------------------------------------------------------
-
-
-def _folds(
-    aligner: Any,
-    subjects: list[Any] | None,
-    y: Any,
-    codes: list[Codes],
-    *,
-    runs: Any,
-) -> list[Fold]:
-    halves = halves_of(codes, runs)
+def _models_of_halves(
+    aligner: Any, subjects: list[Any] | None, y: Any
+) -> tuple[list[Matrix], Any, Any]:
+    """Return all features, what fits a half, and features that rotate together."""
     bases = getattr(aligner, "bases_", None)
     if bases is None:
-        full = [np.asarray(to_numpy(f), float) for f in aligner.transform(subjects)]
+        found = aligner.transform(subjects)
     else:
-        each = range(len(aligner.maps_))
-        full = [np.asarray(to_numpy(aligner._features(i)), float) for i in each]
-    k = full[0].shape[1]
-    if not isinstance(aligner, (PiecewiseAligner, RobustSRM)):
+        found = [aligner._features(i) for i in range(len(aligner.maps_))]
+    full = [np.asarray(to_numpy(f), float) for f in found]
+    if aligner._from_grams:
         if bases is None:  # a model from a file, and its samples
             bases = aligner._read_bases(subjects, y)
         graph = getattr(aligner, "graph_", None)
-        labels = y if graph is None and aligner._joins_by_label() else None
-        fit: Any = GramFit(aligner, bases, k, y=labels, graph=graph)
-        return cross_fit(halves, codes, full, fit)
+        known = y if graph is None and aligner._joins_by_label() else None
+        k = full[0].shape[1]
+        fit = partial(fit_by_grams, aligner, bases, k, y=known, graph=graph)
+        return full, fit, None
     if subjects is None and bases is not None:
         subjects = [b._data for b in bases]
     if subjects is None or any(s is None for s in subjects):
@@ -332,182 +357,9 @@ def _folds(
             f"{type(aligner).__name__} needs the aligning samples: pass X."
         )
     blocks = None
-    if isinstance(aligner, PiecewiseAligner):
+    if not aligner._takes_bases:  # piecewise
         # features of a searchlight are voxels, which keep their places
         parcels = np.asarray(getattr(aligner, "feature_parcels_", ()), dtype=object)
         kinds = dict.fromkeys(parcels.tolist())
         blocks = [np.flatnonzero(parcels == kind) for kind in kinds]
-    fit = SampleFit(aligner, subjects, y)
-    return cross_fit(halves, codes, full, fit, blocks=blocks)
-
-
-# -- statistics ------------------------------------------------------------------------
-
-
-def judge(
-    folds: list[Fold], codes: list[Codes], *, n_permutations: int, random_state: int
-) -> AlignmentCheck:
-    """Compare the agreement on held-out samples with that under shuffled labels."""
-    k = folds[0].features[0].shape[1]
-    observed, null, agreements = np.zeros(k), np.zeros(n_permutations), []
-    for number, fold in enumerate(folds):
-        held = [
-            (_standardized(f[j]), c[r][j])
-            for f, c, r, j in zip(
-                fold.features, codes, fold.rows, fold.judged, strict=True
-            )
-        ]
-        spots = [r[j] for r, j in zip(fold.rows, fold.judged, strict=True)]
-        if any(len(c) < 2 for _, c in held) or not _meet([c for _, c in held]):
-            return AlignmentCheck(
-                "subjects share too few groups of samples once half are held out."
-            )
-        size = max(int(c.max()) for _, c in held) + 1
-        agreements.append(
-            mean_pairwise_correlation(
-                np.array([group_means(f, c, size) for f, c in held])
-            )
-        )
-        draws = [
-            _Shuffles(c, s, [random_state, number, i], n_permutations)
-            for i, ((_, c), s) in enumerate(zip(held, spots, strict=True))
-        ]
-        values = _statistics([f for f, _ in held], draws, size, n_permutations)
-        spread = values.std(axis=0)
-        values = (values - values.mean(axis=0)) / np.where(spread > 0, spread, np.inf)
-        observed += values[0] / len(folds)
-        null += np.sort(values[1:].max(axis=1)) / len(folds)
-    # a tie counts against the alignment, also one broken by rounding
-    as_good = (null[:, None] >= observed - 1e-9).sum(axis=0)
-    p = (1 + as_good) / (1 + n_permutations)
-    with np.errstate(invalid="ignore"):
-        agreement = np.nanmean(agreements, axis=0) if agreements else np.full(k, np.nan)
-    return AlignmentCheck(
-        agreement_cv=agreement,
-        p=p,
-        n_permutations=n_permutations,
-        features=_gathered(folds, codes),
-    )
-
-
-def _standardized(features: Matrix) -> Matrix:
-    centred = features - features.mean(axis=0)
-    scale = np.sqrt((centred**2).mean(axis=0))
-    return np.asarray(centred / np.where(scale > 1e-12 * scale.max(), scale, np.inf))
-
-
-def _meet(codes: list[Codes]) -> bool:
-    """Whether some two subjects have two groups in common."""
-    sets = [set(c.tolist()) for c in codes]
-    pairs = [(a, b) for i, a in enumerate(sets) for b in sets[i + 1 :]]
-    return any(len(a & b) >= 2 for a, b in pairs)
-
-
-def _gathered(folds: list[Fold], codes: list[Codes]) -> list[Matrix]:
-    """Return the held-out features of all samples, in their order."""
-    k = folds[0].features[0].shape[1]
-    gathered = [np.full((c.size, k), np.nan) for c in codes]
-    for fold in folds:
-        for out, rows, features in zip(gathered, fold.rows, fold.turned, strict=True):
-            out[rows] = features
-    return gathered
-
-
-class _Shuffles:
-    """Group codes of one subject's held-out samples: as they are, then shuffled."""
-
-    def __init__(
-        self, codes: Codes, spots: NDArray[np.intp], seed: list[int], n: int
-    ) -> None:
-        self.codes = codes
-        self.rng = np.random.default_rng(seed)
-        _, first, count = np.unique(codes, return_index=True, return_counts=True)
-        self.single = np.isin(codes, codes[first[count == 1]])
-        rest = np.flatnonzero(~self.single)
-        changed = np.flatnonzero(
-            (np.diff(codes[rest]) != 0) | (np.diff(spots[rest]) != 1)
-        )
-        blocks = np.split(rest, changed + 1) if rest.size else []
-        if len(blocks) <= len(np.unique(codes[rest])):
-            # sorted by category: the order tells nothing of time
-            blocks = [np.array([r]) for r in rest]
-        self.rest, self.blocks = rest, blocks
-        self.equal = len({len(b) for b in blocks}) <= 1
-
-    def draw(self, n: int, *, keep_first: bool) -> NDArray[np.intp]:
-        """Return n rows of codes; the first as they are, if asked for."""
-        out = np.tile(self.codes, (n, 1))
-        places = np.flatnonzero(self.single)
-        for row in out[1 if keep_first else 0 :]:
-            if places.size > 1:
-                row[places] = np.roll(row[places], self.rng.integers(places.size))
-            if self.rest.size:
-                order = self.rng.permutation(len(self.blocks))
-                row[self.rest] = self.codes[
-                    np.concatenate([self.blocks[i] for i in order])
-                ]
-        return out
-
-
-def _statistics(
-    features: list[Matrix], draws: list[_Shuffles], size: int, n_permutations: int
-) -> Matrix:
-    """Return the statistic of every component: as observed, then permuted."""
-    k = features[0].shape[1]
-    values = np.zeros((1 + n_permutations, k))
-    step = max(1, CHUNK // (size * k))
-    for start in range(0, 1 + n_permutations, step):
-        n = min(step, 1 + n_permutations - start)
-        total, own = np.zeros((n, size, k)), np.zeros((n, k))
-        for F, shuffles in zip(features, draws, strict=True):
-            codes = shuffles.draw(n, keep_first=start == 0)
-            counts = np.bincount(shuffles.codes, minlength=size)
-            weights = 1 / np.sqrt(counts[codes])
-            cells = codes + size * np.arange(n)[:, None]
-            columns = np.broadcast_to(np.arange(len(F)), codes.shape)
-            picked = scipy.sparse.csr_array(
-                (weights.ravel(), (cells.ravel(), columns.ravel())),
-                shape=(n * size, len(F)),
-            )
-            U = np.asarray(picked @ F).reshape(n, size, k)
-            total += U
-            own += (U * U).sum(axis=1)
-        values[start : start + n] = ((total * total).sum(axis=1) - own) / 2
-    return values
-
-
-def group_means(features: Matrix, codes: Codes, size: int) -> Matrix:
-    """Average features over the samples of each group; NaN for a group without any."""
-    known = codes != NO_GROUP
-    counts = np.bincount(codes[known], minlength=size).astype(float)
-    sums = np.zeros((size, features.shape[1]))
-    np.add.at(sums, codes[known], features[known])
-    return np.asarray(sums / np.where(counts > 0, counts, np.nan)[:, None])
-
-
-def mean_pairwise_correlation(means: Matrix) -> Matrix:
-    """Average over pairs of subjects the correlation over the groups both have."""
-    n_subjects, _, k = means.shape
-    total, pairs = np.zeros(k), np.zeros(k)
-    for i in range(n_subjects):
-        for j in range(i + 1, n_subjects):
-            both = ~np.isnan(means[i, :, 0] + means[j, :, 0])
-            if both.sum() < 2:
-                continue
-            a = means[i, both] - means[i, both].mean(axis=0)
-            b = means[j, both] - means[j, both].mean(axis=0)
-            norm = np.sqrt((a**2).sum(axis=0) * (b**2).sum(axis=0))
-            total += (a * b).sum(axis=0) / np.where(norm > 0, norm, 1)
-            pairs += 1
-    return np.divide(total, pairs, out=np.full(k, np.nan), where=pairs > 0)
-
-
-def _from_table(aligner: Any) -> AlignmentCheck:
-    """Return the check that came with a model file."""
-    table = getattr(aligner, "_component_table", None) or {}
-    if "p" not in table:
-        return AlignmentCheck("the model came without its aligning samples; pass X.")
-    p = np.asarray(table["p"], float)
-    if not np.isfinite(p).any():
-        return AlignmentCheck("that could not be checked when the model was saved.")
-    return AlignmentCheck(agreement_cv=np.asarray(table["agreement_cv"], float), p=p)
+    return full, partial(fit_by_samples, aligner, subjects, y=y), blocks

@@ -1,12 +1,14 @@
 """The Graph-based Decoding Model of Li, Liu, Chen and Zhang (AAAI 2020)."""
 
 import warnings
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from brainweave._arrays import map_subjects
 from brainweave._validation import check_int, check_option
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.components import (
@@ -14,45 +16,40 @@ from brainweave.aligners.components import (
     AlignmentCheck,
     alignment_check,
     check_graph_components,
-    group_means,
-    mean_pairwise_correlation,
+    component_table,
 )
 from brainweave.aligners.gdm_graph import (
-    edges_of_new,
-    groups_of_new,
+    Solution,
     is_named,
     known_of,
     make_graph,
-    paired,
     split_known,
+    subject_overlap,
 )
-from brainweave.aligners.gdm_hard_cut import Found, HardCut, join_by_descent
-from brainweave.aligners.gdm_ridge import (
-    CONSTRAINTS,
-    MOST,
-    SCALES,
-    Ridge,
-    choose_strengths,
-    join_by_regression,
-)
-from brainweave.aligners.graph_solver import ROUTES
+from brainweave.aligners.graph_solver import ROUTES, solve
 from brainweave.aligners.maps import MixingMap, SubjectMap
+from brainweave.aligners.new_subject import join
+from brainweave.aligners.shrinkage import scale_features, solve_shrinkage
+from brainweave.aligners.strength import choose_strengths, smoother_of
+from brainweave.aligners.subject_constraint import solve_per_subject
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import (
     AlignmentWarning,
     InputError,
     SeparateSubjectsWarning,
-    UndeterminedWarning,
     UniquenessWarning,
 )
-from brainweave.graphs import Graph, label_graph
+from brainweave.graphs import Graph, count_alike, label_graph
+from brainweave.linalg import flip_signs
 
 Matrix = NDArray[np.float64]
 
 PAPERS_COMPONENTS = 10  # with an energy, where no number is given
+MOST_TRIED = 100  # components that "auto" looks at
 LEAST_OVERLAP = 0.05  # classification between subjects suffers below this
 
 
+@dataclass(eq=False, repr=False)
 class GDM(BaseAligner):
     r"""Align subjects by a graph of which samples belong together or apart.
 
@@ -182,34 +179,19 @@ class GDM(BaseAligner):
     True
     """
 
-    def __init__(
-        self,
-        n_components: int | str | None = None,
-        *,
-        energy: Any = None,
-        shrinkage: Any = "auto",
-        constraint: str = "global",
-        scale: str = "agreement",
-        kernel: Any = "linear",
-        kernel_params: Any = None,
-        graph: Any = "labels",
-        standardize: bool | str = True,
-        solver: str = "auto",
-        n_jobs: int | None = None,
-        device: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.energy = energy
-        self.shrinkage = shrinkage
-        self.constraint = constraint
-        self.scale = scale
-        self.kernel = kernel
-        self.kernel_params = kernel_params
-        self.graph = graph
-        self.standardize = standardize
-        self.solver = solver
-        self.n_jobs = n_jobs
-        self.device = device
+    n_components: int | str | None = None
+    _: KW_ONLY
+    energy: Any = None
+    shrinkage: Any = "auto"
+    constraint: str = "global"
+    scale: str = "agreement"
+    kernel: Any = "linear"
+    kernel_params: Any = None
+    graph: Any = "labels"
+    standardize: bool | str = True
+    solver: str = "auto"
+    n_jobs: int | None = None
+    device: Any = None
 
     @property
     def _shrinks(self) -> bool:
@@ -222,12 +204,8 @@ class GDM(BaseAligner):
 
     # -- fitting -----------------------------------------------------------------------
 
-    def _known_samples(self, subjects: list[Any], y: Any) -> list[Any] | None:
-        both = is_named(self.graph, "time", "labels+time")
-        if y is None and both and all(hasattr(s, "labels") for s in subjects):
-            known = [known_of(s, self.graph) for s in subjects]
-            return None if any(k is None for k in known) else known
-        return super()._known_samples(subjects, y)
+    def _known_of(self, subject: Any) -> Any:
+        return known_of(subject, self.graph)
 
     def _labels_in(self, y: list[Any]) -> list[Any]:
         if is_named(self.graph, "labels+time"):
@@ -244,48 +222,98 @@ class GDM(BaseAligner):
 
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
         check_option("solver", self.solver, ROUTES, owner=self._owner)
-        check_option("constraint", self.constraint, CONSTRAINTS, owner=self._owner)
-        check_option("scale", self.scale, SCALES, owner=self._owner)
+        check_option(
+            "constraint", self.constraint, ("global", "subject"), owner=self._owner
+        )
+        check_option("scale", self.scale, ("agreement", "unit"), owner=self._owner)
         lengths = [b.n_samples for b in bases]
         graph, self.joined_by_row_ = make_graph(
             self.graph, lengths, y, ridge=self._shrinks, owner=self._owner
         )
-        way = self._way(bases, graph)
-        k, auto = self._wanted_components(way, graph)
-        informative = way.solve(k)
-        if auto:
-            k = self._components_that_hold_up(bases, graph, way, max(1, informative))
-        elif self._shrinks and k > informative:
-            self._report_fewer(k, informative)
-            k = informative
-        found = way.found(k)
         if self._shrinks:
-            agreement = self.scale == "agreement"
-            mu = found.eigenvalues if agreement else np.ones_like(found.eigenvalues)
-            self.spread_ = mu / mu[0]
-        self._describe(found)
+            maps, template = self._shrunk(bases, graph)
+        else:
+            maps, template = self._cut(bases, graph)
         self.graph_ = graph
         # what a new subject needs: sums per group, or, without groups, every sample
         self.group_sums_ = [
-            np.asarray(term.membership().T @ found.template) for term in graph.groups
+            np.asarray(term.membership().T @ template) for term in graph.groups
         ]
-        self.embedding_ = found.template if graph.matrix is not None else None
-        return found.maps
+        self.embedding_ = template if graph.matrix is not None else None
+        return maps
 
-    def _way(self, bases: list[SubjectBasis], graph: Graph) -> HardCut | Ridge:
-        if not self._shrinks:
-            return HardCut(bases, graph, route=self.solver, n_jobs=self.n_jobs)
+    def _cut(
+        self, bases: list[SubjectBasis], graph: Graph
+    ) -> tuple[list[Matrix], Matrix]:
+        """Solve the paper's model; return the maps and the template."""
+        kept = [b.n_kept for b in bases]
+        k, auto = self._wanted_components(sum(kept), graph)
+        if k > sum(kept):
+            shown = " + ".join(map(str, kept[:6])) + (" + ..." if len(kept) > 6 else "")
+            raise InputError(
+                f"n_components={k} is more than the {sum(kept)} dimensions that the "
+                f"subjects keep together ({shown}). Use fewer components or more "
+                "energy."
+            )
+        vectors = [b.vectors for b in bases]
+        found = solve(vectors, graph, k, route=self.solver, n_jobs=self.n_jobs)
+        if auto:
+            k = self._components_that_hold_up(bases, graph, found, k)
+        found = found.first(k)
+        covariances = [E.T @ E for E in found.maps]
+        self._describe(found, covariances, sum(kept), graph)
+        # unit variance, signs fixed
+        scale = np.sqrt(graph.n_samples) * flip_signs(found.template)
+        pairs = zip(bases, found.maps, strict=True)
+        maps = [E * scale / np.sqrt(b.values)[:, None] for b, E in pairs]
+        return maps, found.template * scale
+
+    def _shrunk(
+        self, bases: list[SubjectBasis], graph: Graph
+    ) -> tuple[list[Matrix], Matrix]:
+        """Solve the model with a ridge; return the maps and the template."""
         self.shrinkage_, self.shrinkage_by_ = choose_strengths(
             self.shrinkage, bases, graph, n_jobs=self.n_jobs, owner=self._owner
         )
-        return Ridge(
-            bases,
-            graph,
-            self.shrinkage_,
-            constraint=self.constraint,
-            scale=self.scale,
-            n_jobs=self.n_jobs,
+        smoothers = map_subjects(
+            smoother_of, bases, self.shrinkage_, n_jobs=self.n_jobs
         )
+        dimensions = sum(
+            b.n_voxels if b.uses_covariance else b.n_samples - 1 for b in bases
+        )
+        most = dimensions
+        if graph.matrix is None:
+            groups = sum(int(np.count_nonzero(t.counts)) for t in graph.groups)
+            most = min(most, groups)
+        k, auto = self._wanted_components(most, graph)
+        found = solve_shrinkage(smoothers, graph, k, n_jobs=self.n_jobs)
+        informative = found.n_informative(k)
+        if auto:
+            k = self._components_that_hold_up(bases, graph, found, k)
+        elif k > informative:
+            warnings.warn(
+                f"n_components={k}, but the graph informs {informative} components: "
+                "one less than it has categories, or one per stimulus. "
+                f"{informative} are kept. Use n_components='auto', or a graph of more "
+                "groups, such as graph='labels+time'.",
+                UniquenessWarning,
+                stacklevel=4,
+            )
+            k = informative
+        found = found.first(k)
+        if self.constraint == "subject":
+            found = solve_per_subject(smoothers, count_alike(graph), found)
+        parts = list(zip(smoothers, found.maps, found.features, strict=True))
+        covariances = [f.T @ f + s.strength * (m.T @ f) for s, m, f in parts]
+        self._describe(found, covariances, dimensions, graph)
+        mu = found.eigenvalues
+        mu = mu if self.scale == "agreement" else np.ones_like(mu)
+        self.spread_ = mu / mu[0]
+        signs = flip_signs(np.concatenate(found.features))
+        maps = [scale_features(m * signs, f, self.spread_) for _, m, f in parts]
+        for basis in bases:
+            basis.leave_device()
+        return maps, found.template * signs
 
     def _keep_solution(self, solution: list[Matrix]) -> None:
         kept, other = ("mixing_", "coef_") if self._shrinks else ("coef_", "mixing_")
@@ -300,33 +328,33 @@ class GDM(BaseAligner):
             return MixingMap(basis, coef, space=space)
         return super()._make_map(basis, coef, space=space)
 
-    def _wanted_components(
-        self, way: HardCut | Ridge, graph: Graph
-    ) -> tuple[int, bool]:
+    def _wanted_components(self, most: int, graph: Graph) -> tuple[int, bool]:
         """Return how many components to solve for, and whether to choose from them."""
         wanted = self.n_components
         if wanted is None:
             wanted = "auto" if self._shrinks else PAPERS_COMPONENTS
         if isinstance(wanted, str):
             check_option("n_components", wanted, ("auto",), owner=self._owner)
-            groups = sum(len(term.names) for term in graph.groups)
             capped = self._shrinks or graph.matrix is not None
-            most = MOST if capped else groups
-            return min(way.most(), most), True
-        k = check_int("n_components", wanted, minimum=1, owner=self._owner)
-        if k > way.most() and not self._shrinks:
-            raise InputError(way.refusal(k))
-        return k, False
+            groups = sum(len(term.names) for term in graph.groups)
+            return min(most, MOST_TRIED if capped else groups), True
+        return check_int("n_components", wanted, minimum=1, owner=self._owner), False
 
-    def _describe(self, found: Found) -> None:
+    def _describe(
+        self,
+        found: Solution,
+        covariances: list[Matrix],
+        dimensions: int,
+        graph: Graph,
+    ) -> None:
         """Record what was found, and say so when it is one of many, or not shared."""
-        self.eigenvalues_ = found.eigenvalues
-        self.objective_ = float(found.eigenvalues.sum())
-        self.n_informative_ = found.n_informative
-        self.is_unique_ = found.is_unique
-        self.solver_ = found.route
-        self.overlap_ = found.overlap
         k = found.eigenvalues.size
+        self.eigenvalues_ = np.array(found.eigenvalues)
+        self.objective_ = float(found.eigenvalues.sum())
+        self.n_informative_ = found.n_informative(k)
+        self.is_unique_ = found.is_unique(k)
+        self.solver_ = found.route
+        self.overlap_ = subject_overlap(covariances, graph.lengths)
         if not self.is_unique_:
             warnings.warn(
                 f"The shared space is not unique: eigenvalues {k} and {k + 1} are "
@@ -334,29 +362,19 @@ class GDM(BaseAligner):
                 "components are informative; the others are arbitrary directions. "
                 "n_components='auto' keeps the informative ones.",
                 UniquenessWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
         if self.overlap_ < LEAST_OVERLAP:
             warnings.warn(
                 f"The subjects hardly overlap in the shared space ({self.overlap_:.1%} "
                 f"of what they could): most of the {k} components, of "
-                f"{found.dimensions} dimensions that the subjects have together, "
+                f"{dimensions} dimensions that the subjects have together, "
                 "belong to single subjects, and what is learned on some subjects will "
                 f"not hold for others. {self.n_informative_} components are "
                 "informative. Use fewer components, or n_components='auto'.",
                 SeparateSubjectsWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
-
-    def _report_fewer(self, k: int, informative: int) -> None:
-        warnings.warn(
-            f"n_components={k}, but the graph informs {informative} components: one "
-            f"less than it has categories, or one per stimulus. {informative} are "
-            "kept. Use n_components='auto', or a graph of more groups, such as "
-            "graph='labels+time'.",
-            UniquenessWarning,
-            stacklevel=4,
-        )
 
     # -- a new subject -----------------------------------------------------------------
 
@@ -392,95 +410,14 @@ class GDM(BaseAligner):
             there. If the model itself is informed of more, `UndeterminedWarning`.
         """
         basis, y = self._new_subject(X, y)
-        solved, determined, history = self._join(basis, y, edges, max_iter)
-        new = self._make_map(basis, solved, space=getattr(X, "space", None))
-        new.objective_history = history
-        new.n_undetermined = self.n_components_ - determined
+        joined = join(self, basis, y, edges, max_iter)
+        new = self._make_map(basis, joined.map, space=getattr(X, "space", None))
+        new.objective_history = joined.history
+        new.n_undetermined = self.n_components_ - joined.n_determined
         return new
 
-    def _new_subject(self, X: Any, y: Any) -> tuple[SubjectBasis, Any]:
-        if y is None and hasattr(X, "labels"):
-            y = known_of(X, self.graph)
-            if y is None and is_named(self.graph, "time"):
-                X = getattr(X, "data", lambda: X)()  # its labels are no ids
-        return super()._new_subject(X, y)
-
     def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
-        return self._join(basis, y)[0]
-
-    def _join(
-        self, basis: SubjectBasis, y: Any, edges: Any = None, max_iter: int = 1000
-    ) -> tuple[Matrix, int, list[float] | None]:
-        """Return the map, how much of it is determined, and how it was found."""
-        inside, towards = edges_of_new(
-            self.graph_,
-            self._groups_of_new(basis, y, edges),
-            edges,
-            group_sums=self.group_sums_,
-            embedding=getattr(self, "embedding_", None),
-            n_samples=basis.n_samples,
-            name=basis.name,
-        )
-        history = None
-        if self._shrinks:
-            solved, determined = join_by_regression(
-                basis, towards, rho=self.shrinkage_[0], spread=self.spread_
-            )
-        else:
-            descent, solved = join_by_descent(
-                basis,
-                inside,
-                towards,
-                n_aligning=self.graph_.n_samples,
-                max_iter=max_iter,
-            )
-            determined, history = descent.n_determined, descent.history
-        self._report_undetermined(basis.name, determined)
-        return solved, determined, history
-
-    def _groups_of_new(self, basis: SubjectBasis, y: Any, edges: Any) -> Any:
-        """Return the groups of a new subject's samples, if it names no edges."""
-        if y is None and edges is not None:
-            return None
-        n, both = basis.n_samples, is_named(self.graph, "labels+time")
-        if not self.graph_.groups:
-            return []
-        if y is None:
-            y = self._row_numbers(n)
-        elif both and self.joined_by_row_ and split_known(y)[1] is None:
-            y = paired(y, self._row_numbers(n))
-        return groups_of_new(y, self.graph_, n, both=both)
-
-    def _report_undetermined(self, name: str, n_determined: int) -> None:
-        if n_determined == 0:
-            raise InputError(
-                f"The edges of {name} are the same for all its samples, so nothing "
-                "determines its map. It needs samples of at least two categories."
-            )
-        if n_determined < self.n_informative_:
-            warnings.warn(
-                f"The edges of {name} determine {n_determined} dimensions of the "
-                f"shared space, of {self.n_informative_} that are informative; its "
-                "features are zero in the others. Give it samples of the categories "
-                "or stimuli that it lacks.",
-                UndeterminedWarning,
-                stacklevel=4,
-            )
-
-    def _row_numbers(self, n_samples: int) -> Any:
-        """Return the ids that stand for y in a model fitted without y."""
-        if not getattr(self, "joined_by_row_", False):
-            raise InputError(
-                "This model joins samples by their labels or ids: pass those of the "
-                "new subject's samples as y."
-            )
-        if n_samples != self.graph_.lengths[0]:
-            raise InputError(
-                "This model joins samples by their row number: the new subject needs "
-                f"{self.graph_.lengths[0]} samples, but has {n_samples}. Pass the row "
-                "numbers of its samples as y."
-            )
-        return range(n_samples)
+        return join(self, basis, y).map
 
     # -- what the components mean ------------------------------------------------------
 
@@ -515,60 +452,22 @@ class GDM(BaseAligner):
             number of components; and ``variance_<i>``, the share of subject i's
             variance that the feature explains.
         """
-        import pandas as pd
-
         check_is_fitted(self, "maps_")
-        if not hasattr(self, "bases_"):  # a loaded model keeps the table alone
-            known = getattr(self, "_component_table", None)
-            if known is None:
-                raise InputError(
-                    "This model came back without its bases, so its components cannot "
-                    "be described. Call component_summary before pickling it, or use "
-                    "brainweave.save, which keeps the table."
-                )
-            return pd.DataFrame(known).rename_axis("component")
-        if check is None:
+        if check is None and hasattr(self, "bases_"):
             check = alignment_check(
                 self,
                 runs=runs,
                 n_permutations=n_permutations,
                 random_state=random_state,
             )
-        nothing = np.full(self.n_components_, np.nan)
-        gains = np.arange(self.n_components_) < self.n_informative_
-        table = {
-            "eigenvalue": self.eigenvalues_,
-            "informative": check.holds if check.available else gains,
-            "agreement": self._agreement(),
-            "agreement_cv": check.agreement_cv if check.available else nothing,
-            "p": check.p if check.available else nothing,
-        }
-        for i, basis in enumerate(self.bases_):
-            # of a feature f = K m the weights explain f^T K f / f^T f of the trace of K
-            feature = np.asarray(self._features(i), dtype=np.float64)
-            explained = (feature * basis.gram_times(feature)).sum(axis=0)
-            norm = (feature**2).sum(axis=0)
-            whole = basis.power if basis.energy == 1 else float(basis.spectrum.sum())
-            table[f"variance_{i}"] = explained / np.where(norm > 0, norm, 1) / whole
-        return pd.DataFrame(table).rename_axis("component")
-
-    def _agreement(self) -> Matrix:
-        if not self.graph_.groups:
-            return np.full(self.n_components_, np.nan)
-        term = self.graph_.groups[0]
-        means = [
-            group_means(
-                np.asarray(self._features(i)), term.codes[rows], len(term.names)
-            )
-            for i, rows in enumerate(self.graph_.slices())
-        ]
-        return mean_pairwise_correlation(np.array(means))
+        return component_table(self, check)
 
     def _components_that_hold_up(
-        self, bases: list[SubjectBasis], graph: Graph, way: HardCut | Ridge, k: int
+        self, bases: list[SubjectBasis], graph: Graph, found: Solution, k: int
     ) -> int:
         """Count the components up to the last that holds up on held-out samples."""
-        check = check_graph_components(self, bases, graph, way.features(k))
+        k = max(1, found.n_informative(k))
+        check = check_graph_components(self, bases, graph, found.first(k).features)
         if not check.available:
             return k
         if not check.holds.any():

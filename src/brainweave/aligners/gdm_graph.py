@@ -1,9 +1,11 @@
-"""The graph of a GDM: by name from what is known of the samples, or as given.
+"""The graph of a GDM, by name or as given, and what a fit to it finds.
 
 What is known of a sample is its category (``"labels"``), its stimulus or time id
 (``"time"``), or both (``"labels+time"``): then y has two columns, category and id.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,15 +15,13 @@ from numpy.typing import NDArray
 from brainweave._validation import check_option
 from brainweave.exceptions import InputError
 from brainweave.graphs import (
-    NO_GROUP,
     Graph,
-    GroupTerm,
     label_graph,
     matrix_graph,
     time_graph,
     weigh_groups,
 )
-from brainweave.labels import as_label_list, sort_labels
+from brainweave.labels import as_label_list
 
 Matrix = NDArray[np.float64]
 
@@ -80,19 +80,8 @@ def make_graph(
 ) -> tuple[Graph, bool]:
     """Make the graph that a parameter asks for; say whether rows serve as ids.
 
-    Parameters
-    ----------
-    graph : str, callable, Graph or matrix
-        The parameter.
-    lengths : list of int
-        Number of samples of each subject.
-    y : list of array-like, or None
-        What is known of them.
-    ridge : bool
-        Whether it is for a fit with shrinkage, whose named graphs have weights of their
-        own, and in which groups that link nobody play no part.
-    owner : str
-        Who asks, for messages.
+    In a fit with shrinkage (`ridge`) named graphs have weights of their own, and groups
+    that link nobody play no part.
     """
     by_row = False
     if callable(graph):
@@ -122,7 +111,7 @@ def make_graph(
         )
     if ridge:
         made = weigh_groups(made, "none")
-    check_links(made)
+    _check_links(made)
     return made, by_row
 
 
@@ -161,14 +150,12 @@ def _by_name(
 
 
 def _labels(labels: Any, *, ridge: bool) -> Graph:
-    return (
-        label_graph(labels, different=0, balance="groups")
-        if ridge
-        else (label_graph(labels))
-    )
+    if ridge:
+        return label_graph(labels, different=0, balance="groups")
+    return label_graph(labels)
 
 
-def check_links(graph: Graph) -> None:
+def _check_links(graph: Graph) -> None:
     """Refuse a graph that leaves subjects without a tie to the others."""
     lonely = graph.lonely_subjects()
     if lonely:
@@ -187,111 +174,75 @@ def check_links(graph: Graph) -> None:
         )
 
 
-# -- a new subject in the graph --------------------------------------------------------
+# -- what a fit to it finds ------------------------------------------------------------
 
 
-def groups_of_new(
-    y: Any, graph: Graph, n_samples: int, *, both: bool
-) -> list[NDArray[np.intp]]:
-    """Find the groups of a new subject's samples among those of the model.
+@dataclass(frozen=True)
+class Solution:
+    """Components of a fit to a graph, the best first.
 
-    Parameters
+    Attributes
     ----------
-    y : array-like
-        What is known of the new samples.
-    graph : Graph
-        The model's.
-    n_samples : int
-        Number of new samples.
-    both : bool
-        Whether y has labels and ids, for the two terms of the graph.
+    eigenvalues : ndarray of shape (K + 1,)
+        One more than asked for, where there are so many.
+    gains : ndarray of shape (K + 1,)
+        What each component gains from the edges between samples.
+    scale : float
+        Size of the numbers, which rounding goes with.
+    maps, features : list of ndarray
+        Of each subject: its map, and the features of its aligning samples.
+    template : ndarray of shape (n_samples, K)
+        The edges of a sample, times this, are what a new subject is fitted to.
+    route : str
+        How it was solved.
+    history : list of float, or None
+        The objective after each round, if there were rounds.
     """
-    if not both:
-        return [codes_of(y, term, n_samples) for term in graph.groups]
-    labels, ids = split_known(y)
-    if ids is None:
-        raise InputError(
-            "This model joins samples by labels and ids: pass both for the new "
-            "subject, as two columns of y."
+
+    eigenvalues: Matrix
+    gains: Matrix
+    scale: float
+    maps: list[Matrix]
+    features: list[Matrix]
+    template: Matrix
+    route: str
+    history: list[float] | None = None
+
+    def n_informative(self, k: int) -> int:
+        """Count the first k components that gain from the edges."""
+        return int((self.gains[:k] > 1e-9 * self.scale).sum())
+
+    def is_unique(self, k: int) -> bool:
+        """Whether there is a gap after component k (Proposition 3)."""
+        if self.gains.size <= k:
+            return True
+        return bool(self.gains[k - 1] - self.gains[k] > 1e-9 * self.scale)
+
+    def first(self, k: int) -> "Solution":
+        """Return the first k components; what lies behind them stays known."""
+        return replace(
+            self,
+            eigenvalues=self.eigenvalues[:k],
+            maps=[m[:, :k] for m in self.maps],
+            features=[f[:, :k] for f in self.features],
+            template=self.template[:, :k],
         )
-    by_label, by_id = graph.groups
-    # an id that nobody else saw links nobody, as in a fit
-    names = set(by_id.names)
-    ids = [i if i in names else None for i in as_label_list(ids, "ids of y")]
-    return [codes_of(labels, by_label, n_samples), codes_of(ids, by_id, n_samples)]
 
 
-def codes_of(y: Any, term: GroupTerm, n_samples: int) -> NDArray[np.intp]:
-    """Find the groups of a new subject's samples in one term."""
-    values = as_label_list(y, "y of the new subject")
-    if len(values) != n_samples:
-        raise InputError(f"y has {len(values)} labels for {n_samples} samples.")
-    code_of = {name: code for code, name in enumerate(term.names)}
-    unknown = sort_labels(v for v in values if v is not None and v not in code_of)
-    if unknown:
-        raise InputError(
-            f"The new subject has labels that the model does not know: {unknown}; it "
-            f"has {list(term.names[:8])}. Set them to None to leave those samples "
-            "unlabelled."
-        )
-    return np.array([code_of.get(v, NO_GROUP) for v in values], dtype=np.intp)
+def subject_overlap(covariances: list[Matrix], lengths: Sequence[int]) -> float:
+    """Return how far the subjects share their features, from 0 to 1.
 
-
-def edges_of_new(
-    graph: Graph,
-    codes: list[NDArray[np.intp]] | None,
-    edges: Any,
-    *,
-    group_sums: list[Matrix],
-    embedding: Matrix | None,
-    n_samples: int,
-    name: str,
-) -> tuple[Any, Matrix]:
-    """Return D - G among new samples, and G from them to the model's, times features.
-
-    Parameters
-    ----------
-    graph : Graph
-        The model's.
-    codes : list of ndarray of int, or None
-        Groups of the new samples, for each term of the graph.
-    edges : (sparse) matrix or None
-        Weights to all aligning samples.
-    group_sums, embedding
-        What the model keeps: the sums of its features over each group, and, if its
-        graph is a matrix, the features.
-    n_samples : int
-        Number of new samples.
-    name : str
-        How messages call the new subject.
+    The covariances of the features over the samples of each subject add up to the
+    identity (if not, coordinates are taken in which they do). They are proportional
+    where all subjects use all features alike (1) and orthogonal where every feature
+    belongs to one subject (0), as it must be when there are as many features as the
+    subjects have dimensions together.
     """
-    k = (group_sums[0] if embedding is None else embedding).shape[1]
-    degrees, linear = np.zeros(n_samples), np.zeros((n_samples, k))
-    inside = scipy.sparse.csr_array((n_samples, n_samples))
-    if edges is not None:
-        weights = scipy.sparse.csr_array(edges, dtype=np.float64)
-        if embedding is None or weights.shape != (n_samples, len(embedding)):
-            raise InputError(
-                f"edges must be new samples x aligning samples, "
-                f"{(n_samples, graph.n_samples)}, for a model whose graph is a "
-                f"matrix; got {weights.shape}."
-            )
-        degrees += np.asarray(weights.sum(axis=1)).ravel()
-        linear += weights @ embedding
-    elif graph.matrix is not None:
-        raise InputError(
-            "This model's graph is a matrix: pass edges, the weights between the "
-            "new samples and all aligning samples."
-        )
-    for term, own, sums in zip(graph.groups, codes or [], group_sums, strict=False):
-        new = GroupTerm(own, term.affinity, term.names)
-        Z = new.membership()
-        degrees += Z @ (term.affinity @ (term.counts + new.counts))
-        linear += Z @ (term.affinity @ sums)
-        inside = inside + Z @ scipy.sparse.csr_array(term.affinity) @ Z.T
-    if not linear.any():
-        raise InputError(
-            f"No sample of {name} has an edge to an aligning sample; its map cannot be "
-            "learned. Pass the labels of its samples as y."
-        )
-    return scipy.sparse.diags_array(degrees) - inside, linear
+    total = np.sum(covariances, axis=0)
+    values, vectors = np.linalg.eigh((total + total.T) / 2)
+    kept = values > 1e-12 * max(float(values[-1]), 1e-300)
+    root = vectors[:, kept] / np.sqrt(values[kept])
+    k = int(kept.sum())
+    alone = sum(float(((root.T @ C @ root) ** 2).sum()) for C in covariances)
+    shares = np.asarray(lengths) / np.sum(lengths)
+    return float(min(1.0, (k - alone) / (k * (1 - (shares**2).sum()))))

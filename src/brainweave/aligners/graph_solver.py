@@ -1,27 +1,19 @@
 r"""The smallest eigenpairs of :math:`V_*^\top (D - G) V_*`, by the cheapest route.
 
-======== ===================================== ==============================
-route    when                                  cost beside the bases
-======== ===================================== ==============================
-closed   groups, all degrees equal             O(S C^2), no iteration
-iterative groups, unequal degrees              O(sum L_i^3 + S C^2 + steps S C)
-dense    small S, or any matrix of weights     O(S^3)
-======== ===================================== ==============================
-
-S is the sum of the subjects' dimensions L_i and C the number of groups. All routes give
-the same eigenvalues and, wherever the spectrum has a gap, the same space; an answer of
-the iterative route that cannot be confirmed is replaced by a dense one.
+docs/theory.md says which that is. All routes give the same eigenvalues and, wherever
+the spectrum has a gap, the same space; an answer of the iterative route that cannot be
+confirmed is replaced by a dense one.
 """
 
 import logging
-from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import NDArray
 
 from brainweave._arrays import blas_threads, map_subjects
+from brainweave.aligners.gdm_graph import Solution
 from brainweave.exceptions import InputError
 from brainweave.graphs import Graph, GroupTerm
 from brainweave.linalg import (
@@ -42,59 +34,6 @@ SMALL_PRODUCT = 1_000_000  # numbers in U below which one thread is fastest
 MATRIX_DENSE_SIZE = 6000  # a matrix of weights has no structure to exploit before this
 
 
-@dataclass(frozen=True)
-class Solution:
-    """Eigenpairs of M and what they say about uniqueness.
-
-    ``floor`` is the smallest eigenvalue of the degree part alone, V^T D V: a component
-    at or above it gains nothing from the edges between samples.
-    """
-
-    eigenvalues: Matrix  # K + 1 of them where there are so many
-    blocks: list[Matrix]  # E_i, (L_i, K + 1)
-    floor: float
-    scale: float
-    route: str
-
-    def n_informative(self, k: int) -> int:
-        """Count the first k components that lie below the floor."""
-        return int((self.eigenvalues[:k] < self.floor - 1e-9 * self.scale).sum())
-
-    def is_unique(self, k: int) -> bool:
-        """Whether there is a gap after component k (Proposition 3)."""
-        if self.eigenvalues.size <= k:
-            return True
-        gap = self.eigenvalues[k] - self.eigenvalues[k - 1]
-        return bool(gap > 1e-9 * self.scale)
-
-
-def subject_overlap(blocks: list[Matrix], lengths: Sequence[int]) -> float:
-    """Return how far the subjects share their features, from 0 to 1.
-
-    The covariances of the features over the samples of each subject, C_i = E_i^T E_i,
-    add up to the identity. They are proportional where all subjects use all features
-    alike (1) and orthogonal where every feature belongs to one subject (0), as it must
-    be when there are as many features as the subjects have dimensions together.
-    """
-    return overlap_of_covariances([E.T @ E for E in blocks], lengths)
-
-
-def overlap_of_covariances(covariances: list[Matrix], lengths: Sequence[int]) -> float:
-    """Return the overlap from the subjects' covariances of the features.
-
-    Where they do not add up to the identity, the features are taken in coordinates in
-    which they do.
-    """
-    total = np.sum(covariances, axis=0)
-    values, vectors = np.linalg.eigh((total + total.T) / 2)
-    kept = values > 1e-12 * max(float(values[-1]), 1e-300)
-    root = vectors[:, kept] / np.sqrt(values[kept])
-    k = int(kept.sum())
-    alone = sum(float(((root.T @ C @ root) ** 2).sum()) for C in covariances)
-    shares = np.asarray(lengths) / np.sum(lengths)
-    return float(min(1.0, (k - alone) / (k * (1 - (shares**2).sum()))))
-
-
 def solve(
     bases: list[Matrix],
     graph: Graph,
@@ -103,22 +42,11 @@ def solve(
     route: str = "auto",
     n_jobs: int | None = None,
 ) -> Solution:
-    """Find the k + 1 smallest eigenpairs of M.
+    """Find the k + 1 smallest eigenpairs of M, given the orthonormal bases V_i.
 
-    Parameters
-    ----------
-    bases : list of ndarray of shape (n_samples_i, L_i)
-        Orthonormal bases V_i of the subjects.
-    graph : Graph
-        Over the samples of all subjects.
-    k : int
-        Number of components wanted.
-    route : {"auto", "closed", "dense", "iterative"}
-        Forced by tests; "auto" picks the cheapest that applies.
-    n_jobs : int, optional
-        Subjects worked on at the same time.
+    The maps are E_i, of shape (L_i, k + 1), and the features V_i E_i.
     """
-    problem = _Problem(bases, graph, n_jobs)
+    problem = Problem(bases, graph, graph.degrees(), n_jobs)
     chosen = _choose(problem) if route == "auto" else route
     logger.debug(
         "%s route for %d components of %d dimensions of %d subjects",
@@ -128,18 +56,23 @@ def solve(
         len(bases),
     )
     k = min(k + 1, problem.size)
-    if chosen == "dense":
-        values, vectors, floor = problem.dense(k)
-    else:
-        way = problem.closed if chosen == "closed" else problem.iterative
-        with blas_threads(1) if problem.is_small else nullcontext():
-            values, vectors, floor = way(k)
-    blocks = np.split(vectors, np.cumsum(problem.dims)[:-1])
-    scale = max(np.abs(problem.degrees).max(), np.abs(values).max(), 1e-300)
-    return Solution(values, blocks, floor, scale, chosen)
+    small = problem.is_small and chosen != "dense"
+    with blas_threads(1) if small else nullcontext():
+        values, vectors, floor = getattr(problem, chosen)(k)
+    maps = problem.split(vectors)
+    features = [V @ E for V, E in zip(bases, maps, strict=True)]
+    return Solution(
+        eigenvalues=values,
+        gains=floor - values,
+        scale=max(np.abs(problem.degrees).max(), np.abs(values).max(), 1e-300),
+        maps=maps,
+        features=features,
+        template=np.concatenate(features),
+        route=chosen,
+    )
 
 
-def _choose(problem: "_Problem") -> str:
+def _choose(problem: "Problem") -> str:
     if problem.graph.matrix is not None:
         return "dense" if problem.size <= MATRIX_DENSE_SIZE else "iterative"
     if problem.equal_degrees and problem.rank < problem.size:
@@ -148,29 +81,30 @@ def _choose(problem: "_Problem") -> str:
     return "dense" if small or problem.rank > problem.size // 2 else "iterative"
 
 
-class _Problem:
-    """The parts of M, each computed when a route needs it."""
+class Problem:
+    """The parts of M, each computed when a route needs it.
 
-    def __init__(self, bases: list[Matrix], graph: Graph, n_jobs: int | None) -> None:
-        self.bases = bases
-        self.graph = graph
-        self.n_jobs = n_jobs
+    A route returns eigenvalues, eigenvectors, and the smallest eigenvalue of the degree
+    part alone, V^T D V: a component at or above it gains nothing from the edges.
+    """
+
+    def __init__(
+        self,
+        bases: list[Matrix],
+        graph: Graph,
+        degrees: Matrix,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.bases, self.graph, self.n_jobs = bases, graph, n_jobs
+        self.degrees = degrees
         self.rows = graph.slices()
-        self.dims = [V.shape[1] for V in bases]
-        self.size = sum(self.dims)
-        self.degrees = graph.degrees()
+        self.ends = np.cumsum([V.shape[1] for V in bases])
+        self.size = int(self.ends[-1])
+        self.rank = sum(len(term.names) for term in graph.groups)
         spread = np.ptp(self.degrees)
         self.equal_degrees = spread <= 1e-12 * max(np.abs(self.degrees).max(), 1e-300)
-
-    @property
-    def rank(self) -> int:
-        """Number of groups of all terms."""
-        return sum(len(term.names) for term in self.graph.groups)
-
-    @property
-    def is_small(self) -> bool:
-        """Whether products are too small to gain from a second thread."""
-        return self.size * max(self.rank, 1) < SMALL_PRODUCT
+        # too small to gain from a second thread
+        self.is_small = self.size * max(self.rank, 1) < SMALL_PRODUCT
 
     def closed(self, k: int) -> tuple[Matrix, Matrix, float]:
         """Solve for ``d I - U U^T`` with one thin decomposition."""
@@ -186,55 +120,49 @@ class _Problem:
     def iterative(self, k: int) -> tuple[Matrix, Matrix, float]:
         """Never form M: blocks and low rank, or products with the sparse graph."""
         subjects = range(len(self.bases))
-        pairs = map_subjects(self._diagonal_eigenpairs, subjects, n_jobs=self.n_jobs)
+        pairs = map_subjects(
+            lambda i: np.linalg.eigh(self._diagonal_block(i)),
+            subjects,
+            n_jobs=self.n_jobs,
+        )
         floor = float(min(values[0] for values, _ in pairs))
         if self.graph.matrix is not None:
-            values, vectors = smallest_of_operator(self._apply, self.size, k)
-            return values, vectors, floor
+            return *smallest_of_operator(self.apply, self.size, k), floor
         U, signs = self._low_rank()
-        parts = np.split(U, np.cumsum(self.dims)[:-1])
-        rotated = [Q.T @ part for (_, Q), part in zip(pairs, parts, strict=True)]
+        parts = zip(pairs, self.split(U), strict=True)
+        rotated = np.concatenate([Q.T @ part for (_, Q), part in parts])
         mu = np.concatenate([values for values, _ in pairs])
-        values, vectors = smallest_of_diagonal_minus_low_rank(
-            mu, np.concatenate(rotated), signs, k
-        )
-        back = np.split(vectors, np.cumsum(self.dims)[:-1])
-        rotated = [Q @ part for (_, Q), part in zip(pairs, back, strict=True)]
-        return values, np.concatenate(rotated), floor
+        values, vectors = smallest_of_diagonal_minus_low_rank(mu, rotated, signs, k)
+        back = zip(pairs, self.split(vectors), strict=True)
+        return values, np.concatenate([Q @ part for (_, Q), part in back]), floor
 
     def dense(self, k: int) -> tuple[Matrix, Matrix, float]:
         """Form M and hand it to LAPACK."""
-        M = np.zeros((self.size, self.size))
-        ends = np.cumsum(self.dims)
-        floor = np.inf
-        for i, (end, dim) in enumerate(zip(ends, self.dims, strict=True)):
-            block = self._diagonal_block(i)
-            M[end - dim : end, end - dim : end] = block
-            floor = min(floor, float(np.linalg.eigvalsh(block)[0]))
+        blocks = [self._diagonal_block(i) for i in range(len(self.bases))]
+        floor = min(float(np.linalg.eigvalsh(block)[0]) for block in blocks)
+        M = scipy.linalg.block_diag(*blocks)
         for term in self.graph.groups:
             B = self._group_rows(term)
             M -= B @ term.affinity @ B.T
         if self.graph.matrix is not None:
-            for j, (rows, V) in enumerate(zip(self.rows, self.bases, strict=True)):
+            for rows, V, end in zip(self.rows, self.bases, self.ends, strict=True):
                 column = self.graph.matrix[:, rows] @ V
-                M[:, ends[j] - self.dims[j] : ends[j]] -= self._down(column)
+                M[:, end - V.shape[1] : end] -= self._down(column)
         return *smallest_eigenpairs((M + M.T) / 2, k), floor
+
+    def split(self, stacked: Matrix) -> list[Matrix]:
+        """Return the rows of each subject's dimensions."""
+        return np.split(stacked, self.ends[:-1])
 
     def _diagonal_block(self, i: int) -> Matrix:
         V = self.bases[i]
         return np.asarray(V.T @ (self.degrees[self.rows[i], None] * V))
 
-    def _diagonal_eigenpairs(self, i: int) -> tuple[Matrix, Matrix]:
-        values, vectors = np.linalg.eigh(self._diagonal_block(i))
-        return values, vectors
-
     def _group_rows(self, term: GroupTerm) -> Matrix:
         """Return B = V_*^T Z, (S, C)."""
+        pairs = zip(self.rows, self.bases, strict=True)
         return np.concatenate(
-            [
-                np.asarray(term.membership(rows).T @ V).T
-                for rows, V in zip(self.rows, self.bases, strict=True)
-            ]
+            [np.asarray(term.membership(rows).T @ V).T for rows, V in pairs]
         )
 
     def _low_rank(self) -> tuple[Matrix, Matrix]:
@@ -246,18 +174,19 @@ class _Problem:
             signs.append(s)
         return np.hstack(factors), np.concatenate(signs)
 
-    def _up(self, x: Matrix) -> Matrix:
-        parts = np.split(x, np.cumsum(self.dims)[:-1])
-        return np.concatenate([V @ p for V, p in zip(self.bases, parts, strict=True)])
-
     def _down(self, y: Matrix) -> Matrix:
-        return np.concatenate(
-            [V.T @ y[rows] for V, rows in zip(self.bases, self.rows, strict=True)]
-        )
+        """Return V_*^T y."""
+        pairs = zip(self.bases, self.rows, strict=True)
+        return np.concatenate([V.T @ y[rows] for V, rows in pairs])
 
-    def _apply(self, x: Matrix) -> Matrix:
+    def up(self, x: Matrix) -> Matrix:
+        """Return V_* x."""
+        parts = zip(self.bases, self.split(x), strict=True)
+        return np.concatenate([V @ part for V, part in parts])
+
+    def apply(self, x: Matrix) -> Matrix:
         """Multiply by M through the samples, with the graph as it is."""
-        y = self._up(x.reshape(self.size, -1))
+        y = self.up(x.reshape(self.size, -1))
         out = self.degrees[:, None] * y - apply_graph(self.graph, y)
         return self._down(out).reshape(x.shape)
 

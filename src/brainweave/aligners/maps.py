@@ -5,10 +5,12 @@ the voxels, by coefficients in a basis's coordinates, or by a mixing of its samp
 """
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
 from brainweave._arrays import column_chunks, ops_for, to_numpy, working_dtype
@@ -134,12 +136,16 @@ class SubjectMap:
             else:  # double precision can take the mean off the product
                 features = features + (chunk @ ops.array(weights))
                 features -= ops.array(mean @ weights)
-        if not np.isfinite(to_numpy(features)).all():
-            raise InputError(
-                f"{name} has NaN or infinite values. Mask these voxels or drop these "
-                "samples."
-            )
+        refuse_non_finite(features, name)
         return features
+
+    def _standardized(self, Z: Any) -> Iterator[tuple[slice, Any]]:
+        """Yield samples in chunks of columns, each voxel standardised."""
+        ops = ops_for(Z)
+        for columns, raw in column_chunks(Z):
+            z = ops.subtract(ops.array(raw), ops.array(self.mean[columns]))
+            z *= ops.array(1 / self.scale[columns])
+            yield columns, z
 
     def aligning_features(self) -> NDArray[Any]:
         """Return the shared features of the aligning samples, without their voxels."""
@@ -148,9 +154,12 @@ class SubjectMap:
     def inverse_transform(self, features: Any) -> NDArray[Any]:
         """Return the voxel patterns that go with shared features, mean restored."""
         shared = self._check_features(features)
+        return self._with_scale_and_mean(shared @ self.patterns, shared.dtype)
+
+    def _with_scale_and_mean(self, voxels: NDArray[Any], dtype: Any) -> NDArray[Any]:
+        """Undo the standardising."""
         scale = np.where(np.isinf(self.scale), 0, self.scale)
-        voxels = (shared @ self.patterns) * scale + self.mean
-        return np.asarray(voxels, dtype=shared.dtype)
+        return np.asarray(voxels * scale + self.mean, dtype=dtype)
 
     def _check_features(self, features: Any) -> NDArray[Any]:
         shared = to_numpy(features)
@@ -186,6 +195,8 @@ class SubjectMap:
 
     def _voxel_values(self, component: int, what: str) -> NDArray[Any]:
         rows = self.patterns if what == "patterns" else self.weights.T
+        if scipy.sparse.issparse(rows):
+            return np.asarray(rows[[component]].toarray().ravel())
         return np.asarray(rows[component])
 
     def detach(self) -> "SubjectMap":
@@ -193,18 +204,27 @@ class SubjectMap:
         return self
 
 
-class WeightMap(SubjectMap):
-    """A map by explicit weights of the standardised voxels.
+def kept_of(basis: SubjectBasis, space: Any) -> dict[str, Any]:
+    """Return what every map keeps of the basis it was learned in."""
+    return {
+        "mean": basis.mean,
+        "scale": basis.scale,
+        "signatures": basis.signatures,
+        "space": space,
+    }
 
-    Parameters
-    ----------
-    weights : ndarray of shape (n_voxels, K)
-        Shared features per standardised voxel.
-    patterns : ndarray of shape (K, n_voxels), optional
-        Standardised voxels per shared feature; not needed if isometric.
-    mean, scale, isometric, space, signatures
-        As in :class:`SubjectMap`.
-    """
+
+def refuse_non_finite(features: Any, name: str) -> None:
+    """Refuse samples whose features are not finite, so that they are not either."""
+    if not np.isfinite(to_numpy(features)).all():
+        raise InputError(
+            f"{name} has NaN or infinite values. Mask these voxels or drop these "
+            "samples."
+        )
+
+
+class WeightMap(SubjectMap):
+    """A map by explicit weights (n_voxels, K), and patterns unless isometric."""
 
     def __init__(
         self, *, weights: Any, patterns: Any = None, mean: Matrix, **common: Any
@@ -233,28 +253,14 @@ class WeightMap(SubjectMap):
 
 
 class BasisMap(SubjectMap):
-    """A map that refers to the basis it was learned in; base of the two kinds below.
-
-    Parameters
-    ----------
-    basis : SubjectBasis
-        The subject's kernel coordinates.
-    isometric, space
-        As in :class:`SubjectMap`.
-    """
+    """A map that refers to the basis it was learned in; base of the two kinds below."""
 
     basis: SubjectBasis
 
     def __init__(
         self, basis: SubjectBasis, *, isometric: bool = False, space: Any = None
     ) -> None:
-        super().__init__(
-            mean=basis.mean,
-            scale=basis.scale,
-            isometric=isometric,
-            space=space,
-            signatures=basis.signatures,
-        )
+        super().__init__(isometric=isometric, **kept_of(basis, space))
         self.basis = basis
 
     @property
@@ -263,22 +269,43 @@ class BasisMap(SubjectMap):
         return self.basis.kernel.name
 
     @property
+    def n_components(self) -> int:
+        """Number of shared features."""
+        return int((self.coef if self.mixing is None else self.mixing).shape[1])
+
+    @property
     def n_voxels(self) -> int:
         """Number of voxels a sample must have (of training samples, if precomputed)."""
         precomputed = self.kernel == "precomputed"
         return self.basis.n_samples if precomputed else self.basis.n_voxels
 
     @abstractmethod
-    def make_weights(self) -> NDArray[Any]:
-        """Compute the weights from the voxels (linear kernel)."""
+    def _weight_mixing(self) -> Matrix:
+        """Return the weights as mixtures of the aligning samples, (n_samples, K)."""
 
     @abstractmethod
-    def make_patterns(self) -> NDArray[Any]:
-        """Compute the patterns from the voxels (linear kernel)."""
+    def _pattern_mixing(self) -> Matrix:
+        """Return the patterns as mixtures of the aligning samples, (n_samples, K)."""
 
     @abstractmethod
     def _through_kernel(self, Z: Any, name: str) -> Matrix:
         """Map samples by their kernel with the aligning ones."""
+
+    @abstractmethod
+    def _aligning(self) -> Matrix:
+        """Return the shared features of the aligning samples."""
+
+    def make_weights(self) -> NDArray[Any]:
+        """Compute the weights from the voxels (linear kernel)."""
+        return self.basis.combine(self._weight_mixing())
+
+    def make_patterns(self) -> NDArray[Any]:
+        """Compute the patterns from the voxels (linear kernel)."""
+        return np.ascontiguousarray(self.basis.combine(self._pattern_mixing()).T)
+
+    def aligning_features(self) -> NDArray[Any]:
+        """Return the shared features of the aligning samples, without their voxels."""
+        return np.asarray(self._aligning(), dtype=self.basis.dtype)
 
     @cached_property
     def weights(self) -> NDArray[Any]:
@@ -333,19 +360,10 @@ def _as_it_is(m: SubjectMap) -> SubjectMap:
 
 
 class CoordinateMap(BasisMap):
-    """A map by coefficients in the coordinates of a basis.
+    """A map by coefficients (n_kept, K) in the coordinates of a basis.
 
-    Parameters
-    ----------
-    basis : SubjectBasis
-        The subject's kernel coordinates.
-    coef : ndarray of shape (n_kept, K)
-        Shared features per coordinate.
-    pattern_coef : ndarray of shape (K, n_kept), optional
-        Coordinates per shared feature, for the way back. Default: the least-squares fit
-        of the aligning samples' coordinates on their shared features.
-    isometric, space
-        As in :class:`SubjectMap`.
+    The way back is ``pattern_coef`` (K, n_kept), by default the least-squares fit of
+    the aligning samples' coordinates on their shared features.
     """
 
     def __init__(
@@ -361,11 +379,6 @@ class CoordinateMap(BasisMap):
         self.coef, self.given_pattern_coef = coef, pattern_coef
 
     @property
-    def n_components(self) -> int:
-        """Number of shared features."""
-        return int(self.coef.shape[1])
-
-    @property
     def pattern_coef(self) -> Matrix:
         """Coordinates per shared feature, (K, n_kept)."""
         if self.given_pattern_coef is not None:
@@ -377,37 +390,25 @@ class CoordinateMap(BasisMap):
         # regression of V sqrt(d) on V sqrt(d) coef, without forming either
         return np.asarray(np.linalg.pinv(coef.T @ weighted, rcond=1e-10) @ weighted.T)
 
-    def make_weights(self) -> NDArray[Any]:
-        """Compute the weights from the voxels (linear kernel)."""
-        return self.basis.weights(self.coef)
-
-    def make_patterns(self) -> NDArray[Any]:
-        """Compute the patterns from the voxels (linear kernel)."""
+    def _weight_mixing(self) -> Matrix:
         V, d = self.basis.vectors, self.basis.values
-        mixing = V @ (self.pattern_coef / np.sqrt(d)).T
-        return np.ascontiguousarray(self.basis.combine(mixing).T)
+        return np.asarray(V @ (self.coef / np.sqrt(d)[:, None]))
 
-    def aligning_features(self) -> NDArray[Any]:
-        """Return the shared features of the aligning samples, without their voxels."""
-        features = self.basis.coordinates @ self.coef
-        return np.asarray(features, dtype=self.basis.dtype)
+    def _pattern_mixing(self) -> Matrix:
+        V, d = self.basis.vectors, self.basis.values
+        return np.asarray(V @ (self.pattern_coef / np.sqrt(d)).T)
+
+    def _aligning(self) -> Matrix:
+        return np.asarray(self.basis.coordinates @ self.coef)
 
     def _through_kernel(self, Z: Any, name: str) -> Matrix:
         return np.asarray(self.basis.project(Z, name) @ self.coef)
 
 
 class MixingMap(BasisMap):
-    """A map by a mixing of the aligning samples, which needs no eigenbasis.
+    """A map by a mixing (n_samples, K) of the aligning samples: without eigenbasis.
 
-    Parameters
-    ----------
-    basis : SubjectBasis
-        The subject's kernel coordinates.
-    mixing : ndarray of shape (n_samples, K)
-        The weights as mixtures of the standardised aligning samples,
-        ``X.T @ mixing``; within what the energy keeps.
-    isometric, space
-        As in :class:`SubjectMap`.
+    The weights are ``X.T @ mixing``, X being standardised, within what energy keeps.
     """
 
     def __init__(
@@ -421,32 +422,23 @@ class MixingMap(BasisMap):
         super().__init__(basis, isometric=isometric, space=space)
         self.mixing = mixing
 
-    @property
-    def n_components(self) -> int:
-        """Number of shared features."""
-        return int(self.mixing.shape[1])
-
     @cached_property
     def coef(self) -> Matrix:
         """Shared features per kernel coordinate, (n_kept, K)."""
         V = self.basis.vectors
         return np.asarray(np.sqrt(self.basis.values)[:, None] * (V.T @ self.mixing))
 
-    def make_weights(self) -> NDArray[Any]:
-        """Compute the weights from the voxels (linear kernel)."""
-        return self.basis.combine(self.mixing)
+    def _weight_mixing(self) -> Matrix:
+        mixing: Matrix = self.mixing
+        return mixing
 
-    def make_patterns(self) -> NDArray[Any]:
-        """Compute the patterns from the voxels (linear kernel)."""
-        features = self.basis.gram_times(self.mixing)
+    def _pattern_mixing(self) -> Matrix:
+        features = self._aligning()
         inverse = np.linalg.pinv(features.T @ features, rcond=1e-10)
-        mixing = self.basis.restrict(features @ inverse)
-        return np.ascontiguousarray(self.basis.combine(mixing).T)
+        return self.basis.restrict(features @ inverse)
 
-    def aligning_features(self) -> NDArray[Any]:
-        """Return the shared features of the aligning samples, without their voxels."""
-        features = self.basis.gram_times(self.mixing)
-        return features.astype(self.basis.dtype, copy=False)
+    def _aligning(self) -> Matrix:
+        return self.basis.gram_times(self.mixing)
 
     def _through_kernel(self, Z: Any, name: str) -> Matrix:
         return np.asarray(self.basis.kernel_to(Z, name) @ self.mixing)

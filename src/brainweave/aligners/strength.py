@@ -1,27 +1,30 @@
 r"""How much to shrink, without tuning.
 
 The ridge of subject i is :math:`g_i = \rho\,` times the mean eigenvalue of its Gram
-matrix, with one :math:`\rho` for all subjects. It is chosen by how well a subject's own
-samples predict their groups when a whole block (a run) is left out. No model has to be
-fitted for that: with :math:`H = S + 1/n` and centred contrasts :math:`Q`, the
-predictions of block b from the others are
-
-.. math:: P_b = Q_b - (I - H_{bb})^{-1} (Q - H Q)_b ,
-
-and :math:`I - H = g (K + g I)^{-1} - 1/n` takes one inverse per value.
+matrix, with one :math:`\rho` for all: the one by which a subject's own samples predict
+their groups best when a whole block (a run) is left out. No model has to be fitted for
+that, but one inverse taken per value (docs/gdm.md).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
 from brainweave._arrays import map_subjects
+from brainweave._validation import one_per_subject
+from brainweave.aligners.smoother import (
+    DeviceSmoother,
+    GramSmoother,
+    NarrowSmoother,
+    Smoother,
+    is_semidefinite,
+)
+from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError
-from brainweave.graphs import NO_GROUP
+from brainweave.graphs import NO_GROUP, Graph
 
 Matrix = NDArray[np.float64]
 Codes = NDArray[np.intp]
@@ -29,11 +32,120 @@ Codes = NDArray[np.intp]
 #: The values of rho that are compared.
 GRID = tuple(float(rho) for rho in np.geomspace(0.001, 3, 12))
 N_BLOCKS = 4  # where there are no runs
+N_ASKED = 32  # subjects by whom rho is chosen, evenly spaced, where there are more
+CHOICES = ("auto", "ledoit-wolf", "oas")
+SEMIDEFINITE = ("linear", "gaussian", "quadratic")  # kernels that always are
+
+# what each strength reaches in a subject does not depend on the others: folds share it
+_CRITERIA: WeakKeyDictionary[SubjectBasis, dict[bytes, Matrix | None]] = (
+    WeakKeyDictionary()
+)
 
 
-def mean_eigenvalue(gram: Matrix) -> float:
-    """Return the mean eigenvalue of a Gram matrix, the unit of rho."""
-    return float(np.trace(gram) / len(gram))
+def smoother_of(basis: SubjectBasis, rho: float) -> Smoother:
+    """Return the ridge smoother of a basis, rho in units of its mean eigenvalue."""
+    known = basis.kernel.name in SEMIDEFINITE
+    # negative eigenvalues count as zero, also in the unit
+    whole = known or is_semidefinite(basis.gram)
+    trace = basis.power if whole else float(basis.spectrum.sum())
+    strength = rho * trace / basis.n_samples
+    if basis.uses_covariance:
+        return NarrowSmoother(basis._narrow, strength, name=basis.name)
+    if basis.gram_on_device is not None:
+        device: Any = basis._device
+        return DeviceSmoother(device, basis.gram_on_device, strength, name=basis.name)
+    return GramSmoother(basis.gram, strength, semidefinite=known, name=basis.name)
+
+
+def choose_strengths(
+    shrinkage: Any,
+    bases: Sequence[SubjectBasis],
+    graph: Graph,
+    *,
+    n_jobs: int | None,
+    owner: str,
+) -> tuple[list[float], str]:
+    """Return rho of every subject, and how it was found, for a parameter `shrinkage`.
+
+    What samples are to predict are the groups of the graph's first term.
+    """
+    n = len(bases)
+    if not isinstance(shrinkage, str):
+        given = one_per_subject("shrinkage", shrinkage, n, owner=owner)
+        return [_check_rho(rho, owner) for rho in given], "given"
+    if shrinkage not in CHOICES:
+        raise InputError(
+            f"shrinkage of {owner} must be a number, one per subject, or one of "
+            f"{', '.join(map(repr, CHOICES))}; got {shrinkage!r}."
+        )
+    if shrinkage == "auto" and graph.groups:
+        codes = [graph.groups[0].codes[rows] for rows in graph.slices()]
+        asked = np.unique(np.linspace(0, n - 1, min(n, N_ASKED)).round().astype(int))
+        criteria = map_subjects(
+            _criterion,
+            [bases[i] for i in asked],
+            [codes[i] for i in asked],
+            n_jobs=n_jobs,
+        )
+        best = best_of_grid(criteria)
+        if best is not None:
+            return [best] * n, "blocks"
+    how = "oas" if shrinkage == "oas" else "ledoit-wolf"
+    voxels = [
+        b.n_voxels - b.constant_voxels.size if b.kernel.name == "linear" else None
+        for b in bases
+    ]
+    grams = [b.gram if b.gram_on_device is None else b.gram_on_device for b in bases]
+    return [covariance_strength(grams, voxels, how)] * n, how
+
+
+def _check_rho(rho: Any, owner: str) -> float:
+    number = isinstance(rho, (int, float, np.number)) and not isinstance(rho, bool)
+    if not number or not 0 < rho < np.inf:
+        raise InputError(
+            f"shrinkage of {owner} must be larger than 0 and finite, in units of a "
+            f"subject's mean eigenvalue; got {rho!r}."
+        )
+    return float(rho)
+
+
+def _criterion(basis: SubjectBasis, codes: Codes) -> Matrix | None:
+    known = _CRITERIA.setdefault(basis, {})
+    key = codes.tobytes()
+    if key not in known:
+        smoother = smoother_of(basis, 1.0)
+        known[key] = block_criterion(smoother, codes)
+    return known[key]
+
+
+# -- by leaving out blocks -------------------------------------------------------------
+
+
+def best_of_grid(criteria: Sequence[Matrix | None]) -> float | None:
+    """Return the rho that is best for the subjects together; None if none can say."""
+    found = [c for c in criteria if c is not None]
+    return GRID[int(np.mean(found, axis=0).argmax())] if found else None
+
+
+def block_criterion(
+    smoother: Smoother, codes: Codes, *, runs: Any = None
+) -> Matrix | None:
+    """Return what each value of the grid reaches in one subject.
+
+    It is the correlation of truth and predictions when whole blocks are left out; None
+    where no group repeats. Samples without a group take no part.
+    """
+    rows = np.flatnonzero(np.asarray(codes) != NO_GROUP)
+    if rows.size == 0:
+        return None
+    own = np.asarray(codes)[rows]
+    blocks = leave_out_blocks(own, None if runs is None else np.asarray(runs)[rows])
+    if blocks is None:
+        return None
+    Q, part = group_contrasts(own), smoother.among(rows)
+    return np.array(
+        [_correlation(part.at(rho).leave_out(Q, blocks), Q) for rho in GRID]
+    )
 
 
 def group_contrasts(codes: Codes) -> Matrix:
@@ -50,28 +162,21 @@ def group_contrasts(codes: Codes) -> Matrix:
 def leave_out_blocks(codes: Codes, runs: Any = None) -> Codes | None:
     """Return the block of each sample, or None where nothing can be left out.
 
-    Parameters
-    ----------
-    codes : ndarray of int
-        Group of each sample; all known.
-    runs : array-like, optional
-        The blocks, if there are at least two with samples. Otherwise the samples of
-        each group are cut into 4 blocks in their order, or as many as it has samples.
-
-    Notes
-    -----
-    A group of one block cannot be predicted from the others. With fewer than two
-    groups in two blocks there is nothing to choose by.
+    Blocks are the runs, if there are at least two. Otherwise the samples of each group
+    are cut into 4 blocks in their order, or as many as it has samples. A group of one
+    block cannot be predicted from the others: two groups must be in two blocks.
     """
     codes = np.asarray(codes)
     if runs is not None and len(np.unique(runs)) > 1:
         blocks = np.unique(np.asarray(runs), return_inverse=True)[1]
         if _repeated(codes, blocks) > 1:
             return np.asarray(blocks, np.intp)
-    blocks = np.zeros(codes.size, np.intp)
-    for group in np.unique(codes):
-        rows = np.flatnonzero(codes == group)
-        blocks[rows] = np.arange(rows.size) * min(N_BLOCKS, rows.size) // rows.size
+    order = np.argsort(codes, kind="stable")
+    _, first, sizes = np.unique(codes[order], return_index=True, return_counts=True)
+    size = np.repeat(sizes, sizes)
+    place = np.arange(codes.size) - np.repeat(first, sizes)  # within its group
+    blocks = np.empty(codes.size, np.intp)
+    blocks[order] = place * np.minimum(N_BLOCKS, size) // size
     return blocks if _repeated(codes, blocks) > 1 else None
 
 
@@ -81,179 +186,24 @@ def _repeated(codes: Codes, blocks: Codes) -> int:
     return int((np.bincount(pairs[:, 0]) > 1).sum())
 
 
-def leave_block_out(
-    gram: Matrix, contrasts: Matrix, blocks: Codes, strength: float
-) -> Matrix:
-    """Predict the contrasts of each block from the other blocks, in closed form.
-
-    Parameters
-    ----------
-    gram : ndarray of shape (n_samples, n_samples)
-        Centred Gram matrix.
-    contrasts : ndarray of shape (n_samples, n_contrasts)
-        Centred over the samples.
-    blocks : ndarray of int
-        Block of each sample.
-    strength : float
-        The ridge g.
-    """
-    n = len(gram)
-    ridged = np.array(gram)
-    ridged[np.diag_indices(n)] += strength
-    factor, info = scipy.linalg.lapack.dpotrf(ridged, lower=1, overwrite_a=1)
-    if info == 0:
-        inverse, info = scipy.linalg.lapack.dpotri(factor, lower=1, overwrite_c=1)
-    if info != 0:
-        raise InputError(
-            "A Gram matrix has negative eigenvalues larger than the ridge "
-            f"{strength:.3g}. Take its positive part first."
-        )
-    lower = np.tril(inverse)
-    inverse = lower + np.tril(lower, -1).T
-    residual = strength * (inverse @ contrasts)
-    predicted = np.array(contrasts)
-    for block in np.unique(blocks):
-        rows = np.flatnonzero(blocks == block)
-        inside = strength * inverse[np.ix_(rows, rows)] - 1 / n
-        predicted[rows] -= np.linalg.solve(inside, residual[rows])
-    return predicted
+def _correlation(a: Matrix, b: Matrix) -> float:
+    a, b = a.ravel() - a.mean(), b.ravel() - b.mean()
+    norm = float(np.sqrt((a @ a) * (b @ b)))
+    return float(a @ b) / norm if norm > 0 else 0.0
 
 
-@dataclass(frozen=True)
-class Strength:
-    """The chosen rho, and what each value of the grid reached.
-
-    Attributes
-    ----------
-    rho : float
-        The ridge in units of a subject's mean eigenvalue.
-    grid : ndarray
-        The values compared; empty if there was nothing to compare by.
-    criterion : ndarray
-        For each, the mean over subjects of the correlation of predictions and truth.
-    how : str
-        "blocks", "ledoit-wolf" or "oas".
-    """
-
-    rho: float
-    grid: Matrix
-    criterion: Matrix
-    how: str
-
-
-def choose_strength(
-    grams: Sequence[Matrix],
-    codes: Sequence[Codes],
-    *,
-    runs: Sequence[Any] | None = None,
-    grid: Sequence[float] = GRID,
-    semidefinite: bool = True,
-    n_jobs: int | None = None,
-) -> Strength | None:
-    """Choose rho by leaving out blocks of each subject's own samples.
-
-    Parameters
-    ----------
-    grams : sequence of ndarray of shape (n_samples_i, n_samples_i)
-        Centred Gram matrices.
-    codes : sequence of ndarray of int
-        Groups of the samples; those without one (NO_GROUP) take no part.
-    runs : sequence of array-like, optional
-        Run of each sample.
-    grid : sequence of float
-        The values of rho to compare.
-    semidefinite : bool, default=True
-        False for kernels that may have negative eigenvalues, which are set to zero.
-    n_jobs : int, optional
-        Subjects worked on at the same time.
-
-    Returns
-    -------
-    Strength, or None if no subject has groups that repeat
-
-    Notes
-    -----
-    It sees no sample but those that align, and no subject sees another.
-    """
-    each = map_subjects(
-        lambda i: block_criterion(
-            grams[i],
-            codes[i],
-            runs=None if runs is None else runs[i],
-            grid=grid,
-            semidefinite=semidefinite,
-        ),
-        range(len(grams)),
-        n_jobs=n_jobs,
-    )
-    return best_strength(each, grid)
-
-
-def best_strength(
-    criteria: Sequence[Matrix | None], grid: Sequence[float] = GRID
-) -> Strength | None:
-    """Return the rho that is best for the subjects together; None if none can say."""
-    found = [c for c in criteria if c is not None]
-    if not found:
-        return None
-    criterion = np.mean(found, axis=0)
-    return Strength(
-        float(grid[int(criterion.argmax())]), np.asarray(grid), criterion, "blocks"
-    )
-
-
-def block_criterion(
-    gram: Matrix,
-    codes: Codes,
-    *,
-    runs: Any = None,
-    grid: Sequence[float] = GRID,
-    semidefinite: bool = True,
-) -> Matrix | None:
-    """Return what each value of the grid reaches in one subject.
-
-    None where no group repeats. Parameters are as in :func:`choose_strength`.
-    """
-    rows = np.flatnonzero(np.asarray(codes) != NO_GROUP)
-    if rows.size == 0:
-        return None
-    own = np.asarray(codes)[rows]
-    blocks = leave_out_blocks(own, None if runs is None else np.asarray(runs)[rows])
-    if blocks is None:
-        return None
-    if rows.size < len(gram):
-        gram = _centred(gram[np.ix_(rows, rows)])
-    if not semidefinite:
-        gram = positive_part(gram)
-    Q, unit = group_contrasts(own), mean_eigenvalue(gram)
-    return np.array(
-        [_correlation(leave_block_out(gram, Q, blocks, rho * unit), Q) for rho in grid]
-    )
+# -- by the voxels' covariance ---------------------------------------------------------
 
 
 def covariance_strength(
-    grams: Sequence[Matrix],
-    n_voxels: Sequence[int | None],
-    how: str = "ledoit-wolf",
-) -> Strength:
+    grams: Sequence[Matrix], n_voxels: Sequence[int | None], how: str
+) -> float:
     r"""Take rho from the shrinkage of the voxels' covariance, averaged over subjects.
 
     The covariance shrunk by :math:`\delta`, towards its mean eigenvalue, is a ridge of
-    :math:`\rho = \delta / (1 - \delta) \cdot n / v`. Both ways need the Gram matrix
-    alone. For a kernel without voxels v is the number of samples less one.
-
-    Parameters
-    ----------
-    grams : sequence of ndarray
-        Centred Gram matrices.
-    n_voxels : sequence of int or None
-        Number of voxels of each subject; None for other kernels than the linear one.
-    how : {"ledoit-wolf", "oas"}
-        Ledoit and Wolf (2004), or the oracle approximating shrinkage of Chen et al.
-        (2010).
+    :math:`\rho = \delta / (1 - \delta) \cdot n / v`. For a kernel without voxels (None)
+    v is the number of samples less one.
     """
-    if how not in ("ledoit-wolf", "oas"):
-        raise InputError(f"how must be 'ledoit-wolf' or 'oas'; got {how!r}.")
     values = []
     for gram, known in zip(grams, n_voxels, strict=True):
         n = len(gram)
@@ -261,14 +211,16 @@ def covariance_strength(
         delta = min(covariance_shrinkage(gram, v, how), 0.999)
         values.append(delta / (1 - delta) * n / v)
     # a ridge acts by its order of magnitude
-    rho = float(np.exp(np.mean(np.log(np.maximum(values, GRID[0])))))
-    return Strength(rho, np.empty(0), np.empty(0), how)
+    return float(np.exp(np.mean(np.log(np.maximum(values, GRID[0])))))
 
 
 def covariance_shrinkage(gram: Matrix, n_voxels: int, how: str) -> float:
-    """Return the shrinkage of the voxels' covariance from the samples' Gram matrix."""
+    """Return the shrinkage of the voxels' covariance from the samples' Gram matrix.
+
+    By Ledoit and Wolf (2004), or "oas", the oracle approximation of Chen et al. (2010).
+    """
     n, v = len(gram), n_voxels
-    trace = np.trace(gram) / n  # of the covariance, as is the next
+    trace = float(gram.diagonal().sum()) / n  # of the covariance, as is the next
     squares = float((gram * gram).sum()) / n**2
     if how == "oas":
         alpha, mean = squares / v**2, trace / v
@@ -277,22 +229,3 @@ def covariance_shrinkage(gram: Matrix, n_voxels: int, how: str) -> float:
     spread = squares - trace**2 / v
     error = float((gram.diagonal() ** 2).sum()) / n**2 - squares / n
     return float(0.0 if spread <= 0 else np.clip(error / spread, 0.0, 1.0))
-
-
-def positive_part(gram: Matrix) -> Matrix:
-    """Return a Gram matrix with its negative eigenvalues set to zero."""
-    values, vectors = np.linalg.eigh(gram)
-    if values[0] >= 0:
-        return gram
-    return np.asarray((vectors * np.maximum(values, 0)) @ vectors.T)
-
-
-def _centred(gram: Matrix) -> Matrix:
-    means = gram.mean(axis=0)
-    return np.asarray(gram - means - means[:, None] + means.mean())
-
-
-def _correlation(a: Matrix, b: Matrix) -> float:
-    a, b = a.ravel() - a.mean(), b.ravel() - b.mean()
-    norm = float(np.sqrt((a @ a) * (b @ b)))
-    return float(a @ b) / norm if norm > 0 else 0.0

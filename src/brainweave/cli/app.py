@@ -8,12 +8,10 @@ from brainweave._version import __version__
 from brainweave.cli import (
     bids_app,
     data,
-    info,
     modelling,
     reporting,
     reproducing,
     scoring,
-    tuning,
 )
 
 HELP = """
@@ -76,13 +74,13 @@ for command, name, panel in (
     (data.simulate, "simulate", DATA),
     (data.fetch, "fetch", DATA),
     (data.convert, "convert", DATA),
-    (info.info, "info", DATA),
+    (reporting.info, "info", DATA),
     (modelling.fit, "fit", ALIGN),
     (modelling.transform, "transform", ALIGN),
     (modelling.add_subject, "add-subject", ALIGN),
     (scoring.evaluate, "evaluate", SCORE),
     (scoring.compare, "compare", SCORE),
-    (tuning.tune, "tune", SCORE),
+    (modelling.tune, "tune", SCORE),
     (reporting.report, "report", READ),
     (reproducing.reproduce, "reproduce", READ),
     (bids_app.run, "run", CLUSTER),

@@ -1,42 +1,48 @@
 """The BIDS App: one independent job per subject, then one small job for the group."""
 
+import tempfile
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import typer
 
-from brainweave.cli.bids_group import align_group
-from brainweave.cli.bids_inputs import Inputs
-from brainweave.cli.bids_output import Derivative
-from brainweave.cli.bids_participant import Job, make_bases
-from brainweave.cli.console import Console
-from brainweave.cli.errors import UsageError
-from brainweave.cli.options import (
-    RUN_GROUP,
-    Method,
-    Running,
-    bundled,
-    parse_params,
+from brainweave._io import check_can_write
+from brainweave.cli.bids_files import (
+    BASIS_SETTINGS,
+    Derivative,
+    Inputs,
+    kind_of,
+    settings_of,
 )
-from brainweave.cli.reading import GROUP, Reading
+from brainweave.cli.config import effective, provenance
+from brainweave.cli.console import Console
+from brainweave.cli.errors import PartlyFailed, UsageError, explained, resume_with
+from brainweave.cli.methods import Method, make_aligner, resolved
+from brainweave.cli.options import (
+    RUN_PANEL,
+    argument,
+    command,
+    option,
+    parse_params,
+    refuse_unknown,
+)
+from brainweave.cli.reading import Reading
+from brainweave.exceptions import BrainweaveError, ModelFileError
 
-LEVELS = ("participant", "group")
+if TYPE_CHECKING:
+    from brainweave.models.describe import Description
+
 # --bids-param takes what became an option later as well, for scripts that have it
 WAS_FLAT = ("task", "space", "samples", "label", "stimulus", "smoothing_fwhm")
-
-
-def _option(text: str, *names: str, group: str = GROUP) -> Any:
-    return typer.Option(*names, help=text, rich_help_panel=group)
 
 
 @dataclass
 class Selection(Reading):
     """What of the dataset to use."""
 
-    bids_param: Annotated[
-        list[str] | None, _option("Any other option of load_bids, NAME=VALUE.")
-    ] = None
+    bids_param: list[str] | None = option("Any other option of load_bids, NAME=VALUE.")
 
     def options(self) -> dict[str, Any]:
         """Return the options of ``load_bids``, but for the subjects."""
@@ -55,52 +61,64 @@ class Selection(Reading):
 class Resources:
     """What the machine may spend."""
 
-    work_dir: Annotated[
-        Path | None,
-        _option("Folder for temporary files.", "--work-dir", "-w", group=RUN_GROUP),
-    ] = None
-    mem_mb: Annotated[
-        int | None,
-        _option("Most memory to use, in MB.", "--mem-mb", "--mem_mb", group=RUN_GROUP),
-    ] = None
-    verbose: Annotated[
-        int,
-        typer.Option(
-            "--verbose", "-v", count=True, help="Say more.", rich_help_panel=RUN_GROUP
-        ),
-    ] = 0
-    skip_bids_validation: Annotated[
-        bool,
-        _option(
-            "Do not look whether BIDS_DIR is a BIDS dataset.",
-            "--skip-bids-validation",
-            "--skip_bids_validation",
-            group=RUN_GROUP,
-        ),
-    ] = False
-    report: Annotated[
-        bool,
-        _option(
-            "Write an HTML report (group).", "--report/--no-report", group=RUN_GROUP
-        ),
-    ] = True
-    overwrite: Annotated[
-        bool,
-        _option("Make bases that are there again.", "--overwrite", group=RUN_GROUP),
-    ] = False
+    panel: ClassVar[str] = RUN_PANEL
+    work_dir: Path | None = option("Folder for temporary files.", "--work-dir", "-w")
+    mem_mb: int | None = option("Most memory to use, in MB.", "--mem-mb", "--mem_mb")
+    verbose: int = option("Say more.", "--verbose", "-v", default=0, count=True)
+    skip_bids_validation: bool = option(
+        "Do not look whether BIDS_DIR is a BIDS dataset.",
+        "--skip-bids-validation",
+        "--skip_bids_validation",
+        default=False,
+    )
+    report: bool = option(
+        "Write an HTML report (group).", "--report/--no-report", default=True
+    )
+    overwrite: bool = option(
+        "Make bases that are there again.", "--overwrite", default=False
+    )
 
 
-@bundled(selection=Selection, method=Method, resources=Resources, running=Running)
+@dataclass
+class Job:
+    """What one run of the app has to do, and with what."""
+
+    console: Console
+    inputs: Inputs
+    derivative: Derivative
+    selection: Any
+    method: Any
+    resources: Any
+    context: Any
+
+    def __post_init__(self) -> None:
+        self.aligner = make_aligner(self.method)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """All options as they were used."""
+        return effective(self.context, **resolved(self.aligner))
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """What a basis depends on."""
+        given = {**self.inputs.options}
+        if self.inputs.derivatives != "auto":
+            given["derivatives"] = self.inputs.derivatives
+        return settings_of(self.aligner, given)
+
+
+@command(selection=Selection, method=Method, resources=Resources)
 def run(
     context: typer.Context,
-    bids_dir: Annotated[Path, typer.Argument(help="BIDS dataset, or fMRIPrep output.")],
-    output_dir: Annotated[Path, typer.Argument(help="Folder of the derivative.")],
-    analysis_level: Annotated[str, typer.Argument(help="participant or group.")],
+    bids_dir: Path = argument("BIDS dataset, or fMRIPrep output."),
+    output_dir: Path = argument("Folder of the derivative."),
+    analysis_level: str = argument("participant or group."),
     *,
     selection: Selection,
     method: Method,
     resources: Resources,
-    running: Running,
+    console: Console,
 ) -> None:
     """Run as a BIDS App.
 
@@ -108,7 +126,10 @@ def run(
     subject on any scheduler. group aligns from these files. Exit codes: 0 done, 1 a
     subject failed (it is named, the others are done), 2 wrong usage.
     """
-    if analysis_level not in LEVELS:
+    from brainweave.cli.bids_group import align_group
+
+    levels = {"participant": make_bases, "group": align_group}
+    if analysis_level not in levels:
         raise UsageError(
             f"The level must be participant or group; got {analysis_level!r}."
         )
@@ -125,7 +146,7 @@ def run(
     if resources.mem_mb is not None and resources.mem_mb < 1:
         raise UsageError(f"--mem-mb must be 1 or more; got {resources.mem_mb}.")
     job = Job(
-        console=Console(running.quiet),
+        console=console,
         inputs=Inputs(bids_dir, selection.options()),
         derivative=Derivative(output_dir, bids_dir),
         selection=selection,
@@ -133,12 +154,10 @@ def run(
         resources=resources,
         context=context,
     )
-    use_work_dir(resources.work_dir)
-    with job.console.collect_warnings():
-        if analysis_level == "participant":
-            make_bases(job)
-        else:
-            align_group(job)
+    if resources.work_dir is not None:
+        resources.work_dir.mkdir(parents=True, exist_ok=True)
+        tempfile.tempdir = str(resources.work_dir)
+    levels[analysis_level](job)
 
 
 def check_dataset(folder: Path, skip: bool) -> None:
@@ -156,11 +175,147 @@ def check_dataset(folder: Path, skip: bool) -> None:
         raise UsageError(f"{str(folder)!r} has no subjects (folders sub-...).")
 
 
-def use_work_dir(folder: Path | None) -> None:
-    """Put temporary files into a folder of the user's choice."""
-    if folder is None:
-        return
-    import tempfile
+# -- participant -----------------------------------------------------------------------
 
-    folder.mkdir(parents=True, exist_ok=True)
-    tempfile.tempdir = str(folder)
+
+def make_bases(job: Job) -> None:
+    """Write the basis of each subject; name those that failed."""
+    from brainweave._arrays import map_subjects
+
+    ids = _wanted(job)
+    job.derivative.describe()
+    resume_with("Run the same command again: subjects that are done are kept.")
+    kind, failed = kind_of(job.selection), dict[str, str]()
+    _ = job.inputs.dataset.runs  # listed once, before several threads ask for it
+    with job.console.stage("Making bases", len(ids)) as tick:
+
+        def one(id: str) -> None:
+            try:
+                _make_basis(job, id, job.derivative.basis(id, kind))
+            except Exception as error:  # of one subject; the others go on
+                failed[id] = explained(error)
+            tick(f"sub-{id}")
+
+        map_subjects(one, ids, n_jobs=_n_jobs(job, ids))
+    for id in ids:
+        if id not in failed:
+            job.console.result(str(job.derivative.basis(id, kind)))
+    if failed:
+        raise PartlyFailed(_told(failed, ids))
+
+
+def _told(failed: dict[str, str], ids: list[str]) -> str:
+    """Name the subjects that failed and why; a reason that all share only once."""
+    rest = "" if len(failed) == len(ids) else ", the others are done"
+    text = f"{len(failed)} of {len(ids)} subjects failed{rest}. "
+    if len(failed) > 1 and len(set(failed.values())) == 1:
+        return f"{text}For all of them: {failed[next(iter(failed))]}"
+    return text + "; ".join(f"sub-{id}: {failed[id]}" for id in ids if id in failed)
+
+
+def _wanted(job: Job) -> list[str]:
+    folder = job.inputs.folder
+    found = sorted(
+        {p.name.removeprefix("sub-") for p in folder.glob("sub-*") if p.is_dir()}
+    )
+    given = job.selection.participant_label
+    if not given:
+        return found
+    wanted = [label.removeprefix("sub-") for label in given]
+    refuse_unknown(wanted, found, f"There is no subject '{{}}' in {str(folder)!r}")
+    return list(dict.fromkeys(wanted))
+
+
+def _n_jobs(job: Job, ids: list[str]) -> int:
+    """Return how many subjects fit into the memory at the same time."""
+    import joblib
+
+    jobs = job.method.n_jobs or 1
+    jobs = joblib.cpu_count() if jobs < 0 else jobs
+    if job.resources.mem_mb is None or jobs == 1:
+        return int(jobs)
+    try:
+        (subject,) = job.inputs.study(ids[0])
+    except (BrainweaveError, OSError):
+        return 1
+    # the samples, a copy while they are cleaned, and the inner products
+    needed = 3 * subject.n_samples * subject.n_voxels * 4 + 16 * subject.n_samples**2
+    return max(1, min(int(jobs), int(job.resources.mem_mb * 1e6 // needed)))
+
+
+def _make_basis(job: Job, id: str, target: Path) -> None:
+    from brainweave.basis import SubjectBasis
+    from brainweave.models import describe, save_basis
+    from brainweave.study.fingerprint import fingerprint
+    from brainweave.study.subject import Subject
+
+    if not job.resources.overwrite:
+        known = _description(target)
+        if known is not None and _is_done(known, job, id):
+            if not target.with_suffix(".json").is_file():
+                _describe_basis(job, id, known)
+            return
+    check_can_write(target)
+    stamps = job.inputs.stamps(id)  # before they are read: later changes will show
+    study = job.inputs.study(id)
+    (lazy,) = study
+    samples = lazy.data()
+    names = ("labels", "runs", "onsets", "stimuli", "space")
+    subject = Subject(id, samples, **{name: getattr(lazy, name) for name in names})
+    settings: dict[str, Any] = {
+        k: v for k, v in job.settings["basis"].items() if k in BASIS_SETTINGS
+    }
+    basis = SubjectBasis(samples, name=f"sub-{id}", **settings)
+    made = provenance(
+        "run participant",
+        job.options,
+        [id],
+        settings=job.settings,
+        inputs=stamps,
+        record=study.record,
+        study_fingerprint=fingerprint([subject]),
+    )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    save_basis(basis, target, subject=subject, provenance=made)
+    if job.resources.verbose:
+        job.console.note(
+            f"sub-{id}: {basis.n_samples} samples, {basis.n_voxels} voxels, "
+            f"{basis.n_kept} directions"
+        )
+    _describe_basis(job, id, describe(target))
+
+
+def _description(path: Path) -> "Description | None":
+    from brainweave.models import describe
+
+    try:
+        return describe(path) if path.is_file() else None
+    except ModelFileError:
+        return None  # damaged: made again
+
+
+def _is_done(known: "Description", job: Job, id: str) -> bool:
+    """Tell whether a basis was made with these settings from these very files."""
+    made = known.provenance
+    same = made.get("settings") == job.settings
+    return same and job.inputs.are(id, made.get("inputs"))
+
+
+def _describe_basis(job: Job, id: str, known: "Description") -> None:
+    """Write the sidecar, all of it from what the basis file says."""
+    job.derivative.sidecar(
+        known.path,
+        {
+            "Description": "Kernel coordinates of the samples of one subject",
+            "Sources": job.derivative.sources(id),
+            "NumberOfSamples": known.facts["n_samples"],
+            "NumberOfVoxels": known.facts["n_voxels"],
+            "NumberOfDirections": known.facts["n_kept"],
+            "Energy": known.facts["energy"],
+            "Kernel": known.facts["kernel"],
+            "Options": known.provenance.get("options", {}),
+            "Settings": known.provenance.get("settings", {}),
+            "Preprocessing": known.provenance.get("record") or {},
+            "Inputs": sorted(known.provenance.get("inputs", {})),
+        },
+    )

@@ -5,17 +5,18 @@ from pathlib import Path
 from typing import Any
 
 from brainweave._io import check_can_write
-from brainweave.cli.bids_inputs import FLAT, SEVERAL, changed_files, option_name
-from brainweave.cli.bids_participant import Job
-from brainweave.cli.config import toml, write_config
+from brainweave.cli.bids_app import Job
+from brainweave.cli.bids_files import changed_files, named, option_name
+from brainweave.cli.config import provenance, toml, write_config
 from brainweave.cli.errors import UsageError
-from brainweave.cli.methods import samples_known, took_part
-from brainweave.cli.origin import provenance
+from brainweave.cli.reading import READING
+from brainweave.cli.studies import samples_known, took_part
 
 
 def align_group(job: Job) -> None:
     """Align all subjects from their basis files."""
     import brainweave
+    from brainweave.report import write_report
 
     kind, paths = job.derivative.bases(job.selection)
     target = job.derivative.model(kind, job.method.method)
@@ -23,7 +24,13 @@ def align_group(job: Job) -> None:
         check_can_write(path)
     bases, made_by = _opened(job, paths)
     settings = _common_settings(job, made_by)
-    _check_inputs(job, made_by)
+    for id, made in made_by.items():
+        changed = changed_files(job.inputs.folder, made.get("inputs"))
+        if changed:
+            raise UsageError(
+                f"{changed[0]!r} has changed since the basis of sub-{id} was made. Run "
+                "participant again: subjects that are done are kept."
+            )
     job.derivative.describe()
     with job.console.stage("Aligning"):
         known = samples_known(job.aligner, bases)
@@ -58,19 +65,23 @@ def align_group(job: Job) -> None:
             flags = took_part(model, basis, None if known is None else known[i])
             values = model.maps_[i].aligning_features()
             job.derivative.mask(basis, kind)
+            informative = getattr(model, "n_informative_", None)
             job.derivative.features(
-                basis,
-                values,
-                flags,
-                kind,
-                job.method.method,
-                n_informative=getattr(model, "n_informative_", None),
+                basis, values, flags, named(kind, job.method.method), informative
             )
             tick(basis.id)
     if job.resources.report:
         with job.console.stage("Writing the report"):
             record = joined_records([m.get("record") for m in made_by.values()])
-            _report(job, target, model, _without_voxels(bases, record))
+            write_report(
+                target.with_suffix(".html"),
+                study=_without_voxels(bases, record),
+                model=model,
+                shared=[m.aligning_features() for m in model.maps_],
+                config=job.options,
+                warnings=job.console.warnings,
+                seconds=job.console.seconds,
+            )
     job.console.result(str(target))
 
 
@@ -81,14 +92,20 @@ def _opened(job: Job, paths: dict[str, Path]) -> tuple[list[Any], dict[str, Any]
     bases, made_by = [], {}
     with job.console.stage("Opening bases", len(paths)) as tick:
         for id, path in paths.items():
-            basis = load_basis(path)
+            basis, made = load_basis(path), describe(path).provenance
+            settings = made.get("settings")
             if basis.id != id:
                 raise UsageError(
                     f"{str(path)!r} holds the basis of subject {basis.id!r}. Run "
                     f"participant again for sub-{id}."
                 )
+            if not isinstance(settings, dict) or set(settings) != {"basis", "data"}:
+                raise UsageError(
+                    f"The basis of sub-{id} does not say how it was made, or was made "
+                    "by another version. Run participant again for it."
+                )
             bases.append(basis)
-            made_by[id] = describe(path).provenance
+            made_by[id] = made
             tick(id)
     return bases, made_by
 
@@ -101,13 +118,6 @@ def _common_settings(job: Job, made_by: Mapping[str, Any]) -> dict[str, Any]:
 
     A basis holds all energies up to its own, so energies may differ.
     """
-    for id, made in made_by.items():
-        settings = made.get("settings")
-        if not isinstance(settings, dict) or set(settings) != {"basis", "data"}:
-            raise UsageError(
-                f"The basis of sub-{id} does not say how it was made, or was made by "
-                "another version. Run participant again for it."
-            )
     tables = {id: _flat(made["settings"]) for id, made in made_by.items()}
     names = sorted({name for table in tables.values() for name in table})
     differing = []
@@ -123,9 +133,9 @@ def _common_settings(job: Job, made_by: Mapping[str, Any]) -> dict[str, Any]:
             f"The bases were not made in the same way: {'. '.join(differing)}. Run "
             "participant again with the same options for all."
         )
-    first = next(iter(made_by.values()))["settings"]
+    first: dict[str, Any] = next(iter(made_by.values()))["settings"]
     _check_given(job, first)
-    return dict(first)
+    return first
 
 
 def _flat(settings: dict[str, Any]) -> dict[str, Any]:
@@ -162,42 +172,17 @@ def _check_given(job: Job, settings: dict[str, Any]) -> None:
         )
 
 
-def _check_inputs(job: Job, made_by: Mapping[str, Any]) -> None:
-    """Refuse bases of files that have been replaced since."""
-    for id, made in made_by.items():
-        changed = changed_files(job.inputs.folder, made.get("inputs"))
-        if changed:
-            raise UsageError(
-                f"{changed[0]!r} has changed since the basis of sub-{id} was made. Run "
-                "participant again: subjects that are done are kept."
-            )
-
-
 def _options_of(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings of the data as options of the command, for the record."""
-    flat = {k: v for k, v in data.items() if k in FLAT}
-    for name in SEVERAL:
+    flat = {k: v for k, v in data.items() if k in READING}
+    for name in ("ignore", "confounds"):  # which take several values
         if isinstance(flat.get(name), str):
             flat[name] = [flat[name]]
-    rest = [f"{k}={toml(v)}" for k, v in data.items() if k not in FLAT]
+    rest = [f"{k}={toml(v)}" for k, v in data.items() if k not in READING]
     return {**flat, **({"bids_param": rest} if rest else {})}
 
 
 # -- the report ------------------------------------------------------------------------
-
-
-def _report(job: Job, target: Path, model: Any, study: Any) -> None:
-    from brainweave.report import write_report
-
-    write_report(
-        target.with_suffix(".html"),
-        study=study,
-        model=model,
-        shared=[m.aligning_features() for m in model.maps_],
-        config=job.options,
-        warnings=job.console.warnings,
-        seconds=job.console.seconds,
-    )
 
 
 def joined_records(records: list[Any]) -> dict[str, Any] | None:
@@ -222,15 +207,10 @@ def _without_voxels(bases: list[Any], record: dict[str, Any] | None) -> Any:
 
     from brainweave.study.study import Study, Subject
 
-    subjects = [
-        Subject(
-            basis.id,
-            np.broadcast_to(np.float32(0), (basis.n_samples, basis.n_voxels)),
-            labels=basis.labels,
-            runs=basis.runs,
-            stimuli=basis.stimuli,
-            space=basis.space,
-        )
-        for basis in bases
-    ]
+    names = ("labels", "runs", "stimuli", "space")
+    subjects = []
+    for basis in bases:
+        nothing = np.broadcast_to(np.float32(0), (basis.n_samples, basis.n_voxels))
+        known = {name: getattr(basis, name) for name in names}
+        subjects.append(Subject(basis.id, nothing, **known))
     return Study(subjects, record=record)

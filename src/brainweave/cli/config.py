@@ -1,6 +1,8 @@
 """Options from a TOML file, and the effective options written beside every result."""
 
+import datetime
 import json
+import platform
 import re
 import tomllib
 from collections.abc import Mapping
@@ -9,18 +11,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from brainweave._io import write_text as write_whole
+from brainweave._io import write_text
 from brainweave._version import __version__
 from brainweave.cli.errors import UsageError
-
-__all__ = [
-    "effective",
-    "plain",
-    "read_config",
-    "toml",
-    "write_config",
-    "write_whole",
-]
 
 # options that say how to run, not what to do
 NOT_KEPT = {"config", "quiet", "help"}
@@ -51,17 +44,12 @@ def read_config(context: Any, path: Path | None) -> Path | None:
             )
     own = {_name(k): v for k, v in tables.get(command, {}).items()}
     _refuse_unknown(own, known, path, command)
-    every = _options_of_all(context)
-    _refuse_unknown(top, every, path, "any command")
+    commands = context.parent.command.commands.values() if context.parent else []
+    every = {p.name for c in (*commands, context.command) for p in c.params if p.name}
+    _refuse_unknown(top, every - NOT_KEPT, path, "any command")
     chosen = {**{k: v for k, v in top.items() if k in known}, **own}
     context.default_map = {**(context.default_map or {}), **chosen}
     return path
-
-
-def _options_of_all(context: Any) -> set[str]:
-    commands = context.parent.command.commands.values() if context.parent else []
-    listed = [*commands, context.command]
-    return {p.name for c in listed for p in c.params if p.name} - NOT_KEPT
 
 
 def _parse(path: Path) -> dict[str, Any]:
@@ -93,15 +81,7 @@ def _name(key: str) -> str:
 
 
 def effective(context: Any, **resolved: Any) -> dict[str, Any]:
-    """Return all options of a command as they were used.
-
-    Parameters
-    ----------
-    context : Context
-        Of the command that runs.
-    **resolved
-        Values that defaults turned into.
-    """
+    """Return all options of a command as they were used, defaults resolved."""
     options = {k: v for k, v in context.params.items() if k not in NOT_KEPT}
     options.update(resolved)
     return {k: plain(v) for k, v in options.items() if v not in (None, (), [])}
@@ -126,19 +106,7 @@ def write_config(
     options: Mapping[str, Any],
     made: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write options so that ``--config`` gives the same run again.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    command : str
-        Whose options they are.
-    options : mapping
-        As they were used.
-    made : mapping, optional
-        How the result beside it came about: fingerprints, versions.
-    """
+    """Write options so that ``--config`` gives the same run again."""
     lines = [
         f"# brainweave {__version__}; the same again: "
         f"brainweave {command} --config {path.name}",
@@ -148,7 +116,7 @@ def write_config(
     if made is not None:
         known = {k: v for k, v in made.items() if v is not None}
         lines += [f"\n[{MADE}]", *(f"{k} = {toml(v)}" for k, v in known.items())]
-    write_whole(path, "\n".join(lines) + "\n")
+    write_text(path, "\n".join(lines) + "\n")
     return path
 
 
@@ -175,3 +143,22 @@ def toml(value: Any) -> str:
 
 def _key(name: str) -> str:
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
+
+
+def provenance(
+    command: str, options: dict[str, Any], ids: list[str], **more: Any
+) -> dict[str, Any]:
+    """Say when, with which command, options and versions something was made."""
+    from importlib.metadata import version
+
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    packages = ("numpy", "scipy", "scikit-learn")
+    versions = {"python": platform.python_version(), "brainweave": __version__}
+    return {
+        "made": now,
+        "command": f"brainweave {command}",
+        **({"options": options} if options else {}),
+        "subjects": list(ids),
+        "versions": versions | {name: version(name) for name in packages},
+        **more,
+    }

@@ -7,22 +7,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
-from brainweave.cli.errors import spoken
-from brainweave.cli.interruption import check_interrupted
+from brainweave.cli.errors import check_interrupted, spoken
 
 Tick: TypeAlias = Callable[[str], None]
+Show: TypeAlias = Callable[[int, int | None, str], None]
 
 LINE_EVERY = 5.0  # seconds between plain lines of one stage
 
 
 class Console:
-    """Tells about stages of work, with a bar on a terminal and plain lines elsewhere.
-
-    Parameters
-    ----------
-    quiet : bool
-        Show results and warnings only.
-    """
+    """Tells about stages of work: a bar on a terminal, plain lines elsewhere."""
 
     def __init__(self, quiet: bool = False) -> None:
         self.quiet = quiet
@@ -42,92 +36,46 @@ class Console:
     @contextmanager
     def stage(self, title: str, total: int | None = None) -> Iterator[Tick]:
         """Show a stage of the work; call what it gives after each of its steps."""
-        start = time.perf_counter()
-        watch = self._bar if self.bars else self._lines
-        with watch(title, total) as tick:
+        start, done = time.perf_counter(), 0
+        with self.counted(title, total, has_total=total is not None) as show:
 
-            def step(what: str) -> None:
+            def tick(what: str) -> None:
+                nonlocal done
                 check_interrupted()
-                tick(what)
+                done += 1
+                show(done, total, what)
 
-            yield step
+            yield tick
         self.seconds[title] = self.seconds.get(title, 0) + time.perf_counter() - start
 
     @contextmanager
-    def _bar(self, title: str, total: int | None) -> Iterator[Tick]:
-        with self._rich_bar(total=total is not None) as progress:
-            task = progress.add_task(title, total=total)
-
-            def tick(what: str) -> None:
-                text = f"{title}: {what}" if what else title
-                progress.update(task, advance=1, description=text)
-
-            yield tick
-
-    def _rich_bar(self, *, total: bool) -> Any:
-        from rich.console import Console as RichConsole
-        from rich.progress import (
-            BarColumn,
-            MofNCompleteColumn,
-            Progress,
-            SpinnerColumn,
-            TextColumn,
-            TimeElapsedColumn,
-            TimeRemainingColumn,
-        )
-
-        columns: list[Any] = [SpinnerColumn(), TextColumn("{task.description}")]
-        columns += [BarColumn(), TimeElapsedColumn()]
-        if total:
-            columns += [MofNCompleteColumn(), TextColumn("left"), TimeRemainingColumn()]
-        console = RichConsole(stderr=True)
-        return Progress(*columns, console=console, transient=True)
-
-    @contextmanager
-    def _lines(self, title: str, total: int | None) -> Iterator[Tick]:
-        start = last = time.perf_counter()
-        done = 0
-        self.note(f"{title} ...")
-
-        def tick(what: str) -> None:
-            nonlocal done, last
-            done += 1
-            now = time.perf_counter()
-            if now - last < LINE_EVERY or total is None or done >= total:
-                return
-            last = now
-            left = (now - start) / done * (total - done)
-            self.note(f"{title}: {done} of {total} ({what}), {left:.0f} s left")
-
-        yield tick
-        self.note(f"{title}: done in {time.perf_counter() - start:.1f} s")
-
-    @contextmanager
-    def counted(self, title: str) -> Iterator[Callable[[int, int, str], None]]:
+    def counted(
+        self, title: str, total: int | None = None, *, has_total: bool = True
+    ) -> Iterator[Show]:
         """Show a stage whose work counts its own steps: (done, all, what was done)."""
         if self.bars:
-            with self._rich_bar(total=True) as progress:
-                task = progress.add_task(title, total=None)
+            with _bar(has_total=has_total) as progress:
+                task = progress.add_task(title, total=total)
 
-                def show(done: int, total: int, what: str) -> None:
+                def show(done: int, total: int | None, what: str) -> None:
                     text = f"{title}: {what}" if what else title
                     progress.update(task, completed=done, total=total, description=text)
 
                 yield show
             return
-        begin = last = time.perf_counter()
-        start, before = begin, 0
+        begin = start = last = time.perf_counter()
+        before = 0
         self.note(f"{title} ...")
 
-        def tell(done: int, total: int, what: str) -> None:
+        def tell(done: int, total: int | None, what: str) -> None:
             nonlocal last, start, before
             now = time.perf_counter()
             if done < before:  # another round of the work counts anew
                 start = now
             before = done
-            if done and (now - last >= LINE_EVERY) and done < total:
+            if done and now - last >= LINE_EVERY and done < (total or 0):
                 last = now
-                left = (now - start) / done * (total - done)
+                left = (now - start) / done * ((total or 0) - done)
                 self.note(f"{title}: {done} of {total} ({what}), {left:.0f} s left")
 
         yield tell
@@ -138,11 +86,9 @@ class Console:
         """Show warnings as one line each, once, and remember them for the report."""
         with warnings.catch_warnings():
             warnings.simplefilter("default")
-            for module in ("pandas", "nilearn", "nibabel", "sklearn", "joblib"):
-                warnings.filterwarnings(
-                    "ignore", category=DeprecationWarning, module=module
-                )
-                warnings.filterwarnings("ignore", category=FutureWarning, module=module)
+            others = "pandas|nilearn|nibabel|sklearn|joblib"
+            for category in (DeprecationWarning, FutureWarning):
+                warnings.filterwarnings("ignore", category=category, module=others)
             warnings.showwarning = self._show
             yield
 
@@ -151,6 +97,22 @@ class Console:
         if text not in self.warnings:
             self.warnings.append(text)
             print(f"Warning: {text}", file=sys.stderr)
+
+
+def _bar(*, has_total: bool) -> Any:
+    from rich import progress
+    from rich.console import Console as RichConsole
+
+    columns: list[Any] = [
+        progress.SpinnerColumn(),
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.TimeElapsedColumn(),
+    ]
+    if has_total:
+        columns += [progress.MofNCompleteColumn(), progress.TextColumn("left")]
+        columns.append(progress.TimeRemainingColumn())
+    return progress.Progress(*columns, console=RichConsole(stderr=True), transient=True)
 
 
 def table(rows: list[list[Any]], header: list[str]) -> str:

@@ -2,63 +2,99 @@
 
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
 import typer
 
-from brainweave.cli.config import effective, write_config
+from brainweave.cli.config import effective
 from brainweave.cli.console import Console
-from brainweave.cli.errors import Unwritable, UsageError, resume_with
-from brainweave.cli.options import Running, bundled, parse_params, with_params
-from brainweave.cli.origin import provenance
-from brainweave.cli.reading import Reading
+from brainweave.cli.errors import UsageError, resume_with
+from brainweave.cli.options import (
+    Overwrite,
+    Param,
+    argument,
+    command,
+    option,
+    parse_params,
+    refuse_unknown,
+    with_params,
+)
+from brainweave.cli.reading import Reading, load_any
+from brainweave.cli.studies import (
+    check_new_folder,
+    check_writable,
+    save_study,
+    spread_of,
+)
 from brainweave.exceptions import StudyError
 
-if TYPE_CHECKING:
-    from brainweave.study.study import Study
-
-CONFIG = "brainweave.toml"
-
-Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace a study that is there.")
-]
-Param = Annotated[
-    list[str] | None,
-    typer.Option(help="Any other setting, NAME=VALUE; may be repeated."),
-]
+PUBLIC = "raider, raider-movie, haxby, or an OpenNeuro accession such as ds000105"
 
 
-def check_writable(*paths: Path) -> None:
-    """Refuse places that cannot be written to, before any work is done."""
-    from brainweave._io import check_can_write
-
-    for path in paths:
-        if path.suffix and path.is_dir():
-            raise UsageError(f"{str(path)!r} is a folder. Name a file in it.")
-        try:
-            check_can_write(path)
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise Unwritable(
-                f"{str(path)!r} cannot be written ({reason}). Choose another place."
-            ) from error
+def _tell_made(console: Console, out: Path, study: Any) -> None:
+    samples = spread_of(s.n_samples for s in study)
+    voxels = spread_of(s.n_voxels for s in study)
+    console.result(f"{out}: {len(study)} subjects, {samples} samples, {voxels} voxels")
 
 
-def check_new_folder(folder: Path, overwrite: bool) -> None:
-    """Refuse a target that is there, or cannot be made, before any work is done."""
-    from brainweave.study.formats.folder.folder import INDEX
+@command()
+def simulate(
+    context: typer.Context,
+    out: Path = argument("Folder to make."),
+    *,
+    n_subjects: int = option("Number of subjects.", default=8),
+    categories: str | None = option("Number of categories, or names with commas."),
+    design: str | None = option("blocks, events or movie."),
+    n_runs: int | None = option("Runs per subject."),
+    n_voxels: str | None = option("One number, or a range such as 1200-1800."),
+    own_sequence: bool | None = option("Each subject sees an order of its own."),
+    missing_samples: float | None = option("Share of samples that each subject lacks."),
+    signal: float | None = option("Strength of the responses."),
+    dtype: str = option("float32 or float64.", default="float32"),
+    bids: bool = option(
+        "Write a BIDS dataset, not a study folder.", "--bids", default=False
+    ),
+    random_state: int = option("Seed.", default=0),
+    param: Param = None,
+    overwrite: Overwrite = False,
+    console: Console,
+) -> None:
+    """Make a study whose shared space is known, to try things on."""
+    from brainweave.study.options import option_names
+    from brainweave.study.simulation.simulate import simulate_study
 
-    check_writable(folder)
-    if (folder.exists() or folder.is_symlink()) and not overwrite:
-        raise UsageError(
-            f"{str(folder)!r} exists. Choose another folder, or add --overwrite to "
-            "replace the study in it."
-        )
-    if folder.exists() and not (folder / INDEX).is_file():
-        raise UsageError(f"{str(folder)!r} holds no study, so it is not replaced.")
+    if bids:
+        _check_new_dataset(out, overwrite)
+    else:
+        check_new_folder(out, overwrite)
+    others = parse_params(param)
+    options = {
+        "n_subjects": n_subjects,
+        "categories": categories and _categories(categories, design),
+        "design": design,
+        "n_runs": n_runs,
+        "n_voxels": None if n_voxels is None else _voxels(n_voxels),
+        "own_sequence": own_sequence,
+        "missing_samples": missing_samples,
+        "signal": signal,
+        "dtype": dtype,
+        "random_state": random_state,
+    }
+    known = option_names(simulate_study)
+    refuse_unknown(others, known, "simulate has no setting '{}'")
+    with console.stage("Simulating"):
+        study = simulate_study(**with_params(options, others))
+    if bids:
+        image_dtype = dtype if dtype in ("float32", "float64") else "float32"
+        with console.stage("Writing BIDS files"):
+            study.to_bids(out, image_dtype=image_dtype, overwrite=overwrite)
+    else:
+        made_by = ("simulate", effective(context))
+        save_study(study, out, console, made_by, overwrite=overwrite)
+    _tell_made(console, out, study)
 
 
-def check_new_dataset(folder: Path, overwrite: bool) -> None:
+def _check_new_dataset(folder: Path, overwrite: bool) -> None:
     """Refuse a BIDS folder that is there, or cannot be made, before the work."""
     from brainweave.study.simulation.bids_writer import files_to_replace
 
@@ -68,104 +104,6 @@ def check_new_dataset(folder: Path, overwrite: bool) -> None:
     except StudyError as error:
         said = str(error).replace("overwrite=True", "--overwrite")
         raise UsageError(said) from error
-
-
-def save_study(study: "Study", folder: Path, console: Console, **options: Any) -> Any:
-    """Write a study folder with a bar that counts subjects; return the study in it."""
-    # a configuration tells of the study beside it, never of the one before
-    (folder / CONFIG).unlink(missing_ok=True)
-    with console.stage("Writing subjects", len(study)) as tick:
-        return study.save(folder, progress=lambda done, total, id: tick(id), **options)
-
-
-def describe_study(
-    study: "Study", folder: Path, command: str, options: dict[str, Any], **more: Any
-) -> None:
-    """Write how a study folder came about beside it: options, fingerprint, versions."""
-    made = provenance(
-        command, {}, study.ids, study_fingerprint=study.fingerprint(), **more
-    )
-    write_config(folder / CONFIG, command, options, made)
-
-
-@bundled(running=Running)
-def simulate(
-    context: typer.Context,
-    out: Annotated[Path, typer.Argument(help="Folder to make.")],
-    *,
-    n_subjects: Annotated[int, typer.Option(help="Number of subjects.")] = 8,
-    categories: Annotated[
-        str | None, typer.Option(help="Number of categories, or names with commas.")
-    ] = None,
-    design: Annotated[str | None, typer.Option(help="blocks, events or movie.")] = None,
-    n_runs: Annotated[int | None, typer.Option(help="Runs per subject.")] = None,
-    n_voxels: Annotated[
-        str | None, typer.Option(help="One number, or a range such as 1200-1800.")
-    ] = None,
-    own_sequence: Annotated[
-        bool | None, typer.Option(help="Each subject sees an order of its own.")
-    ] = None,
-    missing_samples: Annotated[
-        float | None, typer.Option(help="Share of samples that each subject lacks.")
-    ] = None,
-    signal: Annotated[
-        float | None, typer.Option(help="Strength of the responses.")
-    ] = None,
-    dtype: Annotated[str, typer.Option(help="float32 or float64.")] = "float32",
-    bids: Annotated[
-        bool, typer.Option("--bids", help="Write a BIDS dataset, not a study folder.")
-    ] = False,
-    random_state: Annotated[int, typer.Option(help="Seed.")] = 0,
-    param: Param = None,
-    overwrite: Overwrite = False,
-    running: Running,
-) -> None:
-    """Make a study whose shared space is known, to try things on."""
-    console = Console(running.quiet)
-    if bids:
-        check_new_dataset(out, overwrite)
-    else:
-        check_new_folder(out, overwrite)
-    with console.collect_warnings():
-        study = _simulated(
-            console,
-            n_subjects=n_subjects,
-            categories=categories and _categories(categories, design),
-            design=design,
-            n_runs=n_runs,
-            n_voxels=None if n_voxels is None else _voxels(n_voxels),
-            own_sequence=own_sequence,
-            missing_samples=missing_samples,
-            signal=signal,
-            dtype=dtype,
-            random_state=random_state,
-            others=parse_params(param),
-        )
-        if bids:
-            with console.stage("Writing BIDS files"):
-                study.to_bids(out, image_dtype=_image_dtype(dtype), overwrite=overwrite)
-        else:
-            saved = save_study(study, out, console, overwrite=overwrite)
-            describe_study(saved, out, "simulate", effective(context))
-    console.result(f"{out}: {len(study)} subjects, {_sizes(study)}")
-
-
-def _image_dtype(dtype: str) -> str:
-    return dtype if dtype in ("float32", "float64") else "float32"
-
-
-def _simulated(console: Console, *, others: dict[str, Any], **options: Any) -> Any:
-    from brainweave.study.options import option_names
-    from brainweave.study.simulation.simulate import simulate_study
-
-    known = option_names(simulate_study)
-    for name in others:
-        if name not in known:
-            raise UsageError(
-                f"simulate has no setting {name!r}; there are {', '.join(known)}."
-            )
-    with console.stage("Simulating"):
-        return simulate_study(**with_params(options, others))
 
 
 def _categories(text: str, design: str | None) -> int | list[str]:
@@ -179,19 +117,16 @@ def _categories(text: str, design: str | None) -> int | list[str]:
     return chosen
 
 
-def _voxels(text: str) -> int | tuple[int, int]:
-    parts = text.split("-")
+def _voxels(text: str) -> int | tuple[int, ...]:
     try:
-        numbers = [int(part) for part in parts]
+        numbers = tuple(int(part) for part in text.split("-"))
     except ValueError:
-        numbers = []
-    if len(numbers) == 1:
-        return numbers[0]
-    if len(numbers) == 2:
-        return numbers[0], numbers[1]
-    raise UsageError(
-        f"--n-voxels must be a number or a range such as 300-400; got {text!r}."
-    )
+        numbers = ()
+    if len(numbers) not in (1, 2):
+        raise UsageError(
+            f"--n-voxels must be a number or a range such as 300-400; got {text!r}."
+        )
+    return numbers[0] if len(numbers) == 1 else numbers
 
 
 def record_lines(record: dict[str, Any] | None) -> list[str]:
@@ -205,55 +140,35 @@ def record_lines(record: dict[str, Any] | None) -> list[str]:
     return lines
 
 
-def _sizes(study: Any) -> str:
-    samples = sorted(s.n_samples for s in study)
-    voxels = sorted(s.n_voxels for s in study)
-
-    def spread(numbers: list[int]) -> str:
-        low, high = numbers[0], numbers[-1]
-        return str(low) if low == high else f"{low} to {high}"
-
-    return f"{spread(samples)} samples, {spread(voxels)} voxels"
-
-
-@bundled(reading=Reading, running=Running)
+@command(reading=Reading)
 def convert(
     context: typer.Context,
-    sources: Annotated[
-        list[Path],
-        typer.Argument(
-            help="A BIDS or OpenfMRI folder, .mat files, or one .nii.gz per subject; "
-            "then the folder to make."
-        ),
-    ],
+    sources: list[Path] = argument(
+        "A BIDS or OpenfMRI folder, .mat files, or one .nii.gz per subject; then the "
+        "folder to make."
+    ),
     *,
-    form: Annotated[
-        str,
-        typer.Option(
-            "--format", help="auto, bids, nifti, matlab, openfmri or study (a copy)."
-        ),
-    ] = "auto",
-    labels: Annotated[
-        Path | None,
-        typer.Option(
-            help="Labels of samples: a .tsv file with columns label and, if they "
-            "differ, subject; a .mat file for MATLAB."
-        ),
-    ] = None,
-    detrend: Annotated[bool, typer.Option("--detrend", help="Remove trends.")] = False,
-    dtype: Annotated[str | None, typer.Option(help="Type to store samples in.")] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the study.")] = None,
+    form: str = option(
+        "auto, bids, nifti, matlab, openfmri or study (a copy).",
+        "--format",
+        default="auto",
+    ),
+    labels: Path | None = option(
+        "Labels of samples: a .tsv file with columns label and, if they differ, "
+        "subject; a .mat file for MATLAB."
+    ),
+    detrend: bool = option("Remove trends.", "--detrend", default=False),
+    dtype: str | None = option("Type to store samples in."),
+    name: str | None = option("Name of the study."),
     param: Param = None,
-    n_jobs: Annotated[int | None, typer.Option(help="Subjects at a time.")] = None,
+    n_jobs: int | None = option("Subjects at a time."),
     overwrite: Overwrite = False,
     reading: Reading,
-    running: Running,
+    console: Console,
 ) -> None:
     """Turn BIDS, NIfTI, MATLAB or OpenfMRI files into a study folder."""
-    from brainweave.cli.loading import load_any
     from brainweave.study.told import cautions
 
-    console = Console(running.quiet)
     if len(sources) < 2:
         raise UsageError("Name the files to read, then the folder to make.")
     *inputs, out = sources
@@ -269,59 +184,47 @@ def convert(
     others = parse_params(param)
     if said.get("confounds", "") is None:  # none is a choice, not a gap
         others = {"confounds": None, **others}
-    with console.collect_warnings():
-        with console.stage("Looking at the files"):
-            study = load_any(inputs, form, with_params(said, others))
-        given = {"overwrite": overwrite, "dtype": dtype, "n_jobs": n_jobs}
-        saved = save_study(study, out, console, **given)
-        describe_study(saved, out, "convert", effective(context))
-        for text in cautions(study.record):
-            warnings.warn(text, stacklevel=1)
-    console.result(f"{out}: {len(study)} subjects, {_sizes(study)}")
-    if not running.quiet:
+    with console.stage("Looking at the files"):
+        study = load_any(inputs, form, with_params(said, others))
+    save_study(
+        study,
+        out,
+        console,
+        ("convert", effective(context)),
+        overwrite=overwrite,
+        dtype=dtype,
+        n_jobs=n_jobs,
+    )
+    for text in cautions(study.record):
+        warnings.warn(text, stacklevel=1)
+    _tell_made(console, out, study)
+    if not console.quiet:
         for line in record_lines(study.record):
             console.result(f"  {line}")
 
 
-@bundled(running=Running)
+@command()
 def fetch(
     context: typer.Context,
-    dataset: Annotated[
-        str,
-        typer.Argument(help="raider, raider-movie, haxby, or an OpenNeuro ds000000."),
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Argument(help="Study folder to make; for OpenNeuro see convert."),
-    ] = None,
+    dataset: str = argument("raider, raider-movie, haxby, or an OpenNeuro ds000000."),
+    out: Path | None = argument(
+        "Study folder to make; for OpenNeuro see convert.", None
+    ),
     *,
-    participant_label: Annotated[
-        list[str] | None, typer.Option(help="Subjects to fetch; may be repeated.")
-    ] = None,
-    task: Annotated[str | None, typer.Option(help="Task (OpenNeuro).")] = None,
-    cache_dir: Annotated[
-        Path | None, typer.Option(help="Where to keep downloads.")
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be downloaded.")
-    ] = False,
+    participant_label: list[str] | None = option("Subjects to fetch; may be repeated."),
+    task: str | None = option("Task (OpenNeuro)."),
+    cache_dir: Path | None = option("Where to keep downloads."),
+    dry_run: bool = option("Say what would be downloaded.", "--dry-run", default=False),
     overwrite: Overwrite = False,
-    running: Running,
+    console: Console,
 ) -> None:
     """Download a public dataset and make a study folder of it."""
-    from brainweave.cli.downloads import fetch_dataset, kind_of, plan_of
-
-    console = Console(running.quiet)
     resume_with("Run the same command again: the download goes on where it stopped.")
-    options = {
-        "subjects": participant_label or None,
-        "task": task,
-        "cache_dir": cache_dir,
-    }
+    download, plan, chosen = _public(dataset, participant_label or None, task)
     if dry_run:
-        console.result(str(plan_of(dataset, options)))
+        console.result(str(plan(**chosen, cache_dir=cache_dir)))
         return
-    is_openneuro = kind_of(dataset) == "openneuro"
+    is_openneuro = "accession" in chosen
     if out is not None and is_openneuro:
         raise UsageError(
             "OpenNeuro datasets are fetched as BIDS. Leave out the folder, then: "
@@ -331,11 +234,43 @@ def fetch(
         raise UsageError(f"Name the folder to make: brainweave fetch {dataset} STUDY.")
     if out is not None:
         check_new_folder(out, overwrite)
-    with console.collect_warnings():
-        found = fetch_dataset(dataset, options, quiet=running.quiet)
-        if out is None:
-            console.result(str(found))
-            return
-        saved = save_study(found, out, console, overwrite=overwrite)
-        describe_study(saved, out, "fetch", effective(context))
-    console.result(f"{out}: {len(found)} subjects, {_sizes(found)}")
+    found = download(**chosen, cache_dir=cache_dir, progress=not console.quiet)
+    if out is None:
+        console.result(str(found))
+        return
+    made_by = ("fetch", effective(context))
+    save_study(found, out, console, made_by, overwrite=overwrite)
+    _tell_made(console, out, found)
+
+
+def _public(
+    dataset: str, subjects: list[str] | None, task: str | None
+) -> tuple[Any, Any, dict[str, Any]]:
+    """Return what downloads a dataset, what says what that would be, and options."""
+    name = dataset.lower()
+    if name.startswith("ds") and name[2:].isdigit():
+        from brainweave.study.public.openneuro import fetch_openneuro, openneuro_plan
+
+        chosen = {"accession": name, "subjects": subjects, "task": task}
+        return fetch_openneuro, openneuro_plan, chosen
+    from brainweave.study.public import datasets
+
+    if name == "haxby":
+        return datasets.fetch_haxby, datasets.haxby_plan, {"subjects": _haxby(subjects)}
+    if name not in ("raider", "raider-movie"):
+        raise UsageError(f"There is no dataset {dataset!r}; choose {PUBLIC}.")
+    if subjects is not None:
+        raise UsageError("The Raider study comes whole: leave out --participant-label.")
+    part = "movie" if name == "raider-movie" else "images"
+    return datasets.fetch_raider, datasets.raider_plan, {"part": part}
+
+
+def _haxby(given: list[str] | None) -> list[int] | None:
+    if given is None:
+        return None
+    try:
+        return [int(str(label).removeprefix("sub-")) for label in given]
+    except ValueError:
+        raise UsageError(
+            f"Haxby's subjects have numbers from 1 to 6; got {', '.join(given)}."
+        ) from None

@@ -7,9 +7,13 @@ interrupted.
 import errno
 import os
 import re
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 from brainweave.exceptions import BrainweaveError, InputError
 
@@ -32,8 +36,7 @@ class PartlyFailed(BrainweaveError):
 def run(arguments: Sequence[str]) -> int:
     """Run the command line; return the exit code."""
     from brainweave.cli.app import app
-    from brainweave.cli.interruption import listening
-    from brainweave.cli.several import spread
+    from brainweave.cli.options import spread
 
     speak_of(())
     try:
@@ -59,7 +62,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _interrupted() -> int:
-    _tell("Interrupted. Every file that is there is whole.", _resume_hint())
+    _tell("Interrupted. Every file that is there is whole.", _HINT[0])
     return INTERRUPTED
 
 
@@ -69,7 +72,7 @@ def _explain(error: Exception, arguments: Sequence[str]) -> int:
     code = _exit_code(error)
     if code is None:
         _tell(
-            f"Error: {type(error).__name__}: {' '.join(str(error).split())}",
+            f"Error: {explained(error)}",
             f"This should not happen. Set {DEBUG}=1 to see where, and report it.",
         )
         return FAILED
@@ -102,10 +105,8 @@ def _is_ours(error: Exception) -> bool:
     """Whether our own code raised it: a TypeError from elsewhere is a mistake."""
     if isinstance(error, BrainweaveError):
         return True
-    last = error.__traceback__
-    while last is not None and last.tb_next is not None:
-        last = last.tb_next
-    return last is not None and last.tb_frame.f_globals.get("__name__", "").startswith(
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return bool(frames) and str(frames[-1].f_globals.get("__name__")).startswith(
         "brainweave."
     )
 
@@ -233,7 +234,10 @@ def _named(found: "re.Match[str]") -> str:
     return f"--{found[1].replace('_', '-')}" if found[1] in _OPTIONS else found[0]
 
 
+# -- interruptions ---------------------------------------------------------------------
+
 _HINT = ["Run the same command again."]
+_asked = threading.Event()
 
 
 def resume_with(hint: str) -> None:
@@ -241,5 +245,32 @@ def resume_with(hint: str) -> None:
     _HINT[0] = hint
 
 
-def _resume_hint() -> str:
-    return _HINT[0]
+@contextmanager
+def listening() -> Iterator[None]:
+    """Remember an interruption of the work inside.
+
+    Python raises KeyboardInterrupt wherever it happens to be; inside a destructor or a
+    callback of a compiled library it is printed and lost. So it is raised again at the
+    next step of the work.
+    """
+    _asked.clear()
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread hears signals
+        return
+
+    def remember(*_: Any) -> None:
+        _asked.set()
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, remember)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        _asked.clear()
+
+
+def check_interrupted() -> None:
+    """Raise KeyboardInterrupt if one was asked for and got lost."""
+    if _asked.is_set():
+        raise KeyboardInterrupt

@@ -1,120 +1,84 @@
-"""Commands that make and use models: fit, transform, add-subject."""
+"""Commands that make and use models: fit, transform, add-subject, tune."""
 
+import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from brainweave.cli.config import effective, write_config
+from brainweave._io import write_text
+from brainweave.cli.config import effective, provenance, write_config
 from brainweave.cli.console import Console
-from brainweave.cli.data import (
+from brainweave.cli.errors import UsageError
+from brainweave.cli.methods import Method, make_aligner, resolved
+from brainweave.cli.options import (
+    OutFolder,
     Overwrite,
+    StudyFolder,
+    Subjects,
+    argument,
+    command,
+    option,
+)
+from brainweave.cli.studies import (
     check_new_folder,
-    check_writable,
-    describe_study,
-    save_study,
-)
-from brainweave.cli.errors import UsageError, subjects_are
-from brainweave.cli.methods import (
-    Watched,
-    make_aligner,
-    matched,
+    check_new_model,
+    fit_study,
+    load_model,
     open_study,
-    resolved,
+    prepare_folder,
     samples_known,
+    save_study,
     tell_matching,
-    uses_samples,
 )
-from brainweave.cli.options import Method, Running, bundled
-from brainweave.cli.origin import provenance
-
-if TYPE_CHECKING:
-    from brainweave.study.study import Study
-
-__all__ = [
-    "StudyFolder",
-    "Subjects",
-    "add_subject",
-    "fit",
-    "fit_study",
-    "load_model",
-    "provenance",
-    "transform",
-]
 
 Model = Annotated[Path, typer.Argument(help="Model file.")]
-StudyFolder = Annotated[Path, typer.Argument(help="Study folder.")]
-Subjects = Annotated[
-    str | None,
-    typer.Option(
-        "--subjects",
-        help="Ids of the model's subjects in their order, with commas: for a model "
-        "that was fitted on arrays, which have no ids.",
-    ),
-]
-ModelOut = Annotated[
-    Path, typer.Option("--output", "-o", help="Model file to write (.safetensors).")
-]
 
 
-def check_new_model(path: Path) -> None:
-    """Refuse a file that cannot be written, before any work is done."""
-    if path.suffix != ".safetensors":
-        raise UsageError(f"--output must end in .safetensors; got {str(path)!r}.")
-    if path.is_dir():
-        raise UsageError(f"{str(path)!r} is a folder. Name a file in it.")
-    if not path.absolute().parent.is_dir():
-        raise UsageError(
-            f"There is no folder {str(path.absolute().parent)!r} to write to."
-        )
-    check_writable(path, path.with_suffix(".toml"))
-
-
-def fit_study(aligner: Any, study: "Study", console: Console) -> Any:
-    """Fit an aligner on a study with a bar that counts subjects."""
-    known = samples_known(aligner, study)
-    subjects_are(study.ids)
-    with console.stage("Reading and aligning subjects", len(study)) as tick:
-        return aligner.fit([Watched(s, tick) for s in study], known)
-
-
-@bundled(method=Method, running=Running)
+@command(method=Method)
 def fit(
     context: typer.Context,
     study: StudyFolder,
-    output: ModelOut = Path("model.safetensors"),
+    output: Path = option(
+        "Model file to write (.safetensors).",
+        "--output",
+        "-o",
+        default=Path("model.safetensors"),
+    ),
     *,
     method: Method,
-    running: Running,
+    console: Console,
 ) -> None:
     """Align the subjects of a study; write the model to one file."""
-    import brainweave
-
-    console = Console(running.quiet)
     check_new_model(output)
     aligner = make_aligner(method)
     whole = open_study(study)
-    tell_matching(whole, method.match, console)
-    subjects = matched(whole, method.match)
-    with console.collect_warnings():
-        model = fit_study(aligner, subjects, console)
-        # a search is kept as what it chose
-        model = getattr(model, "best_estimator_", model)
-        aligner = model if hasattr(aligner, "best_estimator_") else aligner
-        options = effective(context, **resolved(aligner))
-        made = provenance(
-            "fit",
-            options,
-            subjects.ids,
-            study=subjects.name,
-            study_fingerprint=whole.fingerprint(),
-            seconds=dict(console.seconds),
-            warnings=list(console.warnings),
-        )
-        with console.stage("Writing the model"):
-            brainweave.save(model, output, provenance=made)
-        write_config(output.with_suffix(".toml"), "fit", options)
+    subjects = tell_matching(whole, method.match, console)
+    model = fit_study(aligner, subjects, console)
+    # a search is kept as what it chose
+    model = getattr(model, "best_estimator_", model)
+    aligner = model if hasattr(aligner, "best_estimator_") else aligner
+    options = effective(context, **resolved(aligner))
+    made = provenance(
+        "fit",
+        options,
+        subjects.ids,
+        study=subjects.name,
+        study_fingerprint=whole.fingerprint(),
+        seconds=dict(console.seconds),
+        warnings=list(console.warnings),
+    )
+    _write_model(model, output, made, console)
     console.result(f"{output}: {_summary(model)}")
+
+
+def _write_model(model: Any, path: Path, made: Any, console: Console) -> None:
+    import brainweave
+
+    with console.stage("Writing the model"):
+        brainweave.save(model, path, provenance=made)
+    command = made["command"].removeprefix("brainweave ")
+    write_config(path.with_suffix(".toml"), command, made["options"])
 
 
 def _summary(model: Any) -> str:
@@ -130,68 +94,16 @@ def _summary(model: Any) -> str:
     return f"{text}. {alignment_check(model).verdict}"
 
 
-def load_model(
-    path: Path, subjects: str | None = None
-) -> tuple[Any, list[str], dict[str, Any]]:
-    """Load a model of several subjects, their ids, and how it was made.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    subjects : str, optional
-        Ids with commas, for a model that does not know them.
-    """
-    import brainweave
-    from brainweave.aligners.base import BaseAligner
-
-    if not path.is_file():
-        raise UsageError(f"There is no model file {str(path)!r}. Check the path.")
-    model = brainweave.load(path)
-    if not isinstance(model, BaseAligner):
-        raise UsageError(f"{str(path)!r} holds the map of one subject, not a model.")
-    made = brainweave.describe(path).provenance
-    known = getattr(model, "ids_", None) or made.get("subjects")
-    if not isinstance(known, list) or len(known) != model.n_subjects_:
-        known = None
-    ids = None if known is None else [str(id) for id in known]
-    return model, _ids(path, model.n_subjects_, ids, subjects), made
-
-
-def _ids(path: Path, n: int, known: list[str] | None, given: str | None) -> list[str]:
-    """Return who the model's subjects are; nobody is guessed."""
-    if given is None:
-        if known is None:
-            raise UsageError(
-                f"{str(path)!r} does not say who its {n} subjects are: it was fitted "
-                "on arrays, without ids. Name them in the order of the fit, such as "
-                "--subjects 01,02,03, or fit on a Study."
-            )
-        return known
-    ids = [id.strip().removeprefix("sub-") for id in given.split(",") if id.strip()]
-    if known is not None and ids != known:
-        raise UsageError(
-            f"--subjects {given} contradicts the model, which has {', '.join(known)}. "
-            "Leave it out."
-        )
-    if len(ids) != n or len(set(ids)) != n:
-        raise UsageError(
-            f"--subjects must name the {n} subjects of the model, each once; got "
-            f"{given!r}."
-        )
-    return ids
-
-
-@bundled(running=Running)
+@command()
 def transform(
     context: typer.Context,
     model: Model,
     study: StudyFolder,
-    out: Annotated[Path, typer.Argument(help="Study folder to make.")],
+    out: Path = argument("Study folder to make."),
     overwrite: Overwrite = False,
     *,
     subjects: Subjects = None,
-    running: Running,
+    console: Console,
 ) -> None:
     """Map samples into the shared space; write them as a study of shared features.
 
@@ -201,7 +113,6 @@ def transform(
     """
     from brainweave.study.study import Study, Subject
 
-    console = Console(running.quiet)
     check_new_folder(out, overwrite)
     fitted, ids, made = load_model(model, subjects)
     people = open_study(study)
@@ -212,27 +123,26 @@ def transform(
             f"{', '.join(ids)}. A new one joins by: brainweave add-subject."
         )
     shared = []
-    with console.collect_warnings():
-        with console.stage("Mapping subjects", len(people)) as tick:
-            for s in people:
-                samples, map_ = s.data(), fitted.maps_[ids.index(s.id)]
-                features = map_.transform(samples, name=f"Subject {s.id!r}")
-                known = {n: getattr(s, n) for n in ("labels", "runs", "onsets")}
-                flags = _aligned(fitted, map_, samples, s.aligned)
-                shared.append(
-                    Subject(s.id, features, stimuli=s.stimuli, aligned=flags, **known)
-                )
-                tick(s.id)
-        name = f"{people.name}, shared features" if people.name else ""
-        saved = save_study(Study(shared, name), out, console, overwrite=overwrite)
-        describe_study(
-            saved,
-            out,
-            "transform",
-            effective(context),
-            source_fingerprint=people.fingerprint(),
-            model_fingerprint=made.get("study_fingerprint"),
-        )
+    with console.stage("Mapping subjects", len(people)) as tick:
+        for s in people:
+            samples, map_ = s.data(), fitted.maps_[ids.index(s.id)]
+            features = map_.transform(samples, name=f"Subject {s.id!r}")
+            names = ("labels", "runs", "onsets", "stimuli")
+            known = {name: getattr(s, name) for name in names}
+            flags = _aligned(fitted, map_, samples, s.aligned)
+            shared.append(Subject(s.id, features, aligned=flags, **known))
+            tick(s.id)
+    save_study(
+        Study(shared, f"{people.name}, shared features" if people.name else ""),
+        out,
+        console,
+        ("transform", effective(context)),
+        about={
+            "source_fingerprint": people.fingerprint(),
+            "model_fingerprint": made.get("study_fingerprint"),
+        },
+        overwrite=overwrite,
+    )
     n_aligned = sum(int(s.aligned.sum()) for s in shared if s.aligned is not None)
     console.result(
         f"{out}: {len(shared)} subjects, {fitted.n_components_} shared features, "
@@ -246,7 +156,7 @@ def _aligned(model: Any, map_: Any, samples: Any, before: Any) -> Any:
     import numpy as np
 
     flags = np.zeros(len(samples), bool) if before is None else before.copy()
-    if not uses_samples(model):
+    if not model._joins_samples:
         return flags
     if getattr(map_, "signatures", None) is None:
         # a model of an older version does not say: then no sample is known to be free
@@ -254,30 +164,25 @@ def _aligned(model: Any, map_: Any, samples: Any, before: Any) -> Any:
     return flags | map_.took_part(samples)
 
 
-@bundled(running=Running)
+@command()
 def add_subject(
     context: typer.Context,
     model: Model,
     study: StudyFolder,
-    subject: Annotated[
-        list[str] | None,
-        typer.Option(help="Who joins; all subjects the model lacks by default."),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", "-o", help="Model file to write; default: the same."),
-    ] = None,
+    subject: list[str] | None = option(
+        "Who joins; all subjects the model lacks by default."
+    ),
+    output: Path | None = option(
+        "Model file to write; default: the same.", "--output", "-o"
+    ),
     *,
     subjects: Subjects = None,
-    running: Running,
+    console: Console,
 ) -> None:
     """Let new subjects join a model without fitting it again.
 
     The maps of the subjects that are in the model do not change.
     """
-    import brainweave
-
-    console = Console(running.quiet)
     target = model if output is None else output
     check_new_model(target)
     fitted, ids, made = load_model(model, subjects)
@@ -290,36 +195,142 @@ def add_subject(
     if not joining:
         raise UsageError("Every subject of the study is in the model already.")
     new = people.subset(subjects=joining)
-    with console.collect_warnings():
-        with console.stage("Joining subjects", len(new)) as tick:
-            for s, known in zip(new, _known_of_new(fitted, new), strict=True):
-                join(fitted, fitted.fit_new_subject(s, known))
-                tick(s.id)
-        options = effective(context, subject=joining, output=target)
-        fitted.ids_ = [*ids, *joining]
-        origin = provenance(
-            "add-subject", options, fitted.ids_, joined_from=people.fingerprint()
-        )
-        # of several studies now: none of them is the one that it stands for
-        origin["fitted_on"] = made.pop("study_fingerprint", made.get("fitted_on"))
-        made = {**made, **origin}
-        with console.stage("Writing the model"):
-            brainweave.save(fitted, target, provenance=made)
-        write_config(target.with_suffix(".toml"), "add-subject", options)
+    known = samples_known(fitted, new) or [None] * len(new)
+    with console.stage("Joining subjects", len(new)) as tick:
+        for s, of_samples in zip(new, known, strict=True):
+            _join(fitted, fitted.fit_new_subject(s, of_samples))
+            tick(s.id)
+    options = effective(context, subject=joining, output=target)
+    fitted.ids_ = [*ids, *joining]
+    origin = provenance(
+        "add-subject", options, fitted.ids_, joined_from=people.fingerprint()
+    )
+    # of several studies now: none of them is the one that it stands for
+    origin["fitted_on"] = made.pop("study_fingerprint", made.get("fitted_on"))
+    _write_model(fitted, target, {**made, **origin}, console)
     console.result(f"{target}: {_summary(fitted)}; joined: {', '.join(joining)}")
 
 
-def _known_of_new(model: Any, study: "Study") -> list[Any]:
-    known = samples_known(model, study)
-    return [None] * len(study) if known is None else known
-
-
-def join(model: Any, new: Any) -> None:
+def _join(model: Any, new: Any) -> None:
     """Append the map of a new subject; what the others' maps rest on is unchanged."""
     model.maps_ = [*model.maps_, new.detach()]
     model.n_subjects_ = len(model.maps_)
-    if isinstance(vars(model).get("coef_"), list) and new.coef is not None:
-        model.coef_ = [*model.coef_, new.coef]
-    if isinstance(vars(model).get("mixing_"), list) and new.mixing is not None:
-        model.mixing_ = [*model.mixing_, new.mixing]
+    for name in ("coef", "mixing"):
+        kept, joins = vars(model).get(f"{name}_"), getattr(new, name)
+        if isinstance(kept, list) and joins is not None:
+            setattr(model, f"{name}_", [*kept, joins])
     vars(model).pop("bases_", None)
+
+
+# -- settings --------------------------------------------------------------------------
+
+
+@command()
+def tune(
+    context: typer.Context,
+    study: StudyFolder,
+    *,
+    energies: str = option(
+        "Energies to try, with commas.", default="0.2,0.35,0.5,0.65,0.82,1"
+    ),
+    n_components: str = option(
+        "Numbers of components to try, with commas, or auto.", default="auto"
+    ),
+    kernels: str = option(
+        "Kernels to try, with commas; gaussian:5000 sets hp.", default="linear"
+    ),
+    protocol: str = option("held-out or joint.", default="held-out"),
+    leave_out: int = option("Subjects tested at a time.", default=1),
+    n_jobs: int | None = option("Subjects at a time."),
+    output: OutFolder = Path("tuning"),
+    console: Console,
+) -> None:
+    """Choose the settings of GDM inside the study; write the best model."""
+    import brainweave
+
+    counts: Any = [
+        c if c == "auto" else _number("n-components", c, int)
+        for c in _parts(n_components)
+    ]
+    search = brainweave.GDMCV(
+        energies=[_number("energies", e) for e in _parts(energies)],
+        n_components=counts,
+        kernels=[_kernel(k) for k in _parts(kernels)],
+        protocol=protocol,
+        leave_out=leave_out,
+        n_jobs=n_jobs,
+    )
+    subjects = open_study(study)
+    prepare_folder(output)
+    n_settings = len(search.energies) * len(counts) * len(search.kernels)
+    with console.counted("Trying settings") as progress:
+        search.fit(subjects, progress=progress)
+    options = effective(context)
+    made = provenance("tune", options, subjects.ids, score=search.best_score_)
+    target = output / "model.safetensors"
+    brainweave.save(search.best_estimator_, target, provenance=made)
+    write_text(output / "settings.tsv", _settings_table(search.cv_results_))
+    best = resolved(search.best_estimator_)
+    chosen = {"method": "gdm", **best, "study": str(study)}
+    write_config(output / "best.toml", "fit", chosen)
+    write_config(output / "tune.toml", "tune", options)
+    _warn_at_the_edge("energies", search.energies, best.get("energy"), most=1.0)
+    _warn_at_the_edge("n_components", counts, best.get("n_components"))
+    told = ("n_components", "energy", "kernel", "hp")
+    shown = ", ".join(f"{k} {v}" for k, v in best.items() if k in told)
+    console.result(
+        f"Best of {n_settings}: {shown}; accuracy {search.best_score_:.3f}, chosen on "
+        "these data and so too high: score it with brainweave evaluate --method gdmcv"
+    )
+    console.result(f"{target}; the same by: brainweave fit --config {output}/best.toml")
+
+
+def _warn_at_the_edge(
+    name: str, tried: Any, chosen: Any, most: float | None = None
+) -> None:
+    """Warn if the best value is the first or last that was tried."""
+    values = [float(value) for value in tried if value != "auto"]
+    if chosen in (None, "auto") or len(values) < 2 or float(chosen) == most:
+        return  # nothing is beyond the most there is
+    for edge, which, side in (
+        (min(values), "least", "less"),
+        (max(values), "most", "more"),
+    ):
+        if float(chosen) == edge:
+            warnings.warn(
+                f"{name}={chosen} is the {which} that was tried: {side} may be better. "
+                "Try more values.",
+                stacklevel=2,
+            )
+
+
+def _settings_table(found: dict[str, Any]) -> str:
+    rows = ["energy\tn_components\tkernel\thp\tmean\tstd\trank\terror"]
+    for i, params in enumerate(found["params"]):
+        hp = (params["kernel_params"] or {}).get("hp", "n/a")
+        cells = [params["energy"], params["n_components"], params["kernel"], hp]
+        cells += [found["mean_test_score"][i], found["std_test_score"][i]]
+        cells += [found["rank_test_score"][i], found["error"][i] or "n/a"]
+        rows.append("\t".join(" ".join(str(c).split()) for c in cells))
+    return "\n".join(rows) + "\n"
+
+
+def _parts(text: str) -> list[str]:
+    return [part.strip() for part in str(text).split(",") if part.strip()]
+
+
+def _number(name: str, text: str, kind: Any = float) -> Any:
+    try:
+        return kind(text)
+    except ValueError:
+        what = (
+            "numbers with commas"
+            if kind is float
+            else "whole numbers with commas, or auto"
+        )
+        raise UsageError(f"--{name} takes {what}; got {text!r}.") from None
+
+
+def _kernel(text: str) -> Any:
+    name, colon, hp = text.partition(":")
+    return (name, _number("kernels", hp)) if colon else name

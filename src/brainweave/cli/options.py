@@ -1,13 +1,15 @@
-"""Options that several commands share, declared once.
+"""How options are declared, shared and read.
 
-A *bundle* is a dataclass of options. A command decorated with :func:`bundled` takes the
-bundle as one argument; on the command line its fields are ordinary options.
+A command is a function decorated with :func:`command`. An option is a parameter of it
+whose default is ``option(...)``, or a field of a *bundle*, a dataclass that several
+commands share. Every command has ``--config`` and ``--quiet``, gets a console, and
+shows warnings as one line each.
 """
 
 import inspect
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, Field, field, fields
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -15,169 +17,119 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from brainweave.cli.config import read_config
+from brainweave.cli.console import Console
 from brainweave.cli.errors import UsageError, speak_of
 
-METHOD_GROUP, RUN_GROUP = "Method", "How to run"
+RUN_PANEL = "How to run"
 
 
-@dataclass
-class Running:
-    """How to run: shared by every command."""
-
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            "--config",
-            help="TOML file with any of these options; the command line wins.",
-            callback=read_config,
-            is_eager=True,
-            rich_help_panel=RUN_GROUP,
-        ),
-    ] = None
-    quiet: Annotated[
-        bool,
-        typer.Option(
-            "--quiet",
-            "-q",
-            help="Print results only.",
-            rich_help_panel=RUN_GROUP,
-        ),
-    ] = False
+def option(text: str, *names: str, default: Any = None, **settings: Any) -> Any:
+    """Declare an option: its help, its names if not that of the parameter."""
+    about = {"kind": typer.Option, "names": names, "help": text, "settings": settings}
+    return field(default=default, metadata=about)
 
 
-def _method_option(text: str, *names: str) -> Any:
-    return typer.Option(*names, help=text, rich_help_panel=METHOD_GROUP)
+def argument(text: str, default: Any = MISSING) -> Any:
+    """Declare an argument that has a place of its own."""
+    about = {"kind": typer.Argument, "names": (), "help": text, "settings": {}}
+    return field(default=default, metadata=about)
 
 
-Parcels = Annotated[
+CONFIG = option(
+    "TOML file with any of these options; the command line wins.",
+    "--config",
+    callback=read_config,
+    is_eager=True,
+    rich_help_panel=RUN_PANEL,
+)
+QUIET = option(
+    "Print results only.", "--quiet", "-q", default=False, rich_help_panel=RUN_PANEL
+)
+StudyFolder = Annotated[Path, typer.Argument(help="Study folder.")]
+OutFolder = Annotated[
+    Path, typer.Option("--output", "-o", help="Folder for the results.")
+]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace a study that is there.")
+]
+Param = Annotated[
+    list[str] | None,
+    typer.Option(help="Any other setting, NAME=VALUE; may be repeated."),
+]
+Subjects = Annotated[
     str | None,
-    _method_option(
-        "Align parcel by parcel: an atlas image with a label per voxel, or "
-        "schaefer-100 (200, ... 1000) where nilearn has it in its cache."
-    ),
-]
-SearchlightRadius = Annotated[
-    float | None,
-    _method_option(
-        "Align in every neighbourhood of this radius in mm, and average to one map."
+    typer.Option(
+        "--subjects",
+        help="Ids of the model's subjects in their order, with commas: for a model "
+        "that was fitted on arrays, which have no ids.",
     ),
 ]
 
 
-@dataclass
-class Method:
-    """Which aligner, and its parameters; None leaves the aligner's own default."""
-
-    method: Annotated[
-        str,
-        _method_option(
-            "gdm, gdmcv (chooses its settings inside the aligning samples), "
-            "hyperalignment, regularized-hyperalignment, kernel-hyperalignment, "
-            "svd-hyperalignment, srm, detsrm, robust-srm, semi-supervised-srm or none."
-        ),
-    ] = "gdm"
-    n_components: Annotated[
-        str | None, _method_option("Shared features: a number, or auto (gdm).")
-    ] = None
-    energy: Annotated[
-        float | None,
-        _method_option(
-            "Share of the singular values that each subject keeps; gdm: the paper's "
-            "model, in place of shrinkage."
-        ),
-    ] = None
-    shrinkage: Annotated[
-        str | None,
-        _method_option(
-            "How far each subject is shrunk: a number, auto, ledoit-wolf or oas; gdm."
-        ),
-    ] = None
-    constraint: Annotated[
-        str | None,
-        _method_option(
-            "global, or subject: unit covariance in each subject, for studies that "
-            "overlap in part; gdm."
-        ),
-    ] = None
-    kernel: Annotated[
-        str | None, _method_option("linear, gaussian, quadratic or sigmoid.")
-    ] = None
-    hp: Annotated[float | None, _method_option("Parameter of the kernel.", "--hp")] = (
-        None
-    )
-    graph: Annotated[
-        str | None,
-        _method_option("labels (categories), time (stimuli) or labels+time; gdm."),
-    ] = None
-    standardize: Annotated[
-        bool | None, _method_option("Give every voxel mean 0 and variance 1.")
-    ] = None
-    random_state: Annotated[
-        int | None, _method_option("Seed of methods that start at random.")
-    ] = None
-    match: Annotated[
-        str | None,
-        _method_option(
-            "Make the samples of all subjects correspond first: truncate, average or "
-            "intersect. For methods that are locked in time."
-        ),
-    ] = None
-    parcels: Parcels = None
-    searchlight: SearchlightRadius = None
-    param: Annotated[
-        list[str] | None,
-        _method_option("Any other parameter, NAME=VALUE; may be repeated.", "--param"),
-    ] = None
-    n_jobs: Annotated[
-        int | None,
-        typer.Option(
-            help="Subjects worked on at the same time; default one per core.",
-            rich_help_panel=RUN_GROUP,
-        ),
-    ] = None
-
-
-def bundled(**bundles: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Spread dataclasses of options over the signature of a command."""
+def command(**bundles: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make a command of a function; bundles are spread over its options."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         own = inspect.signature(function)
         hints = get_type_hints(function, include_extras=True)
         parameters = [
-            p.replace(annotation=hints.get(p.name, p.annotation))
+            _parameter(p.name, hints[p.name], p.default, kind=p.kind)
             for p in own.parameters.values()
-            if p.name not in bundles
+            if p.name not in bundles and p.name != "console"
         ]
         for bundle in bundles.values():
             types = get_type_hints(bundle, include_extras=True)
-            parameters += [
-                inspect.Parameter(
-                    f.name,
-                    inspect.Parameter.KEYWORD_ONLY,
-                    default=inspect.Parameter.empty
-                    if f.default is MISSING
-                    else f.default,
-                    annotation=types[f.name],
-                )
-                for f in fields(bundle)
-            ]
+            panel = getattr(bundle, "panel", None)
+            for f in fields(bundle):
+                parameters.append(_parameter(f.name, types[f.name], f, panel=panel))
+        parameters += [
+            _parameter("config", Path | None, CONFIG),
+            _parameter("quiet", bool, QUIET),
+        ]
 
         @wraps(function)
-        def command(**given: Any) -> Any:
+        def run(**given: Any) -> Any:
             speak_of(given)
             if given.get("n_jobs") == 0:
                 raise UsageError("--n-jobs must be a number other than 0; got 0.")
+            del given["config"]
+            console = Console(given.pop("quiet"))
             for name, bundle in bundles.items():
                 values = {f.name: given.pop(f.name) for f in fields(bundle)}
                 given[name] = bundle(**values)
-            return function(**given)
+            with console.collect_warnings():
+                return function(**given, console=console)
 
-        del command.__wrapped__  # else the signature of the inner one would be read
-        command.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-        command.__annotations__ = {p.name: p.annotation for p in parameters}
-        return command
+        del run.__wrapped__  # else the signature of the inner one would be read
+        run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in parameters}
+        return run
 
     return decorate
+
+
+def _parameter(
+    name: str,
+    annotation: Any,
+    declared: Any,
+    *,
+    panel: str | None = None,
+    kind: Any = inspect.Parameter.KEYWORD_ONLY,
+) -> inspect.Parameter:
+    """Return a parameter as Typer reads it."""
+    default = declared
+    if isinstance(declared, Field):
+        about, default = declared.metadata, declared.default
+        if default is MISSING:
+            default = inspect.Parameter.empty
+        if about:  # else an annotation says it all
+            settings = {"rich_help_panel": panel, **about["settings"]}
+            info = about["kind"](*about["names"], help=about["help"], **settings)
+            annotation = Annotated[annotation, info]
+    return inspect.Parameter(name, kind, default=default, annotation=annotation)
+
+
+# -- NAME=VALUE ------------------------------------------------------------------------
 
 
 def parse_params(
@@ -215,9 +167,71 @@ def with_params(
     >>> with_params({"task": None, "detrend": True}, {"label": None})
     {'detrend': True, 'label': None}
     """
-    twice = [k for k in others if options.get(k) is not None]
+    given = {k: v for k, v in options.items() if v is not None}
+    twice = [k for k in others if k in given]
     if twice:
         shown = twice[0].replace("_", "-")
         raise UsageError(f"{twice[0]} was given twice: by --{shown} and by --param.")
-    given = {k: v for k, v in options.items() if v is not None}
     return {**given, **others}
+
+
+def refuse_unknown(names: Iterable[str], known: Sequence[str], what: str) -> None:
+    """Refuse names that something does not have; say which it has."""
+    for name in names:
+        if name not in known:
+            said = what.replace("{}", name)
+            raise UsageError(f"{said}; there are {', '.join(known[:40])}.")
+
+
+# -- several values --------------------------------------------------------------------
+
+
+def spread(arguments: Sequence[str]) -> list[str]:
+    """Repeat an option's name before each of its values, as BIDS Apps have it.
+
+    Only once a command has all of its arguments, since what follows an option before
+    them may be one of these.
+
+    Examples
+    --------
+    >>> spread("run in out group --participant-label 01 02 -q".split())[4:]
+    ['--participant-label', '01', '--participant-label', '02', '-q']
+    >>> spread("convert --ignore rest BIDS STUDY".split())[1:]
+    ['--ignore', 'rest', 'BIDS', 'STUDY']
+    """
+    options, needed = _known(arguments[0]) if arguments else ({}, 0)
+    if not any(option.multiple for option in options.values()):
+        return list(arguments)
+    out, places, last = list(arguments[:1]), 0, None
+    waiting = 0  # values that the last option still takes
+    for argument in arguments[1:]:
+        if argument.startswith("-") and argument != "-" and not waiting:
+            name, equals, _ = argument.partition("=")
+            option = options.get(name)
+            last = name if option is not None and option.multiple else None
+            takes = option is not None and not (option.is_flag or option.count)
+            waiting = int(takes and not equals)
+        elif waiting:
+            waiting -= 1
+        elif last is not None and places >= needed:
+            out.append(last)
+        else:
+            places, last = places + 1, None
+        out.append(argument)
+    return out
+
+
+def _known(command: str) -> tuple[dict[str, Any], int]:
+    """Return a command's options by name, and how many arguments it has."""
+    from brainweave.cli.app import app
+
+    found = typer.main.get_command(app).commands.get(command)  # type: ignore[attr-defined]
+    options: dict[str, Any] = {}
+    needed = 0
+    for parameter in [] if found is None else found.params:
+        if parameter.param_type_name == "argument":
+            needed += 2 if parameter.nargs == -1 else 1
+        else:
+            names = (*parameter.opts, *parameter.secondary_opts)
+            options |= dict.fromkeys(names, parameter)
+    return options, needed

@@ -1,117 +1,95 @@
-"""Options that say how BIDS data become samples, for convert and for run."""
+"""How files become a study: the options of BIDS data, and readers of all formats."""
 
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from brainweave.cli.errors import UsageError
+from brainweave.cli.methods import number_or
+from brainweave.cli.options import option, refuse_unknown
+from brainweave.cli.studies import open_study
 
-GROUP = "How to read BIDS data"
-NOT_OPTIONS = ("participant_label", "bids_param")
+if TYPE_CHECKING:
+    from brainweave.study.study import Study
+
 # what nilearn's load_confounds calls its components
 COMPONENTS = (
     *("motion", "high_pass", "wm_csf", "global_signal", "compcor", "ica_aroma"),
     *("scrub", "non_steady_state"),
 )
 STRATEGIES = ("simple", "scrubbing", "compcor", "ica_aroma")
-
-
-def _option(text: str, *names: str) -> Any:
-    return typer.Option(*names, help=text, rich_help_panel=GROUP)
+FORMATS = ("auto", "bids", "nifti", "matlab", "openfmri", "study")
 
 
 @dataclass
 class Reading:
     """What becomes a sample, and what is removed from it."""
 
-    participant_label: Annotated[
-        list[str] | None,
-        _option(
-            "Subjects, with or without sub-; all by default. Several may follow.",
-            "--participant-label",
-            "--participant_label",
-        ),
-    ] = None
-    task: Annotated[
-        str | None, _option("Task; needed where there are several.", "--task", "-t")
-    ] = None
-    space: Annotated[
-        str | None,
-        _option("Space of the images, such as MNI152NLin2009cAsym, T1w, fsaverage5."),
-    ] = None
-    samples: Annotated[
-        str | None,
-        _option(
-            "What a sample is: volumes, blocks (means), or GLM betas of single trials, "
-            "trials-lsa (one model per run) or trials-lss (one per trial)."
-        ),
-    ] = None
-    label: Annotated[
-        str | None,
-        _option("Column of the events that holds the category; trial_type by default."),
-    ] = None
-    stimulus: Annotated[
-        str | None, _option("Column of the events with the stimulus.")
-    ] = None
-    ignore: Annotated[
-        list[str] | None,
-        _option(
-            "Labels that are no category; several may follow. Default: rest, baseline, "
-            "fixation."
-        ),
-    ] = None
-    overlap: Annotated[
-        str | None,
-        _option(
-            "Which event a volume shows that lies under several: longest (default), "
-            "last, drop or error."
-        ),
-    ] = None
-    hrf_delay: Annotated[
-        float | None,
-        _option("Seconds from stimulus to response, for volumes and blocks; 5."),
-    ] = None
-    hrf_model: Annotated[
-        str | None, _option("Response of GLM betas, one of nilearn's; glover.")
-    ] = None
-    confounds: Annotated[
-        list[str] | None,
-        _option(
-            "What to remove: simple (default for fMRIPrep), scrubbing, compcor or "
-            "ica_aroma; components such as motion wm_csf; columns; or none."
-        ),
-    ] = None
-    scrub: Annotated[
-        float | None,
-        _option("Leave out volumes that moved by more than so many mm."),
-    ] = None
-    smoothing_fwhm: Annotated[float | None, _option("Smooth by so many mm.")] = None
-    high_pass: Annotated[float | None, _option("High-pass cut-off in Hz.")] = None
-    mask: Annotated[
-        str | None,
-        _option(
-            "own (fMRIPrep's mask of each subject; default), common (voxels in all of "
-            "them), epi (computed), or an image file."
-        ),
-    ] = None
+    panel: ClassVar[str] = "How to read BIDS data"
+    participant_label: list[str] | None = option(
+        "Subjects, with or without sub-; all by default. Several may follow.",
+        "--participant-label",
+        "--participant_label",
+    )
+    task: str | None = option("Task; needed where there are several.", "--task", "-t")
+    space: str | None = option(
+        "Space of the images, such as MNI152NLin2009cAsym, T1w, fsaverage5."
+    )
+    samples: str | None = option(
+        "What a sample is: volumes, blocks (means), or GLM betas of single trials, "
+        "trials-lsa (one model per run) or trials-lss (one per trial)."
+    )
+    label: str | None = option(
+        "Column of the events that holds the category; trial_type by default."
+    )
+    stimulus: str | None = option("Column of the events with the stimulus.")
+    ignore: list[str] | None = option(
+        "Labels that are no category; several may follow. Default: rest, baseline, "
+        "fixation."
+    )
+    overlap: str | None = option(
+        "Which event a volume shows that lies under several: longest (default), "
+        "last, drop or error."
+    )
+    hrf_delay: float | None = option(
+        "Seconds from stimulus to response, for volumes and blocks; 5."
+    )
+    hrf_model: str | None = option("Response of GLM betas, one of nilearn's; glover.")
+    confounds: list[str] | None = option(
+        "What to remove: simple (default for fMRIPrep), scrubbing, compcor or "
+        "ica_aroma; components such as motion wm_csf; columns; or none."
+    )
+    scrub: float | None = option(
+        "Leave out volumes that moved by more than so many mm."
+    )
+    smoothing_fwhm: float | None = option("Smooth by so many mm.")
+    high_pass: float | None = option("High-pass cut-off in Hz.")
+    mask: str | None = option(
+        "own (fMRIPrep's mask of each subject; default), common (voxels in all of "
+        "them), epi (computed), or an image file."
+    )
 
     def given(self) -> dict[str, Any]:
         """Return what was said, as options of ``load_bids``, but for the subjects."""
-        said = {f.name: getattr(self, f.name) for f in fields(self)}
-        found = {
-            name: value
-            for name, value in said.items()
-            if value not in (None, [], ()) and name not in NOT_OPTIONS
-        }
-        if "ignore" in found:
-            found["ignore"] = [] if self.ignore == ["none"] else list(found["ignore"])
+        said = {name: getattr(self, name) for name in READING}
+        found = {k: v for k, v in said.items() if v not in (None, [], ())}
+        if found.get("ignore") == ["none"]:
+            found["ignore"] = []
         if "confounds" in found:
             found["confounds"] = confounds_of(found["confounds"])
-        if "mask" in found:
-            found = {**found, **_mask(str(found.pop("mask")))}
+        mask = found.get("mask", "own")
+        if mask not in ("own", "common", "epi") and not Path(mask).is_file():
+            raise UsageError(
+                "--mask must be own, common, epi or an image file; there is no "
+                f"{mask!r}."
+            )
+        if mask == "own":
+            found.pop("mask", None)
         return found
+
+
+# options of load_bids that are options of commands
+READING = tuple(f.name for f in fields(Reading) if f.name != "participant_label")
 
 
 def confounds_of(given: list[str]) -> Any:
@@ -138,11 +116,165 @@ def confounds_of(given: list[str]) -> Any:
     return tuple(given) if set(given) <= set(COMPONENTS) else list(given)
 
 
-def _mask(mask: str) -> dict[str, Any]:
-    if mask == "own":
-        return {}
-    if mask not in ("common", "epi") and not Path(mask).is_file():
-        raise UsageError(
-            f"--mask must be own, common, epi or an image file; there is no {mask!r}."
+# -- formats ---------------------------------------------------------------------------
+
+
+def load_any(inputs: list[Path], form: str, options: dict[str, Any]) -> "Study":
+    """Read files of any supported kind."""
+    for path in inputs:
+        if not path.exists():
+            raise UsageError(f"There is no {str(path)!r}. Check the path.")
+    if form not in FORMATS:
+        raise UsageError(f"--format must be one of {', '.join(FORMATS)}; got {form!r}.")
+    kind = _guessed(inputs) if form == "auto" else form
+    readers = {"bids": _bids, "nifti": _nifti, "matlab": _matlab}
+    readers |= {"openfmri": _openfmri, "study": _copy}
+    return readers[kind](inputs, dict(options))
+
+
+def _guessed(inputs: list[Path]) -> str:
+    """Tell the format of files from their names and neighbours."""
+    names = [path.name.lower() for path in inputs]
+    if all(name.endswith(".mat") for name in names):
+        return "matlab"
+    if all(name.endswith((".nii", ".nii.gz")) for name in names):
+        return "nifti"
+    if len(inputs) == 1 and inputs[0].is_dir():
+        folder = inputs[0]
+        for pattern, form in (
+            ("study.json", "study"),
+            ("sub-*", "bids"),
+            ("sub[0-9]*", "openfmri"),
+        ):
+            if any(folder.glob(pattern)):
+                return form
+        files = sorted(
+            p.name for e in ("*.mat", "*.nii", "*.nii.gz") for p in folder.glob(e)
         )
-    return {"mask": mask}
+        if files:
+            raise UsageError(
+                f"'{folder}' is a folder with files such as '{files[0]}': name the "
+                f"files themselves, brainweave convert {folder / files[0]} ... STUDY."
+            )
+    raise UsageError(
+        f"What {', '.join(map(repr, map(str, inputs)))} holds is not clear: neither "
+        "BIDS (folders sub-...), nor OpenfMRI (sub001), nor .mat or .nii.gz files. "
+        "Say it with --format."
+    )
+
+
+def _one_folder(inputs: list[Path], what: str) -> Path:
+    if len(inputs) != 1 or not inputs[0].is_dir():
+        raise UsageError(f"A {what} dataset is one folder; got {len(inputs)} paths.")
+    return inputs[0]
+
+
+def _read(function: Any, source: Any, options: dict[str, Any], what: str) -> "Study":
+    from brainweave.study.options import option_names
+
+    known = option_names(function)[1:]
+    shown = {name.replace("_", "-"): name for name in options}
+    unknown = [s for s, name in shown.items() if name not in known]
+    refuse_unknown(unknown, known, what + " files have no option '{}'")
+    study: Study = function(source, **options)
+    return study
+
+
+def _bids(inputs: list[Path], options: dict[str, Any]) -> "Study":
+    from brainweave.study.formats.bids.load import load_bids
+
+    _refuse(options, "BIDS datasets bring their labels in events files.", "labels")
+    return _read(load_bids, _one_folder(inputs, "BIDS"), options, "BIDS")
+
+
+def _openfmri(inputs: list[Path], options: dict[str, Any]) -> "Study":
+    from brainweave.study.formats.openfmri import load_openfmri
+
+    _refuse(options, "OpenfMRI datasets bring their labels in onset files.", "labels")
+    _refuse(options, "OpenfMRI datasets have no spaces.", "space")
+    folder = _one_folder(inputs, "OpenfMRI")
+    if "task" in options:
+        options["task"] = number_or(options["task"], int, "task")
+    return _read(load_openfmri, folder, options, "OpenfMRI")
+
+
+def _matlab(inputs: list[Path], options: dict[str, Any]) -> "Study":
+    from brainweave.study.formats.matlab import load_matlab
+
+    if "labels" in options and Path(options["labels"]).suffix == ".tsv":
+        labels = _read_labels(Path(options["labels"]))
+        options["labels"] = (
+            list(labels.values()) if isinstance(labels, dict) else labels
+        )
+    return _read(load_matlab, inputs, options, "MATLAB")
+
+
+def _nifti(inputs: list[Path], options: dict[str, Any]) -> "Study":
+    from brainweave.study.formats.images import load_nifti
+
+    for_images = ("smoothing_fwhm", "high_pass", "mask")
+    of_bids = [name for name in READING if name not in for_images]
+    _refuse(options, "it needs a BIDS dataset.", *of_bids)
+    wanted = options.pop("subjects", None)
+    files: dict[str, list[Path]] = {}
+    for path in inputs:
+        files.setdefault(_subject_of(path), []).append(path)
+    if wanted is not None:
+        ids = [id.removeprefix("sub-") for id in wanted]
+        refuse_unknown(ids, list(files), "There is no file of subject '{}'")
+        files = {id: files[id] for id in ids}
+    if "labels" in options:
+        options["labels"] = _read_labels(Path(options["labels"]))
+    return load_nifti(files, **options)
+
+
+def _subject_of(path: Path) -> str:
+    """Take the subject's id from a file's name.
+
+    Examples
+    --------
+    >>> _subject_of(Path("sub-07_task-faces_run-1_bold.nii.gz"))
+    '07'
+    >>> _subject_of(Path("anna.nii.gz"))
+    'anna'
+    """
+    stem = path.name.removesuffix(".gz").removesuffix(".nii")
+    return stem.split("_")[0].removeprefix("sub-") if stem[:4] == "sub-" else stem
+
+
+def _copy(inputs: list[Path], options: dict[str, Any]) -> "Study":
+    study = open_study(_one_folder(inputs, "study"))
+    wanted = options.pop("subjects", None)
+    name = options.pop("name", None)
+    if options:
+        raise UsageError(f"A study folder is copied without {', '.join(options)}.")
+    if wanted is not None:
+        study = study.subset(subjects=wanted)
+    if name is not None:
+        study.name = name
+    return study
+
+
+def _read_labels(path: Path) -> Any:
+    """Read a table with columns label and, if subjects differ, subject."""
+    import csv
+
+    if not path.is_file():
+        raise UsageError(f"There is no file {str(path)!r} with labels.")
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file, delimiter="\t"))
+    if not rows or "label" not in rows[0]:
+        raise UsageError(f"{str(path)!r} must be a .tsv table with a column 'label'.")
+    if "subject" not in rows[0]:
+        return [row["label"] for row in rows]
+    labels: dict[str, list[str]] = {}
+    for row in rows:
+        labels.setdefault(row["subject"].removeprefix("sub-"), []).append(row["label"])
+    return labels
+
+
+def _refuse(options: dict[str, Any], why: str, *names: str) -> None:
+    for name in names:
+        if options.get(name) is not None:
+            shown = name.replace("_", "-")
+            raise UsageError(f"--{shown} cannot be used here: {why}")

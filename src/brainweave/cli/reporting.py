@@ -1,47 +1,143 @@
-"""Commands for reading: report, and demo, which shows the whole way."""
+"""Commands for reading: info, report, and demo, which shows the whole way."""
 
+import json
 import webbrowser
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
-from brainweave.cli.config import effective, write_config
+from brainweave.cli.config import effective, provenance, write_config
 from brainweave.cli.console import Console, table
-from brainweave.cli.data import check_writable
+from brainweave.cli.data import record_lines
 from brainweave.cli.errors import UsageError
-from brainweave.cli.methods import open_study
-from brainweave.cli.modelling import Subjects, fit_study, load_model
-from brainweave.cli.options import Method, Running, bundled
-from brainweave.cli.origin import provenance
-from brainweave.cli.results import HEADER, read_results, row_of, write_folds
-from brainweave.cli.results import write_results as _write_results
+from brainweave.cli.options import Subjects, argument, command, option
+from brainweave.cli.results import HEADER, read_results, row_of
+from brainweave.cli.scoring import (
+    PROTOCOLS,
+    Scoring,
+    divided,
+    score_all,
+    write_page,
+    write_scores,
+)
+from brainweave.cli.studies import (
+    check_writable,
+    fit_study,
+    load_model,
+    open_study,
+    prepare_folder,
+    save_study,
+)
 
 
-@bundled(running=Running)
+@command()
+def info(
+    path: Path = argument("A study folder, a model, or a basis file."),
+    verify: bool = option("Compare all checksums.", "--verify", default=False),
+    as_json: bool = option("Print JSON.", "--json", default=False),
+    *,
+    console: Console,
+) -> None:
+    """Say what is in a study or a model, how large it is, and why."""
+    if not path.exists():
+        raise UsageError(f"There is nothing at {str(path)!r}. Check the path.")
+    if path.is_dir():
+        facts, text = _study(path, verify)
+    elif path.suffix == ".safetensors":
+        facts, text = _model(path, verify)
+    else:
+        raise UsageError(
+            f"{str(path)!r} is neither a study folder nor a .safetensors file."
+        )
+    console.result(json.dumps(facts, indent=1, default=str) if as_json else text)
+
+
+def _study(path: Path, verify: bool) -> tuple[dict[str, Any], str]:
+    from brainweave.study.told import cautions
+
+    study = open_study(path, verify=verify or None)
+    frame = study.summary().reset_index()
+    rows = frame.astype(object).values.tolist()
+    header = [str(c) for c in frame.columns]
+    locked = _locked(study)
+    facts = {
+        "path": str(path),
+        "name": study.name,
+        "categories": study.categories,
+        "locked_in_time": locked,
+        "subjects": [dict(zip(header, row, strict=True)) for row in rows],
+        "record": study.record,
+    }
+    order = (
+        "the same sequence for all: any method can align it"
+        if locked
+        else "sequences differ: GDM, or --match for methods locked in time"
+    )
+    lines = [
+        f"Study {study.name or path.name!r}: {len(study)} subjects",
+        f"Categories: {', '.join(map(str, study.categories)) or 'none'}",
+        f"Samples: {order}",
+        "",
+        table(rows, header),
+    ]
+    done = record_lines(study.record)
+    if done:
+        lines += ["", "What was done to the data", *(f"  {line}" for line in done)]
+        lines += [f"Warning: {text}" for text in cautions(study.record)]
+    return facts, "\n".join(lines)
+
+
+def _locked(study: Any) -> bool:
+    """Whether row t is the same category, or stimulus, in all subjects."""
+    lengths = {s.n_samples for s in study}
+    labels = [s.labels.tolist() for s in study if s.labels is not None]
+    return len(lengths) == 1 and all(known == labels[0] for known in labels)
+
+
+def _model(path: Path, verify: bool) -> tuple[dict[str, Any], str]:
+    import brainweave
+
+    found = brainweave.describe(path, verify=verify)
+    facts = {
+        "path": str(path),
+        "kind": found.kind,
+        "format_version": found.version,
+        "brainweave": found.brainweave,
+        "what": found.what,
+        "facts": found.facts,
+        "provenance": found.provenance,
+        "bytes": found.n_bytes,
+        "parts": {k: {"bytes": n, "why": why} for k, (n, why) in found.parts.items()},
+    }
+    lines = [str(found)]
+    subjects = found.provenance.get("subjects")
+    if subjects:
+        lines.append(f"  subjects: {', '.join(map(str, subjects))}")
+    if "command" in found.provenance:
+        made = found.provenance.get("made", "")
+        lines.append(f"  made by: {found.provenance['command']} {made}".rstrip())
+    return facts, "\n".join(lines)
+
+
+@command()
 def report(
     context: typer.Context,
-    out: Annotated[Path, typer.Argument(help="HTML file to write.")],
+    out: Path = argument("HTML file to write."),
     *,
-    study: Annotated[Path | None, typer.Option(help="Study folder.")] = None,
-    model: Annotated[Path | None, typer.Option(help="Model file.")] = None,
-    results: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="Folder, or results.json, of evaluate or compare; or several."
-        ),
-    ] = None,
-    title: Annotated[str, typer.Option(help="Heading.")] = "Functional alignment",
+    study: Path | None = option("Study folder."),
+    model: Path | None = option("Model file."),
+    results: list[Path] | None = option(
+        "Folder, or results.json, of evaluate or compare; or several."
+    ),
+    title: str = option("Heading.", default="Functional alignment"),
     subjects: Subjects = None,
-    open_it: Annotated[
-        bool, typer.Option("--open", help="Open it in the browser.")
-    ] = False,
-    running: Running,
+    open_it: bool = option("Open it in the browser.", "--open", default=False),
+    console: Console,
 ) -> None:
     """Write one HTML file about a study, a model and results."""
     from brainweave.report import write_report
 
-    console = Console(running.quiet)
     if study is None and model is None and not results:
         raise UsageError("A report needs --study, --model or --results.")
     if out.suffix.lower() not in (".html", ".htm"):
@@ -56,24 +152,21 @@ def report(
         people = _in_order(people, ids)
     scores: dict[str, Any] = {}
     for path in results or []:
-        found = read_results(path)
-        for name, result in found.items():
-            known = name in scores
-            scores[f"{path.stem} {name}" if known else name] = result
-    with console.collect_warnings():
-        with console.stage("Writing the report"):
-            write_report(
-                out,
-                study=people,
-                model=fitted,
-                results=scores or None,
-                config=made.get("options"),
-                title=title,
-                warnings=[*made.get("warnings", []), *console.warnings],
-                seconds=made.get("seconds"),
-            )
-        kept = {k: v for k, v in effective(context).items() if k != "open_it"}
-        write_config(out.with_suffix(".toml"), "report", kept)
+        for name, result in read_results(path).items():
+            scores[f"{path.stem} {name}" if name in scores else name] = result
+    with console.stage("Writing the report"):
+        write_report(
+            out,
+            study=people,
+            model=fitted,
+            results=scores or None,
+            config=made.get("options"),
+            title=title,
+            warnings=[*made.get("warnings", []), *console.warnings],
+            seconds=made.get("seconds"),
+        )
+    kept = {k: v for k, v in effective(context).items() if k != "open_it"}
+    write_config(out.with_suffix(".toml"), "report", kept)
     console.result(str(out))
     if open_it and not webbrowser.open(out.absolute().as_uri()):
         console.note("No browser was found; open the file by hand.")
@@ -90,25 +183,17 @@ def _in_order(study: Any, ids: list[str]) -> Any:
     return study.subset(subjects=ids)
 
 
-@bundled(running=Running)
+@command()
 def demo(
     context: typer.Context,
-    out: Annotated[Path, typer.Argument(help="Folder for all that is made.")] = Path(
-        "out/demo"
-    ),
+    out: Path = argument("Folder for all that is made.", Path("out/demo")),
     *,
-    study: Annotated[
-        Path | None, typer.Option(help="Use this study folder; default: simulate one.")
-    ] = None,
-    energy: Annotated[
-        float, typer.Option(help="Share of the singular values to keep.")
-    ] = 0.82,
-    n_subjects: Annotated[int, typer.Option(help="Subjects to simulate.")] = 8,
-    n_permutations: Annotated[
-        int, typer.Option(help="For a p-value; 100 take a few minutes.")
-    ] = 0,
-    random_state: Annotated[int, typer.Option(help="Seed.")] = 0,
-    running: Running,
+    study: Path | None = option("Use this study folder; default: simulate one."),
+    energy: float = option("Share of the singular values to keep.", default=0.82),
+    n_subjects: int = option("Subjects to simulate.", default=8),
+    n_permutations: int = option("For a p-value; 100 take a few minutes.", default=0),
+    random_state: int = option("Seed.", default=0),
+    console: Console,
 ) -> None:
     """Show the whole way: simulate, align, evaluate, and write a report.
 
@@ -117,69 +202,43 @@ def demo(
     them.
     """
     import brainweave
-    from brainweave.cli.scoring import (
-        PROTOCOLS,
-        Scoring,
-        n_classifiers,
-        prepare_folder,
-        score,
-    )
-    from brainweave.report import write_report
 
-    console = Console(running.quiet)
     people = None if study is None else open_study(study)
     prepare_folder(out)
-    with console.collect_warnings():
-        if people is None:
-            people = _demo_study(out / "study", n_subjects, random_state, console)
-        gdm = brainweave.GDM("auto", energy=energy)
-        results = {}
-        scoring = Scoring(n_permutations=n_permutations)
-        rivals: dict[str, tuple[Any, Any, str]] = {}
-        anatomy = _anatomically_aligned(people, scoring.halves)
-        for protocol in PROTOCOLS:
-            rivals[f"GDM ({protocol})"] = (gdm, people, protocol)
-            if anatomy is not None:
-                none = brainweave.NoAlignment()
-                rivals[f"no alignment ({protocol})"] = (none, anatomy, protocol)
-        total = len(rivals) * n_classifiers(people, scoring)
-        with console.stage("Scoring methods", total) as tick:
-            for name, (aligner, data, protocol) in rivals.items():
-                results[name] = score(
-                    aligner,
-                    data,
-                    scoring,
-                    protocol=protocol,
-                    method=Method(random_state=random_state),
-                    tick=tick,
-                )
-        model = fit_study(brainweave.GDM("auto", energy=energy), people, console)
-        options = effective(context)
-        made = provenance(
-            "demo", options, people.ids, study_fingerprint=people.fingerprint()
-        )
-        brainweave.save(model, out / "model.safetensors", provenance=made)
-        _write_results(out / "results.json", results)
-        write_folds(out / "folds.tsv", results)
-        with console.stage("Writing the report"):
-            page = write_report(
-                out / "report.html",
-                study=people,
-                model=model,
-                results=results,
-                title="brainweave demo",
-                warnings=console.warnings,
-                seconds=console.seconds,
-            )
-        write_config(out / "demo.toml", "demo", options)
-    console.result(table([row_of(n, r) for n, r in results.items()], HEADER))
+    if people is None:
+        people = _demo_study(out / "study", n_subjects, random_state, console)
+    scoring = Scoring(n_permutations=n_permutations)
+    gdm = brainweave.GDM("auto", energy=energy)
+    rivals: dict[str, tuple[Any, Any, str]] = {}
+    anatomy = _anatomically_aligned(people, scoring.halves)
+    for protocol in PROTOCOLS:
+        rivals[f"GDM ({protocol})"] = (gdm, people, protocol)
+        if anatomy is not None:
+            none = brainweave.NoAlignment()
+            rivals[f"no alignment ({protocol})"] = (none, anatomy, protocol)
+    results = score_all(
+        "Scoring methods",
+        rivals,
+        len(people),
+        scoring,
+        seed=random_state,
+        console=console,
+    )
+    model = fit_study(brainweave.GDM("auto", energy=energy), people, console)
+    options = effective(context)
+    made = provenance(
+        "demo", options, people.ids, study_fingerprint=people.fingerprint()
+    )
+    brainweave.save(model, out / "model.safetensors", provenance=made)
+    write_scores(out, results, "demo", options)
+    content = {"study": people, "model": model, "results": results}
+    page = write_page(out, console, title="brainweave demo", **content)
+    console.result(table([row_of(*item) for item in results.items()], HEADER))
     console.result(f"Report: {page}")
 
 
 def _demo_study(folder: Path, n_subjects: int, seed: int, console: Console) -> Any:
-    from brainweave.cli.data import save_study
     from brainweave.study.simulation.simulate import simulate_study
-    from brainweave.study.study import Study
 
     with console.stage("Simulating"):
         study = simulate_study(
@@ -190,12 +249,11 @@ def _demo_study(folder: Path, n_subjects: int, seed: int, console: Console) -> A
             random_state=seed,
         )
     save_study(study, folder, console, overwrite=folder.exists())
-    return Study.open(folder)
+    return open_study(folder)
 
 
 def _anatomically_aligned(study: Any, halves: str) -> Any:
     """Return the study on the voxels that all subjects have; None if unknown."""
-    from brainweave.cli.scoring import divided
     from brainweave.exceptions import StudyError
 
     try:

@@ -1,16 +1,16 @@
 """The command that runs the paper's experiments: reproduce."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from brainweave.cli.config import effective, write_config
 from brainweave.cli.console import Console
 from brainweave.cli.errors import UsageError, resume_with
-from brainweave.cli.methods import open_study
-from brainweave.cli.options import Running, bundled
-from brainweave.cli.scoring import PROTOCOLS, prepare_folder
+from brainweave.cli.options import argument, command, option
+from brainweave.cli.scoring import PROTOCOLS
+from brainweave.cli.studies import open_study, prepare_folder
 
 TABLES = ("table2", "unaligned")
 FIGURES = ("figure1", "figure2", *(f"figureS{i}" for i in range(3, 9)))
@@ -26,79 +26,62 @@ SHOWN = (
 ALL = (*TABLES, *FIGURES, *REAL, OVERLAP)
 
 
-@bundled(running=Running)
+@command()
 def reproduce(
     context: typer.Context,
-    what: Annotated[str, typer.Argument(help=f"One of {', '.join(ALL)}.")],
+    what: str = argument(f"One of {', '.join(ALL)}."),
     *,
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="Folder for tables and figures.")
-    ] = Path("results"),
-    data: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Real data, DATASET=STUDY_FOLDER (Raider=FILM,IMAGES), may be "
-            "repeated, or a folder of study folders (DS001, ..., Raider.Movie and "
-            "Raider.Image); what is not given is simulated in the same shape. For "
-            "raider, pieman and overlap: the folder of the published files."
-        ),
-    ] = None,
-    dataset: Annotated[
-        list[str] | None,
-        typer.Option(help="Datasets (panels) to run; all by default. May be repeated."),
-    ] = None,
-    method: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Methods, by the paper's names (not for figures); repeat it."
-        ),
-    ] = None,
-    protocol: Annotated[
-        str, typer.Option(help="joint, the paper's; held-out; or both (tables).")
-    ] = "joint",
-    n_permutations: Annotated[
-        int | None, typer.Option(help="Permutations for p-values (tables, raider).")
-    ] = None,
-    repeats: Annotated[
-        int | None,
-        typer.Option(help="How often samples are removed anew (figures, raider)."),
-    ] = None,
-    all_splits: Annotated[
-        bool,
-        typer.Option(
-            "--all-splits",
-            help="raider: all 35 ways of halving the runs, GDM with each idea added.",
-        ),
-    ] = False,
-    quick: Annotated[
-        bool,
-        typer.Option("--quick", help="Small shapes, to try it out; no real numbers."),
-    ] = False,
-    random_state: Annotated[int, typer.Option(help="Seed.")] = 0,
-    n_jobs: Annotated[int | None, typer.Option(help="Fits at the same time.")] = None,
-    running: Running,
+    output: Path = option(
+        "Folder for tables and figures.", "--output", "-o", default=Path("results")
+    ),
+    data: list[str] | None = option(
+        "Real data, DATASET=STUDY_FOLDER (Raider=FILM,IMAGES), may be repeated, or a "
+        "folder of study folders (DS001, ..., Raider.Movie and Raider.Image); what is "
+        "not given is simulated in the same shape. For raider, pieman and overlap: the "
+        "folder of the published files."
+    ),
+    dataset: list[str] | None = option(
+        "Datasets (panels) to run; all by default. May be repeated."
+    ),
+    method: list[str] | None = option(
+        "Methods, by the paper's names (not for figures); repeat it."
+    ),
+    protocol: str = option(
+        "joint, the paper's; held-out; or both (tables).", default="joint"
+    ),
+    n_permutations: int | None = option("Permutations for p-values (tables, raider)."),
+    repeats: int | None = option(
+        "How often samples are removed anew (figures, raider)."
+    ),
+    all_splits: bool = option(
+        "raider: all 35 ways of halving the runs, GDM with each idea added.",
+        "--all-splits",
+        default=False,
+    ),
+    quick: bool = option(
+        "Small shapes, to try it out; no real numbers.", "--quick", default=False
+    ),
+    random_state: int = option("Seed.", default=0),
+    n_jobs: int | None = option("Fits at the same time."),
+    console: Console,
 ) -> None:
     """Run an experiment of the paper again: a table, a figure, or real data."""
+    from brainweave import paper
+
     names = {name.lower(): name for name in ALL}
     if what.lower() not in names:
         raise UsageError(f"There is no {what!r}; choose one of {', '.join(ALL)}.")
-    chosen = names[what.lower()]
+    chosen = named = names[what.lower()]
+    numbers = {"n_permutations": n_permutations, "repeats": repeats}
     options: dict[str, Any] = {"random_state": random_state, "n_jobs": n_jobs}
-    if chosen in REAL:
-        _refuse(chosen, dataset=dataset, quick=quick or None)
-        options["methods"] = method or None
-        if protocol != "joint":
-            raise UsageError(f"{chosen} always runs both protocols.")
-    elif chosen == OVERLAP:
-        _refuse(chosen, dataset=dataset)
-        options = {"random_state": random_state, "quick": quick}
-        options |= {"methods": method or None}
-        options["data"] = _folder(data, chosen) if data else None
-    else:
-        options |= {"quick": quick, "data": _studies(data)}
+    places = [output]
+    if chosen != "raider":
+        _refuse(chosen, all_splits=all_splits)
     if chosen in TABLES:
         _refuse(chosen, repeats=repeats)
         options |= {
+            "quick": quick,
+            "data": _studies(data),
             "datasets": dataset or None,
             "methods": method or None,
             "protocols": _protocols(protocol, several=True),
@@ -107,44 +90,37 @@ def reproduce(
     elif chosen in FIGURES:
         _refuse(chosen, method=method, n_permutations=n_permutations)
         options |= {
+            "quick": quick,
+            "data": _studies(data),
             "panels": dataset or None,
             "protocol": _protocols(protocol, several=False)[0],
             "repeats": repeats or 1,
         }
-    elif chosen == "raider":
-        if all_splits:
-            chosen = "raider_all_splits"
-            alone = {"n_permutations": n_permutations, "repeats": repeats}
-            _refuse("raider --all-splits", **alone)
-        given = {"n_permutations": n_permutations, "repeats": repeats}
-        options |= {k: v for k, v in given.items() if v is not None}
+    elif chosen == OVERLAP:
+        _refuse(chosen, dataset=dataset, **numbers)
+        options = {"random_state": random_state, "quick": quick}
+        options |= {"methods": method or None}
+        options["data"] = _folder(data, chosen) if data else None
     else:
-        _refuse(chosen, n_permutations=n_permutations, repeats=repeats)
-    if all_splits and chosen != "raider_all_splits":
-        _refuse(chosen, all_splits=True)
-    real = chosen in (*REAL, "raider_all_splits")
-    folder = _folder(data, what.lower()) if real else None
+        _refuse(chosen, dataset=dataset, quick=quick)
+        if protocol != "joint":
+            raise UsageError(f"{chosen} always runs both protocols.")
+        if chosen == "pieman" or all_splits:
+            _refuse("raider --all-splits" if all_splits else chosen, **numbers)
+        options |= {"methods": method or None}
+        options |= {k: v for k, v in numbers.items() if v is not None}
+        chosen = "raider_all_splits" if all_splits else chosen
+        places = [_folder(data, named), output]
     prepare_folder(output)
     resume_with("Run the same command again: finished cells are kept.")
-    console = Console(running.quiet)
-    with console.collect_warnings():
-        with console.counted(f"Running {chosen}") as progress:
-            table = _run(chosen, output, folder, {**options, "progress": progress})
-        used = effective(context, what=names[what.lower()])
-        write_config(output / f"{chosen}.toml", "reproduce", used)
+    with console.counted(f"Running {chosen}") as progress:
+        table = getattr(paper, chosen)(*places, **options, progress=progress)
+    used = effective(context, what=named)
+    write_config(output / f"{chosen}.toml", "reproduce", used)
     made = sorted(p for p in output.glob(f"{chosen}*") if p.suffix != ".toml")
     shown = [column for column in SHOWN if column in table.columns]
     console.result(table[shown].to_string(index=False, max_colwidth=60))
     console.result("\n".join(map(str, made)))
-
-
-def _run(name: str, output: Path, folder: Path | None, options: dict[str, Any]) -> Any:
-    from brainweave import paper
-
-    experiment = getattr(paper, name)
-    if folder is not None:
-        return experiment(folder, output, **options)
-    return experiment(output, **options)
 
 
 def _protocols(given: str, *, several: bool) -> tuple[str, ...]:
@@ -157,9 +133,9 @@ def _protocols(given: str, *, several: bool) -> tuple[str, ...]:
 
 
 def _refuse(name: str, **options: Any) -> None:
-    for option, value in options.items():
+    for given, value in options.items():
         if value:
-            shown = option.replace("_", "-")
+            shown = given.replace("_", "-")
             raise UsageError(f"--{shown} is no option of reproduce {name}.")
 
 
@@ -185,9 +161,13 @@ def _studies(data: list[str] | None) -> dict[str, Any] | None:
                 "--data takes DATASET=STUDY_FOLDER, or a folder of study folders; got "
                 f"{entry!r}."
             )
-        opened = [open_study(Path(path)) for path in paths.split(",")]
-        studies[name] = opened[0] if len(opened) == 1 else tuple(opened)
+        studies[name] = _opened([Path(path) for path in paths.split(",")])
     return studies or None
+
+
+def _opened(paths: list[Path]) -> Any:
+    opened = [open_study(path) for path in paths]
+    return opened[0] if len(opened) == 1 else tuple(opened)
 
 
 def _studies_in(folder: Path) -> dict[str, Any]:
@@ -198,8 +178,7 @@ def _studies_in(folder: Path) -> dict[str, Any]:
     for name in datasets():
         names = ["Raider.Movie", "Raider.Image"] if name == "Raider" else [name]
         if all((folder / n).is_dir() for n in names):
-            opened = [open_study(folder / n) for n in names]
-            found[name] = tuple(opened) if len(opened) == 2 else opened[0]
+            found[name] = _opened([folder / n for n in names])
     if not found:
         raise UsageError(
             f"{str(folder)!r} has no folder with the name of a dataset: "

@@ -5,26 +5,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from brainweave._io import write_text
 from brainweave._version import __version__
-from brainweave.cli.config import write_whole
 from brainweave.cli.errors import UsageError
 
 if TYPE_CHECKING:
     from brainweave.evaluation.results import ClassificationResult
 
 FORMAT = "brainweave-results"
+HEADER = ["method", "protocol", "mean", "std", "chance", "p", "folds", "seconds"]
 ARRAYS = ("scores", "confusion", "permutation_scores")
-FIELDS = (
-    *ARRAYS,
-    "folds",
-    "categories",
-    "chance",
-    "protocol",
-    "method",
-    "p_value",
-    "seconds",
-)
-ADDED = ("settings", "study", "design")  # not in files of earlier versions
+KINDS: dict[str, type] = {
+    **{"folds": list, "categories": list, "protocol": str, "method": str},
+    "seconds": dict,
+}
+ADDED: dict[str, type] = {"settings": dict, "study": dict, "design": dict}
+SHARES = ("chance", "p_value")
+FIELDS = (*ARRAYS, *KINDS, *SHARES)
 OF_A_FOLD: dict[str, Any] = {
     "half": int,
     "fold": int,
@@ -39,15 +36,11 @@ OF_A_FOLD: dict[str, Any] = {
 def to_json(result: "ClassificationResult") -> dict[str, Any]:
     """Return a result as JSON values."""
     values = {name: getattr(result, name) for name in (*FIELDS, *ADDED)}
-    for name in ARRAYS:
-        values[name] = values[name].tolist()
     plain: dict[str, Any] = json.loads(json.dumps(values, default=_plain))
     return {**plain, "mean": result.mean, "std": result.std}
 
 
 def _plain(value: Any) -> Any:
-    if hasattr(value, "item"):
-        return value.item()
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
@@ -61,29 +54,25 @@ def from_json(values: Any) -> "ClassificationResult":
     for name in FIELDS:
         _check(name in values, f"{name!r} is missing")
     given = {name: values[name] for name in FIELDS}
+    # files of earlier versions do not have all
     given |= {name: values.get(name) or {} for name in ADDED}
-    for name, kind in (("folds", list), ("categories", list), ("seconds", dict)):
+    for name, kind in (KINDS | ADDED).items():
         _check(isinstance(given[name], kind), f"{name!r} is no {kind.__name__}")
-    for name in ADDED:
-        _check(isinstance(given[name], dict), f"{name!r} is no object")
-    for name in ("protocol", "method"):
-        _check(isinstance(given[name], str), f"{name!r} is no text")
-    _check(_is_share(given["chance"]), "'chance' is no share")
-    p = given["p_value"]
-    _check(p is None or _is_share(p), "'p_value' is no share")
+    for name in SHARES:
+        known = name == "chance" or given[name] is not None
+        _check(not known or _is_share(given[name]), f"{name!r} is no share")
     _check(all(map(_is_number, given["seconds"].values())), "'seconds' are no numbers")
     for name in ARRAYS:
-        array = np.asarray(given[name], dtype=float)
-        _check(bool(np.isfinite(array).all()), f"{name!r} has values that are none")
-        given[name] = array
-    scores, n = given["scores"], len(given["categories"])
+        given[name] = np.asarray(given[name], dtype=float)
+        finite = bool(np.isfinite(given[name]).all())
+        _check(finite, f"{name!r} has values that are none")
+    scores, counts, n = given["scores"], given["confusion"], len(given["categories"])
     simple = all(isinstance(c, (str, int, float, bool)) for c in given["categories"])
     _check(simple, "'categories' are no labels")
     _check(scores.ndim == 1 and scores.size > 0, "'scores' is no list")
     _check(bool(((scores >= 0) & (scores <= 1)).all()), "'scores' are no shares")
     _check(given["permutation_scores"].ndim == 1, "'permutation_scores' is no list")
-    _check(given["confusion"].shape == (n, n), "'confusion' does not fit 'categories'")
-    counts = given["confusion"]
+    _check(counts.shape == (n, n), "'confusion' does not fit 'categories'")
     whole = (counts >= 0) & (counts == np.round(counts)) & (counts < 2**53)
     _check(bool(whole.all()), "'confusion' has values that are no counts")
     given["confusion"] = counts.astype(np.intp)
@@ -128,7 +117,7 @@ def write_results(path: Path, results: Mapping[str, "ClassificationResult"]) -> 
         "brainweave": __version__,
         "results": {name: to_json(result) for name, result in results.items()},
     }
-    write_whole(path, json.dumps(document, indent=1) + "\n")
+    write_text(path, json.dumps(document, indent=1) + "\n")
 
 
 def read_results(path: Path) -> dict[str, "ClassificationResult"]:
@@ -160,13 +149,9 @@ def write_folds(path: Path, results: Mapping[str, "ClassificationResult"]) -> No
     """Write one row per method and fold."""
     import pandas as pd
 
-    frames = []
-    for name, result in results.items():
-        frame = result.to_frame()
-        frame["method"] = name
-        frames.append(frame)
+    frames = [r.to_frame().assign(method=name) for name, r in results.items()]
     whole = pd.concat(frames, ignore_index=True)
-    write_whole(path, whole.to_csv(sep="\t", index=False, na_rep="n/a"))
+    write_text(path, whole.to_csv(sep="\t", index=False, na_rep="n/a"))
 
 
 def row_of(name: str, result: "ClassificationResult") -> list[Any]:
@@ -182,6 +167,3 @@ def row_of(name: str, result: "ClassificationResult") -> list[Any]:
         len(result.folds),
         f"{result.seconds.get('total', 0):.1f}",
     ]
-
-
-HEADER = ["method", "protocol", "mean", "std", "chance", "p", "folds", "seconds"]

@@ -5,133 +5,105 @@ import warnings
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import typer
 
-from brainweave.cli.config import effective, write_config, write_whole
-from brainweave.cli.console import Console, Tick, table
+from brainweave._io import write_text
+from brainweave.cli.config import effective, write_config
+from brainweave.cli.console import Console, table
 from brainweave.cli.errors import PartlyFailed, UsageError, resume_with
 from brainweave.cli.methods import (
+    Method,
+    Parcels,
+    SearchlightRadius,
     make_aligner,
+    resolved,
+)
+from brainweave.cli.options import OutFolder, StudyFolder, command, option
+from brainweave.cli.results import HEADER, row_of, write_folds, write_results
+from brainweave.cli.studies import (
     matched,
     on_common_voxels,
     open_study,
-    resolved,
+    prepare_folder,
     tell_matching,
 )
-from brainweave.cli.modelling import StudyFolder
-from brainweave.cli.options import Method, Parcels, Running, SearchlightRadius, bundled
-from brainweave.cli.results import HEADER, row_of, write_folds, write_results
 
 if TYPE_CHECKING:
-    from brainweave.evaluation.results import ClassificationResult, GridResult
+    from brainweave.evaluation.results import ClassificationResult
     from brainweave.evaluation.splits import SplitStudy
     from brainweave.study.study import Study
 
-GROUP = "Evaluation"
 PROTOCOLS = ("held-out", "joint")  # the one that favours nobody first
-
-
-def _option(text: str, *names: str) -> Any:
-    return typer.Option(*names, help=text, rich_help_panel=GROUP)
 
 
 @dataclass
 class Scoring:
     """How to score."""
 
-    halves: Annotated[
-        str, _option("How samples are divided to align and to score: category or run.")
-    ] = "category"
-    leave_out: Annotated[int, _option("Subjects tested at a time.")] = 1
-    protocol: Annotated[
-        str,
-        _option(
-            "held-out (test subjects join a finished space), joint (the paper's; they "
-            "take part in the alignment, which is known to inflate accuracy), or both."
-        ),
-    ] = "both"
-    n_permutations: Annotated[int, _option("Permutations for a p-value.")] = 0
-    report: Annotated[
-        bool, _option("Write report.html too.", "--report/--no-report")
-    ] = True
+    panel: ClassVar[str] = "Evaluation"
+    halves: str = option(
+        "How samples are divided to align and to score: category or run.",
+        default="category",
+    )
+    leave_out: int = option("Subjects tested at a time.", default=1)
+    protocol: str = option(
+        "held-out (test subjects join a finished space), joint (the paper's; they "
+        "take part in the alignment, which is known to inflate accuracy), or both.",
+        default="both",
+    )
+    n_permutations: int = option("Permutations for a p-value.", default=0)
+    report: bool = option(
+        "Write report.html too.", "--report/--no-report", default=True
+    )
 
     def protocols(self) -> tuple[str, ...]:
         """Return the protocols asked for."""
-        if self.protocol == "both":
-            return PROTOCOLS
-        if self.protocol not in PROTOCOLS:
+        if self.protocol not in (*PROTOCOLS, "both"):
             raise UsageError(
                 f"--protocol must be joint, held-out or both; got {self.protocol!r}."
             )
-        return (self.protocol,)
+        return PROTOCOLS if self.protocol == "both" else (self.protocol,)
 
 
-OutFolder = Annotated[
-    Path, typer.Option("--output", "-o", help="Folder for the results.")
-]
-
-
-def prepare_folder(folder: Path) -> None:
-    """Make the folder of the results, or say why that cannot be."""
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{str(folder)!r} is a file; --output names a folder.")
-    folder.mkdir(parents=True, exist_ok=True)
-    probe = folder / ".brainweave.partial"
-    probe.touch()
-    probe.unlink()
-
-
-def score(
-    aligner: Any,
-    study: "Study | SplitStudy",
+def score_all(
+    title: str,
+    rivals: dict[str, tuple[Any, Any, str]],
+    n_subjects: int,
     scoring: Scoring,
     *,
-    protocol: str,
-    method: Method,
-    tick: Tick,
-) -> "ClassificationResult":
-    """Classify the samples of subjects that were left out; tick at each step."""
+    seed: int | None,
+    n_jobs: int | None = None,
+    console: Console,
+) -> "dict[str, ClassificationResult]":
+    """Score (aligner, study, protocol) one after another; a bar counts all steps."""
     from brainweave.evaluation.evaluate import between_subject_classification
-
-    return between_subject_classification(
-        aligner,
-        study,
-        halves=scoring.halves,
-        leave_out=scoring.leave_out,
-        protocol=protocol,
-        n_permutations=scoring.n_permutations,
-        random_state=method.random_state or 0,
-        n_jobs=method.n_jobs,
-        progress=lambda done, total, what: tick(protocol),
-    )
-
-
-def n_classifiers(study: "Study", scoring: Scoring) -> int:
-    """Return the steps of one evaluation: halves, folds, blocks of permutations."""
     from brainweave.evaluation.measures import Classification
 
-    n_folds = -(-len(study) // max(1, scoring.leave_out))
-    return 2 * n_folds * Classification(None, scoring.n_permutations).n_steps()
+    n_folds = -(-n_subjects // max(1, scoring.leave_out))
+    n_steps = 2 * n_folds * Classification(None, scoring.n_permutations).n_steps()
+    results = {}
+    with console.stage(title, len(rivals) * n_steps) as tick:
+        for name, (aligner, study, protocol) in rivals.items():
+            results[name] = between_subject_classification(
+                aligner,
+                study,
+                halves=scoring.halves,
+                leave_out=scoring.leave_out,
+                protocol=protocol,
+                n_permutations=scoring.n_permutations,
+                random_state=seed or 0,
+                n_jobs=n_jobs,
+                progress=lambda *_, what=protocol: tick(what),
+            )
+    return results
 
 
 def divided(
     study: "Study", match: str | None, halves: Any, *, common: bool = False
 ) -> "SplitStudy":
-    """Split a study; what is matched or cut first is still known as that study.
-
-    Parameters
-    ----------
-    study : Study
-        The whole of it.
-    match : str or None
-        How to make samples correspond.
-    halves : str
-        How to divide them.
-    common : bool, default=False
-        Keep only the voxels that all subjects have.
-    """
+    """Split a study; what is matched or cut first is still known as that study."""
     from brainweave.evaluation.splits import split_study
     from brainweave.study.spaces import common_voxels
 
@@ -146,7 +118,7 @@ def divided(
     return split
 
 
-@bundled(method=Method, scoring=Scoring, running=Running)
+@command(method=Method, scoring=Scoring)
 def evaluate(
     context: typer.Context,
     study: StudyFolder,
@@ -154,113 +126,87 @@ def evaluate(
     *,
     method: Method,
     scoring: Scoring,
-    running: Running,
+    console: Console,
 ) -> None:
     """Score one method by classifying subjects that were left out."""
-    console = Console(running.quiet)
     protocols = scoring.protocols()
     aligner = make_aligner(method)
     subjects = open_study(study)
     prepare_folder(output)
     tell_matching(subjects, method.match, console)
-    results: dict[str, ClassificationResult] = {}
-    with console.collect_warnings():
-        total = len(protocols) * n_classifiers(subjects, scoring)
-        with console.stage("Scoring", total) as tick:
-            common = bool(on_common_voxels({method.method: aligner}, subjects))
-            split = divided(subjects, method.match, scoring.halves, common=common)
-            for protocol in protocols:
-                name = _name(method.method, protocol, protocols)
-                results[name] = score(
-                    aligner,
-                    split,
-                    scoring,
-                    protocol=protocol,
-                    method=method,
-                    tick=tick,
-                )
-        options = effective(context, **resolved(aligner))
-        _write(output, results, "evaluate", options)
-        if scoring.report:
-            _report(output, subjects, results, options, console)
-    _show(console, output, results)
+    common = bool(on_common_voxels({method.method: aligner}, subjects))
+    split = divided(subjects, method.match, scoring.halves, common=common)
+    results = score_all(
+        "Scoring",
+        {_name(method.method, p, protocols): (aligner, split, p) for p in protocols},
+        len(subjects),
+        scoring,
+        seed=method.random_state,
+        n_jobs=method.n_jobs,
+        console=console,
+    )
+    options = effective(context, **resolved(aligner))
+    write_scores(output, results, "evaluate", options)
+    if scoring.report:
+        write_page(output, console, study=subjects, results=results, config=options)
+    console.result(table([row_of(*item) for item in results.items()], HEADER))
+    console.result(str(output))
 
 
 def _name(method: str, protocol: str, protocols: tuple[str, ...]) -> str:
     return method if len(protocols) == 1 else f"{method} ({protocol})"
 
 
-def _write(
+def write_scores(
     output: Path,
     results: "dict[str, ClassificationResult]",
     command: str,
     options: dict[str, Any],
 ) -> None:
+    """Write results, folds and options to a folder."""
     write_results(output / "results.json", results)
     write_folds(output / "folds.tsv", results)
     write_config(output / f"{command}.toml", command, options)
 
 
-def _report(
-    output: Path, study: "Study", results: Any, options: Any, console: Console
-) -> None:
+def write_page(output: Path, console: Console, **content: Any) -> Path:
+    """Write the report of a folder; return its path."""
     from brainweave.report import write_report
 
     with console.stage("Writing the report"):
-        write_report(
+        return write_report(
             output / "report.html",
-            study=study,
-            results=results,
-            config=options,
             warnings=console.warnings,
             seconds=console.seconds,
+            **content,
         )
 
 
-def _show(
-    console: Console, output: Path, results: Any, failed: list[list[Any]] | None = None
-) -> None:
-    rows = [row_of(name, result) for name, result in results.items()]
-    if failed:
-        header = [*HEADER, "error"]
-        console.result(table([*([*r, ""] for r in rows), *failed], header))
-    else:
-        console.result(table(rows, HEADER))
-    console.result(str(output))
-
-
-@bundled(scoring=Scoring, running=Running)
+@command(scoring=Scoring)
 def compare(
     context: typer.Context,
     study: StudyFolder,
     *,
-    method: Annotated[
-        list[str] | None,
-        typer.Option(help="Methods to compare, one after another; gdm none."),
-    ] = None,
-    n_components: Annotated[
-        str | None, typer.Option(help="Shared features, for all methods.")
-    ] = None,
-    energy: Annotated[
-        float | None, typer.Option(help="Energy, for all methods that take it.")
-    ] = None,
-    match: Annotated[
-        str | None,
-        typer.Option(help="truncate or intersect, for methods locked in time."),
-    ] = None,
+    method: list[str] | None = option(
+        "Methods to compare, one after another; gdm none."
+    ),
+    n_components: str | None = option("Shared features, for all methods."),
+    energy: float | None = option("Energy, for all methods that take it."),
+    match: str | None = option("truncate or intersect, for methods locked in time."),
     parcels: Parcels = None,
     searchlight: SearchlightRadius = None,
-    random_state: Annotated[int | None, typer.Option(help="Seed.")] = None,
-    n_jobs: Annotated[int | None, typer.Option(help="Subjects at a time.")] = None,
+    random_state: int | None = option("Seed."),
+    n_jobs: int | None = option("Subjects at a time."),
     output: OutFolder = Path("comparison"),
     scoring: Scoring,
-    running: Running,
+    console: Console,
 ) -> None:
     """Score several methods on the same samples; finished folds are not done again.
 
     A method that cannot be scored is a row with the reason; the others go on.
     """
-    console = Console(running.quiet)
+    from brainweave.evaluation.runner import run_grid
+
     protocols = scoring.protocols()
     names = list(dict.fromkeys(method or ["gdm", "none"]))
     base = Method(
@@ -278,38 +224,44 @@ def compare(
     tell_matching(subjects, match, console)
     resume_with("Run the same command again: folds of methods that are done are kept.")
     options = effective(context, method=names)
+    with console.counted("Scoring methods") as progress:
+        grids = _grids(study, subjects, aligners, scoring, base)
+        found = run_grid(
+            grids,
+            output / "store",
+            n_jobs=n_jobs,
+            retry_failed=True,
+            progress=progress,
+        )
     results: dict[str, ClassificationResult] = {}
     failed: list[list[Any]] = []
-    with console.collect_warnings():
-        with console.counted("Scoring methods") as progress:
-            found = _scored(
-                study,
-                subjects,
-                aligners,
-                scoring,
-                base,
-                store=output / "store",
-                progress=progress,
-            )
-        for name, protocol, result in _in_order(found, names, protocols):
+    outcomes = {(name, p): result for name, p, result in found.classifications()}
+    for protocol in protocols:
+        for name in names:
+            result = outcomes[name, protocol]
             if isinstance(result, str):
                 failed.append([name, protocol, *["n/a"] * (len(HEADER) - 2), result])
             else:
                 results[_name(name, protocol, protocols)] = result
-        for name in names:
-            for text in _said_once(found.warnings_of(name)):
-                warnings.warn(f"{name}: {text}", stacklevel=1)
-        rows = [[*row_of(name, result), ""] for name, result in results.items()]
-        lines = [
-            "\t".join(" ".join(str(cell).split()) for cell in row)
-            for row in [[*HEADER, "error"], *rows, *failed]
-        ]
-        write_whole(output / "comparison.tsv", "\n".join(lines) + "\n")
-        if results:
-            _write(output, results, "compare", options)
-            if scoring.report:
-                _report(output, subjects, results, options, console)
-    _show(console, output, results, failed)
+    for name in names:
+        for text in _said_once(found.warnings_of(name)):
+            warnings.warn(f"{name}: {text}", stacklevel=1)
+    rows = [row_of(*item) for item in results.items()]
+    with_error = [*([*row, ""] for row in rows), *failed]
+    lines = [
+        "\t".join(" ".join(str(cell).split()) for cell in row)
+        for row in [[*HEADER, "error"], *with_error]
+    ]
+    write_text(output / "comparison.tsv", "\n".join(lines) + "\n")
+    if results:
+        write_scores(output, results, "compare", options)
+        if scoring.report:
+            write_page(output, console, study=subjects, results=results, config=options)
+    if failed:
+        console.result(table(with_error, [*HEADER, "error"]))
+    else:
+        console.result(table(rows, HEADER))
+    console.result(str(output))
     if not results:
         raise PartlyFailed(f"None of the methods could be scored: {failed[0][-1]}")
 
@@ -333,35 +285,35 @@ def _said_once(texts: list[str]) -> list[str]:
     ]
 
 
-def _scored(
+def _grids(
     path: Path,
     study: "Study",
     aligners: dict[str, Any],
     scoring: Scoring,
     method: Method,
-    *,
-    store: Path,
-    progress: Any,
-) -> "GridResult":
-    """Score methods under all protocols; bases are shared, finished folds are kept."""
+) -> list[Any]:
+    """Return what to score: methods on all voxels, and those on common ones."""
+    import hashlib
+
     from brainweave.evaluation.grid import Grid, GridStudy
     from brainweave.evaluation.measures import Classification
-    from brainweave.evaluation.runner import run_grid
 
+    # the index of a study lists the checksums of all its files
+    index = hashlib.sha256((path / "study.json").read_bytes()).hexdigest()
     halves, match = scoring.halves, method.match
+    version = f"{index}, match {match}, halves {halves}"
     cut = on_common_voxels(aligners, study)
     grids = []
     for common in (False, True):
         members = {n: a for n, a in aligners.items() if (n in cut) == common}
-        how = f"{_index(path)}, match {match}, halves {halves}"
-        source = GridStudy(
-            study.name or "study",
-            partial(divided, study, match, halves, common=common),
-            leave_out=scoring.leave_out,
-            version=f"{how}, common voxels" if common else how,
-            shape=(2, len(study)),
-        )
         if members:
+            source = GridStudy(
+                study.name or "study",
+                partial(divided, study, match, halves, common=common),
+                leave_out=scoring.leave_out,
+                version=f"{version}, common voxels" if common else version,
+                shape=(2, len(study)),
+            )
             grid = Grid(
                 source,
                 members,
@@ -370,20 +322,4 @@ def _scored(
                 random_state=method.random_state or 0,
             )
             grids.append(grid)
-    return run_grid(
-        grids, store, n_jobs=method.n_jobs, retry_failed=True, progress=progress
-    )
-
-
-def _in_order(
-    found: "GridResult", names: list[str], protocols: tuple[str, ...]
-) -> list[tuple[str, str, Any]]:
-    results = {(name, p): result for name, p, result in found.classifications()}
-    return [(n, p, results[n, p]) for p in protocols for n in names]
-
-
-def _index(study: Path) -> str:
-    """Return the checksum of a study's index, which lists those of all its files."""
-    import hashlib
-
-    return hashlib.sha256((study / "study.json").read_bytes()).hexdigest()
+    return grids

@@ -1,10 +1,9 @@
 """The file itself: named arrays and a JSON document, in one safetensors file.
 
-The ``safetensors`` library writes the file and reads and checks its header. The entry
-``brainweave`` of its metadata has four lines: format and version of ours, a SHA-256 of
-the other three, and the document, JSON text that says what the arrays mean. It lists
-each array with its type, shape and SHA-256, so every bit that matters is guarded. In
-files of version 1 the four are entries of the metadata itself.
+The entry ``brainweave`` of its metadata has four lines: format and version of ours, a
+SHA-256 of the other three, and the document, JSON text that says what the arrays mean
+and lists each with its type, shape and SHA-256, so every bit that matters is guarded.
+In files of version 1 the four are entries of the metadata itself.
 """
 
 import errno
@@ -29,24 +28,18 @@ from brainweave._io import whole_path
 from brainweave.exceptions import ModelFileError
 
 SUFFIX = ".safetensors"
+MODEL, BASIS = "brainweave-model", "brainweave-basis"
+VERSION = 2  # of both formats; raise it when old readers could misread a new file
 DTYPES: dict[str, np.dtype[Any]] = {
-    "F64": np.dtype("<f8"),
-    "F32": np.dtype("<f4"),
-    "F16": np.dtype("<f2"),
-    "I64": np.dtype("<i8"),
-    "I32": np.dtype("<i4"),
-    "I16": np.dtype("<i2"),
-    "I8": np.dtype("i1"),
-    "U64": np.dtype("<u8"),
-    "U32": np.dtype("<u4"),
-    "U16": np.dtype("<u2"),
-    "U8": np.dtype("u1"),
+    **{f"F{8 * n}": np.dtype(f"<f{n}") for n in (8, 4, 2)},
+    **{f"I{8 * n}": np.dtype(f"<i{n}") for n in (8, 4, 2, 1)},
+    **{f"U{8 * n}": np.dtype(f"<u{n}") for n in (8, 4, 2, 1)},
     "BOOL": np.dtype("?"),
 }
 CODES = {dtype: code for code, dtype in DTYPES.items()}
-_LINES = ("format", "version", "checksum", "document")
 MAX_HEADER = 100_000_000  # the limit of the safetensors format
 CHUNK = 2**20
+_LINES = ("format", "version", "checksum", "document")
 
 
 @dataclass(frozen=True)
@@ -64,6 +57,7 @@ class Container:
     """An open file: its document, and its arrays mapped from disk."""
 
     path: Path
+    kind: str
     version: int
     document: dict[str, Any]
     arrays: dict[str, NDArray[Any]]
@@ -83,7 +77,7 @@ def write_container(
     arrays: Mapping[str, PendingArray],
     *,
     kind: str,
-    version: int,
+    version: int = VERSION,
 ) -> None:
     """Write a file, all or nothing: a temporary one beside it is renamed at the end."""
     for name, array in arrays.items():
@@ -164,21 +158,16 @@ def _naming_the_file(path: Path) -> Iterator[None]:
 # -- reading ---------------------------------------------------------------------------
 
 
+# type and shape of an array, as the header states them
+_Entry = tuple[str, tuple[int, ...]]
+
+
 def read_container(
-    path: Path, *, kind: str, newest: int, verify: bool = True
+    path: Path, *, kind: str | None = None, newest: int = VERSION, verify: bool = True
 ) -> Container:
     """Open a file after checking all of it; arrays are mapped, not read.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    kind : str
-        The format it must have.
-    newest : int
-        The newest version that can be read.
-    verify : bool, default=True
-        Compare the checksums of the arrays, which reads them once, in small pieces.
+    Without a kind any of ours will do. Verifying reads the arrays once, in pieces.
     """
     name = repr(str(path))
     try:
@@ -186,18 +175,19 @@ def read_container(
             size = os.fstat(file.fileno()).st_size
             start = _data_start(file, size, name)
             metadata, entries = _read_header(path, name)
-            version, document = _read_document(metadata, kind, newest, name)
-            table = _read_table(entries, document, name)
-            if sum(entry.size for entry in table.values()) != size - start:
+            found, version, document = _read_document(metadata, kind, newest, name)
+            _check_listed(entries, document.get("arrays"), name)
+            flat = _mapped(file, start, size - start)
+            arrays = dict(_cut(flat, start, entries, name))
+            if sum(array.nbytes for array in arrays.values()) != flat.size:
                 raise _damaged(name, "it changed while it was read")
             if verify:
-                _verify(file, start, table, name)
-            arrays = _map(file, start, table, name)
+                _verify(file, start, document["arrays"], arrays, name)
     except FileNotFoundError:
         raise ModelFileError(f"There is no file {name}. Check the path.") from None
     except OSError as error:
         raise ModelFileError(f"{name} cannot be read ({error.strerror}).") from error
-    return Container(path, version, document, arrays)
+    return Container(path, found, version, document, arrays)
 
 
 def _damaged(name: str, why: str) -> ModelFileError:
@@ -218,21 +208,19 @@ def _data_start(file: Any, size: int, name: str) -> int:
     return 8 + int.from_bytes(start[:8], "little")
 
 
-Header = dict[str, tuple[str, list[int]]]
-
-
-def _read_header(path: Path, name: str) -> tuple[dict[str, str] | None, Header]:
-    """Return the metadata, and type and shape of each array in the order of the file.
+def _read_header(path: Path, name: str) -> tuple[dict[str, str], dict[str, _Entry]]:
+    """Return the metadata and the arrays in the order of the file.
 
     The library has made sure that the arrays fill the file without gaps.
     """
     try:
         with safe_open(path, framework="np") as opened:
-            entries: Header = {}
-            for key in opened.offset_keys():
-                part = opened.get_slice(key)
-                entries[key] = str(part.get_dtype()), list(part.get_shape())
-            return opened.metadata(), entries
+            parts = {key: opened.get_slice(key) for key in opened.offset_keys()}
+            entries = {
+                key: (str(part.get_dtype()), tuple(part.get_shape()))
+                for key, part in parts.items()
+            }
+            return opened.metadata() or {}, entries
     except SafetensorError as error:
         raise ModelFileError(
             f"{name} was cut off, appended to or damaged in its header ({error}). Get "
@@ -241,24 +229,25 @@ def _read_header(path: Path, name: str) -> tuple[dict[str, str] | None, Header]:
 
 
 def _read_document(
-    metadata: dict[str, str] | None, kind: str, newest: int, name: str
-) -> tuple[int, dict[str, Any]]:
-    metadata = metadata or {}
+    metadata: dict[str, str], wanted: str | None, newest: int, name: str
+) -> tuple[str, int, dict[str, Any]]:
     if "brainweave" in metadata:
         lines = metadata["brainweave"].split("\n")
         metadata = dict(zip(_LINES, lines, strict=False))
-    if not metadata.get("format", "").startswith("brainweave-"):
+    kind = metadata.get("format", "")
+    if not kind.startswith("brainweave-"):
         raise ModelFileError(
             f"{name} is a safetensors file, but brainweave did not write it."
         )
     missing = set(_LINES) - set(metadata)
     if missing:
         raise _damaged(name, f"its header lacks {', '.join(sorted(missing))}")
-    if metadata["format"] != kind:
+    if kind not in ((MODEL, BASIS) if wanted is None else (wanted,)):
+        needed = MODEL if wanted is None else wanted
         raise ModelFileError(
-            f"{name} is a {metadata['format']} file; a {kind} file is needed here."
+            f"{name} is a {kind} file; a {needed} file is needed here."
         )
-    version = metadata["version"]
+    version, text = metadata["version"], metadata["document"]
     if not (version.isascii() and version.isdigit() and len(version) < 9):
         raise _damaged(name, f"its version is {version[:20]!r}")
     if int(version) > newest:
@@ -266,7 +255,6 @@ def _read_document(
             f"{name} is newer than this brainweave: it has format version {version}, "
             f"and versions up to {newest} can be read. Update brainweave."
         )
-    text = metadata["document"]
     if _checksum(kind, version, text) != metadata["checksum"] or int(version) < 1:
         raise _damaged(name, "the checksum of its description does not match")
     try:
@@ -275,70 +263,60 @@ def _read_document(
         raise _damaged(name, f"its description is not readable ({error})") from error
     if not isinstance(document, dict):
         raise _damaged(name, "its description is not a table")
-    return int(version), document
+    return kind, int(version), document
 
 
-@dataclass(frozen=True)
-class _Entry:
-    dtype: np.dtype[Any]
-    shape: tuple[int, ...]
-    digest: str
-
-    @property
-    def size(self) -> int:
-        return prod(self.shape) * self.dtype.itemsize
-
-
-def _read_table(
-    entries: Header, document: dict[str, Any], name: str
-) -> dict[str, _Entry]:
-    """Check that the arrays are those that the document describes."""
-    listed = document.get("arrays")
+def _check_listed(entries: dict[str, _Entry], listed: Any, name: str) -> None:
+    """Refuse arrays that are not those that the document describes."""
     if not isinstance(listed, dict) or set(listed) != set(entries):
         raise _damaged(name, "its arrays are not those it describes")
-    table = {}
     for key, (code, shape) in entries.items():
         described = listed[key]
-        if not isinstance(described, list) or described[:2] != [code, shape]:
+        if not isinstance(described, list) or described[:2] != [code, list(shape)]:
             raise _damaged(name, f"array {key!r} is not of the type and shape written")
         if len(described) != 3 or not isinstance(described[2], str):
             raise _damaged(name, f"array {key!r} has no checksum")
         if code not in DTYPES or len(shape) > 32:
             raise _damaged(name, f"array {key!r} is of an unknown type")
-        table[key] = _Entry(DTYPES[code], tuple(shape), described[2])
-    return table
 
 
-def _verify(file: Any, start: int, table: dict[str, _Entry], name: str) -> None:
+def _mapped(file: Any, start: int, size: int) -> NDArray[np.uint8]:
+    """Map what follows the header; copy on write: the file is never changed."""
+    if size <= 0:
+        return np.empty(0, np.uint8)
+    return np.asarray(np.memmap(file, np.uint8, "c", offset=start, shape=(size,)))
+
+
+def _cut(
+    flat: NDArray[np.uint8], start: int, entries: dict[str, _Entry], name: str
+) -> Iterator[tuple[str, NDArray[Any]]]:
+    """Yield the arrays that lie in a map one after another."""
+    begin = 0
+    for key, (code, shape) in entries.items():
+        dtype = DTYPES[code]
+        size = prod(shape) * dtype.itemsize
+        part = flat[begin : begin + size]
+        if (start + begin) % dtype.itemsize:
+            part = part.copy()  # somebody else's writer: not aligned
+        try:
+            yield key, part.view(dtype).reshape(shape)
+        except ValueError as error:
+            raise _damaged(name, f"array {key!r} has shape {shape}") from error
+        begin += size
+
+
+def _verify(
+    file: Any, start: int, listed: Any, arrays: dict[str, NDArray[Any]], name: str
+) -> None:
+    """Compare checksums; read from the file, which may be larger than the memory."""
     file.seek(start)
-    for key, entry in table.items():
-        total, left = hashlib.sha256(), entry.size
+    for key, array in arrays.items():
+        total, left = hashlib.sha256(), array.nbytes
         while left:
             piece = file.read(min(left, CHUNK))
             if not piece:
                 raise _damaged(name, "it became shorter while it was read")
             total.update(piece)
             left -= len(piece)
-        if total.hexdigest() != entry.digest:
+        if total.hexdigest() != listed[key][2]:
             raise _damaged(name, f"the checksum of array {key!r} does not match")
-
-
-def _map(
-    file: Any, start: int, table: dict[str, _Entry], name: str
-) -> dict[str, NDArray[Any]]:
-    """Map the arrays; copy on write: the file is never changed."""
-    size = sum(entry.size for entry in table.values())
-    flat = np.empty(0, np.uint8)
-    if size:
-        flat = np.asarray(np.memmap(file, np.uint8, "c", offset=start, shape=(size,)))
-    arrays, begin = {}, 0
-    for key, entry in table.items():
-        part = flat[begin : begin + entry.size]
-        if (start + begin) % entry.dtype.itemsize:
-            part = part.copy()  # somebody else's writer: not aligned
-        try:
-            arrays[key] = part.view(entry.dtype).reshape(entry.shape)
-        except ValueError as error:
-            raise _damaged(name, f"array {key!r} has shape {entry.shape}") from error
-        begin += entry.size
-    return arrays

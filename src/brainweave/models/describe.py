@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from brainweave.aligners.base import BaseAligner
-from brainweave.exceptions import ModelFileError
-from brainweave.models.container import Container, read_container
-from brainweave.models.decode import Decoder
-from brainweave.models.files import BASIS, MODEL, VERSION, load_from
+from brainweave.models.bases import read_basis
+from brainweave.models.codec import Reader
+from brainweave.models.container import BASIS, Container, read_container
+from brainweave.models.files import load_from
 
 # the last part of an array's name -> why it is in the file
 _WHY = {
@@ -74,12 +74,9 @@ class Description:
             f"{self.brainweave}, {size_text(self.n_bytes)}",
         ]
         lines += [f"  {name}: {value}" for name, value in self.facts.items()]
-        lines += [
-            f"  {size_text(size):>10}  {name} ({why})"
-            if why
-            else f"  {size_text(size):>10}  {name}"
-            for name, (size, why) in self.parts.items()
-        ]
+        for name, (size, why) in self.parts.items():
+            reason = f" ({why})" if why else ""
+            lines.append(f"  {size_text(size):>10}  {name}{reason}")
         return "\n".join(lines)
 
 
@@ -112,19 +109,13 @@ def describe(path: str | PathLike[str], *, verify: bool = False) -> Description:
     Description
     """
     path = Path(path)
-    try:
-        container = read_container(path, kind=MODEL, newest=VERSION, verify=verify)
-        kind = "model"
-    except ModelFileError as error:
-        if f"is a {BASIS} file" not in str(error):
-            raise
-        container = read_container(path, kind=BASIS, newest=VERSION, verify=verify)
-        kind = "basis"
-    what, facts = _basis_facts(container) if kind == "basis" else _facts(container)
-    made = Decoder(container).value(container.document.get("provenance"), "provenance")
+    container = read_container(path, verify=verify)
+    is_basis = container.kind == BASIS
+    what, facts = _basis_facts(container) if is_basis else _facts(container)
+    made = Reader(container).value(container.document.get("provenance"), "provenance")
     return Description(
         path=path,
-        kind=kind,
+        kind="basis" if is_basis else "model",
         version=container.version,
         brainweave=str(container.document.get("brainweave")),
         what=what,
@@ -177,13 +168,10 @@ def _facts(container: Container) -> tuple[str, dict[str, Any]]:
 
 
 def _basis_facts(container: Container) -> tuple[str, dict[str, Any]]:
-    basis = Decoder(container).basis(container.document.get("basis"), "its basis")
-    facts = {
-        "n_samples": basis.n_samples,
-        "n_voxels": basis.n_voxels,
-        "n_kept": basis.n_kept,
-        "energy": basis.energy,
-        "kernel": basis.kernel.name,
-    }
+    number = container.document.get("basis")
+    basis = read_basis(Reader(container), number, "its basis")
+    names = ("n_samples", "n_voxels", "n_kept", "energy")
+    facts = {name: getattr(basis, name) for name in names}
+    facts["kernel"] = basis.kernel.name
     name = container.document.get("id") or basis.name
     return f"basis of subject {name}", facts

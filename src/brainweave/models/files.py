@@ -6,23 +6,34 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from brainweave._version import __version__
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import ModelFileError
-from brainweave.models.container import SUFFIX, Container, read_container
-from brainweave.models.container import write_container as _write
-from brainweave.models.decode import Decoder
-from brainweave.models.encode import Encoder
-from brainweave.models.stored_basis import StoredBasis
-
-MODEL, BASIS = "brainweave-model", "brainweave-basis"
-VERSION = 2  # of both formats; raise it when old readers could misread a new file
+from brainweave.models.aligners import read_aligner, write_aligner
+from brainweave.models.bases import StoredBasis, read_basis, write_basis
+from brainweave.models.codec import KINDS, Kind, Reader, Writer
+from brainweave.models.container import (
+    BASIS,
+    MODEL,
+    SUFFIX,
+    Container,
+    read_container,
+    write_container,
+)
+from brainweave.models.maps import read_map, write_map
 
 Pathlike = str | PathLike[str]
+
+_OF_SAMPLES = ("labels", "runs", "stimuli")
+
+KINDS |= {
+    "aligner": Kind(BaseAligner, write_aligner, read_aligner),
+    "map": Kind(SubjectMap, write_map, read_map),
+    "basis": Kind(SubjectBasis, write_basis, read_basis),
+}
 
 
 def save(
@@ -59,22 +70,21 @@ def save(
     load : The way back.
     brainweave.models.describe : What is in a file, and why it is so large.
     """
-    target = _target(path)
     if not isinstance(model, (BaseAligner, SubjectMap)):
         raise TypeError(
             f"save takes a fitted aligner or a SubjectMap, got {type(model).__name__}."
         )
-    encoder = Encoder()
+    known = getattr(model, "study_fingerprint", None)
+    if known is None and isinstance(provenance, Mapping):
+        known = provenance.get("study_fingerprint")
+    to = Writer()
     document = {
-        "model": encoder.value(model, "")
-        if isinstance(model, BaseAligner)
-        else encoder.value(model, "map"),
-        "summary": encoder.value(_component_table(model), "summary"),
-        "study_fingerprint": _study_fingerprint(model, provenance),
+        "model": to.value(model, "" if isinstance(model, BaseAligner) else "map"),
+        "summary": to.value(_component_table(model), "summary"),
+        "study_fingerprint": None if known is None else str(known),
         "joins_samples": bool(getattr(model, "_joins_samples", True)),
     }
-    _finish(target, MODEL, document, encoder, provenance)
-    return target
+    return _write(path, MODEL, document, to, provenance)
 
 
 def load(path: Pathlike, *, verify: bool = True) -> Any:
@@ -99,36 +109,27 @@ def load(path: Pathlike, *, verify: bool = True) -> Any:
     ModelFileError
         If the file is damaged, cut off, foreign, or newer than this brainweave.
     """
-    container = read_container(Path(path), kind=MODEL, newest=VERSION, verify=verify)
-    return load_from(container)
+    return load_from(read_container(Path(path), kind=MODEL, verify=verify))
 
 
 def load_from(container: Container) -> Any:
     """Make the model of an open file."""
-    decoder = Decoder(container)
+    of, document = Reader(container), container.document
     try:
-        model = decoder.value(container.document.get("model"), "")
-        summary = decoder.value(container.document.get("summary"), "summary")
+        model = of.value(document.get("model"), "")
+        summary = of.value(document.get("summary"), "summary")
     except RecursionError:
-        decoder.bad("its description", "is nested too deeply")
+        of.bad("its description", "is nested too deeply")
     if not isinstance(model, (BaseAligner, SubjectMap)):
-        decoder.bad("its model", "is neither an aligner nor a map")
+        of.bad("its model", "is neither an aligner nor a map")
     if isinstance(summary, dict) and isinstance(model, BaseAligner):
         model.__dict__["_component_table"] = summary
-    fingerprint = container.document.get("study_fingerprint")
+    fingerprint = document.get("study_fingerprint")
     if fingerprint is not None:
         if not isinstance(fingerprint, str):
-            decoder.bad("the fingerprint of its study", "is not a text")
+            of.bad("the fingerprint of its study", "is not a text")
         model.__dict__["study_fingerprint"] = fingerprint
     return model
-
-
-def _study_fingerprint(model: Any, provenance: Mapping[str, Any] | None) -> str | None:
-    """Return what the model, or else its provenance, says it was fitted on."""
-    known = getattr(model, "study_fingerprint", None)
-    if known is None and isinstance(provenance, Mapping):
-        known = provenance.get("study_fingerprint")
-    return None if known is None else str(known)
 
 
 def save_basis(
@@ -160,23 +161,17 @@ def save_basis(
     Path
         The file.
     """
-    target = _target(path)
     if not isinstance(basis, SubjectBasis):
         raise TypeError(f"save_basis takes a SubjectBasis, got {type(basis).__name__}.")
     subject = basis if subject is None else subject
-    encoder = Encoder()
-    known = {
-        key: encoder.value(getattr(subject, key, None), key)
-        for key in ("labels", "runs", "stimuli")
-    }
+    to = Writer()
     document = {
-        "basis": encoder.basis(basis, "basis"),
+        "basis": write_basis(to, basis, "basis"),
         "id": str(getattr(subject, "id", "")),
-        "space": encoder.space(getattr(subject, "space", None), "the subject"),
-        **known,
+        "space": to.space(getattr(subject, "space", None), "the subject"),
+        **{key: to.value(getattr(subject, key, None), key) for key in _OF_SAMPLES},
     }
-    _finish(target, BASIS, document, encoder, provenance)
-    return target
+    return _write(path, BASIS, document, to, provenance)
 
 
 def load_basis(path: Pathlike, *, verify: bool = True) -> StoredBasis:
@@ -195,51 +190,30 @@ def load_basis(path: Pathlike, *, verify: bool = True) -> StoredBasis:
         A :class:`SubjectBasis` that also knows its ``id``, ``labels``, ``runs``,
         ``stimuli`` and ``space``.
     """
-    container = read_container(Path(path), kind=BASIS, newest=VERSION, verify=verify)
-    document, decoder = container.document, Decoder(container)
-    basis = decoder.basis(document.get("basis"), "its basis")
+    container = read_container(Path(path), kind=BASIS, verify=verify)
+    document, of = container.document, Reader(container)
+    basis = read_basis(of, document.get("basis"), "its basis")
     if not isinstance(document.get("id"), str):
-        decoder.bad("its subject", "has no id")
+        of.bad("its subject", "has no id")
     basis.id = document["id"]
-    for key in ("labels", "runs", "stimuli"):
-        known = decoder.value(document.get(key), key)
-        if known is not None and (
-            not isinstance(known, np.ndarray) or known.shape != (basis.n_samples,)
-        ):
-            decoder.bad(key, f"are not one for each of {basis.n_samples} samples")
-        setattr(basis, key, _as_objects(known))
-    basis.space = decoder.space(document.get("space"), "its space", basis.n_voxels)
+    for key in _OF_SAMPLES:
+        known = of.value(document.get(key), key)
+        if known is not None:
+            if np.shape(known) != (basis.n_samples,):
+                of.bad(key, f"are not one for each of {basis.n_samples} samples")
+            known = np.array(known)  # used one by one: out of the mapped file
+        setattr(basis, key, known)
+    basis.space = of.space(document.get("space"), "its space", basis.n_voxels)
     return basis
 
 
-def _as_objects(values: NDArray[Any] | None) -> NDArray[Any] | None:
-    # labels are used one by one: take them out of the mapped file
-    return None if values is None else np.array(values)
-
-
-def _finish(
-    target: Path,
+def _write(
+    path: Pathlike,
     kind: str,
     document: dict[str, Any],
-    encoder: Encoder,
+    to: Writer,
     provenance: Mapping[str, Any] | None,
-) -> None:
-    if provenance is not None and not isinstance(provenance, Mapping):
-        raise TypeError(
-            f"provenance must be a dict of texts and numbers, got {provenance!r}."
-        )
-    made = encoder.value(dict(provenance or {}), "provenance")
-    full = {
-        "brainweave": __version__,
-        "provenance": made,
-        **document,
-        "bases": encoder.bases,
-        "spaces": encoder.spaces,
-    }
-    _write(target, full, encoder.arrays, kind=kind, version=VERSION)
-
-
-def _target(path: Pathlike) -> Path:
+) -> Path:
     target = Path(path)
     if target.suffix != SUFFIX:
         raise ModelFileError(
@@ -247,6 +221,18 @@ def _target(path: Pathlike) -> Path:
         )
     if target.is_dir():
         raise ModelFileError(f"{str(target)!r} is a folder. Choose a file name.")
+    if provenance is not None and not isinstance(provenance, Mapping):
+        raise TypeError(
+            f"provenance must be a dict of texts and numbers, got {provenance!r}."
+        )
+    full = {
+        "brainweave": __version__,
+        "provenance": to.value(dict(provenance or {}), "provenance"),
+        **document,
+        "bases": to.bases,
+        "spaces": to.spaces,
+    }
+    write_container(target, full, to.arrays, kind=kind)
     return target
 
 

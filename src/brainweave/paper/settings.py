@@ -15,11 +15,11 @@ from brainweave.aligners.hyperalignment import (
     Hyperalignment,
     KernelHyperalignment,
     RegularizedHyperalignment,
+    SVDHyperalignment,
 )
 from brainweave.aligners.no_alignment import NoAlignment
 from brainweave.aligners.robust_srm import RobustSRM
 from brainweave.aligners.srm import SRM, DetSRM
-from brainweave.aligners.svd_hyperalignment import SVDHyperalignment
 from brainweave.exceptions import InputError
 
 __all__ = [

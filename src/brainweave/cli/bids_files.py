@@ -1,26 +1,32 @@
-"""Where the BIDS App puts its files, and how it describes them."""
+"""Files of the BIDS App: what a basis is made from, and the derivative it goes to."""
 
 import json
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from brainweave._io import whole_path, write_text
+from brainweave._io import file_stamp, has_changed, whole_path, write_text
 from brainweave._version import __version__
+from brainweave.cli.config import plain
 from brainweave.cli.errors import UsageError
+from brainweave.cli.options import refuse_unknown
+from brainweave.cli.reading import READING
+
+if TYPE_CHECKING:
+    from brainweave.study.formats.bids.files import BidsRun, Dataset
+    from brainweave.study.study import Study
 
 BIDS_VERSION = "1.10.0"
 BASIS = "_desc-brainweave_basis.safetensors"
+BASIS_SETTINGS = ("kernel", "kernel_params", "energy", "standardize")
 # files whose names BIDS does not define yet; the validator passes over them
 IGNORED = (
-    "*.safetensors",
-    "*_basis.json",
-    "*_model.json",
-    "*_timeseries.*",
-    "*.toml",
-    "*.html",
+    *("*.safetensors", "*_basis.json", "*_model.json", "*_timeseries.*"),
+    *("*.toml", "*.html"),
 )
-
-
+# options of load_bids that choose files
+_CHOICE = ("task", "space", "sessions", "runs", "entities")
 _COLUMNS = {
     "label": "Category of the sample; n/a if it has none",
     "run": "Run that the sample is from",
@@ -28,16 +34,134 @@ _COLUMNS = {
 }
 
 
-class Derivative:
-    """A BIDS derivative: its folder and what it was made from.
+class Inputs:
+    """A dataset, listed once, and how subjects are read from it."""
 
-    Parameters
-    ----------
-    root : Path
-        Folder of the derivative.
-    source : Path
-        The dataset it is made from.
+    def __init__(self, folder: Path, options: dict[str, Any]) -> None:
+        self.folder, self.options = folder, dict(options)
+        self.derivatives = self.options.pop("derivatives", "auto")
+        self._check_options()
+
+    def _check_options(self) -> None:
+        from brainweave.study.formats.bids.load import load_bids
+        from brainweave.study.options import option_names
+
+        known = option_names(load_bids)[1:]
+        no_such = "--bids-param {}: load_bids has no such option"
+        refuse_unknown(self.options, known, no_such)
+        for name in ("subjects", "name"):
+            if name in self.options:
+                raise UsageError(
+                    f"--bids-param {name} cannot be used here; subjects are chosen "
+                    "with --participant-label."
+                )
+        if self.options.get("mask") == "common":
+            raise UsageError(
+                "--mask common needs all subjects at once, and participant jobs see "
+                "one each. Give a mask image: --mask FILE."
+            )
+
+    @cached_property
+    def dataset(self) -> "Dataset":
+        """The dataset, with its runs."""
+        from brainweave.study.formats.bids.files import open_dataset
+
+        return open_dataset(self.folder, self.derivatives)
+
+    def study(self, id: str) -> "Study":
+        """Return the study of one subject, which says what was done to the data."""
+        from brainweave.study.formats.bids.load import load_bids
+
+        return load_bids(self.dataset, subjects=[id], **self.options)
+
+    def stamps(self, id: str) -> dict[str, Any]:
+        """Describe the files that a subject's basis depends on, by name."""
+        return {self._name(path): file_stamp(path) for path in self._files(id)}
+
+    def are(self, id: str, stamps: Any) -> bool:
+        """Tell whether a subject's files are those that were stamped, and no others."""
+        names = {self._name(path): path for path in self._files(id)}
+        if not isinstance(stamps, dict) or set(stamps) != set(names):
+            return False
+        return not any(has_changed(path, stamps[name]) for name, path in names.items())
+
+    def _files(self, id: str) -> list[Path]:
+        from brainweave.study.formats.bids.files import find_runs
+
+        chosen = {k: v for k, v in self.options.items() if k in _CHOICE}
+        found = find_runs(self.dataset, subjects=[id], **chosen)
+        paths = {path for run in found.get(id, []) for path in self._of_run(run)}
+        mask = self.options.get("mask")
+        if isinstance(mask, str) and Path(mask).is_file():
+            paths.add(Path(mask))
+        return sorted(paths)
+
+    def _of_run(self, run: "BidsRun") -> Iterator[Path]:
+        from brainweave.study.formats.bids.files import inherited
+
+        yield from run.image.values() if isinstance(run.image, dict) else [run.image]
+        raw, images = self.dataset.raw, self.dataset.images
+        for root, suffix, ending in (
+            (raw, "events", ".tsv"),
+            (raw, "bold", ".json"),
+            (images, "bold", ".json"),
+            (images, "desc-confounds_timeseries", ".tsv"),
+            (images, "desc-confounds_timeseries", ".json"),
+            (images, "desc-brain_mask", ".nii.gz"),
+        ):
+            yield from inherited(root, run, suffix, ending)
+
+    def _name(self, path: Path) -> str:
+        inside = path.is_relative_to(self.folder)
+        named = path.relative_to(self.folder) if inside else path.absolute()
+        return named.as_posix()
+
+
+def changed_files(folder: Path, stamps: Any) -> list[str]:
+    """Return which stamped files are others now; those that are gone do not count."""
+    known = stamps if isinstance(stamps, dict) else {}
+    return [
+        name
+        for name, stamp in known.items()
+        if (folder / name).is_file() and has_changed(folder / name, stamp)
+    ]
+
+
+def settings_of(aligner: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a basis depends on: how it is made, and from which data."""
+    params = aligner.get_params(deep=False)
+    defaults = {"kernel": "linear", "energy": 1.0, "standardize": True}
+    made = {name: params.get(name, defaults.get(name)) for name in BASIS_SETTINGS}
+    made["energy"] = defaults["energy"] if made["energy"] is None else made["energy"]
+    return {
+        "basis": {k: plain(v) for k, v in made.items() if v is not None},
+        "data": {k: "none" if v is None else plain(v) for k, v in options.items()},
+    }
+
+
+def option_name(name: str) -> str:
+    """Return what a setting of the data, or of the basis, is on the command line.
+
+    Examples
+    --------
+    >>> option_name("smoothing_fwhm"), option_name("standardize")
+    ('--smoothing-fwhm', '--bids-param standardize')
+    >>> option_name("basis standardize"), option_name("basis kernel_params")
+    ('--standardize', '--hp')
     """
+    if name == "basis kernel_params":
+        return "--hp"
+    bare = name.removeprefix("basis ")
+    if bare != name or name in READING:
+        return f"--{bare.replace('_', '-')}"
+    return f"--bids-param {name}"
+
+
+# -- the derivative --------------------------------------------------------------------
+
+
+class Derivative:
+    """A BIDS derivative: its folder and what it was made from."""
 
     def __init__(self, root: Path, source: Path) -> None:
         self.root, self.source = root, source
@@ -66,7 +190,7 @@ class Derivative:
             "SourceDatasets": [origin],
             "DatasetLinks": {"source": self.source.resolve().as_uri()},
         }
-        self._write("dataset_description.json", json.dumps(description, indent=1))
+        self._write("dataset_description.json", _json(description))
         self._write(
             "README.md",
             f"# Functional alignment of {name}\n\n"
@@ -79,13 +203,12 @@ class Derivative:
 
     def _write(self, name: str, text: str) -> None:
         path = self.root / name
-        text = text.rstrip("\n") + "\n"
         if not path.is_file() or path.read_text(encoding="utf-8") != text:
             write_text(path, text)
 
     def basis(self, id: str, kind: str) -> Path:
         """Return the place of a subject's basis; its kind is the name's entities."""
-        return self.root / f"sub-{id}" / "func" / f"sub-{id}{kind}{BASIS}"
+        return self._of_subject(id, f"{kind}{BASIS}")
 
     def bases(self, selection: Any) -> tuple[str, dict[str, Path]]:
         """Find the bases of the subjects that were asked for; all are of one kind."""
@@ -109,37 +232,30 @@ class Derivative:
 
     def model(self, kind: str, method: str) -> Path:
         """Return the place of the model."""
-        entities = kind.lstrip("_")
-        stem = f"{entities}_" if entities else ""
-        word = "".join(c for c in method if c.isalnum())
-        return self.root / f"{stem}desc-{word}_model.safetensors"
+        return self.root / f"{named(kind, method)}_model.safetensors".lstrip("_")
+
+    def _of_subject(self, id: str, name: str) -> Path:
+        return self.root / f"sub-{id}" / "func" / f"sub-{id}{name}"
 
     def features(
         self,
         basis: Any,
         values: Any,
         aligned: Any,
-        kind: str,
-        method: str,
-        *,
-        n_informative: int | None = None,
+        name: str,
+        n_informative: int | None,
     ) -> None:
         """Write the shared features of a subject's samples as a table.
 
         What is known of the samples stands beside them, and features that gain nothing
         from the alignment are marked in the sidecar.
         """
-        word = "".join(c for c in method if c.isalnum())
-        stem = f"sub-{basis.id}{kind}_desc-{word}_timeseries"
-        folder = self.root / f"sub-{basis.id}" / "func"
-        folder.mkdir(parents=True, exist_ok=True)
+        place = self._of_subject(basis.id, f"{name}_timeseries.tsv")
         names = [f"feature{k}" for k in range(values.shape[1])]
         known = {
             column: [_cell(v) for v in found.tolist()]
-            for column, found in (
-                ("label", basis.labels),
-                ("run", basis.runs),
-                ("stimulus", basis.stimuli),
+            for column, found in zip(
+                _COLUMNS, (basis.labels, basis.runs, basis.stimuli), strict=True
             )
             if found is not None
         }
@@ -148,7 +264,7 @@ class Derivative:
             "\t".join([*(f"{v:.8g}" for v in row), *facts, str(int(flag))])
             for row, *facts, flag in zip(values, *known.values(), aligned, strict=True)
         ]
-        write_text(folder / f"{stem}.tsv", "\n".join(rows) + "\n")
+        write_text(place, "\n".join(rows) + "\n")
         about: dict[str, Any] = {
             "Description": "Shared features of the samples, in order",
             "SamplingFrequency": "n/a",
@@ -166,7 +282,7 @@ class Derivative:
                 "Levels": {"0": "no", "1": "yes"},
             },
         }
-        write_text(folder / f"{stem}.json", json.dumps(about, indent=1) + "\n")
+        self.sidecar(place, about)
 
     def mask(self, basis: Any, kind: str) -> None:
         """Write the voxels that were used, as a mask image, if they lie in a volume."""
@@ -174,20 +290,17 @@ class Derivative:
             return
         import numpy as np
 
-        stem = f"sub-{basis.id}{kind}_desc-brainweave_mask"
-        path = self.root / f"sub-{basis.id}" / "func" / f"{stem}.nii.gz"
+        path = self._of_subject(basis.id, f"{kind}_desc-brainweave_mask.nii.gz")
         image = basis.space.to_image(np.ones(basis.n_voxels, np.uint8))
         path.parent.mkdir(parents=True, exist_ok=True)
         with whole_path(path) as work:
             image.to_filename(work)
         about = {"Type": "ROI", "Sources": self.sources(basis.id)}
-        text = json.dumps(about, indent=1) + "\n"
-        write_text(path.with_name(f"{stem}.json"), text)
+        self.sidecar(path.with_suffix(""), about)
 
     def sidecar(self, path: Path, content: dict[str, Any]) -> None:
         """Write the JSON file beside a file."""
-        text = json.dumps(content, indent=1, default=str) + "\n"
-        write_text(path.with_suffix(".json"), text)
+        write_text(path.with_suffix(".json"), _json(content))
 
     def sources(self, id: str) -> list[str]:
         """Return the BIDS URI of a subject of the source dataset."""
@@ -235,6 +348,15 @@ def _cell(value: Any) -> str:
     """Return what is known of a sample as a cell of a BIDS table."""
     text = "" if value is None else " ".join(str(value).split())
     return text or "n/a"
+
+
+def named(kind: str, method: str) -> str:
+    """Return the entities of names of files that a method made."""
+    return f"{kind}_desc-{''.join(c for c in method if c.isalnum())}"
+
+
+def _json(content: dict[str, Any]) -> str:
+    return json.dumps(content, indent=1, default=str) + "\n"
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -1,24 +1,23 @@
-r"""A subject's basis as it comes back from a file.
+r"""Subjects' bases in files.
 
 A linear basis is stored without the samples: :math:`X^\top V`, the voxel patterns of
 the kept directions, serves for all voxel weights, and is read only when those are
 wanted. Other kernels compare new samples with the aligning ones, so these are stored.
 """
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Iterator, Mapping
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from brainweave._arrays import to_numpy
 from brainweave.basis import SampleProducts, SubjectBasis, _Spectrum
-from brainweave.exceptions import BrainweaveError, InputError
+from brainweave.exceptions import BrainweaveError, InputError, ModelFileError
 from brainweave.kernels import NAMES, Kernel, check_kernel
+from brainweave.models.codec import Reader, Writer
+from brainweave.models.container import PendingArray, pending
 from brainweave.voxels import N_SIGNATURES, sample_signatures
-
-if TYPE_CHECKING:
-    from brainweave.models.decode import Decoder
 
 Matrix = NDArray[np.float64]
 
@@ -37,46 +36,29 @@ class StoredBasis(SubjectBasis):
     """
 
     def __init__(
-        self,
-        *,
-        kernel: Kernel,
-        energy: float,
-        standardize: bool | str,
-        name: str,
-        dtype: np.dtype[Any],
-        shape: tuple[int, int],
-        mean: Matrix,
-        scale: Matrix,
-        vectors: Matrix,
-        spectrum: Matrix,
-        lost_share: float,
-        products: Matrix | None = None,
-        narrow: Matrix | None = None,
-        loadings: NDArray[Any] | None = None,
-        samples: NDArray[Any] | None = None,
-        signatures: Matrix | None = None,
-        shift: Matrix | None = None,
-        offset: float = 0.0,
+        self, about: Mapping[str, Any], kernel: Kernel, arrays: Mapping[str, Any]
     ) -> None:
-        self.name, self.kernel, self.energy = name, kernel, energy
-        self.standardize, self.dtype = standardize, dtype
-        self.reliable = standardize == "reliability"
-        self.n_samples, self.n_voxels = shape
-        self.mean, self.scale = mean, scale
-        self.constant_voxels = np.flatnonzero(np.isinf(scale))
-        self._stored = vectors
-        self._spectrum = _Spectrum(spectrum, vectors, lost_share)
-        self._loadings = loadings
-        self._data = samples
-        if products is not None:
-            self._products = products
-        if narrow is not None:
-            self._narrow = narrow
-        if signatures is None and samples is not None:
-            signatures = sample_signatures(samples)  # a file of version 1
-        self.signatures = signatures
-        self._shift = np.zeros(self.n_samples) if shift is None else shift
-        self._offset = offset
+        self.name, self.kernel, self.energy = about["name"], kernel, about["energy"]
+        self.standardize, self.dtype = about["standardize"], np.dtype(about["dtype"])
+        self.reliable = self.standardize == "reliability"
+        self.n_samples, self.n_voxels = about["shape"]
+        self.mean, self.scale = arrays["mean"], arrays["scale"]
+        self.constant_voxels = np.flatnonzero(np.isinf(self.scale))
+        self._stored = arrays["vectors"]
+        self._spectrum = _Spectrum(
+            arrays["spectrum"], self._stored, about["lost_share"]
+        )
+        self._loadings = arrays.get("loadings")
+        self._data = arrays.get("samples")
+        if "products" in arrays:
+            self._products = arrays["products"]
+        if "narrow" in arrays:
+            self._narrow = arrays["narrow"]
+        self.signatures = arrays.get("signatures")
+        if self.signatures is None and self._data is not None:
+            self.signatures = sample_signatures(self._data)  # a file of version 1
+        self._shift = arrays.get("shift", np.zeros(self.n_samples))
+        self._offset = about["offset"]
         self.id = ""
         self.labels: NDArray[Any] | None = None
         self.runs: NDArray[Any] | None = None
@@ -165,83 +147,122 @@ class StoredBasis(SubjectBasis):
         )
 
 
-def decode_basis(of: "Decoder", body: Any, path: str) -> StoredBasis:
-    """Make the basis that a table describes, after checking every part of it."""
+# -- in a file -------------------------------------------------------------------------
+
+
+def _arrays_of(kernel: str, n: int, v: int) -> dict[str, str]:
+    """Return which arrays a basis is stored as, and their dimensions.
+
+    n: samples, v: voxels, u: voxels that are standardised, k: kept directions, s: all
+    directions.
+    """
+    dims = {"vectors": "n k", "spectrum": "s", "mean": "u", "scale": "u"}
+    if kernel == "linear" and v < n:
+        return dims | {"narrow": "n v"}  # the standardised samples are the smaller
+    dims["products"] = "n n"
+    if kernel == "linear":
+        dims["loadings"] = "v k"
+    elif kernel != "precomputed":
+        dims |= {"samples": "n v", "shift": "n"}
+    return dims
+
+
+def write_basis(to: Writer, basis: SubjectBasis, path: str) -> int:
+    """Store a basis once; return its number."""
+    if id(basis) in to.known:
+        return int(to.known[id(basis)][1])
+    kernel = basis.kernel
+    if kernel.function is not None:
+        raise ModelFileError(
+            f"{basis.name} has a function as its kernel, which a file cannot hold: "
+            "loading must never run code. Use a kernel by name, or "
+            "kernel='precomputed' with your Gram matrices."
+        )
+    names = [*_arrays_of(kernel.name, basis.n_samples, basis.n_voxels)]
+    names += [] if basis.signatures is None else ["signatures"]
+    number = len(to.bases)
+    to.known[id(basis)] = basis, number
+    reliable = isinstance(basis.standardize, str)
+    to.bases.append(
+        {
+            "name": basis.name,
+            "kernel": kernel.name,
+            "hp": kernel.hp,
+            "energy": basis.energy,
+            "standardize": basis.standardize if reliable else bool(basis.standardize),
+            "dtype": basis.dtype.name,
+            "shape": [basis.n_samples, basis.n_voxels],
+            "lost_share": basis.lost_share,
+            "offset": float(getattr(basis, "_offset", 0.0)),
+            "arrays": {n: to.add(f"{path}.{n}", _stored(basis, n)) for n in names},
+        }
+    )
+    return number
+
+
+def _stored(basis: SubjectBasis, name: str) -> PendingArray:
+    if name == "loadings":
+        shape = (basis.n_voxels, basis.n_kept)
+        return PendingArray(shape, basis.dtype, lambda: basis.combine(basis.vectors))
+    attributes = {"samples": "_data", "narrow": "_narrow"}
+    attributes |= {"products": "_products", "shift": "_shift"}
+    found = getattr(basis, attributes.get(name, name))
+    return pending(np.ascontiguousarray(to_numpy(found)))
+
+
+def read_basis(of: Reader, number: Any, path: str) -> StoredBasis:
+    """Make the basis of that number once, after checking every part of it."""
+    body = of.entry("bases", number, path)
+    if number not in of.bases:
+        of.bases[number] = _made(of, body, f"basis {number}")
+    found: StoredBasis = of.bases[number]
+    return found
+
+
+def _made(of: Reader, body: Any, path: str) -> StoredBasis:
     keys = {"name", "kernel", "hp", "energy", "standardize", "dtype", "shape"}
-    table = of.table(body, path, keys | {"lost_share", "offset", "arrays"})
+    table = dict(of.table(body, path, keys | {"lost_share", "offset", "arrays"}))
     texts = isinstance(table["name"], str) and table["kernel"] in NAMES
     if not texts or table["dtype"] not in ("float32", "float64"):
         of.bad(path, "has an unknown kernel or type")
-    if not isinstance(table["standardize"], bool) and (
-        table["standardize"] != "reliability"
-    ):
+    standardize = table["standardize"]
+    if not isinstance(standardize, bool) and standardize != "reliability":
         of.bad(path, "does not say whether it is standardised")
-    sides = of.items(table["shape"], path)
-    if len(sides) != 2:
-        of.bad(path, "has no shape")
-    n, v = (of.count(side, path) for side in sides)
-    energy = of.number(table["energy"], path)
-    if n < 2 or v < 1 or not 0 < energy <= 1:
+    for name in ("energy", "lost_share", "offset"):
+        table[name] = of.number(table[name], path)
+    n, v = table["shape"] = of.counts(table["shape"], path, 2)
+    if n < 2 or v < 1 or not 0 < table["energy"] <= 1:
         of.bad(path, "has too few samples or voxels, or a wrong energy")
     try:
         hp = {} if table["hp"] is None else {"hp": table["hp"]}
         kernel = check_kernel(table["kernel"], hp, owner=path)
     except BrainweaveError as error:
         of.bad(path, f"has a wrong kernel: {error}")
-    basis = StoredBasis(
-        kernel=kernel,
-        energy=energy,
-        standardize=table["standardize"],
-        name=table["name"],
-        dtype=np.dtype(table["dtype"]),
-        shape=(n, v),
-        lost_share=of.number(table["lost_share"], path),
-        offset=of.number(table["offset"], path),
-        **_decode_arrays(of, table["arrays"], path, kernel=kernel.name, shape=(n, v)),
-    )
+    arrays = _read_arrays(of, table, path)
+    basis = StoredBasis(table, kernel, arrays)
     if basis.n_kept > basis.vectors.shape[1]:
         of.bad(path, "has fewer directions than its energy keeps")
     return basis
 
 
-def _decode_arrays(
-    of: "Decoder", names: Any, path: str, *, kernel: str, shape: tuple[int, int]
-) -> dict[str, Any]:
-    n, v = shape
-    precomputed = kernel == "precomputed"
-    voxels = 0 if precomputed else v
-    needed: dict[str, tuple[int | None, ...]] = {
-        "vectors": (n, None),
-        "spectrum": (None,),
-        "mean": (voxels,),
-        "scale": (voxels,),
-    }
-    if kernel == "linear" and v < n:
-        needed["narrow"] = (n, v)
-    else:
-        needed["products"] = (n, n)
-        if kernel == "linear":
-            needed["loadings"] = (v, None)
-        elif not precomputed:
-            needed |= {"samples": (n, v), "shift": (n,)}
+def _read_arrays(of: Reader, about: dict[str, Any], path: str) -> dict[str, Any]:
+    kernel, (n, v), names = about["kernel"], about["shape"], about["arrays"]
+    dims = _arrays_of(kernel, n, v)
     # files of version 1 have no signatures, and sums per voxel that are not used
-    optional = {"signatures": (n, N_SIGNATURES), "probed": (v,)}
+    optional = {"signatures": "n q", "probed": "v"}
     present = set(names) if isinstance(names, dict) else set()
-    needed |= {key: dims for key, dims in optional.items() if key in present}
-    table = of.table(names, path, set(needed))
-    out = {
-        key: of.shaped(
-            table[key], f"{path}.{key}", dims, "fiub" if key == "samples" else "f"
-        )
-        for key, dims in needed.items()
-        if key != "probed"
-    }
-    kept, spectrum = out["vectors"].shape[1], out["spectrum"]
+    dims |= {key: shape for key, shape in optional.items() if key in present}
+    table = of.table(names, path, set(dims))
+    sizes = {"n": n, "v": v, "q": N_SIGNATURES}
+    sizes["u"] = 0 if kernel == "precomputed" else v
+    out = {}
+    for key, shape in dims.items():
+        kinds = "fiub" if key == "samples" else "f"
+        out[key] = of.shaped(table[key], f"{path}.{key}", shape, sizes, kinds)
+    spectrum = out["spectrum"]
     positive = spectrum.size and np.isfinite(spectrum).all() and spectrum[-1] > 0
     if not positive or (np.diff(spectrum) > 0).any():
         of.bad(path, "has a spectrum that is not one")
-    if not 1 <= kept <= spectrum.size:
-        of.bad(path, f"has {kept} directions of {spectrum.size}")
-    if kernel == "linear" and v >= n and out["loadings"].shape[1] != kept:
-        of.bad(path, "has voxel patterns of other directions")
+    if not 1 <= sizes["k"] <= sizes["s"]:
+        of.bad(path, f"has {sizes['k']} directions of {sizes['s']}")
     return out

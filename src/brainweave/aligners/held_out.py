@@ -1,0 +1,452 @@
+r"""Whether subjects agree on samples that did not align.
+
+Any model agrees on the samples it was fitted on, also one of pure noise. So half of the
+aligning samples of every subject are held out, a model of the others maps them, and
+subjects are compared there; then the halves change roles. The models of the halves come
+from submatrices of the subjects' Gram matrices: no voxel is read again.
+
+With :math:`h_{it}` the standardised held-out feature of sample t of subject i, and
+:math:`u_{ic} = n_{ic}^{-1/2} \sum_{t \in c} h_{it}` over the :math:`n_{ic}` samples of
+group c, the statistic of a feature is :math:`\sum_{i<j} \sum_c u_{ic} u_{jc}`. Its null
+distribution comes from shuffling the held-out labels within each subject; the model of
+the other half never saw them. Labels move in the blocks in which they were shown, and
+time points by circular shifts, so that slow signals do not pass for shared ones.
+
+The labels of one half train the model of the other, so the two statistics depend on
+each other. Their null distributions are averaged quantile by quantile, as for two that
+rise and fall together: p is at most too large. It is corrected for the number of
+components by the distribution of the largest statistic. Component k of the model of a
+half stands for component k of the full model: matching them in any cleverer way would
+use a model that knows the held-out labels.
+"""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from brainweave.basis import SubjectBasis
+from brainweave.exceptions import InputError
+from brainweave.graphs import NO_GROUP, Graph, GroupTerm
+from brainweave.linalg import polar
+
+Matrix = NDArray[np.float64]
+Codes = NDArray[np.intp]
+Rows = list[NDArray[np.intp]]
+Mask = NDArray[np.bool_]
+
+BORDER = 5  # held-out time points next to aligning ones that are not judged, at most
+CHUNK = 4_000_000  # numbers held at a time while shuffling
+
+
+@dataclass(frozen=True)
+class Fold:
+    """One half held out: of each subject all rows, and those that are judged.
+
+    Components are judged as the model of the other half orders them. Turning them to
+    those of the full model, which knows the held-out labels, would let these choose
+    what they are judged by; that is for pictures alone.
+    """
+
+    rows: Rows
+    turned: list[Matrix]
+    judged: Rows
+    features: list[Matrix]  # of the judged rows
+    codes: list[Codes]
+
+
+# -- halves ----------------------------------------------------------------------------
+
+
+def halves_of(codes: list[Codes], runs: list[Any] | None) -> list[Mask]:
+    """Divide the samples of every subject into two halves, True being the second.
+
+    Groups that no subject has twice, as time points, stay whole: the first half of them
+    and the second. Of other groups, as categories, each subject's first and second half
+    of the samples. Where every subject has several runs, whole runs are taken in turn.
+    Samples without a group join the half of the sample before them.
+    """
+    size = max((int(c.max(initial=-1)) for c in codes), default=-1) + 1
+    counts = np.array([np.bincount(c[c != NO_GROUP], minlength=size) for c in codes])
+    single = np.asarray((counts <= 1).all(axis=0), dtype=bool)
+    each = [] if runs is None else [_alternating(r) for r in runs]
+    by_run = [half for half in each if half is not None]
+    if len(by_run) < len(codes):
+        by_run = []
+    late = _late_groups(codes, single, by_run)
+    halves = []
+    for i, own in enumerate(codes):
+        known = np.flatnonzero(own != NO_GROUP)
+        half = by_run[i].copy() if by_run else np.zeros(own.size, dtype=bool)
+        for group in np.unique(own[known]):
+            members = np.flatnonzero(own == group)
+            if single[group]:
+                half[members] = late[group]
+            elif not by_run:
+                # an odd one out goes to either half by turns
+                half[members[(len(members) + group % 2) // 2 :]] = True
+        if not by_run and known.size:
+            unknown = np.flatnonzero(own == NO_GROUP)
+            before = np.searchsorted(known, unknown, side="right") - 1
+            half[unknown] = half[known[np.maximum(before, 0)]]
+        halves.append(half)
+    return halves
+
+
+def _alternating(runs: Any) -> Mask | None:
+    """Take every other run; None for one run, or where a run is not known."""
+    listed = np.asarray(runs, dtype=object).tolist()
+    if any(run is None or run != run for run in listed):  # noqa: PLR0124 (NaN)
+        return None
+    order = {run: n for n, run in enumerate(dict.fromkeys(listed))}
+    if len(order) < 2:
+        return None
+    return np.array([order[run] % 2 == 1 for run in listed], dtype=bool)
+
+
+def _late_groups(codes: list[Codes], single: Mask, by_run: list[Mask]) -> Mask:
+    """Say which of the groups that are held as a whole belong to the second half."""
+    late = np.zeros(single.size, dtype=bool)
+    place: dict[int, float] = {}  # where the first subject who has it shows a group
+    for i, own in enumerate(codes):
+        for row in np.flatnonzero(own != NO_GROUP):
+            group = int(own[row])
+            if single[group] and group not in place:
+                place[group] = row / own.size
+                late[group] = bool(by_run) and by_run[i][row]
+    if not by_run:
+        ordered = sorted(place, key=lambda group: (place[group], group))
+        late[ordered[(len(ordered) + 1) // 2 :]] = True
+    return late
+
+
+def judged_rows(codes: Codes, rows: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Leave out what has no group, and time points next to aligning ones.
+
+    Responses are slow: a held-out sample next to an aligning one is half known.
+    """
+    own = codes[rows]
+    good = own != NO_GROUP
+    if np.unique(own[good]).size == good.sum() and good.sum() >= 20:
+        width = min(BORDER, int(good.sum()) // 10)
+        aligning = np.setdiff1d(np.arange(codes.size), rows)
+        near = np.abs(rows[:, None] - aligning[None, :]).min(axis=1, initial=codes.size)
+        good &= near > width
+    return np.flatnonzero(good)
+
+
+def cross_fit(
+    halves: list[Mask],
+    codes: list[Codes],
+    full: list[Matrix],
+    fit: Callable[[Rows, Rows], tuple[list[Matrix], list[Matrix]]],
+    *,
+    blocks: list[NDArray[np.intp]] | None = None,
+) -> list[Fold]:
+    """Hold out either half.
+
+    `fit` takes the aligning and the held-out rows of each subject, and gives the
+    features of both under a model of the former alone. For pictures these are turned to
+    `full`, those of the model of all samples, within each of the `blocks` of features
+    that can be rotated among each other; by default all can.
+    """
+    folds, k = [], full[0].shape[1]
+    for held in (True, False):
+        aligning = [np.flatnonzero(half != held) for half in halves]
+        rows = [np.flatnonzero(half == held) for half in halves]
+        if min(map(len, aligning)) < 3 or min(map(len, rows)) < 2:
+            raise InputError("There are too few samples to hold half of them out.")
+        seen, new = fit(aligning, rows)
+        A = np.concatenate(seen)
+        B = np.concatenate([f[r] for f, r in zip(full, aligning, strict=True)])
+        # half of the samples may have more or fewer components
+        own = [np.pad(f[:, :k], ((0, 0), (0, max(0, k - f.shape[1])))) for f in new]
+        if blocks is None:
+            turned = [f @ polar(A.T @ B) for f in new]
+        elif A.shape[1] != B.shape[1]:
+            raise InputError("half of the samples give another number of features.")
+        else:
+            turned = [f.copy() for f in own]
+            for block in blocks:
+                R = polar(A[:, block].T @ B[:, block])
+                for out, f in zip(turned, new, strict=True):
+                    out[:, block] = f[:, block] @ R
+        good = [judged_rows(c, r) for c, r in zip(codes, rows, strict=True)]
+        judged = [r[g] for r, g in zip(rows, good, strict=True)]
+        features = [f[g] for f, g in zip(own, good, strict=True)]
+        groups = [c[j] for c, j in zip(codes, judged, strict=True)]
+        folds.append(Fold(rows, turned, judged, features, groups))
+    return folds
+
+
+def gathered(folds: list[Fold], lengths: list[int]) -> list[Matrix]:
+    """Return the turned held-out features of all samples, in their order."""
+    k = folds[0].turned[0].shape[1]
+    whole = [np.full((n, k), np.nan) for n in lengths]
+    for fold in folds:
+        for out, rows, features in zip(whole, fold.rows, fold.turned, strict=True):
+            out[rows] = features
+    return whole
+
+
+# -- models of a half ------------------------------------------------------------------
+
+
+def sub_graph(graph: Graph, rows: Rows) -> Graph:
+    """Return the graph of some samples of each subject."""
+    starts = [s.start for s in graph.slices()]
+    chosen = np.concatenate([r + s for r, s in zip(rows, starts, strict=True)])
+    groups = tuple(
+        GroupTerm(t.codes[chosen], t.affinity, t.names) for t in graph.groups
+    )
+    matrix = None if graph.matrix is None else graph.matrix[chosen][:, chosen]
+    return Graph(tuple(len(r) for r in rows), groups, matrix)
+
+
+def fit_by_grams(
+    aligner: Any,
+    bases: list[SubjectBasis],
+    k: int,
+    rows: Rows,
+    others: Rows,
+    *,
+    y: list[Any] | None = None,
+    graph: Graph | None = None,
+) -> tuple[list[Matrix], list[Matrix]]:
+    """Fit a copy of an aligner to some rows of bases; return features of all rows.
+
+    `graph` is that of all samples, for a GDM.
+    """
+    model = _seeded_copy(aligner)
+    pairs = [_half(*each) for each in zip(bases, rows, others, strict=True)]
+    halves = [basis for basis, _ in pairs]
+    params = model.get_params(deep=False)
+    # None: all there are; but of a GDM, as many as hold up, which this tells
+    if graph is not None or params.get("n_components") is not None:
+        most = _most_components(model, halves, graph)
+        model.set_params(n_components=k if most is None else min(k, most))
+    if graph is not None:
+        model.set_params(graph=sub_graph(graph, rows))
+    if isinstance(params.get("init"), np.ndarray):
+        model.set_params(init="random")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the fit of all samples has said these
+        solution = model._solve(halves, _known(y, rows))
+        model._keep(halves, solution, [None] * len(halves))
+        maps = zip(model.maps_, pairs, strict=True)
+        new = [np.asarray(m.transform(held), float) for m, (_, held) in maps]
+    return [np.asarray(m.aligning_features(), float) for m in model.maps_], new
+
+
+def fit_by_samples(
+    aligner: Any, subjects: list[Any], rows: Rows, others: Rows, *, y: Any = None
+) -> tuple[list[Matrix], list[Matrix]]:
+    """Do the same with an aligner that works on the voxels themselves."""
+    model = _seeded_copy(aligner)
+    k = model.get_params(deep=False).get("n_components")
+    if isinstance(k, int):
+        model.set_params(n_components=min(k, *(len(r) - 1 for r in rows)))
+    aligning, held = (
+        [
+            s.select(r) if hasattr(s, "select") else s[r]
+            for s, r in zip(subjects, some, strict=True)
+        ]
+        for some in (rows, others)
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(aligning, _known(y, rows))
+        seen, new = model.transform(aligning), model.transform(held)
+    return [np.asarray(f, float) for f in seen], [np.asarray(f, float) for f in new]
+
+
+def _known(y: list[Any] | None, rows: Rows) -> list[Any] | None:
+    if y is None:
+        return None
+    return [np.asarray(v, object)[r] for v, r in zip(y, rows, strict=True)]
+
+
+def _half(
+    basis: SubjectBasis, rows: NDArray[np.intp], others: NDArray[np.intp]
+) -> tuple[SubjectBasis, Matrix]:
+    """Return the basis of some rows of another, and the others as it maps them."""
+    if basis.uses_covariance:  # few voxels: coordinates are the smaller thing
+        narrow = basis.cut(1.0).coordinates
+        half = SubjectBasis(
+            narrow[rows], energy=basis.energy, standardize=False, name=basis.name
+        )
+        half.dtype = basis.dtype
+        return half, narrow[others]
+    gram = basis.gram
+    half = SubjectBasis(
+        gram[np.ix_(rows, rows)],
+        kernel="precomputed",
+        energy=basis.energy,
+        standardize=basis.standardize,
+        name=basis.name,
+    )
+    # voxels count in some methods; precision is that of the data
+    half.n_voxels, half.constant_voxels = basis.n_voxels, basis.constant_voxels
+    half.dtype = basis.dtype
+    return half, gram[np.ix_(others, rows)]
+
+
+def _most_components(
+    model: Any, bases: list[SubjectBasis], graph: Graph | None
+) -> int | None:
+    """Return how many components the bases can have; None for any number."""
+    if graph is not None:
+        return sum(b.n_kept for b in bases) if model._needs_eigenbasis else None
+    return min(
+        b.n_kept
+        if b.energy < 1 or model._needs_eigenbasis
+        else min(b.n_samples - 1, b.n_voxels - b.constant_voxels.size)
+        for b in bases
+    )
+
+
+def _seeded_copy(aligner: Any) -> Any:
+    """Copy an aligner; what is random in it is the same every time."""
+    model = clone(aligner)
+    for name, value in model.get_params(deep=True).items():
+        if name.split("__")[-1] == "random_state" and value is None:
+            model.set_params(**{name: 0})
+    return model
+
+
+# -- statistics ------------------------------------------------------------------------
+
+
+def judge(
+    folds: list[Fold], n_permutations: int, random_state: int
+) -> tuple[Matrix, Matrix]:
+    """Return the agreement on held-out samples, and p under shuffled labels."""
+    k = folds[0].features[0].shape[1]
+    observed, null, agreements = np.zeros(k), np.zeros(n_permutations), []
+    for number, fold in enumerate(folds):
+        if min(map(len, fold.codes)) < 2 or not _meet(fold.codes):
+            raise InputError(
+                "subjects share too few groups of samples once half are held out."
+            )
+        held = [_standardized(f) for f in fold.features]
+        size = max(int(c.max()) for c in fold.codes) + 1
+        agreements.append(agreement_of_groups(held, fold.codes, size))
+        pairs = enumerate(zip(fold.codes, fold.judged, strict=True))
+        draws = [
+            _Shuffles(codes, spots, [random_state, number, i])
+            for i, (codes, spots) in pairs
+        ]
+        values = _statistics(held, draws, size, n_permutations)
+        spread = values.std(axis=0)
+        values = (values - values.mean(axis=0)) / np.where(spread > 0, spread, np.inf)
+        observed += values[0] / len(folds)
+        null += np.sort(values[1:].max(axis=1)) / len(folds)
+    # a tie counts against the alignment, also one broken by rounding
+    as_good = (null[:, None] >= observed - 1e-9).sum(axis=0)
+    with np.errstate(invalid="ignore"):
+        agreement = np.nanmean(agreements, axis=0)
+    return agreement, (1 + as_good) / (1 + n_permutations)
+
+
+def _standardized(features: Matrix) -> Matrix:
+    centred = features - features.mean(axis=0)
+    scale = np.sqrt((centred**2).mean(axis=0))
+    return np.asarray(centred / np.where(scale > 1e-12 * scale.max(), scale, np.inf))
+
+
+def _meet(codes: list[Codes]) -> bool:
+    """Whether some two subjects have two groups in common."""
+    sets = [set(c.tolist()) for c in codes]
+    pairs = [(a, b) for i, a in enumerate(sets) for b in sets[i + 1 :]]
+    return any(len(a & b) >= 2 for a, b in pairs)
+
+
+class _Shuffles:
+    """Group codes of one subject's held-out samples: as they are, then shuffled."""
+
+    def __init__(self, codes: Codes, spots: NDArray[np.intp], seed: list[int]) -> None:
+        self.codes, self.rng = codes, np.random.default_rng(seed)
+        _, first, count = np.unique(codes, return_index=True, return_counts=True)
+        single = np.isin(codes, codes[first[count == 1]])
+        self.single, self.rest = np.flatnonzero(single), np.flatnonzero(~single)
+        own, spots = codes[self.rest], spots[self.rest]
+        changed = np.flatnonzero((np.diff(own) != 0) | (np.diff(spots) != 1))
+        self.blocks = np.split(self.rest, changed + 1)
+        if len(self.blocks) <= len(np.unique(own)):
+            # sorted by category: the order tells nothing of time
+            self.blocks = [np.array([r]) for r in self.rest]
+
+    def draw(self, n: int, *, keep_first: bool) -> NDArray[np.intp]:
+        """Return n rows of codes; the first as they are, if asked for."""
+        out = np.tile(self.codes, (n, 1))
+        for row in out[1 if keep_first else 0 :]:
+            if self.single.size > 1:
+                shift = self.rng.integers(self.single.size)
+                row[self.single] = np.roll(row[self.single], shift)
+            if self.rest.size:
+                order = self.rng.permutation(len(self.blocks))
+                shuffled = np.concatenate([self.blocks[i] for i in order])
+                row[self.rest] = self.codes[shuffled]
+        return out
+
+
+def _statistics(
+    features: list[Matrix], draws: list[_Shuffles], size: int, n_permutations: int
+) -> Matrix:
+    """Return the statistic of every component: as observed, then permuted."""
+    k = features[0].shape[1]
+    values = np.zeros((1 + n_permutations, k))
+    step = max(1, CHUNK // (size * k))
+    for start in range(0, 1 + n_permutations, step):
+        n = min(step, 1 + n_permutations - start)
+        total, own = np.zeros((n, size, k)), np.zeros((n, k))
+        for F, shuffles in zip(features, draws, strict=True):
+            codes = shuffles.draw(n, keep_first=start == 0)
+            counts = np.bincount(shuffles.codes, minlength=size)
+            weights = 1 / np.sqrt(counts[codes])
+            cells = codes + size * np.arange(n)[:, None]
+            columns = np.broadcast_to(np.arange(len(F)), codes.shape)
+            picked = scipy.sparse.csr_array(
+                (weights.ravel(), (cells.ravel(), columns.ravel())),
+                shape=(n * size, len(F)),
+            )
+            U = np.asarray(picked @ F).reshape(n, size, k)
+            total += U
+            own += (U * U).sum(axis=1)
+        values[start : start + n] = ((total * total).sum(axis=1) - own) / 2
+    return values
+
+
+def agreement_of_groups(
+    features: list[Matrix], codes: list[Codes], size: int
+) -> Matrix:
+    """Correlate the means of each feature over the groups between subjects."""
+    means = np.full((len(features), size, features[0].shape[1]), np.nan)
+    for out, own, of_samples in zip(means, codes, features, strict=True):
+        known = np.flatnonzero(own != NO_GROUP)
+        sums, counts = np.zeros_like(out), np.bincount(own[known], minlength=size)
+        np.add.at(sums, own[known], of_samples[known])
+        out[counts > 0] = sums[counts > 0] / counts[counts > 0, None]
+    return mean_pairwise_correlation(means)
+
+
+def mean_pairwise_correlation(means: Matrix) -> Matrix:
+    """Average over pairs of subjects the correlation over the groups both have."""
+    n_subjects, _, k = means.shape
+    total, pairs = np.zeros(k), np.zeros(k)
+    for i in range(n_subjects):
+        for j in range(i + 1, n_subjects):
+            both = ~np.isnan(means[i, :, 0] + means[j, :, 0])
+            if both.sum() < 2:
+                continue
+            a = means[i, both] - means[i, both].mean(axis=0)
+            b = means[j, both] - means[j, both].mean(axis=0)
+            norm = np.sqrt((a**2).sum(axis=0) * (b**2).sum(axis=0))
+            total += (a * b).sum(axis=0) / np.where(norm > 0, norm, 1)
+            pairs += 1
+    return np.divide(total, pairs, out=np.full(k, np.nan), where=pairs > 0)
