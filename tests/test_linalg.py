@@ -10,6 +10,7 @@ from brainweave import linalg
 from brainweave.exceptions import SolverError
 from brainweave.linalg import (
     _LowRankProblem,
+    _orthonormal_to,
     block_iteration,
     flip_signs,
     polar,
@@ -51,6 +52,13 @@ def test_diagonal_minus_low_rank_equals_dense(seed, size, rank, kind, k):
     if kind == "zero coupling":
         U[rng.permutation(size)[: size // 2]] = 0
     check(mu, U, rng.choice([-1.0, 1.0], size=rank), k)
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1e9])
+@pytest.mark.parametrize("size", [60, 500])
+def test_the_unit_does_not_matter(rng, size, unit):
+    mu = rng.choice([-2.0, 1.0, 4.0], size=size) + 1e-3 * rng.normal(size=size)
+    check(unit * mu, np.sqrt(unit) * rng.normal(size=(size, 4)), np.ones(4), 7)
 
 
 def test_strong_low_rank_part_far_below_the_diagonal(rng):
@@ -187,6 +195,44 @@ def test_repeated_eigenvalues_of_an_operator(rng):
     values, vectors = smallest_of_operator(lambda x: A @ x, 300, 7)
     assert_allclose(values, spectrum[:7], atol=1e-12)
     assert_allclose(vectors.T @ vectors, np.eye(7), atol=1e-10)
+
+
+def test_what_adds_nothing_to_a_space_is_left_out(rng):
+    Q = np.linalg.qr(rng.normal(size=(20, 3)))[0]
+    fresh = np.column_stack([np.zeros(20), Q @ [1, 2, 3], 1e-9 * rng.normal(size=20)])
+    added = _orthonormal_to(Q, fresh)
+    assert added.shape == (20, 1)
+    assert_allclose(np.hstack([Q, added]).T @ added, [[0], [0], [0], [1]], atol=1e-14)
+
+
+def test_an_operator_with_a_gap_is_never_formed(rng):
+    spectrum = np.concatenate([np.linspace(-9, -5, 6), rng.uniform(0, 1, size=994)])
+    widest = []
+
+    def multiply(x):
+        widest.append(x.shape[1])
+        return spectrum[:, None] * x
+
+    values, vectors = smallest_of_operator(multiply, 1000, 6)
+    assert max(widest) < 50
+    assert_allclose(values, spectrum[:6], atol=1e-10)
+    assert_allclose(np.abs(vectors[:6].diagonal()), 1, atol=1e-9)
+
+
+@pytest.mark.parametrize("missed", [0, 3, 5])
+def test_an_operator_one_of_whose_eigenvalues_was_missed_is_formed(
+    rng, monkeypatch, missed
+):
+    spectrum = np.concatenate([np.linspace(-9, -5, 7), rng.uniform(0, 1, size=993)])
+    kept = np.delete(np.arange(7), missed)
+    answers = [(spectrum[kept], np.eye(1000)[:, kept])]
+
+    def wrong_once(*given, **options):
+        return answers.pop() if answers else block_iteration(*given, **options)
+
+    monkeypatch.setattr(linalg, "block_iteration", wrong_once)
+    values, _ = smallest_of_operator(lambda x: spectrum[:, None] * x, 1000, 6)
+    assert_allclose(values, spectrum[:6], atol=1e-10)
 
 
 def test_an_operator_too_large_to_form_that_does_not_converge(monkeypatch, rng):

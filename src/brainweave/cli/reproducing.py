@@ -8,7 +8,7 @@ import typer
 from brainweave.cli.config import effective, write_config
 from brainweave.cli.console import Console
 from brainweave.cli.errors import UsageError, resume_with
-from brainweave.cli.options import argument, command, option
+from brainweave.cli.options import Engine, argument, command, option
 from brainweave.cli.scoring import PROTOCOLS
 from brainweave.cli.studies import open_study, prepare_folder
 
@@ -26,7 +26,7 @@ SHOWN = (
 ALL = (*TABLES, *FIGURES, *REAL, OVERLAP)
 
 
-@command()
+@command(engine=Engine)
 def reproduce(
     context: typer.Context,
     what: str = argument(f"One of {', '.join(ALL)}."),

@@ -309,6 +309,10 @@ def raider_all_splits(
         "+ reliable voxels": GDM(6, **reliable),
         "+ labels and time, K = 20": GDM(20, graph="labels+time", **reliable),
         "RHA with reliable voxels, K = 10": RegularizedHyperalignment(10, **reliable),
+        "RHA tuned": RegularizedHyperalignment(10, alpha="auto"),
+        "RHA with reliable voxels, tuned": RegularizedHyperalignment(
+            10, alpha="auto", **reliable
+        ),
     }
     chosen = chosen_methods(known, methods)
     runs = [np.asarray(s.runs) for s in study]
