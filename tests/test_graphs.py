@@ -169,6 +169,9 @@ def test_balances_divide_by_sizes_or_by_subjects():
     both = weigh_groups(graph + graph, ["groups", "subjects"])
     assert_allclose(both.groups[0].affinity, by_size, rtol=0)
     assert_allclose(both.groups[1].affinity, by_subject, rtol=0)
+    made = label_graph(y, balance="groups").groups[0].affinity
+    by_hand = weigh_groups(label_graph(y), "groups").groups[0].affinity
+    assert_allclose(made, by_hand, rtol=0)
     with pytest.raises(InputError, match="balance of the graph must be one of"):
         weigh_groups(graph, "samples")
     uneven = weigh_groups(
