@@ -185,6 +185,25 @@ def test_a_precomputed_kernel_cannot_change(rng):
         basis.with_kernel("linear")
 
 
+@pytest.mark.parametrize("shape", [(30, 100), (60, 25)])
+@pytest.mark.parametrize("energy", [0.5, 1.0])
+def test_the_gram_matrix_as_an_operator_is_the_kept_one(rng, shape, energy):
+    basis, S = (
+        SubjectBasis(rng.normal(size=shape), energy=energy),
+        rng.normal(size=shape),
+    )
+    kept = (basis.vectors * basis.values) @ basis.vectors.T
+    assert_allclose(basis.gram_times(S), kept @ S, atol=1e-8)
+    assert_allclose(basis.power, np.trace(kept), rtol=1e-9)
+
+
+def test_a_gram_matrix_has_no_products_with_other_samples(rng):
+    X = rng.normal(size=(10, 20))
+    basis = SubjectBasis(X @ X.T, kernel="precomputed")
+    with pytest.raises(InputError, match="is a Gram matrix: it has no voxels"):
+        basis.products_with(X)
+
+
 # -- kernels at the edge ---------------------------------------------------------------
 
 

@@ -1,3 +1,5 @@
+from fractions import Fraction
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -17,7 +19,7 @@ from brainweave import (
 )
 from brainweave.aligners.graph_solver import apply_graph
 from brainweave.exceptions import InputError
-from brainweave.graphs import NO_GROUP, count_alike, weigh_groups
+from brainweave.graphs import NO_GROUP, GroupTerm, count_alike, weigh_groups
 
 LABELS = [["cat", "dog", None, "cat"], ["dog", "bee", "cat"]]
 
@@ -167,6 +169,9 @@ def test_balances_divide_by_sizes_or_by_subjects():
     both = weigh_groups(graph + graph, ["groups", "subjects"])
     assert_allclose(both.groups[0].affinity, by_size, rtol=0)
     assert_allclose(both.groups[1].affinity, by_subject, rtol=0)
+    made = label_graph(y, balance="groups").groups[0].affinity
+    by_hand = weigh_groups(label_graph(y), "groups").groups[0].affinity
+    assert_allclose(made, by_hand, rtol=0)
     with pytest.raises(InputError, match="balance of the graph must be one of"):
         weigh_groups(graph, "samples")
     uneven = weigh_groups(
@@ -202,9 +207,20 @@ def test_groups_count_alike_and_their_term_as_much_as_before():
     assert np.count_nonzero(alike.groups[0].affinity) == 3
     assert alike.matrix is graph.matrix
     joined = affinity_graph([["a", "b"], ["a", "b"]], [[1.0, 0.5], [0.5, 1.0]])
-    assert count_alike(joined).groups[0] is joined.groups[0]
+    (term,) = count_alike(joined).groups
+    assert term is joined.groups[0]
     apart = affinity_graph([["a", "b"], ["a", "b"]], np.diag([4.0, 0.0]))
     assert_allclose(count_alike(apart).groups[0].affinity, np.diag([4.0, 0.0]), rtol=0)
+
+
+def test_a_group_without_samples_links_nothing():
+    term = GroupTerm(np.array([0, 0]), np.ones((2, 2)), ("a", "b"))
+    assert [ends.tolist() for ends in term.linked_groups()] == [[0], [0]]
+
+
+def test_graphs_are_multiplied_by_any_number():
+    graph = time_graph([[0, 1], [0]])
+    assert_allclose((Fraction(1, 2) * graph).degrees(), graph.degrees() / 2, rtol=0)
 
 
 def test_subjects_fall_into_groups_through_others():

@@ -43,6 +43,14 @@ def test_signatures_do_not_depend_on_the_chunks(X, monkeypatch):
     np.testing.assert_allclose(sample_signatures(X), expected, rtol=1e-9)
 
 
+def test_values_that_are_not_finite_count_as_zero_in_signatures(X):
+    broken, blank = X.copy(), X.copy()
+    broken[[2, 5, 9], [7, 300, 12]] = [np.nan, np.inf, -np.inf]
+    blank[[2, 5, 9], [7, 300, 12]] = 0
+    found = sample_signatures(broken)
+    np.testing.assert_allclose(found, sample_signatures(blank), rtol=1e-9)
+
+
 def test_signatures_of_models_on_disk_stay_valid():
     # the signs are fixed for good: files hold signatures
     X = np.eye(6, 300)
@@ -147,6 +155,12 @@ def test_products_that_overflow_are_refused(rng, n_voxels):
         SubjectBasis(X, standardize=False, name="X2")
     with pytest.raises(InputError, match="too large"):
         SubjectBasis(np.sign(X) * 1.7e308)
+
+
+def test_the_first_value_that_is_not_finite_is_named(X):
+    X[[3, 8], [650, 20]] = np.nan
+    with pytest.raises(InputError, match=r"first at sample 3, voxel 650\. Mask"):
+        SubjectBasis(X)
 
 
 def test_a_voxel_whose_deviation_has_no_inverse_is_constant(rng):

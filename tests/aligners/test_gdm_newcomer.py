@@ -11,8 +11,8 @@ from sklearn.linear_model import Ridge
 from sklearn.svm import NuSVC
 from threadpoolctl import threadpool_limits
 
-from brainweave import GDM, label_graph, matrix_graph
-from brainweave.aligners.new_subject import descend
+from brainweave import GDM, SubjectBasis, label_graph, matrix_graph
+from brainweave.aligners.new_subject import _regress, descend
 from brainweave.exceptions import (
     InputError,
     UndeterminedWarning,
@@ -138,6 +138,13 @@ def test_with_shrinkage_a_missing_category_leaves_a_dimension_undetermined(study
     with pytest.warns(UndeterminedWarning, match="determine 2 dimensions .* of 3"):
         new = gdm.fit_new_subject(X[3][some], y[3][some])
     assert new.n_undetermined == 1
+
+
+@pytest.mark.parametrize("unit", [1e-8, 1.0, 1e8])
+def test_with_shrinkage_the_unit_of_the_edges_does_not_matter(rng, unit):
+    basis = SubjectBasis(rng.normal(size=(20, 30)))
+    target = rng.normal(size=(20, 2)) @ rng.normal(size=(2, 3))
+    assert _regress(basis, unit * target, 0.3, np.ones(3)).n_determined == 2
 
 
 def test_labels_alone_join_a_model_of_labels_and_rows(rng):

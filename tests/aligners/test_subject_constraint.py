@@ -8,7 +8,11 @@ from numpy.testing import assert_allclose
 from brainweave.aligners.graph_solver import apply_graph
 from brainweave.aligners.shrinkage import solve_shrinkage
 from brainweave.aligners.smoother import GramSmoother, mean_eigenvalue
-from brainweave.aligners.subject_constraint import best_map, solve_per_subject
+from brainweave.aligners.subject_constraint import (
+    _inverse_root,
+    best_map,
+    solve_per_subject,
+)
 from brainweave.graphs import label_graph, matrix_graph, time_graph, weigh_groups
 from planted import planted_study
 
@@ -143,3 +147,19 @@ def test_more_components_than_the_groups_tell_apart(rng):
     graph = weigh_groups(label_graph(y, different=0), "groups")
     _, start, s = fitted(X, y, graph=graph, k=10)
     assert start.maps[0].shape[1] == s.maps[0].shape[1] == 3
+
+
+def test_the_unit_of_the_weights_does_not_matter(rng):
+    X = movie(rng, n_subjects=3, n_ids=30)
+    graph = weigh_groups(time_graph([range(30)] * 3), "subjects")
+    options = {"max_iter": 60, "tol": 1e-4}
+    rounds = [
+        len(fitted(X, None, graph=unit * graph, **options)[2].history)
+        for unit in (1e-4, 1.0, 1e4)
+    ]
+    assert rounds[0] == rounds[1] == rounds[2] < 61
+
+
+def test_what_is_zero_to_rounding_has_no_inverse_root():
+    root = _inverse_root(np.diag([1e-15, 1e-14, 4.0]))
+    assert_allclose(root, np.diag([0, 0, 0.5]), atol=1e-14)
