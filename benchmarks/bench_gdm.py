@@ -127,9 +127,8 @@ def processor_seconds(functions: list[Callable[[], Any]], repeats: int) -> list[
 def bench_shrinkage(shapes: list[tuple[Any, ...]], repeats: int) -> None:
     """Fit with a chosen and with a given strength, beside the bare Gram products."""
     print("\nshrinkage fit / bare float64 Gram products (goal: 1.15), one thread")
-    print(
-        f"{'shape':>15} {'products s':>11} {'auto':>6} {'rho given':>10} {'added MB':>9}"
-    )
+    header = f"{'shape':>15} {'products s':>11} {'auto':>6}"
+    print(f"{header} {'rho given':>10} {'added MB':>9}")
     rng = np.random.default_rng(0)
     for m, n, v, categories, k, _ in shapes:
         X = make_data(rng, m, n, v, np.float64)
