@@ -32,6 +32,7 @@ CONVERGED = 1e-12  # residuals below this, relative to the scale, are rounding
 CLUSTER = 1e-10  # eigenvalues closer than this, relative to the scale, are one
 RESOLVED = 1e-13  # squared singular values above this, relative to the largest
 ALL_BUT_DIAGONAL = 0.1  # norm of the cosines between columns
+WIDE_RANK = 800  # columns from which their cross products beat reflections
 DENSE_LIMIT = 400  # below this, LAPACK on the full matrix beats any iteration
 LARGEST_DENSE = 30_000  # 7 GB: above this a full matrix is not tried
 
@@ -151,8 +152,13 @@ def smallest_of_constant_minus_low_rank(
 
     With U = Q R by Householder reflections, the matrix is ``level * I - R J R.T`` on
     the first columns of Q and ``level * I`` on all others: no rank has to be guessed.
+    Of a wide U with signs + the few that are asked for follow from ``U.T @ U``.
     """
     size = len(U)
+    if U.shape[1] > max(WIDE_RANK, 16 * k) and (signs > 0).all():
+        found = _largest_of_outer_product(U, k)
+        if found is not None:
+            return level - found[0], found[1]
     (packed, tau), R = scipy.linalg.qr(U, mode="raw", check_finite=False)
     R = np.triu(R[: min(U.shape)])
     values, inner = smallest_eigenpairs(-(R * signs) @ R.T, k)
@@ -167,6 +173,18 @@ def smallest_of_constant_minus_low_rank(
     lwork = int(ormqr("L", "N", packed[:, :columns], tau, vectors, -1)[1][0])
     turned, _, _ = ormqr("L", "N", packed[:, :columns], tau, vectors[:, keep], lwork)
     return level + values[keep], np.asarray(turned)
+
+
+def _largest_of_outer_product(U: Matrix, k: int) -> Eigenpairs | None:
+    """Return the k largest eigenpairs of ``U @ U.T``; None if squaring hides them."""
+    P = U.T @ U
+    values, q = smallest_of_operator(lambda x: -(P @ x), len(P), k)
+    if -values[-1] <= 1e-6 * -values[0]:
+        return None
+    basis = scipy.linalg.qr(U @ q, mode="economic", check_finite=False)[0]
+    across = U.T @ basis
+    mu, turn = np.linalg.eigh(across.T @ across)
+    return mu[::-1], basis @ turn[:, ::-1]
 
 
 def smallest_of_diagonal_minus_low_rank(

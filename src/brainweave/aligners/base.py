@@ -168,7 +168,10 @@ class BaseAligner(FittedAligner):
             return basis
 
         each = (subjects, labels, runs, self._basis_settings(n), range(n))
-        bases = map_subjects(read_whole, *each, n_jobs=params.get("n_jobs"))
+        read_already = all(isinstance(s, SubjectBasis) for s in subjects)
+        bases = map_subjects(
+            read_whole, *each, n_jobs=params.get("n_jobs"), here=read_already
+        )
         for basis in bases:
             if basis.constant_voxels.size:
                 logger.info(

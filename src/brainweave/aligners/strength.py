@@ -131,7 +131,9 @@ def _by_blocks(
         new = [[i for i in places if i not in table] for table in tables]
         rhos = [[GRID[i] for i in own] for own in new]
         each = (*zip(*asked, strict=True), rhos)
-        found = map_subjects(_reached, *each, n_jobs=n_jobs) if any(new) else rhos
+        found: Any = rhos
+        if any(new):
+            found = map_subjects(_reached, *each, n_jobs=n_jobs, here=True)
         for table, own, values in zip(tables, new, found, strict=True):
             table.update(zip(own, values, strict=True))
         return [float(np.mean([table[i] for table in tables])) for i in places]
