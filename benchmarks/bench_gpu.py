@@ -16,6 +16,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,12 @@ import torch  # noqa: E402
 from brainweave import GDM, SubjectBasis  # noqa: E402
 
 N_PINNED = 4
+E = (None, 0.35)  # shrinkage, and a cut at an energy
+
+
+def named(energy: float | None) -> str:
+    """Say which of the two."""
+    return "shrinkage" if energy is None else f"energy {energy}"
 
 
 def timed(function: Callable[[], Any], device: str) -> float:
@@ -47,14 +54,16 @@ def timed(function: Callable[[], Any], device: str) -> float:
 
 def make(seed: int, n: int, v: int, *, by_voxels: bool, pin: bool) -> Any:
     """Make a subject in float32: a film's components on noise."""
-    random = torch.Generator().manual_seed(seed)
-    film = torch.randn((n, 20), generator=torch.Generator().manual_seed(0))
+    where = "cuda" if torch.cuda.is_available() else "cpu"  # quick to draw there
+    random = torch.Generator(where).manual_seed(0)
+    film = torch.randn((n, 20), generator=random, device=where)
+    random.manual_seed(seed + 1)
     X = torch.empty((v, n) if by_voxels else (n, v), pin_memory=pin)
     step = max(1, 2**24 // n)
     for i in range(0, v, step):
         size = min(step, v - i)
-        block = torch.randn((n, size), generator=random) + 100
-        block += film @ torch.randn((20, size), generator=random)
+        block = torch.randn((n, size), generator=random, device=where) + 100
+        block += film @ torch.randn((20, size), generator=random, device=where)
         if by_voxels:
             X[i : i + size] = block.T
         else:
@@ -63,6 +72,7 @@ def make(seed: int, n: int, v: int, *, by_voxels: bool, pin: bool) -> Any:
 
 
 def agreement(device: str) -> None:
+    print("agreement with the processor, float64")
     rng = np.random.default_rng(0)
     n, y = 120, [rng.permutation(np.arange(120) % 6) for _ in range(5)]
     shared = rng.standard_normal((n, 8))
@@ -70,17 +80,18 @@ def agreement(device: str) -> None:
         shared @ rng.standard_normal((8, v)) + rng.standard_normal((n, v)) + 50
         for v in (3000, 2500, 4000, 3500, 900)
     ]
-    for graph, known in (("labels", y), ("time", None)):
-        ours = GDM(5, graph=graph, device=device).fit(X, known)
-        theirs = GDM(5, graph=graph).fit(X, known)
+    cases = [(g, known, e) for g, known in (("labels", y), ("time", None)) for e in E]
+    for graph, known, energy in cases:
+        ours = GDM(5, graph=graph, energy=energy, device=device).fit(X, known)
+        theirs = GDM(5, graph=graph, energy=energy).fit(X, known)
         values = np.abs(ours.eigenvalues_ - theirs.eigenvalues_).max()
         values /= np.abs(theirs.eigenvalues_).max()
         pairs = zip(ours.transform(X), theirs.transform(X), strict=True)
         apart = max(np.abs(np.abs(a) - np.abs(b)).max() for a, b in pairs)
         verdict = "ok" if max(values, apart) < 1e-8 else "TOO FAR"
         print(
-            f"  {graph:>6}: eigenvalues differ by {values:.0e}, features (unit "
-            f"variance) by {apart:.0e}: {verdict} (goal 1e-8)",
+            f"  {graph:>6}, {named(energy):>11}: eigenvalues differ by {values:.0e}, "
+            f"features (unit variance) by {apart:.0e}: {verdict} (goal 1e-8)",
             flush=True,
         )
 
@@ -113,32 +124,28 @@ def many_subjects(device: str, m: int, n: int, v: int, n_jobs: int) -> None:
     X = [few[i % N_PINNED] for i in range(m)]
     labels = [np.arange(n) % 8] * m
 
-    def bases(energy: float) -> list[SubjectBasis]:
+    def grams() -> None:
         # the stage that touches voxels, as a fit does it
         from brainweave._arrays import map_subjects
 
-        def read(x: Any) -> int:
-            basis = SubjectBasis(x, device=device, energy=energy)
-            return basis.n_kept if energy < 1 else basis.n_samples
-
-        return map_subjects(read, X, n_jobs=n_jobs)
-
-    seconds = timed(lambda: bases(1.0), device)
-    print(f"  Gram matrices alone: {seconds:.1f} s (shrinkage; goal 30 s)", flush=True)
-    seconds = timed(lambda: bases(0.35), device)
-    print(f"  and eigenbases: {seconds:.1f} s", flush=True)
-    for graph, known in (("labels", labels), ("time", None)):
-        gdm = GDM(10, graph=graph, energy=0.35, device=device, n_jobs=n_jobs)
-        seconds = timed(lambda g=gdm, k=known: g.fit(X, k), device)
-        print(
-            f"  fit with energy 0.35, {graph:>6}: {seconds:.1f} s ({gdm.solver_}, "
-            f"{gdm.bases_[0].n_kept} kept; goal 50 s)",
-            flush=True,
+        map_subjects(
+            lambda x: SubjectBasis(x, device=device).n_samples, X, n_jobs=n_jobs
         )
-        del gdm
+
+    print(f"  Gram matrices alone: {timed(grams, device):.1f} s", flush=True)
+    for energy, goal in zip(E, (30, 50), strict=True):
+        for graph, known in (("labels", labels), ("time", None)):
+            gdm = GDM(10, graph=graph, energy=energy, device=device, n_jobs=n_jobs)
+            seconds = timed(lambda g=gdm, k=known: g.fit(X, k), device)
+            print(
+                f"  fit, {named(energy):>11}, {graph:>6}: {seconds:.1f} s "
+                f"({gdm.solver_}; goal {goal} s)",
+                flush=True,
+            )
+            del gdm
 
 
-def on_device(device: str, m: int, n: int, v: int) -> None:
+def on_device(device: str, m: int, n: int, v: int, n_jobs: int) -> None:
     print(f"\n{m} subjects of {n} x {v} float32 on the device (goal: 1.5 x the floor)")
     X = [make(i, n, v, by_voxels=False, pin=False).to(device) for i in range(m)]
     labels = [np.arange(n) % 8] * m
@@ -150,16 +157,17 @@ def on_device(device: str, m: int, n: int, v: int) -> None:
 
     floor()
     bare = min(timed(floor, device) for _ in range(3))
-    for graph, known in (("labels", labels), ("time", None)):
-        gdm = GDM(10, graph=graph, energy=0.35, device=device)
-        gdm.fit(X, known)
-        times = [timed(lambda g=gdm, k=known: g.fit(X, k), device) for _ in range(3)]
-        seconds = min(times)
-        print(
-            f"  {graph:>6}: floor {bare:.3f} s, fit {seconds:.3f} s, "
-            f"{seconds / bare:.2f} x",
-            flush=True,
-        )
+    for energy in E:
+        for graph, known in (("labels", labels), ("time", None)):
+            gdm = GDM(10, graph=graph, energy=energy, device=device, n_jobs=n_jobs)
+            gdm.fit(X, known)
+            fit = partial(gdm.fit, X, known)
+            seconds = min(timed(fit, device) for _ in range(3))
+            print(
+                f"  {named(energy):>11}, {graph:>6}: floor {bare:.3f} s, "
+                f"fit {seconds:.3f} s, {seconds / bare:.2f} x",
+                flush=True,
+            )
 
 
 def main() -> None:
@@ -168,6 +176,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--subjects", type=int, default=176)
     parser.add_argument("--jobs", type=int, default=4, help="subjects at a time")
+    parser.add_argument("--only", choices=("agreement", "one", "device", "many"))
     options = parser.parse_args()
     device = options.device
     if device.startswith("cuda") and not torch.cuda.is_available():
@@ -177,13 +186,18 @@ def main() -> None:
     if device.startswith("cuda"):
         where = torch.cuda.get_device_name(device)
     print(f"{where}; torch {torch.__version__}, numpy {np.__version__}")
-    print("agreement with the processor, float64")
-    agreement(device)
     n, v = (60, 3000) if options.quick else (3655, 170_494)
-    one_subject(device, n, v)
-    on_device(device, *((3, 60, 3000) if options.quick else (20, 1000, 60_000)))
+    shape = (3, 60, 3000) if options.quick else (20, 1000, 60_000)
     many = 6 if options.quick else options.subjects
-    many_subjects(device, many, n, v, options.jobs)
+    parts = {
+        "agreement": partial(agreement, device),
+        "one": partial(one_subject, device, n, v),
+        "device": partial(on_device, device, *shape, options.jobs),
+        "many": partial(many_subjects, device, many, n, v, options.jobs),
+    }
+    for name, part in parts.items():
+        if options.only in (None, name):
+            part()
     if device.startswith("cuda"):
         peak = torch.cuda.max_memory_allocated() / 2**30
         print(f"\npeak memory on the device: {peak:.1f} GiB")

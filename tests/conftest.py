@@ -3,11 +3,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 # the gate runs the same examples every time; HYPOTHESIS_PROFILE=explore seeks new ones
 settings.register_profile("gate", derandomize=True, deadline=None)
 settings.register_profile("explore", max_examples=300, deadline=None)
+# tools/mutants.py asks whether a test fails, not by which smallest example
+settings.register_profile(
+    "mutants", derandomize=True, deadline=None, phases=[Phase.explicit, Phase.generate]
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "gate"))
 
 

@@ -17,6 +17,7 @@ from brainweave import (
 )
 from brainweave.aligners.graph_solver import apply_graph
 from brainweave.exceptions import InputError
+from brainweave.graphs import NO_GROUP, count_alike, weigh_groups
 
 LABELS = [["cat", "dog", None, "cat"], ["dog", "bee", "cat"]]
 
@@ -74,6 +75,36 @@ def test_affinity_by_table_and_by_array_agree(rng):
     assert one[0, 1] == pytest.approx(A[1, 2])
 
 
+def test_affinities_are_symmetric_up_to_rounding(rng):
+    A = np.eye(3)
+    A[0, 1] = 1e-11
+    G = affinity_graph(LABELS, A).to_sparse().toarray()
+    assert_allclose(G, G.T, rtol=0)
+    matrix_graph(A, [1, 2])
+    A[0, 1] = 1e-8
+    for wrong in (A, 1e-12 * A):  # whatever the unit
+        for make in (affinity_graph, lambda _, A: matrix_graph(A, [1, 2])):
+            with pytest.raises(InputError, match="not symmetric"):
+                make(LABELS, wrong)
+
+
+def test_neighbors_may_be_all_samples_of_the_others(rng):
+    features = [rng.normal(size=(n, 2)) for n in (2, 3)]
+    G = neighbor_graph(features, n_neighbors=2).to_sparse().toarray()
+    assert_allclose(G[:2, 2:].sum(axis=0), 2)  # each of the second has both
+
+
+def test_ten_neighbors_unless_said_otherwise(rng):
+    features = [rng.normal(size=(30, 2)) for _ in range(2)]
+    found, ten = neighbor_graph(features), neighbor_graph(features, n_neighbors=10)
+    assert (found.matrix != ten.matrix).nnz == 0
+    assert found.degrees().min() >= 10
+
+
+def test_an_empty_graph_is_symmetric():
+    assert matrix_graph(np.zeros((3, 3)), [1, 2]).degrees().tolist() == [0, 0, 0]
+
+
 def test_neighbors_are_of_other_subjects_and_nearest(rng):
     features = [rng.normal(size=(n, 2)) for n in (6, 5, 7)]
     G = neighbor_graph(features, n_neighbors=1).to_sparse().toarray()
@@ -123,6 +154,65 @@ def test_lonely_subjects():
     assert matrix_graph(cross, [1, 1, 1, 1]).lonely_subjects() == [1, 3]
 
 
+def test_balances_divide_by_sizes_or_by_subjects():
+    y = [list("aab"), list("abbc"), list("cc")]
+    A = np.array([[3.0, 1.0, 0.5], [1.0, 2.0, 0.0], [0.5, 0.0, 1.0]])
+    sizes = np.array([3, 3, 3])
+    graph = affinity_graph(y, A)
+    by_size = weigh_groups(graph, "groups").groups[0].affinity
+    assert_allclose(by_size, A / np.sqrt(np.outer(sizes, sizes)), rtol=1e-14)
+    by_subject = weigh_groups(graph, "subjects").groups[0].affinity
+    assert_allclose(by_subject, A / 3, rtol=1e-14)
+    assert_allclose(weigh_groups(graph, "none").groups[0].affinity, A, rtol=0)
+    both = weigh_groups(graph + graph, ["groups", "subjects"])
+    assert_allclose(both.groups[0].affinity, by_size, rtol=0)
+    assert_allclose(both.groups[1].affinity, by_subject, rtol=0)
+    with pytest.raises(InputError, match="balance of the graph must be one of"):
+        weigh_groups(graph, "samples")
+    uneven = weigh_groups(
+        affinity_graph([list("aab"), list("abbbb")], A[:2, :2]), "groups"
+    )
+    sizes = np.array([3, 5])
+    expected = A[:2, :2] / np.sqrt(np.outer(sizes, sizes))
+    assert_allclose(uneven.groups[0].affinity, expected, rtol=1e-14)
+
+
+def test_groups_that_link_nobody_lose_their_weights():
+    ids = [[0, 1, 5], [1, 0, 6], [1, 7, 8]]
+    weighed = weigh_groups(time_graph(ids), "none")
+    (term,) = weighed.groups
+    assert_allclose(term.affinity.diagonal(), [1, 1, 0, 0, 0, 0], rtol=0)
+    assert term.codes.tolist() == [0, 1, NO_GROUP, 1, 0, NO_GROUP, 1] + [NO_GROUP] * 2
+    # groups of one subject each that an affinity joins do link them
+    A = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+    (term,) = weigh_groups(affinity_graph([["a", "c"], ["b"]], A), "none").groups
+    assert_allclose(term.affinity, [[0, 1, 0], [1, 0, 0], [0, 0, 0]], rtol=0)
+    assert term.codes.tolist() == [0, NO_GROUP, 1]
+    # but not those of one and the same subject
+    (term,) = weigh_groups(affinity_graph([["a", "b"], ["c"]], A), "none").groups
+    assert not term.affinity.any()
+
+
+def test_groups_count_alike_and_their_term_as_much_as_before():
+    ids = [[0, 1, 2, 2], [0, 1, 1], [0, None]]
+    graph = time_graph(ids) + matrix_graph(np.eye(9), [4, 3, 2])
+    alike = count_alike(graph)
+    own, sizes = alike.groups[0].affinity.diagonal(), np.array([3, 3, 2])
+    assert_allclose(own * sizes, np.average(sizes, weights=sizes), rtol=1e-14)
+    assert np.count_nonzero(alike.groups[0].affinity) == 3
+    assert alike.matrix is graph.matrix
+    joined = affinity_graph([["a", "b"], ["a", "b"]], [[1.0, 0.5], [0.5, 1.0]])
+    assert count_alike(joined).groups[0] is joined.groups[0]
+    apart = affinity_graph([["a", "b"], ["a", "b"]], np.diag([4.0, 0.0]))
+    assert_allclose(count_alike(apart).groups[0].affinity, np.diag([4.0, 0.0]), rtol=0)
+
+
+def test_subjects_fall_into_groups_through_others():
+    graph = time_graph([[0], [0, 1], [1], [7], [8, 7]])
+    assert graph.subject_groups() == [[0, 1, 2], [3, 4]]
+    assert graph.lonely_subjects() == []
+
+
 def test_a_group_graph_never_expands():
     """A million samples: their dense graph would need 8 TB."""
     labels = [np.arange(100_000) % 8 for _ in range(10)]
@@ -144,6 +234,24 @@ def test_errors():
         affinity_graph(LABELS, np.arange(9).reshape(3, 3))
     with pytest.raises(InputError, match="lacks rows or columns for"):
         affinity_graph(LABELS, pd.DataFrame(np.eye(2), ["cat", "dog"], ["cat", "dog"]))
+    rows = pd.DataFrame(np.ones((3, 2)), ["bee", "cat", "dog"], ["cat", "dog"])
+    with pytest.raises(InputError, match="lacks rows or columns for groups"):
+        affinity_graph(LABELS, rows)
+    with pytest.raises(InputError, match=r"at least two categories; got \['cat'\]"):
+        label_graph([["cat"], ["cat", None]])
+    for weight in (np.nan, np.inf):
+        with pytest.raises(InputError, match="groups has NaN or infinite weights"):
+            affinity_graph(LABELS, np.diag([1, weight, 1]))
+        with pytest.raises(InputError, match="matrix has NaN or infinite weights"):
+            matrix_graph(np.diag([1, weight]), [1, 1])
+        with pytest.raises(InputError, match=r"features\[1\] has NaN or infinite"):
+            neighbor_graph([np.ones((3, 1)), np.full((3, 1), weight)], n_neighbors=1)
+    with pytest.raises(InputError, match=r"shape \(2, 2\); .* 1 \+ 2 = 3 samples"):
+        matrix_graph(np.eye(2), [1, 2])
+    with pytest.raises(InputError, match=r"not symmetric. Use \(G \+ G.T\) / 2"):
+        matrix_graph(np.triu(np.ones((2, 2))), [1, 1])
+    with pytest.raises(InputError, match="n_neighbors of neighbor_graph must be"):
+        neighbor_graph([np.ones((3, 1)), np.ones((3, 1))], n_neighbors=0)
     with pytest.raises(InputError, match="only 2 samples of other subjects"):
         neighbor_graph([np.ones((3, 1)), np.ones((2, 1))], n_neighbors=3)
     with pytest.raises(InputError, match=r"features\[1\] has shape \(2, 2\)"):

@@ -7,7 +7,13 @@ from sklearn.metrics.pairwise import polynomial_kernel, rbf_kernel, sigmoid_kern
 from sklearn.preprocessing import KernelCenterer
 
 from brainweave.exceptions import InputError
-from brainweave.kernels import DEFAULT_HP, Kernel, center_gram, check_kernel
+from brainweave.kernels import (
+    DEFAULT_HP,
+    Kernel,
+    center_gram,
+    check_kernel,
+    is_symmetric,
+)
 
 
 def evaluate(kernel, A, B):
@@ -59,3 +65,66 @@ def test_defaults_are_those_of_the_supplement():
 def test_a_callable_takes_no_parameters():
     with pytest.raises(InputError, match=r"functools\.partial"):
         check_kernel(np.dot, {"hp": 1})
+
+
+@pytest.mark.parametrize(
+    ("kernel", "params", "error", "message"),
+    [
+        ("cosine", None, InputError, "callable or one of 'linear', .* got 'cosine'"),
+        (3, None, InputError, "got 3"),
+        ("linear", {"hp": 1}, InputError, r"takes no parameter; got \['hp'\]"),
+        ("gaussian", {"gamma": 1}, InputError, r"takes only hp; got \['gamma'\]"),
+        ("gaussian", 5000, TypeError, "must be a dict such as"),
+        *(
+            ("gaussian", {"hp": hp}, InputError, "must be a number > 0")
+            for hp in (0, -1, np.inf, np.nan, True, "5")
+        ),
+    ],
+)
+def test_kernels_that_do_not_exist_are_refused(kernel, params, error, message):
+    with pytest.raises(error, match=message):
+        check_kernel(kernel, params)
+
+
+def test_a_kernel_that_was_checked_stays_what_it_is():
+    kernel = check_kernel("sigmoid", {"hp": 3})
+    assert check_kernel(kernel) is kernel
+    assert kernel.hp == 3.0
+
+
+def test_only_named_kernels_of_samples_follow_from_products():
+    kernels = ("linear", "gaussian", "precomputed", np.dot)
+    assert [check_kernel(k).from_products for k in kernels] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_centring_writes_into_a_gram_matrix_only_if_asked(rng):
+    gram = np.exp(rng.normal(size=(5, 5)))
+    gram = gram + gram.T
+    before = gram.copy()
+    centred, _ = center_gram(gram)
+    assert np.array_equal(gram, before)
+    assert center_gram(gram, overwrite=True)[0] is gram
+    assert_allclose(gram, centred, rtol=1e-15)
+
+
+def test_rounding_makes_no_gaussian_kernel_exceed_one():
+    one = np.ones(1)
+    products = np.array([[1 + 1e-9]])  # more than the squared norms allow
+    assert Kernel("gaussian", 1e-6).up_to_constant(products, one, one) == 0
+
+
+def test_symmetric_is_up_to_single_precision(rng):
+    A = rng.normal(size=(6, 6))
+    A = A + A.T
+    for changed, symmetric in ((1e-6, True), (1e-4, False)):
+        B = A.copy()
+        B[2, 4] *= 1 + changed
+        assert is_symmetric(B) is symmetric
+    A[1, 3], A[3, 1] = 1e-9, 0.0  # of entries near 1
+    assert is_symmetric(A)
+    assert not is_symmetric(1e-9 * np.triu(np.ones((3, 3))))

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import scipy.linalg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
@@ -9,6 +10,7 @@ from brainweave import linalg
 from brainweave.exceptions import SolverError
 from brainweave.linalg import (
     _LowRankProblem,
+    _orthonormal_to,
     block_iteration,
     flip_signs,
     polar,
@@ -50,6 +52,13 @@ def test_diagonal_minus_low_rank_equals_dense(seed, size, rank, kind, k):
     if kind == "zero coupling":
         U[rng.permutation(size)[: size // 2]] = 0
     check(mu, U, rng.choice([-1.0, 1.0], size=rank), k)
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1e9])
+@pytest.mark.parametrize("size", [60, 500])
+def test_the_unit_does_not_matter(rng, size, unit):
+    mu = rng.choice([-2.0, 1.0, 4.0], size=size) + 1e-3 * rng.normal(size=size)
+    check(unit * mu, np.sqrt(unit) * rng.normal(size=(size, 4)), np.ones(4), 7)
 
 
 def test_strong_low_rank_part_far_below_the_diagonal(rng):
@@ -188,11 +197,75 @@ def test_repeated_eigenvalues_of_an_operator(rng):
     assert_allclose(vectors.T @ vectors, np.eye(7), atol=1e-10)
 
 
+def test_what_adds_nothing_to_a_space_is_left_out(rng):
+    Q = np.linalg.qr(rng.normal(size=(20, 3)))[0]
+    fresh = np.column_stack([np.zeros(20), Q @ [1, 2, 3], 1e-9 * rng.normal(size=20)])
+    added = _orthonormal_to(Q, fresh)
+    assert added.shape == (20, 1)
+    assert_allclose(np.hstack([Q, added]).T @ added, [[0], [0], [0], [1]], atol=1e-14)
+
+
+def test_an_operator_with_a_gap_is_never_formed(rng):
+    spectrum = np.concatenate([np.linspace(-9, -5, 6), rng.uniform(0, 1, size=994)])
+    widest = []
+
+    def multiply(x):
+        widest.append(x.shape[1])
+        return spectrum[:, None] * x
+
+    values, vectors = smallest_of_operator(multiply, 1000, 6)
+    assert max(widest) < 50
+    assert_allclose(values, spectrum[:6], atol=1e-10)
+    assert_allclose(np.abs(vectors[:6].diagonal()), 1, atol=1e-9)
+
+
+@pytest.mark.parametrize("missed", [0, 3, 5])
+def test_an_operator_one_of_whose_eigenvalues_was_missed_is_formed(
+    rng, monkeypatch, missed
+):
+    spectrum = np.concatenate([np.linspace(-9, -5, 7), rng.uniform(0, 1, size=993)])
+    kept = np.delete(np.arange(7), missed)
+    answers = [(spectrum[kept], np.eye(1000)[:, kept])]
+
+    def wrong_once(*given, **options):
+        return answers.pop() if answers else block_iteration(*given, **options)
+
+    monkeypatch.setattr(linalg, "block_iteration", wrong_once)
+    values, _ = smallest_of_operator(lambda x: spectrum[:, None] * x, 1000, 6)
+    assert_allclose(values, spectrum[:6], atol=1e-10)
+
+
 def test_an_operator_too_large_to_form_that_does_not_converge(monkeypatch, rng):
     monkeypatch.setattr(linalg, "LARGEST_DENSE", 200)
     A = np.diag(np.linspace(0, 1, 300) ** 4)
     with pytest.raises(SolverError, match=r"size 300.*too large.*less energy"):
         smallest_of_operator(lambda x: A @ x, 300, 7)
+
+
+@pytest.mark.parametrize("kind", ["plain", "ties", "few"])
+def test_a_wide_factor_goes_by_its_cross_products(rng, kind, monkeypatch):
+    rank, k = (3 if kind == "few" else 20), 5
+    U = rng.normal(size=(300, rank)) @ rng.normal(size=(rank, 120))
+    if kind != "few":  # fewer than asked for: reflections see to it
+        U += rng.normal(size=U.shape)
+    if kind == "ties":  # the largest singular value three times
+        left, values, right = np.linalg.svd(U, full_matrices=False)
+        values[:3] = values[0]
+        U = (left * values) @ right
+    monkeypatch.setattr("brainweave.linalg.WIDE_RANK", 50)
+    reflections = []
+    qr = scipy.linalg.qr
+    monkeypatch.setattr(
+        "brainweave.linalg.scipy.linalg.qr",
+        lambda *a, **o: (reflections.append(o["mode"]), qr(*a, **o))[1],
+    )
+    values, vectors = smallest_of_constant_minus_low_rank(3.0, U, np.ones(120), k)
+    assert ("raw" in reflections) == (kind == "few")
+    M = 3 * np.eye(300) - U @ U.T
+    scale = np.abs(np.linalg.eigvalsh(M)).max()
+    assert_allclose(values, np.linalg.eigvalsh(M)[:k], atol=1e-11 * scale)
+    assert_allclose(M @ vectors, vectors * values, atol=1e-10 * scale)
+    assert_allclose(vectors.T @ vectors, np.eye(k), atol=1e-12)
 
 
 @pytest.mark.parametrize("rank", [1, 7, 40, 60])

@@ -134,8 +134,17 @@ def test_a_bad_prediction_may_score_far_below_minus_one(rng):
     assert (reconstruction_score(truth, -10 * truth, score="r2") < -50).all()
 
 
+def test_little_variation_about_a_large_mean_is_variation(rng):
+    story = rng.normal(size=(40, 3))
+    assert match_segments(1e5 + story, story, window=5) == 1.0
+
+
 def test_errors_say_what_is_wrong_and_what_to_do(rng):
     shared = locked(rng)
+    with pytest.raises(ValueError, match="needs at least 2; got 1"):
+        reconstruction_score(np.ones((1, 3)), np.ones((1, 3)))
+    with pytest.raises(ValueError, match=r"Subject 1 must be samples x features"):
+        time_segment_matching([shared[0], shared[1][:, 0]])
     with pytest.raises(ValueError, match="no two segments of window=30"):
         time_segment_matching(shared, window=30)
     with pytest.raises(ValueError, match=r"subject 1 has shape \(39, 4\)"):

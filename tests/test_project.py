@@ -1,8 +1,11 @@
 """What cannot run here is at least true: workflows and hooks call make targets."""
 
 import ast
+import importlib.util
 import json
+import os
 import re
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -100,3 +103,39 @@ def test_the_container_installs_what_pyproject_says_and_nothing_else():
     assert {line[1:] for line in ignored if line.startswith("!")} == needed
     (entry,) = [line for line in lines if line.startswith("ENTRYPOINT")]
     assert list(project["project"]["scripts"]) == json.loads(entry.split(None, 1)[1])
+
+
+def test_mutants_are_made_run_and_told_apart():
+    """The quick form of make mutants: few changes of one small module."""
+    if not hasattr(os, "fork"):
+        pytest.skip("tools/mutants.py needs os.fork")
+    chosen = ["--match", "Kernel.up_to_constant: return", "--sample", "3"]
+    found = subprocess.run(
+        [sys.executable, ROOT / "tools/mutants.py", "kernels", *chosen],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert re.search(
+        r"\| `kernels` \| \d+ \| 3 \| 3 \| 0 \| 0 \| 100 % \|", found.stdout
+    )
+
+
+def test_mutants_that_are_explained_exist():
+    tool = _load_tool("mutants")
+    listed = tomllib.loads(tool.EXPLAINED.read_text(encoding="utf-8"))
+    assert set(listed) <= set(tool.NEAREST)
+    for module, files in tool.NEAREST.items():
+        assert all((ROOT / f"tests/{name}.py").exists() for name in files)
+        assert tool.explained(
+            module, tool.mutants_of(tool.PACKAGE / f"{module}.py")
+        ) == (listed.get(module, {}))
+
+
+def _load_tool(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"tools/{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look for it
+    spec.loader.exec_module(module)
+    return module

@@ -1,16 +1,19 @@
 """Weights of voxels by reliability: the analysis of variance is scipy's."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import scipy.stats
 from numpy.testing import assert_allclose
 
-from brainweave.exceptions import InputError
+from brainweave.exceptions import InputError, LabelWarning
 from brainweave.reliability import (
     _sampling_variance,
     analysis_of_variance,
     reliability_scale,
     repeated_groups,
+    warn_of_no_reliability,
 )
 
 
@@ -77,3 +80,25 @@ def test_without_repeated_groups_there_is_no_reliability():
     assert repeated_groups(np.arange(30)) is None
     assert repeated_groups(np.full(30, -1)) is None
     assert repeated_groups(np.zeros(30, int)) is None
+
+
+def test_two_groups_and_five_degrees_of_freedom_suffice():
+    assert repeated_groups([0, 0, 0, 0, 1, 1, 1]).within == 5
+    assert repeated_groups([0, 0, 0, 1, 1, 1]) is None
+    assert repeated_groups([4] * 7) is None
+
+
+def test_voxels_that_answer_to_nothing_weigh_alike():
+    groups, within = repeated_groups(np.repeat([0, 1], 6)), np.array([1.0, 4.0])
+    assert_allclose(reliability_scale(np.zeros(2), within, groups), [1, 2], rtol=1e-14)
+
+
+def test_subjects_whose_groups_do_not_repeat_are_named():
+    def basis(name, reliable=False, kernel="linear"):
+        kernel = SimpleNamespace(name=kernel)
+        return SimpleNamespace(name=name, reliable=reliable, kernel=kernel)
+
+    given = basis("X[0]", kernel="precomputed"), basis("X[1]", reliable=True)
+    warn_of_no_reliability(given, stacklevel=2)  # nothing to say
+    with pytest.warns(LabelWarning, match=r"X\[2\] has none \(1 of 3 subjects\)"):
+        warn_of_no_reliability([*given, basis("X[2]")], stacklevel=2)

@@ -25,6 +25,7 @@ from brainweave.exceptions import InputError
 from brainweave.plotting import plot_sequences
 from brainweave.plotting.style import clean_text
 from brainweave.report import write_report
+from brainweave.report.data import reliable_share
 from brainweave.report.elements import Table
 from brainweave.report.svg import figure_svg
 from brainweave.study import Study, Subject
@@ -238,14 +239,16 @@ def test_the_verdict_joins_accuracy_and_agreement(page):
 )
 def test_the_verdict_claims_only_what_was_tested(model, p, signal, title):
     from brainweave.aligners.components import AlignmentCheck
+    from brainweave.plotting.results import Scored
     from brainweave.report.inputs import Inputs
-    from brainweave.report.verdict import give_verdict
+    from brainweave.report.summary import give_verdict
 
     check = AlignmentCheck(
         agreement_cv=np.array([0.5]), p=np.array([0.01 if signal else 0.8])
     )
     result = FakeResult(np.array([0.9]), p_value=p)
-    inputs = Inputs(None, model, [("x", result)], {}, method="GDM", check=check)
+    scored = [Scored("x", result)]
+    inputs = Inputs(None, model, scored, {}, method="GDM", check=check)
     verdict = give_verdict(inputs)
     assert verdict is not None
     assert verdict.title == title
@@ -263,7 +266,7 @@ def test_results_with_another_number_of_features_are_told_apart(tmp_path, study,
     path = write_report(tmp_path / "r.html", study=study, model=model, results=result)
     text = Page(path.read_text("utf-8")).text
     assert "The model shown has 5 shared features" in text
-    assert "was reached with 2–3" in text
+    assert "was reached with 2–3 features." in text
 
 
 def test_matched_samples_are_counted_as_they_were(tmp_path, study):
@@ -476,7 +479,77 @@ def test_categories_that_a_subject_lacks_are_named(tmp_path, study):
     assert "subject 01 has no sample of: c." in Page(path.read_text("utf-8")).text
 
 
-def test_maps_are_drawn_when_images_are_known(tmp_path):
+def test_what_several_subjects_lack_is_said_once(tmp_path, study):
+    first, second = (s.select(s.labels != "c") for s in study[:2])
+    lacking = Study([first, second, study[2]])
+    text = Page(write_report(tmp_path / "r.html", study=lacking).read_text()).text
+    assert "subject 01, subject 02 have no sample of: c." in text
+    told = "1 of 4 categories are not held by all subjects: 'c' not by '01', '02'."
+    path = write_report(tmp_path / "r.html", study=lacking, warnings=[told])
+    text = Page(path.read_text()).text
+    assert told in text
+    assert "no sample of" not in text
+
+
+def _cells(rng, *, n_runs=8, repeats=6):
+    """Four categories in blocks of samples that are alike also in noise."""
+    labels = np.concatenate([np.repeat(rng.permutation(4), repeats)] * n_runs)
+    runs = np.repeat(np.arange(n_runs), 4 * repeats)
+    blocks = np.arange(len(labels)) // repeats
+    X = 3 * rng.normal(size=(blocks[-1] + 1, 400))[blocks] + 5 * runs[:, None]
+    return X + rng.normal(size=X.shape), labels.tolist(), runs.tolist()
+
+
+def test_reliable_voxels_are_those_whose_answers_repeat_over_runs(rng):
+    X, labels, runs = _cells(rng)
+    noise = reliable_share(X, labels, runs)
+    assert noise == pytest.approx(0.05, abs=0.04)  # though blocks are alike
+    X[:, :200] += 6 * rng.normal(size=(4, 200))[labels]
+    assert reliable_share(X, labels, runs) == pytest.approx(0.5, abs=0.1)
+    labels[:5] = [None] * 5
+    assert reliable_share(X, labels, runs) == pytest.approx(0.5, abs=0.1)
+
+
+def test_reliable_voxels_are_not_told_where_nothing_repeats(rng):
+    X = rng.normal(size=(8, 5))
+    nobody = [None] * 8
+    assert reliable_share(X, list("abcdefgh"), nobody) is None
+    assert reliable_share(X, nobody, nobody) is None
+    assert reliable_share(X, list("aabbaabb"), [1] * 4 + [2] * 4) is None  # two runs
+    assert reliable_share(X, list("aaaabbbb"), nobody) is not None
+    assert reliable_share(np.ones((8, 5)), list("aaaabbbb"), nobody) is None
+
+
+def test_methods_are_compared_within_each_protocol(tmp_path):
+    folds = [{"test_subjects": [f"{i:02}"]} for i in range(6)]
+    scores = {"GDM": 0.8, "SRM": 0.6}
+    results = [
+        FakeResult(
+            np.full(6, score) + 0.01 * np.arange(6), method, protocol, folds=folds
+        )
+        for method, score in scores.items()
+        for protocol in ("joint", "held-out")
+    ]
+    page = Page(write_report(tmp_path / "r.html", results=results).read_text("utf-8"))
+    header, *rows = page.csv("between-methods")
+    assert header == ["methods", "protocol", "difference, points", "p", "subjects"]
+    assert [row[:3] for row in rows] == [
+        ["GDM over SRM", "held-out", "20"],
+        ["GDM over SRM", "joint", "20"],
+    ]
+
+
+def test_the_quality_of_each_subject_is_shown_where_it_is_known(tmp_path, study, page):
+    assert "reliable voxels" not in page.text  # two runs are too few
+    no_runs = [Subject(s.id, s.data(), labels=s.labels) for s in study]
+    path = write_report(tmp_path / "r.html", study=Study(no_runs))
+    header, *rows = Page(path.read_text("utf-8")).csv("subjects")
+    shares = [float(r[header.index("reliable voxels")].split()[0]) for r in rows]
+    assert min(shares) > 50  # all voxels carry the categories
+
+
+def brains(n_subjects=2):
+    """Subjects whose voxels are known, and a model of them."""
     import nibabel as nib
 
     from brainweave.study.spaces import VolumeSpace
@@ -484,17 +557,29 @@ def test_maps_are_drawn_when_images_are_known(tmp_path):
     space = VolumeSpace(
         nib.Nifti1Image(np.ones((3, 4, 3), np.uint8), np.diag([9.0, 9, 9, 1]))
     )
-    study = make_study(list("abc"), n_subjects=2, n_voxels=36)
+    study = make_study(list("abc"), n_subjects=n_subjects, n_voxels=36)
     subjects = [
         Subject(s.id, s.data()[:, :36], labels=s.labels, space=space) for s in study
     ]
-    model = GDM(n_components=2).fit(Study(subjects))
+    return Study(subjects), GDM(n_components=2).fit(Study(subjects))
+
+
+def test_the_reader_chooses_feature_and_subject(tmp_path):
+    study, model = brains()
+    path = write_report(tmp_path / "r.html", study=study, model=model)
+    page = Page(path.read_text("utf-8"))
+    assert len(page.all("img")) == 4
+    chosen = [a["data-map"] for a in page.all("select") if "data-map" in a]
+    assert chosen == ["feature", "subject"]
+    patterns = np.concatenate([m.patterns[:2] for m in model.maps_])
+    assert f"−{np.abs(patterns).max():.2g}" in page.text  # one scale for all
+    assert "SD of the voxel per SD of the feature" in page.text
+
+
+def test_maps_are_drawn_when_images_are_known(tmp_path):
+    study, model = brains()
     path = write_report(
-        tmp_path / "r.html",
-        study=Study(subjects),
-        model=model,
-        n_maps=1,
-        n_map_subjects=1,
+        tmp_path / "r.html", study=study, model=model, n_maps=1, n_map_subjects=1
     )
     page = Page(path.read_text("utf-8"))
     (image,) = page.all("img")

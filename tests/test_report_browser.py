@@ -4,10 +4,13 @@ Needs Debian's Chromium (``tools/install_browser.sh`` brings it where it may) an
 playwright package; where either is missing these tests alone are skipped.
 """
 
+import importlib.util
+import io
 import os
 import shutil
 import warnings
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,7 @@ import pytest
 from brainweave import GDM
 from brainweave.report import write_report
 from brainweave.study import Study, Subject
+from tests.test_report import brains
 
 ATTACK = "<script>alert(1)</script>"
 CATEGORIES = ["cat", "face", ATTACK]
@@ -59,6 +63,13 @@ def report(tmp_path_factory):
     path = tmp_path_factory.mktemp("browser") / "report.html"
     results = [FakeResult(np.array([0.5, 0.9])), FakeResult([0.4], protocol="held-out")]
     return write_report(path, study=study, model=model, results=results, title=ATTACK)
+
+
+@pytest.fixture(scope="module")
+def brain_report(tmp_path_factory):
+    study, model = brains(n_subjects=3)
+    path = tmp_path_factory.mktemp("browser") / "brains.html"
+    return write_report(path, study=study, model=model)
 
 
 @pytest.fixture(scope="module")
@@ -111,8 +122,8 @@ class Visit:
 def visit(browser, report):
     visits = []
 
-    def open_page(**options):
-        visits.append(Visit(browser, report, **options))
+    def open_page(page=report, **options):
+        visits.append(Visit(browser, page, **options))
         return visits[-1]
 
     yield open_page
@@ -268,8 +279,10 @@ SMALL_TEXT = """() => {
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_no_text_is_too_small_to_read(visit, width):
-    one = visit(viewport={"width": width, "height": 844})
+@pytest.mark.parametrize("which", ["report", "brain_report"])
+def test_no_text_is_too_small_to_read(visit, request, which, width):
+    page = request.getfixturevalue(which)
+    one = visit(page, viewport={"width": width, "height": 844})
     one.page.locator("details").evaluate_all("all => all.forEach(d => d.open = true)")
     assert one.page.evaluate(SMALL_TEXT) == []
     assert one.page.evaluate("document.documentElement.scrollWidth") == width
@@ -282,3 +295,58 @@ def test_pointing_at_a_category_dims_the_others(visit):
     assert one.page.locator(".space g.c1.dim").count() == 0
     one.page.mouse.move(5, 5)
     assert one.page.locator(".space g.dim").count() == 0
+
+
+def test_the_reader_chooses_the_brain(visit, brain_report):
+    one = visit(brain_report)
+    seen = one.page.locator(".map:visible")
+    assert seen.locator("h4").all_inner_texts() == ["Shared feature 1, subject 01"]
+    one.page.locator('select[data-map="feature"]').select_option("2")
+    one.page.locator('select[data-map="subject"]').select_option("2")
+    assert [t[:28] for t in seen.locator("h4").all_inner_texts()] == [
+        "Shared feature 2, subject 03"
+    ]
+    assert seen.locator("img").count() == 1
+    assert one.page.locator(".scale:visible").count() == 1
+    assert one.console == []
+
+
+def test_brains_are_all_seen_without_scripts(visit, brain_report):
+    one = visit(brain_report, java_script_enabled=False)
+    assert one.page.locator(".map:visible").count() == 6
+
+
+def test_brains_have_no_white_box_in_the_dark(visit, brain_report):
+    from PIL import Image
+
+    one = visit(brain_report, color_scheme="dark")
+    one.page.locator(".map:visible").scroll_into_view_if_needed()
+    shot = one.page.locator(".map:visible img").screenshot()
+    pixels = np.asarray(Image.open(io.BytesIO(shot)).convert("L"))
+    assert np.median(pixels) < 60  # the paper of the page, not that of the picture
+    assert np.median(pixels[:4, :4]) < 60
+
+
+def test_print_keeps_headings_with_what_they_head(visit):
+    one = visit()
+    one.page.emulate_media(media="print")
+    for selector in ("h2", "h3", ".intro"):
+        assert one.style(selector, "breakAfter") == "avoid"
+    assert one.style(".intro", "breakInside") == "avoid"
+    assert one.style("figure", "breakInside") == "avoid"
+    assert one.style(".grid", "display") == "block"  # a grid does not keep with it
+    folded = one.page.locator("figure:has(details:not([open]))")
+    assert folded.count() == 1
+    assert not folded.is_visible()
+
+
+def test_pictures_are_taken_of_a_report(browser, brain_report, tmp_path, monkeypatch):
+    path = Path(__file__).parents[1] / "tools" / "report_screenshots.py"
+    spec = importlib.util.spec_from_file_location("report_screenshots", path)
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    monkeypatch.setattr(tool, "OUT", tmp_path)
+    tool.take(browser, "brains", brain_report)
+    shots = {f"brains-{w}-{t}.png" for w in (1280, 390) for t in ("light", "dark")}
+    assert {p.name for p in tmp_path.iterdir()} >= {*shots, "brains.pdf"}
+    assert set(tool.REPORTS) == {"demo", "noise", "bids", "categories", "raider"}

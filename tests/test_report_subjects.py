@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from brainweave.plotting.results import Scored
 from brainweave.report.subjects import (
     above_chance,
     compare_methods,
@@ -31,13 +32,13 @@ def of_subjects(values, **options):
         for shift in (-0.05, 0.05):
             scores.append(value + shift)
             folds.append({"test_subjects": [f"{i:02}"]})
-    return Result(np.array(scores), folds, **options)
+    return Scored("GDM", Result(np.array(scores), folds, **options))
 
 
 def test_folds_of_a_subject_are_one_value():
     result = of_subjects([0.5, 0.75])
     assert subject_accuracies(result) == pytest.approx({"00": 0.5, "01": 0.75})
-    assert subject_accuracies(Result(np.array([0.5]))) == {}
+    assert subject_accuracies(Scored("GDM", Result(np.array([0.5])))) == {}
     assert interval(result) is None  # two subjects tell no interval
 
 
@@ -69,7 +70,6 @@ def test_methods_are_compared_over_subjects_and_corrected(rng):
         ("a", of_subjects(base + 0.2)),
         ("b", of_subjects(base)),
         ("c", of_subjects(base + rng.normal(0, 0.01, 10))),
-        ("a", of_subjects(base, protocol="joint")),
     ]
     found = {(c.better, c.other): c for c in compare_methods(results)}
     assert set(found) >= {("a", "b"), ("a", "c")}

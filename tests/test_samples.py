@@ -153,6 +153,30 @@ def test_subjects_bring_their_own_labels():
     assert_array_equal(match_samples(study).kept[1], [2, 3, 0, 1])
 
 
+def test_labels_are_taken_from_subjects_only_if_all_have_them():
+    study = [FakeSubject(rows(4), list("abab")), FakeSubject(rows(4), None)]
+    with pytest.raises(ValueError, match="needs the labels"):
+        match_samples(study)
+    with pytest.raises(ValueError, match="needs the labels"):
+        match_samples([study[0], rows(4)])
+    assert drop_samples(study, fraction=0.5, random_state=0).y is None
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind"),
+    [("ab", "U"), ((1, 2), "i"), ((1.5, 2.5), "f"), ((True, False), "b")],
+)
+def test_labels_of_one_kind_come_back_as_such(labels, kind):
+    y = [list(labels)] * 2
+    assert match_samples([rows(2), rows(2)], y).y[0].dtype.kind == kind
+
+
+@pytest.mark.parametrize("labels", [["a", 1], [("a", 1), ("b", 2)]])
+def test_other_labels_come_back_unchanged(labels):
+    matched = match_samples([rows(2), rows(2)], [labels, labels], "intersect")
+    assert matched.y[0].tolist() == labels
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [

@@ -8,6 +8,7 @@ from .aligners.hyperalignment import KernelHyperalignment as KernelHyperalignmen
 from .aligners.hyperalignment import (
     RegularizedHyperalignment as RegularizedHyperalignment,
 )
+from .aligners.hyperalignment import SVDHyperalignment as SVDHyperalignment
 from .aligners.maps import SubjectMap as SubjectMap
 from .aligners.no_alignment import NoAlignment as NoAlignment
 from .aligners.parcelwise import Parcelwise as Parcelwise
@@ -16,7 +17,6 @@ from .aligners.searchlight import Searchlight as Searchlight
 from .aligners.semisupervised_srm import SemiSupervisedSRM as SemiSupervisedSRM
 from .aligners.srm import SRM as SRM
 from .aligners.srm import DetSRM as DetSRM
-from .aligners.svd_hyperalignment import SVDHyperalignment as SVDHyperalignment
 from .basis import SubjectBasis as SubjectBasis
 from .evaluation.evaluate import (
     between_subject_classification as between_subject_classification,

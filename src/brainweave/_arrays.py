@@ -8,11 +8,12 @@ torch is imported, when it is needed.
 import mmap
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from importlib import import_module
 from io import BytesIO
+from numbers import Integral
 from pickle import Pickler, PicklingError, loads
 from typing import Any, TypeVar
 
@@ -22,7 +23,7 @@ from joblib.parallel import get_active_backend
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-from brainweave.exceptions import InputError
+from brainweave.exceptions import InputError, StudyError
 
 Floats = NDArray[Any]  # float32 or float64; the dtype follows the data
 Result = TypeVar("Result")
@@ -83,7 +84,7 @@ def for_other_process(X: Any) -> Any:
     holds in memory, and perhaps another file by now.
     """
     mapped = backing_map(X)
-    if mapped is None:
+    if mapped is None or _is_named_file(mapped):
         return X
     order: Any = "C" if mapped.flags.c_contiguous else "F"
     place = {"offset": mapped.offset, "shape": mapped.shape, "order": order}
@@ -98,6 +99,27 @@ def for_other_process(X: Any) -> Any:
         for i in range(0, len(ours), rows)
     )
     return X if same else np.array(X)
+
+
+def _is_named_file(mapped: Any) -> bool:
+    """Whether a map shows the file that now has its name, where the system tells.
+
+    By device and inode of the mapping, so that no voxel is read. Other systems, and
+    maps whose changes are their own, are compared by content.
+    """
+    if mapped.mode == "c":
+        return False
+    address = np.frombuffer(mapped._mmap, np.uint8).ctypes.data
+    with suppress(OSError, TypeError, ValueError):
+        found = os.stat(mapped.filename)
+        with open("/proc/self/maps") as maps:
+            for line in maps:
+                place, _, _, device, inode, *_ = line.split(maxsplit=5)
+                if int(place.partition("-")[0], 16) == address:
+                    major, minor = (int(part, 16) for part in device.split(":"))
+                    known = (os.makedev(major, minor), int(inode))
+                    return known == (found.st_dev, found.st_ino)
+    return False
 
 
 class _ByName(Pickler):
@@ -269,31 +291,71 @@ def blas_threads(number: int) -> Any:
     return _thread_controller().limit(limits=number, user_api="blas")
 
 
+class Here:
+    """A function that only this process has a use for: sent to another, it is idle."""
+
+    def __init__(self, function: Callable[..., Any] | None = None) -> None:
+        self._function = function
+
+    def __call__(self, *arguments: Any) -> None:
+        """Call it, where it is."""
+        if self._function is not None:
+            self._function(*arguments)
+
+    def __reduce__(self) -> Any:
+        return Here, ()
+
+
+def cluster_workers() -> int | None:
+    """Return how many workers the configured joblib backend has; None: own threads."""
+    backend, _ = get_active_backend(prefer="threads")
+    if getattr(backend, "supports_sharedmem", False):
+        return None
+    return int(backend.effective_n_jobs(-1))
+
+
 def map_subjects(
-    function: Callable[..., Result], *arguments: Any, n_jobs: int | None = None
+    function: Callable[..., Result],
+    *arguments: Any,
+    n_jobs: int | None = None,
+    here: bool = False,
 ) -> list[Result]:
     """Apply a function to every subject, several subjects at a time in threads.
 
     ``None`` takes one thread per core, since the linear algebra of one subject hardly
     gains from a second core while two subjects gain fully. Inside
-    ``joblib.parallel_config`` the configured backend (Dask, say) is used instead.
+    ``joblib.parallel_config`` the configured backend (Dask, say) is used instead,
+    unless the work is to stay here: what needs no voxels costs more to send than to do.
     """
     items = list(zip(*arguments, strict=True))
+    cluster = None if here or n_jobs == 1 or len(items) < 2 else cluster_workers()
     workers = _workers(len(items), n_jobs)
-    if workers <= 1:
+    if workers <= 1 and cluster is None:
         return [function(*item) for item in items]
-    backend, _ = get_active_backend(prefer="threads")
     with blas_threads(max(1, cpu_count() // workers)):
-        if type(backend).__name__ == "ThreadingBackend":  # plain threads start faster
+        if cluster is None:  # plain threads start faster
             with ThreadPoolExecutor(workers) as pool:
                 return list(pool.map(function, *zip(*items, strict=True)))
-        answers = Parallel(n_jobs=workers)(
-            delayed(_attempt)(function, *map(_to_send, item)) for item in items
-        )
+        with dead_worker_is_an_error():
+            answers = Parallel(n_jobs=max(workers, cluster))(
+                delayed(_attempt)(function, *map(_to_send, item)) for item in items
+            )
     for _, error in answers:  # the first subject's error, whichever came first
         if error is not None:
             raise error
     return [_opened(result) for result, _ in answers]
+
+
+@contextmanager
+def dead_worker_is_an_error() -> Iterator[None]:
+    """Say that a process of joblib's died, and what to do about it."""
+    try:
+        yield
+    except BrokenExecutor:
+        raise StudyError(
+            "A process that read subjects died; often the memory was full. Use "
+            "n_jobs=1, or fewer processes, and start again."
+        ) from None
 
 
 def _attempt(function: Callable[..., Any], *sent: Any) -> tuple[Any, Any]:
@@ -305,14 +367,14 @@ def _attempt(function: Callable[..., Any], *sent: Any) -> tuple[Any, Any]:
 
 
 def _to_send(value: Any) -> Any:
-    """Wrap what holds a memory map; joblib knows how to send large arrays."""
-    held = getattr(value, "samples", getattr(value, "_data", value))
-    while hasattr(held, "parent"):  # a view on rows or runs
-        held = held.parent
-    return value if backing_map(held) is None else Sent(value)
+    """Wrap what may hold a memory map; joblib knows how to send arrays."""
+    plain = isinstance(value, np.ndarray) and backing_map(value) is None
+    return value if plain else Sent(value)
 
 
 def _workers(n_items: int, n_jobs: int | None) -> int:
+    if n_jobs is not None and not isinstance(n_jobs, Integral):
+        raise InputError(f"n_jobs must be an integer or None, got {n_jobs!r}.")
     wanted = n_jobs if n_jobs is not None and n_jobs > 0 else cpu_count()
     return int(min(wanted, n_items))
 

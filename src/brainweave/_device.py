@@ -131,6 +131,22 @@ class Device:
             sent = send(number + 1) if number + 1 < len(cuts) else None
             yield columns, here
 
+    def add_products(self, gram: Any, z: Any) -> None:
+        """Add ``z @ z.T`` on and below the diagonal, with 5/8 of all its products."""
+        step = -(-len(z) // 4)
+        for start in range(0, len(z), step):
+            end = min(start + step, len(z))
+            part, rows = gram[start:end, :end], z[start:end]
+            if gram.dtype == z.dtype:
+                part.addmm_(rows, z[:end].T)
+            else:
+                part += rows @ z[:end].T
+
+    def mirror(self, gram: Any) -> None:
+        """Copy what is below the diagonal to above it."""
+        gram.tril_()
+        gram += gram.tril(-1).T
+
     def eigh(self, gram: Any) -> tuple[Floats, Any]:
         """Bring back the eigenvalues, descending; the eigenvectors stay there."""
         with _LINALG:

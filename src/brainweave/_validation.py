@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
+from numpy.typing import NDArray
 
 from brainweave.exceptions import InputError
 
@@ -22,16 +23,56 @@ def check_int(name: str, value: Any, *, minimum: int, owner: str) -> int:
     return int(value)
 
 
+def check_number(
+    name: str, value: Any, interval: str, *, owner: str, hint: str = ""
+) -> float:
+    """Return value as a float in an interval, which is written as in "(0, 1]"."""
+    low, high = (float(end) for end in interval[1:-1].split(","))
+    open_below, open_above = interval.startswith("("), interval.endswith(")")
+    wanted = f"in {interval}"
+    if high == float("inf"):
+        wanted = f"{'>' if open_below else '>='} {low:g}"
+    elif open_below and open_above:
+        wanted = f"between {low:g} and {high:g}"
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name} of {owner} must be a number {wanted}, got {value!r}.")
+    number = float(value)
+    high_enough = number > low if open_below else number >= low
+    low_enough = number < high if open_above else number <= high
+    if not (high_enough and low_enough):
+        message = f"{name} of {owner} must be {wanted}, got {value}. {hint}"
+        raise InputError(message.rstrip())
+    return number
+
+
 def check_fraction(name: str, value: Any, *, owner: str) -> float:
     """Return value as a float in (0, 1]."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"{name} of {owner} must be a number in (0, 1], got {value!r}.")
-    if not 0 < float(value) <= 1:
+    hint = "82 % is written 0.82; 1 keeps everything."
+    return check_number(name, value, "(0, 1]", owner=owner, hint=hint)
+
+
+def check_subject_number(name: str, value: Any, n_subjects: int, *, owner: str) -> int:
+    """Return value as the number of one of the subjects."""
+    number = check_int(name, value, minimum=0, owner=owner)
+    if number >= n_subjects:
         raise InputError(
-            f"{name} of {owner} must be in (0, 1], got {value}. "
-            "82 % is written 0.82; 1 keeps everything."
+            f"{name}={number} of {owner} is not one of the {n_subjects} subjects, 0 to "
+            f"{n_subjects - 1}."
         )
-    return float(value)
+    return number
+
+
+def check_indices(name: str, values: Any, n: int, *, what: str) -> NDArray[np.intp]:
+    """Return values as an array of numbers below n, of rows or voxels or so."""
+    numbers = np.asarray(values)
+    if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
+        raise TypeError(f"{name} must be a list of {what} numbers.")
+    if numbers.size and not (numbers.min() >= 0 and numbers.max() < n):
+        raise InputError(
+            f"{name} must be {what} numbers from 0 to {n - 1}; got {numbers.min()} to "
+            f"{numbers.max()}."
+        )
+    return numbers.astype(np.intp)
 
 
 def check_option(name: str, value: Any, allowed: Sequence[str], *, owner: str) -> str:

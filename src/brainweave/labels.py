@@ -60,8 +60,9 @@ def as_label_list(values: Any, name: str, *, missing: Any = None) -> list[Any]:
     """
     listed = _listed(values, name)
     if missing is None and set(map(type, listed)) <= {int, str}:
-        ends = "\0"  # the usual case: judge each distinct label once
-        if not any(is_missing(v) or str(v).endswith(ends) for v in set(listed)):
+        # the usual case: judge each distinct text once
+        texts = {v for v in listed if type(v) is str}
+        if not any(is_missing(v) or v.endswith("\0") for v in texts):
             return listed
     labels: list[Any] = []
     made_text: set[str] = set()
@@ -95,7 +96,10 @@ def sort_labels(labels: Iterable[Any]) -> list[Any]:
     >>> sort_labels(["b", 10, None, "a", 2, "b"])
     [2, 10, 'a', 'b']
     """
-    known = {_plain(v) for v in set(labels) if not is_missing(v)}
+    distinct = set(labels)
+    if set(map(type, distinct)) == {int}:
+        return sorted(distinct)
+    known = {_plain(v) for v in distinct if not is_missing(v)}
     numbers = [v for v in known if isinstance(v, int | float)]
     texts = [v for v in known if isinstance(v, str)]
     others = known.difference(numbers, texts)

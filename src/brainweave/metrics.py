@@ -105,7 +105,7 @@ def time_segment_matching(
     )
 
 
-def segment_chance(n_samples: int, *, window: int = 9, step: int = 1) -> float:
+def segment_chance(n_samples: int, *, window: int, step: int) -> float:
     """Return how often guessing is right, among segments that do not overlap."""
     starts = _starts(n_samples, window, step)
     apart = np.abs(starts[:, None] - starts[None, :]) >= window

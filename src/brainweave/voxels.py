@@ -216,7 +216,8 @@ class VoxelPass:
             mean = mean.double() + rest
             scale = (z * z).mean(0).double().sqrt()
             # in double whatever the products are in: they are compared with the data's
-            signatures += raw.double() @ signs[columns]
+            exact = chunk if chunk.dtype == signs.dtype else raw.double()
+            signatures += exact @ signs[columns]
             if self.standardize:
                 moving = scale > 4 * eps * mean.abs()
                 z *= (moving / scale.where(moving, scale.new_ones(()))).to(z.dtype)
@@ -224,10 +225,8 @@ class VoxelPass:
                 shift += (z @ mean.to(z.dtype)).double()
                 offset += mean @ mean
             means[columns], deviations[columns] = mean, scale
-            if gram.dtype == z.dtype:
-                gram.addmm_(z, z.T)
-            else:
-                gram += z @ z.T
+            device.add_products(gram, z)
+        device.mirror(gram)
         mean, scale = to_numpy(means), to_numpy(deviations)
         low, high = _safe_range(self.dtype)
         plain = (scale == 0) | ((scale > low) & (scale < high))

@@ -7,10 +7,11 @@ import pandas as pd
 import pytest
 import scipy.sparse
 from numpy.testing import assert_allclose
+from sklearn.linear_model import Ridge
 from sklearn.svm import NuSVC
 from threadpoolctl import threadpool_limits
 
-from brainweave import GDM, matrix_graph
+from brainweave import GDM, label_graph, matrix_graph
 from brainweave.aligners.new_subject import descend
 from brainweave.exceptions import (
     InputError,
@@ -91,6 +92,76 @@ def test_features_have_unit_variance_and_the_model_is_unchanged(study):
     assert_allclose(shared.var(axis=0), 1, rtol=1e-8)
     for a, b in zip(before, gdm.coef_, strict=True):
         assert np.array_equal(a, b)
+
+
+@pytest.mark.parametrize("kind", ["labels", "matrix"])
+def test_the_objective_is_that_of_the_graph_with_the_new_subject(study, rng, kind):
+    X, y = study
+    n = len(X[3])
+    G = label_graph(y, same=2).to_sparse().toarray()
+    if kind == "labels":
+        gdm = GDM(3, energy=0.5, graph=label_graph(y[:3], same=2)).fit(X[:3])
+        new = gdm.fit_new_subject(X[3], y[3])
+    else:
+        weights = rng.uniform(size=G.shape)
+        G = G * (weights + weights.T)
+        G[-n:, -n:] = 0  # edges are to the aligning samples alone
+        inner = matrix_graph(G[:-n, :-n], [len(x) for x in X[:3]])
+        gdm = GDM(3, energy=0.5, graph=inner).fit(X[:3])
+        new = gdm.fit_new_subject(X[3], edges=G[-n:, :-n])
+    Y = np.concatenate([*gdm.transform(X[:3]), new.transform(X[3])])
+    Y /= np.sqrt(len(G))  # the paper's scale
+    own, others = Y[-n:], Y[:-n]
+    inside = np.diag(G[-n:].sum(axis=1)) - G[-n:, -n:]
+    expected = (own * (inside @ own - 2 * G[-n:, :-n] @ others)).sum()
+    assert_allclose(new.objective_history[-1], expected, rtol=1e-8)
+
+
+def test_with_shrinkage_it_is_a_ridge_regression_on_what_the_model_has(study):
+    X, y = study
+    gdm = GDM(3, shrinkage=0.3).fit(X[:3], y[:3])
+    new = gdm.fit_new_subject(X[3], y[3])
+    assert new.n_undetermined == 0
+    (term,), (sums,) = gdm.graph_.groups, gdm.group_sums_
+    target = (term.affinity @ sums)[np.searchsorted(term.names, y[3])]
+    z = (X[3] - X[3].mean(axis=0)) / X[3].std(axis=0)
+    ridge = Ridge(alpha=0.3 * (z * z).sum() / len(z), solver="svd").fit(z, target)
+    expected = ridge.predict(z) - target.mean(axis=0)
+    expected *= gdm.spread_ / expected.std(axis=0)
+    assert_allclose(new.transform(X[3]), expected, atol=1e-8)
+
+
+def test_with_shrinkage_a_missing_category_leaves_a_dimension_undetermined(study):
+    X, y = study
+    gdm = GDM(3, shrinkage=0.3).fit(X[:3], y[:3])
+    some = y[3] < 3
+    with pytest.warns(UndeterminedWarning, match="determine 2 dimensions .* of 3"):
+        new = gdm.fit_new_subject(X[3][some], y[3][some])
+    assert new.n_undetermined == 1
+
+
+def test_labels_alone_join_a_model_of_labels_and_rows(rng):
+    labels = np.arange(40) % 4
+    X, _ = planted_study(rng, (40,) * 4, (60,) * 4, labels=[labels] * 4)
+    gdm = GDM(3, shrinkage=0.3, graph="labels+time").fit(X[:3], [labels] * 3)
+    by_row = gdm.fit_new_subject(X[3], labels).transform(X[3])
+    both = np.column_stack([labels, np.arange(40)])
+    assert_allclose(gdm.fit_new_subject(X[3], both).transform(X[3]), by_row, atol=1e-9)
+    with pytest.raises(InputError, match="pass both for the new subject"):
+        gdm.fit_new_subject(X[3])
+
+
+def test_edges_alone_join_a_model_of_groups_and_a_matrix(study):
+    X, y = study
+    lengths = [len(x) for x in X[:3]]
+    flat = np.concatenate(y[:3])
+    same = (flat[:, None] == flat).astype(float)
+    graph = label_graph(y[:3]) + matrix_graph(same, lengths)
+    gdm = GDM(3, energy=0.5, graph=graph).fit(X[:3])
+    edges = (y[3][:, None] == flat).astype(float)
+    alone = gdm.fit_new_subject(X[3], edges=edges).transform(X[3])
+    both = gdm.fit_new_subject(X[3], y[3], edges=edges).transform(X[3])
+    assert np.corrcoef(alone[:, 0], both[:, 0])[0, 1] > 0.9
 
 
 def test_a_fitted_subject_comes_back_to_its_place(study):

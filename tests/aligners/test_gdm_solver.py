@@ -235,3 +235,13 @@ def test_no_groups_and_a_matrix(rng):
     bases = bases_of(rng, (40,) * 4, 30)
     for route in ("auto", "dense", "iterative"):
         check(bases, graph, route, k=6)
+
+
+def test_nearly_equal_degrees_are_not_equal(rng):
+    """100 samples of one category, 101 of the other: no closed form is exact."""
+    labels = [np.repeat([0, 1], 50), np.repeat([0, 1], [50, 51])]
+    bases = bases_of(rng, (100, 101), 5)
+    solution = check(bases, label_graph(labels, different=0), "auto", k=3)
+    assert solution.route != "closed"
+    with pytest.raises(InputError, match="same degree"):
+        solve(bases, label_graph(labels, different=0), 3, route="closed")

@@ -11,8 +11,12 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from brainweave._arrays import NumpyOps
-from brainweave.aligners.robust_solver import Voxels, orthonormalize, respond
-from brainweave.aligners.robust_srm import RobustSRM
+from brainweave.aligners.robust_srm import (
+    RobustSRM,
+    Voxels,
+    orthonormalize,
+    respond,
+)
 from brainweave.aligners.srm import DetSRM
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError

@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from brainweave.aligners.gdm import GDM
 from brainweave.aligners.hyperalignment import Hyperalignment, KernelHyperalignment
-from brainweave.aligners.neighborhoods import neighborhoods_within
+from brainweave.aligners.pieces import neighborhoods_within
 from brainweave.aligners.searchlight import Searchlight
 from brainweave.aligners.srm import DetSRM
 from brainweave.exceptions import InputError, SkippedWarning
@@ -271,8 +271,8 @@ def test_kernels_without_weights_are_refused_with_the_reason():
         ),
         ({"coordinates": LINE[:9]}, InputError, r"each of the 30 voxels of X\[0\]"),
         ({"coordinates": LINE * np.nan}, InputError, "have NaN"),
-        ({"coordinates": [LINE, LINE]}, InputError, "for 2 subjects; there are 3"),
-        ({"centers": [40]}, InputError, "must be voxels 0 to 29"),
+        ({"coordinates": [LINE, LINE]}, InputError, "2 entries for 3 subjects"),
+        ({"centers": [40]}, InputError, "must be voxel numbers from 0 to 29"),
         ({"centers": [0.5]}, TypeError, "list of voxel numbers"),
         ({"reference": 3}, InputError, "not one of the 3 subjects"),
         ({"min_voxels": 0}, InputError, "min_voxels of Searchlight must be >= 1"),
@@ -286,9 +286,13 @@ def test_wrong_parameters_are_named(params, error, text):
 @pytest.mark.parametrize(
     ("given", "error", "text"),
     [
-        ([[0, 1], [5, 30]], InputError, "neighborhood 1 has voxels 5 to 30"),
-        ([[0.5, 1.0]], TypeError, "must hold voxel numbers"),
-        ([[[0, 1]], [[0, 1]]], InputError, "for 2 subjects; there are 3"),
+        (
+            [[0, 1], [5, 30]],
+            InputError,
+            "neighborhood 1 .* 0 to 29; got 5 to 30",
+        ),
+        ([[0.5, 1.0]], TypeError, "must be a list of voxel numbers"),
+        ([[[0, 1]], [[0, 1]]], InputError, "2 entries for 3 subjects"),
         ([[[0, 1]], [[0, 1]], [[0, 1], [2, 3]]], InputError, "one by one"),
         (np.ones((2, 7), bool), InputError, "have 7 columns"),
         ([], InputError, "no neighborhoods"),

@@ -268,7 +268,7 @@ def test_refuses_what_it_cannot_use_and_says_what_to_do():
     fewer[2][0] = "cat"
     with pytest.raises(InputError, match=r"X\[0\] has 40 .* X\[2\] has 39.*GDM"):
         SemiSupervisedSRM(4).fit(X, fewer)
-    with pytest.raises(InputError, match=r"labelled\[0\] has shape"):
+    with pytest.raises(InputError, match=r"labelled\[0\] must be samples x 60 voxels"):
         SemiSupervisedSRM(4).fit(X, labels_of(y), labelled=[X[1], X[1], X[1]])
     with pytest.raises(InputError, match=r"y\[0\] has 24 labels for 64"):
         SemiSupervisedSRM(4).fit(X, labels_of(y), labelled=X)

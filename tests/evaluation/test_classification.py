@@ -21,6 +21,8 @@ from brainweave import (
     split_study,
 )
 from brainweave.evaluation.classifiers import largest_nu
+from brainweave.evaluation.evaluate import score_folds
+from brainweave.evaluation.measures import Classification
 from brainweave.exceptions import ClassifierWarning
 from evaluation_studies import as_named_study, study_lists
 
@@ -125,6 +127,20 @@ def test_confusion_counts_agree_with_accuracy(rng):
     assert_allclose(np.trace(result.confusion) / 96, result.mean, rtol=1e-12)
     assert_allclose(result.balanced_accuracy, result.mean, rtol=1e-12)
     assert_allclose(result.std, np.std(result.scores), rtol=1e-12)
+
+
+def test_balanced_accuracy_is_the_mean_share_of_hits_per_category(rng):
+    X, y = study_lists(rng, n_subjects=3, n_samples=36, noise=6.0)
+    kept = [np.flatnonzero((labels > 0) | (np.arange(36) % 2 > 0)) for labels in y]
+    X = [x[rows] for x, rows in zip(X, kept, strict=True)]
+    y = [labels[rows] for labels, rows in zip(y, kept, strict=True)]
+    measure = Classification(LogisticRegression())
+    folds = list(score_folds(GDM(2), split_study(X, y), measure, leave_out=2))
+    found = np.array([fold["confusion"] for fold in folds])
+    hits = found.diagonal(axis1=1, axis2=2) / found.sum(axis=2)
+    balanced = [fold["balanced_accuracy"] for fold in folds]
+    assert_allclose(balanced, hits.mean(axis=1), rtol=1e-12)
+    assert not np.allclose(balanced, [fold["score"] for fold in folds], rtol=1e-3)
 
 
 def test_table_has_one_row_per_fold(rng):

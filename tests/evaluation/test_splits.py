@@ -39,6 +39,8 @@ def test_three_thirds_of_a_movie_and_ten_subjects_make_fifteen_folds(rng):
 
 
 def test_folds_leave_out_every_subject_once():
+    with pytest.raises(ValueError, match="leave_out of the evaluation must be"):
+        subject_folds(5, 0)
     folds = subject_folds(14, 4)
     assert [len(f) for f in folds] == [4, 4, 4, 2]
     assert sorted(i for fold in folds for i in fold) == list(range(14))
@@ -49,7 +51,7 @@ def test_no_sample_aligns_and_is_scored(rng, halves):
     labels = [rng.permutation(np.arange(21) % 3) for _ in range(3)]
     runs = np.repeat([1, 2, 3], 7)
     study = Study(
-        Subject(f"s{i}", numbered(21, None)[0], labels=known, runs=runs)
+        Subject(f"s{i}", numbered(21, None)[0] + [0, i], labels=known, runs=runs)
         for i, known in enumerate(labels)
     )
     given = [rng.random(21) < 0.5 for _ in range(3)] if halves == "masks" else halves
@@ -75,7 +77,7 @@ def test_categories_are_split_equally(rng):
 
 def test_runs_are_kept_whole(rng):
     study = as_named_study(
-        [rng.normal(size=(12, 5))] * 2,
+        [rng.normal(size=(12, 5)) for _ in range(2)],
         [list("abc") * 4] * 2,
         [np.repeat([1, 2, 3, 4], 3)] * 2,
     )
@@ -95,15 +97,87 @@ def test_matching_makes_rows_correspond(rng):
     assert [s.n_samples for s in averaged] == [3, 3, 3]
 
 
+def test_intersecting_goes_by_the_stimuli_if_all_subjects_have_them(rng):
+    labels, stimuli = list("aabb") * 2, [list("pqrstuvw"), list("wvutsrqp")]
+    X = [numbered(8, None)[0] for _ in range(2)]
+
+    def aligning(known):
+        study = Study(
+            Subject(str(i), x, labels=labels, stimuli=s)
+            for i, (x, s) in enumerate(zip(X, known, strict=True))
+        )
+        halves = [np.arange(8) < 5, np.arange(8) > 2]
+        return split_study(study, halves=halves, match="intersect").parts[0].aligning
+
+    by_stimulus = aligning(stimuli)
+    assert [s.stimuli.tolist() for s in by_stimulus] == [list("pqrst")] * 2
+    assert by_stimulus[1].samples[:, 0].tolist() == [7, 6, 5, 4, 3]
+    by_label = aligning([stimuli[0], None])
+    assert [s.labels.tolist() for s in by_label] == [list("aabb")] * 2
+
+
+def test_a_study_with_other_parts_stays_the_same_study(rng):
+    X, y = study_lists(rng, n_subjects=3)
+    split = split_study(as_named_study(X, y), match="truncate")
+    assert split.design == {"match": "truncate", "halves": "category"}
+    other = split.with_parts(split.parts[:1])
+    assert other.shape == (1, 3)
+    assert (other.design, other.fingerprint) == (split.design, split.fingerprint)
+    told = split.about()
+    assert told["subjects"] == ["s0", "s1", "s2"]
+    assert told["n_scored"] == [[12, 12, 12]] * 2
+    masks = split_study(X, y, halves=[np.arange(24) % 2 > 0] * 3)
+    assert masks.design == {"match": None, "halves": "masks"}
+
+
+def test_samples_that_aligned_are_refused(rng):
+    X, y = study_lists(rng, n_subjects=3)
+    part = Subject("s1", X[1], labels=y[1], aligned=np.arange(24) < 5)
+    study = Study([Subject("s0", X[0], labels=y[0]), part])
+    with pytest.raises(ValueError, match=r"5 of 24 samples of subject 's1' took part"):
+        split_study(study)
+    kept = part.select(~part.aligned)
+    split_study(Study([Subject("s0", X[0], labels=y[0]), kept]))
+
+
+def test_samples_that_are_scored_may_not_align(rng):
+    X, y = study_lists(rng, n_subjects=3)
+    movie = [rng.normal(size=(10, x.shape[1])) for x in X]
+    for part in (X[1], movie[1]):
+        part[:2] = 0  # empty samples are alike and tell nothing
+    split = split_study(X, y, align=[movie])
+    assert split.parts[0].name == "part 1"
+    assert split.design["halves"] == "align"
+    movie[1][7] = X[1][5]
+    with pytest.raises(ValueError, match=r"1 of the 24 .* '1' are in align\[0\] too"):
+        split_study(X, y, align=[movie])
+
+
+def test_aligning_samples_are_of_the_same_subjects(rng):
+    X, y = study_lists(rng, n_subjects=2, voxels=30)
+    X = [x[:, :30] for x in X]
+    study = as_named_study(X, y)
+    movie = [Subject(f"s{i}", rng.normal(size=(10, 30))) for i in (1, 0)]
+    with pytest.raises(ValueError, match=r"align\[0\] has subject 's1' .* has 's0'"):
+        split_study(study, align=[Study(movie)])
+    named = split_study(study, align=[Study(movie[::-1], "movie")])
+    assert named.parts[0].name == "movie"
+    with pytest.raises(TypeError, match="align takes a list"):
+        split_study(study, align=[])
+
+
 def test_lazy_subjects_are_read_once(rng):
     class Source:
         shape, dtype, reads = (12, 6), np.dtype(float), 0
 
+        def __init__(self, seed):
+            self.seed = seed
+
         def read(self):
             self.reads += 1
-            return np.random.default_rng(0).normal(size=self.shape)
+            return np.random.default_rng(self.seed).normal(size=self.shape)
 
-    sources = [Source(), Source()]
+    sources = [Source(0), Source(1)]
     study = Study(
         Subject(str(i), s, labels=list("ab") * 6) for i, s in enumerate(sources)
     )
@@ -119,6 +193,8 @@ def test_errors_say_what_is_wrong_and_what_to_do(rng):
         split_study(X, y, halves=[np.ones(24, bool)] * 2)
     with pytest.raises(ValueError, match="mask of subject '0' must hold 24 booleans"):
         split_study(X, y, halves=[np.ones(24)] * 3)
+    with pytest.raises(ValueError, match=r"24 booleans; got bool of shape \(23,\)"):
+        split_study(X, y, halves=[np.arange(23) > 9] * 3)
     with pytest.raises(ValueError, match="all its 24 samples into one half"):
         split_study(X, y, halves=[np.ones(24, bool)] * 3)
     with pytest.raises(ValueError, match="no runs to split by"):

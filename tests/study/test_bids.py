@@ -676,3 +676,47 @@ def test_both_hemispheres_of_a_surface_are_read(dataset, study):
     assert loaded[0].space.kind == "surface"
     assert loaded[0].data().shape == (24, 22)
     assert loaded[0].labels.tolist() == study[0].labels.tolist()
+
+
+def _confounds(dataset):
+    return sorted(dataset.rglob("sub-01*_desc-confounds_timeseries.tsv"))[0]
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        ("n/a", "'csf' is nan in row 5"),
+        ("1e999", "'csf' is inf in row 5|contains infinity"),
+        ("=cmd|'/C calc'!A0", "not all numbers|does not serve"),
+    ],
+)
+@pytest.mark.parametrize("confounds", [["csf"], "simple"])
+def test_confounds_with_gaps_are_not_filled_in_silence(
+    dataset, cell, message, confounds
+):
+    path = _confounds(dataset)
+    names, *rows = [line.split("\t") for line in path.read_text().splitlines()]
+    for name in ("csf", "white_matter"):
+        rows[4][names.index(name)] = cell
+    path.write_text("\n".join("\t".join(row) for row in (names, *rows)) + "\n")
+    with pytest.raises(StudyError, match=message):
+        load_bids(dataset, subjects=["01"], confounds=confounds)
+
+
+@pytest.mark.parametrize("n_more", [-3, 1])
+@pytest.mark.parametrize("options", [{"confounds": None, "scrub": 9.0}, {}])
+def test_confounds_of_another_length_are_refused(dataset, n_more, options):
+    path = _confounds(dataset)
+    lines = path.read_text().splitlines()
+    lines = lines[:n_more] if n_more < 0 else [*lines, lines[-1]]
+    path.write_text("\n".join(lines) + "\n")
+    with pytest.raises(StudyError, match=r"volumes, and its confounds have \d+ rows"):
+        load_bids(dataset, subjects=["01"], **options)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a": ' * 5000])
+def test_a_sidecar_of_endless_depth_is_refused(dataset, text):
+    for path in dataset.rglob("*_bold.json"):
+        path.write_text(text)
+    with pytest.raises(StudyError, match="not readable JSON"):
+        load_bids(dataset, confounds=None)

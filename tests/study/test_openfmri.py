@@ -209,3 +209,12 @@ def test_options_that_do_not_fit_are_refused(haxby):
         load(haxby, samples="betas")
     with pytest.raises(InputError, match="no mask for subject 'sub001'"):
         load(haxby, mask={"sub002": "x"})
+
+
+def test_tables_that_are_no_text_or_no_time_are_named(tmp_path):
+    (tmp_path / "scan_key.txt").write_text("TR 2..0\n")
+    with pytest.raises(StudyError, match=r"scan_key.txt'.*is no time"):
+        load_openfmri(tmp_path)
+    (tmp_path / "scan_key.txt").write_bytes("TR 2.0".encode("utf-16"))
+    with pytest.raises(StudyError, match=r"scan_key.txt' is not readable text"):
+        load_openfmri(tmp_path)

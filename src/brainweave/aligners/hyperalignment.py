@@ -1,90 +1,79 @@
-"""Hyperalignment (Haxby et al. 2011), with whitening (Xu et al. 2012) or a kernel."""
+"""Hyperalignment (Haxby et al. 2011): whitened, with a kernel, or after a joint SVD."""
 
-from dataclasses import dataclass
-from numbers import Real
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import NDArray
 
-from brainweave._arrays import subject_threads
+from brainweave._arrays import blas_threads, subject_threads
+from brainweave._validation import check_number, check_subject_number
 from brainweave.aligners.maps import CoordinateMap, SubjectMap
-from brainweave.aligners.procrustes import rotate_onto
-from brainweave.aligners.timelocked import Progress, TimeLocked
+from brainweave.aligners.procrustes import principal_axes, rotate_onto
+from brainweave.aligners.strength import choose_strengths
+from brainweave.aligners.timelocked import GramOnly, TimeLocked
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError
-from brainweave.linalg import flip_signs
+from brainweave.graphs import time_graph
 
 Matrix = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Rotations:
-    """One rotation per subject (L_i, c), the mean of the rotated samples, the fit."""
+@dataclass(eq=False, repr=False)
+class RotationAligner(TimeLocked):
+    """Base of those that rotate coordinates of the subjects into one space."""
 
-    rotations: list[Matrix]
-    template: Matrix
-    objective: float
+    n_components: int | None = None  # type: ignore[assignment]
+    _: KW_ONLY
+    reference: int = 0
+    max_iter: int = 1
+    tol: float = 0.0
 
+    def _rotate(self, coordinates: list[Matrix]) -> tuple[list[Matrix], Matrix]:
+        """Return a rotation (L_i, c) per subject, and the mean of what they rotate.
 
-def hyperalign(
-    coordinates: list[Matrix], reference: int, progress_from: Any, over_subjects: Any
-) -> tuple[Rotations, Progress]:
-    """Rotate every subject's coordinates into one space, in three levels.
+        Coordinates are samples in an orthonormal basis, (n_samples, L_i). The common
+        space has as many dimensions as the largest L_i, so no rotation loses anything;
+        they are the principal ones of the mean, largest first.
+        """
+        n = len(coordinates)
+        first = check_subject_number("reference", self.reference, n, owner=self._owner)
+        power = sum(float((Z * Z).sum()) for Z in coordinates)
+        size = max(Z.shape[1] for Z in coordinates)
 
-    Parameters
-    ----------
-    coordinates : list of ndarray of shape (n_samples, L_i)
-        Samples of each subject in an orthonormal basis of its own.
-    reference : int
-        The subject that the first level starts from.
-    progress_from : callable
-        Gives a Progress from the first value of the objective.
-    over_subjects : callable
-        Maps a function over subjects.
+        def objective(total: Matrix) -> float:
+            return power - float((total * total).sum()) / n
 
-    Notes
-    -----
-    The common space has as many dimensions as the largest L_i, so no rotation loses
-    anything. Components are the principal ones of the template, largest first.
-    """
-    n_subjects = len(coordinates)
-    power = sum(float((Z * Z).sum()) for Z in coordinates)
-    size = max(Z.shape[1] for Z in coordinates)
+        with subject_threads(n, self.n_jobs) as over_subjects:
+            # level 1: each subject to the mean of those before it
+            order = [first, *(i for i in range(n) if i != first)]
+            missing = size - coordinates[first].shape[1]
+            aligned = {first: np.pad(coordinates[first], ((0, 0), (0, missing)))}
+            total = aligned[first].copy()
+            for i in order[1:]:
+                aligned[i] = coordinates[i] @ rotate_onto(coordinates[i], total)
+                total += aligned[i]
 
-    def objective(total: Matrix) -> float:
-        return power - float((total * total).sum()) / n_subjects
+            # level 2: each subject to the mean of all others, which follows at once
+            progress = self._progress(objective(total))
+            while progress.go_on():
+                for i in order:
+                    total -= aligned[i]
+                    aligned[i] = coordinates[i] @ rotate_onto(coordinates[i], total)
+                    total += aligned[i]
+                progress.add(objective(total))
 
-    # level 1: each subject to the mean of those before it
-    order = [reference, *(i for i in range(n_subjects) if i != reference)]
-    aligned: list[Matrix] = [np.empty(0)] * n_subjects
-    first = coordinates[reference]
-    aligned[reference] = np.pad(first, ((0, 0), (0, size - first.shape[1])))
-    total = aligned[reference].copy()
-    for i in order[1:]:
-        aligned[i] = coordinates[i] @ rotate_onto(coordinates[i], total)
-        total += aligned[i]
-    progress: Progress = progress_from(objective(total))
-
-    # level 2: each subject to the mean of all others, which follows at once
-    while progress.go_on():
-        for i in order:
-            total -= aligned[i]
-            aligned[i] = coordinates[i] @ rotate_onto(coordinates[i], total)
-            total += aligned[i]
-        progress.add(objective(total))
-
-    # level 3: all to the common space of level 2, turned to its principal axes
-    _, turn = np.linalg.eigh(total.T @ total)
-    turn = turn[:, ::-1]
-    target = total @ (turn * flip_signs(total @ turn))
-    rotations = over_subjects(lambda Z: rotate_onto(Z, target), coordinates)
-    template = sum(Z @ Q for Z, Q in zip(coordinates, rotations, strict=True))
-    found = Rotations(rotations, template / n_subjects, objective(template))
-    return found, progress
+            # level 3: all to the common space of level 2, turned to its principal axes
+            target = total @ principal_axes(total)
+            rotations = over_subjects(lambda Z: rotate_onto(Z, target), coordinates)
+        total = sum(Z @ Q for Z, Q in zip(coordinates, rotations, strict=True))
+        self._keep_progress(progress)
+        self.objective_history_ = [*progress.history, objective(total)]
+        return rotations, total / n
 
 
-class Hyperalignment(TimeLocked):
+class Hyperalignment(RotationAligner):
     r"""Rotate every subject onto a common mean, as Haxby et al. (2011) describe.
 
     With :math:`X_i` the samples of subject i (rows are time points), it lowers
@@ -157,41 +146,13 @@ class Hyperalignment(TimeLocked):
     True
     """
 
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        reference: int = 0,
-        max_iter: int = 1,
-        tol: float = 0.0,
-        energy: Any = 1.0,
-        standardize: bool | str = True,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.reference = reference
-        self.max_iter = max_iter
-        self.tol = tol
-        self.energy = energy
-        self.standardize = standardize
-        self.n_jobs = n_jobs
-
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
-        reference = self._reference(len(bases))
         k = self._kept_components(max(b.n_kept for b in bases))
-        coordinates = [b.coordinates * self._shrink(b) for b in bases]
-        with subject_threads(len(bases), self.n_jobs) as over_subjects:
-            found, progress = hyperalign(
-                coordinates, reference, self._progress, over_subjects
-            )
-        self.template_ = found.template
-        self.shared_response_ = found.template[:, :k]
-        self._keep_progress(progress)
-        self.objective_history_ = [*progress.history, found.objective]
-        return [
-            self._shrink(b)[:, None] * Q[:, :k]
-            for b, Q in zip(bases, found.rotations, strict=True)
-        ]
+        shrinks = [self._shrink(b) for b in bases]
+        pairs = zip(bases, shrinks, strict=True)
+        rotations, self.template_ = self._rotate([b.coordinates * s for b, s in pairs])
+        self.shared_response_ = self.template_[:, :k]
+        return [s[:, None] * Q[:, :k] for s, Q in zip(shrinks, rotations, strict=True)]
 
     def _kept_components(self, available: int) -> int:
         if self.n_components is None:
@@ -213,15 +174,11 @@ class Hyperalignment(TimeLocked):
         self, basis: SubjectBasis, solution: Matrix, *, space: Any = None
     ) -> SubjectMap:
         # X = T R^T: the way back undoes the rotation, and the scaling if there is any
-        back = (solution / (self._shrink(basis) ** 2)[:, None]).T
-        isometric = bool((self._shrink(basis) == 1).all())
-        return CoordinateMap(
-            basis,
-            solution,
-            isometric=isometric,
-            pattern_coef=None if isometric else back,
-            space=space,
-        )
+        shrink = self._shrink(basis)
+        if (shrink == 1).all():
+            return CoordinateMap(basis, solution, isometric=True, space=space)
+        back = (solution / (shrink**2)[:, None]).T
+        return CoordinateMap(basis, solution, pattern_coef=back, space=space)
 
     def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
         scale = self._shrink(basis)
@@ -229,6 +186,7 @@ class Hyperalignment(TimeLocked):
         return scale[:, None] * Q[:, : self.n_components_]
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class RegularizedHyperalignment(Hyperalignment):
     r"""Hyperalignment of whitened subjects: from CCA to hyperalignment.
 
@@ -244,12 +202,14 @@ class RegularizedHyperalignment(Hyperalignment):
     ----------
     n_components : int or None, default=None
         Leading dimensions of the common space to keep; None keeps all.
-    alpha : float in [0, 1], default=0.5
+    alpha : float in [0, 1], or "auto", default=0.5
         From full whitening (0, CCA) to none (1, hyperalignment). Its meaning depends on
         the scale of the data: a direction of :math:`X_i` with squared singular value d
         is scaled to :math:`d / ((1 - \alpha) d + \alpha)`. The d of n standardised
         samples of v voxels are about v, so that values of interest lie close to 1,
-        :math:`1 - \alpha` being of the order of 1 / v.
+        :math:`1 - \alpha` being of the order of 1 / v. "auto": the best of 12 at
+        predicting the labels of a subject's own samples, where labels repeat (see
+        ``shrinkage`` of :class:`GDM`), else that of Ledoit and Wolf.
     reference, max_iter, tol, energy, standardize, n_jobs
         As in :class:`Hyperalignment`.
 
@@ -257,6 +217,9 @@ class RegularizedHyperalignment(Hyperalignment):
     ----------
     maps_, coef_, template_, shared_response_, objective_history_, n_iter_, converged_
         As in :class:`Hyperalignment`.
+    alpha_ : float
+        The alpha that was used, and ``alpha_by_``, how it was found: "runs" or "blocks"
+        left out, "ledoit-wolf" or "given".
 
     Notes
     -----
@@ -282,46 +245,41 @@ class RegularizedHyperalignment(Hyperalignment):
     True
     """
 
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        alpha: Any = 0.5,
-        reference: int = 0,
-        max_iter: int = 1,
-        tol: float = 0.0,
-        energy: Any = 1.0,
-        standardize: bool | str = True,
-        n_jobs: int | None = None,
-    ) -> None:
-        super().__init__(
-            n_components,
-            reference=reference,
-            max_iter=max_iter,
-            tol=tol,
-            energy=energy,
-            standardize=standardize,
-            n_jobs=n_jobs,
-        )
-        self.alpha = alpha
+    alpha: Any = 0.5
+
+    @property
+    def _learns_from_labels(self) -> bool:
+        return isinstance(self.alpha, str) and self.alpha == "auto"
+
+    def _check_subjects(self, subjects: list[Any], y: list[Any] | None) -> None:
+        if not self._learns_from_labels:
+            hint = "It goes from 0 (CCA) to 1 (hyperalignment), or is 'auto'."
+            check_number("alpha", self.alpha, "[0, 1]", owner=self._owner, hint=hint)
+        super()._check_subjects(subjects, y)
 
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
-        if isinstance(self.alpha, bool) or not isinstance(self.alpha, Real):
-            raise TypeError(
-                f"alpha of {self._owner} must be a number, got {self.alpha!r}."
-            )
-        if not 0 <= float(self.alpha) <= 1:
-            raise InputError(
-                f"alpha of {self._owner} must be from 0 (CCA) to 1 (hyperalignment); "
-                f"got {self.alpha}."
-            )
+        self.alpha_, self.alpha_by_ = self._chosen_alpha(bases, y)
         return super()._solve(bases, y)
 
+    def _chosen_alpha(
+        self, bases: list[SubjectBasis], y: list[Any] | None
+    ) -> tuple[float, str]:
+        if not self._learns_from_labels:
+            return float(self.alpha), "given"
+        # the whitening is that of a ridge alpha / (1 - alpha)
+        whole = [b.cut(1.0) for b in bases]
+        graph = time_graph(y or [range(b.n_samples) for b in bases])
+        options: Any = {"n_jobs": self.n_jobs, "owner": self._owner}
+        rhos, how = choose_strengths(self.alpha, whole, graph, **options)
+        ridge = rhos[0] * float(np.mean([b.power / b.n_samples for b in whole]))
+        return ridge / (1 + ridge), how
+
     def _shrink(self, basis: SubjectBasis) -> Matrix:
-        alpha = float(self.alpha)
+        alpha = float(getattr(self, "alpha_", self.alpha))  # of older files: given
         return np.asarray(1 / np.sqrt((1 - alpha) * basis.values + alpha))
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class KernelHyperalignment(Hyperalignment):
     r"""Hyperalignment in kernel coordinates.
 
@@ -368,27 +326,109 @@ class KernelHyperalignment(Hyperalignment):
     True
     """
 
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        kernel: Any = "gaussian",
-        kernel_params: Any = None,
-        reference: int = 0,
-        max_iter: int = 1,
-        tol: float = 0.0,
-        energy: Any = 1.0,
-        standardize: bool | str = True,
-        n_jobs: int | None = None,
-    ) -> None:
-        super().__init__(
-            n_components,
-            reference=reference,
-            max_iter=max_iter,
-            tol=tol,
-            energy=energy,
-            standardize=standardize,
-            n_jobs=n_jobs,
+    kernel: Any = "gaussian"
+    kernel_params: Any = None
+
+
+@dataclass(eq=False, repr=False)
+class SVDHyperalignment(RotationAligner, GramOnly):
+    r"""Joint SVD of all subjects, then hyperalignment in the reduced space.
+
+    With :math:`X_i` the samples of subject i (rows are time points), the first phase
+    takes the leading K singular triplets of all voxels side by side,
+
+    .. math:: (X_1, \dots, X_M) \approx U \Sigma (V_1^\top, \dots, V_M^\top),
+
+    the best shared response :math:`U\Sigma` of rank K without constraints; the second
+    is hyperalignment of the :math:`Y_i = \sqrt M X_i V_i`: it lowers
+
+    .. math:: \sum_i \lVert Y_i R_i - T \rVert_F^2, \quad T = \frac1M \sum_i Y_i R_i,
+              \quad\text{subject to}\quad R_i^\top R_i = I_K.
+
+    The map of subject i is :math:`\sqrt M V_i R_i`.
+
+    Parameters
+    ----------
+    n_components : int, default=10
+        Number of shared features K.
+    reference, max_iter, tol, energy, standardize, n_jobs
+        As in :class:`Hyperalignment`.
+
+    Attributes
+    ----------
+    maps_ : list of SubjectMap
+        One map per subject. Its weights are not orthonormal; the way back to voxels is
+        the least-squares fit of the aligning samples.
+    mixing_ : list of ndarray of shape (n_samples, K)
+        The weights as mixtures of the standardised samples, ``X_i.T @ mixing_[i]``.
+    singular_values_ : ndarray of shape (K,)
+        Of all voxels side by side.
+    joint_ : ndarray of shape (n_samples, K)
+        :math:`\sqrt M U \Sigma^{-1}`: what turns any subject's samples into voxel
+        weights of the first phase.
+    shared_response_ : ndarray of shape (n_samples, K)
+        T, largest dimensions first.
+    objective_history_, n_iter_, converged_
+        As in :class:`Hyperalignment`.
+
+    Notes
+    -----
+    The joint decomposition needs only the sum of the Gram matrices, :math:`\sum_i
+    X_i X_i^\top = U \Sigma^2 U^\top`: time O(M n^2 v + n^3) for M subjects with n
+    samples and v voxels, memory O(M n^2). Nothing is random.
+
+    References
+    ----------
+    Chen, P.-H., Guntupalli, J. S., Haxby, J. V., & Ramadge, P. J. (2014). Joint
+    SVD-hyperalignment for multi-subject fMRI data alignment. IEEE International
+    Workshop on Machine Learning for Signal Processing.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> S = rng.normal(size=(40, 3))
+    >>> X = [S @ np.linalg.qr(rng.normal(size=(v, 3)))[0].T for v in (60, 50)]
+    >>> a, b = SVDHyperalignment(3, standardize=False).fit_transform(X)
+    >>> bool(np.allclose(a, b))
+    True
+    """
+
+    n_components: int = 10
+
+    def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
+        self._joint_decomposition(bases, self._wanted_components(bases))
+        with subject_threads(len(bases), self.n_jobs) as over_subjects:
+            reduced = over_subjects(lambda b: b.gram_times(self.joint_), bases)
+        rotations, self.shared_response_ = self._rotate(reduced)
+        pairs = zip(bases, rotations, strict=True)
+        return [b.restrict(self.joint_ @ R) for b, R in pairs]
+
+    def _joint_decomposition(self, bases: list[SubjectBasis], k: int) -> None:
+        grams = (
+            b.gram if b.energy == 1 else (b.vectors * b.values) @ b.vectors.T
+            for b in bases
         )
-        self.kernel = kernel
-        self.kernel_params = kernel_params
+        n = bases[0].n_samples
+        with blas_threads(1):
+            values, U = scipy.linalg.eigh(
+                sum(grams), subset_by_index=[n - k, n - 1], check_finite=False
+            )
+        values, U = values[::-1], U[:, ::-1]
+        if values[-1] <= 1e-12 * values[0]:
+            rank = int((values > 1e-12 * values[0]).sum())
+            raise InputError(
+                f"n_components={k} is more than the {rank} dimensions that all "
+                "subjects have together. Use fewer components."
+            )
+        self.singular_values_ = np.sqrt(values)
+        self.joint_ = np.sqrt(len(bases)) * U / self.singular_values_
+
+    def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
+        joint = self.joint_[y]
+        if len(y) < len(self.joint_):
+            # the axes are orthonormal over all samples only: fit them on these
+            U = joint * self.singular_values_
+            fitted = U @ np.linalg.pinv(U.T @ U)
+            joint = self.n_subjects_ * fitted / self.singular_values_
+        R = rotate_onto(basis.gram_times(joint), self.shared_response_[y])
+        return basis.restrict(joint @ R)

@@ -5,10 +5,12 @@ the voxels, by coefficients in a basis's coordinates, or by a mixing of its samp
 """
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
 from brainweave._arrays import column_chunks, ops_for, to_numpy, working_dtype
@@ -134,12 +136,16 @@ class SubjectMap:
             else:  # double precision can take the mean off the product
                 features = features + (chunk @ ops.array(weights))
                 features -= ops.array(mean @ weights)
-        if not np.isfinite(to_numpy(features)).all():
-            raise InputError(
-                f"{name} has NaN or infinite values. Mask these voxels or drop these "
-                "samples."
-            )
+        refuse_non_finite(features, name)
         return features
+
+    def _standardized(self, Z: Any) -> Iterator[tuple[slice, Any]]:
+        """Yield samples in chunks of columns, each voxel standardised."""
+        ops = ops_for(Z)
+        for columns, raw in column_chunks(Z):
+            z = ops.subtract(ops.array(raw), ops.array(self.mean[columns]))
+            z *= ops.array(1 / self.scale[columns])
+            yield columns, z
 
     def aligning_features(self) -> NDArray[Any]:
         """Return the shared features of the aligning samples, without their voxels."""
@@ -148,9 +154,12 @@ class SubjectMap:
     def inverse_transform(self, features: Any) -> NDArray[Any]:
         """Return the voxel patterns that go with shared features, mean restored."""
         shared = self._check_features(features)
+        return self._with_scale_and_mean(shared @ self.patterns, shared.dtype)
+
+    def _with_scale_and_mean(self, voxels: NDArray[Any], dtype: Any) -> NDArray[Any]:
+        """Undo the standardising."""
         scale = np.where(np.isinf(self.scale), 0, self.scale)
-        voxels = (shared @ self.patterns) * scale + self.mean
-        return np.asarray(voxels, dtype=shared.dtype)
+        return np.asarray(voxels * scale + self.mean, dtype=dtype)
 
     def _check_features(self, features: Any) -> NDArray[Any]:
         shared = to_numpy(features)
@@ -186,11 +195,32 @@ class SubjectMap:
 
     def _voxel_values(self, component: int, what: str) -> NDArray[Any]:
         rows = self.patterns if what == "patterns" else self.weights.T
+        if scipy.sparse.issparse(rows):
+            return np.asarray(rows[[component]].toarray().ravel())
         return np.asarray(rows[component])
 
     def detach(self) -> "SubjectMap":
         """Return the same map without a reference to the data (linear kernel)."""
         return self
+
+
+def kept_of(basis: SubjectBasis, space: Any) -> dict[str, Any]:
+    """Return what every map keeps of the basis it was learned in."""
+    return {
+        "mean": basis.mean,
+        "scale": basis.scale,
+        "signatures": basis.signatures,
+        "space": space,
+    }
+
+
+def refuse_non_finite(features: Any, name: str) -> None:
+    """Refuse samples whose features are not finite, so that they are not either."""
+    if not np.isfinite(to_numpy(features)).all():
+        raise InputError(
+            f"{name} has NaN or infinite values. Mask these voxels or drop these "
+            "samples."
+        )
 
 
 class WeightMap(SubjectMap):
@@ -230,13 +260,7 @@ class BasisMap(SubjectMap):
     def __init__(
         self, basis: SubjectBasis, *, isometric: bool = False, space: Any = None
     ) -> None:
-        super().__init__(
-            mean=basis.mean,
-            scale=basis.scale,
-            isometric=isometric,
-            space=space,
-            signatures=basis.signatures,
-        )
+        super().__init__(isometric=isometric, **kept_of(basis, space))
         self.basis = basis
 
     @property

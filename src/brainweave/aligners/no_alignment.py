@@ -1,14 +1,16 @@
 """No alignment at all: the row of every comparison that the others have to beat."""
 
-from typing import Any
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._arrays import column_chunks, ops_for, to_numpy
+from brainweave._arrays import to_numpy
 from brainweave._validation import check_samples
 from brainweave.aligners.base import BaseAligner
-from brainweave.aligners.maps import SubjectMap
+from brainweave.aligners.maps import SubjectMap, kept_of, refuse_non_finite
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError
 
@@ -18,16 +20,7 @@ Matrix = NDArray[np.float64]
 class VoxelMap(SubjectMap):
     """The map of a subject that keeps its voxels: standardising, and its inverse.
 
-    Parameters
-    ----------
-    basis : SubjectBasis, optional
-        What standardises the samples, and what the energy keeps of them.
-    axes : ndarray of shape (n_voxels, n_kept), optional
-        Orthonormal directions to which samples are confined, when energy is cut.
-    mean, scale : ndarray of shape (n_voxels,), optional
-        What standardises samples, when there is no basis.
-    space, signatures
-        As in :class:`SubjectMap`.
+    When energy is cut, samples are confined to orthonormal axes, (n_voxels, n_kept).
     """
 
     def __init__(
@@ -35,20 +28,9 @@ class VoxelMap(SubjectMap):
         basis: SubjectBasis | None = None,
         *,
         axes: NDArray[Any] | None = None,
-        mean: Matrix | None = None,
-        scale: Matrix | None = None,
-        space: Any = None,
-        signatures: Matrix | None = None,
+        **common: Any,
     ) -> None:
-        if basis is not None:
-            mean, scale, signatures = basis.mean, basis.scale, basis.signatures
-            if basis.energy < 1:
-                axes = basis.combine(basis.vectors / np.sqrt(basis.values))
-        if mean is None or scale is None:
-            raise InputError("A voxel map needs a basis, or mean and scale.")
-        super().__init__(
-            mean=mean, scale=scale, isometric=True, space=space, signatures=signatures
-        )
+        super().__init__(isometric=True, **common)
         self.basis, self.axes = basis, axes
 
     @property
@@ -64,66 +46,42 @@ class VoxelMap(SubjectMap):
             "weights or patterns. Use transform and inverse_transform."
         )
 
-    @property
-    def patterns(self) -> NDArray[Any]:
-        """There are none worth forming: every feature is a voxel."""
-        return self.weights
+    patterns = weights
 
     def transform(self, Z: Any, *, name: str = "Z") -> Any:
         """Standardise samples of this subject, (n_samples, n_voxels)."""
         Z = check_samples(Z, self.n_voxels, name)
-        ops = ops_for(Z)
-        parts = []
-        for columns, raw in column_chunks(Z):
-            z = ops.subtract(ops.array(raw), ops.array(self.mean[columns]))
-            z *= ops.array(1 / self.scale[columns])
-            parts.append(to_numpy(z))
-        return self._confined(np.hstack(parts), name)
+        return self._confined(self._standardized(Z), name)
 
     def aligning_features(self) -> NDArray[Any]:
         """Return the standardised aligning samples."""
         if self.basis is None:
             raise InputError("This map was made without aligning samples.")
-        chunks = [to_numpy(z) for _, z in self.basis.chunks()]
-        return self._confined(np.hstack(chunks), self.basis.name)
+        return self._confined(self.basis.chunks(), self.basis.name)
 
-    def _confined(self, z: NDArray[Any], name: str) -> NDArray[Any]:
-        if not np.isfinite(z).all():
-            raise InputError(
-                f"{name} has NaN or infinite values. Mask these voxels or drop these "
-                "samples."
-            )
+    def _confined(self, chunks: Any, name: str) -> NDArray[Any]:
+        z = np.hstack([to_numpy(chunk) for _, chunk in chunks])
+        refuse_non_finite(z, name)
         if self.axes is None:
             return z
         return np.asarray((z @ self.axes) @ self.axes.T, dtype=z.dtype)
 
     def inverse_transform(self, features: Any) -> NDArray[Any]:
         """Undo the standardising: scale and mean restored."""
-        voxels = to_numpy(features)
-        if voxels.ndim != 2 or voxels.shape[1] != self.n_components:
-            raise InputError(
-                f"Features must be samples x {self.n_components} voxels; got shape "
-                f"{voxels.shape}."
-            )
-        scale = np.where(np.isinf(self.scale), 0, self.scale)
-        return np.asarray(voxels * scale + self.mean, dtype=voxels.dtype)
+        voxels = to_numpy(check_samples(features, self.n_voxels, "features"))
+        return self._with_scale_and_mean(voxels, voxels.dtype)
 
-    def detach(self) -> "VoxelMap":
+    def detach(self) -> Self:
         """Return the same map without a reference to the data."""
-        if self.basis is None:
-            return self
-        return VoxelMap(
-            axes=self.axes,
-            mean=self.mean,
-            scale=self.scale,
-            space=self.space,
-            signatures=self.signatures,
-        )
+        plain = copy(self)
+        plain.basis = None
+        return plain
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "basis": None}
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class NoAlignment(BaseAligner):
     r"""Standardise every voxel and align nothing.
 
@@ -165,16 +123,9 @@ class NoAlignment(BaseAligner):
     _joins_samples = False
     _needs_eigenbasis = False
 
-    def __init__(
-        self,
-        *,
-        energy: Any = 1.0,
-        standardize: bool | str = True,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.energy = energy
-        self.standardize = standardize
-        self.n_jobs = n_jobs
+    energy: Any = 1.0
+    standardize: bool | str = True
+    n_jobs: int | None = None
 
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
         for i, b in enumerate(bases):
@@ -192,7 +143,10 @@ class NoAlignment(BaseAligner):
     def _make_map(
         self, basis: SubjectBasis, solution: Matrix, *, space: Any = None
     ) -> SubjectMap:
-        return VoxelMap(basis, space=space)
+        axes = None
+        if basis.energy < 1:
+            axes = basis.combine(basis.vectors / np.sqrt(basis.values))
+        return VoxelMap(basis, axes=axes, **kept_of(basis, space))
 
     def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
         if basis.n_voxels != self.n_components_:

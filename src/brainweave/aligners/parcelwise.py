@@ -1,6 +1,6 @@
 """Any aligner, parcel by parcel."""
 
-from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,38 +11,28 @@ from sklearn.utils.validation import check_is_fitted
 from brainweave._arrays import to_numpy
 from brainweave._validation import check_samples
 from brainweave.aligners.maps import SubjectMap
-from brainweave.aligners.parcels import (
+from brainweave.aligners.pieces import (
+    Columns,
     is_list_of_arrays,
     labels_per_subject,
     parcel_names,
 )
 from brainweave.aligners.piecewise import (
-    Columns,
+    Fits,
     Layout,
-    LocalFit,
     PiecewiseAligner,
-    check_finite,
-    covered,
+    Whole,
     read_samples,
-    sparse_row,
+    read_whole,
 )
 from brainweave.exceptions import InputError
-
-Labels = NDArray[Any]
 
 
 class ParcelwiseMap(SubjectMap):
     """The maps of all parcels of one subject, side by side.
 
-    Parameters
-    ----------
-    parts : list of (columns, SubjectMap or None, n_components)
-        The voxels of each parcel, its map, and its number of features; without a map
-        the features are zero.
-    mean : ndarray of shape (n_voxels,)
-        Mean of every voxel, also of those outside all parcels.
-    space, signatures
-        As in :class:`SubjectMap`.
+    Parts are the voxels of each parcel, its map, and its number of features, which are
+    zero without a map. The mean is that of all voxels, also outside the parcels.
     """
 
     def __init__(
@@ -50,14 +40,13 @@ class ParcelwiseMap(SubjectMap):
         parts: list[tuple[Columns, SubjectMap | None, int]],
         *,
         mean: NDArray[np.float64],
-        space: Any = None,
-        signatures: NDArray[np.float64] | None = None,
+        **common: Any,
     ) -> None:
         scale = np.full(mean.size, np.inf)
         for columns, local, _ in parts:
             if local is not None:
                 scale[columns] = local.scale
-        super().__init__(mean=mean, scale=scale, space=space, signatures=signatures)
+        super().__init__(mean=mean, scale=scale, **common)
         self.parts = parts
 
     @property
@@ -74,14 +63,26 @@ class ParcelwiseMap(SubjectMap):
     @property
     def weights(self) -> scipy.sparse.csc_array:
         """Shared features per standardised voxel, sparse (n_voxels, n_components)."""
-        blocks = [(c, None if m is None else m.weights, k) for c, m, k in self.parts]
-        return _blocks(blocks, self.n_voxels)
+        blocks = [None if m is None else m.weights for _, m, _ in self.parts]
+        return self._side_by_side(blocks)
 
     @property
     def patterns(self) -> scipy.sparse.csr_array:
         """Standardised voxels per shared feature, sparse (n_components, n_voxels)."""
-        blocks = [(c, None if m is None else m.patterns.T, k) for c, m, k in self.parts]
-        return _blocks(blocks, self.n_voxels).T
+        blocks = [None if m is None else m.patterns.T for _, m, _ in self.parts]
+        return self._side_by_side(blocks).T
+
+    def _side_by_side(self, blocks: list[Any]) -> scipy.sparse.csc_array:
+        """Join blocks (voxels of a parcel x its features) to a sparse matrix."""
+        data, rows, counts = [], [], [0]
+        for (columns, _, k), block in zip(self.parts, blocks, strict=True):
+            full = np.zeros((columns.size, k)) if block is None else block
+            data.append(np.ravel(full, order="F"))
+            rows.append(np.tile(columns, k))
+            counts += [columns.size] * k
+        joined = np.concatenate(data), np.concatenate(rows), np.cumsum(counts)
+        shape = (self.n_voxels, self.n_components)
+        return scipy.sparse.csc_array(joined, shape)
 
     def transform(self, Z: Any, *, name: str = "Z") -> NDArray[Any]:
         """Map samples of this subject, (n_samples, n_components), parcel by parcel."""
@@ -107,9 +108,6 @@ class ParcelwiseMap(SubjectMap):
             start += k
         return voxels
 
-    def _voxel_values(self, component: int, what: str) -> NDArray[Any]:
-        return sparse_row(self, component, what)
-
     def detach(self) -> "ParcelwiseMap":
         """Return the same map without a reference to the data, where kernels allow."""
         parts = [(c, None if m is None else m.detach(), k) for c, m, k in self.parts]
@@ -118,22 +116,7 @@ class ParcelwiseMap(SubjectMap):
         )
 
 
-def _blocks(
-    blocks: list[tuple[Columns, NDArray[Any] | None, int]], n_voxels: int
-) -> scipy.sparse.csc_array:
-    """Put dense blocks (voxels of a parcel x its features) beside each other."""
-    parts = []
-    for columns, block, k in blocks:
-        empty = np.zeros((columns.size, k)) if block is None else block
-        ends = np.arange(k + 1) * columns.size
-        rows = np.tile(columns, k)
-        shape = (n_voxels, k)
-        parts.append(
-            scipy.sparse.csc_array((np.ravel(empty, order="F"), rows, ends), shape)
-        )
-    return scipy.sparse.csc_array(scipy.sparse.hstack(parts, format="csc"))
-
-
+@dataclass(eq=False, repr=False)
 class Parcelwise(PiecewiseAligner):
     r"""Align every parcel of the brain by itself.
 
@@ -208,54 +191,30 @@ class Parcelwise(PiecewiseAligner):
 
     _piece = "parcel"
 
-    def __init__(
-        self,
-        aligner: Any,
-        parcels: Any = None,
-        *,
-        min_voxels: int = 2,
-        n_jobs: int | None = None,
-        progress: Any = False,
-    ) -> None:
-        self.aligner = aligner
-        self.parcels = parcels
-        self.min_voxels = min_voxels
-        self.n_jobs = n_jobs
-        self.progress = progress
+    parcels: Any = None
 
     def _lay_out(self, n_voxels: list[int], spaces: list[Any]) -> Layout:
         labels = labels_per_subject(self.parcels, n_voxels, spaces, owner=self._owner)
         names = parcel_names(labels)
         return Layout(names, [_columns_of(names, known) for known in labels])
 
-    def _gather(
-        self,
-        layout: Layout,
-        fits: Iterable[tuple[int, LocalFit]],
-        read: list[tuple[NDArray[Any], NDArray[Any]]],
-        spaces: list[Any],
-    ) -> None:
+    def _gather(self, layout: Layout, fits: Fits, whole: list[Whole]) -> None:
         kept = list(fits)
-        counts = [local.maps[0].n_components for _, local in kept]
         self.parcels_ = [layout.names[k] for k, _ in kept]
         self.aligners_ = [local.aligner for _, local in kept]
-        self.feature_parcels_ = np.repeat(np.array(self.parcels_), counts)
-        self.n_features_ = counts
-        self.maps_: list[SubjectMap] = [
-            ParcelwiseMap(
-                [
-                    (layout.columns[i][k], local.maps[i], n)
-                    for (k, local), n in zip(kept, counts, strict=True)
-                ],
-                mean=mean,
-                space=space,
-                signatures=signatures,
-            )
-            for i, ((mean, signatures), space) in enumerate(
-                zip(read, spaces, strict=True)
-            )
-        ]
-        self.n_components_ = sum(counts)
+        self.n_features_ = [local.maps[0].n_components for _, local in kept]
+        self.feature_parcels_ = np.repeat(np.array(self.parcels_), self.n_features_)
+        self.n_components_ = sum(self.n_features_)
+        self.maps_ = []
+        for i, (columns, known) in enumerate(zip(layout.columns, whole, strict=True)):
+            own, maps = [columns[k] for k, _ in kept], [fit.maps[i] for _, fit in kept]
+            self.maps_.append(self._map(own, maps, known))
+
+    def _map(
+        self, columns: list[Columns], maps: list[Any], whole: Whole
+    ) -> ParcelwiseMap:
+        parts = list(zip(columns, maps, self.n_features_, strict=True))
+        return ParcelwiseMap(parts, **whole)
 
     def fit_new_subject(
         self, X: Any, y: Any = None, *, parcels: Any = None
@@ -278,24 +237,20 @@ class Parcelwise(PiecewiseAligner):
             and a warning.
         """
         check_is_fitted(self, "maps_")
-        name = "the new subject"
-        samples = read_samples(X, name)
+        samples = read_samples(X, "the new subject")
         given = self.parcels if parcels is None else parcels
         if parcels is None and is_list_of_arrays(given):
             raise InputError(
                 "The parcels differ from subject to subject: pass those of the new "
                 "one, fit_new_subject(X, parcels=...)."
             )
-        space = getattr(X, "space", None)
-        (labels,) = labels_per_subject(
-            given, [int(samples.shape[1])], [space], owner=self._owner
-        )
+        n_voxels, space = int(samples.shape[1]), getattr(X, "space", None)
+        (labels,) = labels_per_subject(given, [n_voxels], [space], owner=self._owner)
         y = getattr(X, "labels", None) if y is None else y
         columns = _columns_of(self.parcels_, labels)
-        mean, signatures = check_finite(samples, covered(columns, labels.size), name)
+        whole = read_whole(samples, columns, space, name="the new subject")
         maps = self._join(samples, y, self.parcels_, columns)
-        parts = list(zip(columns, maps, self.n_features_, strict=True))
-        return ParcelwiseMap(parts, mean=mean, space=space, signatures=signatures)
+        return self._map(columns, maps, whole)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
         """Name the shared features by parcel and number: parcel3_0, parcel3_1, ..."""
@@ -308,6 +263,6 @@ class Parcelwise(PiecewiseAligner):
         return np.array(names, dtype=object)
 
 
-def _columns_of(names: list[Any], labels: Labels) -> list[Columns]:
+def _columns_of(names: list[Any], labels: NDArray[Any]) -> list[Columns]:
     """Find the voxels of each parcel of a subject."""
     return [np.flatnonzero(labels == name) for name in names]

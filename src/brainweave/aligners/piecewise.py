@@ -7,26 +7,24 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from copy import copy
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from joblib import Parallel, cpu_count, delayed, effective_n_jobs
-from numpy.typing import NDArray
 from sklearn.base import clone
 
 from brainweave._arrays import blas_threads, column_chunks, ops_for, to_numpy
-from brainweave._progress import Progress, shown_progress
+from brainweave._progress import shown_progress
 from brainweave._subjects import ids_of
 from brainweave._validation import check_int, check_list_of_subjects, check_shape
 from brainweave._warnings import WarningListener
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap
+from brainweave.aligners.pieces import Columns
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError, SkippedWarning, SolverError
 from brainweave.voxels import N_SIGNATURES, signed_sums
-
-Columns = NDArray[np.intp]
 
 # what a piece with too little in it may raise; anything else is a mistake to show
 LOCAL_ERRORS = (InputError, SolverError, np.linalg.LinAlgError)
@@ -37,24 +35,25 @@ _LISTENER = WarningListener()
 NOT_FOR_NEWCOMERS = ("bases_", "coef_", "mixing_", "individual_")
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """The pieces of the brain: their names, and per subject the columns of each."""
 
     names: list[Any]
     columns: list[list[Columns]]
 
 
-@dataclass(frozen=True)
-class LocalFit:
-    """What was learned on a piece: maps, and an aligner that others can join."""
+class LocalFit(NamedTuple):
+    """What was learned on a piece: an aligner that others can join, and maps."""
 
     aligner: Any
     maps: list[SubjectMap]
 
 
-@dataclass(frozen=True)
-class Outcome:
+Fits = Iterable[tuple[int, LocalFit]]  # by the number of the piece, as they come
+Whole = dict[str, Any]  # of a subject, what its map keeps beside those of pieces
+
+
+class Outcome(NamedTuple):
     """A result, or why there is none, and the warnings on the way."""
 
     result: Any
@@ -62,50 +61,14 @@ class Outcome:
     warned: list[tuple[type[Warning], str]]
 
 
-def run_pieces(
-    function: Callable[..., Any],
-    tasks: Iterable[tuple[Any, ...]],
-    total: int,
-    *,
-    n_jobs: int | None,
-    progress: Any,
-) -> Iterator[Outcome]:
-    """Apply a function to the arguments of each piece; yield outcomes in their order.
-
-    Parameters
-    ----------
-    function : callable
-        At module level, so that other processes can run it.
-    tasks : iterable of tuples
-        Arguments, made one piece at a time.
-    total : int
-        Number of pieces.
-    n_jobs : int or None
-        Pieces at the same time, in threads; None is one per core, or as many as
-        ``joblib.parallel_config`` says, whose backend is used.
-    progress : bool or callable
-        True draws a bar; a callable is told (done, total) after each piece.
-    """
-    calls = (delayed(_guarded)(function, *task) for task in tasks)
-    told = _told_of_two(progress) if callable(progress) else progress
-    with shown_progress(told, total, "Aligning") as tick, _listening(), blas_threads(1):
-        if n_jobs is None and effective_n_jobs(None) == 1:  # nothing is configured
-            n_jobs = cpu_count()
-        run = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")
-        outcomes = run(calls)
+def guarded(function: Callable[..., Any], *arguments: Any) -> Outcome:
+    """Run one piece on one thread, so that n_jobs cannot change a bit of the result."""
+    # in another process nobody listens yet, and BLAS has its threads
+    with _listening(), _LISTENER.heard() as warned, blas_threads(1):
         try:
-            for outcome in outcomes:
-                tick()
-                yield outcome
-        finally:
-            # after an error joblib would warn of pieces that were fitted in vain
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                outcomes.close()
-
-
-def _told_of_two(progress: Callable[[int, int], None]) -> Progress:
-    return lambda done, total, what: progress(done, total)
+            return Outcome(function(*arguments), None, warned)
+        except LOCAL_ERRORS as error:
+            return Outcome(None, str(error), warned)
 
 
 @contextmanager
@@ -119,19 +82,12 @@ def _listening() -> Iterator[None]:
         yield
 
 
-def _guarded(function: Callable[..., Any], *arguments: Any) -> Outcome:
-    """Run one piece on one thread, so that n_jobs cannot change a bit of the result."""
-    # in another process nobody listens yet, and BLAS has its threads
-    with _listening(), _LISTENER.heard() as warned, blas_threads(1):
-        try:
-            return Outcome(function(*arguments), None, warned)
-        except LOCAL_ERRORS as error:
-            return Outcome(None, str(error), warned)
-
-
-def fit_local(aligner: Any, X: list[Any], y: list[Any] | None) -> LocalFit:
+def fit_local(
+    aligner: Any, X: list[Any], y: list[Any] | None, runs: list[Any]
+) -> LocalFit:
     """Fit a copy of an aligner to one piece, and keep what does not hold the data."""
     local = clone(aligner)
+    local._runs = runs
     local._warns_of_input = False  # said once, of the whole brain
     local._is_piece = True
     if "n_jobs" in local.get_params(deep=False):
@@ -167,33 +123,29 @@ class Ledger:
         self.total += 1
         if outcome.reason is not None:
             self.skipped[name] = outcome.reason
-        for category in {category for category, _ in outcome.warned}:
-            self._warned[category] += 1
+        self._warned.update({category for category, _ in outcome.warned})
         for category, text in outcome.warned:
             self._first.setdefault(category, f"{self.what} {name}: {text}")
         return outcome.result
 
-    def skip(self, name: Any, reason: str) -> None:
-        """Record a piece that was not even tried."""
-        self.total += 1
-        self.skipped[name] = reason
+    def _example(self) -> str:
+        name, reason = next(iter(self.skipped.items()))
+        return f"{self.what.capitalize()} {name}: {reason}"
 
     def check_some_left(self) -> None:
         """Refuse if nothing could be aligned."""
         if self.skipped and len(self.skipped) == self.total:
-            name, reason = next(iter(self.skipped.items()))
             raise InputError(
                 f"None of the {self.total} {self.what}s could be aligned. "
-                f"{self.what.capitalize()} {name}: {reason}"
+                f"{self._example()}"
             )
 
     def warn(self, *, stacklevel: int = 3) -> None:
         """Warn once of each kind."""
         if self.skipped:
-            name, reason = next(iter(self.skipped.items()))
             warnings.warn(
                 f"{len(self.skipped)} of {self.total} {self.what}s were skipped; "
-                f"skipped_ says why. {self.what.capitalize()} {name}: {reason}",
+                f"skipped_ says why. {self._example()}",
                 SkippedWarning,
                 stacklevel=stacklevel,
             )
@@ -205,6 +157,7 @@ class Ledger:
             )
 
 
+@dataclass(eq=False, repr=False)
 class PiecewiseAligner(BaseAligner):
     """Base of those that fit an aligner to pieces of the brain.
 
@@ -214,30 +167,23 @@ class PiecewiseAligner(BaseAligner):
 
     _from_grams = False
     _takes_bases = False  # a basis of all voxels cannot be cut into pieces
-
-    aligner: Any
-    min_voxels: int
-    n_jobs: int | None
-    progress: Any
-    skipped_: dict[Any, str]
-
     _piece = "piece"  # what a piece is called
+
+    aligner: BaseAligner
+    _: KW_ONLY
+    min_voxels: int = 2
+    n_jobs: int | None = None
+    progress: Any = False
 
     @abstractmethod
     def _lay_out(self, n_voxels: list[int], spaces: list[Any]) -> Layout:
         """Say which voxels of each subject belong to each piece."""
 
     @abstractmethod
-    def _gather(
-        self,
-        layout: Layout,
-        fits: Iterable[tuple[int, LocalFit]],
-        read: list[tuple[NDArray[Any], NDArray[Any]]],
-        spaces: list[Any],
-    ) -> None:
+    def _gather(self, layout: Layout, fits: Fits, whole: list[Whole]) -> None:
         """Make the maps, and set what was learned; fits come one by one, in order.
 
-        Of each subject were read the mean of all voxels, and its samples' signatures.
+        ``whole`` is what :func:`read_whole` returned of each subject.
         """
 
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -262,79 +208,97 @@ class PiecewiseAligner(BaseAligner):
         self._check_labels(y)
         spaces = [getattr(s, "space", None) for s in subjects]
         layout = self._lay_out([int(x.shape[1]) for x in arrays], spaces)
-        read = [
-            check_finite(x, covered(own, x.shape[1]), f"X[{i}]")
-            for i, (x, own) in enumerate(zip(arrays, layout.columns, strict=True))
-        ]
+        parts = zip(arrays, layout.columns, spaces, strict=True)
+        whole = [read_whole(*part, name=f"X[{i}]") for i, part in enumerate(parts)]
         ledger = Ledger(self._piece)
         # closed also after an error, which would keep the generator, and so the
         # listening, alive with its traceback
-        with closing(self._fits(layout, arrays, y, ledger)) as fits:
-            self._gather(layout, fits, read, spaces)
+        runs = [getattr(s, "runs", None) for s in subjects]
+        with closing(self._fits(layout, arrays, y, runs, ledger)) as fits:
+            self._gather(layout, fits, whole)
         self.skipped_ = ledger.skipped
         ledger.warn()
         self.n_subjects_ = len(arrays)
         return self
 
     def _fits(
-        self, layout: Layout, arrays: list[Any], y: list[Any] | None, ledger: Ledger
+        self,
+        layout: Layout,
+        arrays: list[Any],
+        y: list[Any] | None,
+        runs: list[Any],
+        ledger: Ledger,
     ) -> Generator[tuple[int, LocalFit]]:
         """Yield the pieces that could be aligned, by number, as they come."""
-        tried = self._large_enough(layout, ledger)
-        tasks = (
-            (
-                self.aligner,
-                [x[:, own[k]] for x, own in zip(arrays, layout.columns, strict=True)],
-                y,
-            )
-            for k in tried
-        )
-        with closing(self._run(fit_local, tasks, len(tried))) as outcomes:
-            for k, outcome in zip(tried, outcomes, strict=True):
-                local = ledger.take(layout.names[k], outcome)
+        least = check_int("min_voxels", self.min_voxels, minimum=1, owner=self._owner)
+        tried = []
+        for k, name in enumerate(layout.names):
+            sizes = [own[k].size for own in layout.columns]
+            i = int(np.argmin(sizes))
+            if sizes[i] < least:
+                reason = f"X[{i}] has {sizes[i]} voxel(s) in it, fewer than "
+                ledger.take(name, Outcome(None, f"{reason}min_voxels={least}.", []))
+            else:
+                tried.append(k)
+
+        def data(k: int) -> list[Any]:
+            return [x[:, own[k]] for x, own in zip(arrays, layout.columns, strict=True)]
+
+        tasks = ((self.aligner, data(k), y, runs) for k in tried)
+        names = [layout.names[k] for k in tried]
+        with closing(self._run(fit_local, names, tasks, ledger)) as results:
+            for k, local in zip(tried, results, strict=True):
                 if local is not None:
                     yield k, local
-        ledger.check_some_left()
 
     def _join(
         self, samples: Any, y: Any, names: list[Any], columns: list[Columns]
     ) -> list[SubjectMap | None]:
         """Let a new subject join the aligners of the pieces; None where it cannot."""
         ledger = Ledger(self._piece)
-        tasks = (
-            (local, samples[:, own], y)
-            for local, own in zip(self.aligners_, columns, strict=True)
-        )
-        with closing(self._run(join_local, tasks, len(columns))) as outcomes:
-            joined = [
-                ledger.take(name, outcome)
-                for name, outcome in zip(names, outcomes, strict=True)
-            ]
-        ledger.check_some_left()
+        pairs = zip(self.aligners_, columns, strict=True)
+        tasks = ((local, samples[:, own], y) for local, own in pairs)
+        with closing(self._run(join_local, names, tasks, ledger)) as results:
+            joined = list(results)
         ledger.warn(stacklevel=4)
         return joined
 
-    def _run(self, function: Any, tasks: Any, total: int) -> Any:
-        return run_pieces(
-            function, tasks, total, n_jobs=self.n_jobs, progress=self.progress
-        )
+    def _run(
+        self,
+        function: Callable[..., Any],
+        names: list[Any],
+        tasks: Iterable[tuple[Any, ...]],
+        ledger: Ledger,
+    ) -> Generator[Any]:
+        """Apply a function to the pieces, in threads; yield results in their order.
 
-    def _large_enough(self, layout: Layout, ledger: Ledger) -> list[int]:
-        """Return the numbers of the pieces to try; set those with few voxels aside."""
-        least = check_int("min_voxels", self.min_voxels, minimum=1, owner=self._owner)
-        tried = []
-        for k, name in enumerate(layout.names):
-            sizes = [own[k].size for own in layout.columns]
-            few = [i for i, size in enumerate(sizes) if size < least]
-            if few:
-                ledger.skip(
-                    name,
-                    f"X[{few[0]}] has {sizes[few[0]]} voxel(s) in it, fewer than "
-                    f"min_voxels={least}.",
-                )
-            else:
-                tried.append(k)
-        return tried
+        Inside ``joblib.parallel_config`` the configured backend is used.
+        """
+
+        def tell(done: int, total: int, what: str) -> None:
+            self.progress(done, total)
+
+        told = tell if callable(self.progress) else self.progress
+        n_jobs, calls = self.n_jobs, (delayed(guarded)(function, *t) for t in tasks)
+        if n_jobs is None and effective_n_jobs(None) == 1:  # nothing is configured
+            n_jobs = cpu_count()
+        with (
+            shown_progress(told, len(names), "Aligning") as tick,
+            _listening(),
+            blas_threads(1),
+        ):
+            run = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")
+            outcomes = run(calls)
+            try:
+                for name, outcome in zip(names, outcomes, strict=True):
+                    tick()
+                    yield ledger.take(name, outcome)
+            finally:
+                # after an error joblib would warn of pieces that were fitted in vain
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    outcomes.close()
+        ledger.check_some_left()
 
     def _check_aligner(self) -> None:
         if not isinstance(self.aligner, BaseAligner):
@@ -344,17 +308,16 @@ class PiecewiseAligner(BaseAligner):
             )
 
     def _known_samples(self, subjects: list[Any], y: Any) -> list[Any] | None:
-        known: list[Any] | None = self.aligner._known_samples(subjects, y)
-        return known
+        return self.aligner._known_samples(subjects, y)
 
     def _labels_in(self, y: list[Any]) -> list[Any]:
-        return list(self.aligner._labels_in(y))
+        return self.aligner._labels_in(y)
 
     def _joins_by_label(self) -> bool:
-        return bool(self.aligner._joins_by_label())
+        return self.aligner._joins_by_label()
 
     def _labels_must_meet(self) -> bool:
-        return bool(self.aligner._labels_must_meet())
+        return self.aligner._labels_must_meet()
 
     def fit_transform(self, X: Any, y: Any = None) -> list[Any]:
         """Fit, and return the shared features of the aligning samples."""
@@ -366,13 +329,6 @@ class PiecewiseAligner(BaseAligner):
         if callable(state.get("progress")):
             state = {**state, "progress": False}
         return state
-
-
-def covered(columns: list[Columns], n_voxels: int) -> NDArray[np.bool_]:
-    """Tell which voxels are in a piece."""
-    inside = np.zeros(n_voxels, dtype=bool)
-    inside[np.concatenate(columns)] = True
-    return inside
 
 
 def read_samples(subject: Any, name: str) -> Any:
@@ -387,22 +343,22 @@ def read_samples(subject: Any, name: str) -> Any:
     return samples
 
 
-def check_finite(
-    X: Any, used: NDArray[np.bool_], name: str
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Refuse NaN in the columns that are used.
+def read_whole(X: Any, pieces: list[Columns], space: Any, *, name: str) -> Whole:
+    """Return what a whole-brain map keeps of a subject: mean, signatures, space.
 
-    Return the mean of all columns, and the signatures of the samples.
+    NaN is refused in the voxels of the pieces, and only there.
     """
-    means = np.empty(X.shape[1])
+    used = np.zeros(X.shape[1], dtype=bool)
+    used[np.concatenate(pieces)] = True
+    mean = np.empty(X.shape[1])
     signatures = np.zeros((X.shape[0], N_SIGNATURES))
     ops = ops_for(X)
     for columns, raw in column_chunks(X):
         signatures += signed_sums(ops, ops.array(raw), columns)
         chunk = to_numpy(raw)
         with np.errstate(invalid="ignore"):
-            means[columns] = chunk.mean(axis=0, dtype=np.float64)
-        bad = ~np.isfinite(means[columns]) & used[columns]
+            mean[columns] = chunk.mean(axis=0, dtype=np.float64)
+        bad = ~np.isfinite(mean[columns]) & used[columns]
         if bad.any():
             voxel = int(np.flatnonzero(bad)[0])
             sample = int(np.flatnonzero(~np.isfinite(chunk[:, voxel]))[0])
@@ -410,11 +366,5 @@ def check_finite(
                 f"{name} has NaN or infinite values, first at sample {sample}, voxel "
                 f"{columns.start + voxel}. Mask these voxels or drop these samples."
             )
-    return np.where(np.isfinite(means), means, 0.0), signatures
-
-
-def sparse_row(m: SubjectMap, component: int, what: str) -> NDArray[Any]:
-    """Return the sparse weights or patterns of one shared feature, as a dense row."""
-    chosen: Any = m.patterns if what == "patterns" else m.weights.T
-    row: NDArray[Any] = chosen[[component % m.n_components]].toarray().ravel()
-    return row
+    mean = np.where(np.isfinite(mean), mean, 0.0)
+    return {"mean": mean, "signatures": signatures, "space": space}

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError
+from brainweave.linalg import flip_signs, polar
 
 Matrix = NDArray[np.float64]
 
@@ -47,8 +48,7 @@ def rotate_onto(coordinates: Matrix, target: Matrix) -> Matrix:
 
     Rows are orthonormal if the target is the wider one, columns if it is not.
     """
-    left, _, right = np.linalg.svd(coordinates.T @ target, full_matrices=False)
-    return np.asarray(left @ right)
+    return polar(coordinates.T @ target)
 
 
 def align_to(basis: SubjectBasis, S: Matrix) -> Alignment:
@@ -77,11 +77,24 @@ def _align_in_coordinates(basis: SubjectBasis, S: Matrix) -> Alignment:
     )
 
 
-def check_rank(basis: SubjectBasis, n_components: int) -> None:
+def principal_axes(S: Matrix, covariance: Matrix | None = None) -> Matrix:
+    """Return the rotation that sorts columns by variance, largest first, signs fixed.
+
+    The covariance is that of the columns, unless another one is given.
+    """
+    metric = S.T @ S if covariance is None else covariance
+    turn = np.linalg.eigh(metric)[1][:, ::-1]
+    return np.asarray(turn * flip_signs(S @ turn))
+
+
+def check_rank(
+    basis: SubjectBasis, n_components: int, available: int | None = None
+) -> None:
     """Refuse more orthonormal columns than the subject has dimensions."""
-    if basis.n_kept < n_components:
+    available = basis.n_kept if available is None else available
+    if available < n_components:
         raise InputError(
-            f"n_components={n_components} is more than the {basis.n_kept} dimensions "
-            f"of {basis.name} ({basis.n_samples} samples, {basis.n_voxels} voxels, "
-            f"energy {basis.energy:g}). Use fewer components or more samples."
+            f"n_components={n_components} is more than the {available} dimensions of "
+            f"{basis.name} ({basis.n_samples} samples, {basis.n_voxels} voxels, energy "
+            f"{basis.energy:g}). Use fewer components or more samples."
         )

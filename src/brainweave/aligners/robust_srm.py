@@ -1,31 +1,163 @@
-"""The Robust Shared Response Model of Turek et al. (2018)."""
+r"""The Robust Shared Response Model of Turek et al. (2018).
 
-from numbers import Real
+The objective of one subject, with :math:`D = X - R W^\top`, is minimal over the
+individual term for :math:`S = D - C`, where :math:`C` is :math:`D` clipped to
+:math:`\pm\lambda`. So :math:`S` is never kept: what the other steps need follows from
+:math:`C`, which is made anew for one chunk of voxels after the other,
+
+.. math:: (X - S) W = R + C W, \qquad (X - S)^\top R' = W R^\top R' + C^\top R',
+
+and the objective is :math:`\langle C, D \rangle - \frac12 \langle C, C \rangle`.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from brainweave._arrays import column_chunks, ops_for, subject_threads
-from brainweave._validation import check_int, check_samples
-from brainweave.aligners.maps import WeightMap
-from brainweave.aligners.procrustes import align_to
-from brainweave.aligners.robust_solver import (
-    Chunks,
-    Floats,
-    Voxels,
-    fit_one,
-    fit_shared,
-    individual_term,
-    responses,
-)
-from brainweave.aligners.timelocked import TimeLocked
+from brainweave._arrays import NumpyOps, TorchOps, ops_for, subject_threads, to_numpy
+from brainweave._validation import check_int, check_number, check_samples
+from brainweave.aligners.maps import WeightMap, kept_of, refuse_non_finite
+from brainweave.aligners.procrustes import align_to, principal_axes
+from brainweave.aligners.timelocked import FromRandomStart, Progress
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError
-from brainweave.linalg import flip_signs
+from brainweave.linalg import polar
 
 Matrix = NDArray[np.float64]
+Floats = NDArray[Any]
+Chunks = Iterable[tuple[slice, Any]]
+
+# squared singular values, relative to the largest, that a Gram matrix resolves well
+WELL_CONDITIONED = {"float64": 1e-8, "float32": 1e-4}
+SETTLED = 1e-5  # change of a sample's response, relative to it, that ends the passes
+
+
+@dataclass(frozen=True)
+class Voxels:
+    """A way to read one subject's standardised voxels again and again."""
+
+    read: Callable[[], Chunks]  # begins a pass; its chunks may be overwritten
+    ops: NumpyOps | TorchOps  # the operations of the kind of array that chunks are
+
+    def residuals(self, W: Floats, R: Matrix) -> Iterable[tuple[slice, Any, Any]]:
+        """Return, per chunk, its columns, weights, and what the maps leave of it."""
+        response = self.ops.array(R)
+        for columns, z in self.read():
+            weights = self.ops.array(W[columns])
+            z -= response @ weights.T
+            yield columns, weights, z
+
+
+def respond(voxels: Voxels, W: Floats, R: Matrix, bound: float) -> tuple[Matrix, float]:
+    """Return the response ``(X - S) W`` with the best S, and the objective before."""
+    ops, response, value = voxels.ops, R.copy(), 0.0
+    for _, weights, D in voxels.residuals(W, R):
+        C = ops.clip(D, bound)
+        response += to_numpy(C @ weights)
+        value += ops.inner(C, D) - ops.inner(C, C) / 2
+    return response, value
+
+
+def realign(
+    voxels: Voxels,
+    W: Floats,
+    R: Matrix,
+    target: Matrix,
+    *,
+    bound: float,
+    measure: bool = False,
+) -> float:
+    """Turn W, in place, to the polar factor of ``(X - S).T @ target``.
+
+    S is the best one for the W and R given; the objective there is returned, if it is
+    to be measured.
+    """
+    ops, value = voxels.ops, 0.0
+    carried, wanted = ops.array(R.T @ target), ops.array(target)
+    for columns, weights, D in voxels.residuals(W, R):
+        C = ops.clip(D, bound)
+        W[columns] = to_numpy(weights @ carried + C.T @ wanted)
+        if measure:
+            value += ops.inner(C, D) - ops.inner(C, C) / 2
+    orthonormalize(W)
+    return value
+
+
+def orthonormalize(W: Floats) -> None:
+    """Replace W by its polar factor, in place."""
+    metric = (W.T @ W).astype(np.float64)
+    values, vectors = np.linalg.eigh(metric)
+    if values[0] > WELL_CONDITIONED[W.dtype.name] * values[-1]:
+        W[:] = W @ ((vectors / np.sqrt(values)) @ vectors.T).astype(W.dtype)
+    else:
+        W[:] = polar(W.astype(np.float64))
+
+
+def individual_term(
+    voxels: Voxels, W: Floats, R: Matrix, bound: float
+) -> scipy.sparse.csc_array:
+    """Return the best individual term, samples x voxels."""
+    parts = [
+        scipy.sparse.csc_array(to_numpy(D - voxels.ops.clip(D, bound)))
+        for _, _, D in voxels.residuals(W, R)
+    ]
+    return scipy.sparse.csc_array(scipy.sparse.hstack(parts, format="csc"))
+
+
+def fit_shared(
+    subjects: list[Voxels],
+    maps: list[Floats],
+    start: Matrix,
+    bound: float,
+    *,
+    over_subjects: Callable[..., list[Any]],
+    progress: Progress,
+) -> Matrix:
+    """Return the shared response: descend over it, maps and individual terms, by turns.
+
+    ``maps`` are at first the ``X_i.T @ start``, and are overwritten by the maps.
+    """
+    n, previous, R = len(subjects), start, start
+    over_subjects(orthonormalize, maps)
+    while progress.go_on():
+        if progress.n_iter:
+            turn = partial(realign, R=previous, target=R, bound=bound)
+            over_subjects(turn, subjects, maps)
+        results = over_subjects(partial(respond, R=R, bound=bound), subjects, maps)
+        previous, R = R, np.asarray(sum(response for response, _ in results) / n)
+        # the mean of the responses lowers the objective by their distance from it
+        gain = n / 2 * float(((R - previous) ** 2).sum())
+        progress.add(sum(value for _, value in results) - gain)
+    return R
+
+
+def responses(
+    voxels: Voxels, W: Floats, n_samples: int, bound: float, *, max_iter: int
+) -> Matrix:
+    """Return the robust responses of samples: the best ones for the map W alone.
+
+    Each pass adds ``C W``. A sample is done once that is below ``SETTLED`` of its
+    response, so that no sample depends on which others it came with.
+    """
+    R = np.zeros((n_samples, W.shape[1]))
+    for columns, z in voxels.read():
+        R += to_numpy(z @ voxels.ops.array(W[columns]))
+    if not np.isfinite(R).all() or np.isinf(bound):
+        return R
+    moving = np.full(n_samples, True)
+    for _ in range(max_iter):
+        moved = np.where(moving[:, None], respond(voxels, W, R, bound)[0] - R, 0)
+        R += moved
+        length = np.linalg.norm(moved, axis=1)
+        moving &= length > SETTLED * np.linalg.norm(R, axis=1)
+        if not moving.any():
+            break
+    return R
 
 
 class RobustMap(WeightMap):
@@ -35,36 +167,10 @@ class RobustMap(WeightMap):
     W r - s \rVert^2 + \lambda \lVert s \rVert_1`, a robust regression on the weights
     (Huber's loss); a few wild voxels hardly move them. They are not linear in the
     sample; :attr:`weights` gives the linear part, exact for ``lam=inf``.
-
-    Parameters
-    ----------
-    weights, mean, scale, space, signatures
-        As in :class:`SubjectMap`; the weights are orthonormal.
-    lam : float
-        Weight of the individual term.
-    max_iter : int
-        Most passes over the voxels.
     """
 
-    def __init__(
-        self,
-        *,
-        weights: Floats,
-        mean: Matrix,
-        scale: Matrix,
-        lam: float,
-        max_iter: int,
-        space: Any = None,
-        signatures: Matrix | None = None,
-    ) -> None:
-        super().__init__(
-            weights=weights,
-            isometric=True,
-            mean=mean,
-            scale=scale,
-            space=space,
-            signatures=signatures,
-        )
+    def __init__(self, *, lam: float, max_iter: int, **common: Any) -> None:
+        super().__init__(isometric=True, **common)
         self.lam, self.max_iter = lam, max_iter
 
     def transform(self, Z: Any, *, name: str = "Z") -> Any:
@@ -81,27 +187,16 @@ class RobustMap(WeightMap):
         return individual_term(voxels, self.weights, R, self.lam)
 
     def _voxels(self, Z: Any) -> Voxels:
-        ops = ops_for(Z)
-
-        def read() -> Chunks:
-            for columns, raw in column_chunks(Z):
-                z = ops.subtract(ops.array(raw), ops.array(self.mean[columns]))
-                z *= ops.array(1 / self.scale[columns])
-                yield columns, z
-
-        return Voxels(read, ops)
+        return Voxels(lambda: self._standardized(Z), ops_for(Z))
 
     def _responses(self, voxels: Voxels, n_samples: int, name: str) -> Matrix:
         R = responses(voxels, self.weights, n_samples, self.lam, max_iter=self.max_iter)
-        if not np.isfinite(R).all():
-            raise InputError(
-                f"{name} has NaN or infinite values. Mask these voxels or drop these "
-                "samples."
-            )
+        refuse_non_finite(R, name)
         return R
 
 
-class RobustSRM(TimeLocked):
+@dataclass(eq=False, repr=False, kw_only=True)
+class RobustSRM(FromRandomStart):
     r"""Shared Response Model with a sparse individual term per subject.
 
     With :math:`X_i` the samples of subject i (rows are time points), it descends
@@ -127,18 +222,11 @@ class RobustSRM(TimeLocked):
     tol : float, default=1e-5
         Stop once a round changes the objective by less than this share of all that was
         gained; 0 does all ``max_iter`` rounds.
-    init : "random" or array of shape (n_samples, K), default="random"
-        Shared response that the first maps are aligned to.
     energy : float in (0, 1], or one per subject, default=1
         Share of the summed singular values that each subject keeps; the model is of the
         samples without the rest.
-    standardize : bool or "reliability", default=True
-        Give every voxel zero mean and unit variance; else zero mean only.
-    random_state : int, RandomState or None
-        Seed of the random start.
-    n_jobs : int, optional
-        Subjects worked on at the same time; default one per core. The result does not
-        depend on it.
+    init, standardize, random_state, n_jobs
+        As in :class:`DetSRM`.
 
     Attributes
     ----------
@@ -185,28 +273,8 @@ class RobustSRM(TimeLocked):
     np.float64(4.3)
     """
 
-    def __init__(
-        self,
-        n_components: int = 10,
-        *,
-        lam: float = 1.0,
-        max_iter: int = 100,
-        tol: float = 1e-5,
-        init: Any = "random",
-        energy: Any = 1.0,
-        standardize: bool | str = True,
-        random_state: Any = None,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.lam = lam
-        self.max_iter = max_iter
-        self.tol = tol
-        self.init = init
-        self.energy = energy
-        self.standardize = standardize
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+    lam: float = 1.0
+    max_iter: int = 100
 
     _from_grams = False  # the individual terms are of voxels
     _needs_eigenbasis = False
@@ -216,15 +284,8 @@ class RobustSRM(TimeLocked):
         self._bound()
 
     def _bound(self) -> float:
-        lam: Any = self.lam
-        if isinstance(lam, bool) or not isinstance(lam, Real):
-            raise TypeError(f"lam of {self._owner} must be a number > 0, got {lam!r}.")
-        if not float(lam) > 0:
-            raise InputError(
-                f"lam of {self._owner} must be > 0, got {lam}. The larger, the sparser "
-                "the individual terms."
-            )
-        return float(lam)
+        hint = "The larger, the sparser the individual terms."
+        return check_number("lam", self.lam, "(0, inf]", owner=self._owner, hint=hint)
 
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Floats]:
         bound, k, n = self._bound(), self._wanted_components(bases), len(bases)
@@ -237,15 +298,11 @@ class RobustSRM(TimeLocked):
             subjects = [_voxels_of(b) for b in bases]
             maps = over_subjects(lambda b: b.combine(b.restrict(R)), bases)
             R = fit_shared(
-                subjects,
-                maps,
-                R,
-                bound,
+                *(subjects, maps, R, bound),
                 over_subjects=over_subjects,
                 progress=progress,
             )
-            turn = np.linalg.eigh(R.T @ R)[1][:, ::-1]
-            turn = turn * flip_signs(R @ turn)
+            turn = principal_axes(R)
             self.shared_response_ = R = R @ turn
             maps = [W @ turn.astype(W.dtype) for W in maps]
             self.individual_ = over_subjects(
@@ -262,12 +319,9 @@ class RobustSRM(TimeLocked):
     ) -> RobustMap:
         return RobustMap(
             weights=solution,
-            mean=basis.mean,
-            scale=basis.scale,
             lam=self._bound(),
             max_iter=check_int("max_iter", self.max_iter, minimum=1, owner=self._owner),
-            space=space,
-            signatures=basis.signatures,
+            **kept_of(basis, space),
         )
 
     def _features(self, i: int) -> NDArray[Any]:
@@ -278,8 +332,12 @@ class RobustSRM(TimeLocked):
 
     def _solve_new(self, basis: SubjectBasis, y: Any) -> Floats:
         target, bound = self.shared_response_[y], self._bound()
-        W = basis.combine(basis.restrict(target))
-        fit_one(_voxels_of(basis), W, target, bound, new_progress=self._progress)
+        W, voxels = basis.combine(basis.restrict(target)), _voxels_of(basis)
+        orthonormalize(W)
+        step = partial(realign, voxels, W, target, target, bound=bound, measure=True)
+        progress = self._progress(step())
+        while progress.go_on():
+            progress.add(step())
         return W
 
 

@@ -1,34 +1,158 @@
 """Any aligner in every neighbourhood of voxels, averaged to one whole-brain map."""
 
-from collections.abc import Iterable
-from numbers import Real
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from brainweave._validation import check_int
-from brainweave.aligners.maps import SubjectMap
-from brainweave.aligners.neighborhoods import (
-    Neighborhoods,
+from brainweave._arrays import to_numpy, working_dtype
+from brainweave._validation import (
+    check_indices,
+    check_number,
+    check_samples,
+    check_subject_number,
+)
+from brainweave.aligners.maps import SubjectMap, WeightMap, refuse_non_finite
+from brainweave.aligners.pieces import (
+    Columns,
+    Positions,
     coordinates_per_subject,
     given_neighborhoods,
     neighborhoods_within,
 )
 from brainweave.aligners.piecewise import (
-    Columns,
+    Fits,
     Layout,
-    LocalFit,
     PiecewiseAligner,
-    check_finite,
-    covered,
+    Whole,
     read_samples,
+    read_whole,
 )
-from brainweave.aligners.whole_brain import Collector, Places, SearchlightMap
 from brainweave.exceptions import InputError
 
 
+class SearchlightMap(WeightMap):
+    """A whole-brain map with sparse weights, from voxels to common voxels and back.
+
+    The scale of a voxel that is in no neighbourhood, or constant, is infinite.
+    """
+
+    def transform(self, Z: Any, *, name: str = "Z") -> NDArray[Any]:
+        """Map samples of this subject into the common space, (n_samples, n_common)."""
+        Z = check_samples(Z, self.n_voxels, name)
+        dtype = working_dtype(Z)
+        features = np.zeros((Z.shape[0], self.n_components), dtype)
+        for columns, z in self._standardized(Z):
+            features += to_numpy(z) @ self.weights[columns].astype(dtype)
+        refuse_non_finite(features, name)
+        return features
+
+
+class Places:
+    """Where blocks of a sparse matrix go: pairs of voxels that share a neighbourhood.
+
+    The lists are the rows (sources) and columns (targets) of the blocks, one by one.
+    """
+
+    def __init__(
+        self, sources: list[Columns], targets: list[Columns], shape: tuple[int, int]
+    ) -> None:
+        self.sources, self.targets, self.shape = sources, targets, shape
+        reached = _incidence(sources, shape[0]).T @ _incidence(targets, shape[1])
+        reached = scipy.sparse.csr_array(reached)
+        reached.sort_indices()
+        self.indices, self.indptr = reached.indices, reached.indptr
+        rows = np.repeat(np.arange(shape[0]), np.diff(self.indptr))
+        self._order = rows.astype(np.int64) * shape[1] + self.indices
+        self._last: tuple[int, Columns] = (-1, np.empty(0, dtype=np.intp))
+
+    def find(self, number: int) -> Columns:
+        """Return the places of the entries of one block, row by row."""
+        if self._last[0] != number:  # subjects with the same voxels ask again
+            rows = self.sources[number].astype(np.int64) * self.shape[1]
+            wanted = rows[:, None] + self.targets[number]
+            self._last = number, np.searchsorted(self._order, wanted.ravel())
+        return self._last[1]
+
+
+def _incidence(lists: list[Columns], n_voxels: int) -> scipy.sparse.csr_array:
+    ends = np.cumsum([0, *(c.size for c in lists)])
+    ones = np.ones(ends[-1], dtype=np.float32)
+    return scipy.sparse.csr_array(
+        (ones, np.concatenate(lists), ends), (len(lists), n_voxels)
+    )
+
+
+class BlockAverage:
+    """Adds up blocks, and divides each column by the number that reached it.
+
+    So each target voxel gets the average of what its neighbourhoods say, however many.
+    """
+
+    def __init__(self, places: Places) -> None:
+        self.places = places
+        self.data: NDArray[Any] | None = None
+        self.counts = np.zeros(places.shape[1], dtype=np.int64)
+
+    def add(self, number: int, block: NDArray[Any]) -> None:
+        """Add the block of one neighbourhood."""
+        if self.data is None:
+            self.data = np.zeros(self.places.indices.size, block.dtype)
+        self.data[self.places.find(number)] += block.ravel()
+        self.counts[self.places.targets[number]] += 1
+
+    def finish(self) -> scipy.sparse.csr_array:
+        """Return the average."""
+        places = self.places
+        data = np.zeros(places.indices.size) if self.data is None else self.data
+        share = np.divide(1, self.counts, where=self.counts > 0, out=0.0 * self.counts)
+        data *= share[places.indices].astype(data.dtype)
+        matrix = scipy.sparse.csr_array(
+            (data, places.indices, places.indptr), places.shape, copy=True
+        )
+        matrix.eliminate_zeros()
+        return matrix
+
+
+class Collector:
+    """Turns the local maps of one subject, forth and back, into its whole-brain map.
+
+    Places that other subjects with the same neighbourhoods have worked out are known.
+    """
+
+    def __init__(
+        self,
+        own: list[Columns],
+        common: list[Columns],
+        shape: tuple[int, int],
+        known: dict[tuple[int, int], Places],
+    ) -> None:
+        there, back = (id(own), id(common)), (id(common), id(own))
+        if there not in known:
+            known[there] = Places(own, common, shape)
+        if back not in known:
+            known[back] = Places(common, own, shape[::-1])
+        self.own, self.scale = own, np.full(shape[0], np.inf)
+        self.forth, self.back = BlockAverage(known[there]), BlockAverage(known[back])
+
+    def add(self, number: int, local: SubjectMap, reference: SubjectMap) -> None:
+        """Add one neighbourhood, through its shared space, in both directions."""
+        self.forth.add(number, local.weights @ reference.patterns)
+        self.back.add(number, reference.weights @ local.patterns)
+        self.scale[self.own[number]] = local.scale
+
+    def finish(self, whole: Whole) -> SearchlightMap:
+        """Return the map."""
+        weights, patterns = self.forth.finish(), self.back.finish()
+        return SearchlightMap(
+            weights=weights, patterns=patterns, scale=self.scale, **whole
+        )
+
+
+@dataclass(eq=False, repr=False)
 class Searchlight(PiecewiseAligner):
     r"""Align every neighbourhood of voxels, and average to one map of the whole brain.
 
@@ -123,120 +247,69 @@ class Searchlight(PiecewiseAligner):
 
     _piece = "neighborhood"
 
-    def __init__(
-        self,
-        aligner: Any,
-        radius: float | None = None,
-        *,
-        coordinates: Any = None,
-        centers: Any = None,
-        neighborhoods: Any = None,
-        reference: int = 0,
-        min_voxels: int = 2,
-        keep_local: bool = True,
-        n_jobs: int | None = None,
-        progress: Any = False,
-    ) -> None:
-        self.aligner = aligner
-        self.radius = radius
-        self.coordinates = coordinates
-        self.centers = centers
-        self.neighborhoods = neighborhoods
-        self.reference = reference
-        self.min_voxels = min_voxels
-        self.keep_local = keep_local
-        self.n_jobs = n_jobs
-        self.progress = progress
+    radius: float | None = None
+    _: KW_ONLY
+    coordinates: Any = None
+    centers: Any = None
+    neighborhoods: Any = None
+    reference: int = 0
+    keep_local: bool = True
 
     # -- fitting -----------------------------------------------------------------------
 
     def _lay_out(self, n_voxels: list[int], spaces: list[Any]) -> Layout:
-        ref = check_int("reference", self.reference, minimum=0, owner=self._owner)
-        if ref >= len(n_voxels):
-            raise InputError(
-                f"reference={ref} of {self._owner} is not one of the {len(n_voxels)} "
-                f"subjects, 0 to {len(n_voxels) - 1}."
-            )
+        n, owner = len(n_voxels), self._owner
+        ref = check_subject_number("reference", self.reference, n, owner=owner)
         lists, self.centers_ = self._neighborhoods(n_voxels, spaces, ref)
         if not lists[ref]:
             raise InputError("There are no neighborhoods.")
         return Layout(list(range(len(lists[ref]))), lists)
 
-    def _gather(
-        self,
-        layout: Layout,
-        fits: Iterable[tuple[int, LocalFit]],
-        read: list[tuple[NDArray[Any], NDArray[Any]]],
-        spaces: list[Any],
-    ) -> None:
-        ref, known = self.reference, dict[tuple[int, int], Places]()
-        common, n_common = layout.columns[ref], read[ref][0].size
+    def _gather(self, layout: Layout, fits: Fits, whole: list[Whole]) -> None:
+        ref, places = self.reference, dict[tuple[int, int], Places]()
+        common, n_common = layout.columns[ref], whole[ref]["mean"].size
         collectors = [
-            Collector(own, common, mean.size, n_common, known)
-            for own, (mean, _) in zip(layout.columns, read, strict=True)
+            Collector(own, common, (known["mean"].size, n_common), places)
+            for own, known in zip(layout.columns, whole, strict=True)
         ]
-        kept: list[tuple[int, LocalFit]] = []
-        self.n_searchlights_ = 0
+        self.n_searchlights_, self.neighborhoods_ = 0, common
+        self.joinable_, self.aligners_, self.reference_maps_ = [], [], []
         for k, local in fits:
             self.n_searchlights_ += 1
             for collector, m in zip(collectors, local.maps, strict=True):
                 collector.add(k, m, local.maps[ref])
             if self.keep_local:
-                kept.append((k, LocalFit(local.aligner, [local.maps[ref]])))
-        self.neighborhoods_ = common
-        self.joinable_ = [k for k, _ in kept]
-        self.aligners_ = [local.aligner for _, local in kept]
-        self.reference_maps_ = [local.maps[0] for _, local in kept]
-        self.coverage_ = collectors[ref].coverage
-        self.maps_: list[SubjectMap] = [
-            collector.finish(*known, space)
-            for collector, known, space in zip(collectors, read, spaces, strict=True)
-        ]
+                self.joinable_.append(k)
+                self.aligners_.append(local.aligner)
+                self.reference_maps_.append(local.maps[ref])
+        self.coverage_ = collectors[ref].forth.counts
+        pairs = zip(collectors, whole, strict=True)
+        self.maps_ = [collector.finish(known) for collector, known in pairs]
         self.n_components_ = n_common
 
     def _neighborhoods(
         self, n_voxels: list[int], spaces: list[Any], ref: int
-    ) -> tuple[list[Neighborhoods], NDArray[np.float64] | None]:
+    ) -> tuple[list[list[Columns]], Positions | None]:
         """Return the neighbourhoods of each subject, one by one, and their centres."""
         if self.neighborhoods is not None:
             if self.radius is not None:
                 raise InputError(
                     f"{self._owner} takes a radius or neighborhoods, not both."
                 )
-            return given_neighborhoods(self.neighborhoods, n_voxels), None
-        radius = self._radius()
-        positions = coordinates_per_subject(self.coordinates, n_voxels, spaces)
-        at = positions[ref][self._center_numbers(n_voxels[ref])]
+            given, owner = self.neighborhoods, self._owner
+            return given_neighborhoods(given, n_voxels, owner=owner), None
+        if self.radius is None:
+            raise InputError(f"{self._owner} needs a radius or neighborhoods.")
+        radius = check_number("radius", self.radius, "(0, inf)", owner=self._owner)
+        positions = coordinates_per_subject(
+            self.coordinates, n_voxels, spaces, owner=self._owner
+        )
+        at = positions[ref]
+        if self.centers is not None:
+            at = at[check_indices("centers", self.centers, len(at), what="voxel")]
         different = {id(p): p for p in positions}
         found = {i: neighborhoods_within(p, at, radius) for i, p in different.items()}
         return [found[id(p)] for p in positions], at
-
-    def _radius(self) -> float:
-        radius: Any = self.radius
-        if radius is None:
-            raise InputError(f"{self._owner} needs a radius or neighborhoods.")
-        if isinstance(radius, bool) or not isinstance(radius, Real):
-            raise TypeError(
-                f"radius of {self._owner} must be a number, got {radius!r}."
-            )
-        if not 0 < float(radius) < np.inf:
-            raise InputError(f"radius of {self._owner} must be > 0, got {radius}.")
-        return float(radius)
-
-    def _center_numbers(self, n_voxels: int) -> Columns:
-        if self.centers is None:
-            return np.arange(n_voxels)
-        centers = np.asarray(self.centers)
-        if centers.ndim != 1 or centers.dtype.kind not in "iu" or not centers.size:
-            raise TypeError(
-                f"centers of {self._owner} must be a list of voxel numbers."
-            )
-        if centers.min() < 0 or centers.max() >= n_voxels:
-            raise InputError(
-                f"centers of {self._owner} must be voxels 0 to {n_voxels - 1} of the "
-                f"reference; got {centers.min()} to {centers.max()}."
-            )
-        return centers.astype(np.intp)
 
     # -- a new subject -----------------------------------------------------------------
 
@@ -271,29 +344,33 @@ class Searchlight(PiecewiseAligner):
                 f"This {self._owner} was fitted with keep_local=False, so no subject "
                 "can join. Fit again with keep_local=True."
             )
-        samples, name = read_samples(X, "the new subject"), "the new subject"
+        samples = read_samples(X, "the new subject")
         v, space = int(samples.shape[1]), getattr(X, "space", None)
         own = self._new_neighborhoods(v, space, neighborhoods, coordinates)
         y = getattr(X, "labels", None) if y is None else y
-        mean, signatures = check_finite(samples, covered(own, v), name)
+        whole = read_whole(samples, own, space, name="the new subject")
         joinable = [own[k] for k in self.joinable_]
         maps = self._join(samples, y, self.joinable_, joinable)
-        collector = Collector(own, self.neighborhoods_, v, self.n_components_, {})
+        shape = (v, self.n_components_)
+        collector = Collector(own, self.neighborhoods_, shape, {})
         for k, reference, joined in zip(
             self.joinable_, self.reference_maps_, maps, strict=True
         ):
             if joined is not None:
                 collector.add(k, joined, reference)
-        return collector.finish(mean, signatures, space)
+        return collector.finish(whole)
 
     def _new_neighborhoods(
         self, n_voxels: int, space: Any, neighborhoods: Any, coordinates: Any
-    ) -> Neighborhoods:
+    ) -> list[Columns]:
+        owner = self._owner
         if neighborhoods is not None:
-            (own,) = given_neighborhoods([neighborhoods], [n_voxels])
+            (own,) = given_neighborhoods([neighborhoods], [n_voxels], owner=owner)
         elif self.centers_ is not None and (coordinates is not None or space):
-            (at,) = coordinates_per_subject(coordinates, [n_voxels], [space])
-            own = neighborhoods_within(at, self.centers_, self._radius())
+            (at,) = coordinates_per_subject(
+                coordinates, [n_voxels], [space], owner=owner
+            )
+            own = neighborhoods_within(at, self.centers_, float(self.radius or 0))
         elif n_voxels == self.n_components_:
             own = self.neighborhoods_
         else:

@@ -16,11 +16,13 @@ whose minimum is the polar factor of :math:`\tau Q - \nabla`: no step can rise, 
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 import scipy.optimize
 from numpy.typing import NDArray
+from scipy.special import log_softmax
 
 from brainweave.aligners.timelocked import Progress
 from brainweave.linalg import polar
@@ -42,11 +44,6 @@ class Coordinates:
     Q: Matrix = field(default_factory=lambda: np.empty((0, 0)))
     tau: float = 0.0  # curvature that the last step needed
 
-    @property
-    def n_labelled(self) -> int:
-        """Number of labelled samples."""
-        return len(self.codes)
-
 
 @dataclass(frozen=True)
 class Classifier:
@@ -57,10 +54,14 @@ class Classifier:
 
     def log_probabilities(self, features: Matrix) -> Matrix:
         """Return the log-probability of each class, (n_samples, n_classes)."""
-        logits = features @ self.theta + self.bias
-        logits -= logits.max(axis=1, keepdims=True)
-        logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True))
-        return np.asarray(logits)
+        return np.asarray(log_softmax(features @ self.theta + self.bias, axis=1))
+
+    def losses(self, features: Matrix, codes: Codes) -> tuple[Matrix, Matrix]:
+        """Return the loss of each sample, and its slope along the logits."""
+        log_p, rows = self.log_probabilities(features), np.arange(len(codes))
+        slope = np.exp(log_p)
+        slope[rows, codes] -= 1
+        return -log_p[rows, codes], slope
 
 
 @dataclass(frozen=True)
@@ -72,12 +73,16 @@ class Balance:
 
     def rows(self, n_locked: int) -> float:
         """Weight of half the squared distance from the shared response."""
-        return (1 - self.alpha) / n_locked
+        return (1 - self.alpha) / max(n_locked, 1)
 
     @property
     def labels(self) -> float:
         """Weight of a subject's mean loss."""
         return self.alpha / self.gamma
+
+    def each_label(self, subject: Coordinates) -> float:
+        """Weight of the loss of one sample."""
+        return self.labels / max(len(subject.codes), 1)
 
 
 def step_map(
@@ -90,20 +95,13 @@ def step_map(
     tol: float = 1e-10,
 ) -> list[float]:
     """Descend over one subject's map, in place; return its values but for constants."""
-    weight = balance.rows(len(R)) if len(subject.locked) else 0.0
-    pull = weight * (subject.locked.T @ R) if weight else np.zeros_like(subject.Q)
-    loss_weight = balance.labels / max(subject.n_labelled, 1)
+    pull = balance.rows(len(R)) * (subject.locked.T @ R)
+    weight = balance.each_label(subject)
 
     def evaluate(Q: Matrix) -> tuple[float, Matrix]:
-        value, gradient = -float((pull * Q).sum()), -pull
-        if subject.n_labelled:
-            rows = np.arange(subject.n_labelled)
-            log_p = classifier.log_probabilities(subject.labelled @ Q)
-            value -= loss_weight * float(log_p[rows, subject.codes].sum())
-            error = np.exp(log_p)
-            error[rows, subject.codes] -= 1
-            slope = subject.labelled.T @ (error @ classifier.theta.T)
-            gradient = gradient + loss_weight * slope
+        losses, slope = classifier.losses(subject.labelled @ Q, subject.codes)
+        value = weight * float(losses.sum()) - float((pull * Q).sum())
+        gradient = weight * (subject.labelled.T @ (slope @ classifier.theta.T)) - pull
         return value, gradient
 
     value, gradient = evaluate(subject.Q)
@@ -146,26 +144,21 @@ def fit_classifier(
     """Return the best classifier of the labelled features: a convex problem."""
     features = np.concatenate([s.labelled @ s.Q for s in subjects])
     codes = np.concatenate([s.codes for s in subjects])
-    weights = np.concatenate(
-        [np.full(s.n_labelled, balance.labels / max(s.n_labelled, 1)) for s in subjects]
-    )
+    counts = [len(s.codes) for s in subjects]
+    weights = np.repeat([balance.each_label(s) for s in subjects], counts)
     k, n_classes = before.theta.shape
-    rows = np.arange(len(codes))
 
     def unpack(flat: Matrix) -> Classifier:
-        return Classifier(
-            flat[: k * n_classes].reshape(k, n_classes), flat[-n_classes:]
-        )
+        theta, bias = np.split(flat, [k * n_classes])
+        return Classifier(theta.reshape(k, n_classes), bias)
 
     def evaluate(flat: Matrix) -> tuple[float, Matrix]:
         now = unpack(flat)
-        log_p = now.log_probabilities(features)
-        value = -weights @ log_p[rows, codes] + (now.theta**2).sum() / 2
-        error = np.exp(log_p)
-        error[rows, codes] -= 1
-        error *= weights[:, None]
-        slope = features.T @ error + now.theta
-        return float(value), np.concatenate([slope.ravel(), error.sum(axis=0)])
+        losses, slope = now.losses(features, codes)
+        value = weights @ losses + (now.theta**2).sum() / 2
+        slope *= weights[:, None]
+        by_theta = features.T @ slope + now.theta
+        return float(value), np.concatenate([by_theta.ravel(), slope.sum(axis=0)])
 
     start = np.concatenate([before.theta.ravel(), before.bias])
     result = scipy.optimize.minimize(
@@ -186,11 +179,8 @@ def objective(
     for s in subjects:
         distance = s.locked - R @ s.Q.T
         total += balance.rows(len(R)) / 2 * float((distance * distance).sum())
-        if s.n_labelled:
-            log_p = classifier.log_probabilities(s.labelled @ s.Q)
-            total -= balance.labels * float(
-                log_p[np.arange(s.n_labelled), s.codes].mean()
-            )
+        losses, _ = classifier.losses(s.labelled @ s.Q, s.codes)
+        total += balance.each_label(s) * float(losses.sum())
     return total
 
 
@@ -203,39 +193,20 @@ def fit_all(
     over_subjects: Callable[..., list[Any]],
     new_progress: Callable[[float], Progress],
 ) -> tuple[Matrix, Classifier, Progress]:
-    """Descend by turns over maps, shared response and classifier.
-
-    Parameters
-    ----------
-    subjects : list of Coordinates
-        Their maps are set.
-    start : ndarray of shape (n_locked, K)
-        Shared response that the first maps are aligned to.
-    n_classes : int
-        Number of classes.
-    balance : Balance
-        Weights of the terms.
-    over_subjects : callable
-        ``map`` over subjects, in threads.
-    new_progress : callable
-        Begins the record of the objective.
-    """
+    """Descend by turns over maps, which are set, shared response and classifier."""
 
     def mean_response() -> Matrix:
         return np.asarray(sum(s.locked @ s.Q for s in subjects) / len(subjects))
 
     for s in subjects:
         s.Q = polar(s.locked.T @ start)
-    k = start.shape[1]
     R = mean_response()
-    nothing = Classifier(np.zeros((k, n_classes)), np.zeros(n_classes))
+    nothing = Classifier(np.zeros((start.shape[1], n_classes)), np.zeros(n_classes))
     classifier = fit_classifier(subjects, balance, nothing)
     progress = new_progress(objective(subjects, R, classifier, balance))
     while progress.go_on():
-        now, theta = R, classifier
-        over_subjects(
-            lambda s, now=now, theta=theta: step_map(s, now, theta, balance), subjects
-        )
+        step = partial(step_map, R=R, classifier=classifier, balance=balance)
+        over_subjects(step, subjects)
         R = mean_response()
         classifier = fit_classifier(subjects, balance, classifier)
         progress.add(objective(subjects, R, classifier, balance))

@@ -1,7 +1,7 @@
 """The Semi-Supervised Shared Response Model of Turek et al. (2017)."""
 
 from collections.abc import Sequence
-from numbers import Real
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -9,9 +9,15 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from brainweave._arrays import subject_threads, to_numpy
-from brainweave._validation import check_list_of_subjects, check_shape
-from brainweave.aligners.maps import CoordinateMap, SubjectMap
-from brainweave.aligners.procrustes import check_rank
+from brainweave._validation import (
+    check_indices,
+    check_list_of_subjects,
+    check_number,
+    check_samples,
+    check_shape,
+)
+from brainweave.aligners.maps import SubjectMap
+from brainweave.aligners.procrustes import check_rank, principal_axes
 from brainweave.aligners.semisupervised_solver import (
     Balance,
     Classifier,
@@ -19,18 +25,23 @@ from brainweave.aligners.semisupervised_solver import (
     fit_all,
     step_map,
 )
-from brainweave.aligners.timelocked import WAYS_OUT, TimeLocked, check_same_samples
+from brainweave.aligners.timelocked import (
+    WAYS_OUT,
+    FromRandomStart,
+    check_same_samples,
+)
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError
 from brainweave.graphs import NO_GROUP
 from brainweave.labels import encode_labels
-from brainweave.linalg import flip_signs, polar
+from brainweave.linalg import polar
 
 Matrix = NDArray[np.float64]
 Codes = NDArray[np.intp]
 
 
-class SemiSupervisedSRM(TimeLocked):
+@dataclass(eq=False, repr=False, kw_only=True)
+class SemiSupervisedSRM(FromRandomStart):
     r"""Shared Response Model that also separates the classes of labelled samples.
 
     Subject i has samples :math:`X_i` locked in time to those of the others, and
@@ -58,21 +69,11 @@ class SemiSupervisedSRM(TimeLocked):
         Regularisation of the classifier.
     max_iter : int, default=200
         Most rounds.
-    tol : float, default=1e-5
-        Stop once a round changes the objective by less than this share of all that was
-        gained; 0 does all ``max_iter`` rounds.
-    init : "random" or array of shape (n_locked, K), default="random"
-        Shared response that the first maps are aligned to.
-    energy : float in (0, 1], or one per subject, default=1
-        Share of the summed singular values that each subject keeps.
     standardize : bool or "reliability", default=True
         Give every voxel zero mean and unit variance over all samples of the subject;
         else zero mean only. Sessions that differ in mean should be standardised each.
-    random_state : int, RandomState or None
-        Seed of the random start.
-    n_jobs : int, optional
-        Subjects worked on at the same time; default one per core. The result does not
-        depend on it.
+    tol, init, energy, random_state, n_jobs
+        As in :class:`DetSRM`; the start has a row per time-locked sample.
 
     Attributes
     ----------
@@ -129,30 +130,11 @@ class SemiSupervisedSRM(TimeLocked):
     ['house', 'face', 'face', 'house']
     """
 
-    def __init__(
-        self,
-        n_components: int = 10,
-        *,
-        alpha: float = 0.5,
-        gamma: float = 1.0,
-        max_iter: int = 200,
-        tol: float = 1e-5,
-        init: Any = "random",
-        energy: Any = 1.0,
-        standardize: bool | str = True,
-        random_state: Any = None,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.alpha = alpha
-        self.gamma = gamma
-        self.max_iter = max_iter
-        self.tol = tol
-        self.init = init
-        self.energy = energy
-        self.standardize = standardize
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+    alpha: float = 0.5
+    gamma: float = 1.0
+    max_iter: int = 200
+
+    _isometric = True
 
     # -- fitting -----------------------------------------------------------------------
 
@@ -210,20 +192,11 @@ class SemiSupervisedSRM(TimeLocked):
         return False  # samples that are locked in time tie the subjects, too
 
     def _balance(self) -> Balance:
-        for name in ("alpha", "gamma"):
-            value: Any = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, Real):
-                raise TypeError(
-                    f"{name} of {self._owner} must be a number, got {value!r}."
-                )
-        if not 0 < self.alpha < 1:
-            raise InputError(
-                f"alpha of {self._owner} must be between 0 and 1, got {self.alpha}. "
-                "For the shared response alone use DetSRM."
-            )
-        if not 0 < self.gamma < np.inf:
-            raise InputError(f"gamma of {self._owner} must be > 0, got {self.gamma}.")
-        return Balance(float(self.alpha), float(self.gamma))
+        hint = "For the shared response alone use DetSRM."
+        return Balance(
+            check_number("alpha", self.alpha, "(0, 1)", owner=self._owner, hint=hint),
+            check_number("gamma", self.gamma, "(0, inf)", owner=self._owner),
+        )
 
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
         codes, names = encode_labels(y or [])
@@ -241,8 +214,7 @@ class SemiSupervisedSRM(TimeLocked):
                 over_subjects=over_subjects,
                 new_progress=self._progress,
             )
-        turn = np.linalg.eigh(R.T @ R)[1][:, ::-1]
-        turn = turn * flip_signs(R @ turn)
+        turn = principal_axes(R)
         self.shared_response_ = R @ turn
         kinds = {type(name) for name in names}
         self.classes_ = np.array(names, dtype=None if len(kinds) == 1 else object)
@@ -250,11 +222,6 @@ class SemiSupervisedSRM(TimeLocked):
         self.theta_, self.bias_ = turn.T @ classifier.theta, classifier.bias
         self._keep_progress(progress)
         return [s.Q @ turn for s in subjects]
-
-    def _make_map(
-        self, basis: SubjectBasis, solution: Matrix, *, space: Any = None
-    ) -> SubjectMap:
-        return CoordinateMap(basis, solution, isometric=True, space=space)
 
     # -- the classifier ----------------------------------------------------------------
 
@@ -281,16 +248,14 @@ class SemiSupervisedSRM(TimeLocked):
     ) -> list[Matrix]:
         """Return the probability of each class, in the order of ``classes_``."""
         features = [to_numpy(f) for f in self.transform(X, subjects)]
-        return [np.exp(self._classifier().log_probabilities(f)) for f in features]
+        classifier = Classifier(self.theta_, self.bias_)
+        return [np.exp(classifier.log_probabilities(f)) for f in features]
 
     def classify(self, features: Any) -> NDArray[Any]:
         """Return the labels of shared features, of any subject, also of a new one."""
         check_is_fitted(self, "maps_")
-        scores = self._classifier().log_probabilities(to_numpy(features))
-        return self.classes_[scores.argmax(axis=1)]
-
-    def _classifier(self) -> Classifier:
-        return Classifier(self.theta_, self.bias_)
+        logits = to_numpy(features) @ self.theta_ + self.bias_
+        return self.classes_[logits.argmax(axis=1)]
 
     # -- a new subject -----------------------------------------------------------------
 
@@ -323,16 +288,16 @@ class SemiSupervisedSRM(TimeLocked):
         rows = self._known_rows(samples, int((codes == NO_GROUP).sum()), len(codes))
         subject = _split(basis, codes, lock_all=bool(len(rows)))
         R = self.shared_response_[rows]
-        pull = subject.locked.T @ R if len(rows) else None
-        if pull is None:
+        if len(rows):
+            subject.Q = polar(subject.locked.T @ R)
+        else:
             centred = self.theta_ - self.theta_.mean(axis=1, keepdims=True)
-            pull = subject.labelled.T @ centred.T[subject.codes]
-        subject.Q = polar(pull)
+            subject.Q = polar(subject.labelled.T @ centred.T[subject.codes])
         limit = self._progress(0.0)
         history = step_map(
             subject,
             R,
-            self._classifier(),
+            Classifier(self.theta_, self.bias_),
             self._balance(),
             n_steps=10 * limit.max_iter,
             tol=1e-3 * limit.tol,
@@ -359,20 +324,13 @@ class SemiSupervisedSRM(TimeLocked):
         """Find the rows of the shared response that the new samples are locked to."""
         n = len(self.shared_response_)
         if samples is not None:
-            rows = np.asarray(samples)
-            if rows.ndim != 1 or rows.dtype.kind not in "iu":
-                raise TypeError("samples must be row numbers of the shared response.")
-            if rows.size and (rows.min() < 0 or rows.max() >= n):
-                raise InputError(
-                    f"samples must be row numbers from 0 to {n - 1}; got "
-                    f"{rows.min()} to {rows.max()}."
-                )
+            rows = check_indices("samples", samples, n, what="row")
             wanted = n_locked or n_samples
-        else:
+        elif n_locked == 0 and self.labels_locked_ and n_samples == n:
             # a model of labelled samples alone has locked them, too
-            all_labelled = n_locked == 0 and self.labels_locked_ and n_samples == n
-            rows = np.arange(n if n_locked or all_labelled else 0)
-            wanted = n_samples if all_labelled else n_locked
+            rows, wanted = np.arange(n), n
+        else:
+            rows, wanted = np.arange(n if n_locked else 0), n_locked
         if len(rows) != wanted:
             raise InputError(
                 f"The new subject has {wanted} samples without a label for "
@@ -406,11 +364,7 @@ def _join_samples(
     stacked, labels = [], []
     for i, (x, z, names) in enumerate(zip(locked, others, known, strict=True)):
         n, v = check_shape(x, f"X[{i}]")
-        if len(z.shape) != 2 or z.shape[1] != v:
-            raise InputError(
-                f"labelled[{i}] has shape {tuple(z.shape)}; X[{i}] has {v} voxels. Use "
-                "the same mask for both."
-            )
+        z = check_samples(z, v, f"labelled[{i}]")
         if len(names) != z.shape[0]:
             raise InputError(
                 f"y[{i}] has {len(names)} labels for {z.shape[0]} labelled samples."

@@ -8,63 +8,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave._arrays import subject_threads
-from brainweave.aligners.maps import MixingMap, SubjectMap
-from brainweave.aligners.procrustes import Alignment, align_to
-from brainweave.aligners.timelocked import GramOnly, Progress
+from brainweave.aligners.procrustes import Alignment, align_to, principal_axes
+from brainweave.aligners.timelocked import FromRandomStart, GramOnly, Progress
 from brainweave.basis import SubjectBasis
-from brainweave.linalg import flip_signs
 
 Matrix = NDArray[np.float64]
 
 
-class _SharedResponse(GramOnly):
+class _SharedResponseModel(FromRandomStart, GramOnly):
     """What both models share: Gram-only maps, the start, the order of components."""
 
-    def __init__(
-        self,
-        n_components: int = 10,
-        *,
-        max_iter: int = 500,
-        tol: float = 1e-5,
-        init: Any = "random",
-        energy: Any = 1.0,
-        standardize: bool | str = True,
-        random_state: Any = None,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.n_components = n_components
-        self.max_iter = max_iter
-        self.tol = tol
-        self.init = init
-        self.energy = energy
-        self.standardize = standardize
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+    _isometric = True
 
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
         k = self._wanted_components(bases)
         start = self._start(bases[0].n_samples, k)
         with subject_threads(len(bases), self.n_jobs) as over_subjects:
-            mixings, turn, progress = self._iterate(bases, start, over_subjects)
+            aligned, turn, progress = self._iterate(bases, start, over_subjects)
         self._keep_progress(progress)
-        return [b.restrict(A @ turn) for b, A in zip(bases, mixings, strict=True)]
+        pairs = zip(bases, aligned, strict=True)
+        return [b.restrict(a.mixing @ turn) for b, a in pairs]
 
     @abstractmethod
     def _iterate(
         self, bases: list[SubjectBasis], start: Matrix, over_subjects: Any
-    ) -> tuple[list[Matrix], Matrix, Progress]:
-        """Return the mixings, the rotation that orders components, and the history."""
-
-    def _make_map(
-        self, basis: SubjectBasis, solution: Matrix, *, space: Any = None
-    ) -> SubjectMap:
-        return MixingMap(basis, solution, isometric=True, space=space)
+    ) -> tuple[list[Alignment], Matrix, Progress]:
+        """Return the maps, the rotation that orders components, and the history."""
 
     def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
         return basis.restrict(align_to(basis, self.shared_response_[y]).mixing)
 
 
-class DetSRM(_SharedResponse):
+class DetSRM(_SharedResponseModel):
     r"""Deterministic Shared Response Model.
 
     With :math:`X_i` the samples of subject i (rows are time points), it descends
@@ -138,7 +113,7 @@ class DetSRM(_SharedResponse):
 
     def _iterate(
         self, bases: list[SubjectBasis], start: Matrix, over_subjects: Any
-    ) -> tuple[list[Matrix], Matrix, Progress]:
+    ) -> tuple[list[Alignment], Matrix, Progress]:
         power = sum(b.power for b in bases)
 
         def step(S: Matrix) -> tuple[list[Alignment], Matrix, float]:
@@ -151,11 +126,9 @@ class DetSRM(_SharedResponse):
         while progress.go_on():
             aligned, S, value = step(S)
             progress.add(value)
-        _, turn = np.linalg.eigh(S.T @ S)
-        turn = turn[:, ::-1]
-        turn = turn * flip_signs(S @ turn)
+        turn = principal_axes(S)
         self.shared_response_ = S @ turn
-        return [a.mixing for a in aligned], turn, progress
+        return aligned, turn, progress
 
 
 @dataclass(frozen=True)
@@ -177,7 +150,7 @@ class Posterior:
     log_likelihood: float
 
 
-class SRM(_SharedResponse):
+class SRM(_SharedResponseModel):
     r"""Probabilistic Shared Response Model.
 
     The samples of subject i at time t are drawn from
@@ -195,29 +168,16 @@ class SRM(_SharedResponse):
     ----------
     n_components : int, default=10
         Number of shared features K.
-    max_iter : int, default=500
-        Most iterations.
     tol : float, default=1e-5
         Stop once an iteration changes the log-likelihood by less than this share of
         all that was gained; 0 does all ``max_iter`` iterations.
-    init : "random" or array of shape (n_samples, K), default="random"
-        Shared response to start from.
-    energy : float in (0, 1], or one per subject, default=1
-        Share of the summed singular values that each subject keeps.
-    standardize : bool or "reliability", default=True
-        Give every voxel zero mean and unit variance; else zero mean only.
-    random_state : int, RandomState or None
-        Seed of the random start.
-    n_jobs : int, optional
-        Subjects worked on at the same time; default one per core. The result does not
-        depend on it.
+    max_iter, init, energy, standardize, random_state, n_jobs
+        As in :class:`DetSRM`.
 
     Attributes
     ----------
-    maps_ : list of SubjectMap
-        One map per subject, with orthonormal weights.
-    mixing_ : list of ndarray of shape (n_samples, K)
-        The weights as mixtures of the standardised samples, ``X_i.T @ mixing_[i]``.
+    maps_, mixing_, n_iter_, converged_
+        As in :class:`DetSRM`.
     shared_response_ : ndarray of shape (n_samples, K)
         Posterior mean of the shared response.
     sigma_s_ : ndarray of shape (K, K)
@@ -229,16 +189,10 @@ class SRM(_SharedResponse):
         The log-likelihood at the start and after each iteration.
     log_likelihood_ : float
         Its last value.
-    n_iter_ : int
-        Iterations done.
-    converged_ : bool
-        Whether the log-likelihood settled.
 
     Notes
     -----
-    Everything is computed from the Gram matrices, exactly: time O(M n^2 v) once for M
-    subjects with n samples and v voxels, then O(M n^2 K) an iteration; memory O(M n^2).
-    A second fit on ``bases_`` reads no voxel. Constant voxels do not count.
+    Cost as in :class:`DetSRM`. Constant voxels do not count.
 
     References
     ----------
@@ -260,7 +214,7 @@ class SRM(_SharedResponse):
 
     def _iterate(
         self, bases: list[SubjectBasis], start: Matrix, over_subjects: Any
-    ) -> tuple[list[Matrix], Matrix, Progress]:
+    ) -> tuple[list[Alignment], Matrix, Progress]:
         data = Steps(bases, over_subjects)
         model = data.first_model(start)
         posterior = data.expect(model)
@@ -269,14 +223,12 @@ class SRM(_SharedResponse):
             model = data.maximise(posterior)
             posterior = data.expect(model)
             progress.add(posterior.log_likelihood)
-        variances, turn = np.linalg.eigh(model.sigma)
-        turn = turn[:, ::-1]
-        turn = turn * flip_signs(posterior.mean @ turn)
+        turn = principal_axes(posterior.mean, model.sigma)
         self.shared_response_ = posterior.mean @ turn
-        self.sigma_s_ = np.diag(variances[::-1])
+        self.sigma_s_ = np.diag(np.linalg.eigvalsh(model.sigma)[::-1])
         self.rho2_ = model.rho2
         self.log_likelihood_ = posterior.log_likelihood
-        return [a.mixing for a in model.maps], turn, progress
+        return model.maps, turn, progress
 
 
 class Steps:

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
-from numbers import Real
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from brainweave._validation import check_int
+from brainweave._validation import check_2d, check_indices, check_int, check_number
 from brainweave.aligners.base import BaseAligner
-from brainweave.aligners.maps import SubjectMap
+from brainweave.aligners.maps import MixingMap, SubjectMap
+from brainweave.aligners.procrustes import check_rank
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError, LayoutWarning
 from brainweave.labels import as_label_list
@@ -39,35 +40,30 @@ def check_same_samples(
     subjects: Sequence[Any], y: Sequence[Any] | None, *, owner: str
 ) -> None:
     """Refuse subjects whose rows cannot, or by their labels do not, correspond."""
-    counts = [_n_samples(s, f"X[{i}]") for i, s in enumerate(subjects)]
-    columns = {_n_columns(s) for s in subjects}
-    for i, n in enumerate(counts):
-        if n != counts[0]:
-            turned = f" {TURNED}" if len(columns) == 1 else ""
+    shapes = [_shape_of(s, f"X[{i}]") for i, s in enumerate(subjects)]
+    for i, (n, _) in enumerate(shapes):
+        if n != shapes[0][0]:
+            turned = f" {TURNED}" if len({v for _, v in shapes}) == 1 else ""
             raise InputError(
-                f"{owner} aligns row by row, but X[0] has {counts[0]} samples and "
+                f"{owner} aligns row by row, but X[0] has {shapes[0][0]} samples and "
                 f"X[{i}] has {n}.{turned} {WAYS_OUT}"
             )
-    if y is None:
-        return
-    first = as_label_list(y[0], "y[0]")
-    for i, labels in enumerate(y):
-        known = as_label_list(labels, f"y[{i}]") if i else first
-        differing = [
-            t for t, (a, b) in enumerate(zip(first, known, strict=True)) if a != b
-        ]
+    known = [as_label_list(labels, f"y[{i}]") for i, labels in enumerate(y or [])]
+    for i, labels in enumerate(known):
+        pairs = enumerate(zip(known[0], labels, strict=True))
+        differing = [t for t, (a, b) in pairs if a != b]
         if differing:
             t = differing[0]
             raise InputError(
                 f"{owner} aligns row by row, but y[{i}] differs from y[0] in "
-                f"{len(differing)} of {len(first)} samples, first at sample {t} "
-                f"({known[t]!r} and {first[t]!r}). {WAYS_OUT}"
+                f"{len(differing)} of {len(labels)} samples, first at sample {t} "
+                f"({labels[t]!r} and {known[0][t]!r}). {WAYS_OUT}"
             )
 
 
 def warn_of_layout(subjects: Sequence[Any], *, owner: str) -> None:
     """Warn of arrays with far more rows than any scan has, for their columns."""
-    shapes = [(_n_samples(s, "X"), _n_columns(s)) for s in subjects]
+    shapes = [_shape_of(s, "X") for s in subjects]
     if all(n >= max(MANY_ROWS, TALL * v) for n, v in shapes if v):
         n, v = shapes[0]
         warnings.warn(
@@ -78,23 +74,10 @@ def warn_of_layout(subjects: Sequence[Any], *, owner: str) -> None:
         )
 
 
-def _n_columns(subject: Any) -> int:
-    if hasattr(subject, "n_voxels"):
-        return int(subject.n_voxels)
-    shape: Any = getattr(subject, "shape", ())
-    return int(shape[1]) if len(shape) == 2 else 0
-
-
-def _n_samples(subject: Any, name: str) -> int:
+def _shape_of(subject: Any, name: str) -> tuple[int, int]:
     if hasattr(subject, "n_samples"):
-        return int(subject.n_samples)
-    shape = getattr(subject, "shape", None)
-    if not shape:
-        raise TypeError(
-            f"{name} must be a 2-D array (samples x voxels), got "
-            f"{type(subject).__name__}."
-        )
-    return int(shape[0])
+        return int(subject.n_samples), int(subject.n_voxels)
+    return check_2d(subject, name)
 
 
 class Progress:
@@ -129,15 +112,22 @@ class Progress:
         )
 
 
+@dataclass(eq=False, repr=False)
 class TimeLocked(BaseAligner):
     """Base of the aligners whose subjects share their rows.
 
     A subclass sets ``shared_response_``, one row per aligning sample, when it solves.
-    Parameters honoured here, if a subclass has them: ``max_iter``, ``tol``,
-    ``init``, ``random_state``, ``reference``.
     """
 
-    shared_response_: Matrix
+    n_components: int = 10
+    _: KW_ONLY
+    max_iter: int = 500
+    tol: float = 1e-5
+    energy: Any = 1.0
+    standardize: bool | str = True
+    n_jobs: int | None = None
+
+    shared_response_: Matrix = field(init=False)
 
     def _check_subjects(self, subjects: list[Any], y: list[Any] | None) -> None:
         check_same_samples(subjects, y, owner=self._owner)
@@ -146,16 +136,11 @@ class TimeLocked(BaseAligner):
 
     def _progress(self, start: float) -> Progress:
         """Begin to record an iteration with the limits that the user set."""
-        params = self.get_params(deep=False)
-        max_iter = check_int(
-            "max_iter", params["max_iter"], minimum=1, owner=self._owner
+        return Progress(
+            start,
+            max_iter=check_int("max_iter", self.max_iter, minimum=1, owner=self._owner),
+            tol=check_number("tol", self.tol, "[0, inf)", owner=self._owner),
         )
-        tol = params["tol"]
-        if isinstance(tol, bool) or not isinstance(tol, Real):
-            raise TypeError(f"tol of {self._owner} must be a number, got {tol!r}.")
-        if not 0 <= float(tol) < np.inf:
-            raise InputError(f"tol of {self._owner} must be >= 0, got {tol}.")
-        return Progress(start, max_iter=max_iter, tol=float(tol))
 
     def _keep_progress(self, progress: Progress) -> None:
         """Set what is known of the iteration, and say so if it was cut short."""
@@ -180,49 +165,8 @@ class TimeLocked(BaseAligner):
         for b in bases:
             # without an eigenbasis only the bound is known; the solver finds the rest
             most = min(b.n_samples - 1, b.n_voxels - b.constant_voxels.size)
-            most = most if b.energy == 1 else b.n_kept
-            if k > most:
-                raise InputError(
-                    f"n_components={k} is more than the {most} dimensions of {b.name} "
-                    f"({b.n_samples} samples, {b.n_voxels} voxels, energy "
-                    f"{b.energy:g}). Use fewer components or more samples."
-                )
+            check_rank(b, k, most if b.energy == 1 else b.n_kept)
         return k
-
-    def _start(self, n_samples: int, k: int) -> Matrix:
-        """Return the shared response to start from: the one given, or a random one."""
-        params = self.get_params(deep=False)
-        init = params["init"]
-        if isinstance(init, str):
-            if init != "random":
-                raise InputError(
-                    f"init of {self._owner} must be 'random' or a shared response of "
-                    f"shape (n_samples, n_components); got {init!r}."
-                )
-            rng = check_random_state(params["random_state"])
-            return np.asarray(rng.normal(size=(n_samples, k)))
-        start = np.asarray(init, dtype=np.float64)
-        if start.shape != (n_samples, k):
-            raise InputError(
-                f"init of {self._owner} must have shape {(n_samples, k)} (samples x "
-                f"n_components); got {start.shape}."
-            )
-        if not np.isfinite(start).all():
-            raise InputError(f"init of {self._owner} has NaN or infinite values.")
-        return start
-
-    def _reference(self, n_subjects: int) -> int:
-        """Return the parameter ``reference``, if it is one of the subjects."""
-        given = self.get_params(deep=False)["reference"]
-        reference = check_int("reference", given, minimum=0, owner=self._owner)
-        if reference >= n_subjects:
-            raise InputError(
-                f"reference={reference} of {self._owner} is not one of the "
-                f"{n_subjects} subjects, 0 to {n_subjects - 1}."
-            )
-        return reference
-
-    # -- a new subject -----------------------------------------------------------------
 
     def fit_new_subject(
         self, X: Any, y: Any = None, *, samples: Any = None
@@ -247,15 +191,10 @@ class TimeLocked(BaseAligner):
         """
         check_is_fitted(self, "maps_")
         n = len(self.shared_response_)
-        rows = np.arange(n) if samples is None else np.asarray(samples)
-        given = _n_samples(X, "the new subject")
-        if rows.ndim != 1 or rows.dtype.kind not in "iu":
-            raise TypeError("samples must be row numbers of the aligning samples.")
-        if rows.size and (rows.min() < 0 or rows.max() >= n):
-            raise InputError(
-                f"samples must be row numbers from 0 to {n - 1}; got "
-                f"{rows.min()} to {rows.max()}."
-            )
+        rows = np.arange(n)
+        if samples is not None:
+            rows = check_indices("samples", samples, n, what="row")
+        given, _ = _shape_of(X, "the new subject")
         if len(rows) != given:
             raise InputError(
                 f"The new subject has {given} samples for {len(rows)} rows of the "
@@ -267,10 +206,38 @@ class TimeLocked(BaseAligner):
         return self._make_map(basis, solution, space=getattr(X, "space", None))
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
+class FromRandomStart(TimeLocked):
+    """Base of those that descend from a random shared response, or a given one."""
+
+    init: Any = "random"
+    random_state: Any = None
+
+    def _start(self, n_samples: int, k: int) -> Matrix:
+        """Return the shared response to start from: the one given, or a random one."""
+        if isinstance(self.init, str):
+            if self.init != "random":
+                raise InputError(
+                    f"init of {self._owner} must be 'random' or a shared response of "
+                    f"shape (n_samples, n_components); got {self.init!r}."
+                )
+            rng = check_random_state(self.random_state)
+            return np.asarray(rng.normal(size=(n_samples, k)))
+        start = np.asarray(self.init, dtype=np.float64)
+        if start.shape != (n_samples, k):
+            raise InputError(
+                f"init of {self._owner} must have shape {(n_samples, k)} (samples x "
+                f"n_components); got {start.shape}."
+            )
+        if not np.isfinite(start).all():
+            raise InputError(f"init of {self._owner} has NaN or infinite values.")
+        return start
+
+
 class GramOnly(TimeLocked):
     """Base of those whose maps are mixings of samples, so that no eigenbasis is needed.
 
-    ``_solve`` gives one mixing (n_samples, K) per subject.
+    ``_solve`` returns one mixing (n_samples, K) per subject.
     """
 
     _needs_eigenbasis = False
@@ -278,10 +245,15 @@ class GramOnly(TimeLocked):
     def _keep_solution(self, solution: list[Matrix]) -> None:
         self.mixing_ = solution
 
+    def _make_map(
+        self, basis: SubjectBasis, solution: Matrix, *, space: Any = None
+    ) -> SubjectMap:
+        return MixingMap(basis, solution, isometric=self._isometric, space=space)
+
     @property
     def coef_(self) -> list[Matrix]:  # type: ignore[override]
         """The maps in kernel coordinates; computing them needs the eigenbases."""
         known = [m.coef for m in self.maps_]
         if any(c is None for c in known):
             raise AttributeError("coef_ is not kept when a fitted model is pickled.")
-        return [c for c in known if c is not None]
+        return known

@@ -159,8 +159,8 @@ def _inputs(
     subjects = [part.aligning.subjects[i] for i in who]
     if not isinstance(aligner, BaseAligner):
         return [s.data() for s in subjects]
-    # with the space, which says where voxels lie; what is known is passed as y
-    return [Subject(s.id, s.samples, space=s.space) for s in subjects]
+    # with the space, which says where voxels lie; other knowledge is passed as y
+    return [Subject(s.id, s.samples, runs=s.runs, space=s.space) for s in subjects]
 
 
 def _mapped(fitted: Any, samples: Any) -> Matrix:

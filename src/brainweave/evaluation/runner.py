@@ -25,7 +25,7 @@ import sklearn
 from joblib import Parallel, cpu_count, delayed
 from sklearn.base import clone
 
-from brainweave._arrays import blas_threads
+from brainweave._arrays import blas_threads, cluster_workers
 from brainweave._progress import Progress
 from brainweave._version import __version__
 from brainweave._warnings import WarningListener
@@ -73,7 +73,8 @@ def run_grid(
         at the same time.
     n_jobs : int, optional
         Fits at the same time, in threads; default one per core. The result does not
-        depend on it.
+        depend on it. Inside ``joblib.parallel_config(backend="dask")`` fits come one
+        after another, and the workers read voxels and score folds.
     retry_failed : bool, default=False
         Whether to compute cells again whose record says that they failed.
     progress : callable, optional
@@ -110,7 +111,7 @@ def run_grid(
     run = _Run(
         store if isinstance(store, ResultStore) else ResultStore(store),
         # as everywhere: None, and numbers below 1, mean one per core
-        cpu_count() if n_jobs is None or n_jobs < 1 else n_jobs,
+        cluster_workers() or cpu_count() if n_jobs is None or n_jobs < 1 else n_jobs,
         progress,
     )
     return run.all([grids] if isinstance(grids, Grid) else grids, retry_failed)
@@ -243,11 +244,14 @@ class _Run:
             part, start = split.parts[half], time.perf_counter()
             self._prepare(part, jobs)
             prepared = round(time.perf_counter() - start, 4)
-            # several jobs run side by side, or one with all threads
-            n_jobs = self.workers if len(jobs) == 1 else 1
-            Parallel(n_jobs=min(self.workers, len(jobs)), backend="threading")(
-                delayed(self._compute)(job, split, prepared, n_jobs) for job in jobs
-            )
+            # several jobs run side by side, or one after another with all workers
+            if len(jobs) == 1 or cluster_workers() is not None:
+                for job in jobs:
+                    self._compute(job, split, prepared, self.workers)
+            else:
+                Parallel(n_jobs=min(self.workers, len(jobs)), backend="threading")(
+                    delayed(self._compute)(job, split, prepared, 1) for job in jobs
+                )
             part.clear()
 
     def _prepare(self, part: Part, jobs: list[Job]) -> None:

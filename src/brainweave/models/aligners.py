@@ -29,7 +29,7 @@ _HOME = {
     "SRM": "srm",
     "Searchlight": "searchlight",
     "SemiSupervisedSRM": "semisupervised_srm",
-    "SVDHyperalignment": "svd_hyperalignment",
+    "SVDHyperalignment": "hyperalignment",
 }
 _REGISTERED: dict[str, type[BaseAligner]] = {}
 _ATTRIBUTE = re.compile(r"[A-Za-z][A-Za-z0-9_]*_")
@@ -173,13 +173,19 @@ _CLASSES: dict[str, dict[str, Any]] = {
         "joined_by_row_?": bool,
         "overlap_?": float,
         "shrinkage_?": [float],
+        "shrinkage_by_?": str,
         "spread_?": "K",
         "mixing_?": ["own K"],
         "objective_": float,
         "solver_": str,
     },
     "Hyperalignment": {**_LOCKED, "template_": "n d"},
-    "RegularizedHyperalignment": {**_LOCKED, "template_": "n d"},
+    "RegularizedHyperalignment": {
+        **_LOCKED,
+        "template_": "n d",
+        "alpha_?": float,
+        "alpha_by_?": str,
+    },
     "KernelHyperalignment": {**_LOCKED, "template_": "n d"},
     "SVDHyperalignment": {**_LOCKED, "joint_": "n K", "singular_values_": "K"},
     "DetSRM": _LOCKED,

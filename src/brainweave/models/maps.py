@@ -21,7 +21,7 @@ from brainweave.aligners.maps import (
 from brainweave.aligners.no_alignment import VoxelMap
 from brainweave.aligners.parcelwise import ParcelwiseMap
 from brainweave.aligners.robust_srm import RobustMap
-from brainweave.aligners.whole_brain import SearchlightMap
+from brainweave.aligners.searchlight import SearchlightMap
 from brainweave.exceptions import ModelFileError
 from brainweave.models.bases import read_basis, write_basis
 from brainweave.models.codec import Reader, Sizes, Writer

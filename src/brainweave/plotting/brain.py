@@ -22,6 +22,7 @@ def plot_feature_map(
     what: str = "patterns",
     title: str | None = None,
     limit: float | None = None,
+    colorbar: bool = True,
 ) -> "Figure":
     """Draw one shared feature on a subject's brain.
 
@@ -40,6 +41,8 @@ def plot_feature_map(
         Written into the figure.
     limit : float, optional
         Value at the ends of the colour scale; by default the largest of this map.
+    colorbar : bool, default=True
+        Draw the colour scale.
 
     Returns
     -------
@@ -47,12 +50,12 @@ def plot_feature_map(
     """
     image = subject_map.to_image(component, what=what)
     if hasattr(image, "affine") and len(getattr(image, "shape", ())) == 3:
-        return _draw_volume(image, title, limit)
+        return _draw_volume(image, title, limit, colorbar)
     if hasattr(image, "darrays"):  # one structure alone; its name is in the space
         image = {next(iter(subject_map.space.masks)): image}
     surfaces = _fsaverage5_parts(image)
     if surfaces:
-        return _draw_surfaces(surfaces, title, limit)
+        return _draw_surfaces(surfaces, title, limit, colorbar)
     kind = getattr(subject_map.space, "kind", type(image).__name__)
     raise InputError(
         f"There is no picture for this {kind} space: nilearn brings the surface "
@@ -72,66 +75,60 @@ def fits_glass_brain(image: Any) -> bool:
     return bool((low >= _GLASS_LOW).all() and (high <= _GLASS_HIGH).all())
 
 
-def _draw_volume(image: Any, title: str | None, limit: float | None) -> "Figure":
+def _draw_volume(
+    image: Any, title: str | None, limit: float | None, colorbar: bool
+) -> "Figure":
     from matplotlib.figure import Figure
     from nilearn import plotting
 
     figure = Figure(figsize=(6.6, 2.4))
-    own = float(np.abs(np.nan_to_num(np.asarray(image.dataobj))).max()) or 1.0
-    limit = limit or own
-    shared = {
-        "figure": figure,
-        "title": title,
-        "cmap": "RdBu_r",
-        "vmin": -limit,
-        "vmax": limit,
-    }
+    limit = limit or _largest(image.dataobj)
+    shared: dict[str, Any] = {"figure": figure, "title": title, "colorbar": colorbar}
+    shared |= {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit}
     if fits_glass_brain(image):
-        plotting.plot_glass_brain(
-            image, plot_abs=False, threshold=0, colorbar=True, **shared
-        )
+        plotting.plot_glass_brain(image, plot_abs=False, threshold=0, **shared)
     else:
-        plotting.plot_img(image, draw_cross=False, colorbar=True, **shared)
+        plotting.plot_img(image, draw_cross=False, **shared)
     return figure
+
+
+def _largest(values: Any) -> float:
+    return float(np.abs(np.nan_to_num(np.asarray(values))).max()) or 1.0
 
 
 def _fsaverage5_parts(image: Any) -> dict[str, Any]:
     """Return the values of each hemisphere, if these are GIfTI images on fsaverage5."""
-    parts = image if isinstance(image, dict) else {}
     found = {}
-    for structure, part in parts.items():
+    for structure, part in image.items() if isinstance(image, dict) else ():
         side = str(structure).lower().removeprefix("cortex")
         if side not in ("left", "right") or not hasattr(part, "darrays"):
             return {}
-        values = np.asarray(part.darrays[0].data, dtype=float)
-        if len(values) != _FSAVERAGE5:
+        found[side] = np.asarray(part.darrays[0].data, dtype=float)
+        if len(found[side]) != _FSAVERAGE5:
             return {}
-        found[side] = values
     return found
 
 
 def _draw_surfaces(
-    parts: dict[str, Any], title: str | None, limit: float | None
+    parts: dict[str, Any], title: str | None, limit: float | None, colorbar: bool
 ) -> "Figure":
     from matplotlib.figure import Figure
     from nilearn import datasets, plotting
 
     mesh = datasets.fetch_surf_fsaverage("fsaverage5")
     figure = Figure(figsize=(3.3 * len(parts), 2.6))
-    own = max(float(np.abs(np.nan_to_num(v)).max()) for v in parts.values()) or 1.0
-    limit = limit or own
+    limit = limit or max(map(_largest, parts.values()))
     for number, (side, values) in enumerate(sorted(parts.items()), start=1):
-        axes = figure.add_subplot(1, len(parts), number, projection="3d")
         plotting.plot_surf_stat_map(
             mesh[f"infl_{side}"],
             values,
             hemi=side,
             bg_map=mesh[f"sulc_{side}"],
-            axes=axes,
+            axes=figure.add_subplot(1, len(parts), number, projection="3d"),
             figure=figure,
             vmax=limit,
             cmap="RdBu_r",
-            colorbar=number == len(parts),
+            colorbar=colorbar and number == len(parts),
         )
     if title:
         figure.suptitle(title, fontsize=10)

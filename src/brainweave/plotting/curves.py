@@ -1,22 +1,13 @@
 """Accuracy against one setting, a panel per data set, as in the GDM paper."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from brainweave.exceptions import InputError
-from brainweave.plotting.style import (
-    GRID,
-    INK,
-    MUTED,
-    check_not_empty,
-    clean_text,
-    new_figure,
-    palette,
-    styled,
-)
+from brainweave.plotting import style
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -60,7 +51,7 @@ class CurvePanel:
                     )
 
 
-@styled
+@style.styled
 def plot_curve_panels(
     panels: Sequence[CurvePanel],
     *,
@@ -94,60 +85,50 @@ def plot_curve_panels(
     >>> figure.axes[0].get_lines()[0].get_ydata().tolist()
     [60.0, 50.0]
     """
-    check_not_empty(panels, "panels")
+    style.check_not_empty(panels, "panels")
     columns = max(1, min(columns, len(panels)))
     rows = -(-len(panels) // columns)
-    figure, axes = new_figure(
+    figure, axes = style.new_figure(
         2.6 * columns + 0.4 if columns > 1 else 4.6, 2.4 * rows + 0.7, rows, columns
     )
-    curves = _names(panel.curves for panel in panels)
-    lines = _names(panel.lines for panel in panels)
-    colors = dict(zip(curves, palette(len(curves)), strict=True))
+    curves = list(dict.fromkeys(name for panel in panels for name in panel.curves))
+    lines = list(dict.fromkeys(name for panel in panels for name in panel.lines))
+    colors = dict(zip(curves, style.palette(len(curves)), strict=True))
     handles: dict[str, Artist] = {}
     for ax, panel in zip(axes, panels, strict=False):
         x = np.asarray(panel.x, dtype=float)
         for name, values in panel.curves.items():
             y = scale * np.asarray(values, dtype=float)
+            color = colors[name]
+            marker = _MARKERS[curves.index(name) % len(_MARKERS)]
             (handles[name],) = ax.plot(
-                x,
-                y,
-                color=colors[name],
-                marker=_MARKERS[curves.index(name) % len(_MARKERS)],
-                markersize=4,
-                zorder=3,
+                x, y, color=color, marker=marker, markersize=4, zorder=3
             )
             if name in panel.errors:
                 band = scale * np.asarray(panel.errors[name], dtype=float)
-                ax.fill_between(
-                    x, y - band, y + band, color=colors[name], alpha=0.15, linewidth=0
-                )
+                low, high = y - band, y + band
+                ax.fill_between(x, low, high, color=color, alpha=0.15, linewidth=0)
         for name, level in panel.lines.items():
             number = lines.index(name)
             handles[name] = ax.axhline(
                 scale * level,
-                color=INK if number == 0 else MUTED,
+                color=style.MUTED if number else style.INK,
                 linestyle=_LINE_STYLES[number % len(_LINE_STYLES)],
                 linewidth=1.1,
             )
-        ax.set_title(clean_text(panel.title), parse_math=False)
-        ax.grid(axis="y", color=GRID, linewidth=0.6)
+        ax.set_title(style.clean_text(panel.title), parse_math=False)
+        ax.grid(axis="y", color=style.GRID, linewidth=0.6)
         ax.set_axisbelow(True)
     for ax in axes[len(panels) :]:
         ax.remove()
-    figure.supxlabel(xlabel, fontsize=9, color=INK)
-    figure.supylabel(ylabel, fontsize=9, color=INK)
+    figure.supxlabel(xlabel, fontsize=9, color=style.INK)
+    figure.supylabel(ylabel, fontsize=9, color=style.INK)
     order = [name for name in [*curves, *lines] if name in handles]
-    legend = figure.legend(
+    style.add_legend(
+        figure,
         [handles[name] for name in order],
-        [clean_text(name) for name in order],
+        order,
         loc="outside upper center",
         ncols=min(4, len(order)),
     )
-    for text in legend.get_texts():
-        text.set_parse_math(False)
     return figure
-
-
-def _names(mappings: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return all keys in the order in which they first occur."""
-    return list(dict.fromkeys(name for m in mappings for name in m))

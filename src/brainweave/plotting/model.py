@@ -8,29 +8,23 @@ from numpy.typing import NDArray
 
 from brainweave._arrays import to_numpy
 from brainweave.exceptions import InputError
-from brainweave.labels import is_missing
-from brainweave.plotting.sequences import MAX_LEGEND
+from brainweave.plotting import style
+from brainweave.plotting.sequences import MAX_LEGEND, read_sequences
 from brainweave.plotting.style import (
     ACCENT,
+    DASHED,
     GRID,
     INK,
     MUTED,
     PAPER,
     UNLABELLED,
-    add_legend,
-    check_not_empty,
-    new_figure,
-    ordered_names,
-    palette,
-    percent,
-    styled,
 )
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@styled
+@style.styled
 def plot_eigenvalues(model: Any) -> "Figure":
     """Draw the eigenvalues of a fitted model, and where the gain from the graph ends.
 
@@ -58,7 +52,7 @@ def plot_eigenvalues(model: Any) -> "Figure":
     n = len(values)
     informative = int(getattr(model, "n_informative_", n))
     number = np.arange(1, n + 1)
-    figure, (ax,) = new_figure(4.6, 3.0)
+    figure, (ax,) = style.new_figure(4.6, 3.0)
     ax.plot(number, values, color=GRID, linewidth=1, zorder=1)
     known, rest = number <= informative, number > informative
     ax.scatter(number[known], values[known], s=34, color=ACCENT, zorder=3)
@@ -69,26 +63,14 @@ def plot_eigenvalues(model: Any) -> "Figure":
     ax.margins(y=0.14)
     if informative < n:
         ax.axvspan(informative + 0.5, n + 0.5, color=MUTED, alpha=0.1, linewidth=0)
-        ax.axvline(informative + 0.5, color=INK, linestyle=(0, (4, 3)), linewidth=1)
-    middle = ax.get_xaxis_transform()
-    if informative > 0:
-        ax.text(
-            (0.5 + informative + 0.5) / 2,
-            1.03,
-            f"{informative} gain from the graph",
-            ha="center",
-            color=ACCENT,
-            transform=middle,
-        )
-    if informative < n:
-        ax.text(
-            (informative + 0.5 + n + 0.5) / 2,
-            1.03,
-            f"{n - informative} arbitrary",
-            ha="center",
-            color=MUTED,
-            transform=middle,
-        )
+        ax.axvline(informative + 0.5, color=INK, linestyle=DASHED, linewidth=1)
+    parts = [(0, informative, "gain from the graph", ACCENT)]
+    parts.append((informative, n, "arbitrary", MUTED))
+    for start, end, what, color in parts:
+        if end > start:
+            text, place = f"{end - start} {what}", ax.get_xaxis_transform()
+            middle = (start + end + 1) / 2
+            ax.text(middle, 1.03, text, color=color, ha="center", transform=place)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     ax.set_xlabel("component")
     better = "larger" if hasattr(model, "shrinkage_") else "smaller"
@@ -105,7 +87,7 @@ def energy_curves(bases: Sequence[Any]) -> list[NDArray[np.float64]]:
     return curves
 
 
-@styled
+@style.styled
 def plot_energy(model: Any, *, names: Sequence[Any] | None = None) -> "Figure":
     """Draw the cumulative singular values of each subject, and the cut.
 
@@ -127,12 +109,10 @@ def plot_energy(model: Any, *, names: Sequence[Any] | None = None) -> "Figure":
             f"This {type(model).__name__} does not hold the subjects' bases: it is not "
             "fitted, or was loaded without them."
         )
-    check_not_empty(bases, "bases")
-    names = names or [f"subject {i}" for i in range(len(bases))]
-    if len(names) != len(bases):
-        raise InputError(f"{len(names)} names for {len(bases)} subjects.")
-    colors = palette(len(bases))
-    figure, (ax,) = new_figure(4.6, 3.0)
+    style.check_not_empty(bases, "bases")
+    names = style.name_subjects(names, len(bases))
+    colors = style.palette(len(bases))
+    figure, (ax,) = style.new_figure(4.6, 3.0)
     handles = []
     for basis, share, color in zip(bases, energy_curves(bases), colors, strict=True):
         number = np.arange(1, len(share) + 1)
@@ -142,27 +122,18 @@ def plot_energy(model: Any, *, names: Sequence[Any] | None = None) -> "Figure":
         ax.scatter(kept, share[kept - 1], s=26, color=color, edgecolors=PAPER, zorder=3)
     for energy in sorted({float(b.energy) for b in bases}):
         if energy < 1:
-            ax.axhline(energy, color=INK, linestyle=(0, (4, 3)), linewidth=1)
-            ax.text(
-                0.99,
-                energy - 0.015,
-                f"kept: {percent(energy)}",
-                ha="right",
-                va="top",
-                fontsize=8.5,
-                transform=ax.get_yaxis_transform(),
-            )
-    ax.set_ylim(0, 1.03)
+            ax.axhline(energy, color=INK, linestyle=DASHED, linewidth=1)
+            text, place = f"kept: {style.percent(energy)}", ax.get_yaxis_transform()
+            ax.text(0.99, energy - 0.015, text, ha="right", va="top", transform=place)
+    ax.set(ylim=(0, 1.03), xlabel="components", ylabel="cumulative singular values")
     ax.set_xlim(left=0)
     ax.set_yticks(np.linspace(0, 1, 6), [f"{p} %" for p in range(0, 101, 20)])
-    ax.set_xlabel("components")
-    ax.set_ylabel("cumulative singular values")
-    if len(bases) <= len(palette(10)):
-        add_legend(ax, handles, names)
+    if len(bases) <= len(style.palette(10)):
+        style.add_legend(ax, handles, names)
     return figure
 
 
-@styled
+@style.styled
 def plot_shared_space(
     shared: Sequence[Any],
     labels: Sequence[Any],
@@ -192,39 +163,35 @@ def plot_shared_space(
     """
     if color_by not in ("label", "subject"):
         raise InputError(f"color_by takes 'label' or 'subject'; got {color_by!r}.")
-    check_not_empty(shared, "subjects")
+    style.check_not_empty(shared, "subjects")
     arrays = [np.asarray(to_numpy(s), dtype=float) for s in shared]
+    known = read_sequences(labels, names)
     if len(labels) != len(arrays):
         raise InputError(f"{len(labels)} lists of labels for {len(arrays)} subjects.")
-    for i, (array, known) in enumerate(zip(arrays, labels, strict=True)):
-        if len(array) != len(known):
-            raise InputError(f"labels[{i}] has {len(known)} for {len(array)} samples.")
+    for i, (array, n) in enumerate(zip(arrays, known.lengths, strict=True)):
+        if len(array) != n:
+            raise InputError(f"labels[{i}] has {n} for {len(array)} samples.")
         if max(components) >= array.shape[1] or min(components) < 0:
             raise InputError(
                 f"components={components}, but shared[{i}] has {array.shape[1]} "
                 "features, counted from 0."
             )
     points = np.concatenate(arrays)[:, list(components)]
+    kinds = known.names if color_by == "subject" else known.categories
+    of_sample = [label for of in known.labels for label in of]
     if color_by == "subject":
-        kinds: list[Any] = list(names or [f"subject {i}" for i in range(len(arrays))])
-        of_sample = [kinds[i] for i, a in enumerate(arrays) for _ in a]
-    else:
-        of_sample = [v for known in labels for v in np.asarray(known, object).tolist()]
-        of_sample = [None if is_missing(v) else v for v in of_sample]
-        kinds = ordered_names(of_sample)
-    figure, (ax,) = new_figure(5.6, 4.2)
+        of_sample = list(np.repeat(np.array(kinds, dtype=object), known.lengths))
+    figure, (ax,) = style.new_figure(5.6, 4.2)
     handles, shown = [], []
-    pairs = [*zip(kinds, palette(len(kinds)), strict=True), (None, UNLABELLED)]
-    for kind, color in pairs:
-        chosen = np.array([v == kind for v in of_sample])
-        if chosen.any():
-            x, y = points[chosen].T
-            handles.append(
-                ax.scatter(x, y, s=12, color=color, alpha=0.75, linewidths=0)
-            )
+    colors = [*style.palette(len(kinds)), UNLABELLED]
+    for kind, color in zip([*kinds, None], colors, strict=True):
+        x, y = points[[v == kind for v in of_sample]].T
+        if len(x):
+            dots = ax.scatter(x, y, s=12, color=color, alpha=0.75, linewidths=0)
+            handles.append(dots)
             shown.append("unlabelled" if kind is None else kind)
     ax.set_xlabel(f"shared feature {components[0] + 1}")
     ax.set_ylabel(f"shared feature {components[1] + 1}")
     if len(shown) <= MAX_LEGEND:
-        add_legend(ax, handles, shown)
+        style.add_legend(ax, handles, shown)
     return figure

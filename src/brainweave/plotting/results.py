@@ -1,24 +1,14 @@
 """How well subjects were classified: accuracies with their folds, and confusions."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from brainweave.exceptions import InputError
-from brainweave.plotting.style import (
-    ACCENT,
-    INK,
-    MUTED,
-    PAPER,
-    check_not_empty,
-    clean_text,
-    name_ticks,
-    new_figure,
-    percent,
-    styled,
-)
+from brainweave.plotting import style
+from brainweave.plotting.style import ACCENT, DASHED, INK, MUTED, PAPER
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,28 +19,13 @@ MAX_NUMBERS = 12  # categories up to which cells of a confusion matrix hold numb
 MAX_NAMES = 30  # categories up to which rows and columns are named
 
 
-class Result(Protocol):
-    """What figures need of a classification result."""
+class Scored:
+    """A result under the name it was given, with what is always known of it.
 
-    scores: NDArray[np.float64]
-    categories: Sequence[Any]
-    confusion: NDArray[Any]
-    chance: float
-    protocol: str
-    method: str
+    ``method`` is the class of the aligner, ``p`` that of the permutation test.
+    """
 
-
-def list_results(results: Any) -> list[tuple[str, Any]]:
-    """Name one result, a list of results, or a mapping of names to results."""
-    if results is None:
-        return []
-    if isinstance(results, Mapping):
-        named = [(str(name), result) for name, result in results.items()]
-    else:
-        single = hasattr(results, "scores") or not isinstance(results, Iterable)
-        listed = [results] if single else list(results)
-        named = [(_method_name(r), r) for r in listed]
-    for name, result in named:
+    def __init__(self, name: str, result: Any) -> None:
         for field in ("scores", "chance"):
             if not hasattr(result, field):
                 raise TypeError(
@@ -59,49 +34,56 @@ def list_results(results: Any) -> list[tuple[str, Any]]:
                 )
         if np.size(result.scores) == 0:
             raise InputError(f"Result {name!r} has no folds.")
-    return named
+        self.name, self.result = name, result
+        self.method = str(getattr(result, "method", "") or name)
+        self.protocol = str(getattr(result, "protocol", "") or "")
+        told = not self.protocol or self.protocol in name
+        self.full_name = name if told else f"{name}, {self.protocol}"
+        self.aligns_nothing = is_baseline(self.method)
+        self.scores = np.asarray(result.scores, dtype=float)
+        self.mean, self.chance = float(self.scores.mean()), float(result.chance)
+        self.p: float | None = getattr(result, "p_value", None)
+        folds = getattr(result, "folds", None) or []
+        self.folds = [fold if isinstance(fold, Mapping) else {} for fold in folds]
 
-
-def _method_name(result: Any) -> str:
-    name = str(getattr(result, "method", "?"))
-    return "without alignment" if is_baseline(name) else name
-
-
-def method_of(name: str, result: Any) -> str:
-    """Return the class of the aligner; the name of a result that does not say."""
-    return str(getattr(result, "method", "") or name)
-
-
-def aligns_nothing(name: str, result: Any) -> bool:
-    """Say whether a result is that of no alignment, by its method."""
-    return is_baseline(method_of(name, result))
+    def shown(self, members: Sequence["Scored"]) -> str:
+        """Return the method, or the name where two of the members share the method."""
+        method = "without alignment" if self.aligns_nothing else self.method
+        kind = "" if self.aligns_nothing else self.method
+        kinds = ["" if m.aligns_nothing else m.method for m in members]
+        return style.clean_text(method if kinds.count(kind) < 2 else self.name)
 
 
 def is_baseline(method: str) -> bool:
-    """Say whether a method is the one that aligns nothing.
-
-    Examples
-    --------
-    >>> is_baseline("Without alignment"), is_baseline("GDM")
-    (True, False)
-    """
+    """Say whether a method is the one that aligns nothing."""
     squeezed = "".join(c for c in method.casefold() if c.isalnum())
     return squeezed in BASELINES
 
 
-def protocol_of(result: Any) -> str:
-    """Return "joint", "held-out", or "" if the result does not say."""
-    return str(getattr(result, "protocol", "") or "")
+def list_results(results: Any) -> list[Scored]:
+    """Name one result, a list of results, or a mapping of names to results."""
+    if results is None:
+        return []
+    if isinstance(results, Mapping):
+        return [Scored(str(name), result) for name, result in results.items()]
+    single = hasattr(results, "scores") or not isinstance(results, Iterable)
+    found = []
+    for result in [results] if single else results:
+        method = str(getattr(result, "method", "?"))
+        name = "without alignment" if is_baseline(method) else method
+        found.append(Scored(name, result))
+    return found
 
 
-def _group_by_protocol(named: list[tuple[str, Any]]) -> dict[str, list[Any]]:
-    groups: dict[str, list[Any]] = {}
-    for name, result in named:
-        groups.setdefault(protocol_of(result), []).append((name, result))
+def by_protocol(results: Iterable[Scored]) -> dict[str, list[Scored]]:
+    """Group results by their protocol."""
+    groups: dict[str, list[Scored]] = {}
+    for one in results:
+        groups.setdefault(one.protocol, []).append(one)
     return groups
 
 
-@styled
+@style.styled
 def plot_accuracy(results: Any) -> "Figure":
     """Draw a bar per result, its folds as dots, and the chance level.
 
@@ -115,27 +97,27 @@ def plot_accuracy(results: Any) -> "Figure":
     -------
     Figure
     """
-    named = list_results(results)
-    check_not_empty(named, "results")
-    groups = _group_by_protocol(named)
-    headings: list[str] = [p for p in groups if p]
-    n_slots = len(named) + 0.8 * len(headings)
-    figure, (ax,) = new_figure(6.0, 0.75 + 0.34 * n_slots)
+    listed = list_results(results)
+    style.check_not_empty(listed, "results")
+    groups = by_protocol(listed)
+    headings = [p for p in groups if p]
+    n_slots = len(listed) + 0.8 * len(headings)
+    figure, (ax,) = style.new_figure(6.0, 0.75 + 0.34 * n_slots)
     ticks, names, y = [], [], 0.0
-    chances = {float(r.chance) for _, r in named}
+    chances = {one.chance for one in listed}
     for protocol, members in groups.items():
         if protocol:
             ticks.append(y)
             names.append(protocol)
             y += 0.8
-        for name, result in members:
-            _draw_bar(ax, y, result, muted=aligns_nothing(name, result))
+        for one in members:
+            _draw_bar(ax, y, one)
             if len(chances) > 1:
-                ax.vlines(result.chance, y - 0.5, y + 0.5, color=INK, linestyle="--")
+                ax.vlines(one.chance, y - 0.5, y + 0.5, color=INK, linestyle="--")
             ticks.append(y)
-            names.append(name)
+            names.append(one.name)
             y += 1
-    name_ticks(ax.yaxis, ticks, names)
+    style.name_ticks(ax.yaxis, ticks, names)
     ax.tick_params(axis="y", length=0)
     for label in ax.get_yticklabels():
         if label.get_text() in headings:
@@ -144,40 +126,28 @@ def plot_accuracy(results: Any) -> "Figure":
     ax.set_ylim(y - 0.4, -0.6)
     ax.set_xticks(np.linspace(0, 1, 6), [f"{p} %" for p in range(0, 101, 20)])
     ax.spines["left"].set_visible(False)
+    told = "accuracy per fold, and mean; dashed: chance"
     if len(chances) == 1:
         chance = chances.pop()
-        ax.axvline(chance, color=INK, linestyle=(0, (4, 3)), linewidth=1.1)
-        ax.set_xlabel(
-            f"accuracy per fold, and mean; dashed: chance ({percent(chance)})"
-        )
-    else:
-        ax.set_xlabel("accuracy per fold, and mean; dashed: chance")
+        ax.axvline(chance, color=INK, linestyle=DASHED, linewidth=1.1)
+        told += f" ({style.percent(chance)})"
+    ax.set_xlabel(told)
     return figure
 
 
-def _draw_bar(ax: Any, y: float, result: Any, *, muted: bool) -> None:
-    scores = np.asarray(result.scores, dtype=float)
-    mean = float(scores.mean())
-    color, alpha = (MUTED, 0.45) if muted else (ACCENT, 0.8)
-    ax.barh(y, mean, height=0.62, color=color, alpha=alpha, linewidth=0)
-    spread = np.linspace(-0.2, 0.2, len(scores)) if len(scores) > 1 else [0]
-    ax.scatter(
-        scores,
-        y + np.asarray(spread),
-        s=13,
-        color=INK,
-        edgecolors=PAPER,
-        linewidths=0.6,
-        zorder=3,
-        clip_on=False,
-    )
-    text = f"{100 * mean:.1f} %"
-    if len(scores) > 1:
-        text = f"{100 * mean:.1f} ± {100 * scores.std():.1f} %"
+def _draw_bar(ax: Any, y: float, one: Scored) -> None:
+    scores = one.scores
+    color, alpha = (MUTED, 0.45) if one.aligns_nothing else (ACCENT, 0.8)
+    ax.barh(y, one.mean, height=0.62, color=color, alpha=alpha, linewidth=0)
+    heights = y + (np.linspace(-0.2, 0.2, len(scores)) if len(scores) > 1 else 0.0)
+    look = {"color": INK, "edgecolors": PAPER, "linewidths": 0.6, "clip_on": False}
+    ax.scatter(scores, np.broadcast_to(heights, scores.shape), s=13, zorder=3, **look)
+    spread = f" ± {100 * scores.std():.1f}" if len(scores) > 1 else ""
+    text = f"{100 * one.mean:.1f}{spread} %"
     ax.text(1.03, y, text, va="center", transform=ax.get_yaxis_transform())
 
 
-@styled
+@style.styled
 def plot_confusion(result: Any, *, title: str | None = None) -> "Figure":
     """Draw the confusion matrix of a result as shares of the true category.
 
@@ -204,7 +174,7 @@ def plot_confusion(result: Any, *, title: str | None = None) -> "Figure":
         )
     shares = row_shares(counts)
     size = min(1.4 + 0.36 * max(n, 3), 6.4)
-    figure, (ax,) = new_figure(size + 0.5, size)
+    figure, (ax,) = style.new_figure(size + 0.5, size)
     # from nothing to the accent colour, so that it also lies on dark paper
     r, g, b, _ = to_rgba(ACCENT)
     cmap = LinearSegmentedColormap.from_list("accent", [(r, g, b, 0.04), (r, g, b, 1)])
@@ -214,10 +184,10 @@ def plot_confusion(result: Any, *, title: str | None = None) -> "Figure":
             if np.isfinite(share) and round(100 * share) > 0:
                 color = ON_ACCENT if share > 0.55 else INK
                 text = f"{100 * share:.0f}"
-                ax.text(j, i, text, ha="center", va="center", color=color, fontsize=8)
+                ax.text(j, i, text, ha="center", va="center", color=color, size=8.5)
     if n <= MAX_NAMES:
-        name_ticks(ax.xaxis, list(range(n)), categories)
-        name_ticks(ax.yaxis, list(range(n)), categories)
+        for axis in (ax.xaxis, ax.yaxis):
+            style.name_ticks(axis, list(range(n)), categories)
         turn = 45 if n <= MAX_NUMBERS else 90
         for label in ax.get_xticklabels():
             label.set(rotation=turn, ha="right", rotation_mode="anchor")
@@ -225,11 +195,11 @@ def plot_confusion(result: Any, *, title: str | None = None) -> "Figure":
                 label.set(va="center")
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
-    ax.set_xlabel("predicted")
-    ax.set_ylabel("true")
+    ax.set(xlabel="predicted", ylabel="true")
     if title is None:
-        title = ", ".join(filter(None, (str(result.method), protocol_of(result))))
-    ax.set_title(clean_text(title), parse_math=False)
+        protocol = getattr(result, "protocol", "") or ""
+        title = ", ".join(filter(None, (str(result.method), str(protocol))))
+    ax.set_title(style.clean_text(title), parse_math=False)
     return figure
 
 

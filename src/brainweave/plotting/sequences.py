@@ -6,19 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from brainweave.exceptions import InputError
-from brainweave.labels import is_missing
-from brainweave.plotting.style import (
-    PAPER,
-    UNLABELLED,
-    add_legend,
-    check_not_empty,
-    name_ticks,
-    new_figure,
-    ordered_names,
-    palette,
-    styled,
-)
+from brainweave.labels import is_missing, sort_labels
+from brainweave.plotting import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,26 +26,38 @@ class Sequences:
     @property
     def categories(self) -> list[Any]:
         """All labels that occur, sorted."""
-        return ordered_names(label for labels in self.labels for label in labels)
+        return sort_labels(label for labels in self.labels for label in labels)
+
+    @property
+    def lengths(self) -> list[int]:
+        """Number of samples of each subject."""
+        return [len(labels) for labels in self.labels]
+
+    def legend(self) -> list[tuple[str, str]]:
+        """Return the names and colours of the categories; none if they are too many."""
+        categories = self.categories
+        if len(categories) > MAX_LEGEND:
+            return []
+        names = [style.clean_text(c) for c in categories]
+        found = list(zip(names, style.palette(len(names)), strict=True))
+        if any(None in labels for labels in self.labels):
+            found.append(("unlabelled", style.UNLABELLED))
+        return found
 
 
 def read_sequences(study: Any, names: Sequence[Any] | None = None) -> Sequences:
     """Take labels and runs from a Study, or from one list of labels per subject."""
     entries = list(study)
-    check_not_empty(entries, "subjects")
-    if names is None:
-        names = [getattr(s, "id", f"subject {i}") for i, s in enumerate(entries)]
-    if len(names) != len(entries):
-        raise InputError(f"{len(names)} names for {len(entries)} subjects.")
+    style.check_not_empty(entries, "subjects")
+    if names is None and all(hasattr(s, "id") for s in entries):
+        names = [s.id for s in entries]
+    names = style.name_subjects(names, len(entries))
     labels, runs = [], []
     for entry in entries:
-        if hasattr(entry, "n_samples"):
-            n = int(entry.n_samples)
-            labels.append(_listed(getattr(entry, "labels", None), n))
-            runs.append(_listed(getattr(entry, "runs", None), n))
-        else:
-            labels.append(_listed(entry, len(entry)))
-            runs.append([None] * len(entry))
+        is_subject = hasattr(entry, "n_samples")
+        n = int(entry.n_samples) if is_subject else len(entry)
+        labels.append(_listed(entry.labels if is_subject else entry, n))
+        runs.append(_listed(getattr(entry, "runs", None), n))
     return Sequences([str(n) for n in names], labels, runs)
 
 
@@ -67,7 +68,7 @@ def _listed(values: Iterable[Any] | None, n: int) -> list[Any]:
     return [None if is_missing(v) else v for v in listed]
 
 
-@styled
+@style.styled
 def plot_sequences(
     study: Any, *, names: Sequence[Any] | None = None, legend: bool = True
 ) -> "Figure":
@@ -98,28 +99,25 @@ def plot_sequences(
 
     sequences = read_sequences(study, names)
     categories = sequences.categories
-    colors = dict(zip(categories, palette(len(categories)), strict=True))
-    n, longest = len(sequences.names), max(len(s) for s in sequences.labels)
+    colors = dict(zip(categories, style.palette(len(categories)), strict=True))
+    n, longest = len(sequences.names), max(sequences.lengths)
     image = np.zeros((n, longest, 4))  # beyond a subject's last sample: nothing
     for row, labels in enumerate(sequences.labels):
         for column, label in enumerate(labels):
-            image[row, column] = to_rgba(colors.get(label, UNLABELLED))
+            image[row, column] = to_rgba(colors.get(label, style.UNLABELLED))
 
-    figure, (ax,) = new_figure(7.2 if legend else 6.6, 0.75 + 0.26 * max(n, 2))
+    figure, (ax,) = style.new_figure(7.2 if legend else 6.6, 0.75 + 0.26 * max(n, 2))
     ax.imshow(image, aspect="auto", interpolation="none", extent=(0, longest, n, 0))
-    ax.hlines(np.arange(1, n), 0, longest, color=PAPER, linewidth=3)
+    ax.hlines(np.arange(1, n), 0, longest, color=style.PAPER, linewidth=3)
     for row, runs in enumerate(sequences.runs):
         borders = [i for i in range(1, len(runs)) if runs[i] != runs[i - 1]]
-        ax.vlines(borders, row, row + 1, color=PAPER, linewidth=1.6)
-    name_ticks(ax.yaxis, list(np.arange(n) + 0.5), sequences.names)
+        ax.vlines(borders, row, row + 1, color=style.PAPER, linewidth=1.6)
+    style.name_ticks(ax.yaxis, list(np.arange(n) + 0.5), sequences.names)
     ax.tick_params(axis="y", length=0)
     ax.set_xlabel("sample, in the order seen")
     ax.spines[:].set_visible(False)
-    if legend and 0 < len(categories) <= MAX_LEGEND:
-        handles = [Patch(color=colors[c]) for c in categories]
-        shown: list[Any] = list(categories)
-        if any(label is None for labels in sequences.labels for label in labels):
-            handles.append(Patch(color=UNLABELLED))
-            shown.append("unlabelled")
-        add_legend(ax, handles, shown)
+    known = sequences.legend() if legend and categories else []
+    if known:
+        handles = [Patch(color=color) for _, color in known]
+        style.add_legend(ax, handles, [name for name, _ in known])
     return figure

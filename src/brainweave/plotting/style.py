@@ -10,7 +10,6 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from brainweave.exceptions import InputError
-from brainweave.labels import sort_labels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,25 +25,17 @@ GRID = "#d8dee4"
 PAPER = "#ffffff"
 ACCENT = "#0072b2"
 UNLABELLED = "#9ba3ac"
+DASHED = (0, (4, 3))
 
 # Okabe and Ito (2008) without black, its yellow darkened to be seen on white, and a
-# purple; distinguishable under the common colour vision deficiencies.
-_EIGHT = [
-    *("#0072b2", "#e69f00", "#009e73", "#cc79a7"),
-    *("#56b4e9", "#d55e00", "#b5a300", "#7b5ea7"),
-]
-# Petroff (2021), ten colours optimised under simulated colour vision deficiencies.
-_TEN = [
-    *("#3f90da", "#ffa90e", "#bd1f01", "#94a4a2", "#832db6"),
-    *("#a96b59", "#e76300", "#b9ac70", "#717581", "#92dadd"),
-]
-
-# Green-Armytage (2010), a colour alphabet, without what is lost on black or on white.
-_MANY = [
-    *("#0075dc", "#ff0010", "#2bce48", "#ffa405", "#740aff", "#00998f", "#c20088"),
-    *("#993f00", "#5ecfe0", "#8f7c00", "#f0a3ff", "#426600", "#ff5005", "#808080"),
-    *("#9dcc00", "#990000", "#2f4fa8", "#ffa8bb", "#005c31", "#d9b800", "#7a3a8c"),
-    *("#d6a06a", "#5fbf8f", "#a9b8ff"),
+# purple; Petroff (2021), optimised under simulated colour vision deficiencies; and the
+# colour alphabet of Green-Armytage (2010) without what is lost on black or on white.
+_PALETTES = [
+    "0072b2 e69f00 009e73 cc79a7 56b4e9 d55e00 b5a300 7b5ea7",
+    "3f90da ffa90e bd1f01 94a4a2 832db6 a96b59 e76300 b9ac70 717581 92dadd",
+    "0075dc ff0010 2bce48 ffa405 740aff 00998f c20088 993f00 5ecfe0 8f7c00 f0a3ff "
+    "426600 ff5005 808080 9dcc00 990000 2f4fa8 ffa8bb 005c31 d9b800 7a3a8c d6a06a "
+    "5fbf8f a9b8ff",
 ]
 
 MAX_TEXT = 40  # longer names would leave no room for the figure
@@ -64,12 +55,9 @@ def palette(n: int) -> list[str]:
     >>> len(set(palette(30)))
     30
     """
-    if n <= len(_EIGHT):
-        return _EIGHT[:n]
-    if n <= len(_TEN):
-        return _TEN[:n]
-    if n <= len(_MANY):
-        return _MANY[:n]
+    for colors in map(str.split, _PALETTES):
+        if n <= len(colors):
+            return ["#" + color for color in colors[:n]]
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
@@ -78,17 +66,10 @@ def palette(n: int) -> list[str]:
 
 
 def clean_text(value: Any, limit: int = MAX_TEXT) -> str:
-    r"""Return a name from data as one line of text that any figure or file can hold.
+    """Return a name from data as one line of text that any figure or file can hold.
 
     Control characters and lone surrogates, which no XML can hold, become spaces; long
     names lose their end.
-
-    Examples
-    --------
-    >>> clean_text("a\x00b\nc")
-    'a b c'
-    >>> clean_text("x" * 99, limit=5)
-    'xxxx…'
     """
     text = "".join(
         " " if unicodedata.category(c) in ("Cc", "Cs", "Cn", "Zl", "Zp") else c
@@ -97,39 +78,37 @@ def clean_text(value: Any, limit: int = MAX_TEXT) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-def ordered_names(values: Iterable[Any]) -> list[Any]:
-    """Return the names that occur, sorted, numbers before texts; None is no name.
-
-    Examples
-    --------
-    >>> ordered_names(["b", 2, None, "a", 10, "b"])
-    [2, 10, 'a', 'b']
-    """
-    return sort_labels(values)
-
-
 def subject_name(name: Any) -> str:
-    """Call a subject so that a reader knows it is one.
-
-    Examples
-    --------
-    >>> subject_name("01"), subject_name("sub-01")
-    ('subject 01', 'sub-01')
-    """
+    """Call a subject so that a reader knows it is one."""
     text = clean_text(name)
     return text if text.lower().startswith("sub") else f"subject {text}"
 
 
 def percent(value: float, digits: int = 1) -> str:
-    r"""Write a share as people read it; the space does not break.
-
-    Examples
-    --------
-    >>> percent(0.125), percent(1.0)
-    ('12.5\xa0%', '100\xa0%')
-    """
+    """Write a share as people read it; the space does not break."""
     text = f"{100 * value:.{digits}f}"
     return (text.rstrip("0").rstrip(".") if "." in text else text) + "\u00a0%"
+
+
+_STYLE: dict[Any, Any] = {
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelsize": 9,
+    "text.color": INK,
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.8,
+    "lines.linewidth": 1.5,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "axes.facecolor": "none",
+    "figure.facecolor": PAPER,
+}
 
 
 def styled(function: Callable[P, R]) -> Callable[P, R]:
@@ -141,41 +120,20 @@ def styled(function: Callable[P, R]) -> Callable[P, R]:
 
         with mpl.rc_context():
             mpl.rcdefaults()
-            mpl.rcParams.update(
-                {
-                    "font.size": 9,
-                    "axes.titlesize": 10,
-                    "axes.titleweight": "bold",
-                    "axes.titlelocation": "left",
-                    "axes.labelsize": 9,
-                    "text.color": INK,
-                    "axes.edgecolor": MUTED,
-                    "axes.labelcolor": INK,
-                    "axes.titlecolor": INK,
-                    "axes.spines.top": False,
-                    "axes.spines.right": False,
-                    "axes.linewidth": 0.8,
-                    "lines.linewidth": 1.5,
-                    "legend.frameon": False,
-                    "legend.fontsize": 8.5,
-                    "axes.facecolor": "none",
-                    "figure.facecolor": PAPER,
-                }
-            )
+            mpl.rcParams.update(_STYLE)
             return function(*args, **kwargs)
 
     return run
 
 
 def new_figure(
-    width: float, height: float, rows: int = 1, columns: int = 1, **options: Any
+    width: float, height: float, rows: int = 1, columns: int = 1
 ) -> tuple["Figure", list["Axes"]]:
     """Make a figure (inches) and its axes, row by row."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False, **options)
-    axes = list(grid.ravel())
+    axes = list(figure.subplots(rows, columns, squeeze=False).ravel())
     for ax in axes:
         # ticks are made when drawn, when the style is no longer in force
         ax.tick_params(
@@ -189,24 +147,34 @@ def name_ticks(axis: Any, positions: Sequence[float], names: Iterable[Any]) -> N
     axis.set_ticks(positions, [clean_text(n) for n in names], parse_math=False)
 
 
-def add_legend(ax: "Axes", handles: Sequence[Any], names: Iterable[Any]) -> Any:
-    """Add a legend beside the axes with names from data, as they are."""
+def add_legend(
+    parent: Any, handles: Sequence[Any], names: Iterable[Any], **place: Any
+) -> None:
+    """Add a legend, beside axes by default, with names from data as they are."""
+    beside = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0), "borderaxespad": 0.3}
     # Matplotlib leaves out names that begin with an underscore: a thin space protects
     texts = [clean_text(n) for n in names]
-    legend = ax.legend(
-        handles,
-        ["\u2009" + t if t.startswith("_") else t for t in texts],
-        loc="upper left",
-        bbox_to_anchor=(1.0, 1.0),
-        borderaxespad=0.3,
-        handlelength=1.2,
-    )
+    texts = ["\u2009" + t if t.startswith("_") else t for t in texts]
+    legend = parent.legend(handles, texts, handlelength=1.2, **(place or beside))
     for text in legend.get_texts():
         text.set_parse_math(False)
-    return legend
+
+
+def name_subjects(names: Sequence[Any] | None, n: int) -> list[Any]:
+    """Return the given names of n subjects, or numbers for want of them."""
+    names = [f"subject {i}" for i in range(n)] if names is None else list(names)
+    if len(names) != n:
+        raise InputError(f"{len(names)} names for {n} subjects.")
+    return names
 
 
 def check_not_empty(things: Sequence[Any], what: str) -> None:
     """Refuse to draw nothing."""
     if len(things) == 0:
         raise InputError(f"There is nothing to draw: no {what} given.")
+
+
+def span(values: Sequence[int], what: str) -> str:
+    """Write how many there are, as one number or the lowest and the highest."""
+    ends = sorted({min(values), max(values)}) if values else []
+    return f"{'–'.join(f'{n:,}' for n in ends)} {what}" if ends else ""

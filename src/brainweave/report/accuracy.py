@@ -1,269 +1,142 @@
 """The chapter on accuracy: methods side by side, subjects, confusions."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 
-from brainweave.plotting.results import (
-    aligns_nothing,
-    method_of,
-    plot_confusion,
-    protocol_of,
-    row_shares,
-)
+from brainweave.plotting.results import Scored, plot_confusion, row_shares
 from brainweave.plotting.style import clean_text, percent, subject_name
-from brainweave.report.elements import Element, Section, Table
-from brainweave.report.facts import main_result, ordered_protocols, spoken_name
-from brainweave.report.inputs import Inputs
-from brainweave.report.subjects import (
-    compare_methods,
-    interval,
-    subject_accuracies,
-)
-from brainweave.report.svg import figure_svg
+from brainweave.report import subjects
+from brainweave.report.elements import TEXTS, Element, Section, Table, render
+from brainweave.report.inputs import SIGNIFICANT, Inputs
+from brainweave.report.subjects import interval
 
-Named = tuple[str, Any]
-SIGNIFICANT = 0.05
 WIDE = 12  # categories above which a matrix needs the whole width
-EXPLAINED = {
-    "held-out": "held-out: test subjects joined a finished space",
-    "joint": "joint: test subjects took part in the alignment, which favours them",
-}
 
 
 def results_section(inputs: Inputs) -> Section | None:
     """Show accuracies, subject by subject, and confusions."""
     if not inputs.results:
         return None
-    elements = [_accuracy(inputs)]
-    elements += [e for e in (_comparisons(inputs), _subjects(inputs)) if e is not None]
-    elements += _confusions(inputs)
-    return Section(
-        "results",
-        "Between-subject classification",
-        "A classifier is trained on some subjects and tested on others, in the shared "
-        "space. “Joint”: the test subjects' aligning samples took part in the "
-        "alignment, which favours them; “held-out”: they joined a finished space.",
-        elements,
-    )
-
-
-def panels(inputs: Inputs) -> list[tuple[str, list[Named]]]:
-    """Return the results of each protocol, methods in one and the same order."""
-    order = list(dict.fromkeys(method_of(*r) for r in inputs.results))
-    found = []
-    for protocol in ordered_protocols(inputs.results):
-        members = [r for r in inputs.results if protocol_of(r[1]) == protocol]
-        members.sort(key=lambda r: order.index(method_of(*r)))
-        found.append((protocol, members))
-    return found
+    found = [_accuracy(inputs), _comparisons(inputs), _subjects(inputs)]
+    return Section.make("results", [*found, *_confusions(inputs)])
 
 
 def _accuracy(inputs: Inputs) -> Element:
-    table, drawn = [], []
-    folds = [row for name, result in inputs.results for row in _fold_rows(name, result)]
-    for protocol, members in panels(inputs):
-        rows = []
-        for name, result in members:
-            shown = _shown(name, result, members)
-            rows.append(_row(shown, name, result))
-            table.append(_numbers(shown, protocol, result))
-        heading = Markup("<h4>{}</h4>").format(EXPLAINED.get(protocol, protocol))
-        drawn.append((heading if protocol else Markup("")) + Markup("").join(rows))
-    header = ["method", "protocol", "accuracy", "95 %", "SD", "balanced", "chance", "p"]
-    shown_table = Table([*header, "folds"], table).without_empty_columns()
-    axis = Markup('<div class="acc-axis"><span></span><div>{}</div><span></span></div>')
-    ticks = Markup("").join(
-        Markup('<i style="left:{}%">{} %</i>').format(t, t) for t in range(0, 101, 25)
-    )
-    figure = Markup('<div class="acc" role="img" aria-label="{}">{}{}</div>').format(
-        "Accuracy of each method", Markup("").join(drawn), axis.format(ticks)
-    )
-    return Element(
+    """Draw the methods as lines of HTML, which stay readable at any width."""
+    rows, drawn = [], []
+    for protocol, members in inputs.panels:
+        drawn.append((protocol, [(one, interval(one)) for one in members]))
+        rows += [{"method": one.shown(members), **_numbers(one)} for one in members]
+    folds = [row for one in inputs.results for row in _fold_rows(one)]
+    header = ["method", "protocol", "fold", "test subjects", "accuracy", "chance"]
+    return Element.make(
         "accuracy",
-        "Accuracy",
-        "Bars are means over folds, dots are folds, the dashed line is chance, and the "
-        "bracket is a 95 % interval of the mean over subjects (bootstrap).",
-        figure=figure,
-        table=shown_table,
-        data=Table(
-            ["method", "protocol", "fold", "test subjects", "accuracy", "chance"], folds
+        figure=render(
+            "accuracy.html.jinja",
+            panels=drawn,
+            explained=TEXTS["panels"],
+            percent=percent,
         ),
-        wide=True,
+        table=Table.of({name: [row[name] for row in rows] for name in rows[0]}),
+        data=Table(header, folds),
     )
 
 
-def _shown(name: str, result: Any, members: list[Named]) -> str:
-    if aligns_nothing(name, result):
-        same = [m for m in members if aligns_nothing(*m)]
-        return "without alignment" if len(same) == 1 else clean_text(name)
-    return spoken_name(name, result, members)
+def _numbers(one: Scored) -> dict[str, Any]:
+    balanced = getattr(one.result, "balanced_accuracy", None)
+    between, n = interval(one), len(one.scores)
+    return {
+        "protocol": one.protocol or None,
+        "accuracy": percent(one.mean),
+        "95 %": None if between is None else " – ".join(map(percent, between)),
+        "SD": percent(float(one.scores.std())) if n > 1 else None,
+        "balanced": None if balanced is None else percent(float(np.mean(balanced))),
+        "chance": percent(one.chance),
+        "p": one.p,
+        "folds": n,
+    }
 
 
-def _row(shown: str, name: str, result: Any) -> Markup:
-    """Draw one method as a line of HTML, which stays readable at any width."""
-    scores = np.asarray(result.scores, dtype=float)
-    mean, chance = float(scores.mean()), float(result.chance)
-    spread = np.linspace(26, 74, len(scores)) if len(scores) > 1 else [50.0]
-    dots = Markup("").join(
-        Markup('<i class="dot" style="left:{:.2f}%;top:{:.0f}%"></i>').format(
-            100 * s, top
-        )
-        for s, top in zip(scores, spread, strict=True)
-    )
-    between = interval(result)
-    bracket = Markup("")
-    text = percent(mean)
-    if between is not None:
-        low, high = between
-        bracket = Markup(
-            '<i class="between" style="left:{:.2f}%;width:{:.2f}%"></i>'
-        ).format(100 * low, 100 * (high - low))
-        text += f" [{percent(low).split(chr(160))[0]}–{percent(high)}]"
-    kind = "bar base" if aligns_nothing(name, result) else "bar"
-    return Markup(
-        '<div class="acc-row"><span>{}</span><div class="track">'
-        '<i class="{}" style="width:{:.2f}%"></i>'
-        '<i class="chance" style="left:{:.2f}%"></i>{}{}</div><b>{}</b></div>'
-    ).format(shown, kind, 100 * mean, 100 * chance, bracket, dots, text)
-
-
-def _numbers(shown: str, protocol: str, result: Any) -> list[Any]:
-    scores = np.asarray(result.scores, dtype=float)
-    balanced = getattr(result, "balanced_accuracy", None)
-    between = interval(result)
-    return [
-        shown,
-        protocol or None,
-        percent(float(scores.mean())),
-        None if between is None else " – ".join(map(percent, between)),
-        percent(float(scores.std())) if len(scores) > 1 else None,
-        None if balanced is None else percent(float(np.mean(balanced))),
-        percent(float(result.chance)),
-        getattr(result, "p_value", None),
-        len(scores),
-    ]
-
-
-def _fold_rows(name: str, result: Any) -> list[list[Any]]:
-    folds = list(getattr(result, "folds", None) or [])
+def _fold_rows(one: Scored) -> list[list[Any]]:
     rows = []
-    for i, score in enumerate(np.asarray(result.scores, dtype=float)):
-        fold = folds[i] if i < len(folds) and isinstance(folds[i], Mapping) else {}
+    for i, score in enumerate(one.scores):
+        fold = one.folds[i] if i < len(one.folds) else {}
         who = next((v for k, v in fold.items() if "subjects" in str(k)), "")
         if isinstance(who, (list, tuple, np.ndarray)):
             who = " ".join(map(str, who))
-        rows.append(
-            [name, protocol_of(result), i + 1, who, float(score), float(result.chance)]
-        )
+        rows.append([one.name, one.protocol, i + 1, who, float(score), one.chance])
     return rows
 
 
 def _comparisons(inputs: Inputs) -> Element | None:
-    named = [
-        (_shown(n, r, members), r) for _, members in panels(inputs) for n, r in members
-    ]
-    found = compare_methods(named)
-    rows = [
-        [
-            f"{c.better} over {c.other}",
-            c.protocol or None,
-            percent(c.difference),
-            round(c.p, 4),
-            c.n_subjects,
-        ]
-        for c in found
-    ]
-    if not rows:
+    found: list[tuple[str, subjects.Comparison]] = []
+    for protocol, members in inputs.panels:
+        named = [(one.shown(members), one) for one in members]
+        found += [(protocol, pair) for pair in subjects.compare_methods(named)]
+    if not found:
         return None
-    table = Table(["methods", "protocol", "difference", "p", "subjects"], rows)
-    caption = (
-        "Differences of mean accuracy on the same subjects. p: two-sided, by flipping "
-        "the signs of the subjects' differences, corrected for the number of "
-        "comparisons of a protocol (Holm)."
+    pairs = [pair for _, pair in found]
+    table = Table.of(
+        {
+            "methods": [f"{pair.better} over {pair.other}" for pair in pairs],
+            "protocol": [protocol or None for protocol, _ in found],
+            "difference, points": [round(100 * pair.difference, 1) for pair in pairs],
+            "p": [round(pair.p, 4) for pair in pairs],
+            "subjects": [pair.n_subjects for pair in pairs],
+        }
     )
-    fewest = min(c.n_subjects for c in found)
-    if 2 / 2**fewest > SIGNIFICANT:
-        caption += (
-            f" With {fewest} subjects this p cannot be below {2 / 2**fewest:.2g}: more "
-            "subjects are needed to tell methods apart."
-        )
-    return Element(
-        "between-methods",
-        "Which method is better?",
-        caption,
-        table=table.without_empty_columns(),
-        data=table,
-        wide=True,
-    )
+    fewest, few = min(pair.n_subjects for pair in pairs), ""
+    least = 2 / 2**fewest
+    if least > SIGNIFICANT:
+        text = TEXTS["elements"]["between-methods"]["few"]
+        few = text.format(fewest=fewest, least=least)
+    return Element.make("between-methods", {"few": few}, table=table)
 
 
 def _subjects(inputs: Inputs) -> Element | None:
     """Tabulate who is classified well: a subject that aligns badly stands out."""
     columns: dict[str, dict[str, float]] = {}
-    for protocol, members in panels(inputs):
-        for name, result in members:
-            found = subject_accuracies(result)
-            title = ", ".join(filter(None, (_shown(name, result, members), protocol)))
-            if found:
-                columns[title] = found
-    ids = list(dict.fromkeys(id for of in columns.values() for id in of))
+    for protocol, members in inputs.panels:
+        for one in members:
+            title = ", ".join(filter(None, (one.shown(members), protocol)))
+            columns[title] = subjects.subject_accuracies(one)
+    known = [of for of in columns.values() if of]
+    ids = list(dict.fromkeys(id for of in known for id in of))
     if len(ids) < 2:
         return None
-    first = next(iter(columns.values()))
-    ids.sort(key=lambda id: first.get(id, 2.0))
-    rows = [
-        [
-            subject_name(id),
-            *(percent(of[id]) if id in of else None for of in columns.values()),
-        ]
-        for id in ids
-    ]
-    table = Table(["subject", *columns], rows)
-    return Element(
-        "by-subject",
-        "Subject by subject",
-        "Accuracy when this subject is tested, the lowest first: who is at chance "
-        "here did not align.",
-        table=table,
-        data=table,
-        wide=len(columns) > 2,
-    )
+    ids.sort(key=lambda id: known[0].get(id, 2.0))
+    shown: dict[str, list[Any]] = {"subject": [subject_name(id) for id in ids]}
+    for title, of in columns.items():
+        shown[title] = [percent(of[id]) if id in of else None for id in ids]
+    return Element.make("by-subject", table=Table.of(shown), wide=len(known) > 2)
 
 
 def _confusions(inputs: Inputs) -> list[Element]:
     """Draw the confusions of the method that counts; fold the others away."""
-    chosen = None
-    for _, members in panels(inputs)[:1]:
-        chosen = main_result(members, inputs.method)[1]
-    elements = []
-    for number, (name, result) in enumerate(inputs.results):
-        if getattr(result, "confusion", None) is not None:
-            folded = chosen is not None and result is not chosen
-            elements.append(_confusion(number, name, result, folded=folded))
+    chosen = inputs.main_result(inputs.panels[0][1])
+    elements = [
+        _confusion(number, one, folded=one is not chosen)
+        for number, one in enumerate(inputs.results)
+        if getattr(one.result, "confusion", None) is not None
+    ]
     return sorted(elements, key=lambda e: e.folded)
 
 
-def _confusion(number: int, name: str, result: Any, *, folded: bool) -> Element:
-    protocol = protocol_of(result)
-    title = name if protocol in name else ", ".join(filter(None, (name, protocol)))
-    counts = np.asarray(result.confusion)
+def _confusion(number: int, one: Scored, *, folded: bool) -> Element:
+    counts, categories = np.asarray(one.result.confusion), one.result.categories
     shares = row_shares(counts)
     rows = [
         [true, predicted, int(counts[i, j]), float(shares[i, j])]
-        for i, true in enumerate(result.categories)
-        for j, predicted in enumerate(result.categories)
+        for i, true in enumerate(categories)
+        for j, predicted in enumerate(categories)
     ]
-    id = f"confusion-{number}"
-    figure = plot_confusion(result, title="")
-    return Element(
-        id,
-        f"Confusion: {clean_text(title, 60)}",
-        "Percent of the samples of a true category (row) that were called so (column).",
-        figure=figure_svg(figure, id, f"Confusion matrix of {clean_text(title)}"),
+    return Element.make(
+        "confusion",
+        {"name": clean_text(one.full_name, 60)},
+        number=f"-{number}",
+        figure=plot_confusion(one.result, title=""),
         data=Table(["true", "predicted", "samples", "share"], rows),
-        wide=len(result.categories) > WIDE,
+        wide=folded or len(categories) > WIDE,
         folded=folded,
     )

@@ -1,6 +1,7 @@
 """Put together what a report is about, and refuse what does not belong together."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,60 +11,58 @@ from numpy.typing import NDArray
 from brainweave._arrays import to_numpy
 from brainweave.aligners.components import AlignmentCheck, alignment_check
 from brainweave.exceptions import InputError
-from brainweave.plotting.results import list_results
+from brainweave.plotting.results import Scored, by_protocol, list_results
 from brainweave.plotting.sequences import Sequences, read_sequences
+from brainweave.plotting.style import name_subjects
 from brainweave.report.fit import check_fit
 
-MAX_FEATURES = 20  # more are not features to look at one by one
+SIGNIFICANT = 0.05
 
 
 @dataclass
 class Inputs:
-    """A study, a model and results, as far as they are there.
-
-    Parameters
-    ----------
-    study : Study or None
-        The data.
-    model : aligner or None
-        Fitted.
-    results : list of (name, result)
-        Classification results.
-    config : mapping
-        Settings as they were used.
-    names : list of str
-        The subjects.
-    sequences : Sequences or None
-        Labels and runs of the samples.
-    shared : list of ndarray or None
-        Shared features of the samples, per subject.
-    drawn : str
-        Whether they are those of samples that did "not align", that may have been
-        "aligned", or were "given".
-    method : str
-        Class of the model.
-    check : AlignmentCheck or None
-        Whether the model holds up on samples that did not align.
-    notes : list of str
-        What a reader must know of how these fit together.
-    """
+    """A study, a model and results, as far as they are there."""
 
     study: Any
-    model: Any
-    results: list[tuple[str, Any]]
-    config: Mapping[str, Any]
-    names: list[str] = field(default_factory=list)
-    sequences: Sequences | None = None
-    shared: list[NDArray[np.float64]] | None = None
-    drawn: str = "given"
-    method: str = ""
-    check: AlignmentCheck | None = None
-    notes: list[str] = field(default_factory=list)
+    model: Any  # fitted
+    results: list[Scored]
+    config: Mapping[str, Any]  # settings as they were used
+    names: list[str] = field(default_factory=list)  # of the subjects
+    sequences: Sequences | None = None  # labels and runs of the samples
+    shared: list[NDArray[np.float64]] | None = None  # features of each subject
+    drawn: str = "given"  # or of samples that did "not align", or may have "aligned"
+    method: str = ""  # class of the model
+    check: AlignmentCheck | None = None  # on samples that did not align
+    notes: list[str] = field(default_factory=list)  # how these fit together
 
     @property
     def bases(self) -> list[Any]:
         """Bases of the model's subjects, if it still has them."""
         return list(getattr(self.model, "bases_", None) or [])
+
+    @property
+    def record(self) -> Mapping[str, Any]:
+        """What was done to the data, as far as the study knows."""
+        return getattr(self.study, "record", None) or {}
+
+    @property
+    def panels(self) -> list[tuple[str, list[Scored]]]:
+        """Results of each protocol, the one that favours nobody first.
+
+        The methods of all have one and the same order.
+        """
+        order = list(dict.fromkeys(one.method for one in self.results))
+        listed = sorted(self.results, key=lambda one: order.index(one.method))
+        first_seen = dict.fromkeys(one.protocol for one in self.results)
+        groups = by_protocol(listed)
+        names = sorted(first_seen, key=lambda protocol: protocol != "held-out")
+        return [(name, groups[name]) for name in names]
+
+    def main_result(self, members: list[Scored]) -> Scored:
+        """Return the result of the model's method, else of the best that aligns."""
+        own = [m for m in members if self.method and m.method == self.method]
+        aligned = [m for m in members if not m.aligns_nothing]
+        return max(own or aligned or members, key=lambda m: m.mean)
 
 
 def gather(*, study: Any, model: Any, results: Any, config: Any, shared: Any) -> Inputs:
@@ -82,7 +81,7 @@ def gather(*, study: Any, model: Any, results: Any, config: Any, shared: Any) ->
     inputs = Inputs(study, model, list_results(results), config, method=method)
     if model is not None and not hasattr(model, "maps_"):
         raise InputError(
-            f"This {inputs.method} is not fitted: call fit before writing its report."
+            f"This {method} is not fitted: call fit before writing its report."
         )
     if study is not None:
         inputs.sequences = read_sequences(study)
@@ -93,21 +92,20 @@ def gather(*, study: Any, model: Any, results: Any, config: Any, shared: Any) ->
                 f"{len(model.maps_)}. Give the study that the model was fitted on."
             )
     elif model is not None:
-        inputs.names = [f"subject {i}" for i in range(len(model.maps_))]
+        inputs.names = name_subjects(None, len(model.maps_))
         inputs.sequences = _sequences_of_graph(model, inputs.names)
-    inputs.notes = check_fit(study, model, inputs.results, method=method)
-    inputs.check = None if model is None else _check(model, study)
-    inputs.shared = _shared_features(inputs, shared)
+    inputs.notes = check_fit(study, model, inputs.results, method)
+    if model is not None:
+        # by runs where the study has them and is what aligned
+        found = None if study is None else alignment_check(model, study)
+        useful = found is not None and found.available
+        inputs.check = found if useful else alignment_check(model)
+    if shared is None and model is not None:
+        inputs.drawn, shared = _draw(inputs)
+    if shared is not None:
+        inputs.shared = [np.asarray(to_numpy(s), dtype=float) for s in shared]
+        _check_shared(inputs, inputs.shared)
     return inputs
-
-
-def _check(model: Any, study: Any) -> AlignmentCheck:
-    """Check the model, by runs where the study has them and is what aligned."""
-    if study is not None:
-        found = alignment_check(model, study)
-        if found.available:
-            return found
-    return alignment_check(model)
 
 
 def _sequences_of_graph(model: Any, names: list[str]) -> Sequences | None:
@@ -124,40 +122,23 @@ def _sequences_of_graph(model: Any, names: list[str]) -> Sequences | None:
     return Sequences(list(names), labels, [[None] * len(one) for one in labels])
 
 
-def _shared_features(inputs: Inputs, shared: Any) -> list[NDArray[np.float64]] | None:
-    if shared is None and inputs.model is not None:
-        held = None if inputs.check is None else inputs.check.features
-        inputs.drawn = "aligned"
-        if held is not None and _fits(inputs, held):
-            inputs.drawn, shared = "not align", held
-        elif inputs.study is not None:
-            shared = inputs.model.transform(list(inputs.study))
-        elif inputs.bases and getattr(inputs.model, "coef_", None):
-            pairs = zip(inputs.bases, inputs.model.coef_, strict=True)
-            shared = [basis.coordinates @ coef for basis, coef in pairs]
-        elif inputs.bases and getattr(inputs.model, "mixing_", None):
-            pairs = zip(inputs.bases, inputs.model.mixing_, strict=True)
-            shared = [basis.gram_times(mixing) for basis, mixing in pairs]
-    if shared is None:
-        return None
-    arrays = [np.asarray(to_numpy(s), dtype=float) for s in shared]
-    _check_shared(inputs, arrays)
-    return arrays
-
-
-def _fits(inputs: Inputs, arrays: Sequence[NDArray[Any]]) -> bool:
-    """Whether there are features for every sample, and some for each."""
-    known = all(np.isfinite(a).all() for a in arrays)
-    if inputs.sequences is None:
-        return known
-    return known and [len(a) for a in arrays] == [
-        len(labels) for labels in inputs.sequences.labels
-    ]
+def _draw(inputs: Inputs) -> tuple[str, Any]:
+    """Return the shared features of the samples, and of which samples they are."""
+    model, held = inputs.model, None if inputs.check is None else inputs.check.features
+    if held is not None and all(np.isfinite(a).all() for a in held):
+        known = inputs.sequences
+        if known is None or [len(a) for a in held] == known.lengths:
+            return "not align", held
+    if inputs.study is not None:
+        return "aligned", model.transform(list(inputs.study))
+    # maps of aligners of others, or of a file, may not know
+    with suppress(InputError, AttributeError):
+        return "aligned", [one.aligning_features() for one in model.maps_]
+    return "aligned", None
 
 
 def _check_shared(inputs: Inputs, arrays: Sequence[NDArray[Any]]) -> None:
-    if not inputs.names:
-        inputs.names = [f"subject {i}" for i in range(len(arrays))]
+    inputs.names = inputs.names or name_subjects(None, len(arrays))
     if len(arrays) != len(inputs.names):
         raise InputError(
             f"shared has {len(arrays)} arrays for {len(inputs.names)} subjects."
@@ -168,30 +149,9 @@ def _check_shared(inputs: Inputs, arrays: Sequence[NDArray[Any]]) -> None:
                 f"shared[{i}] must be samples x features like shared[0] "
                 f"{arrays[0].shape}; got shape {array.shape}."
             )
-        if inputs.sequences is not None:
-            n = len(inputs.sequences.labels[i])
-            if len(array) != n:
-                raise InputError(
-                    f"shared[{i}] has {len(array)} samples, subject "
-                    f"{inputs.names[i]!r} of the study has {n}."
-                )
-
-
-def two_dimensional(
-    arrays: Sequence[NDArray[np.float64]],
-) -> tuple[NDArray[np.float64], str]:
-    """Return columns to draw samples in, and what these are called.
-
-    Shared features as they are when there are few; else, as for methods that stay in
-    voxels, the principal components of all samples.
-    """
-    pooled = np.concatenate(arrays)
-    if pooled.shape[1] == 1:
-        return np.hstack([pooled, np.zeros_like(pooled)]), "shared feature"
-    if pooled.shape[1] <= MAX_FEATURES:
-        return pooled, "shared feature"
-    from sklearn.decomposition import PCA
-
-    n_components = min(5, *pooled.shape)
-    pca = PCA(n_components, svd_solver="randomized", random_state=0)
-    return pca.fit_transform(pooled), "principal component"
+        n = None if inputs.sequences is None else inputs.sequences.lengths[i]
+        if n is not None and len(array) != n:
+            raise InputError(
+                f"shared[{i}] has {len(array)} samples, subject {inputs.names[i]!r} of "
+                f"the study has {n}."
+            )

@@ -1,150 +1,109 @@
 """The shared space as a drawing that can be asked: hover, switch, turn."""
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from brainweave.plotting.style import UNLABELLED, clean_text, palette
-from brainweave.report.elements import Table
-from brainweave.report.inputs import Inputs, two_dimensional
+from brainweave.report.elements import TEXTS, Element, Section, Table, render
+from brainweave.report.inputs import Inputs
 
 WIDTH, HEIGHT, MARGIN = 680, 460, 40
 MAX_POINTS = 6000  # more would make the page slow to open
 MAX_SWITCHES = 60  # more categories are told by colour and on hover alone
+MAX_FEATURES = 20  # more are not features to look at one by one
 MAX_EMBEDDED = 10  # columns a reader can choose from
 
 
-@dataclass(frozen=True)
-class Group:
-    """Samples of one subject and one category, at places of the drawing."""
-
-    subject: int
-    category: int
-    points: list[tuple[str, str]]
-
-
-@dataclass(frozen=True)
-class SharedSpace:
-    """All that the template and the script need."""
-
-    groups: list[Group]
-    subjects: list[str]
-    subject_colors: list[str]
-    categories: list[str]
-    category_colors: list[str]
-    axes: list[str]
-    data: Table
-    facts: dict[str, Any]  # for the script
-    left_out: int
-    drawn: str
-    width: int = WIDTH
-    height: int = HEIGHT
-    margin: int = MARGIN
-
-    @property
-    def ticks(self) -> dict[str, dict[str, str]]:
-        """The values at the ends of the two axes that are drawn first."""
-        found = {}
-        for axis, name in zip("xy", [*self.axes, ""][:2], strict=True):
-            at = (
-                list(self.data.columns).index(name) if name in self.data.columns else -1
-            )
-            values = [float(row[at]) for row in self.data.rows] if at >= 0 else []
-            ends = (min(values), max(values)) if values else ("", "")
-            texts = [f"{v:.2g}" if isinstance(v, float) else "" for v in ends]
-            found[axis] = dict(zip(("low", "high"), texts, strict=True))
-        return found
-
-    @property
-    def has_category_switches(self) -> bool:
-        """Whether there are few enough categories for a switch each."""
-        return 1 < len(self.categories) <= MAX_SWITCHES
-
-
-def build_space(inputs: Inputs) -> SharedSpace | None:
+def space_section(inputs: Inputs) -> Section | None:
     """Place the samples of all subjects; None without shared features."""
     if inputs.shared is None:
         return None
-    columns, axis = two_dimensional(inputs.shared)
-    columns = columns[:, :MAX_EMBEDDED]
-    subject = np.repeat(np.arange(len(inputs.shared)), [len(a) for a in inputs.shared])
-    sample = np.concatenate([np.arange(len(a)) for a in inputs.shared])
-    labels, runs = _annotations(inputs, len(subject))
-    known = inputs.sequences.categories if inputs.sequences is not None else []
-    names = [clean_text(c) for c in known]
-    colors = palette(len(known))
+    all_columns, axis = _columns(inputs.shared)
+    n = len(all_columns)
+    chosen = np.arange(n)
+    if n > MAX_POINTS:
+        chosen = np.linspace(0, n - 1, MAX_POINTS).astype(np.intp)
+    columns = all_columns[chosen, :MAX_EMBEDDED]
+    lengths = [len(a) for a in inputs.shared]
+    subject = np.repeat(np.arange(len(lengths)), lengths)[chosen]
+    sample = np.concatenate([np.arange(length) for length in lengths])[chosen] + 1
+    known, labels, runs = [], [None] * n, [None] * n
+    if inputs.sequences is not None:
+        known = inputs.sequences.categories
+        labels = [v for of in inputs.sequences.labels for v in of]
+        runs = [v for of in inputs.sequences.runs for v in of]
+    labels, runs = ([values[i] for i in chosen] for values in (labels, runs))
+    names, colors = [clean_text(c) for c in known], palette(len(known))
     code_of = {c: i for i, c in enumerate(known)}
     category = np.array([code_of.get(v, len(known)) for v in labels], dtype=int)
     if (category == len(known)).any():
         names, colors = [*names, "unlabelled"], [*colors, UNLABELLED]
-
-    chosen = _thin_out(len(subject))
-    kept = (subject[chosen], category[chosen], columns[chosen])
-    groups, order = _group(*kept)
+    places, ticks = _place(columns)
+    groups, order = [], []
+    for s, c in sorted(set(zip(subject.tolist(), category.tolist(), strict=True))):
+        members = np.flatnonzero((subject == s) & (category == c))
+        points = [(f"{x:.1f}", f"{y:.1f}") for x, y in places[members]]
+        groups.append((s, c, points))
+        order.append(members.tolist())
     run_names = list(dict.fromkeys(clean_text(r) for r in runs if r is not None))
-    run_of = {r: i for i, r in enumerate(run_names)}
     axes = [f"{axis} {k + 1}" for k in range(columns.shape[1])]
     rows = [
-        [inputs.names[subject[i]], int(sample[i]) + 1, runs[i], labels[i]]
-        + [round(float(v), 4) for v in columns[i]]
-        for i in chosen
+        [inputs.names[s], int(number), run, label, *np.round(values, 4).tolist()]
+        for s, number, run, label, values in zip(
+            subject, sample, runs, labels, columns, strict=True
+        )
     ]
-    return SharedSpace(
+    facts = {
+        "subjects": [clean_text(name) for name in inputs.names],
+        "categories": names,
+        "axes": axes,
+        "order": order,
+        "samples": sample.tolist(),
+        "runs": run_names,
+        "run": [-1 if r is None else run_names.index(clean_text(r)) for r in runs],
+    }
+    drawing = render(
+        "space.html.jinja",
         groups=groups,
-        subjects=[clean_text(n) for n in inputs.names],
         subject_colors=palette(len(inputs.names)),
-        categories=names,
         category_colors=colors,
-        axes=axes,
-        data=Table(["subject", "sample", "run", "label", *axes], rows),
-        facts={
-            "order": order,
-            "samples": [int(sample[i]) + 1 for i in chosen],
-            "runs": run_names,
-            "run": [
-                -1 if runs[i] is None else run_of[clean_text(runs[i])] for i in chosen
-            ],
-        },
-        left_out=len(subject) - len(chosen),
-        drawn=inputs.drawn,
+        ticks=ticks,
+        facts=facts,
+        width=WIDTH,
+        height=HEIGHT,
+        margin=MARGIN,
+        max_switches=MAX_SWITCHES,
     )
+    data = Table(["subject", "sample", "run", "label", *axes], rows)
+    element = Element.make("shared-space", figure=drawing, data=data)
+    say, left = TEXTS["drawn"], n - len(chosen)
+    thinned = say["left_out"].format(n=left) if left else ""
+    return Section.make("space", [element], drawn=say[inputs.drawn] + thinned)
 
 
-def _annotations(inputs: Inputs, n: int) -> tuple[list[Any], list[Any]]:
-    if inputs.sequences is None:
-        return [None] * n, [None] * n
-    return (
-        [v for labels in inputs.sequences.labels for v in labels],
-        [v for runs in inputs.sequences.runs for v in runs],
-    )
+def _columns(arrays: Sequence[NDArray[np.float64]]) -> tuple[NDArray[np.float64], str]:
+    """Return columns to draw samples in, and what these are called.
+
+    Shared features as they are when there are few; else, as for methods that stay in
+    voxels, the principal components of all samples.
+    """
+    pooled = np.concatenate(arrays)
+    if pooled.shape[1] == 1:
+        return np.hstack([pooled, np.zeros_like(pooled)]), "shared feature"
+    if pooled.shape[1] <= MAX_FEATURES:
+        return pooled, "shared feature"
+    from sklearn.decomposition import PCA
+
+    n_components = min(5, *pooled.shape)
+    pca = PCA(n_components, svd_solver="randomized", random_state=0)
+    return pca.fit_transform(pooled), "principal component"
 
 
-def _thin_out(n: int) -> NDArray[np.intp]:
-    """Choose samples at equal steps when there are too many to draw."""
-    if n <= MAX_POINTS:
-        return np.arange(n)
-    return np.linspace(0, n - 1, MAX_POINTS).astype(np.intp)
-
-
-def _group(
-    subject: NDArray[Any], category: NDArray[Any], columns: NDArray[np.float64]
-) -> tuple[list[Group], list[list[int]]]:
-    """Sort samples into groups, and say which sample each point is."""
-    places = _places(columns)
-    groups, order = [], []
-    for s, c in sorted(
-        {(int(s), int(c)) for s, c in zip(subject, category, strict=True)}
-    ):
-        members = np.flatnonzero((subject == s) & (category == c))
-        points = [(f"{places[i, 0]:.1f}", f"{places[i, 1]:.1f}") for i in members]
-        groups.append(Group(s, c, points))
-        order.append(members.tolist())
-    return groups, order
-
-
-def _places(columns: NDArray[np.float64]) -> NDArray[np.float64]:
+def _place(
+    columns: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], dict[str, tuple[str, str]]]:
     """Fit the first two columns into the drawing; the script does the same."""
     xy = columns[:, :2]
     low, high = xy.min(axis=0), xy.max(axis=0)
@@ -152,4 +111,5 @@ def _places(columns: NDArray[np.float64]) -> NDArray[np.float64]:
     room = np.array([WIDTH - 2 * MARGIN, HEIGHT - 2 * MARGIN])
     placed = MARGIN + (xy - low) / span * room
     placed[:, 1] = HEIGHT - placed[:, 1]
-    return np.asarray(placed)
+    ends = zip("xy", low, high, strict=True)
+    return placed, {name: (f"{a:.2g}", f"{b:.2g}") for name, a, b in ends}

@@ -3,20 +3,19 @@
 The folds of one subject are not independent, so every number here is over subjects.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, product
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave.plotting.results import protocol_of
+from brainweave.plotting.results import Scored
 
 MAX_EXACT = 14  # subjects up to which all sign flips are tried
 N_FLIPS = 9999
 N_RESAMPLES = 4999
 FEW = 3  # subjects below which no interval is told
+TESTABLE = 5  # subjects below which no p of sign flips is below .05
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,6 @@ class Comparison:
     by Holm's method for the number of comparisons under the same protocol.
     """
 
-    protocol: str
     better: str
     other: str
     difference: float
@@ -35,29 +33,27 @@ class Comparison:
     p: float
 
 
-def subject_accuracies(result: Any) -> dict[str, float]:
-    """Return the mean accuracy of each subject over the folds that tested it alone.
+def subject_accuracies(one: Scored) -> dict[str, float]:
+    """Return the mean accuracy of each subject over the folds that tested it.
 
-    Empty if the result does not say who was tested.
+    Several subjects of one fold share its accuracy. Empty if the result does not say
+    who was tested.
     """
     found: dict[str, list[float]] = {}
-    folds = list(getattr(result, "folds", None) or [])
-    scores = np.asarray(result.scores, dtype=float)
-    if len(folds) != len(scores):
+    if len(one.folds) != len(one.scores):
         return {}
-    for fold, score in zip(folds, scores, strict=True):
-        who = fold.get("test_subjects") if isinstance(fold, Mapping) else None
+    for fold, score in zip(one.folds, one.scores, strict=True):
+        who = fold.get("test_subjects")
         if not isinstance(who, list | tuple) or not who:
             return {}
-        # several subjects of one fold share its accuracy
         for id in who:
             found.setdefault(str(id), []).append(float(score))
     return {id: float(np.mean(values)) for id, values in found.items()}
 
 
-def interval(result: Any) -> tuple[float, float] | None:
+def interval(one: Scored) -> tuple[float, float] | None:
     """Return a 95 % interval of the mean over subjects, by resampling subjects."""
-    values = np.array(list(subject_accuracies(result).values()))
+    values = np.array(list(subject_accuracies(one).values()))
     if len(values) < FEW:
         return None
     rng = np.random.default_rng(0)
@@ -66,59 +62,41 @@ def interval(result: Any) -> tuple[float, float] | None:
     return float(low), float(high)
 
 
-def above_chance(result: Any) -> float | None:
-    """Return p of accuracies above chance, by flipping signs over subjects.
+def above_chance(one: Scored) -> float | None:
+    """Return the one-sided p of accuracies above chance, by flipping signs.
 
-    One-sided; None where the result does not say who was tested, or where there are
-    too few subjects for any p below .05.
+    None where the result does not say who was tested, or for too few subjects.
     """
-    values = np.array(list(subject_accuracies(result).values())) - float(result.chance)
-    if len(values) < 5:
-        return None
-    return _flip_p(values, two_sided=False)
+    values = np.array(list(subject_accuracies(one).values())) - one.chance
+    return _flip_p(values) if len(values) >= TESTABLE else None
 
 
-def compare_methods(results: list[tuple[str, Any]]) -> list[Comparison]:
-    """Test all pairs of methods of each protocol, paired over their subjects."""
-    found: list[Comparison] = []
-    for protocol in dict.fromkeys(protocol_of(r) for _, r in results):
-        members = [
-            (n, subject_accuracies(r)) for n, r in results if protocol_of(r) == protocol
-        ]
-        pairs: list[Comparison] = []
-        for (a, of_a), (b, of_b) in combinations(members, 2):
-            common = [id for id in of_a if id in of_b]
-            if len(common) < FEW:
-                continue
-            difference = np.array([of_a[id] - of_b[id] for id in common])
-            p = _flip_p(difference, two_sided=True)
-            mean = float(difference.mean())
-            names = (a, b) if mean >= 0 else (b, a)
-            pairs.append(Comparison(protocol, *names, abs(mean), len(common), p))
-        found += _holm(pairs)
-    return found
-
-
-def _holm(pairs: list[Comparison]) -> list[Comparison]:
-    order = sorted(range(len(pairs)), key=lambda i: pairs[i].p)
-    corrected, least = {}, 0.0
-    for rank, i in enumerate(order):
+def compare_methods(members: list[tuple[str, Scored]]) -> list[Comparison]:
+    """Test all pairs of methods of one protocol, paired over their subjects."""
+    pairs: list[Comparison] = []
+    known = [(name, subject_accuracies(one)) for name, one in members]
+    for (a, of_a), (b, of_b) in combinations(known, 2):
+        common = [id for id in of_a if id in of_b]
+        if len(common) < FEW:
+            continue
+        difference = np.array([of_a[id] - of_b[id] for id in common])
+        mean, p = float(difference.mean()), _flip_p(difference, two_sided=True)
+        names = (a, b) if mean >= 0 else (b, a)
+        pairs.append(Comparison(*names, abs(mean), len(common), p))
+    least = 0.0  # Holm
+    for rank, i in enumerate(sorted(range(len(pairs)), key=lambda i: pairs[i].p)):
         least = max(least, min(1.0, pairs[i].p * (len(pairs) - rank)))
-        corrected[i] = least
-    return [
-        Comparison(**{**vars(pair), "p": corrected[i]}) for i, pair in enumerate(pairs)
-    ]
+        pairs[i] = replace(pairs[i], p=least)
+    return pairs
 
 
-def _flip_p(values: NDArray[np.float64], *, two_sided: bool) -> float:
+def _flip_p(values: NDArray[np.float64], *, two_sided: bool = False) -> float:
     """Return p of a mean that differs from 0, by flipping signs."""
-    n = len(values)
-    if n <= MAX_EXACT:
-        signs = np.array(list(product((1.0, -1.0), repeat=n)))
-        extra = 0
-    else:
+    n, extra = len(values), int(len(values) > MAX_EXACT)
+    if extra:
         signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(N_FLIPS, n))
-        extra = 1
+    else:
+        signs = np.array(list(product((1.0, -1.0), repeat=n)))
     means, seen = signs @ values / n, float(values.mean())
     if two_sided:
         means, seen = np.abs(means), abs(seen)

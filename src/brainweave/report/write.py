@@ -5,7 +5,6 @@ import hashlib
 import os
 from collections.abc import Iterable, Mapping
 from datetime import date
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +15,14 @@ from brainweave._validation import check_int
 from brainweave._version import __version__
 from brainweave.exceptions import InputError
 from brainweave.report.accuracy import results_section
-from brainweave.report.elements import Section
-from brainweave.report.facts import collect_warnings, headlines
-from brainweave.report.inputs import Inputs, gather
+from brainweave.report.data import data_section
+from brainweave.report.elements import asset, render
+from brainweave.report.inputs import gather
+from brainweave.report.maps import maps_section
 from brainweave.report.methods import write_methods
-from brainweave.report.sections import (
-    data_section,
-    details_section,
-    maps_section,
-    model_section,
-)
-from brainweave.report.space import build_space
-from brainweave.report.verdict import give_verdict
+from brainweave.report.sections import details_section, model_section
+from brainweave.report.space import space_section
+from brainweave.report.summary import collect_warnings, give_verdict, headlines
 
 
 def write_report(
@@ -41,8 +36,8 @@ def write_report(
     shared: Any = None,
     warnings: Iterable[Any] = (),
     seconds: Mapping[str, float] | None = None,
-    n_maps: int = 2,
-    n_map_subjects: int = 2,
+    n_maps: int = 3,
+    n_map_subjects: int = 3,
 ) -> Path:
     """Write one self-contained HTML file about a study, a model and its results.
 
@@ -71,8 +66,9 @@ def write_report(
         What was warned of on the way; shown with what the report itself finds.
     seconds : mapping of str to float, optional
         Time of each stage of this run; results bring their own.
-    n_maps, n_map_subjects : int, default=2
-        Shared features to draw on the brain, and on how many subjects; 0 for none.
+    n_maps, n_map_subjects : int, default=3
+        Shared features a reader can choose to see on the brain, and of how many
+        subjects, 0 for none: every map takes half a second and 60 kB.
 
     Returns
     -------
@@ -104,68 +100,34 @@ def write_report(
     )
     if study is None and model is None and not inputs.results:
         raise InputError("A report needs a study, a model or results; got none.")
-    text = _render(
-        inputs,
-        title=title,
-        given=list(warnings),
-        seconds=seconds,
-        n_maps=n_maps,
-        n_map_subjects=n_map_subjects,
-    )
-    # labels may hold anything, and half a character or a zero byte is no UTF-8 text
-    text = text.replace("\x00", "").encode(errors="replace").decode()
-    write_text(path, text)
-    return path
-
-
-def _render(
-    inputs: Inputs,
-    *,
-    title: str,
-    given: list[Any],
-    seconds: Mapping[str, float] | None,
-    n_maps: int,
-    n_map_subjects: int,
-) -> str:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    maps = maps_section(inputs, n_components=n_maps, n_subjects=n_map_subjects)
-    space = build_space(inputs)
-    sections: list[Section | None] = [
+    maps = maps_section(inputs, n_maps, n_map_subjects)
+    chapters = [
         data_section(inputs),
         results_section(inputs),
-        Section("space", "The shared space") if space else None,
+        space_section(inputs),
         model_section(inputs),
         maps,
-        details_section(inputs, seconds=seconds),
+        details_section(inputs, seconds),
     ]
-    environment = Environment(
-        loader=PackageLoader("brainweave"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    script = _asset("report.js")
-    return environment.get_template("report.html.jinja").render(
+    script = asset("report.js")
+    text = render(
+        "report.html.jinja",
         title=str(title),
-        study_name=str(getattr(inputs.study, "name", "") or ""),
+        study_name=str(getattr(study, "name", "") or ""),
         today=date.today().isoformat(),
         version=__version__,
-        style=Markup(_asset("report.css")),
+        style=Markup(asset("report.css")),
         script=Markup(script),
         policy=_policy(script),
         verdict=give_verdict(inputs),
         headlines=headlines(inputs),
-        warnings=collect_warnings(inputs, given),
+        warnings=collect_warnings(inputs, warnings),
         methods=write_methods(inputs, shows_maps=maps is not None),
-        sections=[s for s in sections if s is not None],
-        space=space,
+        sections=[chapter for chapter in chapters if chapter is not None],
     )
-
-
-def _asset(name: str) -> str:
-    return files("brainweave").joinpath("templates", name).read_text(encoding="utf-8")
+    # labels may hold anything, and half a character or a zero byte is no UTF-8 text
+    write_text(path, str(text).replace("\x00", "").encode(errors="replace").decode())
+    return path
 
 
 def _policy(script: str) -> str:

@@ -39,6 +39,14 @@
     setTimeout(() => { button.textContent = "Copy for the manuscript"; }, 2500);
   });
 
+  // Brains: all are seen without a script, the chosen one with it.
+  const choices = $$("select[data-map]");
+  const showMap = () => {
+    for (const map of $$(".map")) map.hidden = choices.some((c) => map.dataset[c.dataset.map] !== c.value);
+  };
+  choices.forEach((choice) => choice.addEventListener("change", showMap));
+  showMap();
+
   const figure = $("#shared-space");
   if (!figure) return;
   const facts = JSON.parse($("#space-facts").textContent);
@@ -61,7 +69,7 @@
   let columns = null;
   const numbers = () => {
     if (!columns) {
-      const address = $("#space-data").getAttribute("href");
+      const address = $("a[download]", figure).getAttribute("href");
       const lines = decodeURIComponent(address.slice(address.indexOf(",") + 1)).trim().split("\n");
       const rows = lines.slice(1).map((line) => line.split(",").slice(-facts.axes.length).map(Number));
       columns = facts.axes.map((_, k) => rows.map((row) => row[k]));

@@ -199,15 +199,25 @@ def _scan_key_t_r(root: Path) -> float | None:
     path = root / "scan_key.txt"
     if not path.is_file():
         return None
-    match = re.search(r"^\s*TR\s+([0-9.]+)", path.read_text(), re.MULTILINE)
-    return float(match[1]) if match else None
+    match = re.search(r"^\s*TR\s+([0-9.]+)", _text(path), re.MULTILINE)
+    try:
+        return float(match[1]) if match else None
+    except ValueError:
+        raise StudyError(f"{str(path)!r}: {match[0]!r} is no time.") from None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise StudyError(f"{str(path)!r} is not readable text ({error}).") from None
 
 
 def _condition_key(root: Path, task: int, model: int) -> dict[str, str]:
     """Read the names of the conditions; early datasets leave out the task."""
     path = _existing(root / "models" / f"model{model:03d}" / "condition_key.txt")
     names = {}
-    for line in path.read_text().splitlines():
+    for line in _text(path).splitlines():
         fields = line.split(maxsplit=2)
         if fields and fields[0].startswith("cond"):
             fields = [f"task{task:03d}", *line.split(maxsplit=1)]
@@ -230,7 +240,7 @@ def _read_onsets(
         )
     rows = []
     for path in files:
-        for number, line in enumerate(path.read_text().splitlines(), start=1):
+        for number, line in enumerate(_text(path).splitlines(), start=1):
             fields = line.split()
             if not fields:
                 continue  # a condition that this run lacks has an empty file

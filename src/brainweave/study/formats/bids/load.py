@@ -199,6 +199,7 @@ def load_bids(
                 spaces[id],
                 seen,
                 partial(repetition_time, dataset, file),
+                n_rows=own.n_rows,
                 samples=samples,
                 rules=events,
                 sampling=sampling,

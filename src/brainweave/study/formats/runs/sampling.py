@@ -276,16 +276,23 @@ def plan_run(
     stated: Callable[[], tuple[Any, str]],
     *,
     samples: str,
+    n_rows: int | None = None,
     **options: Any,
 ) -> Run:
     """Return a run with its repetition time and with the plan of its samples.
 
     `stated` is asked for the time, and for who says so, if the run itself has none;
-    `options` are those of :func:`plan_samples`. The run's confounds become columns of
-    trial models; other samples are cleaned of them when they are read.
+    `n_rows` is the length of its confounds; `options` are those of
+    :func:`plan_samples`. The run's confounds become columns of trial models; other
+    samples are cleaned of them when they are read.
     """
     try:
         header = space.header(run.image)
+        if n_rows is not None and n_rows != header.n_samples:
+            raise StudyError(
+                f"{run.name!r} has {header.n_samples} volumes, and its confounds have "
+                f"{n_rows} rows. They must be of the same run."
+            )
         t_r = run.t_r
         if t_r is None:
             t_r = agreed_tr(*stated(), header, run.name)
