@@ -7,13 +7,13 @@ torch is imported, when it is needed.
 
 import mmap
 import os
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from importlib import import_module
 from io import BytesIO
-from numbers import Integral
 from pickle import Pickler, PicklingError, loads
 from typing import Any, TypeVar
 
@@ -31,6 +31,92 @@ Result = TypeVar("Result")
 CHUNK_BYTES = 16 * 2**20  # a chunk of columns: wide enough for a fast product
 
 
+_LIMIT: int | None = None  # bytes that this process may take
+
+
+@contextmanager
+def memory_limit(most: int | str) -> Iterator[None]:
+    """Keep the passes over voxels inside within so much memory of this process.
+
+    Parameters
+    ----------
+    most : int or str
+        Bytes, or a text such as "2GB" or "500 MB". Fewer subjects are then read at the
+        same time, in narrower chunks of voxels. What cannot fit is refused at once.
+
+    Examples
+    --------
+    >>> from brainweave import SubjectBasis
+    >>> X = np.random.default_rng(0).normal(size=(20, 300))
+    >>> with memory_limit("8GB"):
+    ...     basis = SubjectBasis(X)
+    >>> basis.gram.shape
+    (20, 20)
+    """
+    global _LIMIT
+    before, _LIMIT = _LIMIT, _bytes_of(most)
+    try:
+        yield
+    finally:
+        _LIMIT = before
+
+
+def _bytes_of(most: int | str) -> int:
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kMGT]?)B?\s*", str(most))
+    if found is None or float(found[1]) <= 0:
+        raise InputError(
+            f"memory_limit must be a number of bytes, or a text such as '2GB'; got "
+            f"{most!r}."
+        )
+    return int(float(found[1]) * 1000 ** ("", "k", "M", "G", "T").index(found[2]))
+
+
+def _chunk_width(n_samples: int) -> int:
+    """Return how many columns a chunk has."""
+    if _LIMIT is None:
+        return max(256, CHUNK_BYTES // (8 * n_samples))
+    return max(16, min(CHUNK_BYTES, _LIMIT // 32) // (8 * n_samples))
+
+
+def process_bytes() -> int:
+    """Return the memory of this process now; 0 where the system does not tell."""
+    with suppress(OSError), open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+    return 0
+
+
+def _that_fit(subjects: list[Any]) -> int:
+    """Return how many subjects can be read at the same time within the limit.
+
+    Each takes three chunks and six matrices of samples x samples meanwhile (the Gram
+    matrix, its eigenvectors, what LAPACK needs), or its voxels twice where they are
+    read whole, and leaves two such matrices behind.
+    """
+    known = [
+        getattr(s, "shape", None)
+        or (getattr(s, "n_samples", 0), getattr(s, "n_voxels", 0))
+        for s in subjects
+    ]
+    sizes = [shape for shape in known if len(shape) == 2 and all(shape)]
+    if _LIMIT is None or len(sizes) < len(subjects):  # not of voxels, or refused later
+        return len(subjects)
+    needs = [
+        24 * n * min(v, _chunk_width(n))
+        + 48 * min(n, v) ** 2
+        + 16 * n * v * bool(getattr(s, "is_lazy", False))
+        for s, (n, v) in zip(subjects, sizes, strict=True)
+    ]
+    room = _LIMIT - process_bytes() - sum(16 * min(n, v) ** 2 for n, v in sizes)
+    if room < max(needs):
+        raise InputError(
+            f"memory_limit={_LIMIT / 1e6:.0f}MB is too little: {len(sizes)} subjects "
+            f"of up to {max(sizes)[0]} samples take about "
+            f"{(_LIMIT - room + max(needs)) / 1e6:.0f}MB. Raise it, or use fewer "
+            "samples or subjects."
+        )
+    return int(room // max(needs))
+
+
 def is_torch(X: Any) -> bool:
     """Whether X is a torch tensor, without importing torch."""
     return type(X).__module__.partition(".")[0] == "torch"
@@ -46,7 +132,7 @@ def working_dtype(X: Any) -> np.dtype[Any]:
 def column_chunks(X: Any) -> Iterator[tuple[slice, Any]]:
     """Cut X into blocks of whole columns, small enough to stay in the cache."""
     n_samples, n_voxels = X.shape
-    width = max(256, CHUNK_BYTES // (8 * n_samples))
+    width = _chunk_width(n_samples)
     try:
         for start in range(0, n_voxels, width):
             columns = slice(start, min(start + width, n_voxels))
@@ -330,6 +416,8 @@ def map_subjects(
     items = list(zip(*arguments, strict=True))
     cluster = None if here or n_jobs == 1 or len(items) < 2 else cluster_workers()
     workers = _workers(len(items), n_jobs)
+    if _LIMIT is not None and not here and items:
+        workers = min(workers, _that_fit([item[0] for item in items]))
     if workers <= 1 and cluster is None:
         return [function(*item) for item in items]
     with blas_threads(max(1, cpu_count() // workers)):
@@ -372,8 +460,8 @@ def _to_send(value: Any) -> Any:
     return value if plain else Sent(value)
 
 
-def _workers(n_items: int, n_jobs: int | None) -> int:
-    if n_jobs is not None and not isinstance(n_jobs, Integral):
+def _workers(n_items: int, n_jobs: Any) -> int:
+    if n_jobs is not None and not isinstance(n_jobs, int | np.integer):
         raise InputError(f"n_jobs must be an integer or None, got {n_jobs!r}.")
     wanted = n_jobs if n_jobs is not None and n_jobs > 0 else cpu_count()
     return int(min(wanted, n_items))

@@ -99,7 +99,7 @@ def test_matching_makes_rows_correspond(rng):
 
 def test_intersecting_goes_by_the_stimuli_if_all_subjects_have_them(rng):
     labels, stimuli = list("aabb") * 2, [list("pqrstuvw"), list("wvutsrqp")]
-    X = [numbered(8, None)[0] for _ in range(2)]
+    X = [numbered(8, None)[0] + [0, i] for i in range(2)]
 
     def aligning(known):
         study = Study(

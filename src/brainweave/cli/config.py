@@ -18,7 +18,7 @@ from brainweave.cli.errors import UsageError
 # options that say how to run, not what to do
 NOT_KEPT = {"config", "quiet", "help"}
 # options that a file may have, but that no result depends on
-NOT_WRITTEN = NOT_KEPT | {"dask"}
+NOT_WRITTEN = NOT_KEPT | {"dask", "memory_limit"}
 # the table of a configuration that says how a result came about; no options
 MADE = "made"
 

@@ -9,9 +9,10 @@ shows warnings as one line each.
 import inspect
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import MISSING, Field, dataclass, field, fields
 from functools import wraps
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, get_type_hints
 
@@ -60,16 +61,24 @@ class Engine:
         "its scheduler file, or local (local:4 for 4 processes of this machine).",
         metavar="SCHEDULER",
     )
+    memory_limit: str | None = option(
+        "Most memory of this process, such as 2GB: fewer subjects at the same time, "
+        "narrower chunks of voxels."
+    )
 
     @contextmanager
     def running(self, console: Console) -> Iterator[None]:
         """Set it up, and take it down."""
-        if self.dask is None:
-            yield
-            return
-        import joblib
+        with ExitStack() as stack:
+            if self.memory_limit is not None:
+                from brainweave._arrays import memory_limit
 
-        with _dask_client(self.dask, console), joblib.parallel_config(backend="dask"):
+                stack.enter_context(memory_limit(self.memory_limit))
+            if self.dask is not None:
+                import joblib
+
+                stack.enter_context(_dask_client(self.dask, console))
+                stack.enter_context(joblib.parallel_config(backend="dask"))
             yield
 
 
@@ -77,7 +86,7 @@ class Engine:
 def _dask_client(given: str, console: Console) -> Iterator[None]:
     """Connect to a scheduler, or start one here, and wait for a worker."""
     try:
-        from distributed import Client, LocalCluster
+        distributed: Any = import_module("distributed")
     except ImportError:
         raise UsageError(
             "--dask needs Dask, which is not installed: pip install 'brainweave"
@@ -93,7 +102,7 @@ def _dask_client(given: str, console: Console) -> Iterator[None]:
             )
         many = {"n_workers": int(number)} if number else {}
         one = {"threads_per_worker": 1, "dashboard_address": None}
-        cluster = LocalCluster(**many, **one)
+        cluster = distributed.LocalCluster(**many, **one)
         where = {"address": cluster}
     elif Path(given).is_file():
         where = {"scheduler_file": given}
@@ -104,7 +113,7 @@ def _dask_client(given: str, console: Console) -> Iterator[None]:
         )
     with cluster:
         try:
-            client = Client(**where, timeout=NO_SCHEDULER)
+            client = distributed.Client(**where, timeout=NO_SCHEDULER)
         except Exception as error:  # a file may hold anything
             raise UsageError(
                 f"No Dask scheduler answers at {given!r} within {NO_SCHEDULER} s "

@@ -6,7 +6,6 @@ and several runs may work in one store: each takes what no other has claimed.
 
 import json
 import logging
-import os
 import platform
 import sys
 import time
@@ -15,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from os import PathLike
-from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import Any
 
@@ -25,7 +23,7 @@ import sklearn
 from joblib import Parallel, cpu_count, delayed
 from sklearn.base import clone
 
-from brainweave._arrays import blas_threads, cluster_workers
+from brainweave._arrays import blas_threads, cluster_workers, process_bytes
 from brainweave._progress import Progress
 from brainweave._version import __version__
 from brainweave._warnings import WarningListener
@@ -378,9 +376,8 @@ def _peak_memory() -> Iterator[list[float]]:
 
 def _megabytes() -> float:
     """Return the memory of this process, or its peak so far; 0 if neither is known."""
-    statm = Path("/proc/self/statm")
-    if statm.exists():
-        return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / 1e6
+    if process_bytes():
+        return process_bytes() / 1e6
     try:
         import resource
     except ImportError:  # Windows
