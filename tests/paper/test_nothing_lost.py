@@ -1,6 +1,6 @@
-"""Where the default GDM loses nothing against the paper's.
+"""Where the default GDM loses nothing against the paper's, and where it does.
 
-Beds on which it does lose are in docs/gdm.md, with their numbers.
+``pytest -m thorough -s`` prints the rows of the table in docs/gdm.md.
 """
 
 import warnings
@@ -21,19 +21,25 @@ from brainweave.paper.real import load_pieman
 from brainweave.paper.settings import dataset
 from brainweave.study.simulation.simulate import simulate_like
 
-# not here, since it loses there: two categories (DS011), and DS232 with missing runs
+LOSES = pytest.mark.xfail(strict=True, reason="the default loses: docs/gdm.md")
 BEDS = [
     ("DS105ROI", "complete"),
     ("DS105ROI", "unaligned"),
     ("DS105ROI", "missing runs"),
     ("DS232", "complete"),
     ("DS232", "unaligned"),
+    pytest.param("DS232", "missing runs", marks=LOSES),
+    pytest.param("DS011", "complete", marks=LOSES),
+    pytest.param("DS011", "unaligned", marks=LOSES),
+    ("DS011", "missing runs"),
 ]
 
 
 def simulated(name, kind, seed):
     """A small study of the shape of a dataset, hard enough to be told apart."""
     setting = replace(dataset(name).shrunk(), subjects=6, voxels=200, signal=1.0)
+    if setting.categories == 2:
+        setting = replace(setting, samples=48)
     if kind != "missing runs":
         return setting, _simulate(setting, kind == "complete", seed)
     shape = (6, setting.samples, setting.voxels, setting.categories)
@@ -75,7 +81,8 @@ def test_nothing_is_lost_on_a_small_bed():
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(("name", "kind"), BEDS)
 def test_nothing_is_lost_on_simulated_shapes(name, kind):
-    pairs = [accuracies(name, kind, seed) for seed in range(6)]
+    n = 8 if name == "DS105ROI" else 6
+    pairs = [accuracies(name, kind, seed) for seed in range(n)]
     assert_nothing_lost(f"{name}, {kind}", pairs)
 
 
