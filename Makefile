@@ -12,7 +12,7 @@ SPHINX := $(DOCS)/$(SCRIPTS)/python -m sphinx -W --keep-going -n -T
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-thorough mutants test-torch test-lowest lint types contracts check bench bench-quick bench-methods bench-peers peers docs docs-quick wheel clean
+.PHONY: help demo test test-thorough mutants fuzz test-torch test-lowest lint types contracts check bench bench-quick bench-methods bench-peers peers docs docs-quick results results-page wheel clean
 
 help:  ## say what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 14
@@ -40,6 +40,10 @@ test-thorough: $(VENV)/.dev  ## what takes minutes: noise by every method, long 
 
 mutants: $(VENV)/.dev  ## small changes of the code: do the nearest tests notice?
 	$(BIN)/python tools/mutants.py $(MUTANTS)
+
+FUZZ_SECONDS ?= 600
+fuzz: $(VENV)/.dev  ## odd files for every reader, ten minutes each (tools/fuzz.py)
+	OMP_NUM_THREADS=1 $(BIN)/python tools/fuzz.py --seconds $(FUZZ_SECONDS)
 
 $(TORCH_VENV)/.ready: pyproject.toml tools/make_venv.sh
 	@test -x $(TORCH_VENV)/$(SCRIPTS)/python || { echo "Setting up $(TORCH_VENV) ..."; tools/make_venv.sh $(TORCH_VENV); }
@@ -74,6 +78,12 @@ docs-quick: $(DOCS)/.ready  ## does the site build? all pages, the examples show
 	@rm -rf docs/tutorials
 	DOCS_QUICK=1 OMP_NUM_THREADS=2 $(SPHINX) -d docs/_build/doctrees-quick -b dirhtml docs docs/_build/quick; \
 		status=$$?; rm -rf docs/tutorials; exit $$status # so that make docs runs every example
+
+results: $(VENV)/.dev  ## run the results that are missing or stale; write docs/results.md
+	$(BIN)/python tools/results.py
+
+results-page: $(VENV)/.dev  ## write docs/results.md from what is stored; runs nothing
+	$(BIN)/python tools/results.py --page
 
 wheel: $(VENV)/.dev  ## build the wheel and the source archive into dist/
 	$(BIN)/python -m build --outdir dist

@@ -86,7 +86,8 @@ ax.spines[["top", "right"]].set_visible(False)
 #
 # Dask
 # ----
-# Parcels and searchlights go through joblib, so that its backends apply:
+# Subjects, folds, parcels and searchlights go through joblib, so that its backends
+# apply; the commands have ``--dask SCHEDULER`` (:doc:`/scale`):
 #
 # .. code-block:: python
 #

@@ -86,6 +86,19 @@ def test_kernels_share_one_pass(rng):
         assert_allclose(again.with_kernel("linear").gram, linear.gram, atol=1e-12)
 
 
+def test_a_basis_that_was_used_hands_on_no_means_of_its_kernel(rng):
+    """Else the features of a method would depend on which methods ran before it."""
+    X, Z = rng.normal(size=(2, 30, 90))
+    params = {"hp": 90.0}
+    fresh = SubjectBasis(X, kernel="gaussian", kernel_params=params)
+    linear = SubjectBasis(X)
+    linear.kernel_to(Z)
+    again = linear.with_kernel("gaussian", params)
+    assert_allclose(again.kernel_to(Z), fresh.kernel_to(Z), atol=1e-12)
+    back = again.with_kernel("linear")
+    assert_allclose(back.kernel_to(Z), linear.kernel_to(Z), atol=1e-10)
+
+
 def test_narrow_data_change_their_kernel_and_back(rng):
     X = rng.normal(size=(50, 20))
     linear = SubjectBasis(X, energy=0.7)

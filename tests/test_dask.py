@@ -3,6 +3,7 @@
 import os
 import pickle
 import signal
+import sys
 import time
 import warnings
 
@@ -11,8 +12,24 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from brainweave import GDM, Study, Subject, SubjectBasis
-from brainweave._arrays import Sent, backing_map, map_subjects
+from brainweave import (
+    GDM,
+    SRM,
+    Study,
+    Subject,
+    SubjectBasis,
+    between_subject_classification,
+    load,
+    simulate_study,
+)
+from brainweave._arrays import (
+    Sent,
+    _is_named_file,
+    backing_map,
+    for_other_process,
+    map_subjects,
+)
+from brainweave.cli.errors import run as run_command
 from brainweave.exceptions import InputError
 
 N, V = 40, 20_000  # 6.4 MB a subject, of which the Gram matrix is 13 kB
@@ -87,7 +104,7 @@ def test_the_function_that_is_sent_holds_no_model_and_no_voxels(study, monkeypat
     cloudpickle = pytest.importorskip("cloudpickle", reason="comes with Dask")
     seen = []
 
-    def spy(function, *lists, n_jobs=None):
+    def spy(function, *lists, n_jobs=None, here=False):
         seen.append(len(cloudpickle.dumps(function)))
         return map_subjects(function, *lists, n_jobs=n_jobs)
 
@@ -96,6 +113,88 @@ def test_the_function_that_is_sent_holds_no_model_and_no_voxels(study, monkeypat
     gdm.fit(study)
     gdm.fit(study)  # fitted already
     assert max(seen) < 20_000
+
+
+@pytest.fixture
+def sent(monkeypatch):
+    """Pretend to have a cluster: pickle all that goes to it; return the sizes."""
+    cloudpickle = pytest.importorskip("cloudpickle", reason="comes with Dask")
+    sizes = []
+
+    def send(calls):
+        for function, arguments, named in calls:
+            there = cloudpickle.dumps((function, arguments, named))
+            function, arguments, named = pickle.loads(there)
+            back = cloudpickle.dumps(function(*arguments, **named))
+            sizes.append(max(len(there), len(back)))
+            yield pickle.loads(back)
+
+    monkeypatch.setattr("brainweave._arrays.cluster_workers", lambda: 2)
+    monkeypatch.setattr(
+        "brainweave._arrays.Parallel", lambda n_jobs: lambda calls: [*send(calls)]
+    )
+    return sizes
+
+
+# mean, scale, weights and the like of one subject; the voxels of a half are 20 V
+PASS = 8 * V * 8
+
+
+@pytest.mark.parametrize("aligner", [GDM(2), GDM(2, energy=0.6), SRM(2)])
+def test_no_stage_of_an_evaluation_sends_voxels(study, sent, aligner):
+    result = between_subject_classification(aligner, study, random_state=0)
+    assert len(sent) > 8  # the bases of two halves, and the folds
+    assert max(sent) < PASS
+    alone = between_subject_classification(aligner, study, n_jobs=1, random_state=0)
+    assert_array_equal(result.scores, alone.scores)
+
+
+def test_a_transform_sends_no_voxels(study, sent):
+    gdm = GDM(2).fit(study)
+    found = gdm.transform(study)
+    assert len(sent) == 8
+    assert max(sent) < PASS
+    for ours, theirs in zip(found, GDM(2, n_jobs=1).fit_transform(study), strict=True):
+        assert_allclose(ours, theirs, atol=1e-9)
+
+
+def test_a_fit_of_bases_stays_where_they_are(study, sent):
+    bases = GDM(2, n_jobs=1).fit(study).bases_
+    for aligner in (GDM(2), GDM(2, energy=0.6), GDM(2, energy=0.6, solver="iterative")):
+        aligner.fit(bases, [s.labels for s in study])
+    assert sent == []
+
+
+def test_a_map_is_known_by_its_file_without_reading_it(study, monkeypatch):
+    samples = study[0].samples
+    if not os.path.exists("/proc/self/maps"):
+        pytest.skip("this system does not tell which file is mapped")
+    assert _is_named_file(samples)
+    path = samples.filename
+    os.rename(path, f"{path}.old")
+    np.save(path, np.zeros((N, V)))
+    assert not _is_named_file(samples)
+    assert np.any(for_other_process(samples))
+
+
+def test_commands_send_no_voxels(study, sent, tmp_path):
+    folder = study[0].samples.filename.parent
+    for command, what in (("fit", "model.safetensors"), ("evaluate", "out")):
+        del sent[:]
+        more = [] if command == "fit" else ["--no-report"]
+        at = tmp_path / what
+        assert run_command([command, str(folder), "-o", str(at), "-q", *more]) == 0
+        assert sent
+        assert max(sent) < PASS
+
+
+def test_the_app_makes_bases_on_workers(sent, tmp_path):
+    people = simulate_study(n_subjects=2, n_voxels=60, categories=3, n_runs=2)
+    people.to_bids(tmp_path / "bids", raw=True, derivatives=False)
+    places = [str(tmp_path / "bids"), str(tmp_path / "out")]
+    assert run_command(["run", *places, "participant", "-q"]) == 0
+    assert len(sent) == 2
+    assert len(list((tmp_path / "out").rglob("*basis.safetensors"))) == 2
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +235,49 @@ def test_a_study_on_disk_is_fitted_by_workers(study, client):
         shared = gdm.transform(study)
     for ours, theirs in zip(shared, expected.transform(study), strict=True):
         assert_allclose(ours, theirs, atol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore::Warning:distributed")
+def test_commands_take_the_address_of_a_scheduler(study, client, tmp_path, capsys):
+    folder = str(study[0].samples.filename.parent)
+    dask = ["--dask", client.scheduler.address]
+    for name, more in (("here", []), ("there", dask)):
+        at = str(tmp_path / name)
+        fit = ["fit", folder, "-o", f"{at}.safetensors", "-q", *more]
+        assert run_command(fit) == 0
+        compare = ["compare", folder, "-o", at, "-q", "--no-report", *more]
+        assert run_command(compare) == 0
+    models = [load(tmp_path / f"{name}.safetensors") for name in ("here", "there")]
+    for ours, theirs in zip(*(m.mixing_ for m in models), strict=True):
+        assert_allclose(ours, theirs, atol=1e-12)
+    tables = [(tmp_path / n / "folds.tsv").read_text() for n in ("here", "there")]
+    assert tables[0] == tables[1]
+    assert client.run(lambda: "brainweave" in sys.modules)  # they did the work
+    assert "dask" not in (tmp_path / "there.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("tcp://127.0.0.1:1", "No Dask scheduler answers at 'tcp://127.0.0.1:1'"),
+        ("nothing.json", "there is no file 'nothing.json'"),
+        ("local:x", "--dask local:N takes a number of workers"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::Warning:distributed")
+def test_a_cluster_that_is_not_there_is_named(study, monkeypatch, capsys, given, told):
+    pytest.importorskip("distributed", reason="the extra 'cluster'")
+    monkeypatch.setattr("brainweave.cli.options.NO_SCHEDULER", 1)
+    folder = str(study[0].samples.filename.parent)
+    assert run_command(["fit", folder, "--dask", given, "-q"]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_without_dask_the_extra_is_named(study, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    folder = str(study[0].samples.filename.parent)
+    assert run_command(["fit", folder, "--dask", "local", "-q"]) == 2
+    assert "pip install 'brainweave[cluster]'" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no such signal here")

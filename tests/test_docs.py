@@ -4,7 +4,9 @@ import ast
 import re
 from functools import cache
 from pathlib import Path
+from shutil import copytree
 
+import pandas as pd
 import pytest
 
 import brainweave
@@ -171,3 +173,46 @@ def test_tables_taken_from_other_pages_are_there():
         assert len({len(row) for row in rows}) == 1
         if columns:
             choose_columns(rows, [c.strip() for c in columns.split(",")])
+
+
+@pytest.fixture(scope="module")
+def results():
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location("results", ROOT / "tools/results.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_pages_show_the_stored_results(results):
+    for page in results.PAGES:
+        text = page.read_text(encoding="utf-8")
+        assert results.BLOCK.search(text)
+        assert results.rendered(text) == text, f"{page.name}: make results-page"
+    on_page = (ROOT / "docs/results.md").read_text(encoding="utf-8")
+    assert {m[1] for m in results.BLOCK.findall(on_page)} == set(results.COMMANDS)
+
+
+def test_a_page_that_disagrees_with_a_stored_number_is_found(results, tmp_path):
+    copytree(results.STORED, tmp_path / "results")
+    file = tmp_path / "results/raider_all_splits.csv"
+    table = pd.read_csv(file)
+    table.loc[0, "mean"] += 0.001
+    table.to_csv(file, index=False)
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert results.rendered(page, tmp_path / "results") != page
+
+
+def test_a_run_is_kept_with_how_it_was_made(results, tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "STORED", tmp_path / "kept")
+    assert results.is_stale("pieman")
+    table = pd.read_csv(ROOT / "docs/results/pieman.csv").assign(seconds=1.5)
+    table.to_csv(tmp_path / "pieman.csv", index=False)
+    results.keep("pieman", tmp_path)
+    assert not results.is_stale("pieman")
+    (kept,) = results.tables("pieman", tmp_path / "kept")
+    assert "seconds" not in kept
+    assert "| GDM | " in results.block("pieman", tmp_path / "kept")
+    monkeypatch.setattr(results, "__version__", "0.0.0")
+    assert results.is_stale("pieman")

@@ -1,6 +1,7 @@
 """Files and folders appear whole or not at all; leftovers of the dead go."""
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -146,3 +147,45 @@ def test_files_are_known_again_by_content(tmp_path):
     assert _io.has_changed(path, stamp)
     path.unlink()
     assert _io.has_changed(path, stamp)
+
+
+REPLACED = """
+import os, signal, sys
+from brainweave import _io
+seen = [0]
+def hook(event, arguments):
+    if event in ("os.rename", "os.link", "shutil.rmtree", "os.symlink"):
+        seen[0] += 1
+        if seen[0] == {die_at}:
+            os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(hook)
+with _io.whole_folder(_io.Path({folder!r}), replaces=["index"]) as work:
+    (work / "index").write_text("2")
+"""
+
+
+# before: a link of others, two files of theirs, two renames, the removal of the old
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL")
+@pytest.mark.parametrize("die_at", range(1, 9))
+def test_a_killed_replacement_keeps_the_folder_and_what_others_put_there(
+    tmp_path, die_at
+):
+    folder = tmp_path / "data"
+    make(folder, index="1")
+    (folder / "notes").write_text("mine")
+    (folder / "sub").mkdir()
+    (folder / "sub" / "mine").write_text("mine")
+    (folder / "link").symlink_to("notes")
+    script = REPLACED.format(die_at=die_at, folder=str(folder))
+    done = subprocess.run([sys.executable, "-c", script], check=False)
+    assert done.returncode == (-signal.SIGKILL if die_at < 8 else 0)
+    _io.restore(folder)  # as the next reader or writer does
+    others = ["link", "notes", "sub", "sub/mine"]
+    assert names(folder) == ["index", *others]
+    assert (folder / "index").read_text() == ("1" if die_at < 6 else "2")
+    assert {(folder / name).read_text() for name in ("link", "sub/mine")} == {"mine"}
+    _io._swept.clear()
+    with _io.whole_folder(folder, replaces=["index"]) as work:
+        (work / "index").write_text("3")
+    assert names(folder) == ["index", *others]
+    assert [p.name for p in tmp_path.iterdir()] == ["data"]

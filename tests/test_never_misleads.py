@@ -874,3 +874,70 @@ def test_a_flipped_byte_does_not_go_into_a_fit(tmp_path):
     path.write_bytes(content)
     with pytest.raises(StudyError, match=r"sub-01.npy' was edited or damaged"):
         Study.open(tmp_path / "study")
+
+
+def test_a_subject_or_a_run_that_is_there_twice_is_not_scored():
+    from brainweave import Study, Subject, split_study
+    from brainweave.exceptions import InputError
+    from brainweave.study import simulate_study
+
+    study = simulate_study(n_subjects=3, n_voxels=30, n_runs=2, categories=2)
+    split_study(study)
+    first = study[0]
+    twin = Subject("9", first.data(), labels=first.labels, runs=first.runs)
+    with pytest.raises(InputError, match="subject '01' and subject '9' are the same"):
+        split_study(Study([*study, twin]))
+    one = first.select(np.asarray(first.runs) == 1)
+    again = Subject(
+        first.id,
+        np.vstack([one.data(), one.data()]),
+        labels=[*one.labels, *one.labels],
+        runs=np.repeat([1, 2], one.n_samples),
+    )
+    with pytest.raises(InputError, match="run 1 and run 2 of subject '01' are"):
+        split_study(Study([again, *list(study)[1:]]))
+
+
+@pytest.mark.filterwarnings("default::brainweave.exceptions.LabelWarning")
+@pytest.mark.parametrize("other", ["1", "1 ", " 1"])
+def test_the_label_1_and_the_text_1_are_not_two_categories_in_silence(other):
+    from brainweave import GDM
+    from brainweave.exceptions import InputError, LabelWarning
+
+    X, y = _three_subjects()
+    mine = [other if label == 1 else str(label) for label in y[0]]
+    with pytest.raises(InputError, match="differ by case, blanks or type only"):
+        GDM(3).fit(X, [mine, *y[1:]])
+    some = [other if label == 1 else label for label in y[0]]
+    with pytest.warns(LabelWarning, match="differ by case, blanks or type only"):
+        GDM(3).fit(X, [some, *y[1:]])
+
+
+@pytest.mark.parametrize("cut", [slice(1, None), slice(None, -1)])
+def test_labels_that_are_off_by_one_are_refused(cut):
+    from brainweave import GDM
+    from brainweave.exceptions import InputError
+
+    X, y = _three_subjects()
+    with pytest.raises(InputError, match=r"y\[1\] has \d+ labels for \d+ samples"):
+        GDM(3).fit(X, [y[0], np.asarray(y[1])[cut], y[2]])
+
+
+@pytest.mark.parametrize(("dtype", "unit"), [("float32", 1e30), ("float64", 1e100)])
+def test_a_quadratic_kernel_that_overflows_is_refused(dtype, unit):
+    from brainweave import GDM
+    from brainweave.exceptions import InputError
+
+    X, y = _three_subjects()
+    large = [(x * unit).astype(dtype) for x in X]
+    with pytest.raises(InputError, match=r"X\[0\].*(too large|overflows)"):
+        GDM(3, kernel="quadratic", standardize=False).fit(large, y)
+
+
+def test_rows_of_a_graph_are_not_taken_for_the_parts_of_a_sparse_matrix():
+    from brainweave import matrix_graph
+
+    rows = ((0.0, 1.0, 2.0), (1.0, 0.0, 1.0), (2.0, 1.0, 0.0))
+    np.testing.assert_array_equal(
+        matrix_graph(rows, [1, 2]).to_sparse().toarray(), rows
+    )

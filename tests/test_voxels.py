@@ -1,15 +1,22 @@
 """The pass over voxels: signatures, extreme scales, changed data."""
 
 import pickle
+import threading
+import time
 from pathlib import Path
 
 import joblib
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 from brainweave import GDM, Study, Subject, SubjectBasis
 from brainweave import _arrays as arrays
-from brainweave._arrays import backing_map, for_other_process
+from brainweave._arrays import (
+    backing_map,
+    for_other_process,
+    memory_limit,
+)
 from brainweave.exceptions import InputError, SkippedWarning
 from brainweave.voxels import same_samples, sample_signatures
 
@@ -348,3 +355,61 @@ def test_processes_of_joblib_align_what_the_caller_holds(tmp_path, rng, study):
     with joblib.parallel_config(backend="loky", n_jobs=2):
         found = GDM(3, n_jobs=2).fit(X, y).eigenvalues_
     np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+# -- a limit of memory -----------------------------------------------------------------
+
+
+class Counted:
+    """Samples that are sliced, not held; they count who reads and how wide."""
+
+    lock, reading, most, widths = threading.Lock(), 0, 0, []
+
+    def __init__(self, X):
+        self.X, self.shape, self.dtype, self.ndim = X, X.shape, X.dtype, 2
+
+    def __getitem__(self, key):
+        kind = type(self)
+        with kind.lock:
+            kind.reading += 1
+            kind.most = max(kind.most, kind.reading)
+        time.sleep(0.05)
+        with kind.lock:
+            kind.reading -= 1
+            kind.widths.append(key[1].stop - key[1].start)
+        return self.X[key]
+
+
+def test_a_memory_limit_reads_fewer_subjects_at_a_time_in_narrower_chunks(
+    rng, monkeypatch
+):
+    n, v = 300, 3000
+    X = [Counted(rng.standard_normal((n, v))) for _ in range(4)]
+    y = [np.arange(n) % 4] * 4
+    want = GDM(2, energy=0.5, n_jobs=2).fit(X, y)
+    assert Counted.most == 2
+    assert max(Counted.widths) == v
+    Counted.most, Counted.widths[:] = 0, []
+    # four subjects leave 5.8 MB behind, and one takes 5.8 MB while it is read
+    monkeypatch.setattr(arrays, "process_bytes", lambda: 0)
+    with memory_limit("16MB"):
+        found = GDM(2, energy=0.5, n_jobs=2).fit(X, y)
+    assert Counted.most == 1
+    assert max(Counted.widths) < v
+    assert_allclose(found.eigenvalues_, want.eigenvalues_, rtol=1e-9)
+
+
+def test_what_cannot_fit_is_refused_before_anything_is_read(rng, monkeypatch):
+    monkeypatch.setattr(arrays, "process_bytes", lambda: 0)
+    X = [Counted(rng.standard_normal((300, 3000))) for _ in range(2)]
+    Counted.widths[:] = []
+    refused = pytest.raises(InputError, match="memory_limit=5MB is too little")
+    with memory_limit("5MB"), refused:
+        GDM(2).fit(X, [np.arange(300) % 4] * 2)
+    assert Counted.widths == []
+
+
+@pytest.mark.parametrize("wrong", ["much", "-2GB", 0, "2 XB"])
+def test_a_limit_that_is_no_size_is_refused(wrong):
+    with pytest.raises(InputError, match="such as '2GB'"), memory_limit(wrong):
+        pass

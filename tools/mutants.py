@@ -209,7 +209,7 @@ def _name(node: ast.expr) -> str:
     return getattr(node, "attr", None) or getattr(node, "id", "")
 
 
-def _changes(node: ast.expr | ast.stmt) -> Iterator[str]:  # noqa: PLR0912
+def _changes(node: ast.expr | ast.stmt) -> Iterator[str]:
     """Yield the code that each change puts in the place of a node."""
 
     def with_(**fields: Any) -> str:

@@ -1,5 +1,6 @@
 """The public names and their homes: read by type checkers and, lazily, at run time."""
 
+from ._arrays import memory_limit as memory_limit
 from .aligners.components import AlignmentCheck as AlignmentCheck
 from .aligners.components import alignment_check as alignment_check
 from .aligners.gdm import GDM as GDM

@@ -7,8 +7,9 @@ torch is imported, when it is needed.
 
 import mmap
 import os
+import re
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from importlib import import_module
@@ -22,12 +23,98 @@ from joblib.parallel import get_active_backend
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-from brainweave.exceptions import InputError
+from brainweave.exceptions import InputError, StudyError
 
 Floats = NDArray[Any]  # float32 or float64; the dtype follows the data
 Result = TypeVar("Result")
 
 CHUNK_BYTES = 16 * 2**20  # a chunk of columns: wide enough for a fast product
+
+
+_LIMIT: int | None = None  # bytes that this process may take
+
+
+@contextmanager
+def memory_limit(most: int | str) -> Iterator[None]:
+    """Keep the passes over voxels inside within so much memory of this process.
+
+    Parameters
+    ----------
+    most : int or str
+        Bytes, or a text such as "2GB" or "500 MB". Fewer subjects are then read at the
+        same time, in narrower chunks of voxels. What cannot fit is refused at once.
+
+    Examples
+    --------
+    >>> from brainweave import SubjectBasis
+    >>> X = np.random.default_rng(0).normal(size=(20, 300))
+    >>> with memory_limit("8GB"):
+    ...     basis = SubjectBasis(X)
+    >>> basis.gram.shape
+    (20, 20)
+    """
+    global _LIMIT
+    before, _LIMIT = _LIMIT, _bytes_of(most)
+    try:
+        yield
+    finally:
+        _LIMIT = before
+
+
+def _bytes_of(most: int | str) -> int:
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kMGT]?)B?\s*", str(most))
+    if found is None or float(found[1]) <= 0:
+        raise InputError(
+            f"memory_limit must be a number of bytes, or a text such as '2GB'; got "
+            f"{most!r}."
+        )
+    return int(float(found[1]) * 1000 ** ("", "k", "M", "G", "T").index(found[2]))
+
+
+def _chunk_width(n_samples: int) -> int:
+    """Return how many columns a chunk has."""
+    if _LIMIT is None:
+        return max(256, CHUNK_BYTES // (8 * n_samples))
+    return max(16, min(CHUNK_BYTES, _LIMIT // 32) // (8 * n_samples))
+
+
+def process_bytes() -> int:
+    """Return the memory of this process now; 0 where the system does not tell."""
+    with suppress(OSError), open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+    return 0
+
+
+def _that_fit(subjects: list[Any]) -> int:
+    """Return how many subjects can be read at the same time within the limit.
+
+    Each takes three chunks and six matrices of samples x samples meanwhile (the Gram
+    matrix, its eigenvectors, what LAPACK needs), or its voxels twice where they are
+    read whole, and leaves two such matrices behind.
+    """
+    known = [
+        getattr(s, "shape", None)
+        or (getattr(s, "n_samples", 0), getattr(s, "n_voxels", 0))
+        for s in subjects
+    ]
+    sizes = [shape for shape in known if len(shape) == 2 and all(shape)]
+    if _LIMIT is None or len(sizes) < len(subjects):  # not of voxels, or refused later
+        return len(subjects)
+    needs = [
+        24 * n * min(v, _chunk_width(n))
+        + 48 * min(n, v) ** 2
+        + 16 * n * v * bool(getattr(s, "is_lazy", False))
+        for s, (n, v) in zip(subjects, sizes, strict=True)
+    ]
+    room = _LIMIT - process_bytes() - sum(16 * min(n, v) ** 2 for n, v in sizes)
+    if room < max(needs):
+        raise InputError(
+            f"memory_limit={_LIMIT / 1e6:.0f}MB is too little: {len(sizes)} subjects "
+            f"of up to {max(sizes)[0]} samples take about "
+            f"{(_LIMIT - room + max(needs)) / 1e6:.0f}MB. Raise it, or use fewer "
+            "samples or subjects."
+        )
+    return int(room // max(needs))
 
 
 def is_torch(X: Any) -> bool:
@@ -45,7 +132,7 @@ def working_dtype(X: Any) -> np.dtype[Any]:
 def column_chunks(X: Any) -> Iterator[tuple[slice, Any]]:
     """Cut X into blocks of whole columns, small enough to stay in the cache."""
     n_samples, n_voxels = X.shape
-    width = max(256, CHUNK_BYTES // (8 * n_samples))
+    width = _chunk_width(n_samples)
     try:
         for start in range(0, n_voxels, width):
             columns = slice(start, min(start + width, n_voxels))
@@ -83,7 +170,7 @@ def for_other_process(X: Any) -> Any:
     holds in memory, and perhaps another file by now.
     """
     mapped = backing_map(X)
-    if mapped is None:
+    if mapped is None or _is_named_file(mapped):
         return X
     order: Any = "C" if mapped.flags.c_contiguous else "F"
     place = {"offset": mapped.offset, "shape": mapped.shape, "order": order}
@@ -98,6 +185,27 @@ def for_other_process(X: Any) -> Any:
         for i in range(0, len(ours), rows)
     )
     return X if same else np.array(X)
+
+
+def _is_named_file(mapped: Any) -> bool:
+    """Whether a map shows the file that now has its name, where the system tells.
+
+    By device and inode of the mapping, so that no voxel is read. Other systems, and
+    maps whose changes are their own, are compared by content.
+    """
+    if mapped.mode == "c":
+        return False
+    address = np.frombuffer(mapped._mmap, np.uint8).ctypes.data
+    with suppress(OSError, TypeError, ValueError):
+        found = os.stat(mapped.filename)
+        with open("/proc/self/maps") as maps:
+            for line in maps:
+                place, _, _, device, inode, *_ = line.split(maxsplit=5)
+                if int(place.partition("-")[0], 16) == address:
+                    major, minor = (int(part, 16) for part in device.split(":"))
+                    known = (os.makedev(major, minor), int(inode))
+                    return known == (found.st_dev, found.st_ino)
+    return False
 
 
 class _ByName(Pickler):
@@ -269,31 +377,73 @@ def blas_threads(number: int) -> Any:
     return _thread_controller().limit(limits=number, user_api="blas")
 
 
+class Here:
+    """A function that only this process has a use for: sent to another, it is idle."""
+
+    def __init__(self, function: Callable[..., Any] | None = None) -> None:
+        self._function = function
+
+    def __call__(self, *arguments: Any) -> None:
+        """Call it, where it is."""
+        if self._function is not None:
+            self._function(*arguments)
+
+    def __reduce__(self) -> Any:
+        return Here, ()
+
+
+def cluster_workers() -> int | None:
+    """Return how many workers the configured joblib backend has; None: own threads."""
+    backend, _ = get_active_backend(prefer="threads")
+    if getattr(backend, "supports_sharedmem", False):
+        return None
+    return int(backend.effective_n_jobs(-1))
+
+
 def map_subjects(
-    function: Callable[..., Result], *arguments: Any, n_jobs: int | None = None
+    function: Callable[..., Result],
+    *arguments: Any,
+    n_jobs: int | None = None,
+    here: bool = False,
 ) -> list[Result]:
     """Apply a function to every subject, several subjects at a time in threads.
 
     ``None`` takes one thread per core, since the linear algebra of one subject hardly
     gains from a second core while two subjects gain fully. Inside
-    ``joblib.parallel_config`` the configured backend (Dask, say) is used instead.
+    ``joblib.parallel_config`` the configured backend (Dask, say) is used instead,
+    unless the work is to stay here: what needs no voxels costs more to send than to do.
     """
     items = list(zip(*arguments, strict=True))
+    cluster = None if here or n_jobs == 1 or len(items) < 2 else cluster_workers()
     workers = _workers(len(items), n_jobs)
-    if workers <= 1:
+    if _LIMIT is not None and not here and items:
+        workers = min(workers, _that_fit([item[0] for item in items]))
+    if workers <= 1 and cluster is None:
         return [function(*item) for item in items]
-    backend, _ = get_active_backend(prefer="threads")
     with blas_threads(max(1, cpu_count() // workers)):
-        if type(backend).__name__ == "ThreadingBackend":  # plain threads start faster
+        if cluster is None:  # plain threads start faster
             with ThreadPoolExecutor(workers) as pool:
                 return list(pool.map(function, *zip(*items, strict=True)))
-        answers = Parallel(n_jobs=workers)(
-            delayed(_attempt)(function, *map(_to_send, item)) for item in items
-        )
+        with dead_worker_is_an_error():
+            answers = Parallel(n_jobs=max(workers, cluster))(
+                delayed(_attempt)(function, *map(_to_send, item)) for item in items
+            )
     for _, error in answers:  # the first subject's error, whichever came first
         if error is not None:
             raise error
     return [_opened(result) for result, _ in answers]
+
+
+@contextmanager
+def dead_worker_is_an_error() -> Iterator[None]:
+    """Say that a process of joblib's died, and what to do about it."""
+    try:
+        yield
+    except BrokenExecutor:
+        raise StudyError(
+            "A process that read subjects died; often the memory was full. Use "
+            "n_jobs=1, or fewer processes, and start again."
+        ) from None
 
 
 def _attempt(function: Callable[..., Any], *sent: Any) -> tuple[Any, Any]:
@@ -305,14 +455,14 @@ def _attempt(function: Callable[..., Any], *sent: Any) -> tuple[Any, Any]:
 
 
 def _to_send(value: Any) -> Any:
-    """Wrap what holds a memory map; joblib knows how to send large arrays."""
-    held = getattr(value, "samples", getattr(value, "_data", value))
-    while hasattr(held, "parent"):  # a view on rows or runs
-        held = held.parent
-    return value if backing_map(held) is None else Sent(value)
+    """Wrap what may hold a memory map; joblib knows how to send arrays."""
+    plain = isinstance(value, np.ndarray) and backing_map(value) is None
+    return value if plain else Sent(value)
 
 
-def _workers(n_items: int, n_jobs: int | None) -> int:
+def _workers(n_items: int, n_jobs: Any) -> int:
+    if n_jobs is not None and not isinstance(n_jobs, int | np.integer):
+        raise InputError(f"n_jobs must be an integer or None, got {n_jobs!r}.")
     wanted = n_jobs if n_jobs is not None and n_jobs > 0 else cpu_count()
     return int(min(wanted, n_items))
 

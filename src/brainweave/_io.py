@@ -25,6 +25,8 @@ from brainweave.exceptions import InputError
 # a leftover of another machine, or one whose process cannot be asked for, is given up
 _GIVEN_UP = 7 * 24 * 3600.0
 _WORK = re.compile(r"\.partial-([0-9a-f]{8})-(\d+)-[0-9a-f]{8}-")
+_REPLACED = re.compile(r"\.replaced-([0-9a-f]{8})-(\d+)-([0-9a-f]+)-(.*)", re.DOTALL)
+_ENDING = 100  # names may have 255 bytes: of a long one the end matters, the format
 _swept: set[Path] = set()
 
 
@@ -90,42 +92,73 @@ def whole_folder(path: Path, *, replaces: Collection[str] = ()) -> Iterator[Path
     """
     path = path.absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
+    restore(path)
     sweep(path.parent)
     work = _work_name(path)
     work.mkdir()
     try:
         yield work
-        old = _swapped(work, path, set(replaces))
+        if path.exists():
+            _replace_folder(work, path, set(replaces))
+        else:
+            work.rename(path)
+        _flush_folder(path.parent)
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    _flush_folder(path.parent)
-    if old is not None:  # what others wrote moves into the new folder
-        for name in _files(old) - set(replaces):
-            (path / name).parent.mkdir(parents=True, exist_ok=True)
-            (old / name).rename(path / name)
-        shutil.rmtree(old, ignore_errors=True)
 
 
-def _swapped(work: Path, path: Path, ours: set[str]) -> Path | None:
-    """Put the new folder in its place; return the old one, if there was one."""
-    if not path.exists():
-        work.rename(path)
-        return None
-    taken = sorted((_files(path) - ours) & _files(work))
+def _replace_folder(work: Path, path: Path, ours: set[str]) -> None:
+    """Put the new folder, and what others wrote, in the place of the old one."""
+    others = _files(path) - ours
+    taken = sorted(others & _files(work))
     if taken:
         raise InputError(
             f"{str(path / taken[0])!r} was not written by brainweave, so it is not "
             "replaced. Move it, or choose another folder."
         )
-    # never swept: until the rest is brought back, it may hold what others wrote
-    old = path.with_name(f".replaced-{uuid.uuid4().hex[:8]}-{path.name}")
+    for name in sorted(others):  # in both folders, until the old one goes
+        (work / name).parent.mkdir(parents=True, exist_ok=True)
+        _link(path / name, work / name)
+    # its name tells which folder takes its place: see restore
+    which = f"{machine_name()}-{os.getpid()}-{work.stat().st_ino:x}"
+    old = path.with_name(f".replaced-{which}-{path.name[-_ENDING:]}")
     path.rename(old)
     try:
         work.rename(path)
     except OSError:
         old.rename(path)
         raise
-    return old
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _link(source: Path, target: Path) -> None:
+    if source.is_symlink():
+        target.symlink_to(os.readlink(source))
+        return
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)  # a file system without hard links
+
+
+def restore(path: Path) -> None:
+    """Bring back a folder that a killed process had renamed away to replace it.
+
+    If the new one had taken its place already, the old one is removed.
+    """
+    path = path.absolute()
+    for entry in sorted(path.parent.glob(".replaced-*")):
+        found = _REPLACED.fullmatch(entry.name)
+        if (
+            found is None
+            or found[4] != path.name[-_ENDING:]
+            or not _is_left_over(entry, found[1], int(found[2]))
+        ):
+            continue
+        if not os.path.lexists(path):
+            entry.rename(path)
+        elif path.stat().st_ino == int(found[3], 16):
+            _remove(entry)
 
 
 def _files(folder: Path) -> set[str]:
@@ -169,8 +202,7 @@ def sweep(folder: Path) -> None:
 
 
 def _work_name(path: Path) -> Path:
-    # names may have 255 bytes: of a long one the end matters, which tells the format
-    ending = path.name[-100:]
+    ending = path.name[-_ENDING:]
     unique = f"{machine_name()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     return path.with_name(f".partial-{unique}-{ending}")
 

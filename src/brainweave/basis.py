@@ -20,6 +20,7 @@ from brainweave._device import device_for
 from brainweave._validation import check_fraction, check_samples, check_shape
 from brainweave.exceptions import InputError
 from brainweave.kernels import Centring, Kernel, center_gram, check_kernel, is_symmetric
+from brainweave.labels import object_array
 from brainweave.reliability import Groups, repeated_groups, scale_of_chunks
 from brainweave.voxels import VoxelPass, sample_signatures
 
@@ -77,6 +78,8 @@ class SubjectBasis(VoxelPass):
     groups : array-like of int, optional
         The group of each sample, negative for none: for "reliability". Where groups do
         not repeat, voxels are standardised as with True.
+    runs : array-like, optional
+        The run of each sample, for methods that leave runs out.
     name : str, default="X"
         How error messages call this subject.
     device : str or torch.device, optional
@@ -89,6 +92,8 @@ class SubjectBasis(VoxelPass):
     ----------
     id : str
         The subject's id, if it is known; else empty.
+    runs : ndarray or None
+        The run of each sample, if it is known.
     mean, scale : ndarray of shape (n_voxels,)
         What standardises new samples; the scale of a constant voxel is infinite.
     constant_voxels : ndarray of int
@@ -127,6 +132,7 @@ class SubjectBasis(VoxelPass):
         energy: float = 1.0,
         standardize: bool | str = True,
         groups: Any = None,
+        runs: Any = None,
         name: str = "X",
         device: Any = None,
     ) -> None:
@@ -134,6 +140,7 @@ class SubjectBasis(VoxelPass):
         self.energy = check_fraction("energy", energy, owner=name)
         self.kernel: Kernel = check_kernel(kernel, kernel_params, owner=name)
         self.n_samples, self.n_voxels = check_shape(X, name)
+        self.runs: NDArray[Any] | None = self._checked_runs(runs)
         self.standardize, self.reliable = standardize, False
         self.dtype = working_dtype(X)
         self._data: Any = X
@@ -152,6 +159,18 @@ class SubjectBasis(VoxelPass):
             repeated = None if groups is None else repeated_groups(groups)
             if standardize == "reliability" and repeated is not None:
                 self._weigh_voxels(repeated)
+                self._groups: Any = np.asarray(groups)
+
+    def _checked_runs(self, runs: Any) -> NDArray[Any] | None:
+        if runs is None:
+            return None
+        listed = object_array(runs)
+        if len(listed) != self.n_samples:
+            raise InputError(
+                f"{self.name} has {self.n_samples} samples and {len(listed)} runs. "
+                "Give the run of every sample."
+            )
+        return listed
 
     def _weigh_voxels(self, groups: Groups) -> None:
         """Scale the standardised voxels anew, by how reliable they are."""

@@ -200,10 +200,8 @@ def neighbor_graph(
     """
     from sklearn.neighbors import NearestNeighbors
 
-    arrays = [
-        np.asarray(f, dtype=np.float64)
-        for f in check_list_of_subjects(features, owner="neighbor_graph")
-    ]
+    given = check_list_of_subjects(features, owner="neighbor_graph")
+    arrays = [_real(f, f"features[{i}]") for i, f in enumerate(given)]
     for i, array in enumerate(arrays):
         if array.ndim != 2 or array.shape[1] != arrays[0].shape[-1]:
             raise InputError(
@@ -250,6 +248,11 @@ def matrix_graph(matrix: Any, lengths: Sequence[int]) -> Graph:
     Graph
         With this matrix.
     """
+    if scipy.sparse.issparse(matrix):
+        matrix = scipy.sparse.csr_array(matrix)
+        _real(matrix.data, "The graph matrix")
+    else:  # never as it is: a tuple of three rows would be taken for indices
+        matrix = _real(matrix, "The graph matrix")
     sparse = scipy.sparse.csr_array(matrix, dtype=np.float64)
     sizes = tuple(int(n) for n in lengths)
     if sparse.shape != (sum(sizes), sum(sizes)):
@@ -266,6 +269,16 @@ def matrix_graph(matrix: Any, lengths: Sequence[int]) -> Graph:
             "does not matter."
         )
     return Graph(sizes, matrix=sparse)
+
+
+def _real(values: Any, name: str) -> Matrix:
+    """Return values as an array of floats; refuse what is no plain table of numbers."""
+    if scipy.sparse.issparse(values):
+        raise InputError(f"{name} is sparse: pass it as an array, .toarray().")
+    array = np.asarray(values)
+    if array.dtype.kind not in "fiub":
+        raise InputError(f"{name} must hold real numbers, got dtype {array.dtype}.")
+    return array.astype(np.float64)
 
 
 def _encode(labels: Sequence[Any], missing: Any) -> Encoded:

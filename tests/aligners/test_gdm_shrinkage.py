@@ -287,6 +287,8 @@ def test_fewer_voxels_than_samples(rng):
         ({"constraint": "none"}, "constraint of GDM must be one of"),
         ({"scale": 2}, "scale of GDM must be one of"),
         ({"graph": "labels+times"}, "graph of GDM must be one of"),
+        ({"balance": "all"}, "balance of GDM must be one of"),
+        ({"balance": "none", "graph": label_graph}, "balance='none' of GDM is for"),
     ],
 )
 def test_wrong_parameters_are_told(study, params, message):
@@ -382,3 +384,22 @@ def test_parcels_take_it(rng):
     parcels = [1 + np.arange(60) // 30] * 3
     whole = Parcelwise(GDM(2), parcels=parcels).fit(X, y)
     assert whole.n_components_ == 4
+
+
+@pytest.mark.parametrize("balance", ["groups", "subjects", "none"])
+def test_balance_is_that_of_the_graph_functions(study, balance):
+    X, y = study
+    rows = [list(y[0])] * 3
+    X = [x[:30] for x in X]
+    sizes = label_graph(rows, different=0, balance=balance)
+    ids = time_graph([range(30)] * 3, balance=balance)
+    for name, graph in {"labels": sizes, "labels+time": sizes + ids}.items():
+        named = GDM(3, shrinkage=RHO, graph=name, balance=balance).fit(X, rows)
+        made = GDM(3, shrinkage=RHO, graph=graph).fit(X)
+        assert_allclose(named.eigenvalues_, made.eigenvalues_, rtol=1e-12)
+        # halves of the samples have weights already, which are not divided again
+        ours, theirs = alignment_check(named), alignment_check(made)
+        assert_allclose(ours.agreement_cv, theirs.agreement_cv, atol=1e-9)
+    cut = GDM(3, energy=0.9, balance=balance).fit(X, rows)
+    made = GDM(3, energy=0.9, graph=label_graph(rows, balance=balance)).fit(X)
+    assert_allclose(cut.eigenvalues_, made.eigenvalues_, rtol=1e-12)

@@ -15,7 +15,18 @@ from brainweave import (
     Hyperalignment,
     KernelHyperalignment,
     RegularizedHyperalignment,
+    Subject,
+    SubjectBasis,
     SVDHyperalignment,
+    alignment_check,
+    load,
+    save,
+)
+from brainweave.aligners.smoother import GramSmoother
+from brainweave.aligners.strength import (
+    best_of_grid,
+    block_criterion,
+    covariance_strength,
 )
 
 LEVELS = (Hyperalignment, RegularizedHyperalignment, KernelHyperalignment)
@@ -276,6 +287,54 @@ def test_alpha_outside_its_range_is_refused(alpha):
         RegularizedHyperalignment(alpha=alpha).fit(study(18))
     with pytest.raises(TypeError, match="alpha"):
         RegularizedHyperalignment(alpha="0.5").fit(study(18))
+
+
+def labelled(seed=20, n=48, noise=4.0):
+    """Give three subjects with 80 voxels, 4 categories in 6 runs, and the labels."""
+    rng = np.random.default_rng(seed)
+    y = np.tile(np.arange(4), n // 4)
+    shared = rng.normal(size=(4, 5))[y]
+    X = [
+        shared @ rng.normal(size=(5, 80)) + noise * rng.normal(size=(n, 80))
+        for _ in range(3)
+    ]
+    return X, y, np.repeat(np.arange(6), n // 6)
+
+
+def test_alpha_by_itself_is_the_ridge_that_predicts_the_labels_best(tmp_path):
+    X, y, runs = labelled()
+    subjects = [
+        Subject(f"s{i}", x, labels=y, runs=runs.astype(str)) for i, x in enumerate(X)
+    ]
+    rha = RegularizedHyperalignment(3, alpha="auto").fit(subjects)
+    assert rha.alpha_by_ == "runs"
+    Z = [(x - x.mean(axis=0)) / x.std(axis=0) for x in X]
+    grams = [z @ z.T for z in Z]
+    found = [block_criterion(GramSmoother(g), y, runs=runs) for g in grams]
+    ridge = best_of_grid(found) * 80  # of standardised voxels, their mean eigenvalue
+    assert_allclose(rha.alpha_, ridge / (1 + ridge))
+    given = RegularizedHyperalignment(3, alpha=rha.alpha_).fit(X)
+    assert given.alpha_by_ == "given"
+    assert_allclose(rha.transform(X)[1], given.transform(X)[1], atol=1e-10)
+    save(rha, tmp_path / "m.safetensors")
+    loaded = load(tmp_path / "m.safetensors")
+    assert (loaded.alpha_, loaded.alpha_by_) == (rha.alpha_, "runs")
+    joined, expected = (m.fit_new_subject(X[0]) for m in (loaded, given))
+    assert_allclose(joined.transform(X[0]), expected.transform(X[0]), atol=1e-10)
+    # what is checked on halves of the samples is chosen in these
+    assert alignment_check(rha, subjects).worked
+
+
+def test_alpha_by_itself_falls_back_where_nothing_repeats():
+    X, y, _ = labelled()
+    assert RegularizedHyperalignment(3, alpha="auto").fit(X, [y] * 3).alpha_by_ == (
+        "blocks"
+    )
+    bare = RegularizedHyperalignment(3, alpha="auto", energy=0.9).fit(X)
+    assert bare.alpha_by_ == "ledoit-wolf"
+    grams = [SubjectBasis(x).gram for x in X]
+    ridge = covariance_strength(grams, [80] * 3, "ledoit-wolf") * 80
+    assert_allclose(bare.alpha_, ridge / (1 + ridge))
 
 
 def test_more_joint_dimensions_than_there_are_is_refused():

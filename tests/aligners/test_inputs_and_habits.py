@@ -15,7 +15,7 @@ from brainweave import (
     between_subject_classification,
     match_samples,
 )
-from brainweave.exceptions import BrainweaveError
+from brainweave.exceptions import BrainweaveError, InputError
 
 Y = np.array(list("abc") * 8)
 
@@ -146,3 +146,9 @@ def test_features_go_into_scalers_and_classifiers(X):
     assert alone.score(X[1][12:], Y[12:]) > 0.9
     with pytest.raises(BrainweaveError):
         model.for_subject(9)
+
+
+def test_a_number_of_jobs_that_is_none_is_refused(rng):
+    X = [rng.normal(size=(12, 8)) for _ in range(2)]
+    with pytest.raises(InputError, match="n_jobs must be an integer or None, got 'x'"):
+        DetSRM(2, n_jobs="x", random_state=0).fit(X)

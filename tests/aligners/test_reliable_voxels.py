@@ -13,8 +13,12 @@ from brainweave import (
     alignment_check,
     between_subject_classification,
     load,
+    load_basis,
     save,
+    save_basis,
 )
+from brainweave.aligners.gdm_graph import paired
+from brainweave.aligners.held_out import _half
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import AlignmentWarning, LabelWarning
 from brainweave.reliability import (
@@ -110,7 +114,7 @@ def test_the_evaluation_scales_by_the_aligning_samples_alone(rng, protocol):
 
 
 def test_noise_stays_noise():
-    """Held-out labels shape the scale of the voxels a little, but find nothing."""
+    """Nothing is found where there is nothing, neither by scores nor by the check."""
     means, worked = [], []
     for seed in range(8):
         rng = np.random.default_rng(seed)
@@ -128,3 +132,90 @@ def test_auto_finds_nothing_in_noise(rng):
     X = [rng.normal(size=(48, 60)) for _ in y]
     with pytest.warns(AlignmentWarning):
         assert GDM(standardize="reliability").fit(X, y).n_components_ == 1
+
+
+# -- is what is found on held-out samples calibrated? ----------------------------------
+
+
+@pytest.mark.parametrize("voxels", [30, 90])
+def test_held_out_labels_do_not_scale_the_voxels_of_the_other_half(rng, voxels):
+    (x,), (y,) = planted_study(rng, lengths=(60,), voxels=(voxels,))
+    rows, others = np.arange(30), np.arange(30, 60)
+    shuffled = np.concatenate([y[:30], rng.permutation(y[30:])])
+    one, other = (
+        SubjectBasis(x, standardize="reliability", groups=known)
+        for known in (y, shuffled)
+    )
+    assert not np.allclose(one.scale, other.scale)
+    (a, held), (b, again) = (_half(basis, rows, others) for basis in (one, other))
+    assert_allclose(a.gram, b.gram, rtol=1e-12)
+    assert_allclose(a.kernel_to(held), b.kernel_to(again), rtol=1e-12)
+    own = SubjectBasis(x[:30], standardize="reliability", groups=y[:30])
+    assert_allclose(a.gram, own.gram, atol=1e-9 * own.gram.max())
+    assert_allclose(a.kernel_to(held), own.kernel_to(x[30:]), atol=1e-9 * voxels)
+
+
+def test_a_basis_without_its_samples_says_why_it_cannot_be_checked(rng, tmp_path):
+    X, y = planted_study(rng, lengths=(30, 30, 30))
+    subjects = [
+        Subject(f"s{i}", x, labels=known)
+        for i, (x, known) in enumerate(zip(X, y, strict=True))
+    ]
+    gdm = GDM(2, standardize="reliability").fit(subjects)
+    bases = []
+    for subject, basis in zip(subjects, gdm.bases_, strict=True):
+        path = tmp_path / f"{subject.id}.safetensors"
+        bases.append(load_basis(save_basis(basis, path, subject=subject)))
+    found = GDM(2, standardize="reliability").fit(bases)
+    assert_allclose(found.eigenvalues_, gdm.eigenvalues_, rtol=1e-6)
+    assert "scaled by their reliability" in alignment_check(found).reason
+    assert alignment_check(gdm).available
+
+
+def slow_noise(seed, n_subjects=4, n=64, voxels=80):
+    """Nothing is shared; a quarter of the voxels drift, categories come in blocks."""
+    rng = np.random.default_rng(seed)
+    X, y = [], []
+    for _ in range(n_subjects):
+        shown = [np.repeat(rng.permutation(4), 4) for _ in range(n // 16)]
+        x = rng.normal(size=(n, voxels))
+        for t in range(1, n):
+            x[t, : voxels // 4] += 0.9 * x[t - 1, : voxels // 4]
+        X.append(x)
+        y.append(np.concatenate(shown))
+    return X, y
+
+
+MODELS = {
+    "reliability": {"standardize": "reliability"},
+    "labels+time": {"graph": "labels+time"},
+    "both": {"standardize": "reliability", "graph": "labels+time"},
+}
+
+
+def checked_noise(settings, n_studies):
+    """Fit noise studies; return p and the agreement on held-out samples of each."""
+    found = []
+    for seed in range(n_studies):
+        X, y = slow_noise(seed)
+        if "graph" in settings:
+            y = [paired(known, range(len(known))) for known in y]
+        check = alignment_check(GDM(3, **settings).fit(X, y))
+        assert check.available
+        found.append((check.p_value, check.agreement))
+    return np.array(found).T
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", list(MODELS))
+def test_checks_of_noise_are_calibrated(name):
+    p, agreement = checked_noise(MODELS[name], 20)
+    assert (p < 0.05).sum() <= 2
+    error = agreement.std(ddof=1) / np.sqrt(20)
+    print(f"{name}: p < .05 in {(p < 0.05).sum()} of 20, agreement {agreement.mean()}")
+    assert agreement.mean() < 2.5 * error
+
+
+def test_checks_of_some_noise_are_calibrated():
+    p, _ = checked_noise(MODELS["both"], 4)
+    assert (p < 0.05).sum() <= 1

@@ -1,11 +1,13 @@
 """Block PRESS equals refits without the block; the fallbacks equal scikit-learn."""
 
+import joblib
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from sklearn.covariance import ledoit_wolf_shrinkage, oas
 from sklearn.linear_model import Ridge
 
+from brainweave import GDM, Parcelwise, Study, Subject, SubjectBasis, load, save
 from brainweave.aligners.smoother import GramSmoother, NarrowSmoother, mean_eigenvalue
 from brainweave.aligners.strength import (
     GRID,
@@ -16,8 +18,11 @@ from brainweave.aligners.strength import (
     group_contrasts,
     leave_out_blocks,
 )
+from brainweave.evaluation.align_folds import align_folds
+from brainweave.evaluation.splits import split_study
 from brainweave.exceptions import InputError
 from brainweave.graphs import NO_GROUP
+from brainweave.labels import encode_labels
 from planted import planted_study
 
 
@@ -112,9 +117,8 @@ def test_an_indefinite_kernel_is_taken_by_its_positive_part(rng):
 
 def test_runs_are_the_blocks_where_there_are_runs():
     codes = np.tile([0, 1], 6)
-    assert leave_out_blocks(codes, list("aaaabbbbcccc")).tolist() == (
-        [0] * 4 + [1] * 4 + [2] * 4
-    )
+    runs = np.repeat([0, 1, 2], 4)
+    assert leave_out_blocks(codes, runs).tolist() == runs.tolist()
     by_group = leave_out_blocks(codes)
     for group in (0, 1):
         assert np.unique(by_group[codes == group]).size == 4
@@ -150,16 +154,16 @@ def test_covariance_shrinkage_is_that_of_scikit_learn(rng, shape):
 
 
 def test_many_subjects_are_not_all_asked(rng, monkeypatch):
-    from brainweave import SubjectBasis, label_graph
+    from brainweave import label_graph
     from brainweave.aligners import strength
 
     X, y = planted_study(rng, (12,) * 6, (20,) * 6)
     bases, asked = [SubjectBasis(x) for x in X], []
     whole = strength._criterion
 
-    def counted(basis, codes):
+    def counted(basis, codes, runs):
         asked.append(basis)
-        return whole(basis, codes)
+        return whole(basis, codes, runs)
 
     monkeypatch.setattr(strength, "_criterion", counted)
     monkeypatch.setattr(strength, "N_ASKED", 3)
@@ -169,3 +173,94 @@ def test_many_subjects_are_not_all_asked(rng, monkeypatch):
     assert [bases.index(b) for b in asked] == [0, 2, 5]
     assert how == "blocks"
     assert len(rhos) == 6
+
+
+# -- runs, from a study to the strength ------------------------------------------------
+
+
+def with_runs(rng, n_runs=6, lengths=(48, 48, 48)):
+    """A study whose categories look different in every run; rows mix the runs."""
+    X, y = planted_study(rng, lengths, (60, 70, 80), noise=2)
+    names = np.array(list("cabfde"))
+    subjects = []
+    for i, (x, labels) in enumerate(zip(X, y, strict=True)):
+        runs = rng.permutation(len(x)) % n_runs
+        own = rng.normal(size=(n_runs, 4, x.shape[1]))
+        x = x + 4 * own[runs, labels]
+        subjects.append(Subject(f"s{i}", x, labels=labels, runs=names[runs]))
+    return Study(subjects)
+
+
+def by_hand(study):
+    """Leave-one-run-out by every subject's samples alone."""
+    criteria = []
+    for subject in study:
+        x = centred(subject.data())
+        x = x / x.std(axis=0)
+        codes, runs = (encode_labels([v])[0][0] for v in (subject.labels, subject.runs))
+        criteria.append(block_criterion(GramSmoother(x @ x.T), codes, runs=runs))
+    return best_of_grid(criteria)
+
+
+def test_a_study_brings_its_runs(rng, tmp_path):
+    study = with_runs(rng)
+    bare = Study(Subject(s.id, s.data(), labels=s.labels) for s in study)
+    gdm, without = GDM().fit(study), GDM().fit(bare)
+    assert (gdm.shrinkage_by_, without.shrinkage_by_) == ("runs", "blocks")
+    assert gdm.shrinkage_ == [by_hand(study)] * 3
+    assert without.shrinkage_ != gdm.shrinkage_  # or this would show nothing
+    # the same bases, with what was found for other blocks kept
+    again = GDM(2).fit(gdm.bases_, [s.labels for s in study])
+    assert again.shrinkage_by_ == "runs"
+    for basis in gdm.bases_:
+        basis.runs = None
+    assert GDM().fit(gdm.bases_, study).shrinkage_ == without.shrinkage_
+    save(gdm, tmp_path / "m.safetensors")
+    assert load(tmp_path / "m.safetensors").shrinkage_by_ == "runs"
+    # in pieces of the brain
+    parcels = [np.arange(s.n_voxels) % 2 + 1 for s in study]
+    pieces = Parcelwise(GDM(2), parcels).fit(study)
+    assert [a.shrinkage_by_ for a in pieces.aligners_] == ["runs"] * 2
+    # and one subject without runs: all are asked, not all by runs
+    mixed = Study([*study.subjects[:2], bare.subjects[2]])
+    assert GDM().fit(mixed).shrinkage_by_ == "blocks"
+
+
+@pytest.mark.parametrize("protocol", ["joint", "held-out"])
+@pytest.mark.parametrize(
+    "design", [{"halves": "run"}, {"halves": "category", "match": "truncate"}, "align"]
+)
+def test_evaluations_leave_out_runs_of_the_aligning_samples(rng, protocol, design):
+    study = with_runs(rng)
+    if design == "align":
+        first, second = study.split_halves("run")
+        split = split_study(first, align=[second])
+    else:
+        split = split_study(study, **design)
+    parcels = [np.arange(s.n_voxels) % 2 + 1 for s in study]
+    for batch in align_folds(GDM(2), split, protocol=protocol):
+        for fold in batch:
+            aligning = split.parts[fold.part].aligning
+            who = fold.train if protocol == "held-out" else range(len(study))
+            own = Study(aligning.subjects[i] for i in who)
+            assert fold.aligner.shrinkage_by_ == "runs"
+            assert fold.aligner.shrinkage_ == [by_hand(own)] * len(own)
+    for batch in align_folds(Parcelwise(GDM(2), parcels), split, protocol=protocol):
+        assert [a.shrinkage_by_ for a in batch[0].aligner.aligners_] == ["runs"] * 2
+
+
+@pytest.mark.slow
+def test_runs_reach_other_processes(rng):
+    split = split_study(with_runs(rng), halves="run")
+    found = []
+    for options in ({}, {"backend": "loky", "n_jobs": 2}):
+        with joblib.parallel_config(**options):
+            (first, *_), *_ = align_folds(GDM(2), split)
+        found.append((first.aligner.shrinkage_, first.aligner.shrinkage_by_))
+    assert found[0] == found[1]
+    assert found[0][1] == "runs"
+
+
+def test_runs_that_are_too_few_are_refused(rng):
+    with pytest.raises(InputError, match="X has 6 samples and 5 runs"):
+        SubjectBasis(rng.normal(size=(6, 9)), runs=range(5))

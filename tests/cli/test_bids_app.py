@@ -302,3 +302,15 @@ def test_options_that_cannot_work_for_one_subject_at_a_time_are_refused(app):
     assert "--task" in said
     _, said = app("participant", "--bids-param", "magic", code=2)
     assert "--bids-param takes NAME=VALUE" in said
+
+
+def test_runs_of_the_bases_choose_the_strength(bids, tmp_path, execute):
+    study = bw.load_bids(bids, task="objects")
+    options = ("--n-components", "2", "--task", "objects", "-q")
+    for level in ("participant", "group"):
+        execute("run", bids, tmp_path, level, *options)
+    loaded, want = bw.load(tmp_path / MODEL), bw.GDM(2).fit(study)
+    assert loaded.shrinkage_by_ == want.shrinkage_by_ == "runs"
+    assert loaded.shrinkage_ == want.shrinkage_
+    report = (tmp_path / MODEL).with_suffix(".html").read_text(encoding="utf-8")
+    assert "best when whole runs are left out" in " ".join(report.split())

@@ -72,6 +72,71 @@ def test_convert_reads_matlab_with_labels(tmp_path, call):
     assert_allclose(study[1].data(), X[1])
     assert study[0].labels.tolist() == list("aabbcc")
     assert study[0].runs.tolist() == [1, 1, 1, 2, 2, 2]
+    shown, _ = call("info", tmp_path / "st")
+    assert "images: MATLAB, x.mat" in shown
+    assert "labels: y.tsv" in shown
+    assert "sub-02: a 2, b 2, c 2" in shown
+
+
+def test_labels_of_matlab_subjects_are_found_by_id(tmp_path, call):
+    from scipy.io import savemat
+
+    X = np.random.default_rng(0).normal(size=(2, 2, 5))
+    savemat(tmp_path / "x.mat", {"x": X.transpose(2, 1, 0)})
+    rows = "subject\tlabel\nsub-02\tc\nsub-02\td\nsub-01\ta\nsub-01\tb\n"
+    (tmp_path / "y.tsv").write_text(rows)
+    words = ("convert", tmp_path / "x.mat", tmp_path / "st", "-q", "--labels")
+    call(*words, tmp_path / "y.tsv")
+    study = bw.Study.open(tmp_path / "st")
+    assert [s.labels.tolist() for s in study] == [["a", "b"], ["c", "d"]]
+    (tmp_path / "z.tsv").write_text(rows.replace("sub-01", "sub-03"))
+    _, said = call(*words, tmp_path / "z.tsv", "--overwrite", code=2)
+    assert "no labels for subject '01'; there is for '02', '03'" in said
+
+
+def test_convert_reads_cifti_and_gifti_and_tells_what_was_done(tmp_path, call):
+    import nibabel as nib
+
+    rng = np.random.default_rng(0)
+    series = nib.cifti2.SeriesAxis(0, 2.0, 4)
+    left = nib.cifti2.BrainModelAxis.from_surface(np.arange(5), 9, "CORTEX_LEFT")
+    for id in ("01", "02"):
+        image = nib.Cifti2Image(rng.normal(size=(4, 5)), (series, left))
+        nib.save(image, tmp_path / f"sub-{id}_bold.dtseries.nii")
+        for side, name in (("L", "CortexLeft"), ("R", "CortexRight")):
+            meta = nib.gifti.GiftiMetaData({"AnatomicalStructurePrimary": name})
+            arrays = [
+                nib.gifti.GiftiDataArray(
+                    rng.normal(size=6).astype("f4"), "NIFTI_INTENT_TIME_SERIES"
+                )
+                for _ in range(4)
+            ]
+            gifti = nib.GiftiImage(darrays=arrays, meta=meta)
+            nib.save(gifti, tmp_path / f"sub-{id}_hemi-{side}_bold.func.gii")
+    (tmp_path / "y.tsv").write_text("label\na\na\nb\nb\n")
+    for ending, kind, n_voxels, told in (
+        ("dtseries.nii", "CIFTI", 5, "repetition time: 2 s"),
+        ("gii", "GIfTI", 12, "mask: all vertices"),
+    ):
+        files = sorted(tmp_path.glob(f"*.{ending}"))
+        words = ("convert", *files, tmp_path / kind, "--labels", tmp_path / "y.tsv")
+        out, _ = call(*words, "--detrend", "--param", "standardize=zscore")
+        shown, _ = call("info", tmp_path / kind)
+        for line in (
+            f"images: {kind}, 2 runs",
+            "labels: y.tsv",
+            "filters: trends removed",
+            "scale: z-scores of each voxel and run",
+            "sub-02: a 2, b 2",
+            told,
+        ):
+            assert line in out
+            assert line in shown
+        study = bw.Study.open(tmp_path / kind)
+        assert [s.n_voxels for s in study] == [n_voxels] * 2
+        first = study.record["runs"]["01"]["1"]
+        assert first["file"].startswith("sub-01")
+        assert first["volumes"] == 4
 
 
 def test_convert_reads_nifti_files_of_subjects(tmp_path, call):
@@ -98,6 +163,10 @@ def test_convert_reads_nifti_files_of_subjects(tmp_path, call):
     assert study.ids == ["01", "02"]
     assert study["02"].labels.tolist() == list("abab")
     assert study["01"].n_voxels == 18
+    shown, _ = call("info", tmp_path / "st")
+    for line in ("images: NIfTI, 2 runs", "labels: y.tsv", "confounds: none removed"):
+        assert line in shown
+    assert "mask.nii.gz" in shown
 
 
 def test_convert_copies_some_subjects_of_a_study(study, tmp_path, call):

@@ -259,3 +259,20 @@ def test_transform_marks_the_samples_that_aligned(model, map_, before, want):
     known = None if before is None else np.array(before, bool)
     got = _aligned(model, map_, np.zeros((4, 3)), known)
     assert got.astype(int).tolist() == want
+
+
+def test_balance_reaches_the_graph(study, tmp_path, call):
+    out = tmp_path / "m.safetensors"
+    call("fit", study, "-o", out, "--n-components", 2, "--balance", "none", "-q")
+    loaded, data = bw.load(out), bw.Study.open(study)
+    assert (loaded.graph_.groups[0].affinity == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]).all()
+    assert_allclose(
+        loaded.eigenvalues_, bw.GDM(2, balance="none").fit(data).eigenvalues_
+    )
+    kept = tomllib.loads(out.with_suffix(".toml").read_text())["fit"]
+    assert kept["balance"] == "none"
+    _, said = call("fit", study, "-o", out, "--balance", "all", "-q", code=2)
+    assert "balance" in said
+    options = ("--method", "srm", "--balance", "none")
+    _, said = call("fit", study, "-o", out, *options, "-q", code=2)
+    assert "--balance is no option of srm" in said

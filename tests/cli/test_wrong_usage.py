@@ -118,6 +118,7 @@ def test_wrong_usage_is_one_sentence(
     ("text", "said"),
     [
         ("energy = ", "is not valid TOML"),
+        ("energy = " + "[" * 5000, "is not valid TOML"),
         ("enrgy = 0.5", "Did you mean 'energy'?"),
         ("[fit]\nenrgy = 0.5", "no option of fit"),
         ("[fitt]\nenergy = 0.5", "is no command"),

@@ -18,6 +18,7 @@ from brainweave import (
     between_subject_classification,
     between_subject_matching,
 )
+from brainweave.evaluation.fingerprint import code_digest
 from brainweave.evaluation.grid import Grid, GridStudy
 from brainweave.evaluation.measures import Classification, Matching
 from brainweave.evaluation.runner import run_grid
@@ -276,6 +277,26 @@ def test_other_data_settings_or_seeds_are_other_cells(tmp_path):
     assert len(set(names)) == len(grids)
     same = Grid(GridStudy("s", X, y), {"m": GDM(2, n_jobs=2)})
     assert next(same.jobs(1, 4)).cells[0].name == names[0]
+
+
+def test_other_code_makes_other_cells(tmp_path):
+    """A version under development changes: what its past made is not its result."""
+    (tmp_path / "aligners").mkdir()
+    files = [tmp_path / "basis.py", tmp_path / "aligners/gdm.py"]
+    for file in files:
+        file.write_text("a = 1")
+    known = {code_digest(tmp_path)}
+    for file in files:
+        file.write_text("a = 2")
+        code_digest.cache_clear()
+        known.add(code_digest(tmp_path))
+    assert len(known) == 3
+    code_digest.cache_clear()
+    names = {cell.name for job in small_grid().jobs(2, 4) for cell in job.cells}
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setattr("brainweave.evaluation.grid.code_digest", lambda: "other")
+        again = {cell.name for job in small_grid().jobs(2, 4) for cell in job.cells}
+    assert not names & again
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL")

@@ -51,7 +51,7 @@ def test_no_sample_aligns_and_is_scored(rng, halves):
     labels = [rng.permutation(np.arange(21) % 3) for _ in range(3)]
     runs = np.repeat([1, 2, 3], 7)
     study = Study(
-        Subject(f"s{i}", numbered(21, None)[0], labels=known, runs=runs)
+        Subject(f"s{i}", numbered(21, None)[0] + [0, i], labels=known, runs=runs)
         for i, known in enumerate(labels)
     )
     given = [rng.random(21) < 0.5 for _ in range(3)] if halves == "masks" else halves
@@ -77,7 +77,7 @@ def test_categories_are_split_equally(rng):
 
 def test_runs_are_kept_whole(rng):
     study = as_named_study(
-        [rng.normal(size=(12, 5))] * 2,
+        [rng.normal(size=(12, 5)) for _ in range(2)],
         [list("abc") * 4] * 2,
         [np.repeat([1, 2, 3, 4], 3)] * 2,
     )
@@ -99,7 +99,7 @@ def test_matching_makes_rows_correspond(rng):
 
 def test_intersecting_goes_by_the_stimuli_if_all_subjects_have_them(rng):
     labels, stimuli = list("aabb") * 2, [list("pqrstuvw"), list("wvutsrqp")]
-    X = [numbered(8, None)[0] for _ in range(2)]
+    X = [numbered(8, None)[0] + [0, i] for i in range(2)]
 
     def aligning(known):
         study = Study(
@@ -170,11 +170,14 @@ def test_lazy_subjects_are_read_once(rng):
     class Source:
         shape, dtype, reads = (12, 6), np.dtype(float), 0
 
+        def __init__(self, seed):
+            self.seed = seed
+
         def read(self):
             self.reads += 1
-            return np.random.default_rng(0).normal(size=self.shape)
+            return np.random.default_rng(self.seed).normal(size=self.shape)
 
-    sources = [Source(), Source()]
+    sources = [Source(0), Source(1)]
     study = Study(
         Subject(str(i), s, labels=list("ab") * 6) for i, s in enumerate(sources)
     )

@@ -20,6 +20,7 @@ OPTIONS = {
     "duration": 10.0,
 }
 FMRIPREP = "derivatives/fmriprep"
+UNCLEAN = {"detrend": False, "standardize": None, "filter": False}
 BOLD = "sub-{s}_task-objects_run-{r}_space-T1w_desc-preproc_bold.nii.gz"
 
 
@@ -191,6 +192,61 @@ def test_every_way_of_cleaning_changes_the_samples(untouched, options):
     assert cleaned.n_samples != plain.n_samples or not np.allclose(
         cleaned.data(), plain.data()
     )
+
+
+@pytest.mark.parametrize("samples", ["volumes", "blocks"])
+@pytest.mark.parametrize("options", [{}, {"detrend": True}, {"high_pass": 0.01}])
+def test_confounds_are_fitted_with_a_level_per_event(untouched, samples, options):
+    from nilearn.signal import clean
+
+    one = {"subjects": ["01"], "runs": [1]}
+    named = {"confounds": ["csf", "trans_x"], "samples": samples}
+    loaded = load_bids(untouched, **named, **one, **options)
+    run = loaded[0].samples.runs[0]
+    counts = loaded.record["runs"]["01"]["1"]
+    assert counts["levels"] == 4  # three blocks, and the rest
+    plain = load_bids(untouched, confounds=None, keep_rest=True, **one)[0]
+    levels = np.asarray(run.levels)
+    columns = [(levels == k).astype(float) for k in np.unique(levels)]
+    table = np.column_stack([*columns, run.confounds - run.confounds.mean(axis=0)])
+    how = {**UNCLEAN, **options}
+    if "high_pass" in options:
+        how |= {"t_r": 2.5, "filter": "butterworth"}
+    values = plain.data().astype(float)
+    fitted = np.linalg.lstsq(clean(table, **how), clean(values, **how), rcond=1e-9)[0]
+    expected = clean(values - table[:, -2:] @ fitted[-2:], **how)
+    if samples == "volumes":
+        expected = expected[levels >= 0]
+    else:
+        expected = [expected[levels == k].mean(axis=0) for k in range(3)]
+    assert_allclose(loaded[0].data(), expected, atol=2e-3)
+
+
+def test_what_blocks_share_with_a_confound_stays(tmp_path):
+    quiet = {"structured_noise": 0.01, "spontaneous": 0, "local_noise": 0.1}
+    study = simulate_study(n_subjects=2, categories=4, n_runs=2, n_voxels=60, **quiet)
+    folder = study.to_bids(tmp_path / "b", raw=False)
+    whole = load_bids(folder, confounds=None, samples="blocks")[0].data()
+    loaded = load_bids(folder, confounds=("high_pass",), samples="blocks")
+    kept = loaded[0].data()
+    run = loaded.record["runs"]["01"]["1"]
+    assert run["lost"] > 0.25  # what cosines alone could explain of the categories
+    assert np.corrcoef(whole.ravel(), kept.ravel())[0, 1] > 0.9
+
+
+def test_without_room_confounds_are_removed_as_nilearn_does(untouched):
+    from nilearn.signal import clean
+
+    chosen = {"subjects": ["01"], "runs": [1]}
+    loaded = load_bids(untouched, confounds="simple", **chosen)
+    run = loaded[0].samples.runs[0]
+    counts = loaded.record["runs"]["01"]["1"]
+    assert counts["levels"] == 0
+    assert run.levels is None
+    assert counts["nuisance"] > counts["volumes"] / 2 - 4
+    plain = load_bids(untouched, confounds=None, keep_rest=True, **chosen)[0]
+    expected = clean(plain.data(), confounds=run.confounds, **UNCLEAN)
+    assert_allclose(loaded[0].data(), expected[run.plan.rows], atol=1e-3)
 
 
 def test_study_can_be_saved_and_opened(untouched, tmp_path):
@@ -620,3 +676,47 @@ def test_both_hemispheres_of_a_surface_are_read(dataset, study):
     assert loaded[0].space.kind == "surface"
     assert loaded[0].data().shape == (24, 22)
     assert loaded[0].labels.tolist() == study[0].labels.tolist()
+
+
+def _confounds(dataset):
+    return sorted(dataset.rglob("sub-01*_desc-confounds_timeseries.tsv"))[0]
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        ("n/a", "'csf' is nan in row 5"),
+        ("1e999", "'csf' is inf in row 5|contains infinity"),
+        ("=cmd|'/C calc'!A0", "not all numbers|does not serve"),
+    ],
+)
+@pytest.mark.parametrize("confounds", [["csf"], "simple"])
+def test_confounds_with_gaps_are_not_filled_in_silence(
+    dataset, cell, message, confounds
+):
+    path = _confounds(dataset)
+    names, *rows = [line.split("\t") for line in path.read_text().splitlines()]
+    for name in ("csf", "white_matter"):
+        rows[4][names.index(name)] = cell
+    path.write_text("\n".join("\t".join(row) for row in (names, *rows)) + "\n")
+    with pytest.raises(StudyError, match=message):
+        load_bids(dataset, subjects=["01"], confounds=confounds)
+
+
+@pytest.mark.parametrize("n_more", [-3, 1])
+@pytest.mark.parametrize("options", [{"confounds": None, "scrub": 9.0}, {}])
+def test_confounds_of_another_length_are_refused(dataset, n_more, options):
+    path = _confounds(dataset)
+    lines = path.read_text().splitlines()
+    lines = lines[:n_more] if n_more < 0 else [*lines, lines[-1]]
+    path.write_text("\n".join(lines) + "\n")
+    with pytest.raises(StudyError, match=r"volumes, and its confounds have \d+ rows"):
+        load_bids(dataset, subjects=["01"], **options)
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a": ' * 5000])
+def test_a_sidecar_of_endless_depth_is_refused(dataset, text):
+    for path in dataset.rglob("*_bold.json"):
+        path.write_text(text)
+    with pytest.raises(StudyError, match="not readable JSON"):
+        load_bids(dataset, confounds=None)

@@ -9,6 +9,8 @@ from numpy.testing import assert_allclose
 
 from brainweave.exceptions import InputError, StudyError
 from brainweave.study.formats.openfmri import load_openfmri
+from brainweave.study.formats.runs.events import Events
+from brainweave.study.formats.runs.sampling import plan_samples
 
 BRAIN = "masks/25mm/brain.nii.gz"
 
@@ -94,6 +96,24 @@ def test_masks_confounds_and_cleaning(haxby):
     correlation = np.corrcoef(values[:, 0], motion[:, 3])[0, 1]
     assert abs(correlation) < 0.2
     assert_allclose(values.mean(axis=0), 0, atol=1e-3)
+
+
+def test_trial_models_hold_the_confounds_as_those_of_bids_do(haxby):
+    named = {"confounds": "bold_moest.txt", "high_pass": 0.005, "samples": "trials"}
+    found = load(haxby, runs=[1], **named)
+    volumes = load(haxby, runs=[1], keep_rest=True)[0].data()
+    motion = np.loadtxt(haxby / "sub001/BOLD/task001_run001/bold_moest.txt")
+    folder = haxby / "sub001/model/model001/onsets/task001_run001"
+    rows = [
+        (*map(float, line.split()[:2]), file.stem)
+        for file in sorted(folder.glob("cond*.txt"))
+        for line in file.read_text().splitlines()
+    ]
+    model = {"samples": "trials", "confounds": motion, "high_pass": 0.005}
+    plan = plan_samples(Events.from_rows(rows), len(volumes), 2.5, **model)
+    assert_allclose(found[0].data(), plan.apply(volumes), atol=1e-3)
+    assert found.record["settings"]["high_pass"] == 0.005
+    assert found.record["runs"]["sub001"]["1"]["confounds"] == motion.shape[1]
 
 
 def test_a_subject_may_lack_a_run(copy):
@@ -189,3 +209,12 @@ def test_options_that_do_not_fit_are_refused(haxby):
         load(haxby, samples="betas")
     with pytest.raises(InputError, match="no mask for subject 'sub001'"):
         load(haxby, mask={"sub002": "x"})
+
+
+def test_tables_that_are_no_text_or_no_time_are_named(tmp_path):
+    (tmp_path / "scan_key.txt").write_text("TR 2..0\n")
+    with pytest.raises(StudyError, match=r"scan_key.txt'.*is no time"):
+        load_openfmri(tmp_path)
+    (tmp_path / "scan_key.txt").write_bytes("TR 2.0".encode("utf-16"))
+    with pytest.raises(StudyError, match=r"scan_key.txt' is not readable text"):
+        load_openfmri(tmp_path)

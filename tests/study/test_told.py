@@ -54,5 +54,41 @@ def test_every_step_is_told():
 def test_what_to_be_careful_about():
     scrubbed, crowded = cautions(RECORD)
     assert scrubbed == "sub-01: 60 of 100 volumes (60%) were scrubbed."
-    assert "24 confounds are removed from 50 volumes in 1 of 2 runs" in crowded
+    assert (
+        "24 confounds and drifts are removed from 50 volumes in 1 of 2 runs" in crowded
+    )
     assert cautions(None) == []
+
+
+def test_confounds_that_go_with_the_events_are_told():
+    run = {"volumes": 100, "nuisance": 20, "lost": 0.61, "levels": 9, "scrubbed": 0}
+    settings = {"confounds": "simple", "samples": "volumes"}
+    record = {
+        "settings": settings,
+        "runs": {"01": {"1": run, "2": {**run, "lost": 0.2}}},
+    }
+    (text,) = cautions(record)
+    assert "The 20 confounds and drifts explain 61% of the categories' own" in text
+    assert "in 1 of 2 runs more than half" in text
+    fitted = ", fitted with a level for each event"
+    assert dict(preprocessing(record))["confounds"] == "simple" + fitted
+    record["runs"]["01"]["2"]["levels"] = 0
+    assert dict(preprocessing(record))["confounds"].endswith(f"{fitted} in 1 of 2 runs")
+    record["runs"]["01"]["1"]["levels"] = 0
+    assert dict(preprocessing(record))["confounds"] == "simple, fitted without events"
+    settings["samples"] = "trials-lss"
+    assert dict(preprocessing(record))["confounds"] == "simple"
+
+
+def test_files_labels_and_scale_are_told():
+    settings = {"source": "nifti", "labels": "labels.tsv", "standardize": "zscore"}
+    runs = {"01": {"1": {"t_r": 2.0, "volumes": 9}, "2": {"t_r": 2.0, "volumes": 9}}}
+    assert preprocessing({"settings": settings, "runs": runs}) == [
+        ("images", "NIfTI, 2 runs"),
+        ("labels", "labels.tsv"),
+        ("repetition time", "2 s"),
+        ("scale", "z-scores of each voxel and run"),
+    ]
+    matlab = {"source": "matlab", "files": ["a.mat", "b.mat"], "labels": None}
+    told = [("images", "MATLAB, a.mat, b.mat"), ("labels", "none")]
+    assert preprocessing({"settings": matlab}) == told

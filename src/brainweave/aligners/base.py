@@ -49,8 +49,10 @@ class BaseAligner(FittedAligner):
     _takes_bases = True  # else it needs the samples, and evaluations hand them over
     _from_grams = True  # all it learns follows from the subjects' Gram matrices
     _joins_samples = True  # through labels, ids or rows; else scoring them is honest
+    _learns_from_labels = False  # though it joins samples otherwise
     study_fingerprint: str | None = None  # of the study it was fitted on, if recorded
 
+    _runs: list[Any] | None = None  # of samples given as arrays: pieces of subjects
     _warns_of_input = True  # set to False by those who fit many and have warned once
 
     @property
@@ -151,19 +153,25 @@ class BaseAligner(FittedAligner):
         """Make, or take over, one basis per subject; several subjects at a time."""
         n, params = len(subjects), self.get_params(deep=False)
         labels = [None] * n if y is None else self._labels_in(y)
+        runs = self._runs or [getattr(s, "runs", None) for s in subjects]
         # other processes are sent what the function refers to: not the whole aligner
         read, needs_eigenbasis = self._reader(), self._needs_eigenbasis
 
-        def read_whole(given: Any, known: Any, settings: Any, i: int) -> SubjectBasis:
-            basis = read(given, known, *settings, name=f"X[{i}]")
+        def read_whole(
+            given: Any, known: Any, runs: Any, settings: Any, i: int
+        ) -> SubjectBasis:
+            basis = read(given, known, *settings, runs=runs, name=f"X[{i}]")
             if not isinstance(given, SubjectBasis):
                 basis.id = str(getattr(given, "id", ""))
             if needs_eigenbasis or basis.energy < 1:
                 _ = basis.n_kept  # the eigenbasis belongs to this stage
             return basis
 
-        each = (subjects, labels, self._basis_settings(n), range(n))
-        bases = map_subjects(read_whole, *each, n_jobs=params.get("n_jobs"))
+        each = (subjects, labels, runs, self._basis_settings(n), range(n))
+        read_already = all(isinstance(s, SubjectBasis) for s in subjects)
+        bases = map_subjects(
+            read_whole, *each, n_jobs=params.get("n_jobs"), here=read_already
+        )
         for basis in bases:
             if basis.constant_voxels.size:
                 logger.info(
@@ -315,6 +323,7 @@ def _read_basis(
     device: Any,
     name: str,
     owner: str,
+    runs: Any = None,
 ) -> SubjectBasis:
     if isinstance(given, SubjectBasis):
         if given.standardize != standardize:
@@ -330,6 +339,7 @@ def _read_basis(
         energy=energy,
         standardize=standardize if by_reliability else bool(standardize),
         groups=_groups_of(given, labels) if by_reliability else None,
+        runs=runs,
         name=name,
         device=device,
     )

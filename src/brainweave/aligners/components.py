@@ -346,7 +346,8 @@ def _models_of_halves(
         if bases is None:  # a model from a file, and its samples
             bases = aligner._read_bases(subjects, y)
         graph = getattr(aligner, "graph_", None)
-        known = y if graph is None and aligner._joins_by_label() else None
+        labels = aligner._joins_by_label() or aligner._learns_from_labels
+        known = y if graph is None and labels else None
         k = full[0].shape[1]
         fit = partial(fit_by_grams, aligner, bases, k, y=known, graph=graph)
         return full, fit, None

@@ -123,12 +123,9 @@ class FittedAligner(BaseEstimator):
         check_is_fitted(self, "maps_")
         arrays, who = self._pair(X, subjects)
         n_jobs = self.get_params(deep=False).get("n_jobs")
-
-        def one(k: int) -> Any:
-            name = f"X[{k}] ({self._name_of(who[k])})"
-            return self.maps_[who[k]].transform(samples_of(arrays[k]), name=name)
-
-        return self._output(map_subjects(one, range(len(who)), n_jobs=n_jobs))
+        names = [f"X[{k}] ({self._name_of(i)})" for k, i in enumerate(who)]
+        maps = [self.maps_[i] for i in who]
+        return self._output(map_subjects(_mapped, maps, arrays, names, n_jobs=n_jobs))
 
     def fit_transform(self, X: Any, y: Any = None) -> list[Any]:
         """Fit, and return the shared features of the aligning samples.
@@ -377,6 +374,10 @@ def _first_half(labels: list[Any]) -> NDArray[np.bool_]:
             "score needs two samples of a category at least: one to join, one to score."
         )
     return chosen
+
+
+def _mapped(fitted: Any, samples: Any, name: str) -> Any:
+    return fitted.transform(samples_of(samples), name=name)
 
 
 def _accuracy(features: list[NDArray[Any]], known: list[list[Any]]) -> float:

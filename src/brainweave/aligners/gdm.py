@@ -83,8 +83,9 @@ class GDM(BaseAligner):
         Algorithm 1. By default nothing is cut, but shrunk.
     shrinkage : "auto", "ledoit-wolf", "oas", float, or one per subject, default="auto"
         The ridge in units of a subject's mean eigenvalue. "auto": the best of 12 at
-        predicting groups of samples from others of the same subject, blocks of samples
-        being left out; where no group repeats, "ledoit-wolf". Not used with an energy.
+        predicting groups of samples from others of the same subject, runs being left
+        out, or blocks where runs are not known (a Study knows them); where no group
+        repeats, "ledoit-wolf". Not used with an energy.
     constraint : {"global", "subject"}, default="global"
         Whether the features have unit covariance over all subjects together, or in each
         subject (approximately), for studies that overlap in part. Not used with an
@@ -104,6 +105,10 @@ class GDM(BaseAligner):
         the graph from y, such as ``partial(label_graph, different=-0.5)``. Or a graph
         made by :mod:`brainweave.graphs`, or a symmetric (sparse) matrix over all
         samples in subject order.
+    balance : {"groups", "subjects", "none"}, optional
+        How much the groups of a graph by name count: all alike, by how many subjects
+        have them, or by all their pairs of samples; see :func:`label_graph`. By
+        default "groups" for labels and "subjects" for time, and "none" with an energy.
     standardize : bool or "reliability", default=True
         Give every voxel zero mean and unit variance over the aligning samples.
     solver : {"auto", "closed", "dense", "iterative"}, default="auto"
@@ -124,8 +129,8 @@ class GDM(BaseAligner):
     mixing_ : list of ndarray of shape (n_samples_i, K)
         The maps as mixtures of the aligning samples (with shrinkage).
     shrinkage_ : list of float
-        The ridge of each subject, and ``shrinkage_by_``, how it was found: "blocks",
-        "ledoit-wolf", "oas" or "given" (with shrinkage).
+        The ridge of each subject, and ``shrinkage_by_``, how it was found: "runs" or
+        "blocks" left out, "ledoit-wolf", "oas" or "given" (with shrinkage).
     spread_ : ndarray of shape (K,)
         Standard deviation of each feature over the aligning samples (with shrinkage).
     bases_ : list of SubjectBasis
@@ -188,6 +193,7 @@ class GDM(BaseAligner):
     kernel: Any = "linear"
     kernel_params: Any = None
     graph: Any = "labels"
+    balance: str | None = None
     standardize: bool | str = True
     solver: str = "auto"
     n_jobs: int | None = None
@@ -228,7 +234,12 @@ class GDM(BaseAligner):
         check_option("scale", self.scale, ("agreement", "unit"), owner=self._owner)
         lengths = [b.n_samples for b in bases]
         graph, self.joined_by_row_ = make_graph(
-            self.graph, lengths, y, ridge=self._shrinks, owner=self._owner
+            self.graph,
+            lengths,
+            y,
+            ridge=self._shrinks,
+            balance=self.balance,
+            owner=self._owner,
         )
         if self._shrinks:
             maps, template = self._shrunk(bases, graph)
@@ -276,7 +287,7 @@ class GDM(BaseAligner):
             self.shrinkage, bases, graph, n_jobs=self.n_jobs, owner=self._owner
         )
         smoothers = map_subjects(
-            smoother_of, bases, self.shrinkage_, n_jobs=self.n_jobs
+            smoother_of, bases, self.shrinkage_, n_jobs=self.n_jobs, here=True
         )
         dimensions = sum(
             b.n_voxels if b.uses_covariance else b.n_samples - 1 for b in bases

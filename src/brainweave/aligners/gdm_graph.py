@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from brainweave._validation import check_option
 from brainweave.exceptions import InputError
+from brainweave.graph_terms import BALANCES
 from brainweave.graphs import (
     Graph,
     label_graph,
@@ -76,7 +77,13 @@ def split_known(y: Any) -> tuple[Any, Any]:
 
 
 def make_graph(
-    graph: Any, lengths: list[int], y: list[Any] | None, *, ridge: bool, owner: str
+    graph: Any,
+    lengths: list[int],
+    y: list[Any] | None,
+    *,
+    ridge: bool,
+    balance: str | None = None,
+    owner: str,
 ) -> tuple[Graph, bool]:
     """Make the graph that a parameter asks for; say whether rows serve as ids.
 
@@ -84,6 +91,13 @@ def make_graph(
     that link nobody play no part.
     """
     by_row = False
+    if balance is not None:
+        check_option("balance", balance, BALANCES, owner=owner)
+        if not isinstance(graph, str):
+            raise InputError(
+                f"balance={balance!r} of {owner} is for graphs by name; a graph of "
+                "your own is balanced as it is made: label_graph(y, balance=...)."
+            )
     if callable(graph):
         if y is None:
             raise InputError(
@@ -100,7 +114,9 @@ def make_graph(
         made = graph
     elif isinstance(graph, str):
         check_option("graph", graph, GRAPH_NAMES, owner=owner)
-        made, by_row = _by_name(graph, lengths, y, ridge=ridge, owner=owner)
+        weights = ("groups", "subjects") if ridge else ("none", "none")
+        weights = weights if balance is None else (balance, balance)
+        made, by_row = _by_name(graph, lengths, y, ridge, weights, owner=owner)
     elif scipy.sparse.issparse(graph) or isinstance(graph, np.ndarray):
         made = matrix_graph(graph, lengths)
     else:
@@ -116,15 +132,23 @@ def make_graph(
 
 
 def _by_name(
-    name: str, lengths: list[int], y: list[Any] | None, *, ridge: bool, owner: str
+    name: str,
+    lengths: list[int],
+    y: list[Any] | None,
+    ridge: bool,
+    weights: tuple[str, str],
+    *,
+    owner: str,
 ) -> tuple[Graph, bool]:
+    """Make the graph of a name; weights are how labels and ids are balanced."""
     if y is None and name != "time":
         raise InputError(
             f"{owner} with graph={name!r} needs the categories of the samples: "
             "fit(X, y). For samples locked in time use graph='time'."
         )
+    of_labels: Any = {"different": 0 if ridge else -1, "balance": weights[0]}
     if name == "labels":
-        return _labels(y, ridge=ridge), False
+        return label_graph(y or [], **of_labels), False
     labels, ids = None, y
     if name == "labels+time" and y is not None:
         pairs = [split_known(known) for known in y]
@@ -145,14 +169,8 @@ def _by_name(
                 f"subjects have {lengths} samples. Pass stimulus or time ids as y."
             )
         ids = [range(n) for n in lengths]
-    time = time_graph(ids, balance="subjects" if ridge else "none")
-    return (time if labels is None else _labels(labels, ridge=ridge) + time), by_row
-
-
-def _labels(labels: Any, *, ridge: bool) -> Graph:
-    if ridge:
-        return label_graph(labels, different=0, balance="groups")
-    return label_graph(labels)
+    time = time_graph(ids, balance=weights[1])
+    return (time if labels is None else label_graph(labels, **of_labels) + time), by_row
 
 
 def _check_links(graph: Graph) -> None:

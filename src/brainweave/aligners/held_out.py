@@ -3,7 +3,8 @@ r"""Whether subjects agree on samples that did not align.
 Any model agrees on the samples it was fitted on, also one of pure noise. So half of the
 aligning samples of every subject are held out, a model of the others maps them, and
 subjects are compared there; then the halves change roles. The models of the halves come
-from submatrices of the subjects' Gram matrices: no voxel is read again.
+from submatrices of the subjects' Gram matrices: no voxel is read again, unless labels
+have shaped how voxels are scaled. Then those of the half alone must.
 
 With :math:`h_{it}` the standardised held-out feature of sample t of subject i, and
 :math:`u_{ic} = n_{ic}^{-1/2} \sum_{t \in c} h_{it}` over the :math:`n_{ic}` samples of
@@ -30,9 +31,11 @@ import scipy.sparse
 from numpy.typing import NDArray
 from sklearn.base import clone
 
+from brainweave._arrays import is_torch
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError
 from brainweave.graphs import NO_GROUP, Graph, GroupTerm
+from brainweave.labels import encode_labels
 from brainweave.linalg import polar
 
 Matrix = NDArray[np.float64]
@@ -231,7 +234,8 @@ def fit_by_grams(
         most = _most_components(model, halves, graph)
         model.set_params(n_components=k if most is None else min(k, most))
     if graph is not None:
-        model.set_params(graph=sub_graph(graph, rows))
+        weighed = {"balance": None} if "balance" in params else {}  # already
+        model.set_params(graph=sub_graph(graph, rows), **weighed)
     if isinstance(params.get("init"), np.ndarray):
         model.set_params(init="random")
     with warnings.catch_warnings():
@@ -273,12 +277,19 @@ def _known(y: list[Any] | None, rows: Rows) -> list[Any] | None:
 
 def _half(
     basis: SubjectBasis, rows: NDArray[np.intp], others: NDArray[np.intp]
-) -> tuple[SubjectBasis, Matrix]:
+) -> tuple[SubjectBasis, Any]:
     """Return the basis of some rows of another, and the others as it maps them."""
+    runs = None if basis.runs is None else basis.runs[rows]
+    if basis.reliable:
+        return _half_of_voxels(basis, rows, others, runs)
     if basis.uses_covariance:  # few voxels: coordinates are the smaller thing
         narrow = basis.cut(1.0).coordinates
         half = SubjectBasis(
-            narrow[rows], energy=basis.energy, standardize=False, name=basis.name
+            narrow[rows],
+            energy=basis.energy,
+            standardize=False,
+            runs=runs,
+            name=basis.name,
         )
         half.dtype = basis.dtype
         return half, narrow[others]
@@ -288,12 +299,56 @@ def _half(
         kernel="precomputed",
         energy=basis.energy,
         standardize=basis.standardize,
+        runs=runs,
         name=basis.name,
     )
     # voxels count in some methods; precision is that of the data
     half.n_voxels, half.constant_voxels = basis.n_voxels, basis.constant_voxels
     half.dtype = basis.dtype
     return half, gram[np.ix_(others, rows)]
+
+
+class _Rows:
+    """Some rows of an array that is read by columns."""
+
+    ndim = 2
+
+    def __init__(self, data: Any, rows: NDArray[np.intp]) -> None:
+        self.data, self.rows = data, rows
+        self.shape, self.dtype = (len(rows), data.shape[1]), data.dtype
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.data[:, key[1]][self.rows]
+
+
+def _half_of_voxels(
+    basis: SubjectBasis,
+    rows: NDArray[np.intp],
+    others: NDArray[np.intp],
+    runs: Any,
+) -> tuple[SubjectBasis, Any]:
+    """Do so where labels scale the voxels: those of the held-out samples must not."""
+    data = basis._data if basis._data is not None else basis.__dict__.get("_narrow")
+    groups = getattr(basis, "_groups", None)
+    labels = getattr(basis, "labels", None)  # of a basis from a file
+    if groups is None and labels is not None:
+        groups = encode_labels([labels])[0][0]
+    if data is None or groups is None:
+        raise InputError(
+            "voxels were scaled by their reliability over all samples, held-out ones "
+            "too, and the samples that could tell it anew are not here; pass X."
+        )
+    parts = [data[r] if is_torch(data) else _Rows(data, r) for r in (rows, others)]
+    half = SubjectBasis(
+        parts[0],
+        kernel=basis.kernel,
+        energy=basis.energy,
+        standardize=basis.standardize,
+        groups=groups[rows],
+        runs=runs,
+        name=basis.name,
+    )
+    return half, parts[1]
 
 
 def _most_components(

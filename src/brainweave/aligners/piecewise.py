@@ -82,9 +82,12 @@ def _listening() -> Iterator[None]:
         yield
 
 
-def fit_local(aligner: Any, X: list[Any], y: list[Any] | None) -> LocalFit:
+def fit_local(
+    aligner: Any, X: list[Any], y: list[Any] | None, runs: list[Any]
+) -> LocalFit:
     """Fit a copy of an aligner to one piece, and keep what does not hold the data."""
     local = clone(aligner)
+    local._runs = runs
     local._warns_of_input = False  # said once, of the whole brain
     local._is_piece = True
     if "n_jobs" in local.get_params(deep=False):
@@ -210,7 +213,8 @@ class PiecewiseAligner(BaseAligner):
         ledger = Ledger(self._piece)
         # closed also after an error, which would keep the generator, and so the
         # listening, alive with its traceback
-        with closing(self._fits(layout, arrays, y, ledger)) as fits:
+        runs = [getattr(s, "runs", None) for s in subjects]
+        with closing(self._fits(layout, arrays, y, runs, ledger)) as fits:
             self._gather(layout, fits, whole)
         self.skipped_ = ledger.skipped
         ledger.warn()
@@ -218,7 +222,12 @@ class PiecewiseAligner(BaseAligner):
         return self
 
     def _fits(
-        self, layout: Layout, arrays: list[Any], y: list[Any] | None, ledger: Ledger
+        self,
+        layout: Layout,
+        arrays: list[Any],
+        y: list[Any] | None,
+        runs: list[Any],
+        ledger: Ledger,
     ) -> Generator[tuple[int, LocalFit]]:
         """Yield the pieces that could be aligned, by number, as they come."""
         least = check_int("min_voxels", self.min_voxels, minimum=1, owner=self._owner)
@@ -235,7 +244,7 @@ class PiecewiseAligner(BaseAligner):
         def data(k: int) -> list[Any]:
             return [x[:, own[k]] for x, own in zip(arrays, layout.columns, strict=True)]
 
-        tasks = ((self.aligner, data(k), y) for k in tried)
+        tasks = ((self.aligner, data(k), y, runs) for k in tried)
         names = [layout.names[k] for k in tried]
         with closing(self._run(fit_local, names, tasks, ledger)) as results:
             for k, local in zip(tried, results, strict=True):

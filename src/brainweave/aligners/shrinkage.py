@@ -85,7 +85,9 @@ class _Problem:
         self.few_groups = FEW_ON_DEVICE if self.on_device else FEW_GROUPS
 
     def each(self, function: Any, *lists: Any) -> list[Any]:
-        return map_subjects(function, self.smoothers, *lists, n_jobs=self.n_jobs)
+        return map_subjects(
+            function, self.smoothers, *lists, n_jobs=self.n_jobs, here=True
+        )
 
     def _columns(self) -> tuple[list[Any], Matrix]:
         """Write the group terms as U J U^T: sparse U_i per subject, and the signs."""

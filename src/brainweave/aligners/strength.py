@@ -25,6 +25,7 @@ from brainweave.aligners.smoother import (
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError
 from brainweave.graphs import NO_GROUP, Graph
+from brainweave.labels import encode_labels
 
 Matrix = NDArray[np.float64]
 Codes = NDArray[np.intp]
@@ -80,16 +81,18 @@ def choose_strengths(
         )
     if shrinkage == "auto" and graph.groups:
         codes = [graph.groups[0].codes[rows] for rows in graph.slices()]
-        asked = np.unique(np.linspace(0, n - 1, min(n, N_ASKED)).round().astype(int))
+        chosen = np.unique(np.linspace(0, n - 1, min(n, N_ASKED)).round().astype(int))
+        asked = [(bases[i], codes[i], _run_codes(bases[i])) for i in chosen]
         criteria = map_subjects(
-            _criterion,
-            [bases[i] for i in asked],
-            [codes[i] for i in asked],
-            n_jobs=n_jobs,
+            _criterion, *zip(*asked, strict=True), n_jobs=n_jobs, here=True
         )
         best = best_of_grid(criteria)
         if best is not None:
-            return [best] * n, "blocks"
+            told = [
+                own for c, own in zip(criteria, asked, strict=True) if c is not None
+            ]
+            by_runs = all(run_blocks(own, runs) is not None for _, own, runs in told)
+            return [best] * n, "runs" if by_runs else "blocks"
     how = "oas" if shrinkage == "oas" else "ledoit-wolf"
     voxels = [
         b.n_voxels - b.constant_voxels.size if b.kernel.name == "linear" else None
@@ -109,12 +112,16 @@ def _check_rho(rho: Any, owner: str) -> float:
     return float(rho)
 
 
-def _criterion(basis: SubjectBasis, codes: Codes) -> Matrix | None:
+def _run_codes(basis: SubjectBasis) -> Codes | None:
+    return None if basis.runs is None else encode_labels([basis.runs])[0][0]
+
+
+def _criterion(basis: SubjectBasis, codes: Codes, runs: Codes | None) -> Matrix | None:
     known = _CRITERIA.setdefault(basis, {})
-    key = codes.tobytes()
+    key = codes.tobytes() + (b"" if runs is None else runs.tobytes())
     if key not in known:
         smoother = smoother_of(basis, 1.0)
-        known[key] = block_criterion(smoother, codes)
+        known[key] = block_criterion(smoother, codes, runs=runs)
     return known[key]
 
 
@@ -128,7 +135,7 @@ def best_of_grid(criteria: Sequence[Matrix | None]) -> float | None:
 
 
 def block_criterion(
-    smoother: Smoother, codes: Codes, *, runs: Any = None
+    smoother: Smoother, codes: Codes, *, runs: Codes | None = None
 ) -> Matrix | None:
     """Return what each value of the grid reaches in one subject.
 
@@ -159,18 +166,24 @@ def group_contrasts(codes: Codes) -> Matrix:
     return np.asarray(one_hot - one_hot.mean(axis=0))
 
 
-def leave_out_blocks(codes: Codes, runs: Any = None) -> Codes | None:
+def run_blocks(codes: Codes, runs: Codes | None) -> Codes | None:
+    """Return the run of each sample, or None where no run can be left out.
+
+    A group of one run cannot be predicted from the others: two groups must be in two.
+    """
+    return runs if runs is not None and _repeated(codes, runs) > 1 else None
+
+
+def leave_out_blocks(codes: Codes, runs: Codes | None = None) -> Codes | None:
     """Return the block of each sample, or None where nothing can be left out.
 
-    Blocks are the runs, if there are at least two. Otherwise the samples of each group
-    are cut into 4 blocks in their order, or as many as it has samples. A group of one
-    block cannot be predicted from the others: two groups must be in two blocks.
+    Blocks are the runs, if they can be left out. Otherwise the samples of each group
+    are cut into 4 blocks in their order, or as many as it has samples.
     """
     codes = np.asarray(codes)
-    if runs is not None and len(np.unique(runs)) > 1:
-        blocks = np.unique(np.asarray(runs), return_inverse=True)[1]
-        if _repeated(codes, blocks) > 1:
-            return np.asarray(blocks, np.intp)
+    by_run = run_blocks(codes, runs)
+    if by_run is not None:
+        return by_run
     order = np.argsort(codes, kind="stable")
     _, first, sizes = np.unique(codes[order], return_index=True, return_counts=True)
     size = np.repeat(sizes, sizes)
@@ -182,7 +195,8 @@ def leave_out_blocks(codes: Codes, runs: Any = None) -> Codes | None:
 
 def _repeated(codes: Codes, blocks: Codes) -> int:
     """Count the groups that occur in more than one block."""
-    pairs = np.unique(np.column_stack([codes, blocks]), axis=0)
+    known = codes != NO_GROUP
+    pairs = np.unique(np.column_stack([codes[known], blocks[known]]), axis=0)
     return int((np.bincount(pairs[:, 0]) > 1).sum())
 
 

@@ -22,6 +22,7 @@ from brainweave.cli.errors import PartlyFailed, UsageError, explained, resume_wi
 from brainweave.cli.methods import Method, make_aligner, resolved
 from brainweave.cli.options import (
     RUN_PANEL,
+    Engine,
     argument,
     command,
     option,
@@ -94,7 +95,11 @@ class Job:
     def __post_init__(self) -> None:
         self.aligner = make_aligner(self.method)
 
-    @property
+    def __getstate__(self) -> dict[str, Any]:
+        # what a worker needs to know of the command line follows from it here
+        return {**vars(self), "options": self.options, "context": None}
+
+    @cached_property
     def options(self) -> dict[str, Any]:
         """All options as they were used."""
         return effective(self.context, **resolved(self.aligner))
@@ -108,7 +113,7 @@ class Job:
         return settings_of(self.aligner, given)
 
 
-@command(selection=Selection, method=Method, resources=Resources)
+@command(selection=Selection, method=Method, resources=Resources, engine=Engine)
 def run(
     context: typer.Context,
     bids_dir: Path = argument("BIDS dataset, or fMRIPrep output."),
@@ -180,7 +185,7 @@ def check_dataset(folder: Path, skip: bool) -> None:
 
 def make_bases(job: Job) -> None:
     """Write the basis of each subject; name those that failed."""
-    from brainweave._arrays import map_subjects
+    from brainweave._arrays import Here, map_subjects
 
     ids = _wanted(job)
     job.derivative.describe()
@@ -188,20 +193,25 @@ def make_bases(job: Job) -> None:
     kind, failed = kind_of(job.selection), dict[str, str]()
     _ = job.inputs.dataset.runs  # listed once, before several threads ask for it
     with job.console.stage("Making bases", len(ids)) as tick:
-
-        def one(id: str) -> None:
-            try:
-                _make_basis(job, id, job.derivative.basis(id, kind))
-            except Exception as error:  # of one subject; the others go on
-                failed[id] = explained(error)
-            tick(f"sub-{id}")
-
-        map_subjects(one, ids, n_jobs=_n_jobs(job, ids))
+        each = ([job] * len(ids), [kind] * len(ids), [Here(tick)] * len(ids))
+        reasons = map_subjects(_try_basis, ids, *each, n_jobs=_n_jobs(job, ids))
+        failed |= {id: why for id, why in zip(ids, reasons, strict=True) if why}
     for id in ids:
         if id not in failed:
             job.console.result(str(job.derivative.basis(id, kind)))
     if failed:
         raise PartlyFailed(_told(failed, ids))
+
+
+def _try_basis(id: str, job: Job, kind: str, tick: Any) -> str:
+    """Make a basis; return why it failed, if it did: the others go on."""
+    try:
+        _make_basis(job, id, job.derivative.basis(id, kind))
+    except Exception as error:
+        return explained(error)
+    finally:
+        tick(f"sub-{id}")
+    return ""
 
 
 def _told(failed: dict[str, str], ids: list[str]) -> str:
@@ -230,7 +240,9 @@ def _n_jobs(job: Job, ids: list[str]) -> int:
     """Return how many subjects fit into the memory at the same time."""
     import joblib
 
-    jobs = job.method.n_jobs or 1
+    from brainweave._arrays import cluster_workers
+
+    jobs = job.method.n_jobs or cluster_workers() or 1
     jobs = joblib.cpu_count() if jobs < 0 else jobs
     if job.resources.mem_mb is None or jobs == 1:
         return int(jobs)

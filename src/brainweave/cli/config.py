@@ -17,6 +17,8 @@ from brainweave.cli.errors import UsageError
 
 # options that say how to run, not what to do
 NOT_KEPT = {"config", "quiet", "help"}
+# options that a file may have, but that no result depends on
+NOT_WRITTEN = NOT_KEPT | {"dask", "memory_limit"}
 # the table of a configuration that says how a result came about; no options
 MADE = "made"
 
@@ -60,7 +62,7 @@ def _parse(path: Path) -> dict[str, Any]:
         raise UsageError(f"There is no configuration file {str(path)!r}.") from None
     except OSError as error:
         raise UsageError(f"{str(path)!r} cannot be read ({error.strerror}).") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{str(path)!r} is not valid TOML: {error}.") from None
 
 
@@ -82,7 +84,7 @@ def _name(key: str) -> str:
 
 def effective(context: Any, **resolved: Any) -> dict[str, Any]:
     """Return all options of a command as they were used, defaults resolved."""
-    options = {k: v for k, v in context.params.items() if k not in NOT_KEPT}
+    options = {k: v for k, v in context.params.items() if k not in NOT_WRITTEN}
     options.update(resolved)
     return {k: plain(v) for k, v in options.items() if v not in (None, (), [])}
 

@@ -144,12 +144,12 @@ def record_lines(record: dict[str, Any] | None) -> list[str]:
 def convert(
     context: typer.Context,
     sources: list[Path] = argument(
-        "A BIDS or OpenfMRI folder, .mat files, or one .nii.gz per subject; then the "
-        "folder to make."
+        "A BIDS or OpenfMRI folder, .mat files, or the .nii.gz, .dtseries.nii or .gii "
+        "files of all subjects; then the folder to make."
     ),
     *,
     form: str = option(
-        "auto, bids, nifti, matlab, openfmri or study (a copy).",
+        "auto, bids, nifti, cifti, gifti, matlab, openfmri or study (a copy).",
         "--format",
         default="auto",
     ),

@@ -31,7 +31,7 @@ SCHAEFER = tuple(range(100, 1001, 100))
 # options that are parameters of aligners, in the order of a configuration file
 SHARED = (
     *("n_components", "energy", "shrinkage", "constraint", "kernel", "hp", "graph"),
-    *("standardize", "random_state", "n_jobs"),
+    *("balance", "standardize", "random_state", "n_jobs"),
 )
 PANEL = "Method"
 
@@ -80,6 +80,10 @@ class Method:
     hp: float | None = option("Parameter of the kernel.", "--hp")
     graph: str | None = option(
         "labels (categories), time (stimuli) or labels+time; gdm."
+    )
+    balance: str | None = option(
+        "How groups of the graph count: groups (all alike), subjects (by how many have "
+        "them) or none; gdm."
     )
     standardize: bool | None = option("Give every voxel mean 0 and variance 1.")
     random_state: int | None = option("Seed of methods that start at random.")

@@ -12,6 +12,7 @@ from brainweave.cli.console import Console
 from brainweave.cli.errors import UsageError
 from brainweave.cli.methods import Method, make_aligner, resolved
 from brainweave.cli.options import (
+    Engine,
     OutFolder,
     Overwrite,
     StudyFolder,
@@ -35,7 +36,7 @@ from brainweave.cli.studies import (
 Model = Annotated[Path, typer.Argument(help="Model file.")]
 
 
-@command(method=Method)
+@command(method=Method, engine=Engine)
 def fit(
     context: typer.Context,
     study: StudyFolder,

@@ -18,7 +18,13 @@ COMPONENTS = (
     *("scrub", "non_steady_state"),
 )
 STRATEGIES = ("simple", "scrubbing", "compcor", "ica_aroma")
-FORMATS = ("auto", "bids", "nifti", "matlab", "openfmri", "study")
+FORMATS = ("auto", "bids", "nifti", "cifti", "gifti", "matlab", "openfmri", "study")
+ENDINGS = {
+    "matlab": (".mat",),
+    "cifti": (".dtseries.nii", ".dscalar.nii"),
+    "gifti": (".gii",),
+    "nifti": (".nii", ".nii.gz"),
+}
 
 
 @dataclass
@@ -127,18 +133,18 @@ def load_any(inputs: list[Path], form: str, options: dict[str, Any]) -> "Study":
     if form not in FORMATS:
         raise UsageError(f"--format must be one of {', '.join(FORMATS)}; got {form!r}.")
     kind = _guessed(inputs) if form == "auto" else form
-    readers = {"bids": _bids, "nifti": _nifti, "matlab": _matlab}
-    readers |= {"openfmri": _openfmri, "study": _copy}
+    if kind in ("nifti", "cifti", "gifti"):
+        return _images(inputs, dict(options), kind)
+    readers = {"bids": _bids, "matlab": _matlab, "openfmri": _openfmri, "study": _copy}
     return readers[kind](inputs, dict(options))
 
 
 def _guessed(inputs: list[Path]) -> str:
     """Tell the format of files from their names and neighbours."""
     names = [path.name.lower() for path in inputs]
-    if all(name.endswith(".mat") for name in names):
-        return "matlab"
-    if all(name.endswith((".nii", ".nii.gz")) for name in names):
-        return "nifti"
+    for form, endings in ENDINGS.items():
+        if all(name.endswith(endings) for name in names):
+            return form
     if len(inputs) == 1 and inputs[0].is_dir():
         folder = inputs[0]
         for pattern, form in (
@@ -149,7 +155,9 @@ def _guessed(inputs: list[Path]) -> str:
             if any(folder.glob(pattern)):
                 return form
         files = sorted(
-            p.name for e in ("*.mat", "*.nii", "*.nii.gz") for p in folder.glob(e)
+            p.name
+            for e in ("mat", "nii", "nii.gz", "gii")
+            for p in folder.glob(f"*.{e}")
         )
         if files:
             raise UsageError(
@@ -158,8 +166,8 @@ def _guessed(inputs: list[Path]) -> str:
             )
     raise UsageError(
         f"What {', '.join(map(repr, map(str, inputs)))} holds is not clear: neither "
-        "BIDS (folders sub-...), nor OpenfMRI (sub001), nor .mat or .nii.gz files. "
-        "Say it with --format."
+        "BIDS (folders sub-...), nor OpenfMRI (sub001), nor files that all end in "
+        ".mat, .nii, .nii.gz or .gii. Say it with --format."
     )
 
 
@@ -201,31 +209,59 @@ def _openfmri(inputs: list[Path], options: dict[str, Any]) -> "Study":
 def _matlab(inputs: list[Path], options: dict[str, Any]) -> "Study":
     from brainweave.study.formats.matlab import load_matlab
 
-    if "labels" in options and Path(options["labels"]).suffix == ".tsv":
-        labels = _read_labels(Path(options["labels"]))
-        options["labels"] = (
-            list(labels.values()) if isinstance(labels, dict) else labels
-        )
-    return _read(load_matlab, inputs, options, "MATLAB")
+    file = options.get("labels")
+    if file is not None and Path(file).suffix == ".tsv":
+        options["labels"] = _read_labels(Path(file))
+    return _labels_from(file, _read(load_matlab, inputs, options, "MATLAB"))
 
 
-def _nifti(inputs: list[Path], options: dict[str, Any]) -> "Study":
-    from brainweave.study.formats.images import load_nifti
+def _labels_from(file: Any, study: "Study") -> "Study":
+    """Write into the record which file brought the labels."""
+    if file is not None and study.record is not None:
+        study.record["settings"]["labels"] = Path(file).name
+    return study
+
+
+def _images(inputs: list[Path], options: dict[str, Any], kind: str) -> "Study":
+    from brainweave.study.formats import images
 
     for_images = ("smoothing_fwhm", "high_pass", "mask")
     of_bids = [name for name in READING if name not in for_images]
     _refuse(options, "it needs a BIDS dataset.", *of_bids)
     wanted = options.pop("subjects", None)
-    files: dict[str, list[Path]] = {}
+    files: dict[str, list[Any]] = {}
     for path in inputs:
         files.setdefault(_subject_of(path), []).append(path)
+    if kind == "gifti":
+        files = {id: _hemispheres(paths) for id, paths in files.items()}
     if wanted is not None:
         ids = [id.removeprefix("sub-") for id in wanted]
         refuse_unknown(ids, list(files), "There is no file of subject '{}'")
         files = {id: files[id] for id in ids}
-    if "labels" in options:
-        options["labels"] = _read_labels(Path(options["labels"]))
-    return load_nifti(files, **options)
+    file = options.get("labels")
+    if file is not None:
+        options["labels"] = _read_labels(Path(file))
+    loader = {"nifti": "load_nifti", "cifti": "load_cifti", "gifti": "load_gifti"}[kind]
+    return _labels_from(file, getattr(images, loader)(files, **options))
+
+
+def _hemispheres(paths: list[Path]) -> list[Any]:
+    """Join files of the left and the right hemisphere into runs, by their names.
+
+    Examples
+    --------
+    >>> names = ["sub-1_hemi-L.func.gii", "sub-1_hemi-R.func.gii"]
+    >>> [sorted(run) for run in _hemispheres([Path(name) for name in names])]
+    [['CortexLeft', 'CortexRight']]
+    """
+    runs: dict[str, dict[str, Path]] = {}
+    for path in paths:
+        left = "hemi-L" in path.name
+        side = "CortexLeft" if left else "CortexRight"
+        runs.setdefault(path.name.replace("hemi-L", "hemi-R"), {})[side] = path
+    if any("hemi-R" not in name for name in runs):
+        return list(paths)  # names that tell no hemisphere: a run each
+    return list(runs.values())
 
 
 def _subject_of(path: Path) -> str:
@@ -238,7 +274,10 @@ def _subject_of(path: Path) -> str:
     >>> _subject_of(Path("anna.nii.gz"))
     'anna'
     """
-    stem = path.name.removesuffix(".gz").removesuffix(".nii")
+    stem = path.name
+    for ending in (".gz", ".nii", ".gii", ".dtseries", ".dscalar", ".func"):
+        stem = stem.removesuffix(ending)
+    stem = stem.replace("_hemi-L", "").replace("_hemi-R", "")
     return stem.split("_")[0].removeprefix("sub-") if stem[:4] == "sub-" else stem
 
 

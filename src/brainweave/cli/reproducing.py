@@ -8,7 +8,7 @@ import typer
 from brainweave.cli.config import effective, write_config
 from brainweave.cli.console import Console
 from brainweave.cli.errors import UsageError, resume_with
-from brainweave.cli.options import argument, command, option
+from brainweave.cli.options import Engine, argument, command, option
 from brainweave.cli.scoring import PROTOCOLS
 from brainweave.cli.studies import open_study, prepare_folder
 
@@ -18,14 +18,15 @@ REAL = ("raider", "pieman")
 OVERLAP = "overlap"  # studies that overlap in part, simulated or the story
 # of all that is in the files, what is printed
 SHOWN = (
-    *("dataset", "study", "data", "method", "curve", "protocol", "incompleteness"),
-    *("energy", "mean", "std", "se", "over_paper", "over_paper_se"),
+    *("dataset", "study", "data", "method", "design", "curve", "protocol"),
+    *("incompleteness", "energy", "mean", "std", "se", "of_complete"),
+    *("over_paper", "over_paper_se"),
     *("published", "chance", "p_value", "error"),
 )
 ALL = (*TABLES, *FIGURES, *REAL, OVERLAP)
 
 
-@command()
+@command(engine=Engine)
 def reproduce(
     context: typer.Context,
     what: str = argument(f"One of {', '.join(ALL)}."),

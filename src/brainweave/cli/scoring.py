@@ -20,7 +20,7 @@ from brainweave.cli.methods import (
     make_aligner,
     resolved,
 )
-from brainweave.cli.options import OutFolder, StudyFolder, command, option
+from brainweave.cli.options import Engine, OutFolder, StudyFolder, command, option
 from brainweave.cli.results import HEADER, row_of, write_folds, write_results
 from brainweave.cli.studies import (
     matched,
@@ -118,7 +118,7 @@ def divided(
     return split
 
 
-@command(method=Method, scoring=Scoring)
+@command(method=Method, scoring=Scoring, engine=Engine)
 def evaluate(
     context: typer.Context,
     study: StudyFolder,
@@ -182,7 +182,7 @@ def write_page(output: Path, console: Console, **content: Any) -> Path:
         )
 
 
-@command(scoring=Scoring)
+@command(scoring=Scoring, engine=Engine)
 def compare(
     context: typer.Context,
     study: StudyFolder,

@@ -4,6 +4,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from brainweave._arrays import Here
 from brainweave.cli.config import provenance, write_config
 from brainweave.cli.console import Console
 from brainweave.cli.errors import Unwritable, UsageError, subjects_are
@@ -246,9 +247,11 @@ class Watched:
     """A subject that tells when it has been read."""
 
     def __init__(self, subject: Any, tick: Any) -> None:
-        self._subject, self._tick = subject, tick
+        self._subject, self._tick = subject, Here(tick)
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # asked of it while it is unpickled
+            raise AttributeError(name)
         return getattr(self._subject, name)
 
     def data(self) -> Any:

@@ -6,6 +6,7 @@ test subjects, who then join it with their own aligning samples (``fit_new_subje
 Labels of scored samples are never used; what is known of aligning samples is.
 """
 
+import re
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from brainweave._validation import check_option
 from brainweave.aligners.base import BaseAligner
 from brainweave.evaluation.shared_bases import PER_SUBJECT, Part
 from brainweave.evaluation.splits import SplitStudy, subject_folds
-from brainweave.exceptions import InputError
+from brainweave.exceptions import BrainweaveError, InputError
 from brainweave.study.study import Subject
 
 __all__ = [
@@ -138,7 +139,8 @@ def _align(
         with clock("join"):
             for i, x in zip(joining, new, strict=True):
                 known, own = None if y is None else y[i], _own_places(aligner, i, n)
-                found[i] = fitted.fit_new_subject(x, known, **own)
+                with _naming(part, [i], new=True):
+                    found[i] = fitted.fit_new_subject(x, known, **own)
     maps = [found[i] for i in range(n)]
     with clock("map"):
         if takes_bases(aligner):
@@ -157,8 +159,8 @@ def _inputs(
     subjects = [part.aligning.subjects[i] for i in who]
     if not isinstance(aligner, BaseAligner):
         return [s.data() for s in subjects]
-    # with the space, which says where voxels lie; what is known is passed as y
-    return [Subject(s.id, s.samples, space=s.space) for s in subjects]
+    # with the space, which says where voxels lie; other knowledge is passed as y
+    return [Subject(s.id, s.samples, runs=s.runs, space=s.space) for s in subjects]
 
 
 def _mapped(fitted: Any, samples: Any) -> Matrix:
@@ -166,19 +168,23 @@ def _mapped(fitted: Any, samples: Any) -> Matrix:
 
 
 @contextmanager
-def _naming(part: Part, who: list[int]) -> Iterator[None]:
-    """Say which subjects an aligner's error calls X[0], X[1], ..."""
+def _naming(part: Part, who: list[int], *, new: bool = False) -> Iterator[None]:
+    """Say which subjects an error calls X[0], X[1], ..., or who it is that joins."""
+    ids = part.aligning.ids
+    if ids == [str(i) for i in range(len(ids))]:  # arrays, counted
+        names = [f"X[{i}]" for i in range(len(ids))]
+    else:
+        names = [f"sub-{id.removeprefix('sub-')}" for id in ids]
     try:
         yield
-    except InputError as error:
-        ids = part.aligning.ids
-        called = {
-            f"X[{k}]": ids[i] for k, i in enumerate(who) if f"X[{k}]" in str(error)
-        }
-        if not called:
+    except BrainweaveError as error:
+        said = str(error)
+        text = re.sub(r"\bX\[(\d+)\]", lambda k: names[who[int(k[1])]], said)
+        if new and names[who[0]] not in text:
+            text = f"{names[who[0]]}, which joins the others: {said}"
+        if text == said:
             raise
-        names = ", ".join(f"{x} is subject {id!r}" for x, id in called.items())
-        raise InputError(f"{error} Here {names}.") from error
+        raise type(error)(text) from error
 
 
 def takes_bases(aligner: Any) -> bool:

@@ -7,7 +7,8 @@ no content that can be told (a lambda, a generator) is refused.
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
 from typing import Any
 
@@ -22,13 +23,28 @@ from brainweave.evaluation.splits import SplitStudy
 from brainweave.exceptions import InputError
 from brainweave.study.study import Study, Subject
 
-__all__ = ["describe", "digest"]
+__all__ = ["code_digest", "describe", "digest"]
+
+#: Folders of the package whose code results depend on, beside its modules.
+CODE = ("aligners", "evaluation", "study")
 
 
 def digest(value: Any) -> str:
     """Return a short digest of what JSON can write."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+@cache
+def code_digest(folder: Path = Path(__file__).parents[1]) -> str:
+    """Return a digest of the package's code, which may change under one version."""
+    files = [
+        *folder.glob("*.py"),
+        *(f for n in CODE for f in folder.glob(f"{n}/**/*.py")),
+    ]
+    return digest(
+        [hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(files)]
+    )
 
 
 def describe(value: Any) -> Any:

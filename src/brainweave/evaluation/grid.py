@@ -13,7 +13,7 @@ from sklearn.base import clone
 from brainweave._validation import check_fraction, check_int, check_option
 from brainweave._version import __version__
 from brainweave.evaluation.align_folds import PROTOCOLS
-from brainweave.evaluation.fingerprint import describe, digest
+from brainweave.evaluation.fingerprint import code_digest, describe, digest
 from brainweave.evaluation.measures import Classification, Measure
 from brainweave.evaluation.shared_bases import Part
 from brainweave.evaluation.splits import (
@@ -197,7 +197,7 @@ class Grid:
     def _named(self, cell: Cell, aligner: Any) -> Cell:
         """Name a cell, with a digest of all that its result depends on."""
         everything = {
-            "version": __version__,
+            "version": [__version__, code_digest()],
             "study": [cell.study, self.study.identity, self.study.leave_out],
             "method": [cell.method, describe(aligner)],
             "measure": describe(self.measure),

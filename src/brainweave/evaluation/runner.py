@@ -6,7 +6,6 @@ and several runs may work in one store: each takes what no other has claimed.
 
 import json
 import logging
-import os
 import platform
 import sys
 import time
@@ -15,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from os import PathLike
-from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import Any
 
@@ -25,7 +23,7 @@ import sklearn
 from joblib import Parallel, cpu_count, delayed
 from sklearn.base import clone
 
-from brainweave._arrays import blas_threads
+from brainweave._arrays import blas_threads, cluster_workers, process_bytes
 from brainweave._progress import Progress
 from brainweave._version import __version__
 from brainweave._warnings import WarningListener
@@ -73,7 +71,8 @@ def run_grid(
         at the same time.
     n_jobs : int, optional
         Fits at the same time, in threads; default one per core. The result does not
-        depend on it.
+        depend on it. Inside ``joblib.parallel_config(backend="dask")`` fits come one
+        after another, and the workers read voxels and score folds.
     retry_failed : bool, default=False
         Whether to compute cells again whose record says that they failed.
     progress : callable, optional
@@ -110,7 +109,7 @@ def run_grid(
     run = _Run(
         store if isinstance(store, ResultStore) else ResultStore(store),
         # as everywhere: None, and numbers below 1, mean one per core
-        cpu_count() if n_jobs is None or n_jobs < 1 else n_jobs,
+        cluster_workers() or cpu_count() if n_jobs is None or n_jobs < 1 else n_jobs,
         progress,
     )
     return run.all([grids] if isinstance(grids, Grid) else grids, retry_failed)
@@ -243,11 +242,14 @@ class _Run:
             part, start = split.parts[half], time.perf_counter()
             self._prepare(part, jobs)
             prepared = round(time.perf_counter() - start, 4)
-            # several jobs run side by side, or one with all threads
-            n_jobs = self.workers if len(jobs) == 1 else 1
-            Parallel(n_jobs=min(self.workers, len(jobs)), backend="threading")(
-                delayed(self._compute)(job, split, prepared, n_jobs) for job in jobs
-            )
+            # several jobs run side by side, or one after another with all workers
+            if len(jobs) == 1 or cluster_workers() is not None:
+                for job in jobs:
+                    self._compute(job, split, prepared, self.workers)
+            else:
+                Parallel(n_jobs=min(self.workers, len(jobs)), backend="threading")(
+                    delayed(self._compute)(job, split, prepared, 1) for job in jobs
+                )
             part.clear()
 
     def _prepare(self, part: Part, jobs: list[Job]) -> None:
@@ -374,9 +376,8 @@ def _peak_memory() -> Iterator[list[float]]:
 
 def _megabytes() -> float:
     """Return the memory of this process, or its peak so far; 0 if neither is known."""
-    statm = Path("/proc/self/statm")
-    if statm.exists():
-        return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / 1e6
+    if process_bytes():
+        return process_bytes() / 1e6
     try:
         import resource
     except ImportError:  # Windows

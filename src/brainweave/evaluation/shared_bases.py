@@ -8,6 +8,7 @@ components, graph and method that is evaluated on the same part reuses them.
 
 import logging
 from collections.abc import Callable
+from copy import copy
 from functools import partial
 from typing import Any
 
@@ -199,6 +200,7 @@ class Part:
             kernel=kernel,
             standardize=standardize,
             groups=None if labels is None else encode_labels([labels])[0][0],
+            runs=subject.runs,
             name=f"subject {subject.id!r} (aligning samples)",
         )
 
@@ -261,7 +263,7 @@ class Part:
         ]
         found = map_subjects(
             _pass_over,
-            [basis for _, basis in new],
+            [_with_what_a_pass_needs(basis) for _, basis in new],
             [self.scored.subjects[i].samples for i, _ in new],
             [self._name_of(i) for i, _ in new],
             n_jobs=n_jobs,
@@ -309,6 +311,16 @@ def _pass_over(basis: SubjectBasis, samples: Any, name: str) -> Any:
     if basis.kernel.from_products:
         return basis.products_with(samples, name)
     return basis.kernel_to(samples, name)
+
+
+def _with_what_a_pass_needs(basis: SubjectBasis) -> SubjectBasis:
+    """Leave the matrices out that a worker would be sent for nothing."""
+    if not basis.kernel.from_products:
+        return basis
+    bare = copy(basis)
+    for name in ("_products", "_narrow", "_centred", "_spectrum", "_on_device"):
+        bare.__dict__.pop(name, None)
+    return bare
 
 
 def _transformed(fitted: SubjectMap, samples: Any, name: str) -> Matrix:

@@ -159,6 +159,7 @@ def split_study(
         return study
     whole = _in_memory(as_study(study, y))
     refuse_aligned(whole)
+    _refuse_copies(whole)
     design: dict[str, Any] = {"match": match}
     if align is not None:
         design["halves"] = "align"
@@ -197,6 +198,31 @@ def refuse_aligned(study: Iterable[Subject]) -> None:
             "the evaluation aligns with one half and scores the other by itself. Or "
             "keep only samples that did not align: subject.select(~subject.aligned)."
         )
+
+
+def _refuse_copies(study: Study) -> None:
+    """Refuse a subject, or a run, that is there twice: its copy would train for it."""
+    of_subjects: dict[bytes, str] = {}
+    for subject in study:
+        step = max(1, subject.n_voxels // 16)  # some voxels tell; no need to read all
+        probe = np.ascontiguousarray(subject.samples[:, ::step])
+        runs = np.zeros(0, int) if subject.runs is None else np.asarray(subject.runs)
+        parts = {f"run {run!r}": probe[runs == run] for run in np.unique(runs).tolist()}
+        of_runs: dict[bytes, str] = {}
+        for known, name, part in (
+            (of_subjects, f"subject {subject.id!r}", probe),
+            *((of_runs, name, part) for name, part in parts.items()),
+        ):
+            if len(part) < 2 or (part == part[0]).all():
+                continue  # nothing that could be told from another
+            before = known.setdefault(part.tobytes(), name)
+            if before != name:
+                where = "" if known is of_subjects else f" of subject {subject.id!r}"
+                raise InputError(
+                    f"The samples of {before} and {name}{where} are the same ones, so "
+                    "scores would be too good. Leave one of them out, or check which "
+                    "files were read."
+                )
 
 
 def subject_folds(n_subjects: int, leave_out: int) -> list[list[int]]:

@@ -61,7 +61,7 @@ class StoredBasis(SubjectBasis):
         self._offset = about["offset"]
         self.id = ""
         self.labels: NDArray[Any] | None = None
-        self.runs: NDArray[Any] | None = None
+        self.runs = None
         self.stimuli: NDArray[Any] | None = None
         self.space: Any = None
 

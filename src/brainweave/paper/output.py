@@ -11,7 +11,7 @@ from brainweave._io import write_text
 from brainweave.evaluation.align_folds import PROTOCOLS
 from brainweave.evaluation.results import GridResult
 from brainweave.exceptions import InputError
-from brainweave.paper.settings import COMPETING, METHODS, WITHOUT, Dataset, Figure
+from brainweave.paper.settings import COMPETING, METHODS, OURS, WITHOUT, Dataset, Figure
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from brainweave.plotting import CurvePanel
 
 __all__ = [
+    "choices_of",
     "chosen_methods",
     "draw_curves",
     "draw_figure",
@@ -28,13 +29,14 @@ __all__ = [
     "pieman_text",
     "raider_text",
     "result_folder",
+    "splits_text",
     "table_of",
     "table_text",
     "write_table",
 ]
 
 #: Other forms of GDM, which are not counted among the methods that are compared.
-VARIANTS = ("GDM, time graph", "GDMCV")
+VARIANTS = ("GDM, time graph", "GDMCV", *OURS)
 _COLUMNS = (
     *("dataset", "data", "method", "protocol", "mean", "std", "n_folds", "n_failed"),
     *("chance", "p_value", "published_mean", "published_std", "seconds", "error"),
@@ -141,11 +143,13 @@ def table_text(table: "pd.DataFrame", *, published: bool) -> str:
         found = group.set_index("method")
         cells = _cells(found)
         data = found["data"].iloc[0]
-        rows.append([f"{name} ({data})", str(protocol), *(cells[m] for m in methods)])
+        rows.append(
+            [f"{name} ({data})", str(protocol), *(cells.get(m, "") for m in methods)]
+        )
         known = found["published_mean"].notna()
         if published and known.any() and protocol == "joint":
             numbers = found[["published_mean", "published_std"]]
-            texts = [percent(*numbers.loc[m]) if known[m] else "" for m in methods]
+            texts = [percent(*numbers.loc[m]) if known.get(m) else "" for m in methods]
             rows.append([f"{name} (published)", "joint", *texts])
     text = markdown(["dataset", "protocol", *methods], rows)
     text += "\nAccuracy in per cent, mean ± standard deviation over folds.\n"
@@ -164,7 +168,7 @@ def table_text(table: "pd.DataFrame", *, published: bool) -> str:
 
 
 def raider_text(
-    table: "pd.DataFrame", by_number: "pd.DataFrame", result: GridResult
+    table: "pd.DataFrame", by_number: "pd.DataFrame", choices: "pd.DataFrame"
 ) -> str:
     """Write the tables, which method is best, and what GDMCV chose."""
     columns = {}
@@ -185,7 +189,7 @@ def raider_text(
     }
     methods = dict.fromkeys(by_number["method"])
     rows = [[m, *(cells[m] for cells in columns.values())] for m in methods]
-    return f"{text}\n{markdown(['method', *columns], rows)}{_chosen_by_gdmcv(result)}"
+    return f"{text}\n{markdown(['method', *columns], rows)}{_choices_text(choices)}"
 
 
 def pieman_text(table: "pd.DataFrame") -> str:
@@ -193,6 +197,17 @@ def pieman_text(table: "pd.DataFrame") -> str:
     columns = [_cells(f, bold=False) for f in _by_protocol(table).values()]
     rows = [[m, *(cells[m] for cells in columns)] for m in columns[0]]
     return markdown(["method", *PROTOCOLS], rows) + _verdict(table)
+
+
+def splits_text(table: "pd.DataFrame") -> str:
+    """Write a row per method: means and standard errors over ways of halving."""
+    cells: dict[str, list[str]] = {}
+    for row in table.itertuples():
+        cells.setdefault(str(row.method), []).append(percent(row.mean, row.se))
+    rows = [[method, *both] for method, both in cells.items()]
+    return markdown(
+        [f"Raider, {table['n_splits'].max()} ways of halving", *PROTOCOLS], rows
+    )
 
 
 def _by_protocol(table: "pd.DataFrame") -> "dict[str, pd.DataFrame]":
@@ -228,20 +243,32 @@ def _verdict(table: "pd.DataFrame") -> str:
     return text
 
 
-def _chosen_by_gdmcv(result: GridResult) -> str:
-    """Tell what GDMCV chose, half by half (and fold by fold where it saw others)."""
-    rows: dict[tuple[int, int], list[str]] = {}
-    for record in result.records:
-        if chosen := record.get("best_params"):
-            key = PROTOCOLS.index(record["protocol"]), record["half"]
-            rows.setdefault(key, []).append(f"energy {chosen['energy']}")
-    text = "\nGDMCV chose:\n\n" if rows else ""
-    for (protocol, half), energies in sorted(rows.items()):
+def choices_of(result: GridResult) -> "pd.DataFrame":
+    """Count what GDMCV chose, half by half (fold by fold where it saw others)."""
+    import pandas as pd
+
+    chosen = [
+        (PROTOCOLS.index(r["protocol"]), r["half"], r["fold"], best["energy"])
+        for r in result.records
+        if (best := r.get("best_params"))
+    ]
+    rows: dict[tuple[str, int, float], int] = {}
+    for protocol, half, _, energy in sorted(chosen):
+        key = PROTOCOLS[protocol], half + 1, energy
+        rows[key] = rows.get(key, 0) + 1
+    columns = ["protocol", "half", "energy", "n_folds"]
+    return pd.DataFrame([(*key, n) for key, n in rows.items()], columns=columns)
+
+
+def _choices_text(choices: "pd.DataFrame") -> str:
+    text = "" if choices.empty else "\nGDMCV chose:\n\n"
+    for (protocol, half), found in choices.groupby(["protocol", "half"], sort=False):
+        of = found["n_folds"].sum()
         said = "; ".join(
-            f"{energy} ({energies.count(energy)}/{len(energies)} folds)"
-            for energy in dict.fromkeys(energies)
+            f"energy {row.energy} ({row.n_folds}/{of} folds)"
+            for row in found.itertuples()
         )
-        text += f"- {PROTOCOLS[protocol]}, aligned with half {half + 1}: {said}\n"
+        text += f"- {protocol}, aligned with half {half}: {said}\n"
     return text
 
 

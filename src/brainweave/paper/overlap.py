@@ -1,11 +1,14 @@
 """Studies that overlap in part: who saw parts 1 and 2, and who saw 2 and 3.
 
-A recording has three parts. "groups": half the subjects saw parts 1 and 2, half 2 and
-3. "ring": thirds of them saw 1 and 2, 2 and 3, 3 and 1, so that no part is shared by
-all. Time segments of the part that a subject did not align with are then sought in the
-average of the *other* groups of subjects; every part takes every role once. For
-comparison: what all saw alone (the intersection), and the complete study, where all saw
-the same two parts.
+"groups": half the subjects saw parts 1 and 2, half 2 and 3. "ring": thirds of them saw
+1 and 2, 2 and 3, 3 and 1, so that no part is shared by all. Time segments that a
+subject did not align with are then sought in the average of the *other* groups of
+subjects; the three parts take every role once. Simulated recordings have a fourth part,
+which nobody aligns with and in which all are matched; of a story in thirds it is the
+part that the subject did not see. For comparison: what all saw alone (the
+intersection), and the complete study, where all saw the same two parts, in two groups
+for "groups" and in three for "ring", as the average of two thirds of the subjects is
+less noisy than that of half.
 """
 
 import itertools
@@ -34,16 +37,21 @@ from brainweave.study.simulation.simulate import simulate_study
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["DESIGNS", "overlap"]
+__all__ = ["DESIGNS", "overlap", "overlap_text"]
 
 WINDOW = 9
+SEEDS = 6  # simulated studies
+TURNS = 3  # the parts that align, each in every role
 #: The parts that each group of subjects saw.
 DESIGNS: dict[str, list[tuple[int, ...]]] = {
     "groups": [(0, 1), (1, 2)],
     "ring": [(0, 1), (1, 2), (2, 0)],
-    "complete": [(0, 1), (0, 1)],
-    "intersection": [(1,), (1,)],
+    "complete": [(0, 1)] * 2,
+    "complete, 3 groups": [(0, 1)] * 3,
+    "intersection": [(1,)] * 2,
 }
+#: The complete study that a design is compared with.
+WHOLE = {"groups": "complete", "ring": "complete, 3 groups"}
 Parts = list[list[NDArray[np.float64]]]  # of each subject, the samples of each part
 
 
@@ -62,25 +70,27 @@ def overlap(
     Parameters
     ----------
     out : path
-        Folder for ``overlap.csv`` and ``overlap.md``.
+        Folder for ``overlap_simulated.csv`` (or ``overlap_pieman.csv``) and ``.md``.
     data : path, optional
         Folder of the story (see :func:`load_pieman`), which is cut into thirds, the
-        factors of every subject shuffled. Default: simulated movies.
+        factors of every subject shuffled. Default: simulated movies, six studies.
     methods : sequence of str, optional
         Rows of the table; default all.
     n_components : int, default=10
         Number of shared features.
     quick : bool, default=False
-        Few subjects and voxels, to try it out.
+        One simulated study of 12 subjects and 100 to 150 voxels, to try it out.
     random_state : int, default=0
-        Seed.
+        Seed; of the first study, where several are simulated.
     progress : callable, optional
         Called with the number of finished cells, of all cells, and what was done.
 
     Returns
     -------
     DataFrame
-        One row per method and design, with the share of segments found.
+        One row per method and design: ``mean``, the share of segments found, its
+        standard error ``se`` over simulated studies, else subjects (NaN for one), and
+        ``of_complete``, the share of what the complete study finds.
     """
     import pandas as pd
 
@@ -91,36 +101,54 @@ def overlap(
         "GDM, constraint of each subject": GDM(k, graph="time", constraint="subject"),
     }
     chosen = chosen_methods(known, methods)
-    if data is None:
-        parts = _simulated_parts(random_state, quick=quick)
+    if data is not None:
+        study, beds = "pieman", [_story_in_thirds(data, random_state)]
     else:
-        parts = _story_in_thirds(data, random_state)
-    study = "simulated" if data is None else "pieman"
+        seeds = range(random_state, random_state + (1 if quick else SEEDS))
+        study, beds = "simulated", [_simulated_parts(s, quick=quick) for s in seeds]
     folder, rows = result_folder(out), []
     for method, design in itertools.product(chosen, DESIGNS):
-        scores = _score_design(parts, design, chosen[method])
-        se = scores.std(ddof=1) / np.sqrt(len(scores))
+        found = [_score_design(parts, design, chosen[method]) for parts in beds]
+        # one value a study, or a subject where there is one study
+        scores = np.mean(found, axis=1) if data is None else found[0]
+        se = scores.std(ddof=1) / np.sqrt(len(scores)) if len(scores) > 1 else np.nan
         row = {"study": study, "method": method, "design": design}
         rows.append({**row, "mean": scores.mean(), "se": se})
         if progress is not None:
             progress(len(rows), len(chosen) * len(DESIGNS), f"{method}, {design}")
     table = pd.DataFrame(rows)
-    cells = [
-        [m, *map(percent, table.loc[table["method"] == m, "mean"])] for m in chosen
+    means = table.set_index(["method", "design"])["mean"]
+    table["of_complete"] = [
+        means[m, d] / means[m, WHOLE[d]] if d in WHOLE else np.nan
+        for m, d in means.index
     ]
-    text = markdown(["segments found, %", *DESIGNS], cells)
-    write_table(folder, "overlap", table, text)
+    write_table(folder, f"overlap_{study}", table, overlap_text(table))
     return table
+
+
+def overlap_text(table: "pd.DataFrame") -> str:
+    """Write a row per method, a column per design, and the share of the complete."""
+    head, rows = ["segments found, %"], []
+    for design in DESIGNS:
+        head += [design, "of complete"] if design in WHOLE else [design]
+    for method, found in table.groupby("method", sort=False):
+        cells = [str(method)]
+        for row in found.itertuples():
+            cells.append(percent(row.mean, None if np.isnan(row.se) else row.se))
+            if row.design in WHOLE:
+                cells.append(percent(row.of_complete))
+        rows.append(cells)
+    return markdown(head, rows)
 
 
 def _score_design(parts: Parts, design: str, aligner: Any) -> NDArray[np.float64]:
     """Return the share of segments found between groups, for each subject."""
     groups, n = DESIGNS[design], len(parts)
-    n_parts = len(parts[0])
+    unseen = range(TURNS, len(parts[0]))  # by everybody
     belongs = np.arange(n) % len(groups)
     scores: list[list[float]] = [[] for _ in range(n)]
-    for turn in range(n_parts):
-        order = [(turn + p) % n_parts for p in range(n_parts)]
+    for turn in range(TURNS):
+        order = [*((turn + p) % TURNS for p in range(TURNS)), *unseen]
         X, ids = [], []
         for i, own in enumerate(parts):
             seen = [order[p] for p in groups[belongs[i]]]
@@ -129,7 +157,7 @@ def _score_design(parts: Parts, design: str, aligner: Any) -> NDArray[np.float64
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the paper's form says it separates them
             maps = clone(aligner).fit(X, ids).maps_
-        for p in range(n_parts):
+        for p in unseen or range(TURNS):
             mapped = np.array(
                 [m.transform(x[order[p]]) for m, x in zip(maps, parts, strict=True)]
             )
@@ -151,15 +179,15 @@ def _story_in_thirds(folder: str | PathLike[str], random_state: int) -> Parts:
 
 
 def _simulated_parts(random_state: int, *, quick: bool) -> Parts:
-    """Simulate three movies, seen by subjects whose voxels do not correspond."""
+    """Simulate four movies, seen by subjects whose voxels do not correspond."""
     study = simulate_study(
-        n_subjects=6 if quick else 18,
+        n_subjects=12 if quick else 18,
         design="movie",
-        n_runs=3,
+        n_runs=TURNS + 1,
         repetitions=1,
-        n_voxels=(60, 90) if quick else (200, 300),
+        n_voxels=(100, 150) if quick else (200, 300),
         signal=1.6,
-        structured_noise=1.0 if quick else 5.0,
+        structured_noise=5.0,
         local_noise=1.0,
         random_state=random_state,
     )

@@ -1,16 +1,26 @@
-"""What was done to a study's data, told to people: from ``Study.record``."""
+"""What was done to a study's data: kept in ``Study.record``, and told to people."""
 
-from collections.abc import Mapping
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any, TypeAlias
 
-__all__ = ["cautions", "preprocessing"]
+import numpy as np
+
+from brainweave._version import __version__
+from brainweave.study.formats.image_files import image_name
+
+__all__ = ["cautions", "made_record", "preprocessing", "run_record"]
 
 Record: TypeAlias = Mapping[str, Any]
 Runs: TypeAlias = list[tuple[str, Record]]  # the id of a subject, and one of its runs
 
 FEW_NAMES = 6  # names of confounds that are listed
 MUCH = 1 / 2  # share of scrubbed volumes that deserves a warning
-MANY = 1 / 3  # confounds per volume that deserve one
+MANY = 1 / 3  # confounds and drifts per volume that deserve one
+SHARED = 1 / 2  # share of the categories' time courses in them that deserves one
 
 _SAMPLES = {
     "volumes": "single volumes",
@@ -24,6 +34,59 @@ _MASKS = {
     "common": "voxels in the brain masks of all subjects",
     "epi": "computed from the images of each subject",
 }
+_SOURCES = {
+    "nifti": "NIfTI",
+    "cifti": "CIFTI",
+    "gifti": "GIfTI",
+    "matlab": "MATLAB",
+    "openfmri": "OpenfMRI",
+}
+AS_GIVEN = "as given"  # where a record has no better name of labels and the like
+_SCALES = {"zscore": "z-scores of each voxel and run", "psc": "per cent signal change"}
+
+
+def made_record(
+    settings: Record, subjects: Iterable[Any], runs: Record, **more: Any
+) -> dict[str, Any]:
+    """Return what was done to these subjects, in values that JSON can hold.
+
+    `runs` are those of each subject id, by their names, as :func:`run_record` has them.
+    """
+    return {
+        "brainweave": __version__,
+        "settings": json.loads(json.dumps(settings, default=_plain)),
+        **more,
+        "runs": dict(runs),
+        "samples": {s.id: _samples_by_category(s) for s in subjects},
+    }
+
+
+def run_record(run: Any) -> dict[str, Any]:
+    """Tell what was done to a run, whose header is known."""
+    n_volumes = run.header.n_samples
+    mask = run.sample_mask
+    kept = n_volumes if mask is None else len(run._volumes("sample_mask", n_volumes))
+    return {
+        "file": Path(run.name).name,
+        "t_r": run.header.t_r if run.t_r is None else run.t_r,
+        "scrubbed": n_volumes - kept,
+        "samples": run.n_samples(n_volumes),
+        "volumes": n_volumes,
+        **({} if run.plan is None else asdict(run.plan.counts)),
+    }
+
+
+def _samples_by_category(subject: Any) -> dict[str, int]:
+    labels = [None] * subject.n_samples if subject.labels is None else subject.labels
+    counts = Counter("n/a" if label is None else str(label) for label in labels)
+    return dict(sorted(counts.items()))
+
+
+def _plain(value: Any) -> Any:
+    """Return a setting as JSON can hold it; images become their names."""
+    if isinstance(value, np.generic):
+        return value.item()
+    return list(value) if isinstance(value, set | frozenset) else image_name(value)
 
 
 def preprocessing(record: Record | None) -> list[tuple[str, str]]:
@@ -39,7 +102,7 @@ def preprocessing(record: Record | None) -> list[tuple[str, str]]:
     runs = _runs(record)
     times = sorted({round(float(r["t_r"]), 4) for _, r in runs if r.get("t_r")})
     told = {
-        **_samples(settings),
+        **_samples(settings, len(runs)),
         "repetition time": ", ".join(f"{t:g}" for t in times) + " s" if times else "",
         **_cleaning(settings, record.get("confounds"), runs),
         "voxels": str(record.get("voxels") or ""),
@@ -61,15 +124,30 @@ def cautions(record: Record | None) -> list[str]:
             texts.append(
                 f"sub-{id}: {lost} of {all_} volumes ({lost / all_:.0%}) were scrubbed."
             )
-    crowded = [r for _, r in runs if r.get("confounds", 0) > MANY * r["volumes"]]
+    taken = [(_removed(r), r["volumes"] - r.get("scrubbed", 0)) for _, r in runs]
+    crowded = [(n, of) for n, of in taken if n > MANY * of]
+    fewer = "Fewer may serve better: confounds=motion, or none."
     if crowded:
-        worst = max(crowded, key=lambda r: r["confounds"] / r["volumes"])
+        n, of = max(crowded, key=lambda pair: pair[0] / max(pair[1], 1))
         texts.append(
-            f"{worst['confounds']} confounds are removed from {worst['volumes']} "
-            f"volumes in {len(crowded)} of {len(runs)} runs, and with them much of the "
-            "signal. Fewer may serve better: confounds=motion, or none."
+            f"{n} confounds and drifts are removed from {of} volumes in {len(crowded)} "
+            f"of {len(runs)} runs, and with them much of the signal. {fewer}"
+        )
+    alike = [r for _, r in runs if r.get("lost", 0) > SHARED]
+    if alike:
+        worst = max(alike, key=lambda r: r["lost"])
+        texts.append(
+            f"The {_removed(worst)} confounds and drifts explain {worst['lost']:.0%} "
+            f"of the categories' own time courses, in {len(alike)} of {len(runs)} runs "
+            "more than half: what goes slowly, as blocks do, cannot be told from them. "
+            f"{fewer}"
         )
     return texts
+
+
+def _removed(run: Record) -> int:
+    """Count the confounds and drifts that are removed from a run."""
+    return int(run.get("nuisance") or run.get("confounds", 0))
 
 
 def _runs(record: Record) -> Runs:
@@ -83,9 +161,13 @@ def _scrubbed(runs: Runs, id: str | None = None) -> tuple[int, int]:
     return sum(r.get("scrubbed", 0) for r in of), sum(r.get("volumes", 0) for r in of)
 
 
-def _samples(settings: Record) -> dict[str, str]:
+def _samples(settings: Record, n_runs: int) -> dict[str, str]:
     """Tell what became samples; a setting that is not in the record is not known."""
     told = {}
+    if settings.get("source") in _SOURCES:
+        files = settings.get("files") or []
+        count = f"{n_runs} runs" if n_runs else ", ".join(map(str, files))
+        told["images"] = f"{_SOURCES[settings['source']]}, {count}"
     if "preprocessed" in settings:
         kind = "output of fMRIPrep" if settings["preprocessed"] else "raw images"
         chosen = [f"{n} {settings[n]}" for n in ("task", "space") if settings.get(n)]
@@ -101,6 +183,8 @@ def _samples(settings: Record) -> dict[str, str]:
         column = settings["label"]
         text = f"column {column}; ignored: {ignored}"
         told["labels"] = "none" if column is None else text
+    elif "labels" in settings:
+        told["labels"] = str(settings["labels"] or "none")
     return told
 
 
@@ -109,6 +193,12 @@ def _cleaning(settings: Record, names: Any, runs: Runs) -> dict[str, str]:
     told = {}
     if "confounds" in settings:
         told["confounds"] = _confounds(settings["confounds"], names)
+        fitted = [bool(r["levels"]) for _, r in runs if r.get("nuisance")]
+        if fitted and not str(settings.get("samples")).startswith("trials"):
+            how = "with a level for each event" if any(fitted) else "without events"
+            some = f" in {sum(fitted)} of {len(fitted)} runs"
+            mixed = some if any(fitted) and not all(fitted) else ""
+            told["confounds"] += f", fitted {how}{mixed}"
     told["scrubbing"] = _scrubbing(settings, runs)
     if "detrend" in settings:
         parts = ["trends removed"] if settings["detrend"] else []
@@ -116,6 +206,8 @@ def _cleaning(settings: Record, names: Any, runs: Runs) -> dict[str, str]:
             if settings.get(name):
                 parts.append(f"{name.replace('_', '-')} {settings[name]:.4g} Hz")
         told["filters"] = ", ".join(parts) or "none beyond the confounds"
+    if settings.get("standardize"):
+        told["scale"] = _SCALES.get(settings["standardize"], settings["standardize"])
     if "smoothing_fwhm" in settings:
         fwhm = settings["smoothing_fwhm"]
         told["smoothing"] = f"{fwhm:g} mm" if fwhm else "none"

@@ -1,7 +1,7 @@
 """NIfTI, CIFTI and GIfTI files in: studies made of runs on disk."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from brainweave.study.options import gathered
 from brainweave.study.spaces import CiftiSpace, VolumeSpace
 from brainweave.study.study import Study
 from brainweave.study.surface import SurfaceSpace
+from brainweave.study.told import AS_GIVEN, made_record, run_record
 
 __all__ = ["load_cifti", "load_gifti", "load_nifti", "volume_space"]
 
@@ -64,7 +65,7 @@ def load_nifti(
     def space(id: str, images: list[ImageLike]) -> VolumeSpace:
         return volume_space(id, mask, images, resample_mask)
 
-    return _make_study(files, space, name, **options)
+    return _make_study("nifti", files, space, name, mask=mask, **options)
 
 
 def load_cifti(
@@ -96,7 +97,9 @@ def load_cifti(
     def space(id: str, images: list[ImageLike]) -> CiftiSpace:
         return CiftiSpace(images[0], structures=structures)
 
-    return _make_study(files, space, name, **options)
+    chosen = [structures] if isinstance(structures, str) else structures
+    mask = "all grayordinates" if chosen is None else ", ".join(map(str, chosen))
+    return _make_study("cifti", files, space, name, mask=mask, **options)
 
 
 def load_gifti(
@@ -126,7 +129,8 @@ def load_gifti(
     def space(id: str, images: list[ImageLike]) -> SurfaceSpace:
         return SurfaceSpace.from_run(images[0], mask)
 
-    return _make_study(files, space, name, **options)
+    shown = "all vertices" if mask is None else mask
+    return _make_study("gifti", files, space, name, mask=shown, **options)
 
 
 def volume_space(
@@ -186,10 +190,12 @@ def mask_on_grid(mask: ImageLike, image: ImageLike) -> Any:
 
 
 def _make_study(
+    source: str,
     files: Any,
     space: Callable[[str, list[ImageLike]], Any],
     name: str,
     *,
+    mask: Any,
     labels: Any = None,
     stimuli: Any = None,
     confounds: Mapping[str, Any] | None = None,
@@ -200,24 +206,35 @@ def _make_study(
 ) -> Study:
     (how,) = gathered("the reader of images", details, cleaning or Cleaning())
     subjects = []
+    records: dict[str, dict[str, Any]] = {}
     for id, runs in _listed_runs(files).items():
         own = space(id, [run.image for run in runs])
         if t_r is not None:
             runs = [replace(run, t_r=t_r) for run in runs]
         if confounds is not None:
-            runs = _with_confounds(id, runs, _entry("confounds", confounds, id))
-        subjects.append(
-            subject_of_runs(
-                id,
-                dict(enumerate(runs, start=1)),
-                own,
-                how,
-                dtype,
-                labels=_of_subject("labels", labels, id),
-                stimuli=_of_subject("stimuli", stimuli, id),
-            )
+            runs = _with_confounds(id, runs, entry_of("confounds", confounds, id))
+        subject = subject_of_runs(
+            id,
+            dict(enumerate(runs, start=1)),
+            own,
+            how,
+            dtype,
+            labels=_of_subject("labels", labels, id),
+            stimuli=_of_subject("stimuli", stimuli, id),
         )
-    return Study(subjects, name)
+        subjects.append(subject)
+        read: Any = subject.samples
+        records[id] = {str(n): run_record(r) for n, r in enumerate(read.runs, start=1)}
+    settings = {
+        "source": source,
+        "mask": mask,
+        "labels": None if labels is None else AS_GIVEN,
+        "stimuli": None if stimuli is None else AS_GIVEN,
+        "confounds": None if confounds is None else AS_GIVEN,
+        "dtype": np.dtype(dtype).name,
+        **asdict(how),
+    }
+    return Study(subjects, name, made_record(settings, subjects, records))
 
 
 def _with_confounds(id: str, runs: list[Run], confounds: Any) -> list[Run]:
@@ -288,10 +305,11 @@ def _of_masker(mask: Any) -> Any:
 
 def _of_subject(what: str, values: Any, id: str) -> Any:
     """Return what a mapping has for one subject; anything else is for all."""
-    return _entry(what, values, id) if isinstance(values, Mapping) else values
+    return entry_of(what, values, id) if isinstance(values, Mapping) else values
 
 
-def _entry(what: str, values: Mapping[str, Any], id: str) -> Any:
+def entry_of(what: str, values: Mapping[str, Any], id: str) -> Any:
+    """Return what a mapping has for a subject, or say who is in it."""
     if id not in values:
         known = ", ".join(map(repr, values))
         raise InputError(

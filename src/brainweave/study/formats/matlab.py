@@ -14,8 +14,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from brainweave._validation import check_list_option
 from brainweave.exceptions import InputError, StudyError
+from brainweave.study.formats.images import entry_of
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
+from brainweave.study.told import AS_GIVEN, made_record
 
 __all__ = ["load_matlab", "read_matlab"]
 
@@ -60,8 +62,9 @@ def load_matlab(
         other way round.
     labels : path or array-like, optional
         Label of each sample, for all subjects; a matrix with a column per subject, or
-        a list with a vector per subject, gives each its own. A path names a ``.mat``
-        file that holds one of these, or a cell of strings.
+        a list with a vector per subject, or a mapping of ids to vectors, gives each
+        its own. A path names a ``.mat`` file that holds one of these, or a cell of
+        strings.
     runs : array-like, optional
         Run of each sample, for all subjects.
     samples_per_run : int or sequence of int, optional
@@ -95,7 +98,9 @@ def load_matlab(
     ids = _ids(ids, len(arrays))
     if runs is not None and samples_per_run is not None:
         raise InputError("Give runs or samples_per_run, not both.")
+    where = None if labels is None else AS_GIVEN
     if isinstance(labels, str | PathLike):
+        where = Path(labels).name
         labels = _only_vector(Path(labels), len(arrays))
     subjects = []
     for position, (id, samples) in enumerate(zip(ids, arrays, strict=True)):
@@ -106,12 +111,19 @@ def load_matlab(
             Subject(
                 id,
                 samples,
-                labels=_of_subject(labels, position, len(arrays)),
+                labels=_of_subject("labels", labels, position, ids),
                 runs=own,
-                stimuli=_of_subject(stimuli, position, len(arrays)),
+                stimuli=_of_subject("stimuli", stimuli, position, ids),
             )
         )
-    return Study(subjects, name)
+    settings = {
+        "source": "matlab",
+        "files": [Path(file).name for file in listed],
+        "variable": variable,
+        "labels": where,
+        "stimuli": None if stimuli is None else AS_GIVEN,
+    }
+    return Study(subjects, name, made_record(settings, subjects, {}))
 
 
 def read_matlab(path: MatFile) -> dict[str, Any]:
@@ -325,7 +337,10 @@ def _only_vector(path: Path, n_subjects: int) -> Any:
     return value.ravel() if 1 in value.shape else value
 
 
-def _of_subject(values: Any, position: int, n_subjects: int) -> Any:
+def _of_subject(what: str, values: Any, position: int, ids: Sequence[str]) -> Any:
+    n_subjects = len(ids)
+    if isinstance(values, Mapping):
+        return entry_of(what, values, ids[position])
     if isinstance(values, list | tuple) and len(values) == n_subjects:
         entry = values[position]
         if isinstance(entry, list | tuple | np.ndarray):

@@ -3,6 +3,7 @@
 import re
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,13 @@ from brainweave.study.formats.runs.sampling import (
     EventRules,
     Sampling,
     check_samples,
+    cleaning_and_drifts,
     describe_losses,
     plan_run,
 )
 from brainweave.study.options import gathered
 from brainweave.study.study import Study
+from brainweave.study.told import made_record, run_record
 
 __all__ = ["load_openfmri"]
 
@@ -66,8 +69,8 @@ def load_openfmri(
     resample_mask : bool, default=False
         Put a mask of another shape or affine on the grid of the runs.
     confounds : str, optional
-        Name of a file in each run's folder whose columns are removed, such as
-        ``"bold_moest.txt"``.
+        Name of a file in each run's folder whose columns are removed, or are columns
+        of trial models, as in :func:`load_bids`; such as ``"bold_moest.txt"``.
     samples : {"volumes", "blocks", "trials", "trials-lsa", "trials-lss"}
         What a sample is, as in :func:`load_bids`.
     events : EventRules, optional
@@ -77,7 +80,8 @@ def load_openfmri(
         The delay of responses, whether rest is kept, and the repetition time, by
         default that of ``scan_key.txt``, which must agree with that of the images.
     cleaning : Cleaning, optional
-        Trends, filters, scaling and smoothing of each run.
+        Trends, filters, scaling and smoothing of each run. With trials, `high_pass` is
+        the cut-off of the models' drift terms, 1/128 Hz by default.
     name : str, optional
         Name of the study; by default that of the folder.
     **details
@@ -101,17 +105,19 @@ def load_openfmri(
         sampling or Sampling(),
         cleaning or Cleaning(),
     )
+    how, high_pass = cleaning_and_drifts(samples, cleaning)
     stated = _scan_key_t_r(root)
     conditions = _condition_key(root, task, model)
     listed = []
     counts = []
+    records: dict[str, dict[str, Any]] = {}
     for folder, folders in _run_folders(root, task, subjects, runs).items():
         images = [_existing(run / bold) for run in folders.values()]
         own = mask
         if isinstance(mask, str | PathLike) and (folder / mask).is_file():
             own = folder / mask
         space = volume_space(folder.name, own, images, resample_mask)
-        planned = {}
+        planned, records[folder.name] = {}, {}
         for (number, run), image in zip(folders.items(), images, strict=True):
             rows = _read_onsets(folder, run.name, model, conditions)
             removed = None if confounds is None else _existing(run / confounds)
@@ -124,12 +130,28 @@ def load_openfmri(
                 samples=samples,
                 rules=events,
                 sampling=sampling,
+                high_pass=high_pass,
             )
             counts.append((f"{folder.name}/{run.name}", planned[number].plan.counts))
-        listed.append(subject_of_runs(folder.name, planned, space, cleaning))
+            records[folder.name][str(number)] = run_record(planned[number])
+        listed.append(subject_of_runs(folder.name, planned, space, how))
     for message in describe_losses(counts, events.overlap):
         warnings.warn(message, UserWarning, stacklevel=2)
-    return Study(listed, root.name if name is None else name)
+    settings = {
+        "source": "openfmri",
+        "task": task,
+        "model": model,
+        "confounds": confounds,
+        "mask": mask,
+        "labels": "condition_key.txt",
+        "samples": samples,
+        **asdict(events),
+        **asdict(sampling),
+        **asdict(how),
+        "high_pass": high_pass,
+    }
+    record = made_record(settings, listed, records)
+    return Study(listed, root.name if name is None else name, record)
 
 
 def _run_folders(
@@ -177,15 +199,25 @@ def _scan_key_t_r(root: Path) -> float | None:
     path = root / "scan_key.txt"
     if not path.is_file():
         return None
-    match = re.search(r"^\s*TR\s+([0-9.]+)", path.read_text(), re.MULTILINE)
-    return float(match[1]) if match else None
+    match = re.search(r"^\s*TR\s+([0-9.]+)", _text(path), re.MULTILINE)
+    try:
+        return float(match[1]) if match else None
+    except ValueError:
+        raise StudyError(f"{str(path)!r}: {match[0]!r} is no time.") from None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise StudyError(f"{str(path)!r} is not readable text ({error}).") from None
 
 
 def _condition_key(root: Path, task: int, model: int) -> dict[str, str]:
     """Read the names of the conditions; early datasets leave out the task."""
     path = _existing(root / "models" / f"model{model:03d}" / "condition_key.txt")
     names = {}
-    for line in path.read_text().splitlines():
+    for line in _text(path).splitlines():
         fields = line.split(maxsplit=2)
         if fields and fields[0].startswith("cond"):
             fields = [f"task{task:03d}", *line.split(maxsplit=1)]
@@ -208,7 +240,7 @@ def _read_onsets(
         )
     rows = []
     for path in files:
-        for number, line in enumerate(path.read_text().splitlines(), start=1):
+        for number, line in enumerate(_text(path).splitlines(), start=1):
             fields = line.split()
             if not fields:
                 continue  # a condition that this run lacks has an empty file

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._io import whole_folder
+from brainweave._io import restore, whole_folder
 from brainweave._version import __version__
 from brainweave.exceptions import InputError, StudyError
 from brainweave.study.formats.folder.files import full_disk_is_an_error
@@ -120,6 +120,7 @@ def files_to_replace(target: Path, overwrite: bool) -> list[str]:
 
     A StudyError says if something is there that may not be replaced.
     """
+    restore(target)
     if target.exists() and not target.is_dir():
         raise StudyError(f"{str(target)!r} is a file; choose a folder.")
     if not target.exists() or not any(target.iterdir()):

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from brainweave._io import restore
 from brainweave._validation import check_list_option
 from brainweave.exceptions import InputError, StudyError
 from brainweave.study.formats.image_files import read_table
@@ -99,6 +100,8 @@ def open_dataset(folder: str | PathLike[str], derivatives: Any = "auto") -> Data
     if isinstance(folder, Dataset):
         return folder
     root = Path(folder)
+    if not root.exists():
+        restore(root)
     if not root.is_dir():
         raise StudyError(f"There is no folder {str(root)!r}. Check the path.")
     if derivatives is None:
@@ -291,7 +294,7 @@ def repetition_time(dataset: Dataset, run: BidsRun) -> tuple[Any, str]:
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise StudyError(f"{str(path)!r} is not readable JSON ({error}).") from error
     if not isinstance(content, dict):
         raise StudyError(f"{str(path)!r} holds no JSON object.")
@@ -300,11 +303,15 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class RunConfounds:
-    """Columns to remove from a run, their names, and the volumes that may be used."""
+    """Columns to remove from a run, their names, and the volumes that may be used.
+
+    The table that they are from has so many rows; None, if there is none.
+    """
 
     columns: NDArray[np.float64] | None = None
     kept: NDArray[np.int64] | None = None
     names: tuple[str, ...] = ()
+    n_rows: int | None = None
 
 
 def read_confounds(
@@ -333,11 +340,26 @@ def read_confounds(
             f"{str(table)!r}: scrubbing leaves no volume of this run. Raise scrub=..., "
             "or leave the run out."
         )
+    n_rows = len(read_table(table))
     if loaded is None or not loaded.shape[1]:
-        return RunConfounds(kept=kept)
-    # derivatives have no first value
-    values = np.nan_to_num(loaded.to_numpy(dtype=np.float64))
-    return RunConfounds(values, kept, tuple(map(str, loaded.columns)))
+        return RunConfounds(kept=kept, n_rows=n_rows)
+    names = tuple(map(str, loaded.columns))
+    values = _filled(table, loaded.to_numpy(dtype=np.float64, copy=True), names)
+    return RunConfounds(values, kept, names, n_rows)
+
+
+def _filled(
+    table: Path, values: NDArray[np.float64], names: tuple[str, ...]
+) -> NDArray[np.float64]:
+    """Put zero for the first value, which derivatives lack; refuse other gaps."""
+    values[:1][np.isnan(values[:1])] = 0.0
+    if not np.isfinite(values).all():
+        row, column = np.argwhere(~np.isfinite(values))[0]
+        raise StudyError(
+            f"{str(table)!r}: {names[column]!r} is {values[row, column]:g} in row "
+            f"{row + 1}. Fill it, or choose other columns with confounds=[...]."
+        )
+    return values
 
 
 def _columns(table: Path, names: list[str]) -> Any:
@@ -348,7 +370,12 @@ def _columns(table: Path, names: list[str]) -> Any:
             f"{str(table)!r} has no column {_quoted(unknown)}; it has "
             f"{_quoted(frame.columns)}."
         )
-    return frame[names].astype(np.float64)
+    try:
+        return frame[names].astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise StudyError(
+            f"{str(table)!r}: {_quoted(names)} are not all numbers ({error})."
+        ) from None
 
 
 def _nilearn_confounds(image: Path, table: Path, confounds: Any) -> tuple[Any, Any]:
@@ -376,9 +403,11 @@ def _nilearn_confounds(image: Path, table: Path, confounds: Any) -> tuple[Any, A
             if isinstance(confounds, str):
                 return load_confounds_strategy(str(image), confounds)
             return load_confounds(str(image), **confounds)
-    except (ValueError, KeyError) as error:
+    except Exception as error:
+        # a damaged table or sidecar makes nilearn fail in any way
+        said = " ".join(str(error).split())[:200] or type(error).__name__
         raise StudyError(
-            f"{str(table)!r} does not serve confounds={confounds!r}: {error}"
+            f"{str(table)!r} does not serve confounds={confounds!r}: {said}"
         ) from error
 
 

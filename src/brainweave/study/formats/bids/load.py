@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import warnings
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from functools import partial
@@ -15,27 +13,24 @@ from typing import Any
 
 import numpy as np
 
-from brainweave._version import __version__
 from brainweave.exceptions import InputError, StudyError
 from brainweave.study.formats.bids.files import (
     BidsRun,
     Dataset,
-    RunConfounds,
     find_runs,
     inherited,
     open_dataset,
     read_confounds,
     repetition_time,
 )
-from brainweave.study.formats.image_files import image_name
 from brainweave.study.formats.images import volume_space
 from brainweave.study.formats.runs.events import Events, read_events
 from brainweave.study.formats.runs.runs import Cleaning, Run, subject_of_runs
 from brainweave.study.formats.runs.sampling import (
-    DRIFT_CUTOFF,
     EventRules,
     Sampling,
     check_samples,
+    cleaning_and_drifts,
     describe_losses,
     plan_run,
 )
@@ -44,6 +39,7 @@ from brainweave.study.spaces import CiftiSpace, VolumeSpace
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
 from brainweave.study.surface import SurfaceSpace
+from brainweave.study.told import made_record, run_record
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +112,9 @@ def load_bids(
         ``"compcor"``, ``"ica_aroma"``), a tuple of its components, a list of columns,
         or options of nilearn's ``load_confounds``. ``"auto"`` is ``"simple"`` for
         preprocessed images and nothing for raw ones. Trial models have the confounds
-        as columns; other samples are cleaned of them.
+        as columns. Other samples are cleaned of them, fitted together with a level for
+        each event (but not its category) where that leaves half of the run's degrees
+        of freedom; else, as nilearn does it, without regard to the events.
     scrub : float, optional
         Leave out volumes with a framewise displacement above so many mm.
     events : EventRules, optional
@@ -178,10 +176,7 @@ def load_bids(
     )
     if isinstance(confounds, str) and confounds == "auto":
         confounds = "simple" if dataset.preprocessed else None
-    # trial models have confounds and drifts as columns, other samples are cleaned
-    is_trials = samples.startswith("trials")
-    how = replace(cleaning, high_pass=None) if is_trials else cleaning
-    high_pass = cleaning.high_pass or DRIFT_CUTOFF if is_trials else how.high_pass
+    how, high_pass = cleaning_and_drifts(samples, cleaning)
     sampling = replace(sampling, keep_rest=sampling.keep_rest or label is None)
     shown, without_events = _with_events(dataset, found, label, stimulus, events.ignore)
     spaces = _find_spaces(dataset, shown, mask, resample_mask)
@@ -194,7 +189,7 @@ def load_bids(
             own = read_confounds(dataset, file, confounds, scrub)
             run = Run(
                 file.image,
-                confounds=None if is_trials else own.columns,
+                confounds=own.columns,
                 sample_mask=own.kept,
                 t_r=sampling.t_r,
             )
@@ -204,14 +199,14 @@ def load_bids(
                 spaces[id],
                 seen,
                 partial(repetition_time, dataset, file),
+                n_rows=own.n_rows,
                 samples=samples,
                 rules=events,
                 sampling=sampling,
-                confounds=own.columns if is_trials else None,
                 high_pass=high_pass,
             )
             planned[file.run] = run
-            records[id][str(file.run)] = _run_record(run, own)
+            records[id][str(file.run)] = run_record(run)
             removed += own.names
             moments += [f"run-{file.run}@{onset:.2f}" for onset in run.plan.onsets]
         subject = subject_of_runs(id, planned, spaces[id], how, dtype)
@@ -235,15 +230,14 @@ def load_bids(
         **asdict(how),
         "high_pass": high_pass,
     }
-    record = {
-        "brainweave": __version__,
-        "settings": json.loads(json.dumps(settings, default=_plain)),
-        "confounds": list(dict.fromkeys(removed)),
-        "runs": records,
-        "missing_runs": _missing_runs(records),
-        "runs_without_events": without_events,
-        "samples": {s.id: _samples_by_category(s) for s in subjects_read},
-    }
+    record = made_record(
+        settings,
+        subjects_read,
+        records,
+        confounds=list(dict.fromkeys(removed)),
+        missing_runs=_missing_runs(records),
+        runs_without_events=without_events,
+    )
     study_name = Path(folder).resolve().name if name is None else name
     return Study(subjects_read, study_name, record)
 
@@ -345,20 +339,6 @@ def _shared(masks: Iterable[tuple[str, VolumeSpace]]) -> VolumeSpace:
     return VolumeSpace(nib.Nifti1Image(inside.astype(np.uint8), first.affine))
 
 
-def _run_record(run: Run, removed: RunConfounds) -> dict[str, Any]:
-    """Tell what was done to a run, in values that JSON can hold."""
-    counts = run.plan.counts
-    n_kept = counts.volumes if removed.kept is None else len(removed.kept)
-    return {
-        "file": Path(run.name).name,
-        "t_r": run.t_r,
-        "scrubbed": counts.volumes - n_kept,
-        "confounds": len(removed.names),
-        "samples": len(run.plan),
-        **asdict(counts),
-    }
-
-
 def _warn(subjects: Iterable[Subject], overlap: str) -> None:
     """Warn of repetition times that differ, and of events that are lost or shared."""
     sources: list[Any] = [subject.samples for subject in subjects]
@@ -386,16 +366,3 @@ def _missing_runs(runs: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
     for id, lacking in missing.items():
         logger.info("Subject %s lacks the runs %s", id, ", ".join(lacking))
     return missing
-
-
-def _samples_by_category(subject: Subject) -> dict[str, int]:
-    labels = [None] * subject.n_samples if subject.labels is None else subject.labels
-    counts = Counter("n/a" if label is None else str(label) for label in labels)
-    return dict(sorted(counts.items()))
-
-
-def _plain(value: Any) -> Any:
-    """Return a setting as JSON can hold it; images become their names."""
-    if isinstance(value, np.generic):
-        return value.item()
-    return list(value) if isinstance(value, set | frozenset) else image_name(value)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from brainweave._arrays import dead_worker_is_an_error
 from brainweave._io import write_text
 from brainweave._progress import Progress, shown_progress
 from brainweave._version import __version__
@@ -201,11 +202,12 @@ def _written(
         for subject, stem in zip(study, stems, strict=True)
     )
     # pre_dispatch: hand over a subject only when a worker is free to take it
-    yield from Parallel(
-        n_jobs=-1 if n_jobs is None else n_jobs,
-        return_as="generator",
-        pre_dispatch="n_jobs",
-    )(jobs)
+    with dead_worker_is_an_error():
+        yield from Parallel(
+            n_jobs=-1 if n_jobs is None else n_jobs,
+            return_as="generator",
+            pre_dispatch="n_jobs",
+        )(jobs)
 
 
 def _write_subject(subject: Subject, stem: Path, dtype: Any) -> dict[str, Any]:

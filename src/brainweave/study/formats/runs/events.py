@@ -179,13 +179,15 @@ def match_volumes(
     *,
     hrf_delay: float = 5.0,
     overlap: str = "longest",
+    shows: NDArray[np.bool_] | None = None,
 ) -> NDArray[np.int64]:
     """Say which event each volume shows, -1 for none.
 
     Where it shows several (see :func:`event_volumes`), `overlap` decides: the one that
     covers most of it counts (of equals the one that began last), so that a button press
     takes nothing from the block it falls into; the one that began last; none, where
-    their categories differ; or that is an error.
+    their categories differ; or that is an error. `shows` is what
+    :func:`event_volumes` says, if that is known.
 
     Examples
     --------
@@ -194,7 +196,8 @@ def match_volumes(
     [-1, -1, 0, 0, -1, -1, 1, -1]
     """
     check_option("overlap", overlap, list(OVERLAPS), owner="match_volumes")
-    shows = event_volumes(events, n_volumes, tr, hrf_delay=hrf_delay)
+    if shows is None:
+        shows = event_volumes(events, n_volumes, tr, hrf_delay=hrf_delay)
     begin = np.arange(n_volumes) * tr - hrf_delay
     found = np.full(n_volumes, -1, dtype=np.int64)
     most = np.full(n_volumes, -1.0)

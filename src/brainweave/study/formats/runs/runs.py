@@ -1,7 +1,8 @@
 """Runs of one subject, read and cleaned (by nilearn) when needed."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -39,7 +40,8 @@ class Cleaning:
     Notes
     -----
     The work is done by :func:`nilearn.signal.clean`, in its order: detrend, filter,
-    confounds, standardise.
+    confounds, standardise. Where events are known, confounds are fitted together with
+    a level for each event, so that what responses and confounds have in common stays.
     """
 
     detrend: bool = False
@@ -67,6 +69,7 @@ class Cleaning:
         confounds: NDArray[Any] | None = None,
         sample_mask: NDArray[np.intp] | None = None,
         t_r: float | None = None,
+        levels: NDArray[np.intp] | None = None,
     ) -> NDArray[Any]:
         """Clean one run; volumes outside of `sample_mask` take no part in anything."""
         values = self._finite(values, name)
@@ -87,18 +90,20 @@ class Cleaning:
         from nilearn.signal import clean  # slow to import, and seldom needed
 
         zscore = self.standardize == "zscore"
-        cleaned = clean(
-            values,
+        filtered = partial(
+            clean,
             detrend=self.detrend,
-            standardize="zscore_sample" if zscore else self.standardize,
+            standardize=None,
             sample_mask=sample_mask,
-            confounds=confounds,
             filter="butterworth" if filters else False,
             low_pass=self.low_pass,
             high_pass=self.high_pass,
             t_r=t_r if filters else None,
         )
-        return np.asarray(cleaned)
+        if confounds is not None and levels is not None:
+            values, confounds = _without(values, confounds, levels, filtered), None
+        how = "zscore_sample" if zscore else self.standardize
+        return np.asarray(filtered(values, confounds=confounds, standardize=how))
 
     def _finite(self, values: NDArray[Any], name: str) -> NDArray[Any]:
         # A sum is finite if all its terms are: one pass, nothing of the data's size.
@@ -116,6 +121,24 @@ class Cleaning:
         values = values.copy()
         values[:, bad] = 0
         return values
+
+
+def _without(
+    values: NDArray[Any],
+    confounds: NDArray[Any],
+    levels: NDArray[np.intp],
+    filtered: Callable[..., Any],
+) -> NDArray[Any]:
+    """Take out confounds, fitted with a constant per level to what filters leave."""
+    constants = levels[:, None] == np.unique(levels)
+    centred = confounds - confounds.mean(axis=0)
+    scale = centred.std(axis=0)
+    columns = centred / np.where(scale > 0, scale, 1.0)
+    model = filtered(np.hstack([constants, columns]).astype(np.float64))
+    weights = np.linalg.pinv(model, rcond=1e-8)[-columns.shape[1] :]
+    kind = values.dtype
+    fitted = weights.astype(kind) @ filtered(values - values.mean(axis=0))
+    return np.asarray(values - columns.astype(kind) @ fitted)
 
 
 @dataclass(frozen=True)
@@ -146,6 +169,10 @@ class Run:
     segments : array-like of int, optional
         If the file holds several runs one after the other: the run of each volume;
         they are cleaned separately.
+    levels : array-like of int, optional
+        The event of each volume: confounds are fitted with a level for each of them.
+    header : RunHeader, optional
+        What the image's header says, where it was read already.
     """
 
     image: ImageLike
@@ -155,6 +182,8 @@ class Run:
     t_r: float | None = None
     plan: Any = None
     segments: Any = None
+    levels: Any = None
+    header: RunHeader | None = None
 
     @property
     def name(self) -> str:
@@ -210,7 +239,7 @@ def read_run(
     """Read one run into samples x voxels: mask, clean, keep the chosen volumes."""
     run = run if isinstance(run, Run) else Run(run)
     cleaning = Cleaning() if cleaning is None else cleaning
-    header = space.header(run.image)
+    header = run.header or space.header(run.image)
     values = space.read(run.image, smoothing_fwhm=cleaning.smoothing_fwhm)
     if values.dtype.kind != "f":
         values = values.astype(np.float32)
@@ -232,7 +261,7 @@ def _clean_run(
     """Clean the volumes of `sample_mask`, and say which ones those are."""
     n_volumes = len(values)
     used = run._volumes("sample_mask", n_volumes)
-    confounds = _read_confounds(run.confounds, n_volumes, run.name)
+    confounds = confound_columns(run.confounds, n_volumes, run.name)
     segments = np.zeros(n_volumes, np.intp)
     if run.segments is not None:
         segments = np.asarray(run.segments)
@@ -254,6 +283,7 @@ def _clean_run(
                 confounds=None if confounds is None else confounds[rows],
                 sample_mask=None if len(kept) == len(rows) else kept,
                 t_r=header.t_r if run.t_r is None else run.t_r,
+                levels=None if run.levels is None else np.asarray(run.levels)[rows],
             )
         )
         order.append(rows[kept])
@@ -266,7 +296,7 @@ def _clean_run(
     return np.vstack(cleaned)[ascending], volumes[ascending]
 
 
-def _read_confounds(
+def confound_columns(
     confounds: Any, n_volumes: int, name: str
 ) -> NDArray[np.float64] | None:
     """Return the confounds of one run as an array, from an array, a table or a file."""
@@ -329,13 +359,17 @@ class ImageSource:
         cleaning: Cleaning | None = None,
         dtype: Any = np.float32,
     ) -> None:
-        self.runs = [run if isinstance(run, Run) else Run(run) for run in runs]
+        listed = [run if isinstance(run, Run) else Run(run) for run in runs]
         self.space = space
         self.cleaning = Cleaning() if cleaning is None else cleaning
         self.dtype: np.dtype[Any] = np.dtype(dtype)
-        if not self.runs:
+        if not listed:
             raise StudyError("A source of samples needs at least one run, got none.")
-        self.headers: list[RunHeader] = [space.header(run.image) for run in self.runs]
+        self.headers: list[RunHeader] = [
+            run.header or space.header(run.image) for run in listed
+        ]
+        pairs = zip(listed, self.headers, strict=True)
+        self.runs = [replace(run, header=header) for run, header in pairs]
         pairs = zip(self.runs, self.headers, strict=True)
         #: samples of each run
         self.counts = [run.n_samples(header.n_samples) for run, header in pairs]

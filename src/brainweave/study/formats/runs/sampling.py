@@ -28,7 +28,7 @@ from brainweave.study.formats.runs.events import (
     name_positions,
     shared_volumes,
 )
-from brainweave.study.formats.runs.runs import Run
+from brainweave.study.formats.runs.runs import Cleaning, Run, confound_columns
 from brainweave.study.options import gathered
 
 __all__ = ["EventRules", "SamplePlan", "Sampling", "plan_run", "plan_samples"]
@@ -37,6 +37,9 @@ _SAMPLES = ("volumes", "blocks", "trials", "trials-lsa", "trials-lss")
 
 #: Where the drift terms of trial models stop, in Hz.
 DRIFT_CUTOFF = 1 / 128
+#: Of a run's degrees of freedom, what events and confounds that are fitted together
+#: may take; beyond, the noise that this adds outweighs the signal that it saves.
+ROOM = 1 / 2
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,10 @@ class EventCounts:
     shared_volumes: int = 0  # volumes under events of more than one category
     overshadowed: int = 0  # events that got no volume, since others were preferred
     volumes: int = 0
+    confounds: int = 0
+    nuisance: int = 0  # confounds and drifts that are removed
+    levels: int = 0  # of events, that confounds are fitted with; 0: without
+    lost: float = 0.0  # share of the categories' time courses that nuisance explains
 
 
 @dataclass(frozen=True)
@@ -120,6 +127,7 @@ class SamplePlan:
     onsets: NDArray[np.float64]
     rows: NDArray[np.int64] | None = None
     weights: NDArray[np.float64] | None = None
+    shown: NDArray[np.int64] | None = None  # the event of each volume, -1 for none
     counts: EventCounts = field(default=EventCounts(), compare=False)
 
     def __len__(self) -> int:
@@ -159,7 +167,8 @@ def plan_samples(
     """Plan the samples of one run; `details` are fields of `rules` and `sampling`.
 
     Volumes other than `kept_volumes` are censored; `confounds` are further columns of
-    the trial models, whose drift terms stop at `high_pass`.
+    the trial models, whose drift terms stop at `high_pass`, or are removed from other
+    samples before.
     """
     rules, sampling = gathered(
         "plan_samples", details, rules or EventRules(), sampling or Sampling()
@@ -178,7 +187,15 @@ def plan_samples(
     unseen = within & ~shows.any(axis=1)
     shared = overshadowed = np.zeros(0, dtype=bool)
     rows = weights = None
-    if samples.startswith("trials"):
+    is_trials = samples.startswith("trials")
+    overlap = "longest" if is_trials else rules.overlap
+    n_confounds = 0 if confounds is None else confounds.shape[1]
+    nuisance = None
+    if is_trials or n_confounds:
+        nuisance = _nuisance(np.arange(n_volumes) * tr, high_pass, confounds)
+    found = {"hrf_delay": delay, "overlap": overlap, "shows": shows}
+    shown = match_volumes(events, n_volumes, tr, **found)
+    if is_trials:
         # a model tells overlapping trials apart; those not scanned it cannot estimate
         event = np.flatnonzero((shows & usable).any(axis=1))
         weights = trial_weights(
@@ -187,14 +204,10 @@ def plan_samples(
             tr,
             separate=samples == "trials-lss",
             usable=usable,
-            confounds=confounds,
+            nuisance=nuisance,
             hrf_model=sampling.hrf_model,
-            high_pass=high_pass,
         )
     else:
-        shown = match_volumes(
-            events, n_volumes, tr, hrf_delay=delay, overlap=rules.overlap
-        )
         shared = shared_volumes(events, shows)
         overshadowed = shows.any(axis=1) & ~np.isin(np.arange(len(events)), shown)
         if samples == "volumes":
@@ -215,6 +228,7 @@ def plan_samples(
         events.onset[event] if rows is None else (rows * tr).astype(np.float64),
         rows,
         weights,
+        shown,
         EventCounts(
             n_events,
             outside,
@@ -222,8 +236,34 @@ def plan_samples(
             int(shared.sum()),
             int(overshadowed.sum()),
             n_volumes,
+            **_removed(shown, events.label, usable, nuisance, n_confounds),
         ),
     )
+
+
+def _removed(
+    shown: NDArray[np.int64],
+    labels: NDArray[np.str_],
+    usable: NDArray[np.bool_],
+    nuisance: NDArray[np.float64] | None,
+    n_confounds: int,
+) -> dict[str, Any]:
+    """Count what is removed, and say what of the categories' courses goes with it."""
+    if nuisance is None:
+        return {}
+    # the first column is a constant
+    removed, shown = nuisance[usable, 1:], shown[usable]
+    removed = removed - removed.mean(axis=0)
+    categories = np.append(labels, "")[shown][:, None] == np.unique(labels)
+    courses = categories - categories.mean(axis=0)
+    explained = removed @ (np.linalg.pinv(removed, rcond=1e-8) @ courses)
+    n_columns, n_levels = removed.shape[1], len(np.unique(shown))
+    return {
+        "confounds": n_confounds,
+        "nuisance": n_columns,
+        "levels": n_levels if n_columns + n_levels <= ROOM * len(shown) else 0,
+        "lost": round(float((explained**2).sum() / max((courses**2).sum(), 1e-12)), 3),
+    }
 
 
 def plan_run(
@@ -232,27 +272,61 @@ def plan_run(
     space: Any,
     events: Events,
     stated: Callable[[], tuple[Any, str]],
+    *,
+    samples: str,
+    n_rows: int | None = None,
     **options: Any,
 ) -> Run:
     """Return a run with its repetition time and with the plan of its samples.
 
     `stated` is asked for the time, and for who says so, if the run itself has none;
-    `options` are those of :func:`plan_samples`.
+    `n_rows` is the length of its confounds; `options` are those of
+    :func:`plan_samples`. The run's confounds become columns of trial models; other
+    samples are cleaned of them when they are read.
     """
     try:
         header = space.header(run.image)
+        if n_rows is not None and n_rows != header.n_samples:
+            raise StudyError(
+                f"{run.name!r} has {header.n_samples} volumes, and its confounds have "
+                f"{n_rows} rows. They must be of the same run."
+            )
         t_r = run.t_r
         if t_r is None:
             t_r = agreed_tr(*stated(), header, run.name)
+        columns = confound_columns(run.confounds, header.n_samples, run.name)
     except StudyError as error:
         raise StudyError(f"Subject {id!r}: {error}") from error
     try:
         plan = plan_samples(
-            events, header.n_samples, t_r, kept_volumes=run.sample_mask, **options
+            events,
+            header.n_samples,
+            t_r,
+            samples=samples,
+            kept_volumes=run.sample_mask,
+            confounds=columns,
+            **options,
         )
     except StudyError as error:
         raise StudyError(f"Subject {id!r}: {run.name!r}: {error}") from error
-    return replace(run, t_r=t_r, plan=plan)
+    is_trials = samples.startswith("trials")
+    return replace(
+        run,
+        confounds=None if is_trials else columns,
+        levels=plan.shown if plan.counts.levels and not is_trials else None,
+        t_r=t_r,
+        plan=plan,
+        header=header,
+    )
+
+
+def cleaning_and_drifts(
+    samples: str, cleaning: Cleaning
+) -> tuple[Cleaning, float | None]:
+    """Return how volumes are cleaned, and the high-pass of that or of trial models."""
+    if not samples.startswith("trials"):
+        return cleaning, cleaning.high_pass
+    return replace(cleaning, high_pass=None), cleaning.high_pass or DRIFT_CUTOFF
 
 
 def trial_weights(
@@ -262,9 +336,8 @@ def trial_weights(
     *,
     separate: bool,
     usable: NDArray[np.bool_] | None = None,
-    confounds: NDArray[np.float64] | None = None,
+    nuisance: NDArray[np.float64] | None = None,
     hrf_model: str = "glover",
-    high_pass: float | None = None,
 ) -> NDArray[np.float64]:
     r"""Return weights (n_trials, n_volumes) that give one amplitude per trial.
 
@@ -273,7 +346,7 @@ def trial_weights(
     separate, [1]_), :math:`X_j` holds trial j, the sum of the other trials of each
     category, and the rest, and only the first row of :math:`X_j^+` is kept; that
     trades a little bias for far less variance when trials follow each other quickly.
-    Volumes that are not `usable` get weight zero.
+    Volumes that are not `usable` get weight zero; `nuisance` is a constant by default.
 
     References
     ----------
@@ -290,7 +363,8 @@ def trial_weights(
         condition = ([events.onset[e]], [events.duration[e]], [1.0])
         regressors[:, e] = compute_regressor(condition, hrf_model, times)[0][:, 0]
     regressors = regressors[usable]
-    nuisance = _nuisance(times, high_pass, confounds)[usable]
+    rest = np.ones((n_volumes, 1)) if nuisance is None else nuisance
+    nuisance = rest[usable]
     weights = np.zeros((len(events), n_volumes))
     if not separate:
         n_columns = regressors.shape[1] + nuisance.shape[1]

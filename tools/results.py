@@ -1,0 +1,155 @@
+"""Keep measured results as small files, and write the pages that show them.
+
+``make results`` runs what is missing in docs/results or was made by another version or
+command, then writes the pages; ``make results-page`` writes them, and runs nothing. A
+page has blocks ``<!-- result: NAME -->`` to ``<!-- end -->``; what is between is
+written here, the rest by hand. What ``outdated`` says in the
+file beside a table is shown with it, and the table is run again.
+"""
+
+import argparse
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from pathlib import Path
+from shutil import copyfile
+
+import pandas as pd
+
+from brainweave import __version__
+from brainweave.paper.output import pieman_text, raider_text, splits_text, table_text
+from brainweave.paper.overlap import overlap_text
+
+ROOT = Path(__file__).parents[1]
+STORED = ROOT / "docs/results"
+PAGES = [ROOT / name for name in ("docs/results.md", "docs/gdm.md", "README.md")]
+SHAPES = ("DS105ROI", "DS011", "DS001", "DS232")
+#: What is run for a result, after "brainweave reproduce".
+COMMANDS = {
+    "raider": "raider --data DIR -o OUT --n-permutations 200",
+    "pieman": "pieman --data DIR -o OUT",
+    "raider_all_splits": "raider --data DIR -o OUT --all-splits",
+    "overlap_simulated": "overlap -o OUT",
+    "overlap_pieman": "overlap --data DIR -o OUT",
+    "table2": " ".join(["table2 -o OUT", *(f"--dataset {name}" for name in SHAPES)]),
+}
+#: Tables beside the one of the result's own name; figures are kept in docs.
+BESIDE = {"raider": ("raider_components", "raider_choices")}
+FIGURES = {"raider": ("raider_energy.svg", "raider_incompleteness.svg")}
+BLOCK = re.compile(r"(<!-- result: (\w+) -->\n).*?(<!-- end -->)", re.S)
+
+
+def tables(name: str, folder: Path) -> list[pd.DataFrame]:
+    """Read the tables of a result."""
+    files = [folder / f"{n}.csv" for n in (name, *BESIDE.get(name, ()))]
+    found = [pd.read_csv(file, dtype={"error": str}) for file in files]
+    return [t.fillna({"error": ""}) if "error" in t else t for t in found]
+
+
+TEXTS: dict[str, Callable[..., str]] = {
+    "raider": raider_text,
+    "pieman": pieman_text,
+    "raider_all_splits": splits_text,
+    "overlap_simulated": overlap_text,
+    "overlap_pieman": overlap_text,
+    "table2": lambda table: table_text(table, published=True),
+}
+
+
+def block(name: str, folder: Path) -> str:
+    """Write the command of a result, when it was run, and its tables."""
+    made = tomllib.loads((folder / f"{name}.toml").read_text("utf-8"))
+    day: date = made["date"]
+    told = f"{day.day} {day:%B %Y}, version {made['version']}, seed {made['seed']}."
+    told = " ".join([told, *made.get("outdated", "").split()])
+    text = TEXTS[name](*tables(name, folder))
+    return f"```\n{made['command']}\n```\n\nRun on {told}\n\n{text}"
+
+
+def rendered(page: str, folder: Path = STORED) -> str:
+    """Return a page with what is stored in its blocks."""
+    return BLOCK.sub(lambda m: f"{m[1]}\n{block(m[2], folder)}\n{m[3]}", page)
+
+
+def write_pages() -> None:
+    """Write all pages anew."""
+    for page in PAGES:
+        page.write_text(rendered(page.read_text("utf-8")), "utf-8")
+
+
+def keep(name: str, folder: Path, seed: int = 0) -> None:
+    """Keep the tables that a command wrote, and how they were made."""
+    STORED.mkdir(exist_ok=True)
+    for own in (name, *BESIDE.get(name, ())):
+        table = pd.read_csv(folder / f"{own}.csv")
+        table = table.drop(columns="seconds", errors="ignore")  # never the same twice
+        text = table.to_csv(index=False, float_format="%.8g", lineterminator="\n")
+        (STORED / f"{own}.csv").write_text(text, "utf-8")
+    for figure in FIGURES.get(name, ()):
+        copyfile(folder / figure, ROOT / "docs" / figure)
+    written = datetime.fromtimestamp((folder / f"{name}.csv").stat().st_mtime, UTC)
+    lines = [
+        f'command = "brainweave reproduce {COMMANDS[name]}"',
+        f"date = {written.date()}",
+        f'version = "{__version__}"',
+        f"seed = {seed}",
+    ]
+    (STORED / f"{name}.toml").write_text("\n".join(lines) + "\n", "utf-8")
+
+
+def is_stale(name: str) -> bool:
+    """Whether a result is missing, or of another version or command."""
+    try:
+        made = tomllib.loads((STORED / f"{name}.toml").read_text("utf-8"))
+        tables(name, STORED)
+    except FileNotFoundError:
+        return True
+    now = f"brainweave reproduce {COMMANDS[name]}", __version__
+    return "outdated" in made or (made["command"], made["version"]) != now
+
+
+def run(name: str, data: Path | None, out: Path) -> None:
+    """Run the command of a result; what a stopped run has finished is not repeated."""
+    words = shlex.split(COMMANDS[name])
+    if "DIR" in words and data is None:
+        print(f"{name}: not run, no data; set BRAINWEAVE_DATA (docs/reproduction.md).")
+        return
+    real = {"DIR": str(data), "OUT": str(out)}
+    words = [real.get(word, word) for word in words]
+    subprocess.run(
+        [sys.executable, "-m", "brainweave", "reproduce", *words], check=True
+    )
+    keep(name, out)
+
+
+def find_data() -> Path | None:
+    """Return the folder of the real data, as the tests find it."""
+    given = os.environ.get("BRAINWEAVE_DATA")
+    places = [Path(given)] if given else [ROOT.parent / "shared/data"]
+    return next((place for place in places if place.is_dir()), None)
+
+
+def main() -> None:
+    """Run what is stale, and write the pages."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="results to run, stale or not")
+    parser.add_argument("--page", action="store_true", help="run nothing")
+    parser.add_argument("--from", dest="folder", type=Path, help="keep a finished run")
+    asked = parser.parse_args()
+    if unknown := [name for name in asked.names if name not in COMMANDS]:
+        parser.error(f"no result {unknown[0]!r}; there are {', '.join(COMMANDS)}")
+    for name in asked.names or filter(is_stale, COMMANDS):
+        if asked.folder:
+            keep(name, asked.folder)
+        elif not asked.page:
+            run(name, find_data(), ROOT / "out/results")
+    write_pages()
+
+
+if __name__ == "__main__":
+    main()
