@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tracemalloc
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -21,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from brainweave import GDM, SubjectBasis
-from brainweave._arrays import map_subjects
+from brainweave._arrays import blas_threads, map_subjects
 from brainweave.aligners.graph_solver import solve
 from brainweave.exceptions import UniquenessWarning
 
@@ -109,6 +110,50 @@ def bench_shapes(shapes: list[tuple[Any, ...]], repeats: int) -> None:
                     f"{profile(gdm, data)}",
                     flush=True,
                 )
+
+
+def processor_seconds(functions: list[Callable[[], Any]], repeats: int) -> list[float]:
+    """Time functions in turn by their processor time, on one thread; best of each."""
+    best = [np.inf] * len(functions)
+    with blas_threads(1):
+        for _ in range(repeats):
+            for i, function in enumerate(functions):
+                start = time.process_time()
+                function()
+                best[i] = min(best[i], time.process_time() - start)
+    return best
+
+
+def bench_shrinkage(shapes: list[tuple[Any, ...]], repeats: int) -> None:
+    """Fit with a chosen and with a given strength, beside the bare Gram products."""
+    print("\nshrinkage fit / bare float64 Gram products (goal: 1.15), one thread")
+    header = f"{'shape':>15} {'products s':>11} {'auto':>6}"
+    print(f"{header} {'rho given':>10} {'added MB':>9}")
+    rng = np.random.default_rng(0)
+    for m, n, v, categories, k, _ in shapes:
+        X = make_data(rng, m, n, v, np.float64)
+        y = [np.arange(n) % categories if categories else np.arange(n)] * m
+        graph = "labels" if categories else "time"
+        k = min(k, categories - 1 if categories else n)
+
+        def products(X: Any = X) -> None:
+            for x in X:
+                x @ x.T
+
+        fits = [
+            partial(GDM(k, shrinkage=rho, graph=graph, n_jobs=1).fit, X, y)
+            for rho in ("auto", 0.1)
+        ]
+        bare, auto, given = processor_seconds([products, *fits], repeats)
+        tracemalloc.start()
+        fits[0]()
+        added = tracemalloc.get_traced_memory()[1] / 2**20
+        tracemalloc.stop()
+        print(
+            f"{f'{m}x{n}x{v}':>15} {bare:11.3f} {auto / bare:6.2f} "
+            f"{given / bare:10.2f} {added:9.0f}",
+            flush=True,
+        )
 
 
 def profile(gdm: GDM, data: list[np.ndarray]) -> str:
@@ -233,6 +278,7 @@ def main() -> None:
     warnings.simplefilter("ignore", UniquenessWarning)
     shapes = QUICK_SHAPES if quick else SHAPES
     bench_shapes(shapes, repeats=2 if quick else 4)
+    bench_shrinkage(shapes, repeats=2)
     bench_film(*((4, 450, 600, 6, 0.6) if quick else (20, 2000, 3000, 20, 0.6)))
     bench_literal(shapes[0])
     bench_naive([40, 80] if quick else [100, 200, 400], [8] if quick else [8, 16])

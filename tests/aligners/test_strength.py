@@ -17,6 +17,7 @@ from brainweave.aligners.strength import (
     covariance_strength,
     group_contrasts,
     leave_out_blocks,
+    search_grid,
 )
 from brainweave.evaluation.align_folds import align_folds
 from brainweave.evaluation.splits import split_study
@@ -159,20 +160,35 @@ def test_many_subjects_are_not_all_asked(rng, monkeypatch):
 
     X, y = planted_study(rng, (12,) * 6, (20,) * 6)
     bases, asked = [SubjectBasis(x) for x in X], []
-    whole = strength._criterion
+    whole = strength._reached
 
-    def counted(basis, codes, runs):
+    def counted(basis, *others):
         asked.append(basis)
-        return whole(basis, codes, runs)
+        return whole(basis, *others)
 
-    monkeypatch.setattr(strength, "_criterion", counted)
+    monkeypatch.setattr(strength, "_reached", counted)
     monkeypatch.setattr(strength, "N_ASKED", 3)
     rhos, how = strength.choose_strengths(
         "auto", bases, label_graph(y), n_jobs=1, owner="GDM"
     )
-    assert [bases.index(b) for b in asked] == [0, 2, 5]
+    assert {bases.index(b) for b in asked} == {0, 2, 5}
     assert how == "blocks"
     assert len(rhos) == 6
+
+
+def test_the_search_finds_what_all_values_would(rng):
+    asked = []
+    for noise in (0.1, 0.5, 1, 2, 4, 8, 16):
+        X, y = planted_study(rng, (40, 40), (60, 70), noise=noise)
+        grams = [centred(x) @ centred(x).T for x in X]
+        values = criterion(grams, y)
+
+        def means(places, values=values):
+            asked.extend(places)
+            return values[places].tolist()
+
+        assert values[search_grid(means)] >= values.max() - 1e-3
+    assert len(asked) <= 7 * 8
 
 
 # -- runs, from a study to the strength ------------------------------------------------

@@ -167,6 +167,13 @@ def test_convert_reads_nifti_files_of_subjects(tmp_path, call):
     for line in ("images: NIfTI, 2 runs", "labels: y.tsv", "confounds: none removed"):
         assert line in shown
     assert "mask.nii.gz" in shown
+    for option, said in (
+        (("--mask", "common"), "--mask common needs a BIDS dataset"),
+        (("--param", "t_r=0"), "between 0.01 and 100 s are expected"),
+    ):
+        _, error = call("convert", *paths, tmp_path / "no", *option, code=2)
+        assert said in error
+        assert not (tmp_path / "no").exists()
 
 
 def test_convert_copies_some_subjects_of_a_study(study, tmp_path, call):

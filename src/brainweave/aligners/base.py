@@ -49,7 +49,6 @@ class BaseAligner(FittedAligner):
     _takes_bases = True  # else it needs the samples, and evaluations hand them over
     _from_grams = True  # all it learns follows from the subjects' Gram matrices
     _joins_samples = True  # through labels, ids or rows; else scoring them is honest
-    _learns_from_labels = False  # though it joins samples otherwise
     study_fingerprint: str | None = None  # of the study it was fitted on, if recorded
 
     _runs: list[Any] | None = None  # of samples given as arrays: pieces of subjects
@@ -63,6 +62,11 @@ class BaseAligner(FittedAligner):
     def _needs_eigenbasis(self) -> bool:
         """Whether a fit needs eigenvectors of Gram matrices even if nothing is cut."""
         return True
+
+    @property
+    def _learns_from_labels(self) -> bool:
+        """Whether labels matter though samples are joined otherwise."""
+        return False
 
     # -- fitting ----------------------------------------------------------------------
 

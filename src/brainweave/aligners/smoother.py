@@ -107,8 +107,9 @@ class Smoother(ABC):
         """Factorise, in place, a matrix whose diagonal lacks the ridge."""
         ridged[np.diag_indices_from(ridged)] += self.strength
         try:
+            # symmetric: its transpose is in the order of LAPACK, which copies otherwise
             return scipy.linalg.cho_factor(
-                ridged, lower=True, overwrite_a=True, check_finite=False
+                ridged.T, lower=True, overwrite_a=True, check_finite=False
             )
         except scipy.linalg.LinAlgError as error:
             raise _not_semidefinite(self) from error
@@ -175,12 +176,11 @@ class GramSmoother(Smoother):
 
     @cached_property
     def _whole_inverse(self) -> Matrix:
-        lower, _ = scipy.linalg.lapack.dpotri(self._factor[0], lower=1)
-        lower = np.tril(lower)
-        return np.asarray(lower + np.tril(lower, -1).T)
+        return np.asarray(scipy.linalg.lapack.dpotri(self._factor[0], lower=1)[0])
 
     def _inverse(self, rows: Codes) -> Matrix:
-        return np.asarray(self._whole_inverse[np.ix_(rows, rows)])
+        lower = np.tril(self._whole_inverse[np.ix_(rows, rows)])  # rows ascend
+        return np.asarray(lower + np.tril(lower, -1).T)
 
 
 class NarrowSmoother(Smoother):

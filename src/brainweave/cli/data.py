@@ -166,7 +166,7 @@ def convert(
     reading: Reading,
     console: Console,
 ) -> None:
-    """Turn BIDS, NIfTI, MATLAB or OpenfMRI files into a study folder."""
+    """Turn BIDS, NIfTI, CIFTI, GIfTI, MATLAB or OpenfMRI files into a study folder."""
     from brainweave.study.told import cautions
 
     if len(sources) < 2:

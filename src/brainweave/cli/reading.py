@@ -228,6 +228,8 @@ def _images(inputs: list[Path], options: dict[str, Any], kind: str) -> "Study":
     for_images = ("smoothing_fwhm", "high_pass", "mask")
     of_bids = [name for name in READING if name not in for_images]
     _refuse(options, "it needs a BIDS dataset.", *of_bids)
+    if options.get("mask") == "common":
+        raise UsageError("--mask common needs a BIDS dataset; name an image file.")
     wanted = options.pop("subjects", None)
     files: dict[str, list[Any]] = {}
     for path in inputs:

@@ -126,7 +126,7 @@ def cautions(record: Record | None) -> list[str]:
             )
     taken = [(_removed(r), r["volumes"] - r.get("scrubbed", 0)) for _, r in runs]
     crowded = [(n, of) for n, of in taken if n > MANY * of]
-    fewer = "Fewer may serve better: confounds=motion, or none."
+    fewer = "Fewer confounds may serve better: motion alone, or none."
     if crowded:
         n, of = max(crowded, key=lambda pair: pair[0] / max(pair[1], 1))
         texts.append(
@@ -207,7 +207,8 @@ def _cleaning(settings: Record, names: Any, runs: Runs) -> dict[str, str]:
                 parts.append(f"{name.replace('_', '-')} {settings[name]:.4g} Hz")
         told["filters"] = ", ".join(parts) or "none beyond the confounds"
     if settings.get("standardize"):
-        told["scale"] = _SCALES.get(settings["standardize"], settings["standardize"])
+        scale = str(settings["standardize"])
+        told["scale"] = _SCALES.get(scale, scale)
     if "smoothing_fwhm" in settings:
         fwhm = settings["smoothing_fwhm"]
         told["smoothing"] = f"{fwhm:g} mm" if fwhm else "none"

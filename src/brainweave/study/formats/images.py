@@ -15,6 +15,7 @@ from brainweave.study.formats.image_files import (
     load_image,
     reading,
 )
+from brainweave.study.formats.runs.events import check_t_r_option
 from brainweave.study.formats.runs.runs import Cleaning, Run, subject_of_runs
 from brainweave.study.options import gathered
 from brainweave.study.spaces import CiftiSpace, VolumeSpace
@@ -205,6 +206,7 @@ def _make_study(
     **details: Any,
 ) -> Study:
     (how,) = gathered("the reader of images", details, cleaning or Cleaning())
+    t_r = check_t_r_option(t_r)
     subjects = []
     records: dict[str, dict[str, Any]] = {}
     for id, runs in _listed_runs(files).items():

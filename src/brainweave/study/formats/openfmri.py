@@ -200,8 +200,10 @@ def _scan_key_t_r(root: Path) -> float | None:
     if not path.is_file():
         return None
     match = re.search(r"^\s*TR\s+([0-9.]+)", _text(path), re.MULTILINE)
+    if match is None:
+        return None
     try:
-        return float(match[1]) if match else None
+        return float(match[1])
     except ValueError:
         raise StudyError(f"{str(path)!r}: {match[0]!r} is no time.") from None
 

@@ -113,8 +113,8 @@ def load_bids(
         or options of nilearn's ``load_confounds``. ``"auto"`` is ``"simple"`` for
         preprocessed images and nothing for raw ones. Trial models have the confounds
         as columns. Other samples are cleaned of them, fitted together with a level for
-        each event (but not its category) where that leaves half of the run's degrees
-        of freedom; else, as nilearn does it, without regard to the events.
+        each event (but not its category) where both take at most two fifths of the
+        run's degrees of freedom; else, as nilearn does it, without regard to events.
     scrub : float, optional
         Leave out volumes with a framewise displacement above so many mm.
     events : EventRules, optional

@@ -38,8 +38,9 @@ _SAMPLES = ("volumes", "blocks", "trials", "trials-lsa", "trials-lss")
 #: Where the drift terms of trial models stop, in Hz.
 DRIFT_CUTOFF = 1 / 128
 #: Of a run's degrees of freedom, what events and confounds that are fitted together
-#: may take; beyond, the noise that this adds outweighs the signal that it saves.
-ROOM = 1 / 2
+#: may take; beyond, the noise that this adds outweighs the signal that it saves
+#: (benchmarks/confounds.py).
+ROOM = 2 / 5
 
 
 @dataclass(frozen=True)
@@ -193,8 +194,9 @@ def plan_samples(
     nuisance = None
     if is_trials or n_confounds:
         nuisance = _nuisance(np.arange(n_volumes) * tr, high_pass, confounds)
-    found = {"hrf_delay": delay, "overlap": overlap, "shows": shows}
-    shown = match_volumes(events, n_volumes, tr, **found)
+    shown = match_volumes(
+        events, n_volumes, tr, hrf_delay=delay, overlap=overlap, shows=shows
+    )
     if is_trials:
         # a model tells overlapping trials apart; those not scanned it cannot estimate
         event = np.flatnonzero((shows & usable).any(axis=1))
