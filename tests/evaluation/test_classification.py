@@ -23,7 +23,7 @@ from brainweave import (
 from brainweave.evaluation.classifiers import largest_nu
 from brainweave.evaluation.evaluate import score_folds
 from brainweave.evaluation.measures import Classification
-from brainweave.exceptions import ClassifierWarning
+from brainweave.exceptions import ClassifierWarning, InputError
 from evaluation_studies import as_named_study, study_lists
 
 PROTOCOLS = ("joint", "held-out")
@@ -352,3 +352,15 @@ def test_gdm_is_far_above_no_alignment_on_the_raider_images(real_data):
         assert_allclose(gdm.chance, 1 / 7, rtol=1e-12)
         assert gdm.mean > plain.mean + 0.3
         assert gdm.mean > 0.6
+
+
+def test_a_classifier_that_fails_says_on_what(rng):
+    from sklearn.base import BaseEstimator, ClassifierMixin
+
+    class Fails(ClassifierMixin, BaseEstimator):
+        def fit(self, X, y):
+            raise ValueError("coefficients are not finite")
+
+    X, y = study_lists(rng, n_subjects=3)
+    with pytest.raises(InputError, match=r"categories\): coefficients are not"):
+        between_subject_classification(GDM(2), X, y, classifier=Fails())

@@ -4,7 +4,6 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from brainweave._arrays import Here
 from brainweave.cli.config import provenance, write_config
 from brainweave.cli.console import Console
 from brainweave.cli.errors import Unwritable, UsageError, subjects_are
@@ -247,6 +246,8 @@ class Watched:
     """A subject that tells when it has been read."""
 
     def __init__(self, subject: Any, tick: Any) -> None:
+        from brainweave._arrays import Here
+
         self._subject, self._tick = subject, Here(tick)
 
     def __getattr__(self, name: str) -> Any:

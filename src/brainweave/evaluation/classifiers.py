@@ -150,7 +150,17 @@ def run_task(task: Task, classifier: Any) -> tuple[Codes, float | None]:
     """Train and predict; return the predicted codes and the nu in use."""
     codes = np.concatenate(task.train_codes)
     model, nu = feasible(classifier, codes)
-    return np.asarray(model.fit(task.train, codes).predict(task.test), np.intp), nu
+    return np.asarray(_trained(model, task, codes).predict(task.test), np.intp), nu
+
+
+def _trained(model: Any, task: Task, codes: Codes) -> Any:
+    try:
+        return model.fit(task.train, codes)
+    except ValueError as error:
+        raise InputError(
+            "The classifier cannot be trained on the features of the training subjects "
+            f"({len(codes)} samples, {len(np.unique(codes))} categories): {error}"
+        ) from error
 
 
 def permuted_hits(
@@ -171,7 +181,7 @@ def permuted_hits(
                 np.random.default_rng([*key, number]).permutation(codes)
                 for key, codes in zip(keys, task.train_codes, strict=True)
             ]
-            model.fit(task.train, np.concatenate(shuffled))
+            _trained(model, task, np.concatenate(shuffled))
             right = model.predict(task.test) == task.test_codes
             hits.append(int(np.sum(right)))
     return hits
