@@ -76,7 +76,7 @@ def main() -> int:
     )
     k, v = setting.n_components, setting.voxels
     known = {**competing_methods(k, v), "GDM": gdm(setting)}
-    methods = {name: known[name] for name in METHODS}
+    methods = {name: known[name] for name in METHODS if name in known}
     classifier = NuSVC(nu=setting.nu, kernel="linear")
     warnings.simplefilter("ignore")
     print(f"{len(methods)} methods, {setting.n_folds} folds, one core; CPU seconds")
