@@ -44,6 +44,10 @@ def memory_limit(most: int | str) -> Iterator[None]:
         Bytes, or a text such as "2GB" or "500 MB". Fewer subjects are then read at the
         same time, in narrower chunks of voxels. What cannot fit is refused at once.
 
+    Yields
+    ------
+    None
+
     Examples
     --------
     >>> from brainweave import SubjectBasis

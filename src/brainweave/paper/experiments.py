@@ -80,7 +80,7 @@ def table2(
         Folder for ``table2.csv``, ``table2.md`` and the store of finished cells.
     aligned : bool, default=True
         Whether samples are locked in time, as in the paper's table; see
-        :func:`unaligned` for when they are not.
+        ``unaligned`` for when they are not.
     data : mapping of str to Study, optional
         Real data by the paper's name of the dataset; for Raider a pair, the film and
         the images. Datasets that are not given are simulated in the same shape.
