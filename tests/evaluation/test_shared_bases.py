@@ -44,7 +44,8 @@ def test_an_energy_sweep_reads_no_voxel_more_than_one_fit(rng, protocol):
     arrays, study = counted_study(rng)
     split = split_study(study)
     fingerprint = total_passes(arrays)
-    assert fingerprint <= 3.1  # all voxels of small studies, a few twice to see copies
+    copies = 3 * 17 / 600  # of each subject, the voxels that would show a copy
+    assert fingerprint - copies <= 3  # of small studies it takes in all voxels, once
     between_subject_classification(GDM(1, energy=0.5), split, protocol=protocol)
     once = total_passes(arrays)
     # per half: one pass to align, and one over both halves to map the scored samples
