@@ -75,9 +75,9 @@ class GDM(BaseAligner):
     n_components : int or "auto", optional
         Number of shared features K; by default "auto", or the paper's 10 with an
         energy. "auto" keeps those that hold up on samples that did not align (p < .05;
-        see :func:`brainweave.alignment_check`): up to the last. One, with a warning, if
-        there are none. With shrinkage there are no more than the graph informs: one per
-        group.
+        see :func:`brainweave.alignment_check`): up to the last, alone or together with
+        those behind it. The paper's 10, with a warning, if nothing holds up. With
+        shrinkage there are no more than the graph informs: one per group.
     energy : float in (0, 1], or one per subject, optional
         Share of the summed singular values that each subject keeps: the paper's
         Algorithm 1. By default nothing is cut, but shrunk.
@@ -460,7 +460,8 @@ class GDM(BaseAligner):
             between subjects of the group means of the feature, over the very samples
             that aligned: it is high also for noise; ``agreement_cv``, the same over
             samples that did not align; ``p``, of ``agreement_cv``, corrected for the
-            number of components; and ``variance_<i>``, the share of subject i's
+            number of components; ``p_rest``, of it and all behind it together; and
+            ``variance_<i>``, the share of subject i's
             variance that the feature explains.
         """
         check_is_fitted(self, "maps_")
@@ -476,17 +477,18 @@ class GDM(BaseAligner):
     def _components_that_hold_up(
         self, bases: list[SubjectBasis], graph: Graph, found: Solution, k: int
     ) -> int:
-        """Count the components up to the last that holds up on held-out samples."""
+        """Count the components that hold up on held-out samples."""
         k = max(1, found.n_informative(k))
         check = check_graph_components(self, bases, graph, found.first(k).features)
         if not check.available:
             return k
-        if not check.holds.any():
+        if not check.worked:
+            k = min(k, PAPERS_COMPONENTS)  # nothing tells how many
             warnings.warn(
-                f"{check.verdict} n_components='auto' keeps one component; do not "
-                "read anything into it.",
+                f"{check.verdict} n_components='auto' keeps {k}, for lack of a reason; "
+                "do not read anything into them.",
                 AlignmentWarning,
                 stacklevel=5,
             )
-            return 1
-        return int(np.flatnonzero(check.holds)[-1]) + 1
+            return k
+        return check.n_to_keep
