@@ -7,11 +7,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import brainweave as bw
-from brainweave.aligners.held_out import (
-    fit_by_grams,
-    halves_of,
-    mean_pairwise_correlation,
-)
+from brainweave.aligners.agreement import mean_pairwise_correlation
+from brainweave.aligners.held_out import fit_by_grams, halves_of
 from brainweave.exceptions import AlignmentWarning, InputError
 from tests.planted import planted_study
 

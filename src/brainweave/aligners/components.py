@@ -10,17 +10,16 @@ from sklearn.utils.validation import check_is_fitted
 
 from brainweave._arrays import to_numpy
 from brainweave._validation import check_int, check_list_of_subjects
+from brainweave.aligners.agreement import agreement_of_groups, judge
 from brainweave.aligners.gdm_graph import GRAPH_NAMES, is_named, known_of, split_known
 from brainweave.aligners.held_out import (
     Codes,
     Fold,
-    agreement_of_groups,
     cross_fit,
     fit_by_grams,
     fit_by_samples,
     gathered,
     halves_of,
-    judge,
 )
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import BrainweaveError, InputError

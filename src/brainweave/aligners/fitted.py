@@ -19,7 +19,7 @@ from brainweave._subjects import (
     samples_of,
 )
 from brainweave._validation import check_list_of_subjects, check_numbers
-from brainweave.aligners.held_out import mean_pairwise_correlation
+from brainweave.aligners.agreement import mean_pairwise_correlation
 from brainweave.aligners.maps import SubjectMap
 from brainweave.exceptions import InputError
 from brainweave.labels import as_label_list
