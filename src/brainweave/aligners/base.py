@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from brainweave._arrays import map_subjects
 from brainweave._subjects import ids_of, known_samples, samples_of
 from brainweave._validation import (
     check_fraction,
@@ -19,6 +18,7 @@ from brainweave._validation import (
     check_list_of_subjects,
     one_per_subject,
 )
+from brainweave._workers import map_subjects
 from brainweave.aligners.fitted import FittedAligner
 from brainweave.aligners.maps import CoordinateMap, SubjectMap
 from brainweave.basis import SubjectBasis

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from brainweave._arrays import map_subjects
 from brainweave._validation import check_int, check_option
+from brainweave._workers import map_subjects
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.components import (
     N_PERMUTATIONS,

@@ -246,7 +246,7 @@ class Watched:
     """A subject that tells when it has been read."""
 
     def __init__(self, subject: Any, tick: Any) -> None:
-        from brainweave._arrays import Here
+        from brainweave._workers import Here
 
         self._subject, self._tick = subject, Here(tick)
 

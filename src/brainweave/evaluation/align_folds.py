@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from brainweave._arrays import map_subjects, to_numpy
+from brainweave._arrays import to_numpy
 from brainweave._validation import check_option
+from brainweave._workers import map_subjects
 from brainweave.aligners.base import BaseAligner
 from brainweave.evaluation.shared_bases import PER_SUBJECT, Part
 from brainweave.evaluation.splits import SplitStudy, subject_folds

@@ -15,17 +15,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._arrays import map_subjects, to_numpy
+from brainweave._arrays import to_numpy
 from brainweave._validation import one_per_subject
+from brainweave._workers import map_subjects
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.gdm_graph import paired
 from brainweave.aligners.maps import BasisMap, SubjectMap
 from brainweave.aligners.timelocked import TimeLocked
-from brainweave.basis import SampleProducts, SubjectBasis
+from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError
 from brainweave.kernels import Kernel, check_kernel
 from brainweave.labels import encode_labels
 from brainweave.study.study import Study
+from brainweave.voxels import SampleProducts
 
 logger = logging.getLogger(__name__)
 
