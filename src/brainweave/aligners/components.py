@@ -1,5 +1,6 @@
 """Whether alignment worked, and what the components mean."""
 
+import warnings
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -11,7 +12,13 @@ from sklearn.utils.validation import check_is_fitted
 from brainweave._arrays import to_numpy
 from brainweave._validation import check_int, check_list_of_subjects
 from brainweave.aligners.agreement import agreement_of_groups, judge
-from brainweave.aligners.gdm_graph import GRAPH_NAMES, is_named, known_of, split_known
+from brainweave.aligners.gdm_graph import (
+    GRAPH_NAMES,
+    Solution,
+    is_named,
+    known_of,
+    split_known,
+)
 from brainweave.aligners.held_out import (
     Codes,
     Fold,
@@ -22,7 +29,7 @@ from brainweave.aligners.held_out import (
     halves_of,
 )
 from brainweave.basis import SubjectBasis
-from brainweave.exceptions import BrainweaveError, InputError
+from brainweave.exceptions import AlignmentWarning, BrainweaveError, InputError
 from brainweave.graphs import NO_GROUP, Graph, time_graph
 
 __all__ = ["AlignmentCheck", "alignment_check"]
@@ -193,17 +200,27 @@ def alignment_check(
         return AlignmentCheck(str(error))
 
 
-def check_graph_components(
-    aligner: Any, bases: list[SubjectBasis], graph: Graph, full: list[Matrix]
-) -> AlignmentCheck:
-    """Check the components of a GDM that is about to choose how many to keep."""
-    fit = partial(fit_by_grams, aligner, bases, full[0].shape[1], graph=graph)
+def count_holding(
+    aligner: Any, bases: list[SubjectBasis], graph: Graph, found: Solution, k: int
+) -> int:
+    """Count a GDM's components up to the last that holds up on held-out samples."""
+    k = max(1, found.n_informative(k))
+    fit = partial(fit_by_grams, aligner, bases, k, graph=graph)
     try:
-        codes = _graph_codes(graph)
+        codes, full = _graph_codes(graph), found.first(k).features
         folds = cross_fit(halves_of(codes, None), codes, full, fit)
-        return _judged(folds, codes, N_PERMUTATIONS, 0)
-    except BrainweaveError as error:
-        return AlignmentCheck(str(error))
+        check = _judged(folds, codes, N_PERMUTATIONS, 0)
+    except BrainweaveError:
+        return k
+    if check.holds.any():
+        return int(np.flatnonzero(check.holds)[-1]) + 1
+    warnings.warn(
+        f"{check.verdict} n_components='auto' keeps one component; do not read "
+        "anything into it.",
+        AlignmentWarning,
+        stacklevel=5,
+    )
+    return 1
 
 
 def _judged(
