@@ -4,19 +4,18 @@ import json
 import platform
 from collections.abc import Mapping
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
 
-from brainweave._version import __version__
+from brainweave._version import NUMERICAL, versions
 from brainweave.exceptions import InputError
 from brainweave.plotting.model import energy_curves, plot_eigenvalues, plot_energy
 from brainweave.plotting.style import clean_text, percent
 from brainweave.report.elements import Element, Section, Table
 from brainweave.report.inputs import SIGNIFICANT, Inputs
 
-LIBRARIES = "numpy scipy scikit-learn joblib pandas nibabel nilearn matplotlib"
+LIBRARIES = (*NUMERICAL, "joblib", "pandas", "nibabel", "nilearn", "matplotlib")
 
 
 def model_section(inputs: Inputs) -> Section | None:
@@ -127,10 +126,7 @@ def _setting(value: Any) -> str:
 
 def _versions() -> Table:
     """List what the numbers were computed with."""
-    rows = [["brainweave", __version__], ["Python", platform.python_version()]]
-    for name in LIBRARIES.split():
-        with suppress(PackageNotFoundError):  # e.g. an optional library
-            rows.append([name, version(name)])
+    rows = [list(each) for each in versions(LIBRARIES).items()]
     rows.append(["platform", f"{platform.system()} {platform.machine()}"])
     return Table(["software", "version"], rows)
 
