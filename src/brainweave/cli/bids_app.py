@@ -258,8 +258,7 @@ def _n_jobs(job: Job, ids: list[str]) -> int:
 def _make_basis(job: Job, id: str, target: Path) -> None:
     from brainweave.basis import SubjectBasis
     from brainweave.models import describe, save_basis
-    from brainweave.study.fingerprint import fingerprint
-    from brainweave.study.subject import Subject
+    from brainweave.study.subject import Subject, fingerprint
 
     if not job.resources.overwrite:
         known = _description(target)
