@@ -1,5 +1,6 @@
 """Whether alignment worked, and what the components mean."""
 
+import warnings
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -10,20 +11,25 @@ from sklearn.utils.validation import check_is_fitted
 
 from brainweave._arrays import to_numpy
 from brainweave._validation import check_int, check_list_of_subjects
-from brainweave.aligners.gdm_graph import GRAPH_NAMES, is_named, known_of, split_known
+from brainweave.aligners.agreement import agreement_of_groups, judge
+from brainweave.aligners.gdm_graph import (
+    GRAPH_NAMES,
+    Solution,
+    is_named,
+    known_of,
+    split_known,
+)
 from brainweave.aligners.held_out import (
     Codes,
     Fold,
-    agreement_of_groups,
     cross_fit,
     fit_by_grams,
     fit_by_samples,
     gathered,
     halves_of,
-    judge,
 )
 from brainweave.basis import SubjectBasis
-from brainweave.exceptions import BrainweaveError, InputError
+from brainweave.exceptions import AlignmentWarning, BrainweaveError, InputError
 from brainweave.graphs import NO_GROUP, Graph, time_graph
 
 __all__ = ["AlignmentCheck", "alignment_check"]
@@ -33,6 +39,7 @@ Matrix = NDArray[np.float64]
 SIGNIFICANT = 0.05
 TWO_LOOKS = 5  # all components together must be so much clearer than the clearest
 N_PERMUTATIONS = 199
+PAPERS_COMPONENTS = 10  # where nothing tells how many
 
 
 @dataclass(frozen=True)
@@ -222,17 +229,28 @@ def alignment_check(
         return AlignmentCheck(str(error))
 
 
-def check_graph_components(
-    aligner: Any, bases: list[SubjectBasis], graph: Graph, full: list[Matrix]
-) -> AlignmentCheck:
-    """Check the components of a GDM that is about to choose how many to keep."""
-    fit = partial(fit_by_grams, aligner, bases, full[0].shape[1], graph=graph)
+def count_holding(
+    aligner: Any, bases: list[SubjectBasis], graph: Graph, found: Solution, k: int
+) -> int:
+    """Count a GDM's components that hold up on held-out samples."""
+    k = max(1, found.n_informative(k))
+    fit = partial(fit_by_grams, aligner, bases, k, graph=graph)
     try:
-        codes = _graph_codes(graph)
+        codes, full = _graph_codes(graph), found.first(k).features
         folds = cross_fit(halves_of(codes, None), codes, full, fit)
-        return _judged(folds, codes, N_PERMUTATIONS, 0)
-    except BrainweaveError as error:
-        return AlignmentCheck(str(error))
+        check = _judged(folds, codes, N_PERMUTATIONS, 0)
+    except BrainweaveError:
+        return k
+    if check.worked:
+        return check.n_to_keep
+    k = min(k, PAPERS_COMPONENTS)
+    warnings.warn(
+        f"{check.verdict} n_components='auto' keeps {k}, since nothing tells how many; "
+        "do not read anything into them.",
+        AlignmentWarning,
+        stacklevel=5,
+    )
+    return k
 
 
 def _judged(

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import confusion_matrix
 
-from brainweave._arrays import map_subjects, to_numpy
+from brainweave._arrays import to_numpy
 from brainweave._validation import check_int, check_option
+from brainweave._workers import map_subjects
 from brainweave.evaluation.align_folds import AlignedFold, Clock, seeded
 from brainweave.evaluation.classifiers import (
     balanced_accuracy,
