@@ -88,7 +88,7 @@ class SeparatingNuSVC(NuSVC):
             return np.nan
         if self.kernel == "linear":
             return float(np.linalg.norm(weights @ X))
-        return float(np.sqrt(max(weights @ X @ weights, 0.0)))
+        return float(np.sqrt(np.maximum(weights @ X @ weights, 0.0)))
 
     def _boundary(self, X: Matrix, towards: Matrix, middle: Matrix) -> Any:
         if self.kernel == "linear":
@@ -103,12 +103,10 @@ class SeparatingNuSVC(NuSVC):
         if len(self.classes_) == 2:
             across, threshold = self.by_means_[0]
             wins = np.asarray(X, np.float64) @ across > threshold
-            return np.asarray(np.where(wins, *self.classes_))
-        shape, self.decision_function_shape = self.decision_function_shape, "ovo"
-        try:
-            decisions = self.decision_function(X)
-        finally:
-            self.decision_function_shape = shape
+            return np.asarray(self.classes_[np.where(wins, 0, 1)])
+        shape = self.get_params(deep=False)["decision_function_shape"]
+        decisions = self.set_params(decision_function_shape="ovo").decision_function(X)
+        self.set_params(decision_function_shape=shape)
         for number, (across, threshold) in self.by_means_.items():
             decisions[:, number] = np.asarray(X, np.float64) @ across - threshold
         votes = np.zeros((len(decisions), len(self.classes_)), np.intp)
