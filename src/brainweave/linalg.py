@@ -20,6 +20,7 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse
 from numpy.typing import NDArray
+from scipy.linalg import lapack
 
 from brainweave.exceptions import SolverError
 
@@ -50,6 +51,30 @@ def smallest_eigenpairs(matrix: Matrix, k: int) -> Eigenpairs:
     except scipy.linalg.LinAlgError:  # a search for a few fails when most are equal
         values, vectors = np.linalg.eigh(matrix)
     return values[:k], vectors[:, :k]
+
+
+def leading_eigenpairs(A: Matrix, choose: Callable[[Matrix], int]) -> Eigenpairs:
+    """Return all eigenvalues, descending, and the leading eigenvectors.
+
+    As many as ``choose`` says of the values: turning the vectors of the tridiagonal
+    form back, a third of the work of LAPACK's driver, is done for these alone.
+    """
+    n = len(A)
+    if n >= MANY_COLUMNS:
+        lwork = int(lapack.dsytrd_lwork(n, lower=1)[0])
+        turned, *tridiagonal, tau, info = lapack.dsytrd(A.T, lower=1, lwork=lwork)
+        values, vectors = scipy.linalg.eigh_tridiagonal(
+            *tridiagonal, lapack_driver="stevd", check_finite=False
+        )
+        leading = vectors[:, : -choose(values[::-1]) - 1 : -1].copy(order="F")
+        rest = np.asfortranarray(leading[1:])
+        leading[1:], _, failed = lapack.dormqr(
+            *("L", "N", turned[1:, :-1], tau, rest), lwork=64 * rest.shape[1]
+        )
+        if not info and not failed:
+            return values[::-1], leading
+    values, vectors = np.linalg.eigh(A)
+    return values[::-1], vectors[:, ::-1]
 
 
 def smallest_of_operator(multiply: Operator, size: int, k: int) -> Eigenpairs:
