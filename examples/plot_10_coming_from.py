@@ -7,7 +7,7 @@ shown, not run; ours is run. Where there is a difference in *result*, it is said
 """
 
 # %%
-# Three people, one film, 120 time points. Rows are samples here, always.
+# Three people, one film, 256 time points. Rows are samples here, always.
 import numpy as np
 
 from brainweave import SRM, Hyperalignment, Parcelwise, simulate_study
