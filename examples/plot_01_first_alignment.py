@@ -18,6 +18,8 @@ person's brain with a classifier trained on the others.
 # not named are defaults, and the seed is 0.)
 from brainweave import simulate_study
 
+# sphinx_gallery_thumbnail_number = 2
+
 study = simulate_study(n_subjects=6, categories=4, n_voxels=(600, 800), random_state=0)
 study.summary()
 
