@@ -72,6 +72,8 @@ class SemiSupervisedSRM(FromRandomStart):
     standardize : bool or "reliability", default=True
         Give every voxel zero mean and unit variance over all samples of the subject;
         else zero mean only. Sessions that differ in mean should be standardised each.
+        "reliability": voxels that answer alike to equal labels count more
+        (:mod:`brainweave.reliability`).
     tol, init, energy, random_state, n_jobs
         As in :class:`DetSRM`; the start has a row per time-locked sample.
 
