@@ -2,9 +2,10 @@
 How not to fool yourself
 ========================
 
-Alignment methods are strong enough to find agreement in anything. This page makes the
-four classic mistakes on **pure noise**, where the right answer is known, and shows what
-to do instead. If you read one page before writing a paper, let it be this one.
+Alignment methods are strong enough to find agreement in anything. This page makes four
+classic mistakes, where it can on **pure noise**, for which the right answer is known,
+and shows what to do instead. If you read one page before writing a paper, let it be
+this one.
 """
 
 # %%
