@@ -139,6 +139,13 @@ def test_pages_and_examples_show_commands():
     assert len(COMMAND_LINES) > 20
 
 
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
+def test_files_that_are_linked_to_exist(name):
+    text = (ROOT / name).read_text(encoding="utf-8")
+    for linked in re.findall(r"\]\(([^)#:]+)\)", text):
+        assert (ROOT / linked).exists(), linked
+
+
 def test_make_targets_on_the_pages_exist():
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
     for path in [*PAGES, ROOT / "CONTRIBUTING.md"]:

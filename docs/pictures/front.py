@@ -62,8 +62,10 @@ def _fill(figure, axes, study, other, clouds) -> None:
 
 def _draw_sequences(ax, study, color) -> None:
     for i, subject in enumerate(study):
-        colors = [color[label] for label in subject.labels]
-        spans = [(t, 1) for t in range(len(colors))]
+        labels = np.asarray(subject.labels)
+        starts = np.flatnonzero(np.append(True, labels[1:] != labels[:-1]))
+        spans = list(zip(starts, np.diff(starts, append=len(labels)), strict=True))
+        colors = [color[label] for label in labels[starts]]
         ax.broken_barh(spans, (i - 0.35, 0.7), facecolors=colors, linewidth=0)
     ax.set_yticks(range(len(study)), [f"sub-{id}" for id in study.ids])
     ax.invert_yaxis()
