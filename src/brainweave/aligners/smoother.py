@@ -276,12 +276,19 @@ class DeviceSmoother(Smoother):
         device = self.device
         inverse = self.strength * device.cho_inverse(self._factor)
         residual = inverse @ device.put(contrasts)
+        # all blocks are solved at once: the shorter are filled up with equations of
+        # their own, 1 x = 0
+        counts = np.unique(blocks, return_counts=True)[1]
+        inside = np.arange(counts.max()) < counts[:, None]
+        rows = np.zeros(inside.shape, np.intp)
+        rows[inside] = np.argsort(blocks, kind="stable")
+        there, filled = device.put(rows), device.put(~inside)
+        A = inverse[there[:, :, None], there[:, None, :]] - 1 / self.n_samples
+        A.masked_fill_(filled[:, :, None] | filled[:, None, :], 0.0)
+        A.diagonal(dim1=1, dim2=2).add_(filled)
+        B = residual[there].masked_fill_(filled[:, :, None], 0.0)
         predicted = np.array(contrasts)
-        for block in np.unique(blocks):
-            rows = np.flatnonzero(blocks == block)
-            there = device.put(rows)
-            inside = inverse[there][:, there] - 1 / self.n_samples
-            predicted[rows] -= to_numpy(device.solve(inside, residual[there]))
+        predicted[rows[inside]] -= to_numpy(device.solve(A, B))[inside]
         return predicted
 
 
