@@ -321,7 +321,7 @@ class PiecewiseAligner(BaseAligner):
         return self.aligner._labels_must_meet()
 
     def fit_transform(self, X: Any, y: Any = None) -> list[Any]:
-        """Fit, and return the shared features of the aligning samples."""
+        """Fit, and return what :meth:`transform` gives for the same samples."""
         return self.fit(X, y).transform(X)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -158,9 +158,14 @@ class Subject:
         return values
 
     def select(self, samples: ArrayLike) -> "Subject":
-        """Keep some samples, by a mask of booleans or by indices in the order wanted.
+        """Keep some samples.
 
         Arrays in memory are indexed; memory maps and lazy sources are not read.
+
+        Parameters
+        ----------
+        samples : array-like of bool or int
+            A mask, or indices in the order wanted.
         """
         rows = self._as_rows(samples)
         known = {name: getattr(self, name) for name in _ANNOTATIONS}
