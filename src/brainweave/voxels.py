@@ -27,7 +27,6 @@ N_SIGNATURES = 4
 # Squared means, in variances, up to which a Gram matrix may be centred in place of the
 # voxels: it loses fewer digits by it than a sum of as many products does by itself.
 SMALL_MEAN = {"float64": 16.0, "float32": 1.0}
-PROBED = 16  # every so many samples are looked at before all are
 
 
 def sample_signatures(X: Any) -> Matrix:
@@ -405,13 +404,9 @@ def _scaled(ops: NumpyOps, chunk: Matrix, mean: Matrix) -> tuple[Matrix, Matrix]
     low, high = _safe_range(ops.dtype)
     with np.errstate(all="ignore"):  # what is odd here is seen to below
         squares = mean * mean
-        some, small = chunk[::PROBED], SMALL_MEAN[ops.dtype.name]
-        rough = _square_sums(some) / len(some) - squares
-        if (squares > small * rough).mean() > 0.5:  # as in raw images
-            return None
         variances = _square_sums(chunk) / len(chunk) - squares
         deviations = np.sqrt(variances)
-        safe = (squares <= small * variances) & (deviations > low)
+        safe = (squares <= SMALL_MEAN[ops.dtype.name] * variances) & (deviations > low)
         odd = np.flatnonzero(~(safe & (deviations < high)))
         if odd.size > chunk.shape[1] // 8:
             return None
