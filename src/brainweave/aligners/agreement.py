@@ -10,9 +10,10 @@ time points by circular shifts, so that slow signals do not pass for shared ones
 The labels of one half train the model of the other, so the two statistics depend on
 each other. Their null distributions are averaged quantile by quantile, as for two that
 rise and fall together: p is at most too large. It is corrected for the number of
-components by the distribution of the largest statistic. Component k of the model of a
-half stands for component k of the full model: matching them in any cleverer way would
-use a model that knows the held-out labels.
+components by the distribution of the largest statistic. The statistics of a component
+and all behind it are also added up: many weak ones together can be evidence where none
+is alone. Component k of the model of a half stands for component k of the full model:
+matching them in any cleverer way would use a model that knows the held-out labels.
 """
 
 import numpy as np
@@ -28,10 +29,14 @@ CHUNK = 4_000_000  # numbers held at a time while shuffling
 
 def judge(
     folds: list[Fold], n_permutations: int, random_state: int
-) -> tuple[Matrix, Matrix]:
-    """Return the agreement on held-out samples, and p under shuffled labels."""
+) -> tuple[Matrix, Matrix, Matrix]:
+    """Return the agreement on held-out samples, and two p under shuffled labels.
+
+    That of each component, and that of each and all behind it together.
+    """
     k = folds[0].features[0].shape[1]
     observed, null, agreements = np.zeros(k), np.zeros(n_permutations), []
+    observed_rest, null_rest = np.zeros(k), np.zeros((n_permutations, k))
     for number, fold in enumerate(folds):
         if min(map(len, fold.codes)) < 2 or not _meet(fold.codes):
             raise InputError(
@@ -45,16 +50,29 @@ def judge(
             _Shuffles(codes, spots, [random_state, number, i])
             for i, (codes, spots) in pairs
         ]
-        values = _statistics(held, draws, size, n_permutations)
-        spread = values.std(axis=0)
-        values = (values - values.mean(axis=0)) / np.where(spread > 0, spread, np.inf)
+        values = _in_spreads(_statistics(held, draws, size, n_permutations))
         observed += values[0] / len(folds)
         null += np.sort(values[1:].max(axis=1)) / len(folds)
+        rest = _in_spreads(np.cumsum(values[:, ::-1], axis=1)[:, ::-1])
+        observed_rest += rest[0] / len(folds)
+        null_rest += np.sort(rest[1:], axis=0) / len(folds)
     # a tie counts against the alignment, also one broken by rounding
     as_good = (null[:, None] >= observed - 1e-9).sum(axis=0)
+    as_good_rest = (null_rest >= observed_rest - 1e-9).sum(axis=0)
     with np.errstate(invalid="ignore"):
         agreement = np.nanmean(agreements, axis=0)
-    return agreement, (1 + as_good) / (1 + n_permutations)
+    return (
+        agreement,
+        (1 + as_good) / (1 + n_permutations),
+        (1 + as_good_rest) / (1 + n_permutations),
+    )
+
+
+def _in_spreads(values: Matrix) -> Matrix:
+    """Standardise statistics over what was observed and all permutations."""
+    spread = values.std(axis=0)
+    centred = values - values.mean(axis=0)
+    return np.asarray(centred / np.where(spread > 0, spread, np.inf))
 
 
 def _standardized(features: Matrix) -> Matrix:

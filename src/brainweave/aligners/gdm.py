@@ -13,6 +13,7 @@ from brainweave._workers import map_subjects
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.components import (
     N_PERMUTATIONS,
+    PAPERS_COMPONENTS,
     AlignmentCheck,
     alignment_check,
     component_table,
@@ -43,7 +44,6 @@ from brainweave.linalg import flip_signs
 
 Matrix = NDArray[np.float64]
 
-PAPERS_COMPONENTS = 10  # with an energy, where no number is given
 MOST_TRIED = 100  # components that "auto" looks at
 
 
@@ -73,9 +73,9 @@ class GDM(BaseAligner):
     n_components : int or "auto", optional
         Number of shared features K; by default "auto", or the paper's 10 with an
         energy. "auto" keeps those that hold up on samples that did not align (p < .05;
-        see :func:`brainweave.alignment_check`): up to the last. One, with a warning, if
-        there are none. With shrinkage there are no more than the graph informs: one per
-        group.
+        see :func:`brainweave.alignment_check`): up to the last, alone or together with
+        those behind it. The paper's 10, with a warning, if nothing holds up. With
+        shrinkage there are no more than the graph informs: one per group.
     energy : float in (0, 1], or one per subject, optional
         Share of the summed singular values that each subject keeps: the paper's
         Algorithm 1. By default nothing is cut, but shrunk.
@@ -439,8 +439,9 @@ class GDM(BaseAligner):
             between subjects of the group means of the feature, over the very samples
             that aligned: it is high also for noise; ``agreement_cv``, the same over
             samples that did not align; ``p``, of ``agreement_cv``, corrected for the
-            number of components; and ``variance_<i>``, the share of subject i's
-            variance that the feature explains.
+            number of components; ``p_rest``, of it and all behind it together; and
+            ``variance_<i>``, the share of subject i's variance that the feature
+            explains.
         """
         check_is_fitted(self, "maps_")
         if check is None and hasattr(self, "bases_"):

@@ -139,7 +139,7 @@ class Classification:
                     for own, more in zip(hits, new, strict=True):
                         own.extend(more)
                     how.tell(len(group))
-            for fold, task, (predicted, nu), own in zip(
+            for fold, task, (predicted, done), own in zip(
                 group, tasks, answers, hits, strict=True
             ):
                 true, labels = task.test_codes, range(len(split.categories))
@@ -152,7 +152,7 @@ class Classification:
                         "balanced_accuracy": balanced_accuracy(true, predicted),
                         "n_train": len(task.train),
                         "n_test": len(task.test),
-                        "nu": nu,
+                        **done,
                         "confusion": counts.tolist(),
                         **permuted,
                     },
