@@ -177,9 +177,10 @@ def test_the_iteration_needs_no_lapack_at_a_crowded_edge(rng, monkeypatch):
     assert_allclose(values, expected[:6], atol=1e-12 * np.abs(expected).max())
     assert values is calls[0][0]
     assert block_iteration(problem.multiply, 1000, 6) is None  # without the inverse
-    inverse, b = problem._inverse(6), rng.normal(size=(1000, 2))
+    (shift, solve), b = problem._inverse(6), rng.normal(size=(1000, 2))
     edge = problem.mu[0] - (problem.mu[6] - problem.mu[0]) / 6
-    assert_allclose(full @ inverse(b) - edge * inverse(b), b, atol=1e-8)
+    assert shift == pytest.approx(edge)
+    assert_allclose(full @ solve(b) - edge * solve(b), b, atol=1e-8)
 
 
 def test_no_inverse_where_nothing_is_wanted_of_the_edge(rng):

@@ -12,7 +12,7 @@ from brainweave._subjects import refuse_two_meanings
 from brainweave._validation import check_list_option
 from brainweave.exceptions import InputError, StudyError
 from brainweave.labels import sort_labels
-from brainweave.study.subject import Subject, is_missing
+from brainweave.study.subject import Subject, fingerprint, is_missing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -313,8 +313,6 @@ class Study(Sequence[Subject]):
 
         See :func:`brainweave.study.subject.fingerprint`.
         """
-        from brainweave.study.subject import fingerprint
-
         return fingerprint(self)
 
     def save(

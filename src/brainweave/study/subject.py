@@ -243,7 +243,9 @@ class Subject:
             return array.astype(np.int64)
         owner = f"Subject {self.id!r}: {name}"
         known = as_label_list(array, owner)
-        cleaned = [None if v is None else _clean(v, owner) for v in known]
+        cleaned = known
+        if array.dtype.kind != "U":
+            cleaned = [None if v is None else _clean(v, owner) for v in known]
         kinds = {type(value) for value in cleaned if value is not None}
         if len(kinds) > 1:
             raise InputError(
