@@ -9,8 +9,9 @@ missing, code that is not needed, or a change that no result can show; those are
 with the reason in ``tools/equivalent_mutants.toml``.
 
 Left alone: texts, annotations, decorators, what raise statements and warnings say,
-arguments that by their meaning change no result (``HARMLESS``), and code for devices,
-whose tests need torch (``make test-torch``). Needs ``os.fork``.
+arguments that by their meaning change no result (``HARMLESS``), and code for devices
+with the conditions that lead to it, whose tests need torch (``make test-torch``). Needs
+``os.fork``.
 """
 
 import argparse
@@ -23,6 +24,7 @@ import importlib
 import json
 import os
 import py_compile
+import re
 import resource
 import shutil
 import signal
@@ -79,6 +81,7 @@ LIBRARIES += (
 LIBRARIES += ("pandas", "joblib", "nibabel", "h5py", "threadpoolctl", "_pytest.doctest")
 HARMLESS = {"stacklevel", "check_finite", "overwrite_a", "maxsize", "strict"}
 NEED_TORCH = ("DeviceSmoother", "_read_on")
+ASKS_FOR_TORCH = re.compile(r"\bis_torch\(|_device\b")
 COMPARE = {
     ast.Lt: (ast.LtE, ast.GtE),
     ast.LtE: (ast.Lt, ast.Gt),
@@ -198,6 +201,8 @@ def _left_alone(node: ast.AST) -> bool:
             return arg in HARMLESS
         case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
             return name in NEED_TORCH
+        case ast.BoolOp() | ast.IfExp() | ast.Compare():
+            return ASKS_FOR_TORCH.search(ast.unparse(node)) is not None
     return False
 
 
