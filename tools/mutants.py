@@ -44,6 +44,7 @@ PACKAGE = ROOT / "src" / "brainweave"
 EXPLAINED = ROOT / "tools" / "equivalent_mutants.toml"
 # module -> the tests nearest to it
 GDM_PARTS = ("_errors", "_newcomer", "_shrinkage")
+GRAPH_PARTS = ("_algorithm1", "_errors", "_paper", "_shrinkage")
 NEAREST = {
     "graphs": ["test_graphs"],
     "graph_terms": ["test_graphs"],
@@ -57,7 +58,7 @@ NEAREST = {
     "reliability": ["test_reliability"],
     "evaluation/splits": ["evaluation/test_splits"],
     "aligners/gdm": [f"aligners/test_gdm{part}" for part in ("", *GDM_PARTS)],
-    "aligners/gdm_graph": ["aligners/test_gdm", "aligners/test_gdm_algorithm1"],
+    "aligners/gdm_graph": [f"aligners/test_gdm{part}" for part in GRAPH_PARTS],
     "aligners/graph_solver": ["aligners/test_gdm_solver"],
     "aligners/new_subject": ["aligners/test_gdm_newcomer"],
     "aligners/shrinkage": ["aligners/test_shrinkage", "aligners/test_gdm_shrinkage"],
