@@ -158,6 +158,27 @@ def test_no_more_components_than_the_graph_informs(study):
         assert GDM(10).fit(X, y).n_components_ == 3
 
 
+@pytest.mark.parametrize("params", [{"shrinkage": RHO}, {"energy": 0.82}])
+@pytest.mark.parametrize("n_categories", [2, 4])
+def test_components_are_chosen_whatever_the_graph_is_made_of(rng, params, n_categories):
+    X, y = planted_study(rng, (36, 42, 40), n_categories=n_categories)
+    groups = label_graph(y, different=0)
+    by_groups = GDM("auto", graph=groups, **params).fit(X)
+    by_matrix = GDM("auto", graph=groups.to_sparse(), **params).fit(X)
+    assert by_groups.n_components_ == n_categories - 1
+    # samples of a matrix have no labels to hold out: all that the edges inform
+    assert by_matrix.n_components_ == by_matrix.n_informative_
+    shared = slice(n_categories - 1)
+    assert_allclose(by_matrix.eigenvalues_[shared], by_groups.eigenvalues_, rtol=1e-8)
+
+
+def test_what_cannot_be_checked_is_kept(rng):
+    X = [rng.normal(size=(4, 9)) for _ in range(3)]
+    gdm = GDM("auto", graph="time").fit(X)
+    assert not alignment_check(gdm).available
+    assert gdm.n_components_ == gdm.n_informative_ == 3
+
+
 def test_groups_that_link_nobody_play_no_part(rng):
     X, y = planted_study(rng, lengths=(40, 40, 40), n_categories=4)
     y = [np.asarray(known, object) for known in y]
