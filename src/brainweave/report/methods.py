@@ -62,6 +62,8 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> Methods:
     energy, kernel = params.get("energy"), params.get("kernel")
     ridges = sorted(getattr(model, "shrinkage_", None) or [])
     nus = {f.get("nu") for one in inputs.results for f in one.folds or [{}]}
+    designs = [getattr(one.result, "design", None) or {} for one in inputs.results]
+    together = {d.get("standardised_together") for d in designs} & {"run", "all"}
     text = render(
         "methods.txt.jinja",
         escape=False,
@@ -86,6 +88,7 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> Methods:
         check=inputs.check,
         panels=inputs.panels,
         nu=nus.pop() if len(nus) == 1 else None,
+        together=min(together, default=None),
         chances=sorted({percent(one.chance) for one in inputs.results}),
         shows_maps=shows_maps,
         version=__version__,
