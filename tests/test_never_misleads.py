@@ -65,6 +65,27 @@ CUTS = {
 }
 
 
+@pytest.mark.parametrize("name", ["GDM", "Hyperalignment", "DetSRM", "SRM"])
+@pytest.mark.parametrize("gap", [0, 1e-12])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_an_energy_does_not_part_directions_that_are_equally_strong(name, gap, dtype):
+    """Components of 9, 4, 4 and 1: two of them reach 0.6, and the third is as good."""
+    import brainweave as bw
+
+    X = [x.astype(dtype) for x in subjects_of_variances([9, 4 + gap, 4, 1])]
+    options = {"GDM": {"graph": "time"}, "DetSRM": {"random_state": 0}}
+    options["SRM"] = options["DetSRM"]
+    aligner = getattr(bw, name)(
+        3, energy=0.6, standardize=False, **options.get(name, {})
+    )
+    assert [b.n_kept for b in aligner.fit(X).bases_] == [3, 3, 3]
+    moved = [x * (1 + 4 * np.finfo(dtype).eps * np.sign(x - 0.1)) for x in X]
+    features = [np.vstack(aligner.fit(x).transform(x)) for x in (X, moved)]
+    grams = [f @ f.T for f in features]
+    atol = 1e-9 if dtype == np.float64 else 1e-4
+    np.testing.assert_allclose(*grams, rtol=0, atol=atol * np.abs(grams[0]).max())
+
+
 @pytest.mark.parametrize("name", CUTS)
 @pytest.mark.parametrize("gap", [0, 1e-12, 1e-3])
 def test_components_that_are_equally_strong_are_not_parted_in_silence(name, gap):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave.basis import SubjectBasis
+from brainweave.basis import TIED, SubjectBasis
 from brainweave.exceptions import InputError, UniquenessWarning
 from brainweave.linalg import flip_signs, polar
 
@@ -25,7 +25,6 @@ Matrix = NDArray[np.float64]
 # squared singular values, relative to the largest, that the Gram matrix cannot resolve
 SINGULAR = 1e-10
 UNSURE = 1e-6  # below this, one more step restores orthonormality
-TIED = 1e-9  # variances that differ by less, relative to the largest, are equal
 
 
 @dataclass(frozen=True)
