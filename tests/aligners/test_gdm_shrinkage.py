@@ -22,7 +22,7 @@ from brainweave import (
     save,
     time_graph,
 )
-from brainweave.aligners.gdm_graph import paired
+from brainweave.aligners.gdm_graph import known_of, paired
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import (
     AlignmentWarning,
@@ -341,6 +341,17 @@ def test_labels_and_ids_come_as_two_columns(rng):
     assert_allclose(known.transform(X)[1], gdm.transform(X)[1], atol=1e-10)
     joined = known.fit_new_subject(people[2])
     assert_allclose(joined.transform(X[2]), gdm.transform([X[2]], [2])[0], atol=1e-9)
+
+
+def test_a_graph_takes_of_a_subject_what_it_needs():
+    both = Subject("1", np.eye(2), labels=["a", "b"], stimuli=[7, 9])
+    labelled = Subject("1", np.eye(2), labels=["a", "b"])
+    assert list(known_of(both, "labels")) == ["a", "b"]
+    assert list(known_of(both, "time")) == [7, 9]
+    assert known_of(both, "labels+time").tolist() == [["a", 7], ["b", 9]]
+    assert list(known_of(labelled, "labels+time")) == ["a", "b"]
+    assert known_of(labelled, "time") is None
+    assert list(known_of(both, label_graph)) == ["a", "b"]
 
 
 def test_rows_are_ids_where_all_show_the_same(rng):

@@ -39,6 +39,12 @@ def check(bases, graph, route, k=K, expected=None):
     wanted = min(k + 1, values.size)
     assert_allclose(solution.eigenvalues, values[:wanted], atol=1e-10 * scale, rtol=0)
     assert_allclose(found.T @ found, np.eye(wanted), atol=1e-9)
+    # what is gained, below the smallest eigenvalue of the degrees alone
+    spots = zip(bases, graph.slices(), strict=True)
+    parts = [(V.T * graph.degrees()[rows]) @ V for V, rows in spots]
+    floor = min(np.linalg.eigvalsh(part)[0] for part in parts)
+    gains = floor - values[:wanted]
+    assert_allclose(solution.gains, gains, atol=1e-10 * scale, rtol=0)
     # the space is compared at every gap, so inside of what was found too
     gaps = np.diff(values[: wanted + 1])
     for j in np.flatnonzero(gaps > 1e-4 * scale) + 1:
