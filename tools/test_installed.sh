@@ -11,24 +11,29 @@ export PYTHONPATH PIP_DISABLE_PIP_VERSION_CHECK=1 OMP_NUM_THREADS=1
 QUICK="tests/test_package.py tests/test_report.py tests/models/test_models.py tests/cli/test_start.py"
 
 "$python" -m build --outdir "$work/dist" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
-for file in "$work"/dist/*; do tar -xf "$file" -C "$work" 2>/dev/null || wheel=$file; done
+archive=$(echo "$work"/dist/*.tar.gz) wheel=$(echo "$work"/dist/*.whl)
+tar -xf "$archive" -C "$work"
 tests=$(echo "$work"/brainweave-*)
 rm -r "$tests/src"
 
 for kind in archive wheel; do
     venv=$work/$kind
     tools/make_venv.sh "$venv"
-    case $kind in archive) file=$(echo "$work"/dist/*.tar.gz);; *) file=$wheel;; esac
+    case $kind in archive) file=$archive ;; *) file=$wheel ;; esac
     echo "Installing $(basename "$file") into an empty environment ..."
     "$venv/bin/pip" install --quiet "$file"
     "$venv/bin/pip" check
     if [ $kind = archive ]; then (cd "$work" && "$venv/bin/brainweave" demo demo --quiet); fi
     "$venv/bin/pip" install --quiet "${file}[dev]"
     (cd "$venv"/lib/python*/site-packages/brainweave && find . -type f ! -name '*.pyc' -exec sha256sum {} + | sort -k2) >"$work/$kind.files"
-    what="--pyargs brainweave tests README.md"
-    if [ $kind = archive ]; then what=$QUICK; fi
+    run="$venv/bin/python -m pytest -p no:cacheprovider"
     # tests/test_project.py is of the repository: workflows, hooks, the container
-    (cd "$tests" && "$venv/bin/python" -m pytest -p no:cacheprovider --ignore tests/test_project.py $what ${PYTEST_MORE:-})
+    case $kind in
+    archive) (cd "$tests" && $run $QUICK) ;;
+    *) (cd "$tests" && $run -n 2 --dist loadfile --ignore tests/test_project.py tests README.md) ;;
+    esac
+    # and what its own documentation shows; conftest.py has the names that it uses
+    (cd "$tests" && $run -q -o pythonpath= -p conftest --pyargs brainweave)
 done
 diff "$work/archive.files" "$work/wheel.files"
 echo "Both archives install, hold the same $(wc -l <"$work/wheel.files") files, and pass."
