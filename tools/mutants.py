@@ -64,7 +64,7 @@ NEAREST = {
     "aligners/shrinkage": ["aligners/test_shrinkage", "aligners/test_gdm_shrinkage"],
     "aligners/smoother": ["aligners/test_shrinkage", "aligners/test_strength"],
     "aligners/strength": ["aligners/test_strength", "aligners/test_shrinkage"],
-    "aligners/held_out": ["aligners/test_components"],
+    "aligners/held_out": ["aligners/test_held_out", "aligners/test_components"],
     "aligners/subject_constraint": ["aligners/test_subject_constraint"],
     "evaluation/evaluate": ["evaluation/test_classification", "evaluation/test_scores"],
 }
