@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from brainweave import Study, Subject, SubjectBasis
-from brainweave._arrays import map_subjects
+from brainweave._workers import map_subjects
 
 BLOCK = 2**26
 

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from brainweave import GDM, SubjectBasis
-from brainweave._arrays import blas_threads, map_subjects
+from brainweave._workers import blas_threads, map_subjects
 from brainweave.aligners.graph_solver import solve
 from brainweave.exceptions import UniquenessWarning
 
@@ -242,7 +242,7 @@ MEMORY = """
 import re, sys
 import numpy as np
 from brainweave import GDM, SubjectBasis
-from brainweave._arrays import map_subjects
+from brainweave._workers import map_subjects
 from brainweave.aligners.graph_solver import solve
 m, n = int(sys.argv[2]), int(sys.argv[3])
 y = [np.random.default_rng(i).permutation(np.arange(n) % 4) for i in range(m)]

@@ -24,7 +24,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 import brainweave as bw
-from brainweave import _arrays as bw_arrays
+from brainweave import _workers
 
 SHAPES = [(6, 497, 19174), (10, 845, 9947)]
 QUICK_SHAPES = [(4, 80, 600)]
@@ -106,7 +106,7 @@ def bench_speed(shapes: list[tuple[int, int, int]], repeats: int) -> None:
                     run_theirs(name, XT)
 
                 def floor(X: Any = X) -> None:
-                    bw_arrays.map_subjects(lambda x: x @ x.T, X, n_jobs=THREADS)
+                    _workers.map_subjects(lambda x: x @ x.T, X, n_jobs=THREADS)
 
                 theirs_s, ours_s, floor_s, again_s = side_by_side(
                     [other, mine, floor, again], repeats

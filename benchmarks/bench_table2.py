@@ -20,7 +20,7 @@ from dataclasses import replace
 import numpy as np
 from sklearn.svm import NuSVC
 
-from brainweave._arrays import blas_threads
+from brainweave._workers import blas_threads
 from brainweave.evaluation.align_folds import seeded
 from brainweave.evaluation.classifiers import feasible
 from brainweave.evaluation.grid import Grid, GridStudy

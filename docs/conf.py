@@ -53,7 +53,7 @@ nitpick_ignore_regex = [
 # docstrings may name what lives within; these have no page of their own
 nitpick_ignore = [
     ("py:func", "brainweave.graphs.weigh_groups"),
-    ("py:func", "brainweave.study.fingerprint.fingerprint"),
+    ("py:func", "brainweave.study.subject.fingerprint"),
     ("py:func", "brainweave.study.public.download.download"),
     ("py:func", "brainweave.voxels.sample_signatures"),
     ("py:func", "epi_mask"),

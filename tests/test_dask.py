@@ -22,13 +22,8 @@ from brainweave import (
     load,
     simulate_study,
 )
-from brainweave._arrays import (
-    Sent,
-    _is_named_file,
-    backing_map,
-    for_other_process,
-    map_subjects,
-)
+from brainweave._arrays import _is_named_file, backing_map, for_other_process
+from brainweave._workers import Sent, map_subjects
 from brainweave.cli.errors import run as run_command
 from brainweave.exceptions import InputError
 
@@ -129,9 +124,9 @@ def sent(monkeypatch):
             sizes.append(max(len(there), len(back)))
             yield pickle.loads(back)
 
-    monkeypatch.setattr("brainweave._arrays.cluster_workers", lambda: 2)
+    monkeypatch.setattr("brainweave._workers.cluster_workers", lambda: 2)
     monkeypatch.setattr(
-        "brainweave._arrays.Parallel", lambda n_jobs: lambda calls: [*send(calls)]
+        "brainweave._workers.Parallel", lambda n_jobs: lambda calls: [*send(calls)]
     )
     return sizes
 

@@ -638,12 +638,14 @@ def test_components_of_noise_look_like_noise():
     assert table["informative"].all()
 
 
-def test_auto_does_not_count_components_of_noise():
+def test_auto_warns_that_components_of_noise_mean_nothing():
     from brainweave import GDM
     from brainweave.exceptions import AlignmentWarning
 
-    with pytest.warns(AlignmentWarning, match="No evidence of a shared space"):
-        assert GDM("auto").fit(_signal_or_noise(0, signal=0)).n_components_ == 1
+    said = "No evidence of a shared space.*do not read anything into them"
+    with pytest.warns(AlignmentWarning, match=said):
+        model = GDM("auto").fit(_signal_or_noise(0, signal=0))
+    assert not model.component_summary()["informative"].any()
 
 
 @pytest.mark.parametrize("signal", [0, 1])

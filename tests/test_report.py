@@ -26,8 +26,7 @@ from brainweave.plotting import plot_sequences
 from brainweave.plotting.style import clean_text
 from brainweave.report import write_report
 from brainweave.report.data import reliable_share
-from brainweave.report.elements import Table
-from brainweave.report.svg import figure_svg
+from brainweave.report.elements import Table, figure_svg
 from brainweave.study import Study, Subject
 
 ATTACK = "<script>alert(1)</script>"

@@ -12,11 +12,7 @@ from numpy.testing import assert_allclose
 
 from brainweave import GDM, Study, Subject, SubjectBasis
 from brainweave import _arrays as arrays
-from brainweave._arrays import (
-    backing_map,
-    for_other_process,
-    memory_limit,
-)
+from brainweave._arrays import backing_map, for_other_process, memory_limit
 from brainweave.exceptions import InputError, SkippedWarning
 from brainweave.voxels import same_samples, sample_signatures
 
@@ -414,7 +410,7 @@ def test_a_memory_limit_reads_fewer_subjects_at_a_time_in_narrower_chunks(
     assert max(Counted.widths) == v
     Counted.most, Counted.widths[:] = 0, []
     # four subjects leave 5.8 MB behind, and one takes 5.8 MB while it is read
-    monkeypatch.setattr(arrays, "process_bytes", lambda: 0)
+    monkeypatch.setattr("brainweave._workers.process_bytes", lambda: 0)
     with memory_limit("16MB"):
         found = GDM(2, energy=0.5, n_jobs=2).fit(X, y)
     assert Counted.most == 1
@@ -423,7 +419,7 @@ def test_a_memory_limit_reads_fewer_subjects_at_a_time_in_narrower_chunks(
 
 
 def test_what_cannot_fit_is_refused_before_anything_is_read(rng, monkeypatch):
-    monkeypatch.setattr(arrays, "process_bytes", lambda: 0)
+    monkeypatch.setattr("brainweave._workers.process_bytes", lambda: 0)
     X = [Counted(rng.standard_normal((300, 3000))) for _ in range(2)]
     Counted.widths[:] = []
     refused = pytest.raises(InputError, match="memory_limit=5MB is too little")

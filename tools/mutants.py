@@ -65,6 +65,7 @@ NEAREST = {
     "aligners/smoother": ["aligners/test_shrinkage", "aligners/test_strength"],
     "aligners/strength": ["aligners/test_strength", "aligners/test_shrinkage"],
     "aligners/held_out": ["aligners/test_held_out", "aligners/test_components"],
+    "aligners/agreement": ["aligners/test_held_out", "aligners/test_components"],
     "aligners/subject_constraint": ["aligners/test_subject_constraint"],
     "evaluation/evaluate": ["evaluation/test_classification", "evaluation/test_scores"],
 }

@@ -147,6 +147,13 @@ class Device:
         gram.tril_()
         gram += gram.tril(-1).T
 
+    def center(self, gram: Any) -> Floats:
+        """Centre a Gram matrix, in place; bring back the means it had."""
+        means = gram.mean(0)
+        gram -= means
+        gram -= (means - means.mean())[:, None]
+        return to_numpy(means)
+
     def eigh(self, gram: Any) -> tuple[Floats, Any]:
         """Bring back the eigenvalues, descending; the eigenvectors stay there."""
         with _LINALG:

@@ -15,18 +15,23 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from brainweave._arrays import is_torch, ops_for, to_numpy, working_dtype
+from brainweave._arrays import is_torch, to_numpy, working_dtype
 from brainweave._device import device_for
 from brainweave._validation import check_fraction, check_samples, check_shape
 from brainweave.exceptions import InputError
-from brainweave.kernels import Centring, Kernel, center_gram, check_kernel, is_symmetric
+from brainweave.kernels import (
+    Centring,
+    Kernel,
+    center_gram,
+    check_kernel,
+    check_precomputed,
+)
 from brainweave.labels import object_array
 from brainweave.reliability import Groups, repeated_groups, scale_of_chunks
-from brainweave.voxels import VoxelPass, sample_signatures
+from brainweave.voxels import SampleProducts, VoxelPass, sample_signatures
 
 Matrix = NDArray[np.float64]
 TIED = 1e-9  # eigenvalues that differ by less, relative to the largest, are equal
-UNLIKE = 1e-8  # samples whose kernel is below this share of its diagonal are unlike
 
 
 @dataclass(frozen=True)
@@ -36,18 +41,6 @@ class _Spectrum:
     values: Matrix
     vectors: Matrix
     lost_share: float
-
-
-@dataclass(frozen=True)
-class SampleProducts:
-    """Inner products of other samples with a subject's aligning samples.
-
-    They stand in for the samples at every energy and kernel but a callable.
-    """
-
-    cross: Matrix
-    squares: Matrix
-    shift: Matrix
 
 
 def _n_reaching(energy: float, values: Matrix, dtype: Any) -> int:
@@ -194,18 +187,7 @@ class SubjectBasis(VoxelPass):
         self.reliable = True
 
     def _take_gram(self, gram: Any) -> None:
-        gram = to_numpy(gram).astype(np.float64)
-        if gram.shape[0] != gram.shape[1]:
-            raise InputError(
-                f"{self.name} must be a square Gram matrix for kernel='precomputed'; "
-                f"got shape {gram.shape}."
-            )
-        if not np.isfinite(gram).all():
-            raise InputError(
-                f"{self.name} has NaN or infinite values in its Gram matrix."
-            )
-        if not is_symmetric(gram):
-            raise InputError(f"{self.name} is not a symmetric Gram matrix.")
+        gram = check_precomputed(to_numpy(gram).astype(np.float64), self.name)
         self.mean = self.scale = np.empty(0)
         self.constant_voxels = np.empty(0, dtype=int)
         self.signatures = sample_signatures(gram)
@@ -236,7 +218,7 @@ class SubjectBasis(VoxelPass):
     def _centred(self) -> tuple[Matrix, Centring]:
         if self.kernel.function is not None:
             dense = self._dense(self._data)
-            gram = self._call_kernel(dense, dense, self.name)
+            gram = self.kernel.call(dense, dense, self.name)
         elif self.kernel.from_products:
             products = self._raw(self._products, self._shift, self._shift)
             squares = self._products.diagonal()  # for distances, which have no mean
@@ -244,12 +226,7 @@ class SubjectBasis(VoxelPass):
                 gram = self.kernel.up_to_constant(products, squares, squares)
         else:
             gram = self._products
-        if not np.isfinite(gram).all():
-            raise InputError(
-                f"{self.name}: the {self.kernel.name} kernel overflows with "
-                f"hp={self.kernel.hp:g}. Choose a smaller hp."
-            )
-        self._refuse_unlike(gram)
+        self.kernel.check_gram(gram, self.name)
         # centred voxels give a centred linear kernel but for rounding: keep one matrix
         own = self.kernel.name == "linear" and gram.flags.writeable
         return center_gram(gram, overwrite=own)
@@ -257,39 +234,6 @@ class SubjectBasis(VoxelPass):
     @cached_property
     def _centring(self) -> Centring:
         return self._centred[1]
-
-    def _call_kernel(self, a: Matrix, b: Matrix, name: str) -> Matrix:
-        """Call the user's kernel and check what comes back."""
-        function: Any = self.kernel.function
-        values = np.asarray(function(a, b), dtype=np.float64)
-        wrong = ""
-        if values.shape != (len(a), len(b)):
-            wrong = f"shape {values.shape} for {name}; expected {(len(a), len(b))}"
-        elif not np.isfinite(values).all():
-            wrong = f"NaN or infinite values for {name}. Check its parameters"
-        elif a is b and not is_symmetric(values):
-            wrong = (
-                f"a matrix for {name} that is not symmetric: f(A, B) must compare the "
-                "rows of A with those of B"
-            )
-        if wrong:
-            raise InputError(f"The kernel callable gave {wrong}.")
-        return values
-
-    def _refuse_unlike(self, gram: Matrix) -> None:
-        """Refuse a kernel to which every sample is like itself alone."""
-        local = self.kernel.name == "gaussian"
-        if not local and self.kernel.function is None:
-            return
-        likeness = gram + 1 if local else gram.copy()
-        own = np.abs(likeness.diagonal()).max()
-        np.fill_diagonal(likeness, 0)
-        if np.abs(likeness).max() <= UNLIKE * own:
-            raise InputError(
-                f"{self.name}: the {self.kernel.name} kernel finds no two samples "
-                "alike (its Gram matrix is the identity), so nothing can be learned "
-                "for other samples. Choose a larger hp."
-            )
 
     def _raw(self, products: Matrix, shift_a: Matrix, shift_b: Matrix) -> Matrix:
         """Undo the centring of voxels where the kernel is to see raw samples."""
@@ -309,10 +253,8 @@ class SubjectBasis(VoxelPass):
         if gram is None or self.kernel.name != "linear":
             return None
         if "_centring" not in self.__dict__:
-            means = gram.mean(0)
-            self._centring = Centring(to_numpy(means), float(means.mean()))
-            gram -= means
-            gram -= (means - means.mean())[:, None]
+            means = cast(Any, self._device).center(gram)
+            self._centring = Centring(means, float(means.mean()))
         return gram
 
     def leave_device(self) -> None:
@@ -321,10 +263,7 @@ class SubjectBasis(VoxelPass):
 
     @cached_property
     def _spectrum(self) -> _Spectrum:
-        """Eigenpairs of the Gram matrix, without those that are zero to rounding.
-
-        From a device only the kept eigenvectors come back.
-        """
+        """Eigenpairs that are not zero to rounding; of a device only those kept."""
         covariance = self.uses_covariance
         values, vectors = self._eigenpairs(covariance)
         eps = np.finfo(self.dtype).eps
@@ -481,7 +420,7 @@ class SubjectBasis(VoxelPass):
             dense = self._dense(Z)
             if not np.isfinite(dense).all():
                 raise InputError(f"{name} has NaN or infinite values.")
-            cross = self._call_kernel(dense, self._dense(self._data), name)
+            cross = self.kernel.call(dense, self._dense(self._data), name)
         if not np.isfinite(cross).all():
             raise InputError(f"{name} has NaN or infinite values.")
         return self._centring.new(cross)
@@ -490,20 +429,7 @@ class SubjectBasis(VoxelPass):
         """Return the inner products of other samples with the aligning ones, once."""
         if self.kernel.name == "precomputed":
             raise InputError(f"{self.name} is a Gram matrix: it has no voxels.")
-        Z = self.check_samples(Z, name)
-        n = Z.shape[0]
-        cross, squares, shift = np.zeros((n, self.n_samples)), np.zeros(n), np.zeros(n)
-        # tensors meet arrays, or tensors elsewhere, where the aligning samples are
-        ops = ops_for(self._data if is_torch(self._data) or is_torch(Z) else Z)
-        for columns, x in self._standardized(self._data, verify=True):
-            z = self._standardize(ops, Z[:, columns], columns, transient=True)
-            cross += to_numpy(z @ x.T)
-            squares += to_numpy((z * z).sum(1))
-            if not self.standardize:
-                shift += to_numpy(z).astype(np.float64) @ self.mean[columns]
-        if not np.isfinite(squares).all():  # a kernel may hide it: exp(-inf) is 0
-            raise InputError(f"{name} has NaN or infinite values.")
-        return SampleProducts(cross, squares, shift)
+        return self._products_with(self.check_samples(Z, name), name)
 
     def _kernel_of(self, products: SampleProducts) -> Matrix:
         if not self.kernel.from_products:

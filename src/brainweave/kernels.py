@@ -29,6 +29,7 @@ KernelFunction = Callable[[Any, Any], Any]
 # name -> the value of hp that the paper's supplement uses
 DEFAULT_HP = {"gaussian": 5000.0, "quadratic": 100.0, "sigmoid": 200.0}
 NAMES = ("linear", *DEFAULT_HP, "precomputed")
+UNLIKE = 1e-8  # samples whose kernel is below this share of its diagonal are unlike
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,44 @@ class Kernel:
         if self.name == "sigmoid":
             return np.tanh(products / hp)
         return products
+
+    def call(self, a: Matrix, b: Matrix, name: str) -> Matrix:
+        """Call the user's function on samples and check what comes back."""
+        function: Any = self.function
+        values = np.asarray(function(a, b), dtype=np.float64)
+        wrong = ""
+        if values.shape != (len(a), len(b)):
+            wrong = f"shape {values.shape} for {name}; expected {(len(a), len(b))}"
+        elif not np.isfinite(values).all():
+            wrong = f"NaN or infinite values for {name}. Check its parameters"
+        elif a is b and not is_symmetric(values):
+            wrong = (
+                f"a matrix for {name} that is not symmetric: f(A, B) must compare the "
+                "rows of A with those of B"
+            )
+        if wrong:
+            raise InputError(f"The kernel callable gave {wrong}.")
+        return values
+
+    def check_gram(self, gram: Matrix, name: str) -> None:
+        """Refuse values that overflow, or samples that are like themselves alone."""
+        if not np.isfinite(gram).all():
+            raise InputError(
+                f"{name}: the {self.name} kernel overflows with hp={self.hp:g}. Choose "
+                "a smaller hp."
+            )
+        local = self.name == "gaussian"
+        if not local and self.function is None:
+            return
+        likeness = gram + 1 if local else gram.copy()
+        own = np.abs(likeness.diagonal()).max()
+        np.fill_diagonal(likeness, 0)
+        if np.abs(likeness).max() <= UNLIKE * own:
+            raise InputError(
+                f"{name}: the {self.name} kernel finds no two samples alike (its Gram "
+                "matrix is the identity), so nothing can be learned for other samples. "
+                "Choose a larger hp."
+            )
 
 
 def check_kernel(kernel: Any, params: Any = None, *, owner: str = "GDM") -> Kernel:
@@ -119,6 +158,20 @@ def center_gram(gram: Matrix, *, overwrite: bool = False) -> tuple[Matrix, Centr
     centred = np.subtract(gram, means, out=gram if overwrite else None)
     centred -= means[:, None] - centring.grand_mean
     return centred, centring
+
+
+def check_precomputed(gram: Matrix, name: str) -> Matrix:
+    """Refuse what is no Gram matrix of samples."""
+    if gram.shape[0] != gram.shape[1]:
+        raise InputError(
+            f"{name} must be a square Gram matrix for kernel='precomputed'; got shape "
+            f"{gram.shape}."
+        )
+    if not np.isfinite(gram).all():
+        raise InputError(f"{name} has NaN or infinite values in its Gram matrix.")
+    if not is_symmetric(gram):
+        raise InputError(f"{name} is not a symmetric Gram matrix.")
+    return gram
 
 
 def is_symmetric(gram: Matrix) -> bool:

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Self
 
@@ -14,6 +15,7 @@ from brainweave._arrays import (
     TorchOps,
     column_chunks,
     for_other_process,
+    is_torch,
     ops_for,
     to_numpy,
 )
@@ -106,6 +108,18 @@ def _voxel_signs(start: int, stop: int) -> NDArray[np.int8]:
     x ^= x >> np.uint64(31)
     bits = (x[:, None] >> np.arange(N_SIGNATURES, dtype=np.uint64)) & np.uint64(1)
     return (2 * bits.astype(np.int8) - 1).astype(np.int8, copy=False)
+
+
+@dataclass(frozen=True)
+class SampleProducts:
+    """Inner products of other samples with a subject's aligning samples.
+
+    They stand in for the samples at every energy and kernel but a callable.
+    """
+
+    cross: Matrix
+    squares: Matrix
+    shift: Matrix
 
 
 class VoxelPass:
@@ -325,6 +339,22 @@ class VoxelPass:
     def _dense(self, Z: Any) -> Matrix:
         out = np.hstack([to_numpy(z) for _, z in self._standardized(Z)])
         return out if self.standardize else out + self.mean
+
+    def _products_with(self, Z: Any, name: str) -> SampleProducts:
+        """Read the aligning samples again beside other samples, chunk by chunk."""
+        n = Z.shape[0]
+        cross, squares, shift = np.zeros((n, self.n_samples)), np.zeros(n), np.zeros(n)
+        # tensors meet arrays, or tensors elsewhere, where the aligning samples are
+        ops = ops_for(self._data if is_torch(self._data) or is_torch(Z) else Z)
+        for columns, x in self._standardized(self._data, verify=True):
+            z = self._standardize(ops, Z[:, columns], columns, transient=True)
+            cross += to_numpy(z @ x.T)
+            squares += to_numpy((z * z).sum(1))
+            if not self.standardize:
+                shift += to_numpy(z).astype(np.float64) @ self.mean[columns]
+        if not np.isfinite(squares).all():  # a kernel may hide it: exp(-inf) is 0
+            raise InputError(f"{name} has NaN or infinite values.")
+        return SampleProducts(cross, squares, shift)
 
     def _combine(self, mixing: Matrix) -> NDArray[Any]:
         """Mix standardised samples into voxel patterns: ``X.T @ mixing``."""

@@ -1,17 +1,17 @@
 """Held-out samples: nothing of noise holds up there, and what is shared does."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.ndimage import gaussian_filter1d
 
 import brainweave as bw
-from brainweave.aligners.held_out import (
-    fit_by_grams,
-    halves_of,
-    mean_pairwise_correlation,
-)
+from brainweave.aligners.agreement import mean_pairwise_correlation
+from brainweave.aligners.components import AlignmentCheck
+from brainweave.aligners.held_out import fit_by_grams, halves_of
 from brainweave.exceptions import AlignmentWarning, InputError
 from tests.planted import planted_study
 
@@ -245,8 +245,58 @@ def test_auto_keeps_what_holds_up_and_warns_of_noise():
     rng = np.random.default_rng(0)
     noise = [rng.normal(size=x.shape) for x in X]
     with pytest.warns(AlignmentWarning, match="No evidence of a shared space"):
-        model = bw.GDM("auto").fit(noise, y)
-    assert model.n_components_ == 1
+        bw.GDM("auto").fit(noise, y)
+
+
+def test_many_weak_components_hold_up_together_where_none_does_alone():
+    weak = AlignmentCheck(
+        agreement_cv=np.full(6, 0.05),
+        p=np.full(6, 0.4),
+        p_rest=np.array([0.005, 0.005, 0.02, 0.04, 0.2, 0.01]),
+    )
+    assert weak.worked
+    assert (weak.n_holding, weak.n_to_keep) == (0, 4)
+    assert_allclose(weak.p_value, 0.025)  # five times that of all
+    assert "in the 6 shared features together" in weak.verdict
+    alone = replace(weak, p=np.array([0.01, 1, 1, 1, 0.03, 1]))
+    assert (alone.n_holding, alone.n_to_keep, alone.p_value) == (2, 5, 0.01)
+    assert replace(weak, p_rest=np.full(6, 0.001)).n_to_keep == 6
+    none = replace(weak, p_rest=np.array([0.02, *[0.5] * 5]))  # .1 for the second look
+    assert (none.worked, none.n_to_keep) == (False, 0)
+    assert none.verdict.startswith("No evidence")
+    clear = replace(none, p=np.array([0.01, *[1.0] * 5]))
+    assert (clear.worked, clear.n_to_keep) == (True, 1)
+
+
+def weak_story(seed):
+    """Twelve weak time courses that eight subjects share, in noise."""
+    rng = np.random.default_rng(seed)
+    shared = gaussian_filter1d(rng.normal(size=(160, 12)), 1.5, axis=0)
+    shared /= shared.std(axis=0)
+    return [
+        shared @ rng.normal(size=(12, 60)) + 9 * rng.normal(size=(160, 60))
+        for _ in range(8)
+    ]
+
+
+def test_auto_keeps_many_weak_components():
+    found = [bw.alignment_check(bw.GDM(30, graph="time").fit(weak_story(0)))]
+    assert found[0].n_to_keep > found[0].n_holding
+    assert bw.GDM(graph="time").fit(weak_story(0)).n_components_ >= 4
+
+
+@pytest.mark.thorough
+def test_smooth_noise_does_not_add_up_over_components():
+    together, worked = 0, 0
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        noise = [
+            gaussian_filter1d(rng.normal(size=(80, 60)), 2, axis=0) for _ in range(5)
+        ]
+        check = bw.alignment_check(bw.GDM(20, graph="time").fit(noise))
+        together, worked = together + (check.p_rest[0] < 0.05), worked + check.worked
+    assert together <= 11  # 5 are expected: 1 in 100 for more than 10
+    assert worked <= 11
 
 
 def test_the_same_seed_gives_the_same_p():

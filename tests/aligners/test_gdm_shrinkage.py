@@ -404,11 +404,13 @@ def test_noise_is_at_chance(protocol, constraint):
     assert abs(np.mean(means) - 0.25) < 3 * 0.035  # 4 x 48 answers in each study
 
 
-def test_noise_has_no_components(rng):
+def test_of_noise_all_that_the_graph_informs_is_kept_with_a_warning(rng):
     y = [rng.permutation(np.arange(48) % 4) for _ in range(4)]
     X = [rng.normal(size=(48, 60)) for _ in y]
-    with pytest.warns(AlignmentWarning, match="keeps one component"):
-        assert GDM().fit(X, y).n_components_ == 1
+    with pytest.warns(AlignmentWarning, match="keeps 3, since nothing tells"):
+        assert GDM().fit(X, y).n_components_ == 3
+    with pytest.warns(AlignmentWarning, match="keeps 10, since nothing tells"):
+        assert GDM(graph="time").fit(X).n_components_ == 10
 
 
 def test_parcels_take_it(rng):

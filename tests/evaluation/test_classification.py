@@ -25,6 +25,7 @@ from brainweave import (
 from brainweave.evaluation.classifiers import largest_nu
 from brainweave.evaluation.evaluate import about, score_folds
 from brainweave.evaluation.measures import Classification
+from brainweave.evaluation.nu_svm import SeparatingNuSVC
 from brainweave.exceptions import ClassifierWarning, InputError
 from evaluation_studies import as_named_study, study_lists
 
@@ -49,7 +50,7 @@ def literal_joint(X, y, model, leave_out):
         for start in range(0, len(X), leave_out):
             test = range(start, min(start + leave_out, len(X)))
             train = [i for i in range(len(X)) if i not in test]
-            svm = NuSVC(nu=0.5, kernel="linear").fit(
+            svm = SeparatingNuSVC(nu=0.5, kernel="linear").fit(
                 np.concatenate([shared[i] for i in train]),
                 np.concatenate([known[i] for i in train]),
             )
@@ -93,7 +94,7 @@ def test_held_out_scores_equal_the_protocol_written_out(rng):
             model.fit([X[i][m] for i in train], [y[i][m] for i in train])
             new = model.fit_new_subject(X[test][m], y[test][m])
             shared = model.transform([X[i][~m] for i in train])
-            svm = NuSVC(nu=0.5, kernel="linear").fit(
+            svm = SeparatingNuSVC(nu=0.5, kernel="linear").fit(
                 np.concatenate(shared), np.concatenate([y[i][~m] for i in train])
             )
             expected.append(

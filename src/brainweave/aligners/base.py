@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from brainweave._arrays import map_subjects
 from brainweave._subjects import ids_of, known_samples, samples_of
 from brainweave._validation import (
     check_fraction,
@@ -19,6 +18,7 @@ from brainweave._validation import (
     check_list_of_subjects,
     one_per_subject,
 )
+from brainweave._workers import map_subjects
 from brainweave.aligners.fitted import FittedAligner
 from brainweave.aligners.maps import CoordinateMap, SubjectMap
 from brainweave.basis import SubjectBasis
@@ -171,7 +171,7 @@ class BaseAligner(FittedAligner):
                 _ = basis.n_kept  # the eigenbasis belongs to this stage
             return basis
 
-        each = (subjects, labels, runs, self._basis_settings(n), range(n))
+        each = (subjects, labels, runs, self.basis_settings(n), range(n))
         read_already = all(isinstance(s, SubjectBasis) for s in subjects)
         bases = map_subjects(
             read_whole, *each, n_jobs=params.get("n_jobs"), here=read_already
@@ -191,7 +191,7 @@ class BaseAligner(FittedAligner):
             warn_of_constant_voxels(bases, stacklevel=3)
         return bases
 
-    def _basis_settings(self, n_subjects: int | None) -> list[tuple[Kernel, float]]:
+    def basis_settings(self, n_subjects: int | None) -> list[tuple[Kernel, float]]:
         """Return the kernel and energy of each subject, or (None) of a new one.
 
         Settings per subject say nothing of a new one: the first serves.
@@ -300,7 +300,7 @@ class BaseAligner(FittedAligner):
         if y is None and hasattr(X, "labels"):
             y = self._known_of(X)
         labels = None if y is None else self._labels_in([y])[0]
-        ((kernel, energy),) = self._basis_settings(None)
+        ((kernel, energy),) = self.basis_settings(None)
         basis = self._reader()(X, labels, kernel, energy, name="the new subject")
         if not self._is_piece:
             warn_of_constant_voxels([basis], stacklevel=3)

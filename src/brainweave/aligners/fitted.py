@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from brainweave._arrays import map_subjects, to_numpy
+from brainweave._arrays import to_numpy
 from brainweave._subjects import (
     find_subjects,
     ids_of,
@@ -19,7 +19,8 @@ from brainweave._subjects import (
     samples_of,
 )
 from brainweave._validation import check_list_of_subjects, check_numbers
-from brainweave.aligners.held_out import mean_pairwise_correlation
+from brainweave._workers import map_subjects
+from brainweave.aligners.agreement import mean_pairwise_correlation
 from brainweave.aligners.maps import SubjectMap
 from brainweave.exceptions import InputError
 from brainweave.labels import as_label_list

@@ -8,15 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from brainweave._arrays import map_subjects
 from brainweave._validation import check_int, check_option
+from brainweave._workers import map_subjects
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.components import (
     N_PERMUTATIONS,
+    PAPERS_COMPONENTS,
     AlignmentCheck,
     alignment_check,
-    check_graph_components,
     component_table,
+    count_holding,
 )
 from brainweave.aligners.gdm_graph import (
     Solution,
@@ -25,6 +26,7 @@ from brainweave.aligners.gdm_graph import (
     make_graph,
     split_known,
     subject_overlap,
+    warn_of_space,
 )
 from brainweave.aligners.graph_solver import ROUTES, solve
 from brainweave.aligners.maps import MixingMap, SubjectMap
@@ -34,9 +36,7 @@ from brainweave.aligners.strength import choose_strengths, smoother_of
 from brainweave.aligners.subject_constraint import solve_per_subject
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import (
-    AlignmentWarning,
     InputError,
-    SeparateSubjectsWarning,
     UniquenessWarning,
 )
 from brainweave.graphs import Graph, count_alike, label_graph
@@ -44,9 +44,7 @@ from brainweave.linalg import flip_signs
 
 Matrix = NDArray[np.float64]
 
-PAPERS_COMPONENTS = 10  # with an energy, where no number is given
 MOST_TRIED = 100  # components that "auto" looks at
-LEAST_OVERLAP = 0.05  # classification between subjects suffers below this
 
 
 @dataclass(eq=False, repr=False)
@@ -75,9 +73,9 @@ class GDM(BaseAligner):
     n_components : int or "auto", optional
         Number of shared features K; by default "auto", or the paper's 10 with an
         energy. "auto" keeps those that hold up on samples that did not align (p < .05;
-        see :func:`brainweave.alignment_check`): up to the last. One, with a warning, if
-        there are none. With shrinkage there are no more than the graph informs: one per
-        group.
+        see :func:`brainweave.alignment_check`): up to the last, alone or together with
+        those behind it. The paper's 10, with a warning, if nothing holds up. With
+        shrinkage there are no more than the graph informs: one per group.
     energy : float in (0, 1], or one per subject, optional
         Share of the summed singular values that each subject keeps: the paper's
         Algorithm 1. By default nothing is cut, but shrunk.
@@ -269,7 +267,7 @@ class GDM(BaseAligner):
         vectors = [b.vectors for b in bases]
         found = solve(vectors, graph, k, route=self.solver, n_jobs=self.n_jobs)
         if auto:
-            k = self._components_that_hold_up(bases, graph, found, k)
+            k = count_holding(self, bases, graph, found, k)
         found = found.first(k)
         covariances = [E.T @ E for E in found.maps]
         self._describe(found, covariances, sum(kept), graph)
@@ -300,7 +298,7 @@ class GDM(BaseAligner):
         found = solve_shrinkage(smoothers, graph, k, n_jobs=self.n_jobs)
         informative = found.n_informative(k)
         if auto:
-            k = self._components_that_hold_up(bases, graph, found, k)
+            k = count_holding(self, bases, graph, found, k)
         elif k > informative:
             warnings.warn(
                 f"n_components={k}, but the graph informs {informative} components: "
@@ -366,26 +364,7 @@ class GDM(BaseAligner):
         self.is_unique_ = found.is_unique(k)
         self.solver_ = found.route
         self.overlap_ = subject_overlap(covariances, graph.lengths)
-        if not self.is_unique_:
-            warnings.warn(
-                f"The shared space is not unique: eigenvalues {k} and {k + 1} are "
-                f"equal ({self.eigenvalues_[-1]:.6g}). {self.n_informative_} of {k} "
-                "components are informative; the others are arbitrary directions. "
-                "n_components='auto' keeps the informative ones.",
-                UniquenessWarning,
-                stacklevel=5,
-            )
-        if self.overlap_ < LEAST_OVERLAP:
-            warnings.warn(
-                f"The subjects hardly overlap in the shared space ({self.overlap_:.1%} "
-                f"of what they could): most of the {k} components, of "
-                f"{dimensions} dimensions that the subjects have together, "
-                "belong to single subjects, and what is learned on some subjects will "
-                f"not hold for others. {self.n_informative_} components are "
-                "informative. Use fewer components, or n_components='auto'.",
-                SeparateSubjectsWarning,
-                stacklevel=5,
-            )
+        warn_of_space(self, dimensions)
 
     # -- a new subject -----------------------------------------------------------------
 
@@ -460,8 +439,9 @@ class GDM(BaseAligner):
             between subjects of the group means of the feature, over the very samples
             that aligned: it is high also for noise; ``agreement_cv``, the same over
             samples that did not align; ``p``, of ``agreement_cv``, corrected for the
-            number of components; and ``variance_<i>``, the share of subject i's
-            variance that the feature explains.
+            number of components; ``p_rest``, of it and all behind it together; and
+            ``variance_<i>``, the share of subject i's variance that the feature
+            explains.
         """
         check_is_fitted(self, "maps_")
         if check is None and hasattr(self, "bases_"):
@@ -472,21 +452,3 @@ class GDM(BaseAligner):
                 random_state=random_state,
             )
         return component_table(self, check)
-
-    def _components_that_hold_up(
-        self, bases: list[SubjectBasis], graph: Graph, found: Solution, k: int
-    ) -> int:
-        """Count the components up to the last that holds up on held-out samples."""
-        k = max(1, found.n_informative(k))
-        check = check_graph_components(self, bases, graph, found.first(k).features)
-        if not check.available:
-            return k
-        if not check.holds.any():
-            warnings.warn(
-                f"{check.verdict} n_components='auto' keeps one component; do not "
-                "read anything into it.",
-                AlignmentWarning,
-                stacklevel=5,
-            )
-            return 1
-        return int(np.flatnonzero(check.holds)[-1]) + 1

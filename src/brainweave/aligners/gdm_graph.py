@@ -4,6 +4,7 @@ What is known of a sample is its category (``"labels"``), its stimulus or time i
 (``"time"``), or both (``"labels+time"``): then y has two columns, category and id.
 """
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +14,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from brainweave._validation import check_option
-from brainweave.exceptions import InputError
+from brainweave.exceptions import InputError, SeparateSubjectsWarning, UniquenessWarning
 from brainweave.graph_terms import BALANCES
 from brainweave.graphs import (
     Graph,
@@ -26,6 +27,7 @@ from brainweave.labels import as_label_list
 
 Matrix = NDArray[np.float64]
 
+LEAST_OVERLAP = 0.05  # classification between subjects suffers below this
 GRAPH_NAMES = ("labels", "time", "labels+time")
 
 
@@ -264,3 +266,27 @@ def subject_overlap(covariances: list[Matrix], lengths: Sequence[int]) -> float:
     alone = sum(float(((root.T @ C @ root) ** 2).sum()) for C in covariances)
     shares = np.asarray(lengths) / np.sum(lengths)
     return float(min(1.0, (k - alone) / (k * (1 - (shares**2).sum()))))
+
+
+def warn_of_space(model: Any, dimensions: int) -> None:
+    """Say so when what a GDM found is one of many, or hardly shared."""
+    k, informative = model.eigenvalues_.size, model.n_informative_
+    if not model.is_unique_:
+        warnings.warn(
+            f"The shared space is not unique: eigenvalues {k} and {k + 1} are equal "
+            f"({model.eigenvalues_[-1]:.6g}). {informative} of {k} components are "
+            "informative; the others are arbitrary directions. n_components='auto' "
+            "keeps the informative ones.",
+            UniquenessWarning,
+            stacklevel=6,
+        )
+    if model.overlap_ < LEAST_OVERLAP:
+        warnings.warn(
+            f"The subjects hardly overlap in the shared space ({model.overlap_:.1%} of "
+            f"what they could): most of the {k} components, of {dimensions} dimensions "
+            "that the subjects have together, belong to single subjects, and what is "
+            f"learned on some subjects will not hold for others. {informative} "
+            "components are informative. Use fewer components, or n_components='auto'.",
+            SeparateSubjectsWarning,
+            stacklevel=6,
+        )

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from brainweave._arrays import blas_threads, map_subjects
+from brainweave._workers import blas_threads, map_subjects
 from brainweave.aligners.gdm_graph import Solution
 from brainweave.exceptions import InputError
 from brainweave.graphs import Graph, GroupTerm

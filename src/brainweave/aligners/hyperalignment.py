@@ -7,8 +7,8 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from brainweave._arrays import blas_threads, subject_threads
 from brainweave._validation import check_number, check_subject_number
+from brainweave._workers import blas_threads, subject_threads
 from brainweave.aligners.maps import CoordinateMap, SubjectMap
 from brainweave.aligners.procrustes import principal_axes, rotate_onto, warn_of_tie
 from brainweave.aligners.strength import choose_strengths

@@ -14,7 +14,7 @@ import numpy as np
 from joblib import Parallel, cpu_count, delayed, effective_n_jobs
 from sklearn.base import clone
 
-from brainweave._arrays import blas_threads, column_chunks, ops_for, to_numpy
+from brainweave._arrays import column_chunks, ops_for, to_numpy
 from brainweave._progress import shown_progress
 from brainweave._subjects import ids_of
 from brainweave._validation import (
@@ -24,6 +24,7 @@ from brainweave._validation import (
     check_shape,
 )
 from brainweave._warnings import WarningListener
+from brainweave._workers import blas_threads
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap
 from brainweave.aligners.pieces import Columns

@@ -19,8 +19,9 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from brainweave._arrays import NumpyOps, TorchOps, ops_for, subject_threads, to_numpy
+from brainweave._arrays import NumpyOps, TorchOps, ops_for, to_numpy
 from brainweave._validation import check_int, check_number, check_samples
+from brainweave._workers import subject_threads
 from brainweave.aligners.maps import WeightMap, kept_of, refuse_non_finite
 from brainweave.aligners.procrustes import align_to, principal_axes
 from brainweave.aligners.timelocked import FromRandomStart, Progress

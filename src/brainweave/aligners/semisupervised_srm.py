@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from brainweave._arrays import subject_threads, to_numpy
+from brainweave._arrays import to_numpy
 from brainweave._validation import (
     check_indices,
     check_list_of_subjects,
@@ -16,6 +16,7 @@ from brainweave._validation import (
     check_samples,
     check_shape,
 )
+from brainweave._workers import subject_threads
 from brainweave.aligners.maps import SubjectMap
 from brainweave.aligners.procrustes import check_rank, principal_axes
 from brainweave.aligners.semisupervised_solver import (

@@ -15,7 +15,8 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from brainweave._arrays import is_torch, map_subjects, to_numpy
+from brainweave._arrays import is_torch, to_numpy
+from brainweave._workers import map_subjects
 from brainweave.aligners.gdm_graph import Solution
 from brainweave.aligners.graph_solver import Problem, apply_graph
 from brainweave.aligners.smoother import DeviceSmoother, Smoother

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._arrays import subject_threads
+from brainweave._workers import subject_threads
 from brainweave.aligners.procrustes import Alignment, align_to, principal_axes
 from brainweave.aligners.timelocked import FromRandomStart, GramOnly, Progress
 from brainweave.basis import SubjectBasis

@@ -13,8 +13,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._arrays import map_subjects
 from brainweave._validation import one_per_subject
+from brainweave._workers import map_subjects
 from brainweave.aligners.smoother import (
     DeviceSmoother,
     GramSmoother,

@@ -185,7 +185,7 @@ def check_dataset(folder: Path, skip: bool) -> None:
 
 def make_bases(job: Job) -> None:
     """Write the basis of each subject; name those that failed."""
-    from brainweave._arrays import Here, map_subjects
+    from brainweave._workers import Here, map_subjects
 
     ids = _wanted(job)
     job.derivative.describe()
@@ -240,7 +240,7 @@ def _n_jobs(job: Job, ids: list[str]) -> int:
     """Return how many subjects fit into the memory at the same time."""
     import joblib
 
-    from brainweave._arrays import cluster_workers
+    from brainweave._workers import cluster_workers
 
     jobs = job.method.n_jobs or cluster_workers() or 1
     jobs = joblib.cpu_count() if jobs < 0 else jobs
@@ -258,8 +258,7 @@ def _n_jobs(job: Job, ids: list[str]) -> int:
 def _make_basis(job: Job, id: str, target: Path) -> None:
     from brainweave.basis import SubjectBasis
     from brainweave.models import describe, save_basis
-    from brainweave.study.fingerprint import fingerprint
-    from brainweave.study.subject import Subject
+    from brainweave.study.subject import Subject, fingerprint
 
     if not job.resources.overwrite:
         known = _description(target)

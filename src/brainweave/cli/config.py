@@ -2,7 +2,6 @@
 
 import datetime
 import json
-import platform
 import re
 import tomllib
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from brainweave._io import write_text
-from brainweave._version import __version__
+from brainweave._version import __version__, versions
 from brainweave.cli.errors import UsageError
 
 # options that say how to run, not what to do
@@ -151,16 +150,12 @@ def provenance(
     command: str, options: dict[str, Any], ids: list[str], **more: Any
 ) -> dict[str, Any]:
     """Say when, with which command, options and versions something was made."""
-    from importlib.metadata import version
-
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    packages = ("numpy", "scipy", "scikit-learn")
-    versions = {"python": platform.python_version(), "brainweave": __version__}
     return {
         "made": now,
         "command": f"brainweave {command}",
         **({"options": options} if options else {}),
         "subjects": list(ids),
-        "versions": versions | {name: version(name) for name in packages},
+        "versions": versions(),
         **more,
     }

@@ -93,6 +93,8 @@ def _check_fold(fold: Any, score: float) -> None:
     _check(_is_share(fold["balanced_accuracy"]), "'balanced_accuracy' is no share")
     nu, params, k = (fold.get(n) for n in ("nu", "best_params", "n_components"))
     _check(nu is None or _is_number(nu), "'nu' of a fold is no number")
+    by_means = fold.get("n_by_means")
+    _check(by_means is None or type(by_means) is int, "'n_by_means' is no number")
     _check(params is None or isinstance(params, dict), "'best_params' is no object")
     _check(k is None or type(k) is int, "'n_components' of a fold is no number")
 

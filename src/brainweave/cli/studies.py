@@ -152,38 +152,15 @@ def _ids(path: Path, n: int, known: list[str] | None, given: str | None) -> list
 
 
 def matched(study: "Study", how: str | None) -> "Study":
-    """Make the samples of all subjects correspond, if that was asked.
-
-    What was dropped is in the record of the study that comes back.
-    """
+    """Make the samples of all subjects correspond, if that was asked."""
     if how is None:
         return study
-    import numpy as np
-
-    import brainweave
-    from brainweave.study.study import Study, Subject
+    from brainweave.evaluation import splits
 
     use = "stimuli" if how == "intersect" else "labels"
-    known = [getattr(s, use) for s in study]
-    if any(k is None for k in known):
+    if any(getattr(s, use) is None for s in study):
         raise UsageError(f"--match {how} needs the {use} of all samples.")
-    average = how == "average"
-    # rows suffice to choose among samples; a mean needs the samples themselves
-    rows = [s.data() if average else np.empty((s.n_samples, 1)) for s in study]
-    found = brainweave.match_samples(rows, known, how=how)
-    if average:
-        averaged = zip(study, found.X, found.y or [], strict=True)
-        subjects = [Subject(s.id, x, labels=y, space=s.space) for s, x, y in averaged]
-    else:
-        subjects = [s.select(r) for s, r in zip(study, found.kept, strict=True)]
-    dropped = found.summary.dropped.sum(axis=1)
-    told = {
-        "how": how,
-        "had": int(found.summary.had.sum()),
-        "used": int(found.summary.used.sum()),
-        "dropped": {s.id: int(n) for s, n in zip(study, dropped, strict=True)},
-    }
-    return Study(subjects, study.name, {**(study.record or {}), "match": told})
+    return splits.matched(study, how)
 
 
 def tell_matching(study: "Study", how: str | None, console: Console) -> "Study":
@@ -205,7 +182,7 @@ def on_common_voxels(aligners: dict[str, Any], study: "Study") -> list[str]:
     import numpy as np
 
     from brainweave.exceptions import StudyError
-    from brainweave.study.spaces import common_mask
+    from brainweave.study.spaces import common_space
 
     names = [n for n, a in aligners.items() if type(a).__name__ == "NoAlignment"]
     masks: list[Any] = [getattr(s.space, "mask", None) for s in study]
@@ -214,7 +191,7 @@ def on_common_voxels(aligners: dict[str, Any], study: "Study") -> list[str]:
     if all(np.array_equal(m, masks[0]) for m in masks):
         return []
     try:
-        n = int(common_mask(study).sum())
+        n = common_space((s.id, s.space) for s in study).n_voxels
     except StudyError:
         return []  # the method itself says why it cannot go on
     own = spread_of(s.n_voxels for s in study)
@@ -246,7 +223,7 @@ class Watched:
     """A subject that tells when it has been read."""
 
     def __init__(self, subject: Any, tick: Any) -> None:
-        from brainweave._arrays import Here
+        from brainweave._workers import Here
 
         self._subject, self._tick = subject, Here(tick)
 

@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from brainweave._arrays import map_subjects, to_numpy
+from brainweave._arrays import to_numpy
 from brainweave._validation import check_option
+from brainweave._workers import map_subjects
 from brainweave.aligners.base import BaseAligner
-from brainweave.evaluation.shared_bases import PER_SUBJECT, Part
+from brainweave.evaluation.shared_bases import Part
 from brainweave.evaluation.splits import SplitStudy, subject_folds
 from brainweave.exceptions import BrainweaveError, InputError
 from brainweave.study.study import Subject
@@ -218,7 +219,7 @@ def _is_per_subject(name: str, value: Any, n_subjects: int) -> bool:
     depth = {"parcels": 1, "coordinates": 2}.get(name)
     if depth is not None:
         return getattr(first, "ndim", 0) == depth or hasattr(first, "affine")
-    return name in PER_SUBJECT
+    return name in ("kernel", "kernel_params", "energy")
 
 
 def _own_places(aligner: Any, i: int, n_subjects: int) -> dict[str, Any]:

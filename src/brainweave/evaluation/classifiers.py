@@ -20,6 +20,7 @@ from sklearn.metrics import recall_score
 from sklearn.svm import SVC, NuSVC
 
 from brainweave.evaluation.align_folds import AlignedFold
+from brainweave.evaluation.nu_svm import SeparatingNuSVC
 from brainweave.exceptions import InputError
 from brainweave.labels import NO_LABEL, Codes
 
@@ -132,13 +133,15 @@ def nu_parameter(classifier: Any) -> str | None:
 def feasible(classifier: Any, codes: Codes) -> tuple[Any, float | None]:
     """Copy a classifier, its nu lowered to what the labels allow; also return the nu.
 
-    It is None for classifiers without one.
+    It is None for classifiers without one. A nu-SVM becomes one that has an answer also
+    where categories overlap.
     """
     copy = clone(classifier)
     name = nu_parameter(copy)
     if name is None:
         return copy, None
     nu = float(copy.get_params(deep=True)[name])
+    copy = _separating(copy, name)
     largest = largest_nu(codes)
     if nu >= largest:
         nu = NU_MARGIN * largest
@@ -146,11 +149,28 @@ def feasible(classifier: Any, codes: Codes) -> tuple[Any, float | None]:
     return copy, nu
 
 
-def run_task(task: Task, classifier: Any) -> tuple[Codes, float | None]:
-    """Train and predict; return the predicted codes and the nu in use."""
+def _separating(classifier: Any, nu: str) -> Any:
+    """Replace a plain NuSVC, also inside a pipeline; `nu` is the name of its nu."""
+    place = nu.removesuffix("nu").removesuffix("__")
+    svm = classifier.get_params(deep=True)[place] if place else classifier
+    if type(svm) is not NuSVC:
+        return classifier
+    new = SeparatingNuSVC(**svm.get_params(deep=False))
+    return classifier.set_params(**{place: new}) if place else new
+
+
+def run_task(task: Task, classifier: Any) -> tuple[Codes, dict[str, Any]]:
+    """Train and predict; return the predicted codes, and what was done.
+
+    That is the ``nu`` in use and ``n_by_means``, the number of pairs of categories that
+    a nu-SVM could not separate, so that their means decided; None without a nu.
+    """
     codes = np.concatenate(task.train_codes)
     model, nu = feasible(classifier, codes)
-    return np.asarray(_trained(model, task, codes).predict(task.test), np.intp), nu
+    predicted = np.asarray(_trained(model, task, codes).predict(task.test), np.intp)
+    svms = [model, *model.get_params(deep=True).values()]
+    by_means = [s.by_means_ for s in svms if isinstance(s, SeparatingNuSVC)]
+    return predicted, {"nu": nu, "n_by_means": len(by_means[0]) if by_means else None}
 
 
 def _trained(model: Any, task: Task, codes: Codes) -> Any:

@@ -95,7 +95,9 @@ def between_subject_classification(
     classifier : scikit-learn classifier, optional
         Default: ``NuSVC(nu=0.5, kernel="linear")``. A nu that the training labels make
         infeasible (unbalanced categories) is lowered to the largest feasible one; that
-        is warned about and recorded in the folds.
+        is warned about and recorded in the folds. Pairs of categories that overlap so
+        far that a linear nu-SVM has no boundary between them are told apart by their
+        means; how many is recorded, too.
     n_permutations : int, default=0
         How often to permute the training labels, within each subject, for a p-value.
         The alignment is not repeated.

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import confusion_matrix
 
-from brainweave._arrays import map_subjects, to_numpy
+from brainweave._arrays import to_numpy
 from brainweave._validation import check_int, check_option
+from brainweave._workers import map_subjects
 from brainweave.evaluation.align_folds import AlignedFold, Clock, seeded
 from brainweave.evaluation.classifiers import (
     balanced_accuracy,
@@ -138,7 +139,7 @@ class Classification:
                     for own, more in zip(hits, new, strict=True):
                         own.extend(more)
                     how.tell(len(group))
-            for fold, task, (predicted, nu), own in zip(
+            for fold, task, (predicted, done), own in zip(
                 group, tasks, answers, hits, strict=True
             ):
                 true, labels = task.test_codes, range(len(split.categories))
@@ -151,7 +152,7 @@ class Classification:
                         "balanced_accuracy": balanced_accuracy(true, predicted),
                         "n_train": len(task.train),
                         "n_test": len(task.test),
-                        "nu": nu,
+                        **done,
                         "confusion": counts.tolist(),
                         **permuted,
                     },

@@ -37,6 +37,7 @@ _OF_A_FOLD = (
     "n_train",
     "n_test",
     "nu",
+    "n_by_means",
     "best_params",
     "n_components",
 )
@@ -84,9 +85,10 @@ class ClassificationResult(_Scores):
     folds : list of dict
         For each fold: ``half`` (which part aligned, from 0), ``fold`` (which group of
         subjects was left out), ``test_subjects``, ``accuracy``, ``balanced_accuracy``,
-        ``n_train``, ``n_test``, ``nu`` (of a nu-SVM, as used), ``best_params`` (of an
-        aligner that tunes itself), both None where they do not apply, and
-        ``n_components`` (shared features in use).
+        ``n_train``, ``n_test``, ``nu`` (of a nu-SVM, as used), ``n_by_means`` (pairs of
+        categories that it could not separate, told apart by their means),
+        ``best_params`` (of an aligner that tunes itself), all None where they do not
+        apply, and ``n_components`` (shared features in use).
     categories : list
         The categories, sorted.
     confusion : ndarray of shape (n_categories, n_categories)
@@ -363,7 +365,15 @@ def _head(record: Record, names: Sequence[str]) -> Record:
 
 def _row(record: Record) -> Record:
     best = record.get("best_params")
-    measured = ("score", "balanced_accuracy", "n_components", "n_train", "n_test", "nu")
+    measured = (
+        "score",
+        "balanced_accuracy",
+        "n_components",
+        "n_train",
+        "n_test",
+        "nu",
+        "n_by_means",
+    )
     return {
         **_head(record, _CELL),
         "test_subjects": ", ".join(record["test_subjects"]),

@@ -6,7 +6,6 @@ and several runs may work in one store: each takes what no other has claimed.
 
 import json
 import logging
-import platform
 import sys
 import time
 import warnings
@@ -18,15 +17,14 @@ from threading import Event, Lock, Thread
 from typing import Any
 
 import numpy as np
-import scipy
-import sklearn
 from joblib import Parallel, cpu_count, delayed
 from sklearn.base import clone
 
-from brainweave._arrays import blas_threads, cluster_workers, process_bytes
+from brainweave._arrays import process_bytes
 from brainweave._progress import Progress
-from brainweave._version import __version__
+from brainweave._version import versions
 from brainweave._warnings import WarningListener
+from brainweave._workers import blas_threads, cluster_workers
 from brainweave.evaluation.align_folds import Clock, takes_bases
 from brainweave.evaluation.evaluate import about, score_folds
 from brainweave.evaluation.fingerprint import digest
@@ -43,13 +41,6 @@ __all__ = ["Grid", "GridResult", "GridStudy", "ResultStore", "run_grid"]
 
 WAIT = 0.2  # seconds between looks at what another run has claimed
 LOOK = 0.05  # seconds between looks at the memory
-VERSIONS = {  # that results may depend on
-    "brainweave": __version__,
-    "python": platform.python_version(),
-    "numpy": np.__version__,
-    "scipy": scipy.__version__,
-    "scikit-learn": sklearn.__version__,
-}
 
 
 def run_grid(
@@ -285,7 +276,7 @@ class _Run:
             "about": about(job.aligner, split, measure, **how),
             "prepared_seconds": prepared,
             "categories": split.categories,
-            "versions": VERSIONS,
+            "versions": versions(),
         }
         shared, own = Clock(), Clock()
         with self.listener.heard() as heard, _peak_memory() as peak:

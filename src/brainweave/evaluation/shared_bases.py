@@ -15,25 +15,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._arrays import map_subjects, to_numpy
-from brainweave._validation import one_per_subject
+from brainweave._arrays import to_numpy
+from brainweave._workers import map_subjects
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.gdm_graph import paired
 from brainweave.aligners.maps import BasisMap, SubjectMap
 from brainweave.aligners.timelocked import TimeLocked
-from brainweave.basis import SampleProducts, SubjectBasis
+from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError
-from brainweave.kernels import Kernel, check_kernel
+from brainweave.kernels import Kernel
 from brainweave.labels import encode_labels
 from brainweave.study.study import Study
+from brainweave.voxels import SampleProducts
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["PER_SUBJECT", "Part"]
+__all__ = ["Part"]
 
 Matrix = NDArray[np.float64]
 Key = tuple[int, Kernel, bool | str]  # subject, kernel, how voxels are scaled
-PER_SUBJECT = ("kernel", "kernel_params", "energy")  # settings that may be lists
 
 
 class Part:
@@ -138,25 +138,16 @@ class Part:
         What is new is computed by functions that return it: a worker may be another
         process, whose memory is not ours.
         """
-        owner, params = type(aligner).__name__, aligner.get_params(deep=False)
-        kernels, hps, energies = (
-            one_per_subject(
-                name, params.get(name, default), len(self.aligning), owner=owner
-            )
-            for name, default in zip(PER_SUBJECT, ("linear", None, 1.0), strict=True)
-        )
-        standardize = params.get("standardize", True)
-        keys = {
-            i: (i, check_kernel(kernels[i], hps[i], owner=owner), standardize)
-            for i in who
-        }
-        energy = {i: 1.0 if energies[i] is None else energies[i] for i in who}
+        standardize = aligner.get_params(deep=False).get("standardize", True)
+        settings = aligner.basis_settings(self.n_subjects)
+        keys = {i: (i, settings[i][0], standardize) for i in who}
+        energy = {i: settings[i][1] for i in who}
         full = {i: aligner._needs_eigenbasis or energy[i] < 1 for i in who}
         # threads cost more than looking up what is known
         new = [i for i in who if not self._has(keys[i], full[i])]
         logger.debug(
             "%s: %d bases are made, %d used again",
-            owner,
+            type(aligner).__name__,
             len(new),
             len(who) - len(new),
         )

@@ -387,7 +387,10 @@ def _refuse_overlap(aligning: Study, study: Study, number: int) -> None:
 
 
 def matched(study: Study, how: str) -> Study:
-    """Make rows correspond; samples are averaged or chosen, in order."""
+    """Make rows correspond; samples are averaged or chosen, in order.
+
+    What was dropped is in the record of the study that comes back.
+    """
     check_option("match", how, HOW, owner="the evaluation")
     stimuli = [s.stimuli for s in study]
     by_stimulus = how == "intersect" and all(s is not None for s in stimuli)
@@ -397,14 +400,25 @@ def matched(study: Study, how: str) -> Study:
             f"match={how!r} needs the categories of all aligning samples; subject "
             f"{study.ids[[k is None for k in y].index(True)]!r} has none."
         )
-    if how != "average":
-        rows = [np.arange(s.n_samples)[:, None] for s in study]
-        return selected(study, match_samples(rows, y, how).kept)
-    means = match_samples([s.samples for s in study], y, how)
-    return Study(
-        (
-            Subject(s.id, x, labels=known, space=s.space)
-            for s, x, known in zip(study, means.X, means.y or y, strict=True)
-        ),
-        study.name,
+    average = how == "average"
+    # rows suffice to choose among samples; a mean needs the samples themselves
+    found = match_samples(
+        [s.data() if s.is_lazy else s.samples for s in study]
+        if average
+        else [np.arange(s.n_samples)[:, None] for s in study],
+        y,
+        how,
     )
+    if average:
+        averaged = zip(study, found.X, found.y or y, strict=True)
+        subjects = [Subject(s.id, x, labels=k, space=s.space) for s, x, k in averaged]
+    else:
+        subjects = list(selected(study, found.kept))
+    dropped = found.summary.dropped.sum(axis=1)
+    told = {
+        "how": how,
+        "had": int(found.summary.had.sum()),
+        "used": int(found.summary.used.sum()),
+        "dropped": {s.id: int(n) for s, n in zip(study, dropped, strict=True)},
+    }
+    return Study(subjects, study.name, {**(study.record or {}), "match": told})

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave._arrays import to_numpy
-from brainweave.basis import SampleProducts, SubjectBasis, _Spectrum
+from brainweave.basis import SubjectBasis, _Spectrum
 from brainweave.exceptions import BrainweaveError, InputError, ModelFileError
 from brainweave.kernels import NAMES, Kernel, check_kernel
 from brainweave.models.codec import Reader, Writer
 from brainweave.models.container import PendingArray, pending
-from brainweave.voxels import N_SIGNATURES, sample_signatures
+from brainweave.voxels import N_SIGNATURES, SampleProducts, sample_signatures
 
 Matrix = NDArray[np.float64]
 

@@ -61,7 +61,8 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> Methods:
     params = {} if model is None else {"graph": "", **model.get_params(deep=False)}
     energy, kernel = params.get("energy"), params.get("kernel")
     ridges = sorted(getattr(model, "shrinkage_", None) or [])
-    nus = {f.get("nu") for one in inputs.results for f in one.folds or [{}]}
+    folds = [fold for one in inputs.results for fold in one.folds or [{}]]
+    nus = {fold.get("nu") for fold in folds}
     designs = [getattr(one.result, "design", None) or {} for one in inputs.results]
     together = {d.get("standardised_together") for d in designs} & {"run", "all"}
     text = render(
@@ -88,6 +89,7 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> Methods:
         check=inputs.check,
         panels=inputs.panels,
         nu=nus.pop() if len(nus) == 1 else None,
+        by_means=any(fold.get("n_by_means") for fold in folds),
         together=min(together, default=None),
         chances=sorted({percent(one.chance) for one in inputs.results}),
         shows_maps=shows_maps,

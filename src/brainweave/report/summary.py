@@ -8,9 +8,9 @@ from typing import Any
 from brainweave.plotting.results import Scored
 from brainweave.plotting.sequences import Sequences
 from brainweave.plotting.style import clean_text, percent, span, subject_name
+from brainweave.report.accuracy import above_chance, interval
 from brainweave.report.elements import TEXTS
 from brainweave.report.inputs import SIGNIFICANT, Inputs
-from brainweave.report.subjects import above_chance, interval
 
 LOST_SHARE = 0.05  # of the energy, above which a kernel deserves a warning
 MAX_CATEGORIES = 100  # above which missing ones are not told

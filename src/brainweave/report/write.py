@@ -18,9 +18,8 @@ from brainweave.report.accuracy import results_section
 from brainweave.report.data import data_section
 from brainweave.report.elements import asset, render
 from brainweave.report.inputs import gather
-from brainweave.report.maps import maps_section
 from brainweave.report.methods import write_methods
-from brainweave.report.sections import details_section, model_section
+from brainweave.report.sections import details_section, maps_section, model_section
 from brainweave.report.space import space_section
 from brainweave.report.summary import collect_warnings, give_verdict, headlines
 

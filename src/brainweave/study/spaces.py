@@ -26,7 +26,7 @@ __all__ = [
     "CiftiSpace",
     "RunHeader",
     "VolumeSpace",
-    "common_mask",
+    "common_space",
     "common_voxels",
     "to_image",
 ]
@@ -377,36 +377,40 @@ def common_voxels(study: Study) -> Study:
     everyone, at the same places. Comparisons without functional alignment need this;
     GDM does not. The subjects' masks must be on one grid.
     """
-    import nibabel as nib
-
-    shared = common_mask(study)
     spaces: list[Any] = [subject.space for subject in study]
-    image = nib.Nifti1Image(shared.astype(np.uint8), spaces[0].affine)
-    space = VolumeSpace(image)
+    common = common_space(zip(study.ids, spaces, strict=True))
     subjects = [
-        subject._replace(samples=subject.data()[:, shared[own.mask]], space=space)
+        subject._replace(samples=subject.data()[:, common.mask[own.mask]], space=common)
         for subject, own in zip(study, spaces, strict=True)
     ]
     record = {**(study.record or {}), "voxels": "common to all subjects"}
     return Study(subjects, name=study.name, record=record)
 
 
-def common_mask(study: Study) -> NDArray[np.bool_]:
-    """Return which voxels of the one grid lie inside every subject's mask."""
-    spaces: list[Any] = [subject.space for subject in study]
-    for subject, space in zip(study, spaces, strict=True):
+def common_space(
+    spaces: Iterable[tuple[str, Any]], remedy: str = "Resample them to one grid first."
+) -> VolumeSpace:
+    """Return the voxels inside of all masks on one grid, given with their subjects."""
+    import nibabel as nib
+
+    inside: Any = None
+    for id, space in spaces:
         if not isinstance(space, VolumeSpace):
             raise StudyError(
-                f"Subject {subject.id!r} has no volume mask, so it is not known which "
-                "of its voxels the others have too."
+                f"Subject {id!r} has no volume mask, so it is not known which of its "
+                "voxels the others have too."
             )
-        same = space.mask.shape == spaces[0].mask.shape
-        if not same or not np.allclose(space.affine, spaces[0].affine, atol=1e-3):
+        if inside is None:
+            inside, affine = space.mask, space.affine
+        same = space.mask.shape == inside.shape
+        if not same or not np.allclose(
+            space.affine, affine, rtol=0, atol=_AFFINE_TOLERANCE
+        ):
             raise StudyError(
-                f"The mask of subject {subject.id!r} is on another grid than that of "
-                f"{study.subjects[0].id!r}. Resample them to one grid first."
+                f"Subject {id!r}: masks are on different grids ({inside.shape} and "
+                f"{space.mask.shape}). {remedy}"
             )
-    shared = np.logical_and.reduce([space.mask for space in spaces])
-    if not shared.any():
+        inside = inside & space.mask
+    if not inside.any():
         raise StudyError("The subjects' masks have no voxel in common.")
-    return np.asarray(shared, dtype=bool)
+    return VolumeSpace(nib.Nifti1Image(inside.astype(np.uint8), affine))

@@ -309,9 +309,9 @@ class Study(Sequence[Subject]):
     def fingerprint(self) -> str:
         """Return a text that stands for the study's content.
 
-        See :func:`brainweave.study.fingerprint.fingerprint`.
+        See :func:`brainweave.study.subject.fingerprint`.
         """
-        from brainweave.study.fingerprint import fingerprint
+        from brainweave.study.subject import fingerprint
 
         return fingerprint(self)
 

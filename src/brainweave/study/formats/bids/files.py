@@ -407,8 +407,23 @@ def _nilearn_confounds(image: Path, table: Path, confounds: Any) -> tuple[Any, A
         # a damaged table or sidecar makes nilearn fail in any way
         said = " ".join(str(error).split())[:200] or type(error).__name__
         raise StudyError(
-            f"{str(table)!r} does not serve confounds={confounds!r}: {said}"
+            f"{str(table)!r} does not serve confounds={confounds!r}: "
+            f"{_odd_cell(table)}{said}"
         ) from error
+
+
+def _odd_cell(table: Path) -> str:
+    """Name the first cell that is neither a finite number nor missing."""
+    import pandas as pd
+
+    frame = read_table(table)
+    numbers = frame.apply(pd.to_numeric, errors="coerce")
+    odd = np.argwhere(frame.notna().to_numpy() & ~np.isfinite(numbers.to_numpy(float)))
+    if not len(odd):
+        return ""
+    row, column = odd[0]
+    name, cell = frame.columns[column], frame.iat[row, column]
+    return f"{name!r} is {cell} in row {row + 1}. "
 
 
 def _quoted(values: Iterable[str]) -> str:

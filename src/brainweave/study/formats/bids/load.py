@@ -35,7 +35,7 @@ from brainweave.study.formats.runs.sampling import (
     plan_run,
 )
 from brainweave.study.options import gathered
-from brainweave.study.spaces import CiftiSpace, VolumeSpace
+from brainweave.study.spaces import CiftiSpace, VolumeSpace, common_space
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
 from brainweave.study.surface import SurfaceSpace
@@ -44,6 +44,10 @@ from brainweave.study.told import made_record, run_record
 logger = logging.getLogger(__name__)
 
 __all__ = ["load_bids"]
+
+_OTHER_GRID = (
+    "Read one session or space at a time, or give a mask with resample_mask=True."
+)
 
 
 def load_bids(
@@ -298,10 +302,14 @@ def _find_spaces(
         mask = "epi"
     if mask is None or (isinstance(mask, str) and mask == "common"):
         own: dict[str, Any] = {
-            id: _shared((id, _brain_mask(dataset, run)) for run in listed)
+            id: common_space(
+                ((id, _brain_mask(dataset, run)) for run in listed), _OTHER_GRID
+            )
             for id, listed in runs.items()
         }
-        return own if mask is None else dict.fromkeys(own, _shared(own.items()))
+        if mask is None:
+            return own
+        return dict.fromkeys(own, common_space(own.items(), _OTHER_GRID))
     if isinstance(mask, Mapping):
         mask = {str(key).removeprefix("sub-"): value for key, value in mask.items()}
     return {
@@ -318,25 +326,6 @@ def _brain_mask(dataset: Dataset, run: BidsRun) -> VolumeSpace:
             'it. Give mask=..., or mask="epi" to compute one.'
         )
     return VolumeSpace(files[0])
-
-
-def _shared(masks: Iterable[tuple[str, VolumeSpace]]) -> VolumeSpace:
-    """Return the voxels inside of all masks, given with their subjects."""
-    import nibabel as nib
-
-    (_, first), *others = masks
-    inside = first.mask
-    for id, space in others:
-        if space.mask.shape != inside.shape or not np.allclose(
-            space.affine, first.affine, rtol=0, atol=1e-3
-        ):
-            raise StudyError(
-                f"Subject {id!r}: brain masks are on different grids ({inside.shape} "
-                f"and {space.mask.shape}). Read one session or space at a time, or "
-                "give a mask with resample_mask=True."
-            )
-        inside = inside & space.mask
-    return VolumeSpace(nib.Nifti1Image(inside.astype(np.uint8), first.affine))
 
 
 def _warn(subjects: Iterable[Subject], overlap: str) -> None:

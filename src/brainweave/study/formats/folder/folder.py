@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._arrays import dead_worker_is_an_error
 from brainweave._io import write_text
 from brainweave._progress import Progress, shown_progress
 from brainweave._version import __version__
+from brainweave._workers import dead_worker_is_an_error
 from brainweave.exceptions import StudyError
 from brainweave.study.formats.folder.files import (
     HashingWriter,

@@ -390,10 +390,6 @@ class ImageSource:
             start += count
         return samples
 
-    def run_of_samples(self) -> NDArray[np.intp]:
-        """Return the number of each sample's run, from 1."""
-        return np.repeat(np.arange(1, len(self.runs) + 1), self.counts)
-
     def onsets(self) -> NDArray[np.float64] | None:
         """Time of each sample in its run in seconds, if all runs tell their TR."""
         times = []

@@ -1,0 +1,256 @@
+"""Several subjects at a time: in threads, or on the workers of a cluster.
+
+A worker of another process gets mapped files by name, not their voxels.
+"""
+
+import mmap
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import lru_cache
+from io import BytesIO
+from pickle import Pickler, PicklingError, loads
+from typing import Any, TypeVar
+
+import numpy as np
+from joblib import Parallel, cpu_count, delayed
+from joblib.parallel import get_active_backend
+from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
+
+from brainweave._arrays import (
+    backing_map,
+    chunk_width,
+    for_other_process,
+    memory_allowed,
+    process_bytes,
+)
+from brainweave._validation import check_n_jobs
+from brainweave.exceptions import InputError, StudyError
+
+Result = TypeVar("Result")
+
+
+@lru_cache(maxsize=1)
+def _thread_controller() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def blas_threads(number: int) -> Any:
+    """Limit BLAS to a number of threads for a while.
+
+    NumPy and SciPy bring a BLAS each, whose idle threads spin; small problems that call
+    both run several times slower unless each keeps to one thread.
+    """
+    return _thread_controller().limit(limits=number, user_api="blas")
+
+
+class Here:
+    """A function that only this process has a use for: sent to another, it is idle."""
+
+    def __init__(self, function: Callable[..., Any] | None = None) -> None:
+        self._function = function
+
+    def __call__(self, *arguments: Any) -> None:
+        """Call it, where it is."""
+        if self._function is not None:
+            self._function(*arguments)
+
+    def __reduce__(self) -> Any:
+        return Here, ()
+
+
+def cluster_workers() -> int | None:
+    """Return how many workers the configured joblib backend has; None: own threads."""
+    backend, _ = get_active_backend(prefer="threads")
+    if getattr(backend, "supports_sharedmem", False):
+        return None
+    return int(backend.effective_n_jobs(-1))
+
+
+def map_subjects(
+    function: Callable[..., Result],
+    *arguments: Any,
+    n_jobs: int | None = None,
+    here: bool = False,
+) -> list[Result]:
+    """Apply a function to every subject, several subjects at a time in threads.
+
+    ``None`` takes one thread per core, since the linear algebra of one subject hardly
+    gains from a second core while two subjects gain fully. Inside
+    ``joblib.parallel_config`` the configured backend (Dask, say) is used instead,
+    unless the work is to stay here: what needs no voxels costs more to send than to do.
+    """
+    items, n_jobs = list(zip(*arguments, strict=True)), check_n_jobs(n_jobs)
+    cluster = None if here or n_jobs == 1 or len(items) < 2 else cluster_workers()
+    workers = _workers(len(items), n_jobs)
+    limit = memory_allowed()
+    if limit is not None and not here and items:
+        workers = min(workers, _that_fit([item[0] for item in items], limit))
+    if workers <= 1 and cluster is None:
+        return [function(*item) for item in items]
+    with blas_threads(max(1, cpu_count() // workers)):
+        if cluster is None:  # plain threads start faster
+            with ThreadPoolExecutor(workers) as pool:
+                return list(pool.map(function, *zip(*items, strict=True)))
+        with dead_worker_is_an_error():
+            answers = Parallel(n_jobs=max(workers, cluster))(
+                delayed(_attempt)(function, *map(_to_send, item)) for item in items
+            )
+    for _, error in answers:  # the first subject's error, whichever came first
+        if error is not None:
+            raise error
+    return [_opened(result) for result, _ in answers]
+
+
+def _workers(n_items: int, n_jobs: Any) -> int:
+    n_jobs = check_n_jobs(n_jobs)
+    wanted = n_jobs if n_jobs is not None and n_jobs > 0 else cpu_count()
+    return int(min(wanted, n_items))
+
+
+def _that_fit(subjects: list[Any], limit: int) -> int:
+    """Return how many subjects can be read at the same time within the limit.
+
+    Each takes three chunks and six matrices of samples x samples meanwhile (the Gram
+    matrix, its eigenvectors, what LAPACK needs), or its voxels twice where they are
+    read whole, and leaves two such matrices behind.
+    """
+    known = [
+        getattr(s, "shape", None)
+        or (getattr(s, "n_samples", 0), getattr(s, "n_voxels", 0))
+        for s in subjects
+    ]
+    sizes = [shape for shape in known if len(shape) == 2 and all(shape)]
+    if len(sizes) < len(subjects):  # not of voxels, or refused later
+        return len(subjects)
+    needs = [
+        24 * n * min(v, chunk_width(n))
+        + 48 * min(n, v) ** 2
+        + 16 * n * v * bool(getattr(s, "is_lazy", False))
+        for s, (n, v) in zip(subjects, sizes, strict=True)
+    ]
+    room = limit - process_bytes() - sum(16 * min(n, v) ** 2 for n, v in sizes)
+    if room < max(needs):
+        raise InputError(
+            f"memory_limit={limit / 1e6:.0f}MB is too little: {len(sizes)} subjects "
+            f"of up to {max(sizes)[0]} samples take about "
+            f"{(limit - room + max(needs)) / 1e6:.0f}MB. Raise it, or use fewer "
+            "samples or subjects."
+        )
+    return int(room // max(needs))
+
+
+@contextmanager
+def subject_threads(
+    n_subjects: int, n_jobs: int | None = None
+) -> Iterator[Callable[..., list[Any]]]:
+    """Yield a map over subjects whose threads stay alive for a whole iteration.
+
+    For many rounds of little work, where :func:`map_subjects` would spend its time on
+    starting. Each subject keeps to one BLAS thread, so the result does not depend on
+    the number of workers in a single bit.
+    """
+    workers = _workers(n_subjects, n_jobs)
+    with blas_threads(1):
+        if workers <= 1:
+            yield lambda function, *lists: list(map(function, *lists))
+            return
+        with ThreadPoolExecutor(workers) as pool:
+            yield lambda function, *lists: list(pool.map(function, *lists))
+
+
+@contextmanager
+def dead_worker_is_an_error() -> Iterator[None]:
+    """Say that a process of joblib's died, and what to do about it."""
+    try:
+        yield
+    except BrokenExecutor:
+        raise StudyError(
+            "A process that read subjects died; often the memory was full. Use "
+            "n_jobs=1, or fewer processes, and start again."
+        ) from None
+
+
+# -- what goes to another process ------------------------------------------------------
+
+
+def _attempt(function: Callable[..., Any], *sent: Any) -> tuple[Any, Any]:
+    """Do what was sent to another process; an error is an answer, too."""
+    try:
+        return _to_send(function(*map(_opened, sent))), None
+    except Exception as error:
+        return None, error
+
+
+def _to_send(value: Any) -> Any:
+    """Wrap what may hold a memory map; joblib knows how to send arrays."""
+    plain = isinstance(value, np.ndarray) and backing_map(value) is None
+    return value if plain else Sent(value)
+
+
+class _ByName(Pickler):
+    """Pickles a mapped array as the name of its file and the place in it."""
+
+    def reducer_override(self, X: Any) -> Any:
+        """Return how to make X again; what is not mapped goes the usual way."""
+        mapped = backing_map(X)
+        if mapped is None:
+            return NotImplemented
+        start = mapped.offset - mapped.offset % mmap.ALLOCATIONGRANULARITY
+        address = np.frombuffer(mapped._mmap, np.uint8).ctypes.data
+        layout = (X.shape, X.dtype, X.strides, start + X.ctypes.data - address)
+        path = os.path.realpath(mapped.filename)
+        found = os.stat(path)
+        return _open_place, (path, found.st_size, found.st_mtime_ns, layout)
+
+
+def _open_place(path: str, size: int, changed: int, layout: Any) -> NDArray[Any]:
+    try:
+        found = os.stat(path)
+        data = np.memmap(path, np.uint8, "r")
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"A worker cannot open {path!r} ({error}). Put the study where all workers "
+            "see it under the same name."
+        ) from error
+    if (found.st_size, found.st_mtime_ns) != (size, changed):
+        raise InputError(
+            f"A worker sees another file as {path!r} than the one that was sent to it. "
+            "Put the study where all workers see it under the same name."
+        )
+    shape, dtype, strides, offset = layout
+    whole: NDArray[Any] = np.ndarray(shape, dtype, data, offset, strides)
+    return whole
+
+
+class Sent:
+    """What goes to another process without the voxels of mapped files.
+
+    Whoever calls :meth:`open` there gets the value, its maps opened anew from their
+    files. Until then it stays closed: a scheduler that unpickles what it passes on
+    opens no file, and passes on no voxels.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self._value, self._closed = value, b""
+
+    def open(self) -> Any:
+        """Return the value; itself, where it never left the process."""
+        return loads(self._closed) if self._closed else self._value
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._closed:
+            return self.__dict__
+        closed = BytesIO()
+        try:
+            _ByName(closed).dump(for_other_process(self._value))
+        except (PicklingError, AttributeError, TypeError):
+            # a function defined on the spot, which only the caller's pickler can send
+            return self.__dict__
+        return {"_value": None, "_closed": closed.getvalue()}
+
+
+def _opened(value: Any) -> Any:
+    return value.open() if isinstance(value, Sent) else value
