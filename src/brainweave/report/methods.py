@@ -64,7 +64,7 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> Methods:
     folds = [fold for one in inputs.results for fold in one.folds or [{}]]
     nus = {fold.get("nu") for fold in folds}
     designs = [getattr(one.result, "design", None) or {} for one in inputs.results]
-    together = {d.get("standardised_together") for d in designs} & {"run", "all"}
+    together = {str(d.get("standardised_together")) for d in designs} & {"run", "all"}
     text = render(
         "methods.txt.jinja",
         escape=False,
