@@ -27,6 +27,7 @@ from brainweave.basis import SubjectBasis
 from brainweave.exceptions import (
     AlignmentWarning,
     InputError,
+    SeparateSubjectsWarning,
     UndeterminedWarning,
     UniquenessWarning,
 )
@@ -170,6 +171,18 @@ def test_components_are_chosen_whatever_the_graph_is_made_of(rng, params, n_cate
     assert by_matrix.n_components_ == by_matrix.n_informative_
     shared = slice(n_categories - 1)
     assert_allclose(by_matrix.eigenvalues_[shared], by_groups.eigenvalues_, rtol=1e-8)
+
+
+def test_edges_within_subjects_alone_share_nothing_and_this_is_told(rng):
+    """Wide and narrow data: the dimensions are samples less one, or voxels."""
+    X, y = planted_study(rng, (20, 30), (70, 12))
+    within = np.zeros((50, 50))
+    for rows, labels in ((slice(20), y[0]), (slice(20, 50), y[1])):
+        within[rows, rows] = labels[:, None] == labels
+    within[0, -1] = within[-1, 0] = 1e-6  # hardly a tie
+    with pytest.warns(SeparateSubjectsWarning, match="of 31 dimensions"):
+        gdm = GDM(4, graph=within, shrinkage=RHO).fit(X)
+    assert gdm.overlap_ < 1e-3
 
 
 def test_what_cannot_be_checked_is_kept(rng):
