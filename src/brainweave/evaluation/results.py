@@ -114,7 +114,8 @@ class ClassificationResult(_Scores):
         not known), ``subjects`` (ids) and ``n_samples`` (id to number of samples).
     design : dict of str to Any
         How: ``leave_out``, ``classifier``, ``n_permutations``, ``random_state``,
-        ``halves`` and ``match``.
+        ``halves`` and ``match``; ``standardised_together`` ("run" or "all") where
+        samples that align and samples that are scored had been given one scale.
     """
 
     folds: list[dict[str, Any]]

@@ -269,8 +269,12 @@ class Study(Sequence[Subject]):
         Returns
         -------
         Study
+            Its record says so: an evaluation that divides what was standardised
+            together names it in its ``design``.
         """
-        return self.map(lambda subject: subject.zscore(by))
+        scaled = self.map(lambda subject: subject.zscore(by))
+        scaled.record = {**(self.record or {}), "zscore": by}
+        return scaled
 
     def to_lists(
         self, y: Literal["labels", "stimuli"] | None = "labels"
