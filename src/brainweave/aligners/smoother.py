@@ -274,21 +274,22 @@ class DeviceSmoother(Smoother):
 
     def leave_out(self, contrasts: Matrix, blocks: Codes) -> Matrix:
         device = self.device
-        inverse = self.strength * device.cho_inverse(self._factor)
-        residual = inverse @ device.put(contrasts)
+        T = device.inverse_factor(self._factor)  # (K + g)^-1 = T^T T
+        residual = self.strength * (T.T @ (T @ device.put(contrasts)))
         # all blocks are solved at once: the shorter are filled up with equations of
         # their own, 1 x = 0
         counts = np.unique(blocks, return_counts=True)[1]
-        inside = np.arange(counts.max()) < counts[:, None]
-        rows = np.zeros(inside.shape, np.intp)
-        rows[inside] = np.argsort(blocks, kind="stable")
-        there, filled = device.put(rows), device.put(~inside)
-        A = inverse[there[:, :, None], there[:, None, :]] - 1 / self.n_samples
-        A.masked_fill_(filled[:, :, None] | filled[:, None, :], 0.0)
-        A.diagonal(dim1=1, dim2=2).add_(filled)
-        B = residual[there].masked_fill_(filled[:, :, None], 0.0)
+        known = np.arange(counts.max()) < counts[:, None]
+        rows = np.zeros(known.shape, np.intp)
+        rows[known] = np.argsort(blocks, kind="stable")
+        there, filled = device.put(rows), device.put(~known)
+        of_blocks = T.T[there]
+        inside = self.strength * (of_blocks @ of_blocks.mT) - 1 / self.n_samples
+        inside.masked_fill_(filled[:, :, None] | filled[:, None, :], 0.0)
+        inside.diagonal(dim1=1, dim2=2).add_(filled)
+        wanted = residual[there].masked_fill_(filled[:, :, None], 0.0)
         predicted = np.array(contrasts)
-        predicted[rows[inside]] -= to_numpy(device.solve(A, B))[inside]
+        predicted[rows[known]] -= to_numpy(device.solve(inside, wanted))[known]
         return predicted
 
 
