@@ -94,6 +94,7 @@ sphinx_gallery_conf = {
     "only_warn_on_example_error": False,
     "backreferences_dir": None,
     "reset_modules": ("matplotlib",),
+    "run_stale_examples": True,  # what they print depends on more than their text
 }
 
 # -- looks -----------------------------------------------------------------------------

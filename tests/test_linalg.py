@@ -234,6 +234,17 @@ def test_the_iteration_needs_no_lapack_at_a_crowded_edge(rng, monkeypatch):
     assert_allclose(full @ solve(b) - edge * solve(b), b, atol=1e-8)
 
 
+@pytest.mark.parametrize("rank", [2, 4])
+def test_ten_components_of_few_groups_need_no_lapack(rng, rank):
+    """The paper's number of components: most of them lie at the crowded edge."""
+    problem, full = crowded(rng, rank=rank)
+    found = block_iteration(problem.multiply, 600, 11, inverse=problem._inverse(11))
+    assert found is not None
+    assert problem.confirms(*found)
+    expected = np.linalg.eigvalsh(full)
+    assert_allclose(found[0], expected[:11], atol=1e-12 * np.abs(expected).max())
+
+
 def test_no_inverse_where_nothing_is_wanted_of_the_edge(rng):
     problem, _ = crowded(rng, rank=12)
     assert problem._inverse(12) is None
