@@ -256,6 +256,7 @@ def plot(table: pd.DataFrame, path: Path) -> None:
     import matplotlib as mpl
 
     mpl.use("svg")
+    mpl.rcParams["svg.fonttype"] = "none"
     from matplotlib import pyplot as plt
 
     table = table[table["kind"] != "paper"]

@@ -66,8 +66,10 @@ def peers_text(table: pd.DataFrame) -> str:
     sizes = table[["subjects", "samples", "voxels"]].astype(str)
     table["shape"] = sizes.agg(" x ".join, axis=1)
     shapes = list(dict.fromkeys(table["shape"]))
-    known = table.set_index(["method", "package", "shape"])
-    rows = list(dict.fromkeys(zip(table["method"], table["package"], strict=True)))
+    known = table.set_index(["method", "package", "shape"]).sort_index()
+    methods = list(dict.fromkeys(table["method"]))
+    pairs = dict.fromkeys(zip(table["method"], table["package"], strict=True))
+    rows = sorted(pairs, key=lambda row: methods.index(row[0]))
 
     def cells(form: str) -> list[list[str]]:
         lines = []
