@@ -12,7 +12,7 @@ SPHINX := $(DOCS)/$(SCRIPTS)/python -m sphinx -W --keep-going -n -T
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-thorough mutants fuzz test-torch test-lowest lint types contracts check bench bench-quick bench-peers peers docs docs-quick results results-page wheel clean
+.PHONY: help demo test test-thorough test-wheel coverage mutants fuzz test-torch test-lowest lint types contracts check bench bench-quick bench-peers peers docs docs-quick results results-page wheel clean
 
 help:  ## say what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 14
@@ -37,6 +37,12 @@ test: $(VENV)/.dev  ## unit tests and doctests
 
 test-thorough: $(VENV)/.dev  ## what takes minutes: noise by every method, long searches
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m thorough
+
+coverage: $(VENV)/.dev  ## which lines and branches the tests execute, also in processes they start
+	@rm -f .coverage .coverage.*
+	OMP_NUM_THREADS=1 $(BIN)/coverage run -m pytest -n 2 --dist loadfile -o timeout=1200
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report --skip-covered --show-missing --fail-under 95
 
 mutants: $(VENV)/.dev  ## small changes of the code: do the nearest tests notice?
 	$(BIN)/python tools/mutants.py $(MUTANTS)
@@ -84,6 +90,9 @@ results: $(VENV)/.dev  ## run the results that are missing or stale; write docs/
 
 results-page: $(VENV)/.dev  ## write docs/results.md from what is stored; runs nothing
 	$(BIN)/python tools/results.py --page
+
+test-wheel: $(VENV)/.dev  ## both archives, each installed into an empty environment, pass the tests
+	tools/test_installed.sh $(abspath $(BIN))/python
 
 wheel: $(VENV)/.dev  ## build the wheel and the source archive into dist/
 	$(BIN)/python -m build --outdir dist

@@ -12,13 +12,14 @@ import itertools
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from joblib import Parallel, delayed
 
 from brainweave import GDM, SRM, Hyperalignment, RegularizedHyperalignment
+from brainweave.aligners.gdm_graph import Solution
 from brainweave.aligners.graph_solver import apply_graph
 from brainweave.aligners.shrinkage import scale_features, solve_shrinkage
 from brainweave.aligners.smoother import GramSmoother, mean_eigenvalue
@@ -50,6 +51,7 @@ class Shrinkage:
     constraint: str = "global"
     scale: str = "agreement"
     rho: float | str | None = None  # "own": one for each subject
+    tried: str = ""  # an idea of docs/gdm.md that is no option of the package
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,11 @@ def features_of(model: Shrinkage, half: Half, who: list[int]) -> list[Any]:
     """Fit on some subjects; all others join; map all scored samples."""
     n, m = len(half.codes), len(who)
     grams = [half.grams[i] for i in who]
+    if model.tried == "averaged strengths":  # the chosen one, a third, and three times
+        rho = rho_of(grams, half)
+        ones = [replace(model, tried="", rho=rho * by) for by in (1 / 3, 1, 3)]
+        each = [features_of(one, half, who) for one in ones]
+        return [np.concatenate(f, axis=1) for f in zip(*each, strict=True)]
     if model.rho == "own":
         rhos = [rho_of([gram], half) for gram in half.grams]
     else:
@@ -99,7 +106,15 @@ def features_of(model: Shrinkage, half: Half, who: list[int]) -> list[Any]:
     smoothers = [everyone[i] for i in who]
     graph = graph_of(model, half.codes, m)
     k = model.n_components
-    fit = solve_shrinkage(smoothers, graph, k, n_jobs=1)
+    if model.tried == "between subjects only":
+        graph = between_subjects(graph)
+    if model.tried == "learned affinity":
+        graph = learned(graph, smoothers)
+    if model.tried == "subjects by reliability":
+        strength = [float(np.max(criterion_of(g, half))) for g in grams]
+        fit = weighed(smoothers, graph, k, np.maximum(strength, 0.0))
+    else:
+        fit = solve_shrinkage(smoothers, graph, k, n_jobs=1)
     if model.constraint == "subject":
         fit = solve_per_subject(smoothers, graph, fit)
     target = apply_graph(graph, fit.template)[:n]  # all see what the first sees
@@ -119,11 +134,60 @@ def features_of(model: Shrinkage, half: Half, who: list[int]) -> list[Any]:
 
 def rho_of(grams: list[Any], half: Half) -> float:
     """Choose the strength by leaving out runs of these subjects."""
-    criteria = [
-        block_criterion(GramSmoother(gram), half.codes, runs=half.runs)
-        for gram in grams
-    ]
-    return best_of_grid(criteria) or 1.0
+    return best_of_grid([criterion_of(gram, half) for gram in grams]) or 1.0
+
+
+def criterion_of(gram: Any, half: Half) -> Any:
+    return block_criterion(GramSmoother(gram), half.codes, runs=half.runs)
+
+
+def between_subjects(graph: Graph) -> Graph:
+    """Take the edges within subjects away: a term of negative weights for them."""
+    terms = list(graph.groups)
+    for term in graph.groups:
+        size, m = len(term.names), len(graph.lengths)
+        own = np.repeat(np.arange(m), graph.lengths)
+        affinity = -np.kron(np.eye(m), term.affinity)
+        terms.append(
+            GroupTerm(term.codes + size * own, affinity, tuple(range(m * size)))
+        )
+    return Graph(graph.lengths, tuple(terms))
+
+
+def learned(graph: Graph, smoothers: list[Any], rounds: int = 3) -> Graph:
+    """Let categories belong together as far as their shared features are alike."""
+    labels, *others = graph.groups
+    n, size = np.diag(labels.affinity), len(labels.names)
+    for _ in range(rounds):
+        fit = solve_shrinkage(smoothers, graph, size - 1, n_jobs=1)
+        scores = np.asarray(labels.membership().T @ fit.template) * n[:, None]
+        scores *= fit.eigenvalues[: scores.shape[1]] / fit.eigenvalues[0]
+        alike = np.corrcoef(scores)
+        alike = np.where(np.eye(size) > 0, 1.0, np.maximum(alike, 0.0))
+        affinity = np.sqrt(np.outer(n, n)) * alike
+        affinity = (affinity + affinity.T) / 2
+        graph = Graph(
+            graph.lengths, (GroupTerm(labels.codes, affinity, labels.names), *others)
+        )
+    return graph
+
+
+def weighed(smoothers: list[Any], graph: Graph, k: int, weights: Any) -> Solution:
+    """Solve with subjects that count as much as their own samples repeat."""
+    weights = weights / weights.mean()
+    (term,) = graph.groups
+    U = term.membership() @ np.sqrt(term.affinity)
+    parts = [U[rows] for rows in graph.slices()]
+    smooth = [s.smooth(u) for s, u in zip(smoothers, parts, strict=True)]
+    P = sum(w * u.T @ z for w, u, z in zip(weights, parts, smooth, strict=True))
+    mu, q = np.linalg.eigh((P + P.T) / 2)
+    mu, q = mu[::-1][: k + 1], q[:, ::-1][:, :k]
+    pairs = list(zip(smoothers, parts, strict=True))
+    maps = [s.coefficients(u @ q / np.sqrt(mu[:k])) for s, u in pairs]
+    features = [s.features(m) for s, m in zip(smoothers, maps, strict=True)]
+    weighted = [w * f for w, f in zip(weights, features, strict=True)]
+    template = np.concatenate(weighted) / mu[:k]
+    return Solution(mu, mu, float(mu[0]), maps, features, template, "weighed")
 
 
 def graph_of(model: Shrinkage, codes: Any, m: int) -> Graph:
@@ -201,6 +265,25 @@ ROWS: dict[str, Any] = {
     "constraint of each subject, labels and time, K = 20": Shrinkage(
         20, reliable=True, time=1.0, constraint="subject"
     ),
+    "edges between subjects only, K = 6": Shrinkage(
+        6, reliable=True, tried="between subjects only"
+    ),
+    "edges between subjects only, labels and time, K = 20": Shrinkage(
+        20, reliable=True, time=1.0, tried="between subjects only"
+    ),
+    "subjects weighed by reliability, K = 6": Shrinkage(
+        6, reliable=True, tried="subjects by reliability"
+    ),
+    "learned affinity of categories, K = 6": Shrinkage(
+        6, reliable=True, tried="learned affinity"
+    ),
+    "averaged over strengths, K = 6": Shrinkage(
+        6, reliable=True, tried="averaged strengths"
+    ),
+    "averaged over strengths, labels and time, K = 20": Shrinkage(
+        20, reliable=True, time=1.0, tried="averaged strengths"
+    ),
+    "Gaussian kernel, K = 6": GDM(6, standardize="reliability", kernel="gaussian"),
 }
 
 

@@ -5,6 +5,7 @@ from sklearn.decomposition import PCA, KernelPCA
 
 from brainweave import SubjectBasis
 from brainweave.exceptions import InputError
+from brainweave.reliability import repeated_groups, scale_of_chunks
 
 
 def z(X):
@@ -190,6 +191,37 @@ def test_zero_eigenvalues_are_excluded(rng):
         assert SubjectBasis(X.astype(dtype)).n_kept == 3
 
 
+def test_a_precomputed_gram_matrix_stands_for_its_samples(rng):
+    X = z(rng.normal(size=(10, 20)))
+    basis, linear = SubjectBasis(X @ X.T, kernel="precomputed"), SubjectBasis(X)
+    assert_allclose(basis.gram, linear.gram, atol=1e-10)
+    assert_allclose(basis.values, linear.values, rtol=1e-9)
+    assert basis.constant_voxels.size == 0
+
+
+@pytest.mark.parametrize("shape", [(24, 60), (24, 10)])  # Gram matrix, covariance
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_voxels_count_by_how_reliable_they_are(rng, shape, dtype):
+    groups = np.arange(24) % 4
+    X = rng.normal(size=shape)
+    X[:, ::2] += 3 * rng.normal(size=(4, shape[1] // 2))[groups]
+    X = np.column_stack([X, groups]).astype(dtype)  # groups alone: nothing to judge by
+    basis = SubjectBasis(X, standardize="reliability", groups=groups)
+    chunks = [(slice(None), z(X))]
+    weight = 1 / scale_of_chunks(chunks, X.shape[1], repeated_groups(groups))
+    assert basis.reliable
+    assert np.median(weight[:-1:2]) > np.median(weight[1:-1:2])
+    assert basis.constant_voxels.tolist() == [X.shape[1] - 1]
+    weighed = z(X).astype(np.float64) * weight
+    rtol = 1e-4 if dtype == np.float32 else 1e-9
+    assert_allclose(basis.gram, weighed @ weighed.T, atol=rtol * shape[1])
+    new = rng.normal(size=(3, X.shape[1]))
+    expected = ((new - X.mean(0)) / X.std(0) * weight) @ weighed.T
+    assert_allclose(
+        basis.products_with(new.astype(dtype)).cross, expected, atol=rtol * shape[1]
+    )
+
+
 def test_a_precomputed_kernel_cannot_change(rng):
     X = rng.normal(size=(10, 20))
     basis = SubjectBasis(X @ X.T, kernel="precomputed")
@@ -282,6 +314,18 @@ def test_a_kernel_to_which_no_two_samples_are_alike_is_refused(rng):
         _ = SubjectBasis(X, kernel=lambda a, b: np.eye(len(a), len(b))).gram
 
 
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+def test_how_alike_samples_are_does_not_depend_on_the_unit_of_a_kernel(rng, unit):
+    X = rng.standard_normal((25, 60))
+
+    def kernel(share):
+        return lambda a, b: unit * (np.eye(len(a), len(b)) + share * a @ b.T / 60)
+
+    with pytest.raises(InputError, match="finds no two samples alike"):
+        _ = SubjectBasis(X, kernel=kernel(1e-10)).gram
+    assert SubjectBasis(X, kernel=kernel(1e-6)).gram.max() > 0.5 * unit
+
+
 def with_nan(a, b):
     values = a @ b.T
     values[0, -1] = np.nan
@@ -299,6 +343,15 @@ def with_nan(a, b):
 def test_what_a_callable_kernel_gives_is_checked(rng, kernel, message):
     with pytest.raises(InputError, match=message):
         _ = SubjectBasis(rng.standard_normal((25, 60)), kernel=kernel).gram
+
+
+def test_what_a_callable_kernel_gives_is_not_changed(rng):
+    X = rng.standard_normal((25, 60))
+    kept = X @ X.T + 1
+    given = kept.copy()
+    basis = SubjectBasis(X, kernel=lambda a, b: kept)
+    assert_allclose(basis.gram.mean(0), 0, atol=1e-9)
+    np.testing.assert_array_equal(kept, given)
 
 
 def test_what_a_callable_kernel_gives_for_new_samples_is_checked(rng):

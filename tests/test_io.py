@@ -161,6 +161,7 @@ def hook(event, arguments):
 sys.addaudithook(hook)
 with _io.whole_folder(_io.Path({folder!r}), replaces=["index"]) as work:
     (work / "index").write_text("2")
+seen[0] = -100  # what follows is not ours: a tool that measures coverage writes files
 """
 
 

@@ -53,6 +53,15 @@ def test_containers_of_labels():
         assert subject.labels.tolist() == values
     assert as_label_list(np.array([b"x", b"y"]), "y") == ["x", "y"]
     assert as_label_list(range(3), "y") == [0, 1, 2]
+    assert as_label_list([1, "a", float("nan")], "y") == [1, "a", None]
+
+
+def test_a_study_may_have_a_code_of_its_own_for_no_label():
+    assert as_label_list([1, 0, 2, 0], "y", missing=0) == [1, None, 2, None]
+    assert as_label_list(["a", "rest"], "y", missing="rest") == ["a", None]
+    codes, names = encode_labels([[1, 0], [0, 2]], missing=0)
+    assert [c.tolist() for c in codes] == [[0, -1], [-1, 1]]
+    assert names == (1, 2)
 
 
 def test_nan_that_numpy_made_text_is_no_category():
@@ -133,6 +142,10 @@ def test_labels_that_look_alike_are_pointed_out(one, other):
         check_labels_meet([one, other], ["s1", "s2"])
     both = [*one, *other]
     check_labels_meet([both, both], ["s1", "s2"])  # all hold both: they differ
+    more = [*both, "other"]
+    with pytest.warns(LabelWarning, match="'other' not by s2") as said:
+        check_labels_meet([more, both, more], ["s1", "s2", "s3"])
+    assert "are they one" not in str(said[0].message)
 
 
 def incomplete_study(n=4):

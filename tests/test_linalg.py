@@ -228,9 +228,21 @@ def test_the_iteration_needs_no_lapack_at_a_crowded_edge(rng, monkeypatch):
     assert_allclose(values, expected[:6], atol=1e-12 * np.abs(expected).max())
     assert values is calls[0][0]
     assert block_iteration(problem.multiply, 1000, 6) is None  # without the inverse
-    inverse, b = problem._inverse(6), rng.normal(size=(1000, 2))
+    (shift, solve), b = problem._inverse(6), rng.normal(size=(1000, 2))
     edge = problem.mu[0] - (problem.mu[6] - problem.mu[0]) / 6
-    assert_allclose(full @ inverse(b) - edge * inverse(b), b, atol=1e-8)
+    assert shift == pytest.approx(edge)
+    assert_allclose(full @ solve(b) - edge * solve(b), b, atol=1e-8)
+
+
+@pytest.mark.parametrize("rank", [2, 4])
+def test_ten_components_of_few_groups_need_no_lapack(rng, rank):
+    """The paper's number of components: most of them lie at the crowded edge."""
+    problem, full = crowded(rng, rank=rank)
+    found = block_iteration(problem.multiply, 600, 11, inverse=problem._inverse(11))
+    assert found is not None
+    assert problem.confirms(*found)
+    expected = np.linalg.eigvalsh(full)
+    assert_allclose(found[0], expected[:11], atol=1e-12 * np.abs(expected).max())
 
 
 def test_no_inverse_where_nothing_is_wanted_of_the_edge(rng):

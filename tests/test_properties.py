@@ -5,6 +5,8 @@ new ones, many more. Warnings of NumPy (overflow, division by zero) are errors h
 """
 
 import os
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -335,3 +337,50 @@ def test_the_same_seed_gives_the_same_features(name, monkeypatch):
 
     monkeypatch.setattr(voxels, "column_chunks", seven_at_a_time)
     assert_same_space(fitted(n_jobs=1), want, 1e-9)
+
+
+THREADS = """
+import sys
+import numpy as np
+from threadpoolctl import threadpool_info
+import brainweave as bw
+
+rng = np.random.default_rng(0)
+y = np.arange(200) % 5
+shared = rng.normal(size=(5, 30))[y] + rng.normal(size=(200, 30))
+X = [shared @ rng.normal(size=(30, v)) + rng.normal(size=(200, v)) for v in (900, 1100)]
+aligners = {
+    "GDM": bw.GDM(3),
+    "GDM, paper": bw.GDM(3, energy=0.82),
+    "GDM, gaussian": bw.GDM(3, kernel="gaussian", kernel_params={"hp": 2000.0}),
+    "Hyperalignment": bw.Hyperalignment(3),
+    "SVDHyperalignment": bw.SVDHyperalignment(3),
+    "SRM": bw.SRM(3, random_state=0),
+    "RobustSRM": bw.RobustSRM(3, random_state=0, max_iter=5, tol=0),
+}
+found = {}
+for name, aligner in aligners.items():
+    locked = not name.startswith("GDM")
+    features = np.vstack(aligner.fit(X, None if locked else [y, y]).transform(X))
+    found[name] = (features @ features.T)[::7]
+blas = [lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"]
+np.savez(sys.argv[1], **found, threads=blas)
+"""
+
+
+def test_a_process_with_more_blas_threads_gives_the_same_features(tmp_path):
+    """Data so large that BLAS does divide the work, in a process of its own."""
+    got = []
+    for n in (1, 2):
+        file = tmp_path / f"{n}.npz"
+        names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+        environment = {**os.environ, **dict.fromkeys(names, str(n))}
+        command = [sys.executable, "-W", "ignore", "-c", THREADS, str(file)]
+        subprocess.run(command, env=environment, check=True)
+        got.append(dict(np.load(file)))
+    one, two = got
+    assert max(one.pop("threads")) == 1
+    assert max(two.pop("threads")) == min(2, os.cpu_count())
+    for name, want in one.items():
+        off = np.abs(two[name] - want).max() / np.abs(want).max()
+        assert off < 1e-9, f"{name}: {off:.1e}"

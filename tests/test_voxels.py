@@ -168,6 +168,17 @@ def test_a_voxel_whose_deviation_has_no_inverse_is_constant(rng):
     assert SubjectBasis(X).constant_voxels.tolist() == [4]
 
 
+@pytest.mark.parametrize("shape", [(40, 12), (20, 30)])  # covariance, Gram matrix
+def test_a_voxel_that_only_rounding_moves_adds_nothing_however_large_it_is(rng, shape):
+    X = rng.standard_normal(shape)
+    X[:, 4] = 1e20 / 3
+    X[::2, 4] = np.nextafter(1e20 / 3, np.inf)
+    basis, rest = SubjectBasis(X), SubjectBasis(np.delete(X, 4, axis=1))
+    assert basis.constant_voxels.tolist() == [4]
+    assert_allclose(basis.gram, rest.gram, atol=1e-9)
+    assert_allclose(basis.values, rest.values, rtol=1e-9)
+
+
 def test_single_precision_means_are_corrected(rng):
     # raw values: a mean in float32 is off by rounding, 1000 times a voxel's deviation
     X = (1e5 + 0.05 * rng.standard_normal((4000, 3))).astype(np.float32)
@@ -223,6 +234,18 @@ def test_many_constant_voxels_are_told(rng):
     assert gdm.bases_[1].constant_voxels.tolist() == list(range(16))
     with pytest.warns(SkippedWarning, match="new subject: 16 of its 30 voxels"):
         gdm.fit_new_subject(X[1], y[1])
+
+
+@pytest.mark.parametrize("standardize", [True, False])
+def test_chunks_are_the_samples_standardised(X, standardize, monkeypatch):
+    monkeypatch.setattr(arrays, "CHUNK_BYTES", 0)
+    basis = SubjectBasis(X, standardize=standardize)
+    columns, parts = zip(*basis.chunks(), strict=True)
+    assert len(columns) > 1
+    expected = X - X.mean(axis=0)
+    if standardize:
+        expected /= X.std(axis=0)
+    assert_allclose(np.hstack(parts), expected, atol=1e-9)
 
 
 # -- data that changed after the fit ---------------------------------------------------

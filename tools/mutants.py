@@ -9,8 +9,9 @@ missing, code that is not needed, or a change that no result can show; those are
 with the reason in ``tools/equivalent_mutants.toml``.
 
 Left alone: texts, annotations, decorators, what raise statements and warnings say,
-arguments that by their meaning change no result (``HARMLESS``), and code for devices,
-whose tests need torch (``make test-torch``). Needs ``os.fork``.
+arguments that by their meaning change no result (``HARMLESS``), and code for devices
+with the conditions that lead to it, whose tests need torch (``make test-torch``). Needs
+``os.fork``.
 """
 
 import argparse
@@ -23,6 +24,7 @@ import importlib
 import json
 import os
 import py_compile
+import re
 import resource
 import shutil
 import signal
@@ -42,6 +44,7 @@ PACKAGE = ROOT / "src" / "brainweave"
 EXPLAINED = ROOT / "tools" / "equivalent_mutants.toml"
 # module -> the tests nearest to it
 GDM_PARTS = ("_errors", "_newcomer", "_shrinkage")
+GRAPH_PARTS = ("_algorithm1", "_errors", "_paper", "_shrinkage")
 NEAREST = {
     "graphs": ["test_graphs"],
     "graph_terms": ["test_graphs"],
@@ -55,14 +58,14 @@ NEAREST = {
     "reliability": ["test_reliability"],
     "evaluation/splits": ["evaluation/test_splits"],
     "aligners/gdm": [f"aligners/test_gdm{part}" for part in ("", *GDM_PARTS)],
-    "aligners/gdm_graph": ["aligners/test_gdm", "aligners/test_gdm_algorithm1"],
+    "aligners/gdm_graph": [f"aligners/test_gdm{part}" for part in GRAPH_PARTS],
     "aligners/graph_solver": ["aligners/test_gdm_solver"],
     "aligners/new_subject": ["aligners/test_gdm_newcomer"],
     "aligners/shrinkage": ["aligners/test_shrinkage", "aligners/test_gdm_shrinkage"],
     "aligners/smoother": ["aligners/test_shrinkage", "aligners/test_strength"],
     "aligners/strength": ["aligners/test_strength", "aligners/test_shrinkage"],
-    "aligners/held_out": ["aligners/test_components"],
-    "aligners/agreement": ["aligners/test_components"],
+    "aligners/held_out": ["aligners/test_held_out", "aligners/test_components"],
+    "aligners/agreement": ["aligners/test_held_out", "aligners/test_components"],
     "aligners/subject_constraint": ["aligners/test_subject_constraint"],
     "evaluation/evaluate": ["evaluation/test_classification", "evaluation/test_scores"],
 }
@@ -80,6 +83,7 @@ LIBRARIES += (
 LIBRARIES += ("pandas", "joblib", "nibabel", "h5py", "threadpoolctl", "_pytest.doctest")
 HARMLESS = {"stacklevel", "check_finite", "overwrite_a", "maxsize", "strict"}
 NEED_TORCH = ("DeviceSmoother", "_read_on")
+ASKS_FOR_TORCH = re.compile(r"\bis_torch\(|_device\b")
 COMPARE = {
     ast.Lt: (ast.LtE, ast.GtE),
     ast.LtE: (ast.Lt, ast.Gt),
@@ -199,6 +203,8 @@ def _left_alone(node: ast.AST) -> bool:
             return arg in HARMLESS
         case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
             return name in NEED_TORCH
+        case ast.BoolOp() | ast.IfExp() | ast.Compare():
+            return ASKS_FOR_TORCH.search(ast.unparse(node)) is not None
     return False
 
 

@@ -173,14 +173,18 @@ class Device:
         with _LINALG:
             return self.torch.cholesky_solve(B, factor)
 
-    def cho_inverse(self, factor: Any) -> Any:
-        """Invert by a Cholesky factor."""
+    def inverse_factor(self, factor: Any) -> Any:
+        """Invert a Cholesky factor."""
+        eye = self.torch.eye(len(factor), dtype=factor.dtype, device=self.device)
         with _LINALG:
-            return self.torch.cholesky_inverse(factor)
+            return self.torch.linalg.solve_triangular(factor, eye, upper=False)
 
     def solve(self, A: Any, B: Any) -> Any:
-        """Solve a system of equations."""
+        """Solve symmetric systems that are definite but for rounding."""
         with _LINALG:
+            factor, failed = self.torch.linalg.cholesky_ex(A)
+            if not bool(failed.any()):
+                return self.torch.cholesky_solve(B, factor)
             return self.torch.linalg.solve(A, B)
 
 

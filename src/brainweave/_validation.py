@@ -23,6 +23,17 @@ def check_int(name: str, value: Any, *, minimum: int, owner: str) -> int:
     return int(value)
 
 
+def check_n_jobs(value: Any) -> int | None:
+    """Return a number of jobs; None and what is below 0 leave it to the machine."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, Integral) or value == 0:
+        raise InputError(
+            f"n_jobs must be an integer other than 0, or None; got {value!r}."
+        )
+    return int(value)
+
+
 def check_number(
     name: str, value: Any, interval: str, *, owner: str, hint: str = ""
 ) -> float:

@@ -26,6 +26,7 @@ from brainweave._arrays import (
     memory_allowed,
     process_bytes,
 )
+from brainweave._validation import check_n_jobs
 from brainweave.exceptions import InputError, StudyError
 
 Result = TypeVar("Result")
@@ -81,7 +82,7 @@ def map_subjects(
     ``joblib.parallel_config`` the configured backend (Dask, say) is used instead,
     unless the work is to stay here: what needs no voxels costs more to send than to do.
     """
-    items = list(zip(*arguments, strict=True))
+    items, n_jobs = list(zip(*arguments, strict=True)), check_n_jobs(n_jobs)
     cluster = None if here or n_jobs == 1 or len(items) < 2 else cluster_workers()
     workers = _workers(len(items), n_jobs)
     limit = memory_allowed()
@@ -104,8 +105,7 @@ def map_subjects(
 
 
 def _workers(n_items: int, n_jobs: Any) -> int:
-    if n_jobs is not None and not isinstance(n_jobs, int | np.integer):
-        raise InputError(f"n_jobs must be an integer or None, got {n_jobs!r}.")
+    n_jobs = check_n_jobs(n_jobs)
     wanted = n_jobs if n_jobs is not None and n_jobs > 0 else cpu_count()
     return int(min(wanted, n_items))
 

@@ -32,6 +32,7 @@ from brainweave.reliability import Groups, repeated_groups, scale_of_chunks
 from brainweave.voxels import SampleProducts, VoxelPass, sample_signatures
 
 Matrix = NDArray[np.float64]
+TIED = 1e-9  # eigenvalues that differ by less, relative to the largest, are equal
 
 
 @dataclass(frozen=True)
@@ -43,10 +44,14 @@ class _Spectrum:
     lost_share: float
 
 
-def _n_reaching(energy: float, values: Matrix) -> int:
-    """Count the eigenvalues whose roots make up the share of all roots."""
+def _n_reaching(energy: float, values: Matrix, dtype: Any) -> int:
+    """Count the eigenvalues whose roots make up the share of all roots.
+
+    Those that equal the last of them count too: no cut can tell their directions apart.
+    """
     share = np.cumsum(np.sqrt(values))
-    return int(np.searchsorted(share, share[-1] * (energy - 1e-12))) + 1
+    last = values[int(np.searchsorted(share, share[-1] * (energy - 1e-12)))]
+    return int((values >= last - max(TIED, np.finfo(dtype).eps) * values[0]).sum())
 
 
 class SubjectBasis(VoxelPass):
@@ -64,7 +69,8 @@ class SubjectBasis(VoxelPass):
         ``{"hp": value}``.
     energy : float in (0, 1], default=1
         Share of the summed singular values (square roots of the eigenvalues) to keep:
-        the smallest number of components that reaches it.
+        the smallest number of components that reaches it, and those as large as the
+        last of them.
     standardize : bool or "reliability", default=True
         Give every voxel zero mean and unit variance. Constant voxels are left out.
         "reliability" scales voxels by how reliably they answer to the groups; see
@@ -272,7 +278,7 @@ class SubjectBasis(VoxelPass):
         lost = abs(float(negative / (negative + values[:positive].sum())))
         values = values[:positive]
         if is_torch(vectors):
-            kept = _n_reaching(self.energy, values)
+            kept = _n_reaching(self.energy, values, self.dtype)
             return _Spectrum(values, to_numpy(vectors[:, :kept].contiguous()), lost)
         vectors = vectors[:, :positive]
         if covariance:
@@ -301,7 +307,7 @@ class SubjectBasis(VoxelPass):
     def _n_leading(self, values: Matrix) -> int:
         """Return how many vectors the energy keeps, at least one."""
         positive = values[values > self._rounding_of(values)]
-        return _n_reaching(self.energy, positive) if positive.size else 1
+        return _n_reaching(self.energy, positive, self.dtype) if positive.size else 1
 
     def _rounding_of(self, values: Matrix) -> float:
         """Return the size up to which eigenvalues are zero to rounding."""
@@ -321,7 +327,7 @@ class SubjectBasis(VoxelPass):
     @cached_property
     def n_kept(self) -> int:
         """How many components the energy keeps."""
-        return _n_reaching(self.energy, self.spectrum)
+        return _n_reaching(self.energy, self.spectrum, self.dtype)
 
     @property
     def values(self) -> Matrix:

@@ -118,26 +118,26 @@ def block_iteration(
     size: int,
     k: int,
     *,
-    solve: Operator | None = None,
+    inverse: tuple[float, Operator] | None = None,
     seed: int = 0,
 ) -> Eigenpairs | None:
     """Search the k smallest eigenpairs in a growing space, or return None.
 
     The space starts with more than k random vectors, so that an eigenvalue that is
-    repeated is seen as often, and grows by the residuals of what has not converged and,
-    where there is one, by their images under ``solve``, an approximate inverse of the
-    shifted matrix (the block method of Davidson). The search ends without a result when
-    it has cost about a third of a full decomposition.
+    repeated is seen as often, and grows by the residuals of what has not converged: as
+    they are or, above the shift of an ``inverse``, multiplied by that, the inverse of
+    the shifted matrix, once and twice (the block method of Davidson). The search ends
+    without a result when it has cost about half of a full decomposition.
     """
     start = np.random.default_rng(seed).standard_normal((size, k + 4))
-    limit = min(size // 5, max(1000, 12 * k))
+    limit = min(size // 4, max(1000, 12 * k))
     if limit < 2 * start.shape[1]:
         return None
     Q = np.empty((size, limit), order="F")
     MQ = np.empty((size, limit), order="F")
     H = np.empty((limit, limit))
     m, scale = 0, 1e-300
-    fresh = start if solve is None else np.hstack([start, solve(start)])
+    fresh = start if inverse is None else np.hstack([start, inverse[1](start)])
     while True:
         fresh = _orthonormal_to(Q[:, :m], fresh)
         p = fresh.shape[1]
@@ -156,8 +156,11 @@ def block_iteration(
         if not active.any():
             return values, vectors
         fresh = residuals[:, active] / norms[active]
-        if solve is not None:
-            fresh = np.hstack([fresh, solve(fresh)])
+        if inverse is not None:
+            shift, solve = inverse
+            low = values[active] < shift
+            near = solve(fresh[:, ~low])
+            fresh = np.hstack([fresh[:, low], near, solve(near)])
 
 
 def _orthonormal_to(Q: Matrix, fresh: Matrix) -> Matrix:
@@ -276,7 +279,7 @@ class _LowRankProblem:
         if k == 0:
             return np.empty(0), np.empty((size, 0))
         if size > max(DENSE_LIMIT, 2 * k):
-            found = block_iteration(self.multiply, size, k, solve=self._inverse(k))
+            found = block_iteration(self.multiply, size, k, inverse=self._inverse(k))
             if found is not None and self.confirms(*found):
                 return found
         return smallest_eigenpairs(
@@ -328,8 +331,8 @@ class _LowRankProblem:
         amplified = [(weight / np.abs(self.mu - x)).max() for x in points]
         return float(points[int(np.argmin(amplified))])
 
-    def _inverse(self, k: int) -> Operator | None:
-        """Return the inverse of the matrix shifted to just below the edge of mu."""
+    def _inverse(self, k: int) -> tuple[float, Operator] | None:
+        """Return a shift to just below the edge of mu, and the inverse there."""
         step = max((self.mu[k] - self.mu[0]) / k, 1e-8 * self.scale)
         edge = float(self.mu[0] - step)
         if self.count_below(edge) >= k:  # nothing is wanted of the edge
@@ -342,7 +345,7 @@ class _LowRankProblem:
             inner = scipy.linalg.lu_solve(factored, scaled.T @ b, check_finite=False)
             return np.asarray(inverse[:, None] * b + scaled @ inner)
 
-        return solve
+        return edge, solve
 
 
 def _decouple(mu: Matrix, U: Matrix, k: int) -> tuple[Matrix, Any, NDArray[np.bool_]]:

@@ -1,18 +1,28 @@
 """Bad input gets an error that names the subject, the number and the way out."""
 
+import warnings
+from functools import partial
+
 import numpy as np
 import pytest
 import scipy.sparse
 from sklearn.exceptions import NotFittedError
 
 from brainweave import GDM, label_graph
-from brainweave.exceptions import InputError
+from brainweave.exceptions import InputError, LabelWarning, SeparateSubjectsWarning
 from planted import planted_study
 
 
 @pytest.fixture
 def study(rng):
     return planted_study(rng, lengths=(20, 24, 28), voxels=(30, 40, 50))
+
+
+def label_graph_of_mine(y):
+    return label_graph(y)
+
+
+label_graph_of_mine.makes_label_graph = True
 
 
 def with_subject(X, i, new):
@@ -85,6 +95,22 @@ def test_labels(study):
         GDM(3).fit(X, [np.stack([part, part], axis=1) for part in y])
 
 
+@pytest.mark.filterwarnings("default::brainweave.exceptions.LabelWarning")
+@pytest.mark.parametrize(
+    "graph",
+    ["labels", label_graph, partial(label_graph, different=0), label_graph_of_mine],
+    ids=["name", "function", "partial", "own"],
+)
+def test_a_category_that_a_subject_lacks_is_told_where_labels_join(study, graph):
+    X, y = study
+    y = [np.where(part == 3, 2, part) if i else part for i, part in enumerate(y)]
+    with pytest.warns(LabelWarning, match=r"3 by X\[0\] only"):
+        GDM(2, graph=graph).fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # ids need not meet
+        GDM(2, graph="time").fit(X, [np.arange(len(part)) for part in y])
+
+
 def test_a_subject_without_edges_to_others(study):
     X, y = study
     alone = [y[0], y[1], [None] * 28]
@@ -97,8 +123,17 @@ def test_a_subject_without_edges_to_others(study):
 
 def test_number_of_components(study):
     X, y = study
-    with pytest.raises(InputError, match=r"n_components=500 is more than the \d+ dim"):
+    told = r"n_components=500 is more than the \d+ dim.* \(\d+ \+ \d+ \+ \d+\)\."
+    with pytest.raises(InputError, match=told):
         GDM(500, energy=0.82).fit(X, y)
+    most = sum(b.n_kept for b in GDM(3, energy=0.2).fit(X, y).bases_)
+    told = rf"{most + 1} is more than the {most} dimensions"
+    with pytest.raises(InputError, match=told):
+        GDM(most + 1, energy=0.2).fit(X, y)
+    with pytest.warns(SeparateSubjectsWarning):
+        assert GDM(most, energy=0.2).fit(X, y).n_components_ == most
+    with pytest.raises(InputError, match=r"( \+ \d+){5} \+ \.\.\.\)"):
+        GDM(500, energy=0.2).fit(X * 3, y * 3)
     for bad in (2.5, [3], True):
         with pytest.raises(TypeError, match="n_components of GDM must be an integer"):
             GDM(bad).fit(X, y)

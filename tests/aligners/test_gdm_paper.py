@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from brainweave import GDM, SubjectBasis, hyperalignment_graph, time_graph
+from brainweave import (
+    GDM,
+    SubjectBasis,
+    hyperalignment_graph,
+    label_graph,
+    time_graph,
+)
 from brainweave.exceptions import SeparateSubjectsWarning, UniquenessWarning
 from planted import planted_study, projector
 
@@ -68,6 +74,15 @@ def test_no_gap_is_reported_and_warned_about(rng):
     assert auto.n_components_ == 3
     assert auto.is_unique_
     assert_allclose(auto.eigenvalues_, gdm.eigenvalues_[:3], rtol=1e-10)
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e6])
+def test_whether_it_is_unique_does_not_depend_on_the_unit_of_the_edges(rng, unit):
+    X, y = planted_study(rng, n_categories=4)
+    graph = unit * label_graph(y)
+    assert GDM(3, energy=0.82, graph=graph).fit(X).is_unique_
+    with pytest.warns(UniquenessWarning, match="3 of 5 components are informative"):
+        assert not GDM(5, energy=0.82, graph=graph).fit(X).is_unique_
 
 
 def test_all_components_are_unique(rng):

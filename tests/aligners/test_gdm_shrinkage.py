@@ -22,11 +22,12 @@ from brainweave import (
     save,
     time_graph,
 )
-from brainweave.aligners.gdm_graph import paired
+from brainweave.aligners.gdm_graph import known_of, paired
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import (
     AlignmentWarning,
     InputError,
+    SeparateSubjectsWarning,
     UndeterminedWarning,
     UniquenessWarning,
 )
@@ -156,6 +157,39 @@ def test_no_more_components_than_the_graph_informs(study):
     X, y = study
     with pytest.warns(UniquenessWarning, match="the graph informs 3 components"):
         assert GDM(10).fit(X, y).n_components_ == 3
+
+
+@pytest.mark.parametrize("params", [{"shrinkage": RHO}, {"energy": 0.82}])
+@pytest.mark.parametrize("n_categories", [2, 4])
+def test_components_are_chosen_whatever_the_graph_is_made_of(rng, params, n_categories):
+    X, y = planted_study(rng, (36, 42, 40), n_categories=n_categories)
+    groups = label_graph(y, different=0)
+    by_groups = GDM("auto", graph=groups, **params).fit(X)
+    by_matrix = GDM("auto", graph=groups.to_sparse(), **params).fit(X)
+    assert by_groups.n_components_ == n_categories - 1
+    # samples of a matrix have no labels to hold out: all that the edges inform
+    assert by_matrix.n_components_ == by_matrix.n_informative_
+    shared = slice(n_categories - 1)
+    assert_allclose(by_matrix.eigenvalues_[shared], by_groups.eigenvalues_, rtol=1e-8)
+
+
+def test_edges_within_subjects_alone_share_nothing_and_this_is_told(rng):
+    """Wide and narrow data: the dimensions are samples less one, or voxels."""
+    X, y = planted_study(rng, (20, 30), (70, 12))
+    within = np.zeros((50, 50))
+    for rows, labels in ((slice(20), y[0]), (slice(20, 50), y[1])):
+        within[rows, rows] = labels[:, None] == labels
+    within[0, -1] = within[-1, 0] = 1e-6  # hardly a tie
+    with pytest.warns(SeparateSubjectsWarning, match="of 31 dimensions"):
+        gdm = GDM(4, graph=within, shrinkage=RHO).fit(X)
+    assert gdm.overlap_ < 1e-3
+
+
+def test_what_cannot_be_checked_is_kept(rng):
+    X = [rng.normal(size=(4, 9)) for _ in range(3)]
+    gdm = GDM("auto", graph="time").fit(X)
+    assert not alignment_check(gdm).available
+    assert gdm.n_components_ == gdm.n_informative_ == 3
 
 
 def test_groups_that_link_nobody_play_no_part(rng):
@@ -320,6 +354,17 @@ def test_labels_and_ids_come_as_two_columns(rng):
     assert_allclose(known.transform(X)[1], gdm.transform(X)[1], atol=1e-10)
     joined = known.fit_new_subject(people[2])
     assert_allclose(joined.transform(X[2]), gdm.transform([X[2]], [2])[0], atol=1e-9)
+
+
+def test_a_graph_takes_of_a_subject_what_it_needs():
+    both = Subject("1", np.eye(2), labels=["a", "b"], stimuli=[7, 9])
+    labelled = Subject("1", np.eye(2), labels=["a", "b"])
+    assert list(known_of(both, "labels")) == ["a", "b"]
+    assert list(known_of(both, "time")) == [7, 9]
+    assert known_of(both, "labels+time").tolist() == [["a", 7], ["b", 9]]
+    assert list(known_of(labelled, "labels+time")) == ["a", "b"]
+    assert known_of(labelled, "time") is None
+    assert list(known_of(both, label_graph)) == ["a", "b"]
 
 
 def test_rows_are_ids_where_all_show_the_same(rng):

@@ -39,12 +39,24 @@ def check(bases, graph, route, k=K, expected=None):
     wanted = min(k + 1, values.size)
     assert_allclose(solution.eigenvalues, values[:wanted], atol=1e-10 * scale, rtol=0)
     assert_allclose(found.T @ found, np.eye(wanted), atol=1e-9)
+    # what is gained, below the smallest eigenvalue of the degrees alone
+    spots = zip(bases, graph.slices(), strict=True)
+    parts = [(V.T * graph.degrees()[rows]) @ V for V, rows in spots]
+    floor = min(np.linalg.eigvalsh(part)[0] for part in parts)
+    gains = floor - values[:wanted]
+    assert_allclose(solution.gains, gains, atol=1e-10 * scale, rtol=0)
     # the space is compared at every gap, so inside of what was found too
     gaps = np.diff(values[: wanted + 1])
     for j in np.flatnonzero(gaps > 1e-4 * scale) + 1:
         if j <= wanted:
             cosines = np.linalg.svd(found[:, :j].T @ vectors[:, :j])[1]
             assert_allclose(cosines, 1, atol=1e-8)
+    if values.size > k:
+        gap = (values[k] - values[k - 1]) / scale
+        assert solution.is_unique(k) if gap > 1e-7 else True
+        assert not solution.is_unique(k) if gap < 1e-11 else True
+    else:
+        assert solution.is_unique(k)
     return solution
 
 
@@ -193,6 +205,16 @@ def test_degrees_that_differ_a_little_are_not_equal(rng):
         assert_allclose(found, values, atol=1e-12 * 80)
     rounded = affinity_graph(codes, np.diag([1.0, 1.0, 1.0 + 1e-15]))
     assert solve(bases, rounded, 5).route == "closed"
+
+
+def test_a_matrix_of_weights_has_no_closed_form_even_if_degrees_are_equal(rng):
+    first = np.zeros(120)
+    first[[1, -1, 40, -40]] = 1
+    graph = matrix_graph(scipy.linalg.circulant(first), (40,) * 3)
+    bases = bases_of(rng, (40,) * 3, 20)
+    with pytest.raises(InputError, match="needs a graph of groups"):
+        solve(bases, graph, 5, route="closed")
+    check(bases, graph, "auto", k=5)
 
 
 def test_a_large_matrix_of_weights_is_solved_and_confirmed(rng, monkeypatch):

@@ -12,6 +12,7 @@ from sklearn.svm import SVC
 from brainweave import (
     GDM,
     DetSRM,
+    Parcelwise,
     between_subject_classification,
     match_samples,
 )
@@ -148,7 +149,16 @@ def test_features_go_into_scalers_and_classifiers(X):
         model.for_subject(9)
 
 
-def test_a_number_of_jobs_that_is_none_is_refused(rng):
-    X = [rng.normal(size=(12, 8)) for _ in range(2)]
-    with pytest.raises(InputError, match="n_jobs must be an integer or None, got 'x'"):
-        DetSRM(2, n_jobs="x", random_state=0).fit(X)
+@pytest.mark.parametrize("jobs", ["x", 1.5, 0, True, [1, 2], np.array([1, 2])], ids=str)
+def test_a_number_of_jobs_that_is_none_is_refused(X, jobs):
+    parcels = [np.arange(20) % 2 + 1] * 4
+    for aligner in (
+        GDM(2, n_jobs=jobs),
+        DetSRM(2, n_jobs=jobs, random_state=0),
+        Parcelwise(GDM(2), parcels, n_jobs=jobs),
+    ):
+        with pytest.raises(InputError, match="n_jobs must be an integer other than 0"):
+            aligner.fit(X, [Y] * 4)
+    fitted = GDM(2).fit(X, [Y] * 4).set_params(n_jobs=jobs)  # as in a foreign file
+    with pytest.raises(InputError, match="n_jobs must be an integer other than 0"):
+        fitted.transform(X)

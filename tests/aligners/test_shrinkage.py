@@ -279,6 +279,26 @@ def test_many_groups_go_to_the_operator(rng):
     assert solution.route == "operator"
     closed = solve_shrinkage(smoothers, graph, K, route="closed")
     assert_allclose(solution.eigenvalues, closed.eigenvalues, rtol=1e-9)
+    # unless nearly as many components are wanted
+    assert solve_shrinkage(smoothers, graph, 60).route == "closed"
+    # or some groups push others away, which the operator cannot do
+    both = graph + label_graph([np.arange(n) % 3 for n in lengths])
+    assert compare(smoothers, both).route == "closed"
+
+
+def test_few_groups_are_solved_in_closed_form(rng):
+    X, y = study(rng)
+    graph = a_graph("time", y, rng)
+    assert len(graph.groups[0].names) > 8 * K
+    assert compare(smoothers_of(grams_of(X)[0]), graph).route == "closed"
+
+
+@pytest.mark.parametrize("route", ["closed", "operator"])
+def test_routes_of_groups_refuse_a_matrix(rng, route):
+    X, y = study(rng)
+    smoothers = smoothers_of(grams_of(X)[0])
+    with pytest.raises(InputError, match="A matrix of weights has no groups"):
+        solve_shrinkage(smoothers, a_graph("labels and matrix", y, rng), K, route=route)
 
 
 def test_no_component_without_gain(rng):

@@ -191,6 +191,26 @@ def test_the_search_finds_what_all_values_would(rng):
     assert len(asked) <= 7 * 8
 
 
+@pytest.mark.parametrize("summit", range(len(GRID)))
+def test_the_search_finds_a_summit_at_every_place_of_the_grid(summit):
+    assert search_grid(lambda places: [-abs(i - summit) for i in places]) == summit
+
+
+@pytest.mark.parametrize("rho", [0, 0.0, -1, np.inf, np.nan, True])
+def test_a_strength_that_is_none_is_refused(rng, rho):
+    X, y = planted_study(rng, (12, 12), (20, 20))
+    with pytest.raises(InputError, match="shrinkage of GDM must be larger than 0"):
+        GDM(2, shrinkage=rho).fit(X, y)
+
+
+def test_a_kernel_without_voxels_has_as_many_as_samples_allow(rng):
+    x = centred(rng.normal(size=(25, 90)))
+    gram = x @ x.T
+    for how in ("oas", "ledoit-wolf"):
+        bare = covariance_strength([gram], [None], how)
+        assert bare == covariance_strength([gram], [24], how)
+
+
 # -- runs, from a study to the strength ------------------------------------------------
 
 

@@ -55,8 +55,7 @@ def test_compare_scores_methods_and_keeps_those_that_are_done(
     execute("compare", study, "--method", "gdm", *options, "-q")
     cells = {p: p.stat().st_mtime_ns for p in (out / "store" / "cells").iterdir()}
     assert len(cells) == 8  # halves and subjects
-    methods = ("--method", "gdm", "--method", "hyperalignment")
-    call("compare", study, *methods, *options, "-q")
+    call("compare", study, "--method", "gdm, hyperalignment", *options, "-q")
     assert all(p.stat().st_mtime_ns == when for p, when in cells.items())
     lines = (out / "comparison.tsv").read_text().splitlines()
     assert lines[0].split("\t")[:3] == ["method", "protocol", "mean"]
@@ -210,6 +209,14 @@ def test_report_joins_study_model_and_results(study, model, tmp_path, execute, c
 
 
 @pytest.mark.slow
+def test_demo_of_one_subject_is_refused_at_once(study, tmp_path, call):
+    alone = tmp_path / "alone"
+    bw.Study.open(study).subset(subjects=["01"]).save(alone)
+    _, said = call("demo", tmp_path / "d", "--study", alone, code=2)
+    assert f"{alone} must have 2 or more" in said
+    assert not (tmp_path / "d").exists()
+
+
 def test_demo_goes_the_whole_way(study, tmp_path, execute):
     done = execute("demo", tmp_path / "d", "--study", study, "-q")
     assert done.stdout.splitlines()[-1] == f"Report: {tmp_path / 'd' / 'report.html'}"

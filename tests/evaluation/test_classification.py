@@ -1,5 +1,6 @@
 """Between-subject classification: the result, its invariants, its errors."""
 
+import json
 import warnings
 
 import numpy as np
@@ -17,11 +18,12 @@ from brainweave import (
     Hyperalignment,
     NoAlignment,
     between_subject_classification,
+    label_graph,
     load_matlab,
     split_study,
 )
 from brainweave.evaluation.classifiers import largest_nu
-from brainweave.evaluation.evaluate import score_folds
+from brainweave.evaluation.evaluate import about, score_folds
 from brainweave.evaluation.measures import Classification
 from brainweave.evaluation.nu_svm import SeparatingNuSVC
 from brainweave.exceptions import ClassifierWarning, InputError
@@ -268,6 +270,22 @@ def test_a_category_that_training_lacks_is_missed(rng):
     assert result.categories == [0, 1, 2, 7]
     assert result.confusion[3, 3] == 0
     assert result.confusion[3].sum() == 8
+
+
+def test_results_keep_settings_that_json_can_hold(rng):
+    X, y = study_lists(rng)
+    graph = np.ones((len(y[0]),) * 2)
+    model = GDM(np.int64(2), energy=(np.float64(0.6),) * len(X), kernel_params={})
+    result = between_subject_classification(model, X, y)
+    kept = json.loads(json.dumps(result.settings))
+    assert kept == result.settings
+    assert (kept["n_components"], kept["energy"]) == (2, [0.6] * len(X))
+    assert kept["kernel_params"] == {}
+    assert "n_jobs" not in kept
+    told = about(GDM(graph=graph), split_study(X, y), Classification())["settings"]
+    assert told["graph"] == f"array of shape {graph.shape}"
+    told = about(GDM(graph=label_graph), split_study(X, y), Classification())
+    assert told["settings"]["graph"].startswith("<function label_graph")
 
 
 def test_settings_per_subject_follow_their_subject(rng):

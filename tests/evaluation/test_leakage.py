@@ -51,6 +51,9 @@ def test_values_of_classified_samples_change_no_map(rng, data, protocol):
     for a, b in zip(before, after, strict=True):
         for one, two in zip(a.maps, b.maps, strict=True):
             assert_array_equal(one.coef, two.coef)
+            # nor how voxels are standardised
+            assert_array_equal(one.mean, two.mean)
+            assert_array_equal(one.scale, two.scale)
 
 
 def test_held_out_template_ignores_everything_of_the_test_subject(rng, data):

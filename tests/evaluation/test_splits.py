@@ -6,6 +6,8 @@ from numpy.testing import assert_array_equal
 
 from brainweave import GDM, Study, Subject, between_subject_classification, split_study
 from brainweave.evaluation.splits import subject_folds
+from brainweave.report import write_report
+from brainweave.study.told import preprocessing
 from evaluation_studies import as_named_study, study_lists
 
 
@@ -183,6 +185,46 @@ def test_lazy_subjects_are_read_once(rng):
     )
     between_subject_classification(GDM(1), split_study(study))
     assert [s.reads for s in sources] == [1, 1]
+
+
+def test_what_was_standardised_together_and_then_divided_is_named(rng, tmp_path):
+    study = Study(
+        Subject(
+            str(i),
+            rng.normal(size=(24, 9)),
+            labels=list("abc") * 8,
+            runs=np.arange(24) // 8,
+        )
+        for i in range(3)
+    )
+    half = np.arange(24) < 16  # two of three runs
+    read = Study(study.subjects, record={"settings": {"standardize": "psc"}})
+    for scaled, how, named in (
+        (study, {}, None),
+        (study.zscore(), {}, "run"),
+        (study.zscore(), {"halves": "run"}, None),
+        (study.zscore(), {"halves": [half] * 3}, None),
+        (study.zscore(), {"halves": [~half, half, np.roll(half, 1)]}, "run"),
+        (study.zscore(), {"align": [study.map(cubed).zscore()]}, None),
+        (study.zscore("all"), {"halves": "run"}, "all"),
+        (study.zscore("all").save(tmp_path / "study"), {}, "all"),
+        (read, {}, "run"),
+    ):
+        split = split_study(scaled, **how)
+        assert split.design.get("standardised_together") == named
+    assert dict(preprocessing(study.zscore().record))["scale"] == (
+        "z-scores of each voxel and run"
+    )
+    together = study.zscore("all")
+    result = between_subject_classification(GDM(2), together, n_jobs=1)
+    assert result.design["standardised_together"] == "all"
+    page = write_report(tmp_path / "r.html", study=together, results=result)
+    told = "standardised over all samples, samples that aligned together with"
+    assert told in page.read_text(encoding="utf-8")
+
+
+def cubed(subject):
+    return subject._replace(samples=subject.data() ** 3)
 
 
 def test_errors_say_what_is_wrong_and_what_to_do(rng):

@@ -184,3 +184,29 @@ def test_wrong_documents_with_right_checksums_are_equal_or_refused(
         else:
             assert same(model, path, X, y), f"document {i}: {[*parents, last]}"
     assert n_refused > 0.8 * SEPARATE_DOCUMENTS
+
+
+@pytest.mark.parametrize("where", ["provenance", "summary", "model", "bases"])
+@pytest.mark.parametrize("shape", ["list", "tuple", "dict"])
+def test_lists_within_lists_without_end_are_refused(original, wrong, where, shape):
+    container = read_container(original[0], kind="brainweave-model", newest=2)
+    document = {k: v for k, v in container.document.items() if k != "arrays"}
+    deep = []
+    for _ in range(250 if shape == "dict" else 450):  # JSON itself goes to 1000
+        whole = {"list": [deep], "tuple": {"tuple": [deep]}}
+        deep = whole.get(shape, {"dict": [["a", deep]]})
+    arrays = {k: pending(v) for k, v in container.arrays.items()}
+    document[where] = deep
+    write_container(wrong, document, arrays, kind="brainweave-model", version=2)
+    for read in (bw.load, bw.describe):
+        with pytest.raises(ModelFileError, match="nested too deeply"):
+            read(wrong)
+
+
+def test_what_could_not_be_read_again_is_not_written(original, wrong):
+    made = []
+    for _ in range(150):
+        made = [made]
+    with pytest.raises(ModelFileError, match="nested too deeply: more than 100"):
+        bw.save(bw.load(original[0]), wrong, provenance={"made": made})
+    assert not wrong.exists()

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from brainweave._validation import check_number, check_subject_number
 from brainweave._workers import blas_threads, subject_threads
 from brainweave.aligners.maps import CoordinateMap, SubjectMap
-from brainweave.aligners.procrustes import principal_axes, rotate_onto
+from brainweave.aligners.procrustes import principal_axes, rotate_onto, warn_of_tie
 from brainweave.aligners.strength import choose_strengths
 from brainweave.aligners.timelocked import GramOnly, TimeLocked
 from brainweave.basis import SubjectBasis
@@ -30,12 +30,13 @@ class RotationAligner(TimeLocked):
     max_iter: int = 1
     tol: float = 0.0
 
-    def _rotate(self, coordinates: list[Matrix]) -> tuple[list[Matrix], Matrix]:
+    def _rotate(self, coordinates: list[Matrix]) -> tuple[list[Matrix], Matrix, Matrix]:
         """Return a rotation (L_i, c) per subject, and the mean of what they rotate.
 
         Coordinates are samples in an orthonormal basis, (n_samples, L_i). The common
         space has as many dimensions as the largest L_i, so no rotation loses anything;
-        they are the principal ones of the mean, largest first.
+        they are the principal ones of the mean, largest first, by the variances that
+        come last.
         """
         n = len(coordinates)
         first = check_subject_number("reference", self.reference, n, owner=self._owner)
@@ -70,7 +71,7 @@ class RotationAligner(TimeLocked):
         total = sum(Z @ Q for Z, Q in zip(coordinates, rotations, strict=True))
         self._keep_progress(progress)
         self.objective_history_ = [*progress.history, objective(total)]
-        return rotations, total / n
+        return rotations, total / n, (target * target).sum(axis=0)
 
 
 class Hyperalignment(RotationAligner):
@@ -101,6 +102,8 @@ class Hyperalignment(RotationAligner):
         Share of the summed singular values that each subject keeps.
     standardize : bool or "reliability", default=True
         Give every voxel zero mean and unit variance; else zero mean only.
+        "reliability": voxels that answer alike to equal labels count more
+        (:mod:`brainweave.reliability`).
     n_jobs : int, optional
         Subjects worked on at the same time; default one per core. The result does not
         depend on it.
@@ -148,9 +151,12 @@ class Hyperalignment(RotationAligner):
 
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
         k = self._kept_components(max(b.n_kept for b in bases))
-        shrinks = [self._shrink(b) for b in bases]
+        shrinks = self._shrinks(bases, y)
         pairs = zip(bases, shrinks, strict=True)
-        rotations, self.template_ = self._rotate([b.coordinates * s for b, s in pairs])
+        rotations, self.template_, variances = self._rotate(
+            [b.coordinates * s for b, s in pairs]
+        )
+        warn_of_tie(variances, k, stacklevel=3)
         self.shared_response_ = self.template_[:, :k]
         return [s[:, None] * Q[:, :k] for s, Q in zip(shrinks, rotations, strict=True)]
 
@@ -165,6 +171,9 @@ class Hyperalignment(RotationAligner):
                 "or more energy."
             )
         return k
+
+    def _shrinks(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
+        return [self._shrink(b) for b in bases]
 
     def _shrink(self, basis: SubjectBasis) -> Matrix:
         """Return the factor that scales each kernel coordinate before rotation."""
@@ -257,9 +266,9 @@ class RegularizedHyperalignment(Hyperalignment):
             check_number("alpha", self.alpha, "[0, 1]", owner=self._owner, hint=hint)
         super()._check_subjects(subjects, y)
 
-    def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
+    def _shrinks(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
         self.alpha_, self.alpha_by_ = self._chosen_alpha(bases, y)
-        return super()._solve(bases, y)
+        return super()._shrinks(bases, y)
 
     def _chosen_alpha(
         self, bases: list[SubjectBasis], y: list[Any] | None
@@ -396,14 +405,16 @@ class SVDHyperalignment(RotationAligner, GramOnly):
     n_components: int = 10
 
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
-        self._joint_decomposition(bases, self._wanted_components(bases))
+        k = self._wanted_components(bases)
+        warn_of_tie(self._joint_decomposition(bases, k), k, stacklevel=3)
         with subject_threads(len(bases), self.n_jobs) as over_subjects:
             reduced = over_subjects(lambda b: b.gram_times(self.joint_), bases)
-        rotations, self.shared_response_ = self._rotate(reduced)
+        rotations, self.shared_response_, _ = self._rotate(reduced)
         pairs = zip(bases, rotations, strict=True)
         return [b.restrict(self.joint_ @ R) for b, R in pairs]
 
-    def _joint_decomposition(self, bases: list[SubjectBasis], k: int) -> None:
+    def _joint_decomposition(self, bases: list[SubjectBasis], k: int) -> Matrix:
+        """Find the k leading triplets; return their squared values and the next."""
         grams = (
             b.gram if b.energy == 1 else (b.vectors * b.values) @ b.vectors.T
             for b in bases
@@ -411,9 +422,10 @@ class SVDHyperalignment(RotationAligner, GramOnly):
         n = bases[0].n_samples
         with blas_threads(1):
             values, U = scipy.linalg.eigh(
-                sum(grams), subset_by_index=[n - k, n - 1], check_finite=False
+                sum(grams), subset_by_index=[n - k - 1, n - 1], check_finite=False
             )
-        values, U = values[::-1], U[:, ::-1]
+        found = values[::-1]
+        values, U = found[:k], U[:, ::-1][:, :k]
         if values[-1] <= 1e-12 * values[0]:
             rank = int((values > 1e-12 * values[0]).sum())
             raise InputError(
@@ -422,6 +434,7 @@ class SVDHyperalignment(RotationAligner, GramOnly):
             )
         self.singular_values_ = np.sqrt(values)
         self.joint_ = np.sqrt(len(bases)) * U / self.singular_values_
+        return np.asarray(found)
 
     def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
         joint = self.joint_[y]

@@ -18,7 +18,12 @@ from sklearn.base import clone
 from brainweave._arrays import backing_map, column_chunks, ops_for, to_numpy
 from brainweave._progress import shown_progress
 from brainweave._subjects import ids_of
-from brainweave._validation import check_int, check_list_of_subjects, check_shape
+from brainweave._validation import (
+    check_int,
+    check_list_of_subjects,
+    check_n_jobs,
+    check_shape,
+)
 from brainweave._warnings import WarningListener
 from brainweave._workers import Sent, blas_threads, cluster_workers
 from brainweave.aligners.base import BaseAligner
@@ -311,7 +316,8 @@ class PiecewiseAligner(BaseAligner):
             self.progress(done, total)
 
         told = tell if callable(self.progress) else self.progress
-        n_jobs, calls = self.n_jobs, (delayed(guarded)(function, *t) for t in tasks)
+        n_jobs = check_n_jobs(self.n_jobs)
+        calls = (delayed(guarded)(function, *t) for t in tasks)
         if n_jobs is None and effective_n_jobs(None) == 1:  # nothing is configured
             n_jobs = cpu_count()
         with (
@@ -352,7 +358,7 @@ class PiecewiseAligner(BaseAligner):
         return self.aligner._labels_must_meet()
 
     def fit_transform(self, X: Any, y: Any = None) -> list[Any]:
-        """Fit, and return the shared features of the aligning samples."""
+        """Fit, and return what :meth:`transform` gives for the same samples."""
         return self.fit(X, y).transform(X)
 
     def __getstate__(self) -> dict[str, Any]:

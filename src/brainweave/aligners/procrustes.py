@@ -10,13 +10,14 @@ factor of :math:`X^\top S`:
 so :math:`K` and matrices as wide as the target are all that is needed.
 """
 
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave.basis import SubjectBasis
-from brainweave.exceptions import InputError
+from brainweave.basis import TIED, SubjectBasis
+from brainweave.exceptions import InputError, UniquenessWarning
 from brainweave.linalg import flip_signs, polar
 
 Matrix = NDArray[np.float64]
@@ -85,6 +86,20 @@ def principal_axes(S: Matrix, covariance: Matrix | None = None) -> Matrix:
     metric = S.T @ S if covariance is None else covariance
     turn = np.linalg.eigh(metric)[1][:, ::-1]
     return np.asarray(turn * flip_signs(S @ turn))
+
+
+def warn_of_tie(values: Matrix, k: int, *, stacklevel: int) -> None:
+    """Warn if a cut after the first k of some descending variances parts equal ones."""
+    if k >= values.size or values[k - 1] <= TIED * values[0]:
+        return
+    if values[k - 1] - values[k] <= TIED * values[0]:
+        warnings.warn(
+            f"The shared space is not unique: components {k} and {k + 1} are equally "
+            "strong, so which directions are kept is arbitrary. Keep fewer components, "
+            "or more.",
+            UniquenessWarning,
+            stacklevel=stacklevel + 1,
+        )
 
 
 def check_rank(

@@ -111,7 +111,6 @@ class _Problem:
         else:
             P = sum(self.each(lambda s, u: to_numpy(s.between(u)), U))
         P = (P + P.T) / 2
-        k = min(k, len(P))
         if (signs > 0).all():
             mu, q = self._largest(P, k)
             return mu, _times(U, _divide(q, np.sqrt(np.maximum(mu, 0))))

@@ -274,14 +274,22 @@ class DeviceSmoother(Smoother):
 
     def leave_out(self, contrasts: Matrix, blocks: Codes) -> Matrix:
         device = self.device
-        inverse = self.strength * device.cho_inverse(self._factor)
-        residual = inverse @ device.put(contrasts)
+        T = device.inverse_factor(self._factor)  # (K + g)^-1 = T^T T
+        residual = self.strength * (T.T @ (T @ device.put(contrasts)))
+        # all blocks are solved at once: the shorter are filled up with equations of
+        # their own, 1 x = 0
+        counts = np.unique(blocks, return_counts=True)[1]
+        known = np.arange(counts.max()) < counts[:, None]
+        rows = np.zeros(known.shape, np.intp)
+        rows[known] = np.argsort(blocks, kind="stable")
+        there, filled = device.put(rows), device.put(~known)
+        of_blocks = T.T[there]
+        inside = self.strength * (of_blocks @ of_blocks.mT) - 1 / self.n_samples
+        inside.masked_fill_(filled[:, :, None] | filled[:, None, :], 0.0)
+        inside.diagonal(dim1=1, dim2=2).add_(filled)
+        wanted = residual[there].masked_fill_(filled[:, :, None], 0.0)
         predicted = np.array(contrasts)
-        for block in np.unique(blocks):
-            rows = np.flatnonzero(blocks == block)
-            there = device.put(rows)
-            inside = inverse[there][:, there] - 1 / self.n_samples
-            predicted[rows] -= to_numpy(device.solve(inside, residual[there]))
+        predicted[rows[known]] -= to_numpy(device.solve(inside, wanted))[known]
         return predicted
 
 

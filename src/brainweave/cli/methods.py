@@ -111,9 +111,10 @@ def make_aligner(options: Method, *, lenient: bool = False) -> Any:
 
     known = METHODS.get(options.method.lower().replace("_", "-"))
     if known is None:
+        several = " (one; compare takes several)" if "," in options.method else ""
         raise UsageError(
             f"There is no method {options.method!r}; choose one of "
-            f"{', '.join(METHODS)}."
+            f"{', '.join(METHODS)}{several}."
         )
     cls = getattr(brainweave, known)
     accepted = set(inspect.signature(cls).parameters)

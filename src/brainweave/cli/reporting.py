@@ -204,6 +204,13 @@ def demo(
     import brainweave
 
     people = None if study is None else open_study(study)
+    n_subjects = n_subjects if people is None else len(people)
+    if n_subjects < 2:
+        what = "--n-subjects must be" if people is None else f"{study} must have"
+        raise UsageError(
+            f"{what} 2 or more: one subject is tested on what others trained; got "
+            f"{n_subjects}."
+        )
     prepare_folder(out)
     if people is None:
         people = _demo_study(out / "study", n_subjects, random_state, console)

@@ -188,7 +188,7 @@ def compare(
     study: StudyFolder,
     *,
     method: list[str] | None = option(
-        "Methods to compare, one after another; gdm none."
+        "Methods to compare, one after another or with commas; gdm none."
     ),
     n_components: str | None = option("Shared features, for all methods."),
     energy: float | None = option("Energy, for all methods that take it."),
@@ -208,7 +208,8 @@ def compare(
     from brainweave.evaluation.runner import run_grid
 
     protocols = scoring.protocols()
-    names = list(dict.fromkeys(method or ["gdm", "none"]))
+    given = [n.strip() for text in method or ["gdm,none"] for n in text.split(",")]
+    names = list(dict.fromkeys(given))
     base = Method(
         n_components=n_components,
         energy=energy,

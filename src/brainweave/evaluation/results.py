@@ -114,7 +114,8 @@ class ClassificationResult(_Scores):
         not known), ``subjects`` (ids) and ``n_samples`` (id to number of samples).
     design : dict of str to Any
         How: ``leave_out``, ``classifier``, ``n_permutations``, ``random_state``,
-        ``halves`` and ``match``.
+        ``halves`` and ``match``; ``standardised_together`` ("run" or "all") where
+        samples that align and samples that are scored had been given one scale.
     """
 
     folds: list[dict[str, Any]]
@@ -129,8 +130,14 @@ class ClassificationResult(_Scores):
     ) -> Self:
         """Make a result of the records of its folds, and what else is known.
 
-        `categories` are in the order of the confusion matrices; the other fields are
-        method, protocol, seconds, settings, study and design.
+        Parameters
+        ----------
+        records : sequence of dict
+            One per fold.
+        categories : list
+            In the order of the confusion matrices.
+        **known
+            The other fields: method, protocol, seconds, settings, study and design.
         """
         folds = [
             {

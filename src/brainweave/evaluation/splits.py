@@ -18,6 +18,7 @@ from brainweave.exceptions import InputError
 from brainweave.labels import check_labels_meet, sort_labels
 from brainweave.samples import HOW, match_samples
 from brainweave.study.study import Study, Subject
+from brainweave.study.told import scaled_within
 from brainweave.voxels import same_samples, sample_signatures
 
 __all__ = [
@@ -173,12 +174,26 @@ def split_study(
         Part(aligning if match is None else matched(aligning, match), scored, name=name)
         for name, aligning, scored in pairs
     ]
+    if align is None and (shared := _scaled_together(whole, masks)):
+        design["standardised_together"] = shared
     for each in [whole] if align is None else [whole, *(a for _, a, _ in pairs)]:
         names = [repr(id) for id in each.ids]
         check_labels_meet([s.labels for s in each], names, stacklevel=4)
     return SplitStudy(
         parts, name=whole.name, fingerprint=whole.fingerprint(), design=design
     )
+
+
+def _scaled_together(study: Study, masks: Sequence[Any]) -> str | None:
+    """Name what was standardised as one and is now divided: "all", "run" or nothing."""
+    within = scaled_within(study.record)
+    if within != "run":
+        return within
+    for subject, mask in zip(study, masks, strict=True):
+        runs = subject.runs
+        if runs is None or set(runs[mask].tolist()) & set(runs[~mask].tolist()):
+            return within
+    return None
 
 
 def refuse_aligned(study: Iterable[Subject]) -> None:

@@ -38,6 +38,7 @@ DTYPES: dict[str, np.dtype[Any]] = {
 }
 CODES = {dtype: code for code, dtype in DTYPES.items()}
 MAX_HEADER = 100_000_000  # the limit of the safetensors format
+MAX_DEPTH = 100  # of lists and tables within each other: readers call themselves
 CHUNK = 2**20
 _LINES = ("format", "version", "checksum", "document")
 
@@ -263,7 +264,20 @@ def _read_document(
         raise _damaged(name, f"its description is not readable ({error})") from error
     if not isinstance(document, dict):
         raise _damaged(name, "its description is not a table")
+    if is_nested_too_deeply(document):
+        raise _damaged(name, "its description is nested too deeply")
     return kind, int(version), document
+
+
+def is_nested_too_deeply(document: Any) -> bool:
+    """Say whether tables and lists are within each other more than a file may have."""
+    level = [document]
+    for _ in range(MAX_DEPTH):
+        inner = (v.values() if isinstance(v, dict) else v for v in level)
+        level = [v for values in inner for v in values if isinstance(v, dict | list)]
+        if not level:
+            return False
+    return True
 
 
 def _check_listed(entries: dict[str, _Entry], listed: Any, name: str) -> None:

@@ -17,9 +17,11 @@ from brainweave.models.bases import StoredBasis, read_basis, write_basis
 from brainweave.models.codec import KINDS, Kind, Reader, Writer
 from brainweave.models.container import (
     BASIS,
+    MAX_DEPTH,
     MODEL,
     SUFFIX,
     Container,
+    is_nested_too_deeply,
     read_container,
     write_container,
 )
@@ -115,11 +117,8 @@ def load(path: Pathlike, *, verify: bool = True) -> Any:
 def load_from(container: Container) -> Any:
     """Make the model of an open file."""
     of, document = Reader(container), container.document
-    try:
-        model = of.value(document.get("model"), "")
-        summary = of.value(document.get("summary"), "summary")
-    except RecursionError:
-        of.bad("its description", "is nested too deeply")
+    model = of.value(document.get("model"), "")
+    summary = of.value(document.get("summary"), "summary")
     if not isinstance(model, (BaseAligner, SubjectMap)):
         of.bad("its model", "is neither an aligner nor a map")
     if isinstance(summary, dict) and isinstance(model, BaseAligner):
@@ -232,6 +231,11 @@ def _write(
         "bases": to.bases,
         "spaces": to.spaces,
     }
+    if is_nested_too_deeply(full):
+        raise ModelFileError(
+            f"{str(target)!r} would hold lists or tables that are nested too deeply: "
+            f"more than {MAX_DEPTH} within each other. Simplify the provenance."
+        )
     write_container(target, full, to.arrays, kind=kind)
     return target
 

@@ -63,6 +63,8 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> Methods:
     ridges = sorted(getattr(model, "shrinkage_", None) or [])
     folds = [fold for one in inputs.results for fold in one.folds or [{}]]
     nus = {fold.get("nu") for fold in folds}
+    designs = [getattr(one.result, "design", None) or {} for one in inputs.results]
+    together = {str(d.get("standardised_together")) for d in designs} & {"run", "all"}
     text = render(
         "methods.txt.jinja",
         escape=False,
@@ -88,6 +90,7 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> Methods:
         panels=inputs.panels,
         nu=nus.pop() if len(nus) == 1 else None,
         by_means=any(fold.get("n_by_means") for fold in folds),
+        together=min(together, default=None),
         chances=sorted({percent(one.chance) for one in inputs.results}),
         shows_maps=shows_maps,
         version=__version__,

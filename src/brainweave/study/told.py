@@ -12,7 +12,7 @@ import numpy as np
 from brainweave._version import __version__
 from brainweave.study.formats.image_files import image_name
 
-__all__ = ["cautions", "made_record", "preprocessing", "run_record"]
+__all__ = ["cautions", "made_record", "preprocessing", "run_record", "scaled_within"]
 
 Record: TypeAlias = Mapping[str, Any]
 Runs: TypeAlias = list[tuple[str, Record]]  # the id of a subject, and one of its runs
@@ -42,7 +42,11 @@ _SOURCES = {
     "openfmri": "OpenfMRI",
 }
 AS_GIVEN = "as given"  # where a record has no better name of labels and the like
-_SCALES = {"zscore": "z-scores of each voxel and run", "psc": "per cent signal change"}
+_SCALES = {
+    "zscore": "z-scores of each voxel and run",
+    "psc": "per cent signal change",
+    "all": "z-scores of each voxel over all samples",
+}
 
 
 def made_record(
@@ -111,7 +115,23 @@ def preprocessing(record: Record | None) -> list[tuple[str, str]]:
         "overlapping events": _overlaps(settings, runs),
         "matching": _matching(record.get("match")),
     }
+    if record.get("zscore"):
+        told["scale"] = _SCALES["all" if record["zscore"] == "all" else "zscore"]
     return [(name, text) for name, text in told.items() if text]
+
+
+def scaled_within(record: Record | None) -> str | None:
+    """Return what a voxel's scale was taken over: "run", "all" or, if not known, None.
+
+    Examples
+    --------
+    >>> scaled_within({"settings": {"standardize": "psc"}}), scaled_within({})
+    ('run', None)
+    """
+    record = record or {}
+    if record.get("zscore"):
+        return str(record["zscore"])
+    return "run" if (record.get("settings") or {}).get("standardize") else None
 
 
 def cautions(record: Record | None) -> list[str]:

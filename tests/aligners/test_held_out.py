@@ -1,0 +1,298 @@
+"""Halves of samples, and the statistic on them, against what is written out by hand."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import brainweave as bw
+from brainweave.aligners import agreement
+from brainweave.aligners.held_out import (
+    BORDER,
+    Fold,
+    _half,
+    cross_fit,
+    gathered,
+    halves_of,
+    judged_rows,
+    sub_graph,
+)
+from brainweave.exceptions import InputError
+from brainweave.graphs import NO_GROUP
+from planted import planted_study
+
+
+def as_flags(half):
+    return "".join("01"[int(v)] for v in half)
+
+
+# -- halves ----------------------------------------------------------------------------
+
+
+def test_samples_without_a_group_follow_the_one_before():
+    codes = np.array([NO_GROUP, 0, NO_GROUP, 0, NO_GROUP, 1, NO_GROUP, 1, NO_GROUP])
+    half, _ = halves_of([codes] * 2, None)
+    assert as_flags(half) == "000110011"  # those before the first go with the first
+    none = np.full(4, NO_GROUP)
+    assert as_flags(halves_of([none, none], None)[0]) == "0000"
+
+
+def test_an_odd_sample_goes_to_either_half_by_turns():
+    codes = np.array([0, 0, 0, 1, 1, 1])
+    half, _ = halves_of([codes] * 2, None)
+    assert as_flags(half) == "011" + "001"
+
+
+def test_time_points_are_early_or_late_by_their_share_of_the_film():
+    early, late = halves_of([np.arange(10), 10 + np.arange(20)], None)
+    assert as_flags(early) == "0" * 5 + "1" * 5
+    assert as_flags(late) == "0" * 10 + "1" * 10
+    # whoever shows a point first decides for all
+    first, other = halves_of([np.arange(6), np.array([5, 4, 3, 0])], None)
+    assert as_flags(first) == "000111"
+    assert as_flags(other) == "1110"
+
+
+def test_runs_are_taken_in_turn_where_all_have_several():
+    codes = [np.array([0, 1] * 4)] * 2
+    runs = ["a", "a", "b", "b", "a", "a", "c", "c"]
+    assert as_flags(halves_of(codes, [runs, runs])[0]) == "00110000"
+    by_samples = "".join(as_flags(half) for half in halves_of(codes, None))
+    one_run = ["a"] * 8
+    for unknown in (one_run, [None, *runs[1:]], [float("nan"), *runs[1:]]):
+        found = halves_of(codes, [runs, unknown])
+        assert "".join(map(as_flags, found)) == by_samples
+    # a time point stays whole: its run in the first subject who saw it
+    films = halves_of([np.arange(8), np.arange(8)[::-1]], [runs, runs])
+    assert as_flags(films[0]) == "00110000"
+    assert as_flags(films[1]) == "00110000"[::-1]
+
+
+def test_time_points_next_to_aligning_ones_are_not_judged():
+    codes = np.arange(60)
+    held = np.arange(20, 60)
+    assert judged_rows(codes, held).tolist() == list(range(BORDER, 40))
+    both_sides = np.arange(20, 44)  # on either side a quarter, if that is less
+    assert judged_rows(codes, both_sides).tolist() == list(range(6, 18))
+    few = np.arange(20, 39)
+    assert judged_rows(codes, few).tolist() == list(range(19))
+    twenty = np.arange(40, 60)
+    assert judged_rows(codes, twenty).tolist() == list(range(5, 20))
+    # categories repeat: all are judged but those without a label
+    repeated = np.where(np.arange(60) % 7 == 0, NO_GROUP, np.arange(60) % 3)
+    expected = np.flatnonzero(held % 7 != 0).tolist()
+    assert judged_rows(repeated, held).tolist() == expected
+
+
+@pytest.mark.parametrize("kind", ["labels", "time", "both", "matrix"])
+def test_the_graph_of_a_half_is_that_part_of_the_matrix(rng, kind):
+    y = [rng.integers(3, size=n) for n in (7, 9)]
+    graph = bw.label_graph(y)
+    if kind == "time":
+        graph = bw.time_graph([range(7), range(9)])
+    if kind == "both":
+        graph = graph + 2 * bw.time_graph([range(7), range(9)])
+    if kind == "matrix":
+        graph = bw.matrix_graph(graph.to_sparse(), (7, 9))
+    rows = [np.array([0, 2, 5]), np.array([1, 8])]
+    part = sub_graph(graph, rows)
+    assert part.lengths == (3, 2)
+    chosen = [0, 2, 5, 7 + 1, 7 + 8]
+    whole = graph.to_sparse().toarray()
+    assert_allclose(part.to_sparse().toarray(), whole[np.ix_(chosen, chosen)])
+
+
+def test_either_half_is_held_out_once(rng):
+    halves = [np.arange(8) % 2 == 1, np.arange(6) < 3]
+    codes = [np.arange(8) // 4, np.arange(6) // 3]
+    full = [rng.normal(size=(8, 2)), rng.normal(size=(6, 2))]
+    turn = np.array([[0.0, 1.0, 0.0], [-1.0, 0.0, 0.0]])
+    asked = []
+
+    def fit(aligning, rows):  # features that are turned, and one more than wanted
+        asked.append([r.tolist() for r in aligning])
+        return tuple([f[r] @ turn for f, r in zip(full, some, strict=True)]
+                     for some in (aligning, rows))  # fmt: skip
+
+    folds = cross_fit(halves, codes, full, fit)
+    assert asked == [[[0, 2, 4, 6], [3, 4, 5]], [[1, 3, 5, 7], [0, 1, 2]]]
+    assert [r.tolist() for r in folds[0].rows] == [[1, 3, 5, 7], [0, 1, 2]]
+    # for pictures they are turned back; judged they are as they come, cut to size
+    for found, want in zip(gathered(folds, [8, 6]), full, strict=True):
+        assert_allclose(found, want, atol=1e-12)
+    assert_allclose(folds[0].features[1], (full[1] @ turn)[:3, :2])
+    assert [c.tolist() for c in folds[1].codes] == [[0, 0, 1, 1], [1, 1, 1]]
+    # blocks of features that cannot be mixed are turned apart
+    apart = cross_fit(
+        halves,
+        codes,
+        full,
+        lambda *rows: tuple(
+            [-f[r] for f, r in zip(full, s, strict=True)] for s in rows
+        ),
+        blocks=[np.array([0]), np.array([1])],
+    )
+    for found, want in zip(gathered(apart, [8, 6]), full, strict=True):
+        assert_allclose(found, want, atol=1e-12)
+    with pytest.raises(InputError, match="another number of features"):
+        cross_fit(halves, codes, full, fit, blocks=[np.array([0, 1])])
+
+
+@pytest.mark.parametrize(("n", "enough"), [(5, False), (6, True)])
+def test_three_samples_must_align_and_two_be_held_out(rng, n, enough):
+    halves, codes = [np.arange(n) < 3] * 2, [np.zeros(n, int)] * 2
+    full = [rng.normal(size=(n, 1))] * 2
+
+    def fit(*rows):
+        return tuple([f[r] for f, r in zip(full, some, strict=True)] for some in rows)
+
+    if enough:
+        assert len(cross_fit(halves, codes, full, fit)) == 2
+        return
+    with pytest.raises(InputError, match="too few samples to hold half of them out"):
+        cross_fit(halves, codes, full, fit)
+
+
+# -- the statistic ---------------------------------------------------------------------
+
+
+def brute_statistic(features, codes):
+    """Sum over pairs of subjects and groups of the products of scaled group sums."""
+    total = np.zeros(features[0].shape[1])
+    for i in range(len(features)):
+        for j in range(i):
+            for c in set(codes[i]) & set(codes[j]):
+                u = [
+                    f[own == c].sum(axis=0) / np.sqrt((own == c).sum())
+                    for f, own in ((features[i], codes[i]), (features[j], codes[j]))
+                ]
+                total += u[0] * u[1]
+    return total
+
+
+@pytest.mark.parametrize("chunk", [4_000_000, 30])
+def test_the_statistic_is_its_definition_however_many_are_shuffled_at_a_time(
+    rng, chunk, monkeypatch
+):
+    monkeypatch.setattr(agreement, "CHUNK", chunk)
+    codes = [rng.integers(4, size=n) for n in (12, 15, 9)]
+    features = [rng.normal(size=(len(c), 2)) for c in codes]
+    spots = [np.arange(len(c)) for c in codes]
+    draws = [agreement._Shuffles(c, s, [0, i]) for i, (c, s) in
+             enumerate(zip(codes, spots, strict=True))]  # fmt: skip
+    values = agreement._statistics(features, draws, 4, 7)
+    assert values.shape == (8, 2)
+    assert_allclose(values[0], brute_statistic(features, codes), atol=1e-12)
+    again = [agreement._Shuffles(c, s, [0, i]) for i, (c, s) in
+             enumerate(zip(codes, spots, strict=True))]  # fmt: skip
+    shuffled = [d.draw(8, keep_first=True) for d in again]
+    for n in range(8):
+        now = [s[n] for s in shuffled]
+        assert_allclose(values[n], brute_statistic(features, now), atol=1e-12)
+
+
+def test_labels_move_in_the_blocks_in_which_they_were_shown():
+    codes = np.array([0, 0, 0, 1, 1, 2, 2, 0, 0, 1])
+    spots = np.arange(10)
+    shuffles = agreement._Shuffles(codes, spots, [0])
+    assert [b.tolist() for b in shuffles.blocks] == [
+        [0, 1, 2], [3, 4], [5, 6], [7, 8], [9]
+    ]  # fmt: skip
+    drawn = shuffles.draw(50, keep_first=True)
+    assert_array_equal(drawn[0], codes)
+    assert (drawn[1:] != codes).any(axis=1).mean() > 0.5
+    for row in drawn:
+        assert np.bincount(row).tolist() == [5, 3, 2]
+        runs = np.split(row, np.flatnonzero(np.diff(row)) + 1)
+        assert len(runs) <= 5  # never torn
+    assert (shuffles.draw(50, keep_first=False)[0] != codes).any()
+    # a gap in time ends a block; in sorted labels every sample is one
+    gap = agreement._Shuffles(codes, np.where(spots > 0, spots + 1, 0), [0])
+    assert [len(b) for b in gap.blocks] == [1, 2, 2, 2, 2, 1]
+    in_order = agreement._Shuffles(np.sort(codes), spots, [0])
+    assert [len(b) for b in in_order.blocks] == [1] * 10
+
+
+def test_time_points_are_shifted_as_a_ring():
+    codes = np.array([4, 7, 5, 9, 1])
+    drawn = agreement._Shuffles(codes, np.arange(5), [3]).draw(60, keep_first=False)
+    rings = {tuple(np.roll(codes, k)) for k in range(5)}
+    assert {tuple(row) for row in drawn} == rings
+
+
+def folds_of(features, codes):
+    rows = [np.arange(len(c)) for c in codes]
+    one = Fold(rows, features, rows, features, codes)
+    return [one, one]
+
+
+def test_what_is_shared_is_told_from_noise_and_from_nothing(rng):
+    codes = [rng.permutation(np.arange(24) % 4) for _ in range(3)]
+    means = rng.normal(size=4)
+    features = [
+        np.column_stack([means[c] + 0.1 * rng.normal(size=24), rng.normal(size=24)])
+        for c in codes
+    ]
+    agreed, p, rest = agreement.judge(folds_of(features, codes), 199, 0)
+    assert agreed[0] > 0.95 > abs(agreed[1])
+    assert p[0] == rest[0] == 1 / 200
+    assert min(p[1], rest[1]) > 0.05
+    constant = [np.column_stack([f[:, 0], np.zeros(24)]) for f in features]
+    agreed, p, rest = agreement.judge(folds_of(constant, codes), 199, 0)
+    assert p.tolist() == rest.tolist() == [1 / 200, 1.0]
+    assert agreed[1] == 0
+    # no more than the smallest p that so many permutations can give
+    assert agreement.judge(folds_of(features, codes), 9, 0)[1][0] == 1 / 10
+    scaled = [1e6 * f + 7 for f in features]  # the unit of features does not matter
+    assert agreement.judge(folds_of(scaled, codes), 199, 0)[1][0] == 1 / 200
+
+
+def test_weak_components_are_evidence_together(rng):
+    codes = [rng.permutation(np.arange(40) % 4) for _ in range(3)]
+    means = 0.45 * rng.normal(size=(4, 12))
+    weak = [means[c] + rng.normal(size=(40, 12)) for c in codes]
+    _, p, rest = agreement.judge(folds_of(weak, codes), 199, 0)
+    assert rest[0] < 0.05 < np.median(p)
+    assert_allclose(rest[-1], agreement.judge(
+        folds_of([w[:, -1:] for w in weak], codes), 199, 0)[1])  # fmt: skip
+
+
+def test_subjects_must_share_two_groups(rng):
+    features = [rng.normal(size=(8, 1)) for _ in range(2)]
+    apart = [np.arange(8) % 2, 2 + np.arange(8) % 2]
+    one = [np.arange(8) % 2, 1 + np.arange(8) % 2]
+    for codes in (apart, one):
+        with pytest.raises(InputError, match="share too few groups"):
+            agreement.judge(folds_of(features, codes), 9, 0)
+    with pytest.raises(InputError, match="share too few groups"):
+        agreement.judge(folds_of([f[:1] for f in features], [[0], [0]]), 9, 0)
+
+
+def test_agreement_is_the_correlation_of_group_means(rng):
+    codes = [np.array([0, 0, 1, 2, 2, NO_GROUP]), np.array([0, 1, 1, 2, 0, 2])]
+    features = [rng.normal(size=(6, 2)) for _ in codes]
+    means = [
+        np.array([f[c == k].mean(axis=0) for k in range(3)])
+        for f, c in zip(features, codes, strict=True)
+    ]
+    want = [np.corrcoef(means[0][:, k], means[1][:, k])[0, 1] for k in range(2)]
+    assert_allclose(agreement.agreement_of_groups(features, codes, 3), want)
+
+
+# -- models of a half ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reliable", [False, True])
+def test_a_half_keeps_runs_precision_and_number_of_voxels(rng, reliable):
+    X, y = planted_study(rng, (24, 24), (40, 40))
+    x = X[0].astype(np.float32)
+    x[:, 3] = 1
+    how = {"standardize": "reliability", "groups": y[0]} if reliable else {}
+    basis = bw.SubjectBasis(x, runs=np.arange(24) // 6, name="X[0]", **how)
+    assert basis.reliable == reliable
+    rows, others = np.arange(12), np.arange(12, 24)
+    half, held = _half(basis, rows, others)
+    assert (half.n_samples, half.n_voxels, half.dtype) == (12, 40, np.float32)
+    assert half.constant_voxels.tolist() == [3]
+    assert half.runs.tolist() == [0] * 6 + [1] * 6
+    assert half.reliable == reliable
+    assert held.shape[0] == 12
