@@ -100,6 +100,16 @@ def test_leading_eigenpairs_are_those_of_the_whole_spectrum(rng, n, share, rank)
     assert_allclose(residual, 0, atol=1e-12 * expected[0])
 
 
+def test_a_product_of_moderate_size_is_not_searched_by_iteration(rng, monkeypatch):
+    """Where the last ones lie in the bulk an iteration ends without a result."""
+    U = rng.normal(size=(450, 420))
+    expected = np.linalg.eigvalsh(U @ U.T)[::-1][:5]
+    monkeypatch.setattr(linalg, "block_iteration", None)
+    values, vectors = linalg._largest_of_outer_product(U, 5)
+    assert_allclose(values, expected, rtol=1e-10)
+    assert_allclose(U @ (U.T @ vectors), vectors * values, atol=1e-8 * expected[0])
+
+
 def test_many_eigenvectors_are_not_turned_back(rng):
     X = rng.normal(size=(150, 200))
     assert leading_eigenpairs(X @ X.T, lambda values: 7)[1].shape == (150, 7)

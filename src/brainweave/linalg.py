@@ -38,6 +38,7 @@ MANY_COLUMNS = 100  # from which products beat an eigendecomposition
 ALL_BUT_DIAGONAL = 0.1  # norm of the cosines between columns
 WIDE_RANK = 800  # columns from which their cross products beat reflections
 DENSE_LIMIT = 400  # below this, LAPACK on the full matrix beats any iteration
+DENSE_PRODUCT = 1500  # of a matrix that is there: an iteration may take ten times that
 LARGEST_DENSE = 30_000  # 7 GB: above this a full matrix is not tried
 
 
@@ -209,7 +210,10 @@ def smallest_of_constant_minus_low_rank(
 def _largest_of_outer_product(U: Matrix, k: int) -> Eigenpairs | None:
     """Return the k largest eigenpairs of ``U @ U.T``; None if squaring hides them."""
     P = U.T @ U
-    values, q = smallest_of_operator(lambda x: -(P @ x), len(P), k)
+    if len(P) <= DENSE_PRODUCT:
+        values, q = smallest_eigenpairs(-P, k)
+    else:
+        values, q = smallest_of_operator(lambda x: -(P @ x), len(P), k)
     if -values[-1] <= 1e-6 * -values[0]:
         return None
     basis = scipy.linalg.qr(U @ q, mode="economic", check_finite=False)[0]
