@@ -77,6 +77,9 @@ def test_time_points_next_to_aligning_ones_are_not_judged():
     assert judged_rows(codes, few).tolist() == list(range(19))
     twenty = np.arange(40, 60)
     assert judged_rows(codes, twenty).tolist() == list(range(5, 20))
+    turns = np.flatnonzero(np.arange(64) // 8 % 2)  # runs of eight take turns
+    middle = [row for row in range(32) if row % 8 in (2, 3, 4, 5)]
+    assert judged_rows(np.arange(72), turns).tolist() == middle
     # categories repeat: all are judged but those without a label
     repeated = np.where(np.arange(60) % 7 == 0, NO_GROUP, np.arange(60) % 3)
     expected = np.flatnonzero(held % 7 != 0).tolist()

@@ -122,10 +122,10 @@ def judged_rows(codes: Codes, rows: NDArray[np.intp]) -> NDArray[np.intp]:
     own = codes[rows]
     good = own != NO_GROUP
     if np.unique(own[good]).size == good.sum() and good.sum() >= 20:
-        width = min(BORDER, int(good.sum()) // 4)
         aligning = np.setdiff1d(np.arange(codes.size), rows)
         near = np.abs(rows[:, None] - aligning[None, :]).min(axis=1, initial=codes.size)
-        good &= near > width
+        # a quarter on either side at most; where runs take turns, half of them stay
+        good &= near > min(BORDER, int(good.sum()) // 4, int(np.median(near[good])))
     return np.flatnonzero(good)
 
 
