@@ -12,7 +12,7 @@ SPHINX := $(DOCS)/$(SCRIPTS)/python -m sphinx -W --keep-going -n -T
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-thorough test-wheel coverage mutants fuzz test-torch test-lowest lint types contracts check bench bench-quick bench-methods bench-peers peers docs docs-quick results results-page wheel clean
+.PHONY: help demo test test-thorough test-wheel coverage mutants fuzz test-torch test-lowest lint types contracts check bench bench-quick bench-peers peers docs docs-quick results results-page wheel clean
 
 help:  ## say what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 14
@@ -117,7 +117,6 @@ bench: $(VENV)/.dev  ## speed and memory, each as a ratio to a floor of the same
 	$(BIN)/python benchmarks/bench_disk.py
 	$(BIN)/python benchmarks/bench_evaluation.py
 	$(BIN)/python benchmarks/bench_table2.py
-	$(MAKE) bench-methods
 
 bench-quick: $(VENV)/.dev  ## the same on small shapes: does it run at all?
 	$(BIN)/python benchmarks/bench_gdm.py --quick
@@ -126,7 +125,7 @@ bench-quick: $(VENV)/.dev  ## the same on small shapes: does it run at all?
 
 $(PEERS)/.ready: pyproject.toml tools/make_venv.sh
 	@test -x $(PEERS)/$(SCRIPTS)/python || { echo "Setting up $(PEERS) ..."; tools/make_venv.sh $(PEERS); }
-	@echo "Installing other implementations into $(PEERS) (once; a few minutes, 2 GB) ..."
+	@echo "Installing other implementations into $(PEERS) (once; a few minutes, some GB) ..."
 	@$(PEERS)/$(SCRIPTS)/python -m pip --disable-pip-version-check --quiet install -e ".[peers]" pytest pytest-timeout hypothesis psutil
 	@$(PEERS)/$(SCRIPTS)/python -m pip --disable-pip-version-check --quiet install tensorflow-cpu \
 		|| echo "tensorflow-cpu does not install here: BrainIAK's SSSRM will be skipped."
@@ -135,10 +134,9 @@ $(PEERS)/.ready: pyproject.toml tools/make_venv.sh
 peers: $(PEERS)/.ready  ## compare with other implementations, in an environment of their own
 	$(PEERS)/$(SCRIPTS)/python -m pytest tests/peers -p no:cacheprovider
 
-bench-peers: bench-methods  ## time, memory and agreement beside other implementations
-
-bench-methods: $(PEERS)/.ready
-	$(PEERS)/$(SCRIPTS)/python benchmarks/bench_methods.py --robust --memory
+bench-peers: $(PEERS)/.ready $(VENV)/.dev  ## time, memory, accuracy beside other packages (an hour)
+	OMP_NUM_THREADS=1 $(PEERS)/$(SCRIPTS)/python benchmarks/bench_methods.py -o docs/results
+	$(BIN)/python tools/results.py --page
 
 clean:  ## remove the environment and all caches
 	rm -rf $(VENV) $(PEERS) $(TORCH_VENV) $(LOWEST) $(DOCS) docs/_build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,6 +1,6 @@
 """Speed and memory of GDM, each as a ratio to a floor measured in the same run.
 
-    python benchmarks/bench_gdm.py [--quick]
+    python benchmarks/bench_gdm.py [--quick] [--long]
 
 The floor is what no alignment by Gram matrices can avoid: for all subjects, a bare
 ``X @ X.T`` and LAPACK's ``eigh`` of the result, in the data's own dtype. NumPy calls
@@ -15,11 +15,13 @@ import time
 import tracemalloc
 import warnings
 from collections.abc import Callable
+from copy import copy
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 
 from brainweave import GDM, SubjectBasis
 from brainweave._workers import blas_threads, map_subjects
@@ -38,6 +40,7 @@ SHAPES = [
     (10, 845, 9947, 4, 10, 0.82),
     (10, 734, 1000, 0, 20, 0.35),
 ]
+LONG = [(4000, 1000), (4000, 3000), (4000, 20_000), (10_000, 1000), (10_000, 12_000)]
 QUICK_SHAPES = [(4, 60, 300, 4, 6, 0.82), (4, 60, 300, 0, 6, 0.35)]
 
 
@@ -271,10 +274,45 @@ def bench_memory(m: int, n: int, v: int) -> None:
     print(f"adds {added.stdout.strip()} MB (target: under 300 MB)")
 
 
+def bench_long(shapes: list[tuple[int, int]], largest_eigh: int) -> None:
+    """Time what a long recording needs after its voxels are read, one thread."""
+    print("\nlong recordings, one subject, float32; processor seconds, one thread")
+    names = ("read", "all vectors", "energy 0.35", "kept", "Cholesky")
+    print(f"{'samples x voxels':>16}", *(f"{name:>12}" for name in names))
+    rng = np.random.default_rng(0)
+    for n, v in shapes:
+        X = make_data(rng, 1, n, v, np.float32)[0]
+        found: dict[str, Any] = dict.fromkeys(names, "")
+        with blas_threads(1):
+            start = time.process_time()
+            whole = SubjectBasis(X)
+            found["read"] = time.process_time() - start
+            small = whole._narrow if whole.uses_covariance else whole.gram
+            if min(n, v) <= largest_eigh:
+                for name, energy in (("all vectors", 1.0), ("energy 0.35", 0.35)):
+                    basis = copy(whole)
+                    basis.energy = energy
+                    start = time.process_time()
+                    found["kept"] = basis.vectors.shape[1]
+                    found[name] = time.process_time() - start
+            start = time.process_time()
+            A = small.T @ small if whole.uses_covariance else small.copy()
+            A[np.diag_indices(len(A))] += A.trace() / n
+            scipy.linalg.cholesky(A, overwrite_a=True, check_finite=False)
+            found["Cholesky"] = time.process_time() - start
+        cells = (f"{x:.2f}" if isinstance(x, float) else str(x) for x in found.values())
+        print(f"{f'{n} x {v}':>16}", *(f"{cell:>12}" for cell in cells), flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small shapes, seconds")
-    quick = parser.parse_args().quick
+    parser.add_argument("--long", action="store_true", help="long recordings alone")
+    options = parser.parse_args()
+    if options.long:
+        bench_long(LONG, 4000)
+        return
+    quick = options.quick
     warnings.simplefilter("ignore", UniquenessWarning)
     shapes = QUICK_SHAPES if quick else SHAPES
     bench_shapes(shapes, repeats=2 if quick else 4)
@@ -283,6 +321,7 @@ def main() -> None:
     bench_literal(shapes[0])
     bench_naive([40, 80] if quick else [100, 200, 400], [8] if quick else [8, 16])
     bench_subjects([2, 4] if quick else [10, 20, 40, 80], 60 if quick else 240, 5000)
+    bench_long([(150, 60), (150, 300)] if quick else LONG, 4000)
     bench_memory(*((3, 60, 2000) if quick else (16, 485, 19174)))
 
 

@@ -88,11 +88,13 @@ sphinx_gallery_conf = {
     "download_all_examples": False,
     "show_memory": False,
     "show_signature": False,
+    "write_computation_times": False,  # its page asks the network for scripts
     "plot_gallery": "DOCS_QUICK" not in os.environ,
     "abort_on_example_error": False,
     "only_warn_on_example_error": False,
     "backreferences_dir": None,
     "reset_modules": ("matplotlib",),
+    "run_stale_examples": True,  # what they print depends on more than their text
 }
 
 # -- looks -----------------------------------------------------------------------------

@@ -9,7 +9,7 @@ without a refit, and nothing of the model changes: results stay comparable.
 # %%
 from brainweave import GDM, simulate_study
 
-study = simulate_study(n_subjects=7, categories=5, n_voxels=(300, 400), random_state=6)
+study = simulate_study(n_subjects=7, categories=5, n_voxels=(300, 400), random_state=0)
 aligning, other = study.split_halves()
 template, newcomer = aligning.subset(study.ids[:-1]), aligning[study.ids[-1]]
 gdm = GDM(4).fit(template)
@@ -59,6 +59,8 @@ ax.set(xlabel="shared feature 1", ylabel="shared feature 2")
 ax.spines[["top", "right"]].set_visible(False)
 for name, shade in color.items():
     ax.scatter([], [], color=shade, label=name)
+ax.scatter([], [], color="grey", s=6, label="template")
+ax.scatter([], [], color="grey", s=34, marker="s", edgecolors="k", label="newcomer")
 ax.legend(frameon=False, bbox_to_anchor=(1, 1), loc="upper left")
 
 # %%
@@ -74,26 +76,40 @@ print(
 # %%
 # How much data does a newcomer need?
 # -----------------------------------
-# Each block is nine volumes. Volumes of one block are nearly the same measurement, so
-# the step comes with the second block of every category, not with more of the first.
-import warnings
-
-sizes, scores = (2, 4, 8, 12, 18), []
-for size in sizes:
-    chosen = np.concatenate(
-        [np.flatnonzero(newcomer.labels == c)[:size] for c in study.categories]
-    )
-    joined = gdm.fit_new_subject(newcomer.select(np.sort(chosen)))
-    scores.append(classifier.score(joined.transform(test.data()), test.labels))
-figure, ax = plt.subplots(figsize=(5, 2.8), layout="constrained")
-ax.plot(sizes, scores, marker="o")
+# Each block is nine volumes, so 18 samples per category are two blocks. Everybody is
+# the newcomer once; thin lines are people, the thick one is their mean.
+sizes = (2, 4, 9, 12, 18)
+curves = []
+for id in study.ids:
+    rest_ids = [other_id for other_id in study.ids if other_id != id]
+    template, newcomer = aligning.subset(rest_ids), aligning[id]
+    gdm = GDM(4).fit(template)
+    scored = other.subset(rest_ids)
+    features = np.concatenate(gdm.transform(scored))
+    labels = np.concatenate([subject.labels for subject in scored])
+    classifier = NuSVC(nu=0.5, kernel="linear").fit(features, labels)
+    curve = []
+    for size in sizes:
+        chosen = np.concatenate(
+            [np.flatnonzero(newcomer.labels == c)[:size] for c in study.categories]
+        )
+        joined = gdm.fit_new_subject(newcomer.select(np.sort(chosen)))
+        features = joined.transform(other[id].data())
+        curve.append(classifier.score(features, other[id].labels))
+    curves.append(curve)
+figure, ax = plt.subplots(figsize=(5.5, 3), layout="constrained")
+ax.plot(sizes, np.transpose(curves), color="C0", linewidth=0.8, alpha=0.4)
+ax.plot(sizes, np.mean(curves, axis=0), color="C0", marker="o", linewidth=2)
 ax.axhline(0.2, color="black", linestyle="--", linewidth=1)
 ax.set(xlabel="aligning samples per category", ylabel="accuracy", ylim=(0, 1))
+ax.set_xticks(sizes)
 ax.spines[["top", "right"]].set_visible(False)
 
 # %%
 # A newcomer who lacks a category leaves part of the shared space undetermined. Features
 # are zero there, not arbitrary, and a warning says so:
+import warnings
+
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     partial = gdm.fit_new_subject(newcomer.select(newcomer.labels != "cat"))

@@ -36,6 +36,8 @@ print(f"{weights.shape}, {weights.nnz / np.prod(weights.shape):.0%} not zero")
 # Where is the information?
 # -------------------------
 # Each parcel scored by itself. Everything beneath reads the voxels of one parcel only.
+# The simulated responses are spread over the whole brain, so every slab carries some,
+# and all together carry more.
 scores = {}
 for parcel in model.parcels_:
     X = [subject.data()[:, parcels == parcel] for subject in study]

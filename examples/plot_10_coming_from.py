@@ -2,12 +2,13 @@
 Coming from BrainIAK, hyperalignment or fmralign
 ================================================
 
-Side by side: what you write today, and the same here. The code of other packages is
-shown, not run; ours is run. Where there is a difference in *result*, it is said.
+Side by side: what you write today, and the same here. Ours is run when this site is
+built; that of the other packages is shown, and run by ``make peers``. Where there is a
+difference in *result*, it is said.
 """
 
 # %%
-# Three people, one film, 120 time points. Rows are samples here, always.
+# Three people, one film, 256 time points. Rows are samples here, always.
 import numpy as np
 
 from brainweave import SRM, Hyperalignment, Parcelwise, simulate_study
@@ -48,7 +49,7 @@ figure, ax = plt.subplots(figsize=(7, 2.4), layout="constrained")
 for id, features in zip(study.ids, shared, strict=True):
     ax.plot(features[:, 0], label=f"sub-{id}", linewidth=1)
 ax.set(xlabel="sample", ylabel="shared feature 1")
-ax.legend(frameon=False, ncols=3, loc="upper right")
+ax.legend(frameon=False, ncols=3, loc="lower right", bbox_to_anchor=(1, 1))
 ax.spines[["top", "right"]].set_visible(False)
 
 # %%

@@ -28,7 +28,7 @@ study = simulate_study(
 folder = Path(tempfile.mkdtemp())
 study.save(folder / "study")
 mapped = Study.open(folder / "study")
-print(type(mapped[0].samples).__name__, mapped[0].is_lazy)
+print(type(mapped[0].samples).__name__)
 gdm = GDM(4).fit(mapped)
 
 # %%
@@ -100,8 +100,9 @@ ax.spines[["top", "right"]].set_visible(False)
 #
 # GPU
 # ---
-# Give torch tensors, and the work on voxels is done on their device
-# (``pip install brainweave[gpu]``):
+# ``pip install ".[gpu]"`` in a clone of brainweave. Give torch tensors, and the work is
+# done on their device; or say ``GDM(4, device="cuda")`` and give arrays of any kind,
+# which are then sent there in pieces (:doc:`/scale`):
 #
 # .. code-block:: python
 #

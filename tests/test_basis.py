@@ -25,6 +25,18 @@ def test_coordinates_are_principal_components(rng, shape, order):
     assert_allclose(basis.gram, z(X) @ z(X).T, atol=1e-8 * shape[1])
 
 
+@pytest.mark.parametrize("shape", [(150, 400), (400, 150)])
+def test_vectors_beyond_the_energy_are_computed_when_asked_for(rng, shape):
+    X = rng.normal(size=shape)
+    whole, some = SubjectBasis(X), SubjectBasis(X, energy=0.3)
+    assert some._spectrum.vectors.shape[1] == some.n_kept < whole.n_kept / 2
+    assert_allclose(some.spectrum, whole.spectrum, rtol=1e-10)
+    for energy in (0.1, 0.3, 0.7, 1.0):
+        ours, theirs = some.cut(energy), whole.cut(energy)
+        signs = np.sign((ours.vectors * theirs.vectors).sum(axis=0))
+        assert_allclose(ours.vectors * signs, theirs.vectors, atol=1e-9)
+
+
 def test_nonlinear_coordinates_are_kernel_principal_components(rng):
     X = rng.normal(size=(30, 50))
     basis = SubjectBasis(X, kernel="gaussian", kernel_params={"hp": 60}, energy=0.5)

@@ -9,12 +9,16 @@ import warnings
 
 import joblib
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
 
 from brainweave import (
     GDM,
     SRM,
+    Parcelwise,
+    Searchlight,
     Study,
     Subject,
     SubjectBasis,
@@ -153,6 +157,40 @@ def test_a_transform_sends_no_voxels(study, sent):
         assert_allclose(ours, theirs, atol=1e-9)
 
 
+@pytest.mark.parametrize("kind", ["parcels", "searchlights"])
+def test_pieces_of_the_brain_are_cut_by_workers(study, monkeypatch, kind):
+    srm = SRM(2, random_state=0)
+    size, aligner = V // 4, Parcelwise(srm, 1 + np.arange(V) % 4)
+    if kind == "searchlights":
+        size, near = 400, [np.arange(400) + 300 * k for k in range(4)]
+        aligner = Searchlight(srm, neighborhoods=near)
+    # numbers of columns, and some room; the voxels are 40 times that
+    most = 4 * 8 * size + 20_000
+    alone = clone(aligner).fit(study)
+    sizes = []
+
+    def send(n_jobs, **options):
+        def run(calls):
+            for function, arguments, named in calls:
+                there = pickle.dumps((function, arguments, named))
+                sizes.append(len(there))
+                function, arguments, named = pickle.loads(there)
+                yield pickle.loads(pickle.dumps(function(*arguments, **named)))
+
+        return run
+
+    monkeypatch.setattr("brainweave.aligners.piecewise.cluster_workers", lambda: 2)
+    monkeypatch.setattr("brainweave.aligners.piecewise.Parallel", send)
+    found = aligner.fit(study)
+    assert len(sizes) == 4
+    both = (model.transform([s.samples for s in study]) for model in (found, alone))
+    for ours, theirs in zip(*both, strict=True):
+        assert_allclose(ours, theirs, atol=1e-9)
+    assert found.fit_new_subject(study[0]) is not None
+    assert len(sizes) == 8
+    assert max(sizes) < most
+
+
 def test_a_fit_of_bases_stays_where_they_are(study, sent):
     bases = GDM(2, n_jobs=1).fit(study).bases_
     for aligner in (GDM(2), GDM(2, energy=0.6), GDM(2, energy=0.6, solver="iterative")):
@@ -249,6 +287,25 @@ def test_commands_take_the_address_of_a_scheduler(study, client, tmp_path, capsy
     assert tables[0] == tables[1]
     assert client.run(lambda: "brainweave" in sys.modules)  # they did the work
     assert "dask" not in (tmp_path / "there.toml").read_text()
+
+
+@pytest.mark.filterwarnings("ignore::Warning:distributed")
+def test_the_paper_is_reproduced_by_workers(client, tmp_path, capsys):
+    def done(dask_scheduler):
+        return dask_scheduler.transition_counter
+
+    before = client.run_on_scheduler(done)
+    words = ["reproduce", "table2", "--quick", "--dataset", "DS105ROI", "-q"]
+    words += ["--method", "GDM", "--method", "SRM"]
+    for name in ("here", "there"):
+        more = ["--dask", client.scheduler.address] if name == "there" else []
+        assert run_command([*words, "-o", str(tmp_path / name), *more]) == 0
+        here = client.run_on_scheduler(done) == before
+        assert here == (name == "here")
+    tables = [pd.read_csv(tmp_path / name / "table2.csv") for name in ("here", "there")]
+    pd.testing.assert_frame_equal(
+        *(t.drop(columns="seconds", errors="ignore") for t in tables)
+    )
 
 
 @pytest.mark.parametrize(

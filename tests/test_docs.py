@@ -1,6 +1,7 @@
 """The documentation is whole: names, examples and commands are there and are true."""
 
 import ast
+import importlib.util
 import re
 from functools import cache
 from pathlib import Path
@@ -14,6 +15,7 @@ import brainweave
 ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("plot_*.py"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+MORE = (ROOT / "docs/api/more.rst").read_text(encoding="utf-8")
 REFERENCE = (ROOT / "docs/api/index.rst").read_text(encoding="utf-8")
 
 
@@ -63,6 +65,19 @@ def test_every_public_name_says_what_it_is(name):
 def test_the_reference_lists_nothing_else():
     listed = set(re.findall(r"^   (\w+)$", REFERENCE, re.M)) - {"more"}
     assert listed == set(brainweave.__all__) - {"__version__"}
+
+
+@pytest.mark.parametrize(
+    "room", ["evaluation", "paper", "plotting", "report", "study", "testing"]
+)
+def test_what_lives_one_level_down_is_listed_once(room):
+    module = importlib.import_module(f"brainweave.{room}")
+    part = MORE.split(f"currentmodule:: brainweave.{room}\n")[1]
+    listed = re.findall(r"^   (\w+)$", part.split(".. currentmodule::")[0], re.M)
+    assert len(listed) == len(set(listed))
+    # figure1 is figure("figure1"); constants have a line of their own
+    told = {n for n in module.__all__ if n.isupper() or re.match(r"figureS?\d", n)}
+    assert set(listed) == set(module.__all__) - set(brainweave.__all__) - told
 
 
 def test_every_aligner_is_on_the_page_of_methods():
@@ -124,6 +139,13 @@ def test_pages_and_examples_show_commands():
     assert len(COMMAND_LINES) > 20
 
 
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md"])
+def test_files_that_are_linked_to_exist(name):
+    text = (ROOT / name).read_text(encoding="utf-8")
+    for linked in re.findall(r"\]\(([^)#:]+)\)", text):
+        assert (ROOT / linked).exists(), linked
+
+
 def test_make_targets_on_the_pages_exist():
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
     for path in [*PAGES, ROOT / "CONTRIBUTING.md"]:
@@ -142,8 +164,6 @@ def test_files_that_the_promises_name_exist():
 
 def test_functions_that_the_theory_names_exist():
     """Each formula names the function that implements it."""
-    import importlib
-
     text = (ROOT / "docs/theory.md").read_text(encoding="utf-8")
     named = set(re.findall(r"~?(brainweave(?:\.\w+)+)", text))
     assert len(named) > 20
@@ -167,7 +187,7 @@ def test_tables_taken_from_other_pages_are_there():
     blocks = re.findall(
         r"```\{table-from\} (\S+)\n:heading: (.*)\n(?::columns: (.*)\n)?```", index
     )
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     for page, heading, columns in blocks:
         rows = read_table((ROOT / "docs" / page).read_text(encoding="utf-8"), heading)
         assert len({len(row) for row in rows}) == 1
@@ -177,8 +197,6 @@ def test_tables_taken_from_other_pages_are_there():
 
 @pytest.fixture(scope="module")
 def results():
-    import importlib.util
-
     spec = importlib.util.spec_from_file_location("results", ROOT / "tools/results.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -13,6 +13,7 @@ from brainweave.linalg import (
     _orthonormal_to,
     block_iteration,
     flip_signs,
+    leading_eigenpairs,
     polar,
     signed_factor,
     smallest_of_constant_minus_low_rank,
@@ -83,9 +84,59 @@ def test_signed_factor_rebuilds_and_is_thin(rng):
     assert_allclose((factor * signs) @ factor.T, A, atol=1e-12)
 
 
+@pytest.mark.parametrize("n", [1, 2, 99, 100, 250])
+@pytest.mark.parametrize("share", [0.01, 0.3, 1.0])
+@pytest.mark.parametrize("rank", [3, 1000])
+def test_leading_eigenpairs_are_those_of_the_whole_spectrum(rng, n, share, rank):
+    X = rng.normal(size=(n, min(n, rank))) * np.linspace(3, 1, min(n, rank))
+    A, k = X @ X.T, max(1, int(share * min(n, rank)))
+    kept = A.copy()
+    values, vectors = leading_eigenpairs(A, lambda values: k)
+    assert_allclose(A, kept, atol=0)
+    expected = np.linalg.eigvalsh(A)[::-1]
+    assert_allclose(values, expected, atol=1e-12 * expected[0])
+    assert_allclose(vectors[:, :k].T @ vectors[:, :k], np.eye(k), atol=1e-12)
+    residual = A @ vectors[:, :k] - vectors[:, :k] * values[:k]
+    assert_allclose(residual, 0, atol=1e-12 * expected[0])
+
+
+def test_many_eigenvectors_are_not_turned_back(rng):
+    X = rng.normal(size=(150, 200))
+    assert leading_eigenpairs(X @ X.T, lambda values: 7)[1].shape == (150, 7)
+
+
 def test_polar_equals_scipy(rng):
     A = rng.normal(size=(9, 4))
     assert_allclose(polar(A), scipy_polar(A)[0], atol=1e-12)
+
+
+@pytest.mark.parametrize("condition", [1.0, 1.2, 30.0, 3e3, 1e5, 1e12])
+@pytest.mark.parametrize("shape", [(130, 130), (300, 130), (130, 300)])
+def test_polar_is_that_of_the_singular_vectors(rng, condition, shape):
+    """By products, from an eigenbasis with and without correction, or by an SVD."""
+    rank = min(shape)
+    left = np.linalg.qr(rng.normal(size=(shape[0], rank)))[0]
+    right = np.linalg.qr(rng.normal(size=(shape[1], rank)))[0]
+    found = polar((7 * left * np.geomspace(1, 1 / condition, rank)) @ right.T)
+    # rounding of the matrix itself turns the smallest directions by this much
+    assert_allclose(found, left @ right.T, atol=1e-10 + 1e-14 * condition)
+
+
+def test_polar_of_almost_orthonormal_columns_needs_no_decomposition(rng, monkeypatch):
+    A = np.linalg.qr(rng.normal(size=(200, 150)))[0] * np.linspace(0.9, 1.05, 150)
+    expected = scipy_polar(A)[0]
+    monkeypatch.setattr(np.linalg, "eigh", None)
+    assert_allclose(polar(A), expected, atol=1e-13)
+    B = A[:, :99]  # few columns
+    with pytest.raises(TypeError):
+        polar(B)
+
+
+def test_a_distance_that_the_probe_underrates_is_seen_later(rng):
+    """One eigenvalue far off, in a direction that the probe has no part in."""
+    A = np.eye(120)
+    A[60, 60] = 1e-3
+    assert_allclose(polar(A), np.eye(120), atol=1e-12)
 
 
 def test_signs_make_the_largest_entry_positive(rng):
@@ -177,9 +228,21 @@ def test_the_iteration_needs_no_lapack_at_a_crowded_edge(rng, monkeypatch):
     assert_allclose(values, expected[:6], atol=1e-12 * np.abs(expected).max())
     assert values is calls[0][0]
     assert block_iteration(problem.multiply, 1000, 6) is None  # without the inverse
-    inverse, b = problem._inverse(6), rng.normal(size=(1000, 2))
+    (shift, solve), b = problem._inverse(6), rng.normal(size=(1000, 2))
     edge = problem.mu[0] - (problem.mu[6] - problem.mu[0]) / 6
-    assert_allclose(full @ inverse(b) - edge * inverse(b), b, atol=1e-8)
+    assert shift == pytest.approx(edge)
+    assert_allclose(full @ solve(b) - edge * solve(b), b, atol=1e-8)
+
+
+@pytest.mark.parametrize("rank", [2, 4])
+def test_ten_components_of_few_groups_need_no_lapack(rng, rank):
+    """The paper's number of components: most of them lie at the crowded edge."""
+    problem, full = crowded(rng, rank=rank)
+    found = block_iteration(problem.multiply, 600, 11, inverse=problem._inverse(11))
+    assert found is not None
+    assert problem.confirms(*found)
+    expected = np.linalg.eigvalsh(full)
+    assert_allclose(found[0], expected[:11], atol=1e-12 * np.abs(expected).max())
 
 
 def test_no_inverse_where_nothing_is_wanted_of_the_edge(rng):

@@ -1,6 +1,9 @@
 """The pass over voxels: signatures, extreme scales, changed data."""
 
+import os
 import pickle
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -426,6 +429,79 @@ def test_what_cannot_fit_is_refused_before_anything_is_read(rng, monkeypatch):
     with memory_limit("5MB"), refused:
         GDM(2).fit(X, [np.arange(300) % 4] * 2)
     assert Counted.widths == []
+
+
+def test_a_study_of_zarr_arrays_is_read_out_of_core(rng, tmp_path, monkeypatch):
+    zarr = pytest.importorskip("zarr", reason="zarr comes with the extra dev")
+    n, v = 300, 2000
+    X = [rng.standard_normal((n, v + i)) for i in range(3)]
+    group = zarr.open_group(tmp_path / "study.zarr", mode="w")
+    for i, x in enumerate(X):
+        group.create_array(f"s{i}", data=x, chunks=(n, 100))
+    widths = []
+    read = zarr.Array.__getitem__
+
+    def counted(array, key):
+        widths.append(key[1].stop - key[1].start)
+        return read(array, key)
+
+    monkeypatch.setattr(zarr.Array, "__getitem__", counted)
+    monkeypatch.setattr("brainweave._workers.process_bytes", lambda: 0)
+    y = [np.arange(n) % 3] * 3
+    study = Study([Subject(f"s{i}", group[f"s{i}"], labels=y[i]) for i in range(3)])
+    with memory_limit("16MB"):
+        found = GDM(2, n_jobs=2).fit(study).transform(study)
+    assert sum(widths) >= 3 * v
+    assert max(widths) < v / 5
+    for mine, theirs in zip(found, GDM(2).fit_transform(X, y), strict=True):
+        assert_allclose(mine, theirs, atol=1e-8)
+
+
+FIT = """
+import re, sys
+import brainweave as bw
+
+def status(name):
+    with open("/proc/self/status") as file:
+        return 1024 * int(re.search(name + r":\\s+(\\d+)", file.read())[1])
+
+def fit(folder, at_once):
+    return bw.GDM(4, n_jobs=at_once).fit(bw.Study.open(folder))
+
+fit(sys.argv[1], 1)  # imports, and a first product
+with open("/proc/self/clear_refs", "w") as peak:
+    peak.write("5")
+before = status("VmRSS")
+model = fit(sys.argv[2], int(sys.argv[3]))
+print(status("VmHWM") - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="asks Linux")
+@pytest.mark.parametrize(("n", "at_once"), [(300, 1), (800, 2)])
+def test_memory_of_a_fit_from_a_folder_is_what_the_documentation_says(
+    tmp_path, rng, n, at_once
+):
+    m, v = 3, 7000
+    folders = tmp_path / "small", tmp_path / "large"
+    labels = np.arange(n) % 4
+    for folder, rows, voxels in zip(folders, (40, n), (100, v), strict=True):
+        subjects = [
+            Subject(
+                *(f"s{i}", rng.standard_normal((rows, voxels))),
+                labels=labels[:rows],
+            )
+            for i in range(m)
+        ]
+        Study(subjects).save(folder)
+    done = subprocess.run(
+        [sys.executable, "-c", FIT, *folders, str(at_once)],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        **{"check": True, "capture_output": True, "text": True},
+    )
+    chunk = 16 * 2**20 // (8 * n)
+    said = 16 * m * n**2 + at_once * (48 * n**2 + 24 * n * chunk)
+    assert 0.6 * said < int(done.stdout) < 1.1 * said
 
 
 @pytest.mark.parametrize("wrong", ["much", "-2GB", 0, "2 XB"])

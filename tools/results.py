@@ -22,12 +22,21 @@ from shutil import copyfile
 import pandas as pd
 
 from brainweave import __version__
-from brainweave.paper.output import pieman_text, raider_text, splits_text, table_text
+from brainweave.paper.output import (
+    markdown,
+    pieman_text,
+    raider_text,
+    splits_text,
+    table_text,
+)
 from brainweave.paper.overlap import overlap_text
 
 ROOT = Path(__file__).parents[1]
 STORED = ROOT / "docs/results"
-PAGES = [ROOT / name for name in ("docs/results.md", "docs/gdm.md", "README.md")]
+PAGES = [
+    ROOT / name
+    for name in ("docs/results.md", "docs/gdm.md", "docs/speed.md", "README.md")
+]
 SHAPES = ("DS105ROI", "DS011", "DS001", "DS232")
 #: What is run for a result, after "brainweave reproduce".
 COMMANDS = {
@@ -51,6 +60,50 @@ def tables(name: str, folder: Path) -> list[pd.DataFrame]:
     return [t.fillna({"error": ""}) if "error" in t else t for t in found]
 
 
+def peers_text(table: pd.DataFrame) -> str:
+    """Write what benchmarks/bench_methods.py measured, a column per shape."""
+    table = table[table["kind"] == "paper"].copy()
+    sizes = table[["subjects", "samples", "voxels"]].astype(str)
+    table["shape"] = sizes.agg(" x ".join, axis=1)
+    shapes = list(dict.fromkeys(table["shape"]))
+    known = table.set_index(["method", "package", "shape"]).sort_index()
+    methods = list(dict.fromkeys(table["method"]))
+    pairs = dict.fromkeys(zip(table["method"], table["package"], strict=True))
+    rows = sorted(pairs, key=lambda row: methods.index(row[0]))
+
+    def cells(form: str) -> list[list[str]]:
+        lines = []
+        for row in rows:
+            found = known.loc[row]
+            texts = [
+                form.format(**found.loc[s]) if s in found.index else "" for s in shapes
+            ]
+            lines.append([*row, *texts])
+        return lines
+
+    losses = []
+    for (method, package, shape), theirs in known.iterrows():
+        here = known.loc[(method, "brainweave", shape)]
+        for name, form, margin in (
+            *(("cpu", "{:.2f} s", 0), ("memory", "{:.0f} MB", 10)),
+            ("accuracy", "{:.1f} %", 1),
+        ):
+            gap = here[name] - theirs[name]
+            if (-gap if name == "accuracy" else gap) > margin:
+                both = " to ".join(form.format(x[name]) for x in (here, theirs))
+                losses.append(f"- {method}, {shape}, {package}: {both}")
+    head = ["method", "package", *shapes]
+    seconds = markdown(head, cells("{cpu:.2f}"))
+    others = markdown(head, cells("{memory:.0f}, {accuracy:.1f}"))
+    return (
+        f"Processor seconds of fit and transform:\n\n{seconds}\nMemory in MB above "
+        f"that of the data, and accuracy in per cent:\n\n{others}\nWhere brainweave "
+        "loses, its number first (memory by 10 MB, accuracy by one per cent):\n\n"
+        + ("\n".join(losses) or "- nowhere")
+        + "\n"
+    )
+
+
 TEXTS: dict[str, Callable[..., str]] = {
     "raider": raider_text,
     "pieman": pieman_text,
@@ -58,6 +111,7 @@ TEXTS: dict[str, Callable[..., str]] = {
     "overlap_simulated": overlap_text,
     "overlap_pieman": overlap_text,
     "table2": lambda table: table_text(table, published=True),
+    "peers": peers_text,
 }
 
 
@@ -66,6 +120,7 @@ def block(name: str, folder: Path) -> str:
     made = tomllib.loads((folder / f"{name}.toml").read_text("utf-8"))
     day: date = made["date"]
     told = f"{day.day} {day:%B %Y}, version {made['version']}, seed {made['seed']}."
+    told += "".join(f" {made[key]}." for key in ("machine", "versions") if key in made)
     told = " ".join([told, *made.get("outdated", "").split()])
     text = TEXTS[name](*tables(name, folder))
     return f"```\n{made['command']}\n```\n\nRun on {told}\n\n{text}"

@@ -4,18 +4,17 @@ import runpy
 from pathlib import Path
 from typing import Any
 
-PICTURES = ("front",)
-
 
 def draw_pictures(app: Any) -> None:
     """Run the scripts in ``docs/pictures``; what they draw goes to ``_static``."""
     here = Path(app.srcdir)
     out = here / "_static" / "generated"
     out.mkdir(parents=True, exist_ok=True)
-    for name in PICTURES:
-        script, target = here / "pictures" / f"{name}.py", out / f"{name}.svg"
+    for script in (here / "pictures").glob("*.py"):
+        target = out / f"{script.stem}.svg"
         if not target.exists() or target.stat().st_mtime < script.stat().st_mtime:
-            runpy.run_path(str(script))["draw"]().savefig(target)
+            for name, figure in runpy.run_path(str(script))["draw"]().items():
+                figure.savefig(out / f"{name}.svg")
 
 
 def scrape_returned_figure(block: Any, block_vars: Any, gallery_conf: Any) -> str:

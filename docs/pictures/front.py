@@ -13,37 +13,42 @@ N_SUBJECTS = 5
 CATEGORIES = ("face", "house", "cat", "shoe", "chair")
 
 
-def draw() -> Figure:
-    """Draw the sequences, voxels of two subjects, and held-out samples of all."""
+def draw() -> dict[str, Figure]:
+    """Draw the sequences, the voxels and held-out samples, side by side and stacked."""
     study = simulate_study(
         n_subjects=N_SUBJECTS,
         categories=CATEGORIES,
         missing_runs=1,
         missing_categories=1,
-        random_state=3,
+        random_state=0,
     )
     aligning, other = study.split_halves(by="category")
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", LabelWarning
-        )  # a category is missing on purpose
+        # a category is missing on purpose
+        warnings.simplefilter("ignore", LabelWarning)
         gdm = GDM(n_components=4).fit(aligning)
     shared = gdm.transform(other)  # samples that the fit did not see
-    color = dict(zip(CATEGORIES, palette(len(CATEGORIES)), strict=True))
+    clouds = {
+        "voxels: every brain has axes of its own": _voxel_axes(other),
+        "shared space: categories meet": [features[:, :2] for features in shared],
+    }
+    wide = Figure(figsize=(11, 3.5), layout="constrained")
+    _fill(wide, wide.subplots(1, 3, width_ratios=(1.25, 1, 1)), study, other, clouds)
+    narrow = Figure(figsize=(5, 10.5), layout="constrained")
+    _fill(narrow, narrow.subplots(3, 1), study, other, clouds)
+    return {"front": wide, "front_narrow": narrow}
 
-    figure = Figure(figsize=(11, 3.5), layout="constrained")
-    left, middle, right = figure.subplots(1, 3, width_ratios=(1.25, 1, 1))
-    _draw_sequences(left, study, color)
-    for ax, points, title in (
-        (middle, _voxel_axes(other), "voxels: every brain has axes of its own"),
-        (right, [s[:, :2] for s in shared], "shared space: categories meet"),
-    ):
-        for i, (subject, xy) in enumerate(zip(other, points, strict=True)):
+
+def _fill(figure, axes, study, other, clouds) -> None:
+    color = dict(zip(CATEGORIES, palette(len(CATEGORIES)), strict=True))
+    _draw_sequences(axes[0], study, color)
+    for ax, (title, points) in zip(axes[1:], clouds.items(), strict=True):
+        for subject, xy, marker in zip(other, points, "os^Dv", strict=True):
             ax.scatter(
                 *np.asarray(xy).T,
                 c=[color[label] for label in subject.labels],
                 s=15,
-                marker="os^Dv"[i],
+                marker=marker,
                 linewidths=0,
                 alpha=0.8,
             )
@@ -51,15 +56,16 @@ def draw() -> Figure:
         ax.set_xticks([])
         ax.set_yticks([])
         ax.spines[["top", "right"]].set_visible(False)
-    handles = [right.scatter([], [], c=c, s=30, label=n) for n, c in color.items()]
+    handles = [axes[2].scatter([], [], c=c, s=30, label=n) for n, c in color.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=5, frameon=False)
-    return figure
 
 
 def _draw_sequences(ax, study, color) -> None:
     for i, subject in enumerate(study):
-        colors = [color[label] for label in subject.labels]
-        spans = [(t, 1) for t in range(len(colors))]
+        labels = np.asarray(subject.labels)
+        starts = np.flatnonzero(np.append(True, labels[1:] != labels[:-1]))
+        spans = list(zip(starts, np.diff(starts, append=len(labels)), strict=True))
+        colors = [color[label] for label in labels[starts]]
         ax.broken_barh(spans, (i - 0.35, 0.7), facecolors=colors, linewidth=0)
     ax.set_yticks(range(len(study)), [f"sub-{id}" for id in study.ids])
     ax.invert_yaxis()

@@ -180,7 +180,7 @@ class Device:
             return self.torch.linalg.solve_triangular(factor, eye, upper=False)
 
     def solve(self, A: Any, B: Any) -> Any:
-        """Solve systems of equations that are symmetric, and definite but for rounding."""
+        """Solve symmetric systems that are definite but for rounding."""
         with _LINALG:
             factor, failed = self.torch.linalg.cholesky_ex(A)
             if not bool(failed.any()):

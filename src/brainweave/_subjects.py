@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from brainweave._arrays import is_torch
 from brainweave._validation import (
     check_2d,
     check_known,
@@ -133,8 +134,14 @@ def named(ids: Iterable[Any]) -> str:
 
 
 def samples_of(subject: Any) -> Any:
-    """Return the samples of a Subject, which knows its labels, or the array itself."""
-    return subject.data() if hasattr(subject, "labels") else subject
+    """Return the samples of a Subject, which knows its labels, or the array itself.
+
+    What is sliced by columns stays where it is, to be read chunk by chunk.
+    """
+    if not hasattr(subject, "labels"):
+        return subject
+    whole = getattr(subject, "is_lazy", True) or is_torch(subject.samples)
+    return subject.data() if whole else subject.samples
 
 
 def known_samples(

@@ -27,6 +27,7 @@ from brainweave.kernels import (
     check_precomputed,
 )
 from brainweave.labels import object_array
+from brainweave.linalg import leading_eigenpairs
 from brainweave.reliability import Groups, repeated_groups, scale_of_chunks
 from brainweave.voxels import SampleProducts, VoxelPass, sample_signatures
 
@@ -263,11 +264,10 @@ class SubjectBasis(VoxelPass):
 
     @cached_property
     def _spectrum(self) -> _Spectrum:
-        """Eigenpairs that are not zero to rounding; of a device only those kept."""
+        """Eigenvalues that are not zero to rounding, and the vectors that are kept."""
         covariance = self.uses_covariance
         values, vectors = self._eigenpairs(covariance)
-        eps = np.finfo(self.dtype).eps
-        floor = 10 * np.sqrt(self.n_samples) * eps * max(values[0], 0)
+        floor = self._rounding_of(values)
         positive = int((values > floor).sum())
         if positive == 0:
             raise InputError(
@@ -282,13 +282,17 @@ class SubjectBasis(VoxelPass):
             return _Spectrum(values, to_numpy(vectors[:, :kept].contiguous()), lost)
         vectors = vectors[:, :positive]
         if covariance:
-            vectors = self._narrow @ (vectors / np.sqrt(values))
-            if values[-1] < 1e-8 * values[0]:  # squaring cost the last their angles
+            own = values[: vectors.shape[1]]
+            vectors = self._narrow @ (vectors / np.sqrt(own))
+            if own[-1] < 1e-8 * own[0]:  # squaring cost the last their angles
                 vectors = scipy.linalg.qr(vectors, mode="economic")[0]
         return _Spectrum(values, np.ascontiguousarray(vectors), lost)
 
     def _eigenpairs(self, covariance: bool) -> tuple[Matrix, Any]:
-        """Return all eigenpairs, descending, computed where the voxels were read."""
+        """Return eigenpairs, descending, computed where the voxels were read.
+
+        On the processor only the vectors that the energy keeps.
+        """
         device = cast(Any, self._device)
         if self.gram_on_device is not None:
             found = device.eigh(self.gram_on_device)
@@ -298,8 +302,17 @@ class SubjectBasis(VoxelPass):
         if device is not None:
             values, vectors = device.eigh(device.put(small))
             return values, to_numpy(vectors) if covariance else vectors
-        values, vectors = np.linalg.eigh(small)
-        return values[::-1], vectors[:, ::-1]
+        return leading_eigenpairs(small, self._n_leading)
+
+    def _n_leading(self, values: Matrix) -> int:
+        """Return how many vectors the energy keeps, at least one."""
+        positive = values[values > self._rounding_of(values)]
+        return _n_reaching(self.energy, positive, self.dtype) if positive.size else 1
+
+    def _rounding_of(self, values: Matrix) -> float:
+        """Return the size up to which eigenvalues are zero to rounding."""
+        eps = np.finfo(self.dtype).eps
+        return float(10 * np.sqrt(self.n_samples) * eps * max(values[0], 0))
 
     @property
     def spectrum(self) -> Matrix:
@@ -362,9 +375,9 @@ class SubjectBasis(VoxelPass):
     # -- other bases from the same pass ------------------------------------------------
 
     def cut(self, energy: float) -> Self:
-        """Return the same basis at another energy; nothing is computed again.
+        """Return the same basis at another energy; no voxel is read again.
 
-        But on a device, if more eigenvectors are asked for than were brought back.
+        Eigenvectors are computed again if more are asked for than were kept.
         """
         energy = check_fraction("energy", energy, owner=self.name)
         if energy == self.energy:
@@ -373,7 +386,7 @@ class SubjectBasis(VoxelPass):
         other = copy(self)
         other.energy = energy
         other.__dict__.pop("n_kept", None)
-        if other.n_kept > self._spectrum.vectors.shape[1]:  # left on the device
+        if other.n_kept > self._spectrum.vectors.shape[1]:  # not computed
             del other.__dict__["_spectrum"]
         return other
 

@@ -253,7 +253,7 @@ def _listed(values: Any, name: str) -> list[Any]:
     if array.dtype.kind == "M":
         array = array.astype("datetime64[us]").astype(object)
     listed = array.tolist()
-    if array.dtype.kind in "iu" and not masked:
+    if array.dtype.kind in "iuU" and not masked:
         return listed
     return [_plain(v) for v in listed]  # masked entries become None
 

@@ -20,6 +20,7 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse
 from numpy.typing import NDArray
+from scipy.linalg import lapack
 
 from brainweave.exceptions import SolverError
 
@@ -31,6 +32,9 @@ TIE = 1e-12  # entries of mu closer than this, relative to the scale, are equal
 CONVERGED = 1e-12  # residuals below this, relative to the scale, are rounding
 CLUSTER = 1e-10  # eigenvalues closer than this, relative to the scale, are one
 RESOLVED = 1e-13  # squared singular values above this, relative to the largest
+WELL_CONDITIONED = 1e-7  # the same, where their rounding does not show
+ALL_BUT_ORTHONORMAL = 0.3  # eigenvalues of the Gram matrix, from their mean
+MANY_COLUMNS = 100  # from which products beat an eigendecomposition
 ALL_BUT_DIAGONAL = 0.1  # norm of the cosines between columns
 WIDE_RANK = 800  # columns from which their cross products beat reflections
 DENSE_LIMIT = 400  # below this, LAPACK on the full matrix beats any iteration
@@ -47,6 +51,30 @@ def smallest_eigenpairs(matrix: Matrix, k: int) -> Eigenpairs:
     except scipy.linalg.LinAlgError:  # a search for a few fails when most are equal
         values, vectors = np.linalg.eigh(matrix)
     return values[:k], vectors[:, :k]
+
+
+def leading_eigenpairs(A: Matrix, choose: Callable[[Matrix], int]) -> Eigenpairs:
+    """Return all eigenvalues, descending, and the leading eigenvectors.
+
+    As many as ``choose`` says of the values: turning the vectors of the tridiagonal
+    form back, a third of the work of LAPACK's driver, is done for these alone.
+    """
+    n = len(A)
+    if n >= MANY_COLUMNS:
+        lwork = int(lapack.dsytrd_lwork(n, lower=1)[0])
+        turned, *tridiagonal, tau, info = lapack.dsytrd(A.T, lower=1, lwork=lwork)
+        values, vectors = scipy.linalg.eigh_tridiagonal(
+            *tridiagonal, lapack_driver="stevd", check_finite=False
+        )
+        leading = vectors[:, : -choose(values[::-1]) - 1 : -1].copy(order="F")
+        rest = np.asfortranarray(leading[1:])
+        leading[1:], _, failed = lapack.dormqr(
+            *("L", "N", turned[1:, :-1], tau, rest), lwork=64 * rest.shape[1]
+        )
+        if not info and not failed:
+            return values[::-1], leading
+    values, vectors = np.linalg.eigh(A)
+    return values[::-1], vectors[:, ::-1]
 
 
 def smallest_of_operator(multiply: Operator, size: int, k: int) -> Eigenpairs:
@@ -90,26 +118,26 @@ def block_iteration(
     size: int,
     k: int,
     *,
-    solve: Operator | None = None,
+    inverse: tuple[float, Operator] | None = None,
     seed: int = 0,
 ) -> Eigenpairs | None:
     """Search the k smallest eigenpairs in a growing space, or return None.
 
     The space starts with more than k random vectors, so that an eigenvalue that is
-    repeated is seen as often, and grows by the residuals of what has not converged and,
-    where there is one, by their images under ``solve``, an approximate inverse of the
-    shifted matrix (the block method of Davidson). The search ends without a result when
-    it has cost about a third of a full decomposition.
+    repeated is seen as often, and grows by the residuals of what has not converged: as
+    they are or, above the shift of an ``inverse``, multiplied by that, the inverse of
+    the shifted matrix, once and twice (the block method of Davidson). The search ends
+    without a result when it has cost about half of a full decomposition.
     """
     start = np.random.default_rng(seed).standard_normal((size, k + 4))
-    limit = min(size // 5, max(1000, 12 * k))
+    limit = min(size // 4, max(1000, 12 * k))
     if limit < 2 * start.shape[1]:
         return None
     Q = np.empty((size, limit), order="F")
     MQ = np.empty((size, limit), order="F")
     H = np.empty((limit, limit))
     m, scale = 0, 1e-300
-    fresh = start if solve is None else np.hstack([start, solve(start)])
+    fresh = start if inverse is None else np.hstack([start, inverse[1](start)])
     while True:
         fresh = _orthonormal_to(Q[:, :m], fresh)
         p = fresh.shape[1]
@@ -128,8 +156,11 @@ def block_iteration(
         if not active.any():
             return values, vectors
         fresh = residuals[:, active] / norms[active]
-        if solve is not None:
-            fresh = np.hstack([fresh, solve(fresh)])
+        if inverse is not None:
+            shift, solve = inverse
+            low = values[active] < shift
+            near = solve(fresh[:, ~low])
+            fresh = np.hstack([fresh[:, low], near, solve(near)])
 
 
 def _orthonormal_to(Q: Matrix, fresh: Matrix) -> Matrix:
@@ -248,7 +279,7 @@ class _LowRankProblem:
         if k == 0:
             return np.empty(0), np.empty((size, 0))
         if size > max(DENSE_LIMIT, 2 * k):
-            found = block_iteration(self.multiply, size, k, solve=self._inverse(k))
+            found = block_iteration(self.multiply, size, k, inverse=self._inverse(k))
             if found is not None and self.confirms(*found):
                 return found
         return smallest_eigenpairs(
@@ -300,8 +331,8 @@ class _LowRankProblem:
         amplified = [(weight / np.abs(self.mu - x)).max() for x in points]
         return float(points[int(np.argmin(amplified))])
 
-    def _inverse(self, k: int) -> Operator | None:
-        """Return the inverse of the matrix shifted to just below the edge of mu."""
+    def _inverse(self, k: int) -> tuple[float, Operator] | None:
+        """Return a shift to just below the edge of mu, and the inverse there."""
         step = max((self.mu[k] - self.mu[0]) / k, 1e-8 * self.scale)
         edge = float(self.mu[0] - step)
         if self.count_below(edge) >= k:  # nothing is wanted of the edge
@@ -314,7 +345,7 @@ class _LowRankProblem:
             inner = scipy.linalg.lu_solve(factored, scaled.T @ b, check_finite=False)
             return np.asarray(inverse[:, None] * b + scaled @ inner)
 
-        return solve
+        return edge, solve
 
 
 def _decouple(mu: Matrix, U: Matrix, k: int) -> tuple[Matrix, Any, NDArray[np.bool_]]:
@@ -379,9 +410,11 @@ def signed_factor(affinity: Matrix) -> tuple[Any, Matrix]:
 def polar(A: Matrix) -> Matrix:
     r"""Return the orthonormal factor nearest to A, by rows if these are fewer.
 
-    It is :math:`B (B^\top B)^{-1/2} Q^\top` with :math:`B = A Q` and the eigenbasis Q
-    of :math:`A^\top A`. The columns of B, with lengths h, are orthogonal up to what
-    rounding did to Q: small values lose their angles. So the root X is found from its
+    It is :math:`A (A^\top A)^{-1/2}`: by products alone where A is almost orthonormal,
+    else from the eigenbasis Q of :math:`A^\top A`, which loses the square of A's
+    condition number, at most 1e-10 of the result. Beyond, :math:`B = A Q` is formed.
+    Its columns, with lengths h, are orthogonal up to what rounding did to Q: small
+    values lose their angles. So the root X of :math:`B^\top B` is found from its
     diagonal, 1 / h, by adding :math:`(I - X B^\top B X)_{ij} / (h_i + h_j)`, mostly
     once. That is as accurate as a singular value decomposition, which takes half as
     long again, and is done where A is too close to singular.
@@ -390,13 +423,39 @@ def polar(A: Matrix) -> Matrix:
         return polar(A.T).T
     gram = A.T @ A
     if _is_resolved(gram.diagonal()):  # the eigenvalues spread at least as wide
+        found = _polar_by_products(A, gram) if len(gram) >= MANY_COLUMNS else None
+        if found is not None:
+            return found
         values, Q = np.linalg.eigh(gram)
+        if values[0] > WELL_CONDITIONED * values[-1]:
+            half = Q / np.sqrt(np.sqrt(values))
+            return np.asarray(A @ (half @ half.T))
         B = A @ Q
         root = _inverse_root(B.T @ B) if _is_resolved(values) else None
         if root is not None:
             return np.asarray((B @ root) @ Q.T)
     left, _, right = np.linalg.svd(A, full_matrices=False)
     return np.asarray(left @ right)
+
+
+def _polar_by_products(A: Matrix, gram: Matrix) -> Matrix | None:
+    """Iterate as Newton and Schulz do, to fifth order, or give up if A is too far."""
+    n = len(gram)
+    scale = n / np.trace(gram)
+    rest = np.eye(n) - scale * gram
+    probe = rest[:, :4]  # a few columns, multiplied: how far the farthest eigenvalue is
+    for _ in range(6):
+        probe = rest @ (probe / max(np.linalg.norm(probe), 1e-300))
+    if not np.linalg.norm(probe) < ALL_BUT_ORTHONORMAL:
+        return None
+    A = A * np.sqrt(scale)
+    for _ in range(5):
+        distance = np.linalg.norm(rest)
+        if distance < 1e-6:  # its square is what one product leaves
+            return A if distance < n * 1e-14 else A + A @ (rest / 2)
+        A = A + A @ (rest / 2 + 0.375 * (rest @ rest.T))
+        rest = np.eye(n) - A.T @ A
+    return None
 
 
 def _is_resolved(squares: Matrix) -> bool:

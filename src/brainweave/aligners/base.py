@@ -192,9 +192,13 @@ class BaseAligner(FittedAligner):
         return bases
 
     def basis_settings(self, n_subjects: int | None) -> list[tuple[Kernel, float]]:
-        """Return the kernel and energy of each subject, or (None) of a new one.
+        """Return the kernel and energy of each subject.
 
-        Settings per subject say nothing of a new one: the first serves.
+        Parameters
+        ----------
+        n_subjects : int or None
+            How many; None: of a new one. Settings per subject say nothing of that, so
+            the first serves.
         """
         owner, params = self._owner, self.get_params(deep=False)
         energy = params.get("energy")

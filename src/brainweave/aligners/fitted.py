@@ -111,7 +111,7 @@ class FittedAligner(BaseEstimator):
         --------
         Do not score features of the samples that were used to fit: the labels that
         made them similar would be "found" in them. Even pure noise is then classified
-        almost perfectly, here at 99 % where chance is 14 %::
+        almost perfectly, where chance is 1 in 7::
 
             X = [rng.normal(size=(70, 200)) for _ in range(6)]  # nothing but noise
             y = [np.arange(70) % 7] * 6
@@ -131,8 +131,18 @@ class FittedAligner(BaseEstimator):
     def fit_transform(self, X: Any, y: Any = None) -> list[Any]:
         """Fit, and return the shared features of the aligning samples.
 
-        These features must not be scored: their labels made them. See the warning in
-        :meth:`transform`, where pure noise is classified at 99 %.
+        These features must not be scored: their labels made them; see the warning in
+        :meth:`transform`.
+
+        Parameters
+        ----------
+        X, y
+            As in ``fit``.
+
+        Returns
+        -------
+        list of arrays of shape (n_samples_i, n_components)
+            One per subject.
         """
         self.fit(X, y)
         return self._output([self._features(i) for i in range(self.n_subjects_)])
@@ -153,6 +163,11 @@ class FittedAligner(BaseEstimator):
         subjects : sequence of int or str, optional
             Which fitted subject each array belongs to, by position or id; by default
             all, in order.
+
+        Returns
+        -------
+        list of arrays of shape (n_samples_i, n_voxels_i)
+            In the units of the data that were fitted, mean restored.
         """
         check_is_fitted(self, "maps_")
         arrays, who = self._pair(shared, subjects)
@@ -181,6 +196,11 @@ class FittedAligner(BaseEstimator):
             :meth:`transform`; if the target is in it, its samples are not used.
         subjects : sequence of int or str, optional
             Which subjects the arrays are; by default all but the target, in order.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_voxels of the target)
+            In the units of the target's data.
         """
         check_is_fitted(self, "maps_")
         (wanted,) = self._indices([target])
@@ -222,13 +242,25 @@ class FittedAligner(BaseEstimator):
     # -- scikit-learn habits -----------------------------------------------------------
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
-        """Name the shared features: gdm0, gdm1, ..."""
+        """Name the shared features: gdm0, gdm1, ...
+
+        Parameters
+        ----------
+        input_features : None
+            Not used; scikit-learn passes it.
+        """
         check_is_fitted(self, "maps_")
         stem = self._owner.lower()
         return np.array([f"{stem}{k}" for k in range(self.n_components_)], dtype=object)
 
     def set_output(self, *, transform: str | None = None) -> Self:
-        """Choose what transform gives: "default" (arrays) or "pandas" (data frames)."""
+        """Choose what ``transform`` and ``fit_transform`` give.
+
+        Parameters
+        ----------
+        transform : {"default", "pandas"}, optional
+            Arrays, or data frames; None leaves it as it is.
+        """
         if transform not in (None, "default", "pandas"):
             raise InputError(
                 f"set_output takes 'default' or 'pandas'; got {transform!r}."
@@ -306,6 +338,11 @@ class FittedAligner(BaseEstimator):
         ----------
         X, subjects
             As in ``transform``.
+
+        Returns
+        -------
+        Stacked
+            A tuple ``(features, groups)`` with names.
         """
         check_is_fitted(self, "maps_")
         arrays = [to_numpy(a) for a in self.transform(X, subjects)]
@@ -321,6 +358,11 @@ class FittedAligner(BaseEstimator):
         ----------
         subject : int or str
             By position or id.
+
+        Returns
+        -------
+        SubjectTransformer
+            With ``fit``, which does nothing, and ``transform``.
         """
         check_is_fitted(self, "maps_")
         self._indices([subject])

@@ -109,6 +109,8 @@ class GDM(BaseAligner):
         default "groups" for labels and "subjects" for time, and "none" with an energy.
     standardize : bool or "reliability", default=True
         Give every voxel zero mean and unit variance over the aligning samples.
+        "reliability": voxels that answer alike to equal labels count more
+        (:mod:`brainweave.reliability`).
     solver : {"auto", "closed", "dense", "iterative"}, default="auto"
         All give the same result; "auto" takes the cheapest that applies. For the
         eigenproblem of the paper; not used with shrinkage.

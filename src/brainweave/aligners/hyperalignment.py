@@ -102,6 +102,8 @@ class Hyperalignment(RotationAligner):
         Share of the summed singular values that each subject keeps.
     standardize : bool or "reliability", default=True
         Give every voxel zero mean and unit variance; else zero mean only.
+        "reliability": voxels that answer alike to equal labels count more
+        (:mod:`brainweave.reliability`).
     n_jobs : int, optional
         Subjects worked on at the same time; default one per core. The result does not
         depend on it.

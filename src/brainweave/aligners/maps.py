@@ -119,7 +119,15 @@ class SubjectMap:
         return same_samples(sample_signatures(X), self.signatures)
 
     def transform(self, Z: Any, *, name: str = "Z") -> Any:
-        """Map samples of this subject into the shared space, (n_samples, K)."""
+        """Map samples of this subject into the shared space, (n_samples, K).
+
+        Parameters
+        ----------
+        Z : array of shape (n_samples, n_voxels)
+            With the voxels of the fit, in their order.
+        name : str
+            What messages call it.
+        """
         return self._weighted(check_samples(Z, self.n_voxels, name), name)
 
     def _weighted(self, Z: Any, name: str) -> Any:
@@ -152,7 +160,13 @@ class SubjectMap:
         raise InputError("This map was made without aligning samples.")
 
     def inverse_transform(self, features: Any) -> NDArray[Any]:
-        """Return the voxel patterns that go with shared features, mean restored."""
+        """Return the voxel patterns that go with shared features, mean restored.
+
+        Parameters
+        ----------
+        features : array of shape (n_samples, n_components)
+            Shared features, of this subject or of others.
+        """
         shared = self._check_features(features)
         return self._with_scale_and_mean(shared @ self.patterns, shared.dtype)
 

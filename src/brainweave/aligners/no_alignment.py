@@ -97,6 +97,8 @@ class NoAlignment(BaseAligner):
         summed singular values.
     standardize : bool or "reliability", default=True
         Give every voxel zero mean and unit variance; else zero mean only.
+        "reliability": voxels that answer alike to equal labels count more
+        (:mod:`brainweave.reliability`).
     n_jobs : int, optional
         Subjects worked on at the same time; default one per core.
 

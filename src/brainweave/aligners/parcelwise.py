@@ -253,7 +253,13 @@ class Parcelwise(PiecewiseAligner):
         return self._map(columns, maps, whole)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
-        """Name the shared features by parcel and number: parcel3_0, parcel3_1, ..."""
+        """Name the shared features by parcel and number: parcel3_0, parcel3_1, ...
+
+        Parameters
+        ----------
+        input_features : None
+            Not used; scikit-learn passes it.
+        """
         check_is_fitted(self, "maps_")
         names = [
             f"parcel{label}_{k}"

@@ -8,13 +8,14 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from copy import copy
 from dataclasses import KW_ONLY, dataclass
+from pickle import dumps, loads
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from joblib import Parallel, cpu_count, delayed, effective_n_jobs
 from sklearn.base import clone
 
-from brainweave._arrays import column_chunks, ops_for, to_numpy
+from brainweave._arrays import backing_map, column_chunks, ops_for, to_numpy
 from brainweave._progress import shown_progress
 from brainweave._subjects import ids_of
 from brainweave._validation import (
@@ -24,7 +25,7 @@ from brainweave._validation import (
     check_shape,
 )
 from brainweave._warnings import WarningListener
-from brainweave._workers import blas_threads
+from brainweave._workers import Sent, blas_threads, cluster_workers
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap
 from brainweave.aligners.pieces import Columns
@@ -57,6 +58,32 @@ class LocalFit(NamedTuple):
 
 Fits = Iterable[tuple[int, LocalFit]]  # by the number of the piece, as they come
 Whole = dict[str, Any]  # of a subject, what its map keeps beside those of pieces
+
+
+class Part(NamedTuple):
+    """A piece of one subject, which a worker cuts from the file that it opens."""
+
+    samples: Sent
+    columns: Columns
+
+
+def openable(samples: Any) -> Any:
+    """Return samples as they are sent to a cluster: by the name of their file."""
+    if backing_map(samples) is None or not cluster_workers():
+        return samples
+    return loads(dumps(Sent(samples)))  # closed once, not once per piece
+
+
+def part_of(samples: Any, columns: Columns) -> Any:
+    """Return the voxels of a piece, or what a worker cuts them from."""
+    known = isinstance(samples, Sent)
+    return Part(samples, columns) if known else samples[:, columns]
+
+
+def cut(part: Any) -> Any:
+    """Return the voxels of a piece, where they are wanted."""
+    known = isinstance(part, Part)
+    return np.asarray(part.samples.open()[:, part.columns]) if known else part
 
 
 class Outcome(NamedTuple):
@@ -98,7 +125,7 @@ def fit_local(
     local._is_piece = True
     if "n_jobs" in local.get_params(deep=False):
         local.set_params(n_jobs=1)  # pieces are what runs in parallel
-    local.fit(X, y)
+    local.fit([cut(x) for x in X], y)
     maps = [m.detach() for m in local.maps_]
     for m in maps:
         m.signatures = None  # those of whole samples are kept with the whole map
@@ -111,7 +138,7 @@ def fit_local(
 
 def join_local(aligner: Any, X: Any, y: Any) -> SubjectMap:
     """Let a new subject join a local aligner."""
-    joined: SubjectMap = aligner.fit_new_subject(X, y)
+    joined: SubjectMap = aligner.fit_new_subject(cut(X), y)
     return joined.detach()
 
 
@@ -247,8 +274,11 @@ class PiecewiseAligner(BaseAligner):
             else:
                 tried.append(k)
 
+        sent = [openable(x) for x in arrays]
+
         def data(k: int) -> list[Any]:
-            return [x[:, own[k]] for x, own in zip(arrays, layout.columns, strict=True)]
+            pairs = zip(sent, layout.columns, strict=True)
+            return [part_of(x, own[k]) for x, own in pairs]
 
         tasks = ((self.aligner, data(k), y, runs) for k in tried)
         names = [layout.names[k] for k in tried]
@@ -263,7 +293,8 @@ class PiecewiseAligner(BaseAligner):
         """Let a new subject join the aligners of the pieces; None where it cannot."""
         ledger = Ledger(self._piece)
         pairs = zip(self.aligners_, columns, strict=True)
-        tasks = ((local, samples[:, own], y) for local, own in pairs)
+        sent = openable(samples)
+        tasks = ((local, part_of(sent, own), y) for local, own in pairs)
         with closing(self._run(join_local, names, tasks, ledger)) as results:
             joined = list(results)
         ledger.warn(stacklevel=4)
@@ -327,7 +358,7 @@ class PiecewiseAligner(BaseAligner):
         return self.aligner._labels_must_meet()
 
     def fit_transform(self, X: Any, y: Any = None) -> list[Any]:
-        """Fit, and return the shared features of the aligning samples."""
+        """Fit, and return what :meth:`transform` gives for the same samples."""
         return self.fit(X, y).transform(X)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -73,6 +73,8 @@ class SemiSupervisedSRM(FromRandomStart):
     standardize : bool or "reliability", default=True
         Give every voxel zero mean and unit variance over all samples of the subject;
         else zero mean only. Sessions that differ in mean should be standardised each.
+        "reliability": voxels that answer alike to equal labels count more
+        (:mod:`brainweave.reliability`).
     tol, init, energy, random_state, n_jobs
         As in :class:`DetSRM`; the start has a row per time-locked sample.
 
@@ -247,13 +249,25 @@ class SemiSupervisedSRM(FromRandomStart):
     def predict_proba(
         self, X: Any, subjects: Sequence[int | str] | None = None
     ) -> list[Matrix]:
-        """Return the probability of each class, in the order of ``classes_``."""
+        """Return the probability of each class, in the order of ``classes_``.
+
+        Parameters
+        ----------
+        X, subjects
+            As in :meth:`predict`.
+        """
         features = [to_numpy(f) for f in self.transform(X, subjects)]
         classifier = Classifier(self.theta_, self.bias_)
         return [np.exp(classifier.log_probabilities(f)) for f in features]
 
     def classify(self, features: Any) -> NDArray[Any]:
-        """Return the labels of shared features, of any subject, also of a new one."""
+        """Return the labels of shared features, of any subject, also of a new one.
+
+        Parameters
+        ----------
+        features : array of shape (n_samples, n_components)
+            What :meth:`transform` gives, or the map of a new subject.
+        """
         check_is_fitted(self, "maps_")
         logits = to_numpy(features) @ self.theta_ + self.bias_
         return self.classes_[logits.argmax(axis=1)]

@@ -65,6 +65,8 @@ class DetSRM(_SharedResponseModel):
         Share of the summed singular values that each subject keeps.
     standardize : bool or "reliability", default=True
         Give every voxel zero mean and unit variance; else zero mean only.
+        "reliability": voxels that answer alike to equal labels count more
+        (:mod:`brainweave.reliability`).
     random_state : int, RandomState or None
         Seed of the random start.
     n_jobs : int, optional

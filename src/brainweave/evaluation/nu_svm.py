@@ -86,9 +86,12 @@ class SeparatingNuSVC(NuSVC):
         """Return the length of a weighted sum of samples."""
         if not np.isfinite(weights).all():
             return np.nan
+        used = np.flatnonzero(weights)  # two categories of many
+        weights = weights[used]
         if self.kernel == "linear":
-            return float(np.linalg.norm(weights @ X))
-        return float(np.sqrt(np.maximum(weights @ X @ weights, 0.0)))
+            return float(np.linalg.norm(weights @ X[used]))
+        inner = weights @ X[np.ix_(used, used)] @ weights
+        return float(np.sqrt(np.maximum(inner, 0.0)))
 
     def _boundary(self, X: Matrix, towards: Matrix, middle: Matrix) -> Any:
         if self.kernel == "linear":

@@ -130,8 +130,14 @@ class ClassificationResult(_Scores):
     ) -> Self:
         """Make a result of the records of its folds, and what else is known.
 
-        `categories` are in the order of the confusion matrices; the other fields are
-        method, protocol, seconds, settings, study and design.
+        Parameters
+        ----------
+        records : sequence of dict
+            One per fold.
+        categories : list
+            In the order of the confusion matrices.
+        **known
+            The other fields: method, protocol, seconds, settings, study and design.
         """
         folds = [
             {

@@ -98,6 +98,8 @@ class GDMCV(BaseAligner):
         Default: a linear nu-SVM.
     standardize : bool or "reliability", default=True
         Give every voxel zero mean and unit variance over the aligning samples.
+        "reliability": voxels that answer alike to equal labels count more
+        (:mod:`brainweave.reliability`).
     n_jobs : int, optional
         Subjects and folds worked on at the same time; default one per core.
 

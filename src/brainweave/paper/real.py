@@ -67,6 +67,11 @@ def load_raider_images(folder: Folder) -> Study:
     folder : path
         With ``image_data_lh.mat``, ``image_data_rh.mat`` and ``label.mat``, or with a
         folder ``raider_images`` that has them.
+
+    Returns
+    -------
+    Study
+        56 samples of 1000 voxels per subject, with labels and runs.
     """
     left, right, label = _find(folder, "raider_images", _IMAGES)
     return load_matlab([left, right], labels=label, samples_per_run=7, name="Raider")
@@ -79,6 +84,11 @@ def load_pieman(folder: Folder) -> Study:
     ----------
     folder : path
         With ``weights.mat``, or with a folder ``pieman_htfa`` that has it.
+
+    Returns
+    -------
+    Study
+        Without labels.
     """
     (file,) = _find(folder, "pieman_htfa", ("weights.mat",))
     return load_matlab(file, name="pieman")

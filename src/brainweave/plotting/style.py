@@ -48,6 +48,16 @@ def palette(n: int) -> list[str]:
     taken from a colour alphabet; more at equal steps of viridis, where neighbours are
     alike but the order can be seen.
 
+    Parameters
+    ----------
+    n : int
+        How many.
+
+    Returns
+    -------
+    list of str
+        In hexadecimal.
+
     Examples
     --------
     >>> palette(2)

@@ -12,7 +12,7 @@ from brainweave._subjects import refuse_two_meanings
 from brainweave._validation import check_list_option
 from brainweave.exceptions import InputError, StudyError
 from brainweave.labels import sort_labels
-from brainweave.study.subject import Subject, is_missing
+from brainweave.study.subject import Subject, fingerprint, is_missing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,7 +106,7 @@ class Study(Sequence[Subject]):
         return reversed(self.subjects)
 
     def index(self, value: Any, *limits: int) -> int:
-        """Return the position of a subject."""
+        """Return the position of a subject, as :meth:`list.index` does."""
         return self.subjects.index(value, *limits)
 
     def __contains__(self, item: object) -> bool:
@@ -143,7 +143,13 @@ class Study(Sequence[Subject]):
         return pd.DataFrame(rows).set_index("subject")
 
     def map(self, function: Callable[[Subject], Subject]) -> "Study":
-        """Apply a function to each subject and keep the name."""
+        """Apply a function to each subject and keep the name.
+
+        Parameters
+        ----------
+        function : callable
+            Takes a :class:`Subject` and returns one.
+        """
         return self._of(function(subject) for subject in self.subjects)
 
     def subset(
@@ -311,8 +317,6 @@ class Study(Sequence[Subject]):
 
         See :func:`brainweave.study.subject.fingerprint`.
         """
-        from brainweave.study.subject import fingerprint
-
         return fingerprint(self)
 
     def save(

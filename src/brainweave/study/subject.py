@@ -158,9 +158,14 @@ class Subject:
         return values
 
     def select(self, samples: ArrayLike) -> "Subject":
-        """Keep some samples, by a mask of booleans or by indices in the order wanted.
+        """Keep some samples.
 
         Arrays in memory are indexed; memory maps and lazy sources are not read.
+
+        Parameters
+        ----------
+        samples : array-like of bool or int
+            A mask, or indices in the order wanted.
         """
         rows = self._as_rows(samples)
         known = {name: getattr(self, name) for name in _ANNOTATIONS}
@@ -238,7 +243,9 @@ class Subject:
             return array.astype(np.int64)
         owner = f"Subject {self.id!r}: {name}"
         known = as_label_list(array, owner)
-        cleaned = [None if v is None else _clean(v, owner) for v in known]
+        cleaned = known
+        if array.dtype.kind != "U":
+            cleaned = [None if v is None else _clean(v, owner) for v in known]
         kinds = {type(value) for value in cleaned if value is not None}
         if len(kinds) > 1:
             raise InputError(

@@ -322,6 +322,11 @@ def simulate_like(
         Further options of :func:`simulate_study`; ``lazy=True`` keeps no subject in
         memory.
 
+    Returns
+    -------
+    SimulatedStudy
+        Of that shape.
+
     Examples
     --------
     >>> study = simulate_like(2, 97, 500, 4, aligned=True)
