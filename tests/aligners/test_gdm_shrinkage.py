@@ -364,6 +364,7 @@ def test_a_graph_takes_of_a_subject_what_it_needs():
     assert known_of(both, "labels+time").tolist() == [["a", 7], ["b", 9]]
     assert list(known_of(labelled, "labels+time")) == ["a", "b"]
     assert known_of(labelled, "time") is None
+    assert known_of(Subject("1", np.eye(2), stimuli=[7, 9]), "labels+time") is None
     assert list(known_of(both, label_graph)) == ["a", "b"]
 
 

@@ -5,6 +5,7 @@ import gzip
 import nibabel as nib
 import numpy as np
 import pytest
+from nilearn.maskers import NiftiMasker
 from nilearn.masking import apply_mask, unmask
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -69,6 +70,33 @@ def test_samples_are_the_masked_volumes_as_nilearn_reads_them(files):
     assert study["a"].runs.tolist() == [1] * 8 + [2] * 6
     assert study["a"].onsets[:10].tolist() == [0, 2, 4, 6, 8, 10, 12, 14, 0, 2]
     assert study["a"].n_voxels != study["b"].n_voxels
+
+
+def test_files_in_a_list_say_by_their_names_whose_they_are(files, tmp_path):
+    paths, masks = files
+    named = []
+    for id, runs in paths.items():
+        for number, path in enumerate(runs, 1):
+            named.append(path.rename(tmp_path / f"sub-{id}_run-{number}.nii.gz"))
+    study = load_nifti(named, mask=masks["a"])
+    assert study.ids == ["a", "b"]
+    assert [s.n_samples for s in study] == [14, 7]
+    with pytest.raises(TypeError, match=r"'a_0\.nii\.gz'.* does not say whose it is"):
+        load_nifti([*named, "a_0.nii.gz"], mask=masks["a"])
+    with pytest.raises(TypeError, match="a Nifti1Image, which does not say whose"):
+        load_nifti([nib.load(named[0])], mask=masks["a"])
+
+
+def test_a_masker_stands_for_its_mask_and_for_nothing_else(files):
+    paths, masks = files
+    fitted = NiftiMasker(mask_img=str(masks["a"])).fit()
+    want = load_nifti(paths, mask=masks["a"])["a"].data()
+    assert_array_equal(load_nifti(paths, mask=fitted)["a"].data(), want)
+    with pytest.raises(InputError, match=r"The masker .* is not fitted"):
+        load_nifti(paths, mask=NiftiMasker(mask_img=str(masks["a"])))
+    smooth = NiftiMasker(mask_img=str(masks["a"]), smoothing_fwhm=4).fit()
+    with pytest.raises(InputError, match="also asks for smoothing_fwhm"):
+        load_nifti(paths, mask=smooth)
 
 
 def test_only_headers_are_read_at_first(files, monkeypatch):
