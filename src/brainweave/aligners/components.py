@@ -243,7 +243,9 @@ def count_holding(
         return k
     if check.worked:
         return check.n_to_keep
-    k = min(k, PAPERS_COMPONENTS)
+    # a subject who joins later needs as many dimensions as there are components
+    kept = [b.n_kept for b in bases] if aligner._needs_eigenbasis else [k]
+    k = min(k, PAPERS_COMPONENTS, *kept)
     warnings.warn(
         f"{check.verdict} n_components='auto' keeps {k}, since nothing tells how many; "
         "do not read anything into them.",
