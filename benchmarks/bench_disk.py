@@ -78,7 +78,7 @@ import re, sys, time
 import numpy as np
 from brainweave import GDM, Study
 study = Study.open(sys.argv[1], verify=False)
-graph, energy = sys.argv[2], float(sys.argv[3])
+graph, energy = sys.argv[2], float(sys.argv[3]) or None  # without one it shrinks
 status = lambda: open("/proc/self/status").read()
 start, before = time.perf_counter(), time.process_time()
 # row numbers join the samples in time, labels of the study else
@@ -130,12 +130,12 @@ def bench_out_of_core(folder: Path, m: int, n: int, v: int) -> None:
     before = time.process_time()
     bare_s = timed(lambda: bare(paths), paths)
     bare_cpu = time.process_time() - before
-    for graph in ("labels", "time"):
+    for graph, energy in (("labels", 0), ("time", 0), ("labels", 0.82), ("time", 0.35)):
         evict(paths)
-        energy = 0.82 if graph == "labels" else 0.35
         seconds, cpu, peak = fit(folder, graph, energy)
+        how = f"energy {energy}" if energy else "shrinkage"
         print(
-            f"  {graph:>6}: bare pass {bare_s:.1f} s, fit {seconds:.1f} s, "
+            f"  {graph:>6}, {how:>11}: bare pass {bare_s:.1f} s, fit {seconds:.1f} s, "
             f"{seconds / bare_s:.2f} x (processor {bare_cpu:.1f}, {cpu:.1f} s, "
             f"{cpu / bare_cpu:.2f} x); peak memory {peak:.0f} MB"
         )
