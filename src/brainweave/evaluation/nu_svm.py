@@ -19,7 +19,7 @@ __all__ = ["SeparatingNuSVC"]
 Matrix = NDArray[np.float64]
 
 #: Hulls meet if their distance is less than this share of that of the means. Between
-#: .02 and .2 it makes no difference (docs/gdm.md); rounding leaves 1e-3 and less.
+#: .02 and .2 it makes next to no difference (docs/gdm.md).
 LEAST_DISTANCE = 0.05
 
 
