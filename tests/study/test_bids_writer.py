@@ -12,8 +12,7 @@ from numpy.testing import assert_allclose
 
 from brainweave.exceptions import InputError, StudyError
 from brainweave.study import load_bids, simulate_study
-from brainweave.study.simulation.bids_writer import write_bids
-from brainweave.study.simulation.confounds import confounds_of_run
+from brainweave.study.simulation.bids_writer import confounds_of_run, write_bids
 
 SMALL = {
     "n_subjects": 2,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from brainweave.exceptions import InputError
-from brainweave.study.formats.runs.events import match_volumes
+from brainweave.study.formats.events import match_volumes
 from brainweave.study.simulation.designs import (
     Design,
     plan_runs,

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.formats.runs.events import (
+from brainweave.study.formats.events import (
     Events,
     find_blocks,
     match_volumes,

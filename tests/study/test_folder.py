@@ -239,7 +239,7 @@ def test_edited_samples_are_named_when_verified(tmp_path):
 def test_large_studies_are_verified_on_request_only(tmp_path, monkeypatch):
     make_study().save(tmp_path / "out")
     flip_last_byte(tmp_path / "out" / "sub-02.npy")
-    monkeypatch.setattr("brainweave.study.formats.folder.folder._VERIFIED_BYTES", 100)
+    monkeypatch.setattr("brainweave.study.formats.folder._VERIFIED_BYTES", 100)
     Study.open(tmp_path / "out")
 
 
@@ -286,7 +286,7 @@ def test_a_damaged_edited_or_foreign_index_is_named(tmp_path):
 
 
 def test_an_index_cannot_point_outside_its_folder(tmp_path):
-    from brainweave.study.formats.folder.folder import _index_checksum
+    from brainweave.study.formats.folder import _index_checksum
 
     make_study().save(tmp_path / "out")
     path = tmp_path / "out" / "study.json"
@@ -352,7 +352,7 @@ sys.path[:0] = {path!r}
 import numpy as np
 from pathlib import Path
 from brainweave.study import Study, Subject
-from brainweave.study.formats.folder import files
+from brainweave.study.formats import folder_files as files
 count = 0
 def rename(self, other, real=Path.rename):
     global count
@@ -400,7 +400,7 @@ def test_killed_savers_leave_a_whole_study_and_no_remains(tmp_path, exists, kill
 
 
 def test_working_folders_of_living_processes_stay(tmp_path):
-    from brainweave.study.formats.folder.files import remove_remains, working_folder
+    from brainweave.study.formats.folder_files import remove_remains, working_folder
 
     with working_folder(tmp_path / "out") as work:
         remove_remains(tmp_path / "out")
@@ -438,7 +438,7 @@ def test_which_samples_aligned_survives(tmp_path):
 
 def forge(folder, change):
     """Change an index, and make its checksum right again."""
-    from brainweave.study.formats.folder.folder import _index_checksum
+    from brainweave.study.formats.folder import _index_checksum
 
     path = folder / "study.json"
     index = json.loads(path.read_text())
@@ -531,7 +531,7 @@ def test_record_that_is_no_json_is_refused_before_writing(tmp_path):
 def test_some_voxels_of_all_samples_are_one_stretch_of_the_file(
     tmp_path, monkeypatch, order, dtype
 ):
-    from brainweave.study.formats.folder import folder
+    from brainweave.study.formats import folder
 
     monkeypatch.setattr(folder, "_WRITTEN_BYTES", 3 * 7 * 8)  # a few voxels at a time
     values = np.asarray(np.random.default_rng(0).normal(size=(7, 25)), order=order)
@@ -545,7 +545,8 @@ def test_some_voxels_of_all_samples_are_one_stretch_of_the_file(
 
 
 def test_folders_whose_files_are_in_c_order_open_as_before(tmp_path):
-    from brainweave.study.formats.folder import files, folder
+    from brainweave.study.formats import folder
+    from brainweave.study.formats import folder_files as files
 
     study = make_study()
     study.save(tmp_path / "out")

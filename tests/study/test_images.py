@@ -18,9 +18,9 @@ from brainweave.study.formats.images import (
     load_nifti,
     mask_on_grid,
 )
-from brainweave.study.formats.runs.runs import ImageSource, Run, read_run
-from brainweave.study.spaces import CiftiSpace, VolumeSpace, to_image
-from brainweave.study.surface import SurfaceSpace
+from brainweave.study.formats.runs import ImageSource, Run, read_run
+from brainweave.study.spaces import VolumeSpace, to_image
+from brainweave.study.surface import CiftiSpace, SurfaceSpace
 
 AFFINE = np.array([[2.0, 0, 0, -9], [0, 2, 0, -8], [0, 0, 3, -7], [0, 0, 0, 1]])
 SHAPE = (5, 6, 4)

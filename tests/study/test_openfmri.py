@@ -8,9 +8,9 @@ import pytest
 from numpy.testing import assert_allclose
 
 from brainweave.exceptions import InputError, StudyError
+from brainweave.study.formats.events import Events
 from brainweave.study.formats.openfmri import load_openfmri
-from brainweave.study.formats.runs.events import Events
-from brainweave.study.formats.runs.sampling import plan_samples
+from brainweave.study.formats.sampling import plan_samples
 
 BRAIN = "masks/25mm/brain.nii.gz"
 

@@ -2,14 +2,14 @@ import numpy as np
 import pytest
 
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.formats.runs.events import (
+from brainweave.study.formats.events import (
     Events,
     agreed_tr,
     check_events,
     check_t_r_option,
     checked_tr,
 )
-from brainweave.study.formats.runs.sampling import EventCounts, describe_losses
+from brainweave.study.formats.sampling import EventCounts, describe_losses
 from brainweave.study.spaces import RunHeader
 
 

@@ -329,7 +329,7 @@ class Study(Sequence[Subject]):
         progress: bool | Progress | None = None,
     ) -> "Study":
         """Write a plain folder; see :func:`brainweave.study.save_study`."""
-        from brainweave.study.formats.folder.folder import save_study
+        from brainweave.study.formats.folder import save_study
 
         return save_study(
             self,
@@ -345,7 +345,7 @@ class Study(Sequence[Subject]):
         cls, folder: str | PathLike[str], *, verify: bool | None = None
     ) -> "Study":
         """Map a saved study; see :func:`brainweave.study.open_study`."""
-        from brainweave.study.formats.folder.folder import open_study
+        from brainweave.study.formats.folder import open_study
 
         return open_study(folder, verify=verify)
 

@@ -21,8 +21,6 @@ from brainweave.study.source import (
     zscore_groups,
 )
 
-__all__ = ["Space", "Subject", "fingerprint", "is_missing"]
-
 _LARGEST = int(np.iinfo(np.int64).max)
 # what a subject can know of each sample
 _ANNOTATIONS = ("labels", "runs", "onsets", "stimuli", "aligned")

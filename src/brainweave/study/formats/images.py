@@ -9,21 +9,18 @@ from typing import Any
 import numpy as np
 
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.formats.image_files import (
+from brainweave.study.formats.events import check_t_r_option
+from brainweave.study.formats.runs import Cleaning, Run, subject_of_runs
+from brainweave.study.spaces import (
     ImageLike,
+    VolumeSpace,
     image_name,
     load_image,
     reading,
 )
-from brainweave.study.formats.runs.events import check_t_r_option
-from brainweave.study.formats.runs.runs import Cleaning, Run, subject_of_runs
-from brainweave.study.options import gathered
-from brainweave.study.spaces import CiftiSpace, VolumeSpace
 from brainweave.study.study import Study
-from brainweave.study.surface import SurfaceSpace
-from brainweave.study.told import AS_GIVEN, made_record, run_record
-
-__all__ = ["load_cifti", "load_gifti", "load_nifti", "volume_space"]
+from brainweave.study.surface import CiftiSpace, SurfaceSpace
+from brainweave.study.told import AS_GIVEN, gathered, made_record, run_record
 
 
 def load_nifti(

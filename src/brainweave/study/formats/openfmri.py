@@ -12,10 +12,10 @@ import numpy as np
 
 from brainweave._validation import check_list_option
 from brainweave.exceptions import StudyError
+from brainweave.study.formats.events import Events
 from brainweave.study.formats.images import volume_space
-from brainweave.study.formats.runs.events import Events
-from brainweave.study.formats.runs.runs import Cleaning, Run, subject_of_runs
-from brainweave.study.formats.runs.sampling import (
+from brainweave.study.formats.runs import Cleaning, Run, subject_of_runs
+from brainweave.study.formats.sampling import (
     EventRules,
     Sampling,
     check_samples,
@@ -23,11 +23,8 @@ from brainweave.study.formats.runs.sampling import (
     describe_losses,
     plan_run,
 )
-from brainweave.study.options import gathered
 from brainweave.study.study import Study
-from brainweave.study.told import made_record, run_record
-
-__all__ = ["load_openfmri"]
+from brainweave.study.told import gathered, made_record, run_record
 
 
 def load_openfmri(

@@ -19,11 +19,9 @@ from numpy.typing import NDArray
 from brainweave._progress import Progress
 from brainweave._validation import check_list_option
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.formats.folder.files import full_disk_is_an_error
-from brainweave.study.formats.image_files import reading
+from brainweave.study.formats.folder_files import full_disk_is_an_error
 from brainweave.study.formats.matlab import load_matlab
-from brainweave.study.formats.runs.runs import Cleaning, ImageSource, Run
-from brainweave.study.options import gathered
+from brainweave.study.formats.runs import Cleaning, ImageSource, Run
 from brainweave.study.public.download import (
     DownloadPlan,
     RemoteFile,
@@ -31,11 +29,10 @@ from brainweave.study.public.download import (
     cache_folder,
     download,
 )
-from brainweave.study.spaces import VolumeSpace
+from brainweave.study.spaces import VolumeSpace, reading
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
-
-__all__ = ["fetch_haxby", "fetch_raider", "haxby_plan", "raider_plan"]
+from brainweave.study.told import gathered
 
 # The state of the repository whose file ids are listed below.
 _RAIDER_COMMIT = "0cb149b63239b60d6b444d02756c00a775fdfbd3"

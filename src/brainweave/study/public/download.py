@@ -21,9 +21,7 @@ from typing import Any
 
 from brainweave._progress import Progress
 from brainweave.exceptions import StudyError
-from brainweave.study.formats.folder.files import check_room, full_disk_is_an_error
-
-__all__ = ["DownloadPlan", "RemoteFile", "announce", "cache_folder", "download"]
+from brainweave.study.formats.folder_files import check_room, full_disk_is_an_error
 
 _CHUNK = 1 << 18
 _TIMEOUT = 30.0

@@ -12,18 +12,15 @@ from numpy.typing import NDArray
 
 from brainweave._validation import check_list_option
 from brainweave.exceptions import InputError
-from brainweave.study.formats.runs.events import Events
-from brainweave.study.formats.runs.sampling import check_samples
-from brainweave.study.options import gathered
+from brainweave.study.formats.events import Events
+from brainweave.study.formats.sampling import check_samples
 from brainweave.study.simulation.bids_writer import write_bids
-from brainweave.study.simulation.designs import Design, usual
+from brainweave.study.simulation.designs import Design, Noise, Responses, Timing, usual
 from brainweave.study.simulation.engine import Simulation, SubjectSource
-from brainweave.study.simulation.settings import Noise, Responses, Timing
 from brainweave.study.spaces import VolumeSpace
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
-
-__all__ = ["SimulatedStudy", "SimulationTruth", "simulate_like", "simulate_study"]
+from brainweave.study.told import gathered
 
 # The eight categories of Haxby et al. (2001), then others.
 _CATEGORIES = (

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.formats.bids.files import (
+from brainweave.study.formats.bids_files import (
     BidsRun,
     Dataset,
     find_runs,
@@ -23,10 +23,10 @@ from brainweave.study.formats.bids.files import (
     read_confounds,
     repetition_time,
 )
+from brainweave.study.formats.events import Events, read_events
 from brainweave.study.formats.images import volume_space
-from brainweave.study.formats.runs.events import Events, read_events
-from brainweave.study.formats.runs.runs import Cleaning, Run, subject_of_runs
-from brainweave.study.formats.runs.sampling import (
+from brainweave.study.formats.runs import Cleaning, Run, subject_of_runs
+from brainweave.study.formats.sampling import (
     EventRules,
     Sampling,
     check_samples,
@@ -34,16 +34,14 @@ from brainweave.study.formats.runs.sampling import (
     describe_losses,
     plan_run,
 )
-from brainweave.study.options import gathered
-from brainweave.study.spaces import CiftiSpace, VolumeSpace, common_space
+from brainweave.study.spaces import VolumeSpace, common_space
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
-from brainweave.study.surface import SurfaceSpace
-from brainweave.study.told import made_record, run_record
+from brainweave.study.surface import CiftiSpace, SurfaceSpace
+from brainweave.study.told import gathered, made_record, run_record
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["load_bids"]
 
 _OTHER_GRID = (
     "Read one session or space at a time, or give a mask with resample_mask=True."

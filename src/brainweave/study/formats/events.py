@@ -16,10 +16,7 @@ from numpy.typing import NDArray
 
 from brainweave._validation import check_list_option, check_option
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.formats.image_files import read_table
-from brainweave.study.spaces import RunHeader
-
-__all__ = ["Events", "find_blocks", "match_volumes", "read_events"]
+from brainweave.study.spaces import RunHeader, read_table
 
 #: Rules for volumes under several events, and what they mean.
 OVERLAPS = {

@@ -12,11 +12,8 @@ from numpy.typing import NDArray
 
 from brainweave._validation import check_option
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.formats.image_files import ImageLike, image_name, read_table
-from brainweave.study.spaces import RunHeader
+from brainweave.study.spaces import ImageLike, RunHeader, image_name, read_table
 from brainweave.study.subject import Subject
-
-__all__ = ["Cleaning", "ImageSource", "Run", "read_run", "subject_of_runs"]
 
 
 @dataclass(frozen=True)

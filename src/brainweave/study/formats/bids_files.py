@@ -18,9 +18,7 @@ from numpy.typing import NDArray
 from brainweave._io import restore
 from brainweave._validation import check_list_option
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.formats.image_files import read_table
-
-__all__ = ["BidsRun", "Dataset", "find_runs", "inherited", "open_dataset"]
+from brainweave.study.spaces import read_table
 
 _KINDS = {
     ".nii.gz": "volume",

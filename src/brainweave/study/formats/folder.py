@@ -24,22 +24,21 @@ from brainweave._progress import Progress, shown_progress
 from brainweave._version import __version__
 from brainweave._workers import dead_worker_is_an_error
 from brainweave.exceptions import StudyError
-from brainweave.study.formats.folder.files import (
+from brainweave.study.formats.folder_files import (
     HashingWriter,
     check_room,
     checked_file,
     described,
     exchange,
     full_disk_is_an_error,
+    read_table,
     remove_remains,
     restore,
     working_folder,
+    write_table,
 )
-from brainweave.study.formats.folder.table import read_table, write_table
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
-
-__all__ = ["open_study", "save_study"]
 
 FORMAT = "brainweave-study"
 VERSION = 1

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from brainweave._validation import check_list_option, check_option
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.formats.runs.events import (
+from brainweave.study.formats.events import (
     OVERLAPS,
     Events,
     agreed_tr,
@@ -28,10 +28,8 @@ from brainweave.study.formats.runs.events import (
     name_positions,
     shared_volumes,
 )
-from brainweave.study.formats.runs.runs import Cleaning, Run, confound_columns
-from brainweave.study.options import gathered
-
-__all__ = ["EventRules", "SamplePlan", "Sampling", "plan_run", "plan_samples"]
+from brainweave.study.formats.runs import Cleaning, Run, confound_columns
+from brainweave.study.told import gathered
 
 _SAMPLES = ("volumes", "blocks", "trials", "trials-lsa", "trials-lss")
 
