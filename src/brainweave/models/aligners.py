@@ -130,8 +130,6 @@ def read_aligner(of: Reader, body: Any, path: str) -> BaseAligner:
             "registers it."
         )
     params, state = table["params"], table["state"]
-    if not isinstance(params, dict) or not isinstance(state, dict):
-        of.bad(path, "has no parameters or no learned values")
     if set(params) - set(cls._get_param_names()):
         of.bad(path, f"has parameters that {cls.__name__} does not take")
     dot = f"{path}." if path else ""

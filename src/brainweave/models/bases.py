@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from brainweave._arrays import to_numpy
 from brainweave.basis import SubjectBasis, _Spectrum
-from brainweave.exceptions import BrainweaveError, InputError, ModelFileError
+from brainweave.exceptions import InputError, ModelFileError
 from brainweave.kernels import NAMES, Kernel, check_kernel
 from brainweave.models.codec import Reader, Writer
 from brainweave.models.container import PendingArray, pending
@@ -212,8 +212,8 @@ def _stored(basis: SubjectBasis, name: str) -> PendingArray:
 
 def read_basis(of: Reader, number: Any, path: str) -> StoredBasis:
     """Make the basis of that number once, after checking every part of it."""
-    body = of.entry("bases", number, path)
-    if number not in of.bases:
+    if of.count(number, path) not in of.bases:
+        body = of.document["bases"][number]
         of.bases[number] = _made(of, body, f"basis {number}")
     found: StoredBasis = of.bases[number]
     return found
@@ -222,24 +222,17 @@ def read_basis(of: Reader, number: Any, path: str) -> StoredBasis:
 def _made(of: Reader, body: Any, path: str) -> StoredBasis:
     keys = {"name", "kernel", "hp", "energy", "standardize", "dtype", "shape"}
     table = dict(of.table(body, path, keys | {"lost_share", "offset", "arrays"}))
-    texts = isinstance(table["name"], str) and table["kernel"] in NAMES
-    if not texts or table["dtype"] not in ("float32", "float64"):
-        of.bad(path, "has an unknown kernel or type")
-    standardize = table["standardize"]
-    if not isinstance(standardize, bool) and standardize != "reliability":
-        of.bad(path, "does not say whether it is standardised")
+    known = table["kernel"] in NAMES and table["dtype"] in ("float32", "float64")
+    if not known or table["standardize"] not in (True, False, "reliability"):
+        of.bad(path, "has an unknown kernel, type or standardisation")
     for name in ("energy", "lost_share", "offset"):
         table[name] = of.number(table[name], path)
-    n, v = table["shape"] = of.counts(table["shape"], path, 2)
+    n, v = table["shape"] = of.counts(table["shape"], path)
     if n < 2 or v < 1 or not 0 < table["energy"] <= 1:
         of.bad(path, "has too few samples or voxels, or a wrong energy")
-    try:
-        hp = {} if table["hp"] is None else {"hp": table["hp"]}
-        kernel = check_kernel(table["kernel"], hp, owner=path)
-    except BrainweaveError as error:
-        of.bad(path, f"has a wrong kernel: {error}")
-    arrays = _read_arrays(of, table, path)
-    basis = StoredBasis(table, kernel, arrays)
+    hp = {} if table["hp"] is None else {"hp": table["hp"]}
+    kernel = check_kernel(table["kernel"], hp, owner=path)
+    basis = StoredBasis(table, kernel, _read_arrays(of, table, path))
     if basis.n_kept > basis.vectors.shape[1]:
         of.bad(path, "has fewer directions than its energy keeps")
     return basis
@@ -250,8 +243,7 @@ def _read_arrays(of: Reader, about: dict[str, Any], path: str) -> dict[str, Any]
     dims = _arrays_of(kernel, n, v)
     # files of version 1 have no signatures, and sums per voxel that are not used
     optional = {"signatures": "n q", "probed": "v"}
-    present = set(names) if isinstance(names, dict) else set()
-    dims |= {key: shape for key, shape in optional.items() if key in present}
+    dims |= {key: shape for key, shape in optional.items() if key in names}
     table = of.table(names, path, set(dims))
     sizes = {"n": n, "v": v, "q": N_SIGNATURES}
     sizes["u"] = 0 if kernel == "precomputed" else v

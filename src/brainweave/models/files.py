@@ -15,7 +15,7 @@ from brainweave.basis import SubjectBasis
 from brainweave.exceptions import ModelFileError
 from brainweave.models.aligners import read_aligner, write_aligner
 from brainweave.models.bases import StoredBasis, read_basis, write_basis
-from brainweave.models.codec import KINDS, Kind, Reader, Writer
+from brainweave.models.codec import KINDS, Kind, Writer, reading_document
 from brainweave.models.container import (
     BASIS,
     MAX_DEPTH,
@@ -33,9 +33,9 @@ Pathlike = str | PathLike[str]
 _OF_SAMPLES = ("labels", "runs", "stimuli")
 
 KINDS |= {
-    "aligner": Kind(BaseAligner, write_aligner, read_aligner),
-    "map": Kind(SubjectMap, write_map, read_map),
-    "basis": Kind(SubjectBasis, write_basis, read_basis),
+    "aligner": Kind(lambda v: isinstance(v, BaseAligner), write_aligner, read_aligner),
+    "map": Kind(lambda v: isinstance(v, SubjectMap), write_map, read_map),
+    "basis": Kind(lambda v: isinstance(v, SubjectBasis), write_basis, read_basis),
 }
 
 
@@ -117,18 +117,17 @@ def load(path: Pathlike, *, verify: bool = True) -> Any:
 
 def load_from(container: Container) -> Any:
     """Make the model of an open file."""
-    of, document = Reader(container), container.document
-    model = of.value(document.get("model"), "")
-    summary = of.value(document.get("summary"), "summary")
-    if not isinstance(model, (BaseAligner, SubjectMap)):
-        of.bad("its model", "is neither an aligner nor a map")
+    document = container.document
+    with reading_document(container) as of:
+        model = of.value(document["model"], "")
+        if not isinstance(model, (BaseAligner, SubjectMap)):
+            of.bad("its model", "is neither an aligner nor a map")
+        summary = of.value(document.get("summary"), "summary")
     if isinstance(summary, dict) and isinstance(model, BaseAligner):
         model.__dict__["_component_table"] = summary
     fingerprint = document.get("study_fingerprint")
     if fingerprint is not None:
-        if not isinstance(fingerprint, str):
-            of.bad("the fingerprint of its study", "is not a text")
-        model.__dict__["study_fingerprint"] = fingerprint
+        model.__dict__["study_fingerprint"] = str(fingerprint)
     return model
 
 
@@ -190,20 +189,22 @@ def load_basis(path: Pathlike, *, verify: bool = True) -> StoredBasis:
         A :class:`SubjectBasis` that also knows its ``id``, ``labels``, ``runs``,
         ``stimuli`` and ``space``.
     """
-    container = read_container(Path(path), kind=BASIS, verify=verify)
-    document, of = container.document, Reader(container)
-    basis = read_basis(of, document.get("basis"), "its basis")
-    if not isinstance(document.get("id"), str):
-        of.bad("its subject", "has no id")
-    basis.id = document["id"]
-    for key in _OF_SAMPLES:
-        known = of.value(document.get(key), key)
-        if known is not None:
-            if np.shape(known) != (basis.n_samples,):
-                of.bad(key, f"are not one for each of {basis.n_samples} samples")
-            known = np.array(known)  # used one by one: out of the mapped file
-        setattr(basis, key, known)
-    basis.space = of.space(document.get("space"), "its space", basis.n_voxels)
+    return _basis_from(read_container(Path(path), kind=BASIS, verify=verify))
+
+
+def _basis_from(container: Container) -> StoredBasis:
+    document = container.document
+    with reading_document(container) as of:
+        basis = read_basis(of, document["basis"], "its basis")
+        basis.id = str(document["id"])
+        for key in _OF_SAMPLES:
+            known = of.value(document.get(key), key)
+            if known is not None:
+                if np.shape(known) != (basis.n_samples,):
+                    of.bad(key, f"are not one for each of {basis.n_samples} samples")
+                known = np.array(known)  # used one by one: out of the mapped file
+            setattr(basis, key, known)
+        basis.space = of.space(document.get("space"), "its space", basis.n_voxels)
     return basis
 
 
@@ -354,7 +355,8 @@ def describe(path: str | PathLike[str], *, verify: bool = False) -> Description:
     container = read_container(path, verify=verify)
     is_basis = container.kind == BASIS
     what, facts = _basis_facts(container) if is_basis else _facts(container)
-    made = Reader(container).value(container.document.get("provenance"), "provenance")
+    with reading_document(container) as of:
+        made = of.value(container.document.get("provenance"), "provenance")
     return Description(
         path=path,
         kind="basis" if is_basis else "model",
@@ -410,10 +412,8 @@ def _facts(container: Container) -> tuple[str, dict[str, Any]]:
 
 
 def _basis_facts(container: Container) -> tuple[str, dict[str, Any]]:
-    number = container.document.get("basis")
-    basis = read_basis(Reader(container), number, "its basis")
+    basis = _basis_from(container)
     names = ("n_samples", "n_voxels", "n_kept", "energy")
     facts = {name: getattr(basis, name) for name in names}
     facts["kernel"] = basis.kernel.name
-    name = container.document.get("id") or basis.name
-    return f"basis of subject {name}", facts
+    return f"basis of subject {basis.id or basis.name}", facts

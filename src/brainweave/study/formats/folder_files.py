@@ -131,8 +131,8 @@ def read_sample_table(
     path: Path, types: dict[str, str | None], n_samples: int
 ) -> dict[str, NDArray[Any] | None]:
     """Read a table back into the arguments of :class:`Subject`."""
-    as_written = {"header": None, "dtype": str, "skip_blank_lines": False}
-    table = read_table(path, na_filter=False, encoding="utf-8", **as_written)
+    as_written: dict[str, Any] = {"header": None, "dtype": str, "na_filter": False}
+    table = read_table(path, skip_blank_lines=False, encoding="utf-8", **as_written)
     header, *rows = table.to_numpy(object).tolist()
     if not all(isinstance(text, str) for row in (header, *rows) for text in row):
         raise StudyError(f"{str(path)!r} has a row that ends early.")
