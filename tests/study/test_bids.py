@@ -433,11 +433,11 @@ def test_missing_mask_and_confounds_name_the_way_out(dataset):
         ({"subjects": ["09"]}, "no subjects '09'; it has '01', '02', '03'"),
         ({"runs": [7]}, "no runs '7'; it has '1', '2'"),
         ({"derivatives": "derivatives/xcp"}, "no folder 'derivatives/xcp'"),
-        ({"confounds": "everything"}, "'everything' is not known.*'simple'"),
+        ({"confounds": "everything"}, "must be one of 'simple'.*got 'everything'"),
         ({"confounds": ["heart"]}, "no column 'heart'.*'trans_x'"),
         ({"confounds": ("motions",)}, "does not serve confounds"),
         ({"scrub": 0.0}, "scrub=0.0 must be a displacement above zero"),
-        ({"samples": "runs"}, "samples='runs' is not known"),
+        ({"samples": "runs"}, "samples of load_bids must be one of"),
     ],
 )
 def test_what_is_not_there_is_answered_with_what_is(untouched, options, message):

@@ -242,7 +242,7 @@ def test_only_simulated_studies_can_be_written(tmp_path):
     ("options", "message"),
     [
         ({"task": "my task"}, "task='my task' must consist of letters"),
-        ({"image_dtype": "int8"}, "image_dtype='int8' is not known"),
+        ({"image_dtype": "int8"}, "image_dtype of to_bids must be one of"),
         ({"raw": False, "derivatives": False}, "leave no images"),
     ],
 )

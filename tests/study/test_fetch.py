@@ -74,7 +74,7 @@ def test_raider_refuses_other_bytes(raider, tmp_path):
 
 def test_raider_has_two_parts():
     assert "2 files, 29.8 MB" in str(raider_plan("movie", "/nowhere"))
-    with pytest.raises(InputError, match='"images" or "movie", got \'film\''):
+    with pytest.raises(InputError, match="'images', 'movie'; got 'film'"):
         fetch_raider("film")
 
 
@@ -228,5 +228,5 @@ def test_haxby_is_resumed_after_a_broken_connection(haxby):
 def test_haxby_refuses_what_it_does_not_have():
     with pytest.raises(InputError, match=r"from 1 to 6, got \[7\]"):
         fetch_haxby([7])
-    with pytest.raises(InputError, match="mask takes 'vt', 'face', 'house'"):
+    with pytest.raises(InputError, match="must be one of 'vt', 'face', 'house'"):
         fetch_haxby([1], mask="brain")

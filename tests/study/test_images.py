@@ -374,7 +374,7 @@ def test_wrong_arguments_are_explained(rng, call, error, message):
             {"a": [np.zeros((7, 1))]},
             r"has 8 volumes, but its confounds have .*\(7, 1\)",
         ),
-        ({"a": [np.full((8, 1), np.nan)]}, "not finite in row 1, column 0"),
+        ({"a": [np.full((8, 1), np.nan)]}, "0 is nan in row 2"),
         ({"a": [None, None]}, "'a' has 1 runs, but confounds for 2"),
         ({"b": [None]}, "no confounds for subject 'a'"),
     ],

@@ -125,7 +125,7 @@ def test_rest_is_kept_without_a_label_when_asked():
 
 
 def test_unknown_samples_are_refused():
-    with pytest.raises(InputError, match=r"samples='runs' is not known.*'trials-lss'"):
+    with pytest.raises(InputError, match=r"must be one of .*'trials-lss'"):
         plan_samples(EVENTS, N, TR, samples="runs")
 
 

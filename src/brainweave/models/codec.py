@@ -33,11 +33,7 @@ class Kind(NamedTuple):
 
 
 def misfit(
-    value: Any,
-    dims: str,
-    sizes: Sizes,
-    kinds: str = "f",
-    form: Any = np.ndarray,
+    value: Any, dims: str, sizes: Sizes, kinds: str = "f", form: Any = np.ndarray
 ) -> str | None:
     """Say why an array does not have these dimensions, or None if it has.
 

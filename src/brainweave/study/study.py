@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from brainweave._progress import Progress
 from brainweave._subjects import refuse_two_meanings
-from brainweave._validation import check_list_option
-from brainweave.exceptions import InputError, StudyError
+from brainweave._validation import check_list_option, check_option
+from brainweave.exceptions import StudyError
 from brainweave.labels import sort_labels
 from brainweave.study.subject import Subject, fingerprint, is_missing
 
@@ -231,16 +231,13 @@ class Study(Sequence[Subject]):
         first, second : Study
             Samples keep their order.
         """
+        check_option("by", by, ("category", "run"), owner="split_halves")
         if by == "category":
             masks = [_first_half_of_categories(subject) for subject in self.subjects]
-        elif by == "run":
+        else:
             runs = self.run_ids
             first = runs[: (len(runs) + 1) // 2]
             masks = [_in_runs(subject, first) for subject in self.subjects]
-        else:
-            raise InputError(
-                f'split_halves(by=...) takes "category" or "run", got {by!r}.'
-            )
         pairs = list(zip(self.subjects, masks, strict=True))
         for subject, mask in pairs:
             if mask.all() or not mask.any():
@@ -297,10 +294,7 @@ class Study(Sequence[Subject]):
         X = [s.data() if s.is_lazy else s.samples for s in self.subjects]
         if y is None:
             return X, None
-        if y not in ("labels", "stimuli"):
-            raise InputError(
-                f'to_lists(y=...) takes "labels", "stimuli" or None, got {y!r}.'
-            )
+        check_option("y", y, ("labels", "stimuli"), owner="to_lists")
         values = [getattr(subject, y) for subject in self.subjects]
         if all(entry is None for entry in values):
             raise StudyError(

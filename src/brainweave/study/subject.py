@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from brainweave._arrays import for_other_process, is_torch, to_numpy
-from brainweave._validation import check_numbers, refuse_other_shapes
+from brainweave._validation import check_numbers, check_option, refuse_other_shapes
 from brainweave.exceptions import InputError, StudyError
 from brainweave.labels import as_label_list, object_array, sort_labels
 from brainweave.study.source import (
@@ -191,8 +191,7 @@ class Subject:
         return self._replace(samples=ZScoreView(self.samples, groups))
 
     def _zscore_groups(self, by: str) -> NDArray[np.intp]:
-        if by not in ("run", "all"):
-            raise InputError(f'zscore(by=...) takes "run" or "all", got {by!r}.')
+        check_option("by", by, ("run", "all"), owner="zscore")
         runs = np.zeros(self.n_samples, int) if by == "all" else self.runs
         if runs is None:
             raise StudyError(

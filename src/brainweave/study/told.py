@@ -68,13 +68,11 @@ def made_record(
 def run_record(run: Any) -> dict[str, Any]:
     """Tell what was done to a run, whose header is known."""
     n_volumes = run.header.n_samples
-    mask = run.sample_mask
-    kept = n_volumes if mask is None else len(run._volumes("sample_mask", n_volumes))
     return {
         "file": Path(run.name).name,
-        "t_r": run.header.t_r if run.t_r is None else run.t_r,
-        "scrubbed": n_volumes - kept,
-        "samples": run.n_samples(n_volumes),
+        "t_r": run.repetition_time,
+        "scrubbed": n_volumes - len(run.used()),
+        "samples": run.n_samples,
         "volumes": n_volumes,
         **({} if run.plan is None else asdict(run.plan.counts)),
     }

@@ -7,15 +7,16 @@ samples at once, and turns volumes into samples later.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from brainweave._validation import check_list_option, check_option
-from brainweave.exceptions import InputError, StudyError
+from brainweave.exceptions import StudyError
 from brainweave.study.formats.events import (
     OVERLAPS,
     Events,
@@ -28,7 +29,7 @@ from brainweave.study.formats.events import (
     name_positions,
     shared_volumes,
 )
-from brainweave.study.formats.runs import Cleaning, Run, confound_columns
+from brainweave.study.formats.runs import Cleaning, Run, confound_columns, standardized
 from brainweave.study.told import gathered
 
 _SAMPLES = ("volumes", "blocks", "trials", "trials-lsa", "trials-lss")
@@ -140,14 +141,9 @@ class SamplePlan:
         return np.asarray(volumes[self.rows])
 
 
-def check_samples(samples: str) -> str:
+def check_samples(samples: Any, owner: str = "plan_samples") -> str:
     """Check the name of a way to make samples."""
-    if samples not in _SAMPLES:
-        raise InputError(
-            f"samples={samples!r} is not known; choose one of "
-            f"{', '.join(map(repr, _SAMPLES))}."
-        )
-    return samples
+    return check_option("samples", samples, _SAMPLES, owner=owner)
 
 
 def plan_samples(
@@ -266,67 +262,85 @@ def _removed(
     }
 
 
+@dataclass(frozen=True)
+class HowToSample:
+    """All that a reader of runs with events is told of samples; made by `told`."""
+
+    samples: str
+    rules: EventRules
+    sampling: Sampling
+    cleaning: Cleaning
+    high_pass: float | None
+
+    @classmethod
+    def told(cls, owner: str, samples: str, details: Any, *groups: Any) -> HowToSample:
+        """Take options in groups, events, sampling and cleaning, and one by one."""
+        check_samples(samples, owner)
+        rules, sampling, cleaning = gathered(owner, details, *groups)
+        high_pass = cleaning.high_pass
+        if samples.startswith("trials"):  # the models have drift terms of their own
+            cleaning = replace(cleaning, high_pass=None)
+            high_pass = high_pass or DRIFT_CUTOFF
+        return cls(samples, rules, sampling, cleaning, high_pass)
+
+    def settings(self) -> dict[str, Any]:
+        """Return everything by its name, for the record."""
+        groups = (self.rules, self.sampling, self.cleaning)
+        every = {name: v for group in groups for name, v in asdict(group).items()}
+        return {**every, "samples": self.samples, "high_pass": self.high_pass}
+
+
 def plan_run(
     id: str,
     run: Run,
     space: Any,
     events: Events,
     stated: Callable[[], tuple[Any, str]],
-    *,
-    samples: str,
+    how: HowToSample,
     n_rows: int | None = None,
-    **options: Any,
 ) -> Run:
     """Return a run with its repetition time and with the plan of its samples.
 
     `stated` is asked for the time, and for who says so, if the run itself has none;
-    `n_rows` is the length of its confounds; `options` are those of
-    :func:`plan_samples`. The run's confounds become columns of trial models; other
+    `n_rows` is the length of its confounds. These become columns of trial models; other
     samples are cleaned of them when they are read.
     """
     try:
-        header = space.header(run.image)
-        if n_rows is not None and n_rows != header.n_samples:
+        run = replace(run, t_r=how.sampling.t_r).opened(space)
+        n_volumes = run.header.n_samples
+        if n_rows not in (None, n_volumes):
             raise StudyError(
-                f"{run.name!r} has {header.n_samples} volumes, and its confounds have "
+                f"{run.name!r} has {n_volumes} volumes, and its confounds have "
                 f"{n_rows} rows. They must be of the same run."
             )
         t_r = run.t_r
         if t_r is None:
-            t_r = agreed_tr(*stated(), header, run.name)
-        columns = confound_columns(run.confounds, header.n_samples, run.name)
+            t_r = agreed_tr(*stated(), run.header, run.name)
+        columns = confound_columns(run.confounds, n_volumes, run.name)
     except StudyError as error:
         raise StudyError(f"Subject {id!r}: {error}") from error
     try:
         plan = plan_samples(
             events,
-            header.n_samples,
+            n_volumes,
             t_r,
-            samples=samples,
+            samples=how.samples,
+            rules=how.rules,
+            sampling=how.sampling,
             kept_volumes=run.sample_mask,
             confounds=columns,
-            **options,
+            high_pass=how.high_pass,
         )
     except StudyError as error:
         raise StudyError(f"Subject {id!r}: {run.name!r}: {error}") from error
-    is_trials = samples.startswith("trials")
+    is_trials = how.samples.startswith("trials")
     return replace(
         run,
         confounds=None if is_trials else columns,
         levels=plan.shown if plan.counts.levels and not is_trials else None,
         t_r=t_r,
         plan=plan,
-        header=header,
     )
-
-
-def cleaning_and_drifts(
-    samples: str, cleaning: Cleaning
-) -> tuple[Cleaning, float | None]:
-    """Return how volumes are cleaned, and the high-pass of that or of trial models."""
-    if not samples.startswith("trials"):
-        return cleaning, cleaning.high_pass
-    return replace(cleaning, high_pass=None), cleaning.high_pass or DRIFT_CUTOFF
 
 
 def trial_weights(
@@ -404,38 +418,45 @@ def _nuisance(
     )
     columns = [drifts.to_numpy(dtype=np.float64)]
     if confounds is not None and confounds.shape[1]:
-        centred = confounds - confounds.mean(axis=0)
-        scale = centred.std(axis=0)
-        columns.append(centred / np.where(scale > 0, scale, 1.0))
+        columns.append(standardized(confounds))
     return np.hstack(columns)
 
 
-def describe_losses(
-    counts: Iterable[tuple[str, EventCounts]], overlap: str
-) -> list[str]:
-    """Say in words what runs, by their names, lost or shared: a warning for each."""
-    counts = list(counts)
+def warn_of_runs(runs: Mapping[str, Run], overlap: str) -> None:
+    """Warn of what runs, by their names, lost or shared, and of times that differ."""
+    counts = {name: run.plan.counts for name, run in runs.items()}
     messages = []
-    lost = sum(c.outside for _, c in counts)
+    times: dict[float, str] = {}
+    for name, run in runs.items():
+        times.setdefault(round(run.t_r or 0.0, 4), name)
+    if len(times) > 1:
+        listing = ", ".join(f"{t:g} s ({file})" for t, file in times.items())
+        messages.append(
+            f"Repetition times differ: {listing}. Every run keeps its own; samples of "
+            "methods that are locked in time would not correspond."
+        )
+    lost = sum(c.outside for c in counts.values())
     if lost:
         messages.append(
-            f"{lost} of {sum(c.events for _, c in counts)} events lie before or after "
-            f"their run and have no sample: {_listed(counts, 'outside')}. Check their "
-            "onsets."
+            f"{lost} of {sum(c.events for c in counts.values())} events lie before or "
+            f"after their run and have no sample: {_listed(counts, 'outside')}. Check "
+            "their onsets."
         )
-    shared = sum(c.shared_volumes for _, c in counts)
+    shared = sum(c.shared_volumes for c in counts.values())
     if shared:
-        silent = sum(c.overshadowed for _, c in counts if c.shared_volumes)
+        silent = sum(c.overshadowed for c in counts.values() if c.shared_volumes)
         messages.append(
             f"{shared} volumes lie under events of more than one category "
             f"({_listed(counts, 'shared_volumes')}); {OVERLAPS[overlap]}, and {silent} "
             "events have no volume of their own. Leave events out with ignore=..., or "
             "choose another rule with overlap=..."
         )
-    return messages
+    for message in messages:
+        warnings.warn(message, UserWarning, stacklevel=3)
 
 
-def _listed(counts: list[tuple[str, EventCounts]], what: str) -> str:
-    found = [f"{name}: {getattr(c, what)}" for name, c in counts if getattr(c, what)]
+def _listed(counts: Mapping[str, EventCounts], what: str) -> str:
+    numbers = {name: getattr(count, what) for name, count in counts.items()}
+    found = [f"{name}: {number}" for name, number in numbers.items() if number]
     more = f" and {len(found) - 3} more runs" if len(found) > 3 else ""
     return ", ".join(found[:3]) + more

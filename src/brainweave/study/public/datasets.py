@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave._progress import Progress
-from brainweave._validation import check_list_option
+from brainweave._validation import check_list_option, check_option
 from brainweave.exceptions import InputError, StudyError
 from brainweave.study.formats.folder_files import full_disk_is_an_error
 from brainweave.study.formats.matlab import load_matlab
@@ -62,8 +62,7 @@ def raider_plan(
     cache_dir: str | PathLike[str] | None = None,
 ) -> DownloadPlan:
     """Say what :func:`fetch_raider` would download, how much and where to."""
-    if part not in ("images", "movie"):
-        raise InputError(f'part takes "images" or "movie", got {part!r}.')
+    check_option("part", part, ("images", "movie"), owner="fetch_raider")
     listed = _RAIDER_IMAGES if part == "images" else _RAIDER_MOVIE
     files = tuple(
         RemoteFile(RAIDER_URL + name, name, size, f"git:{id}")
@@ -204,9 +203,7 @@ def fetch_haxby(
     .. [1] Haxby, J. V. et al. (2001). Distributed and overlapping representations of
        faces and objects in ventral temporal cortex. Science 293.
     """
-    if mask not in _HAXBY_MASKS:
-        known = ", ".join(map(repr, _HAXBY_MASKS))
-        raise InputError(f"mask takes {known}, got {mask!r}.")
+    check_option("mask", mask, list(_HAXBY_MASKS), owner="fetch_haxby")
     (how,) = gathered("fetch_haxby", details, cleaning or Cleaning())
     numbers = _haxby_numbers(subjects)
     plan = haxby_plan(numbers, cache_dir, url)
@@ -220,7 +217,7 @@ def fetch_haxby(
         space = VolumeSpace(bunch[_HAXBY_MASKS[mask]][position])
         run = Run(bunch.func[position], keep=keep, t_r=_HAXBY_T_R, segments=runs)
         source = ImageSource([run], space, how)
-        n_volumes = source.headers[0].n_samples
+        n_volumes = source.runs[0].header.n_samples
         if n_volumes != len(shown):
             raise StudyError(
                 f"{run.name!r} has {n_volumes} volumes, but its labels.txt has "

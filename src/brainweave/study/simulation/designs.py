@@ -130,14 +130,6 @@ DESIGNS: dict[str, tuple[int, int, float, tuple[float, float]]] = {
 }
 
 
-def usual(kind: str) -> tuple[int, int, float, tuple[float, float]]:
-    """Return the usual settings of a design, by its name."""
-    if kind not in DESIGNS:
-        known = ", ".join(map(repr, DESIGNS))
-        raise InputError(f"design={kind!r} is not known; choose one of {known}.")
-    return DESIGNS[kind]
-
-
 @dataclass(frozen=True)
 class ShownRun:
     """One run: its number (from 1), what was shown, and how long it was scanned."""
@@ -195,13 +187,7 @@ def plan_runs(design: Design, rng: np.random.Generator) -> list[ShownRun]:
 
 
 def stimulus_number(stimulus: str) -> int:
-    """Return the number in the name of a stimulus that :func:`plan_runs` made.
-
-    Examples
-    --------
-    >>> stimulus_number("face_012.png")
-    12
-    """
+    """Return the number in the name of a stimulus that :func:`plan_runs` made."""
     return int(stimulus.removesuffix(".png").rpartition("_")[2])
 
 

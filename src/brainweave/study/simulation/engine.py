@@ -45,39 +45,22 @@ class Brain:
     maps: NDArray[np.float32]  # dimensions of the shared space x voxels
     baseline: NDArray[np.float32]  # the mean image
 
-    @property
-    def n_voxels(self) -> int:
-        """Number of voxels in the mask."""
-        return int(self.maps.shape[1])
 
-
-def choose_grid(n_voxels: int) -> tuple[tuple[int, int, int], NDArray[np.float64]]:
-    """Choose a volume for brains of up to `n_voxels` voxels: its shape and affine.
-
-    The voxel size makes the largest brain as large as a human one. There is a margin
-    of a voxel or two for brains of another form.
-    """
+def choose_grid(n_voxels: int) -> tuple[tuple[int, ...], NDArray[np.float64]]:
+    """Choose shape and affine of a volume: the largest brain is as large as ours."""
     radius = (3.0 * n_voxels / (4.0 * np.pi)) ** (1.0 / 3.0)
     # forms differ by up to a tenth (see draw_mask)
     half = np.ceil(1.1 * radius * _AXES + 0.5).astype(int)
-    shape = tuple(int(2 * h + 1) for h in half)
     size = max(round(2.0 * (_BRAIN_VOLUME / n_voxels) ** (1.0 / 3.0)) / 2.0, 0.5)
     affine = np.diag([size, size, size, 1.0])
     affine[:3, 3] = _BRAIN_CENTRE - size * half
-    return (shape[0], shape[1], shape[2]), affine
+    return tuple(int(2 * h + 1) for h in half), affine
 
 
 def draw_mask(
-    shape: tuple[int, int, int], n_voxels: int, rng: np.random.Generator | None = None
+    shape: tuple[int, ...], n_voxels: int, rng: np.random.Generator | None = None
 ) -> NDArray[np.bool_]:
-    """Draw an ellipsoid of exactly `n_voxels` voxels; `rng` varies its form.
-
-    Examples
-    --------
-    >>> shape, _ = choose_grid(500)
-    >>> int(draw_mask(shape, 437, np.random.default_rng(0)).sum())
-    437
-    """
+    """Draw an ellipsoid of exactly `n_voxels` voxels; `rng` varies its form."""
     axes = _AXES if rng is None else _AXES * rng.uniform(0.95, 1.05, size=3)
     grid = np.meshgrid(*(np.arange(n) - (n - 1) / 2 for n in shape), indexing="ij")
     radius = np.sqrt(sum((g / a) ** 2 for g, a in zip(grid, axes, strict=True)))
@@ -90,12 +73,9 @@ def draw_mask(
 
 
 def smooth_fields(
-    shape: tuple[int, int, int], n_fields: int, width: float, rng: np.random.Generator
+    shape: tuple[int, ...], n_fields: int, width: float, rng: np.random.Generator
 ) -> NDArray[np.float32]:
-    """Draw Gaussian random fields with unit variance.
-
-    `width` is the standard deviation of the smoothing kernel in voxels.
-    """
+    """Draw Gaussian random fields with unit variance, smoothed by so many voxels."""
     from scipy.ndimage import gaussian_filter
 
     fields = rng.standard_normal((n_fields, *shape), dtype=np.float32)
@@ -110,8 +90,7 @@ def draw_maps(
     mask: NDArray[np.bool_], n_maps: int, smoothness: float, rng: np.random.Generator
 ) -> NDArray[np.float32]:
     """Draw smooth maps over the voxels of a mask, with zero mean and unit power."""
-    shape = (mask.shape[0], mask.shape[1], mask.shape[2])
-    maps = smooth_fields(shape, n_maps, smoothness, rng)[:, mask]
+    maps = smooth_fields(mask.shape, n_maps, smoothness, rng)[:, mask]
     maps -= maps.mean(axis=1, keepdims=True)
     scale = np.sqrt((maps**2).mean(axis=1, keepdims=True))
     maps /= np.where(scale > 0, scale, 1)
@@ -127,11 +106,7 @@ def draw_brain(
     baseline: float,
     rng: np.random.Generator,
 ) -> Brain:
-    """Draw one subject's maps inside a mask.
-
-    The maps are independent between subjects: the same place in two brains has
-    nothing in common.
-    """
+    """Draw one subject's maps inside a mask, which no other subject shares."""
     maps = draw_maps(mask, n_shared + 1, smoothness, rng)
     level = baseline * (1 + 0.05 * np.clip(maps[-1], -3, 3))
     return Brain(mask, affine, maps[:-1], level.astype(np.float32))
@@ -163,10 +138,7 @@ def autoregressive_noise(
     coefficient: float | NDArray[np.float64],
     rng: np.random.Generator,
 ) -> NDArray[np.float32]:
-    """Draw AR(1) series with unit variance, stationary from the first sample.
-
-    `coefficient` is one number, or one per series.
-    """
+    """Draw AR(1) series with unit variance, stationary from the first sample on."""
     noise = rng.standard_normal((n_samples, n_series), dtype=np.float32)
     phi = np.broadcast_to(np.asarray(coefficient, dtype=np.float32), (n_series,))
     noise[1:] *= np.sqrt(1 - phi**2)
@@ -292,7 +264,7 @@ class Simulation:
         signals, noise = self.signals(subject, run), self.noise
         # a stream of its own, so that signals() need not draw the local noise
         rng = self._noise_stream(subject, run, local=True)
-        shape = run.n_volumes, brain.n_voxels
+        shape = run.n_volumes, brain.maps.shape[1]
         data = autoregressive_noise(*shape, noise.autocorrelation, rng)
         data *= np.float32(noise.local_noise)
         scale = self.responses.signal / np.sqrt(self.responses.n_shared)
@@ -302,7 +274,8 @@ class Simulation:
         # each run moves one source of structured noise in three
         maps = maps.copy()
         moves = self._stream(_RUN_MAPS, subject, run.number)
-        maps[2::3] = self._draw_maps(brain, len(maps[2::3]), moves)
+        n_moved, smoothness = len(maps[2::3]), self.responses.smoothness
+        maps[2::3] = draw_maps(brain.mask, n_moved, smoothness, moves)
         structured = self._nuisance_scale * signals.nuisance
         data += structured.astype(np.float32) @ maps
         data += brain.baseline
@@ -317,13 +290,10 @@ class Simulation:
 
     def nuisance_maps(self, subject: int, brain: Brain) -> NDArray[np.float32]:
         """Draw where the sources of structured noise lie (n_nuisance, n_voxels)."""
-        rng = self._stream(_NUISANCE, subject)
-        return self._draw_maps(brain, self.noise.n_nuisance, rng)
-
-    def _draw_maps(
-        self, brain: Brain, n_maps: int, rng: np.random.Generator
-    ) -> NDArray[np.float32]:
-        return draw_maps(brain.mask, n_maps, self.responses.smoothness, rng)
+        n_maps, smoothness = self.noise.n_nuisance, self.responses.smoothness
+        return draw_maps(
+            brain.mask, n_maps, smoothness, self._stream(_NUISANCE, subject)
+        )
 
     def _plan(self, run: ShownRun, kept: NDArray[np.int64] | None) -> SamplePlan:
         return plan_samples(
@@ -421,6 +391,3 @@ class SubjectSource:
             out[start:stop] = plan.apply(simulation.volumes(subject, run, brain, maps))
             start = stop
         return out
-
-    def __repr__(self) -> str:
-        return f"SubjectSource({self.simulation.ids[self.subject]!r}, {self.shape})"

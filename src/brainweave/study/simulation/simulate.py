@@ -10,12 +10,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._validation import check_list_option
+from brainweave._validation import check_list_option, check_option
 from brainweave.exceptions import InputError
 from brainweave.study.formats.events import Events
 from brainweave.study.formats.sampling import check_samples
 from brainweave.study.simulation.bids_writer import write_bids
-from brainweave.study.simulation.designs import Design, Noise, Responses, Timing, usual
+from brainweave.study.simulation.designs import (
+    DESIGNS,
+    Design,
+    Noise,
+    Responses,
+    Timing,
+)
 from brainweave.study.simulation.engine import Simulation, SubjectSource
 from brainweave.study.spaces import VolumeSpace
 from brainweave.study.study import Study
@@ -238,7 +244,8 @@ def simulate_study(
     (144, 10)
     """
     names = _check_categories(categories)
-    usual_n_runs, repetitions, duration, gap = usual(design)
+    check_option("design", design, list(DESIGNS), owner="simulate_study")
+    usual_n_runs, repetitions, duration, gap = DESIGNS[design]
     timing, responses, noise = gathered(
         "simulate_study",
         details,
@@ -283,7 +290,7 @@ def simulate_study(
         hrf=timing.hrf,
         voxel_counts=_count_voxels(n_voxels, n_subjects, int(random_state)),
         own_sequence=design != "movie" if own_sequence is None else own_sequence,
-        samples=check_samples(samples),
+        samples=check_samples(samples, "simulate_study"),
         keep_rest=keep_rest,
         missing_samples=missing_samples,
         missing_runs=_spread("missing_runs", missing_runs, runs, ids),
