@@ -14,7 +14,6 @@ from brainweave.aligners.maps import SubjectMap
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import ModelFileError
 from brainweave.models.aligners import read_aligner, write_aligner
-from brainweave.models.bases import StoredBasis, read_basis, write_basis
 from brainweave.models.codec import KINDS, Kind, Writer, reading_document
 from brainweave.models.container import (
     BASIS,
@@ -26,7 +25,13 @@ from brainweave.models.container import (
     read_container,
     write_container,
 )
-from brainweave.models.maps import read_map, write_map
+from brainweave.models.maps import (
+    StoredBasis,
+    read_basis,
+    read_map,
+    write_basis,
+    write_map,
+)
 
 Pathlike = str | PathLike[str]
 
@@ -245,11 +250,8 @@ def _write(
 def _component_table(model: Any) -> dict[str, list[Any]] | None:
     """Keep what needs the bases, which stay behind: what each component means."""
     table = vars(model).get("_component_table")
-    if (
-        table is None
-        and hasattr(model, "component_summary")
-        and hasattr(model, "bases_")
-    ):
+    can_tell = hasattr(model, "component_summary") and hasattr(model, "bases_")
+    if table is None and can_tell:
         frame = model.component_summary()
         table = {str(name): frame[name].tolist() for name in frame.columns}
     return table
@@ -311,30 +313,18 @@ class Description:
     parts: dict[str, tuple[int, str]]
 
     def __str__(self) -> str:
+        from rich.filesize import decimal
+
         lines = [
             f"{self.path}: {self.what}",
             f"format {self.kind} version {self.version}, written by brainweave "
-            f"{self.brainweave}, {size_text(self.n_bytes)}",
+            f"{self.brainweave}, {decimal(self.n_bytes)}",
         ]
         lines += [f"  {name}: {value}" for name, value in self.facts.items()]
         for name, (size, why) in self.parts.items():
             reason = f" ({why})" if why else ""
-            lines.append(f"  {size_text(size):>10}  {name}{reason}")
+            lines.append(f"  {decimal(size):>10}  {name}{reason}")
         return "\n".join(lines)
-
-
-def size_text(n_bytes: float) -> str:
-    """Write a number of bytes for people.
-
-    Examples
-    --------
-    >>> size_text(812), size_text(4_200_000)
-    ('812 B', '4.2 MB')
-    """
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if n_bytes >= size:
-            return f"{n_bytes / size:.1f} {unit}"
-    return f"{n_bytes:.0f} B"
 
 
 def describe(path: str | PathLike[str], *, verify: bool = False) -> Description:

@@ -139,8 +139,25 @@ class Study(Sequence[Subject]):
         """
         import pandas as pd
 
-        rows = [_summary_row(subject) for subject in self.subjects]
-        return pd.DataFrame(rows).set_index("subject")
+        rows = {}
+        for subject in self.subjects:
+            dtype = getattr(subject.samples, "dtype", None)
+            stimuli = [] if subject.stimuli is None else subject.stimuli.tolist()
+            n_numbers = subject.n_samples * subject.n_voxels
+            rows[subject.id] = {
+                "samples": subject.n_samples,
+                "voxels": subject.n_voxels,
+                "runs": len(subject.run_ids),
+                "categories": len(subject.categories),
+                "unlabelled": subject.n_unlabelled,
+                "stimuli": len(sort_labels(stimuli)),
+                "dtype": str(dtype),
+                "space": "" if subject.space is None else subject.space.kind,
+                "lazy": subject.is_lazy,
+                "megabytes": round(n_numbers * getattr(dtype, "itemsize", 8) / 1e6, 1),
+            }
+        table = pd.DataFrame(list(rows.values()), pd.Index(list(rows), name="subject"))
+        return table
 
     def map(self, function: Callable[[Subject], Subject]) -> "Study":
         """Apply a function to each subject and keep the name.
@@ -396,22 +413,3 @@ def _join(values: Iterable[Any], limit: int = 8) -> str:
     texts = [repr(value) for value in values]
     more = f" and {len(texts) - limit} more" if len(texts) > limit else ""
     return ", ".join(texts[:limit]) + more
-
-
-def _summary_row(subject: Subject) -> dict[str, Any]:
-    dtype = getattr(subject.samples, "dtype", None)
-    stimuli = [] if subject.stimuli is None else sort_labels(subject.stimuli.tolist())
-    n_bytes = subject.n_samples * subject.n_voxels * getattr(dtype, "itemsize", 8)
-    return {
-        "subject": subject.id,
-        "samples": subject.n_samples,
-        "voxels": subject.n_voxels,
-        "runs": len(subject.run_ids),
-        "categories": len(subject.categories),
-        "unlabelled": subject.n_unlabelled,
-        "stimuli": len(stimuli),
-        "dtype": str(dtype),
-        "space": "" if subject.space is None else subject.space.kind,
-        "lazy": subject.is_lazy,
-        "megabytes": round(n_bytes / 1e6, 1),
-    }

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._validation import check_list_option, check_option
+from brainweave._validation import check_list_option
 from brainweave.exceptions import InputError, StudyError
 from brainweave.study.spaces import RunHeader, read_table
 
@@ -151,10 +151,6 @@ def event_volumes(
     ``[onset, onset + max(duration, tr))``: the response lags the stimulus by
     `hrf_delay` seconds, and an event shorter than a volume still gets one.
     """
-    if not tr > 0:
-        raise InputError(f"tr={tr!r} must be a positive number of seconds.")
-    if n_volumes < 0:
-        raise InputError(f"n_volumes={n_volumes} must not be negative.")
     times = np.arange(n_volumes) * tr - hrf_delay
     stop = events.onset + np.maximum(events.duration, tr)
     begun = times >= events.onset[:, None] - _TIME_SLACK
@@ -176,15 +172,13 @@ def match_volumes(
     *,
     hrf_delay: float = 5.0,
     overlap: str = "longest",
-    shows: NDArray[np.bool_] | None = None,
 ) -> NDArray[np.int64]:
     """Say which event each volume shows, -1 for none.
 
     Where it shows several (see :func:`event_volumes`), `overlap` decides: the one that
     covers most of it counts (of equals the one that began last), so that a button press
     takes nothing from the block it falls into; the one that began last; none, where
-    their categories differ; or that is an error. `shows` is what
-    :func:`event_volumes` says, if that is known.
+    their categories differ; or that is an error.
 
     Examples
     --------
@@ -192,14 +186,12 @@ def match_volumes(
     >>> match_volumes(events, n_volumes=8, tr=2.0, hrf_delay=4.0).tolist()
     [-1, -1, 0, 0, -1, -1, 1, -1]
     """
-    check_option("overlap", overlap, list(OVERLAPS), owner="match_volumes")
-    if shows is None:
-        shows = event_volumes(events, n_volumes, tr, hrf_delay=hrf_delay)
+    shows = event_volumes(events, n_volumes, tr, hrf_delay=hrf_delay)
     begin = np.arange(n_volumes) * tr - hrf_delay
     found = np.full(n_volumes, -1, dtype=np.int64)
     most = np.full(n_volumes, -1.0)
     stop = events.onset + events.duration
-    for e in np.argsort(events.onset, kind="stable"):
+    for e in range(len(events)):
         covered = np.minimum(begin + tr, stop[e]) - np.maximum(begin, events.onset[e])
         covered = np.maximum(covered, 0.0)
         here = shows[e]
@@ -258,7 +250,6 @@ def find_blocks(events: Events, *, max_gap: float = 4.0) -> Events:
     """
     if len(events) == 0:
         return events
-    events = events.take(np.argsort(events.onset, kind="stable"))
     stop = events.onset + events.duration
     first, ends = [0], [stop[0]]
     for e in range(1, len(events)):

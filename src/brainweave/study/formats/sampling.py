@@ -188,9 +188,7 @@ def plan_samples(
     nuisance = None
     if is_trials or n_confounds:
         nuisance = _nuisance(np.arange(n_volumes) * tr, high_pass, confounds)
-    shown = match_volumes(
-        events, n_volumes, tr, hrf_delay=delay, overlap=overlap, shows=shows
-    )
+    shown = match_volumes(events, n_volumes, tr, hrf_delay=delay, overlap=overlap)
     if is_trials:
         # a model tells overlapping trials apart; those not scanned it cannot estimate
         event = np.flatnonzero((shows & usable).any(axis=1))

@@ -145,14 +145,10 @@ def _haxby_numbers(subjects: Iterable[int] | None) -> list[int]:
     if subjects is None:
         return list(range(1, 7))
     listed = check_list_option("subjects", subjects, "fetch_haxby")
-    try:
-        numbers = sorted({int(number) for number in listed})
-        unknown = [number for number in numbers if not 1 <= number <= 6]
-    except (TypeError, ValueError):
-        unknown = listed
+    unknown = [number for number in listed if str(number) not in set("123456")]
     if unknown:
         raise InputError(f"Haxby's subjects have numbers from 1 to 6, got {unknown}.")
-    return numbers
+    return sorted({int(number) for number in listed})
 
 
 def fetch_haxby(
