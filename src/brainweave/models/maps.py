@@ -64,7 +64,7 @@ class StoredBasis(SubjectBasis):
         self._spectrum = _Spectrum(
             arrays["spectrum"], self._stored, about["lost_share"]
         )
-        self._loadings = arrays.get("loadings")
+        self._loadings: Any = arrays.get("loadings")
         self._data = arrays.get("samples")
         if "products" in arrays:
             self._products = arrays["products"]
@@ -103,11 +103,6 @@ class StoredBasis(SubjectBasis):
     # -- voxel weights and new samples without the aligning samples -------------------
 
     def _voxel_loadings(self) -> NDArray[Any]:
-        if self._loadings is None:
-            raise InputError(
-                f"{self.name} was stored without its voxels, so it has no voxel "
-                "weights. Make its basis again."
-            )
         if self._loadings.shape[1] < self.n_kept:
             raise InputError(
                 f"{self.name} was stored with {self._loadings.shape[1]} directions, "
