@@ -565,3 +565,15 @@ def test_folders_whose_files_are_in_c_order_open_as_before(tmp_path):
     opened = Study.open(tmp_path / "out", verify=True)
     assert opened[0].samples.flags.c_contiguous
     assert_same(study, opened)
+
+
+def test_a_space_that_cannot_be_saved_is_named(tmp_path):
+    class Space:
+        kind, n_voxels = "own", 3
+
+        def to_image(self, values):
+            return values
+
+    study = Study([Subject("1", np.eye(3), labels=list("abc"), space=Space())])
+    with pytest.raises(StudyError, match="a Space cannot be saved"):
+        study.save(tmp_path / "out")
