@@ -108,6 +108,10 @@ def test_scales_confounds_and_odd_settings_are_told():
     assert told["scale"] == "z-scores of each voxel over all samples"
     assert told["confounds"] == "none removed"
     assert scaled_within(scaled) == "all"
+    assert scaled_within({"settings": {"standardize": "psc"}}) == "run"
+    assert scaled_within({}) is None
+    shown = preprocessing({"settings": {"samples": "blocks", "hrf_delay": 5.0}})
+    assert shown == [("samples", "means of blocks, 5 s after the stimulus")]
     subject = Subject("1", np.eye(2), labels=["a", None])
     record = made_record({"n": np.int64(3), "some": {"x"}}, [subject], {})
     assert record["settings"] == {"n": 3, "some": ["x"]}

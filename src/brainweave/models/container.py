@@ -10,7 +10,6 @@ import errno
 import hashlib
 import json
 import os
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -86,7 +85,13 @@ def write_container(
             raise ModelFileError(
                 f"{name} holds {array.dtype}, which model files cannot store."
             )
-    with _naming_the_file(path), whole_path(path) as partial, _scratch(partial) as work:
+    with (
+        _naming_the_file(path),
+        whole_path(path) as partial,
+        # beside the partial file, whose name it has: swept as that is after a kill
+        tempfile.TemporaryDirectory(".parts", partial.name, partial.parent) as scratch,
+    ):
+        work = Path(scratch)
         made = {name: _made(array, work) for name, array in arrays.items()}
         listed = {
             name: [CODES[values.dtype], list(values.shape), _digest(values)]
@@ -104,17 +109,6 @@ def write_container(
         partial.touch()
         (work / path.name).chmod(partial.stat().st_mode)  # the library's is private
         (work / path.name).replace(partial)
-
-
-@contextmanager
-def _scratch(partial: Path) -> Iterator[Path]:
-    """Return a folder beside a partial file, that is swept as it is after a kill."""
-    folder = partial.with_name(f"{partial.name}.parts")
-    folder.mkdir()
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _made(array: PendingArray, folder: Path) -> NDArray[Any]:

@@ -32,15 +32,7 @@ def image_name(image: ImageLike) -> str:
 
 @contextmanager
 def reading(image: ImageLike) -> Iterator[None]:
-    """Turn whatever goes wrong while an image is read into a StudyError with its name.
-
-    Examples
-    --------
-    >>> with reading("bold.nii.gz"):
-    ...     raise EOFError("Compressed file ended")
-    Traceback (most recent call last):
-    brainweave.exceptions.StudyError: 'bold.nii.gz' ends early (Compressed file ...
-    """
+    """Turn whatever goes wrong while a file is read into a StudyError with its name."""
     try:
         yield
     except BrainweaveError:
@@ -234,7 +226,11 @@ class VolumeSpace(ImageSpace):
         image = self._load(run)
         n_samples = 1 if len(image.shape) == 3 else int(image.shape[3])
         with reading(run):
-            t_r, unit = _nifti_t_r(image)
+            unit = getattr(image.header, "get_xyzt_units", lambda: ("mm", "sec"))()[1]
+            zooms = image.header.get_zooms()
+        t_r = None
+        if len(zooms) > 3 and zooms[3] > 0:
+            t_r = float(zooms[3]) * {"msec": 1e-3, "usec": 1e-6}.get(unit, 1.0)
         return RunHeader(n_samples, t_r, t_r == 1 and unit == "unknown")
 
     def _load(self, run: ImageLike) -> Any:
@@ -308,15 +304,6 @@ def scaled_data(image: Any) -> NDArray[Any]:
     if get_scaled is not None:
         return np.asarray(get_scaled(np.float32))
     return np.asarray(image.dataobj)
-
-
-def _nifti_t_r(image: Any) -> tuple[float | None, str]:
-    """Return the repetition time in seconds, if a header states one, and its unit."""
-    unit = getattr(image.header, "get_xyzt_units", lambda: ("mm", "sec"))()[1]
-    zooms = image.header.get_zooms()
-    if len(zooms) < 4 or not zooms[3] > 0:
-        return None, unit
-    return float(zooms[3]) * {"msec": 1e-3, "usec": 1e-6}.get(unit, 1.0), unit
 
 
 def _times(shape: Iterable[int]) -> str:

@@ -92,13 +92,7 @@ def _plain(value: Any) -> Any:
 
 
 def preprocessing(record: Record | None) -> list[tuple[str, str]]:
-    """Return what was done, as names and short texts; nothing if it is not known.
-
-    Examples
-    --------
-    >>> preprocessing({"settings": {"samples": "blocks", "hrf_delay": 5.0}})
-    [('samples', 'means of blocks, 5 s after the stimulus')]
-    """
+    """Return what was done, as names and short texts; nothing if it is not known."""
     record = record or {}
     settings = record.get("settings") or {}
     runs = _runs(record)
@@ -119,13 +113,7 @@ def preprocessing(record: Record | None) -> list[tuple[str, str]]:
 
 
 def scaled_within(record: Record | None) -> str | None:
-    """Return what a voxel's scale was taken over: "run", "all" or, if not known, None.
-
-    Examples
-    --------
-    >>> scaled_within({"settings": {"standardize": "psc"}}), scaled_within({})
-    ('run', None)
-    """
+    """Return what a voxel's scale was taken over: "run", "all" or None: not known."""
     record = record or {}
     if record.get("zscore"):
         return str(record["zscore"])
@@ -287,18 +275,10 @@ def _matching(match: Any) -> str:
 
 
 def gathered(owner: str, details: Mapping[str, Any], *groups: Any) -> tuple[Any, ...]:
-    """Put details into the objects that have them, and return these in their order.
+    """Put details that were given to `owner` into the objects that have them.
 
-    `owner` is the function they were given to, for messages.
-
-    Examples
-    --------
-    >>> from dataclasses import dataclass
-    >>> @dataclass(frozen=True)
-    ... class Noise:
-    ...     local: float = 0.3
-    >>> gathered("simulate", {"local": 1.0}, Noise())
-    (Noise(local=1.0),)
+    So ``load_bids(folder, ignore="rest")`` is short for
+    ``load_bids(folder, events=EventRules(ignore="rest"))``.
     """
     names = [[f.name for f in fields(group)] for group in groups]
     known = [name for listed in names for name in listed]

@@ -184,15 +184,15 @@ def load_bids(
     for id, pairs in shown.items():
         planned[id] = {}, spaces[id]
         for file, seen in pairs:
-            own = read_confounds(dataset, file, confounds, scrub)
-            run = Run(file.image, confounds=own.columns, sample_mask=own.kept)
+            columns, kept, n_rows = read_confounds(dataset, file, confounds, scrub)
+            run = Run(file.image, confounds=columns, sample_mask=kept)
             stated = partial(repetition_time, dataset, file)
-            run = plan_run(id, run, spaces[id], seen, stated, how, own.n_rows)
+            run = plan_run(id, run, spaces[id], seen, stated, how, n_rows)
             if label is None and how.rules.moments:
                 moments = [f"run-{file.run}@{t:.2f}" for t in run.plan.onsets]
                 run = replace(run, plan=replace(run.plan, stimuli=np.array(moments)))
             planned[id][0][file.run] = run
-            removed.extend([] if own.columns is None else own.columns.columns)
+            removed.extend([] if columns is None else columns.columns)
     every = [run for own_runs, _ in planned.values() for run in own_runs.values()]
     warn_of_runs({Path(run.name).name: run for run in every}, how.rules.overlap)
     return study_of_runs(

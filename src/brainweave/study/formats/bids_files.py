@@ -299,24 +299,15 @@ def _read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-@dataclass(frozen=True)
-class RunConfounds:
-    """Columns of a table to remove from a run, and the volumes that may be used.
-
-    The table has so many rows; None, if there is none.
-    """
-
-    columns: Any = None
-    kept: NDArray[np.int64] | None = None
-    n_rows: int | None = None
-
-
 def read_confounds(
     dataset: Dataset, run: BidsRun, confounds: Any, scrub: float | None
-) -> RunConfounds:
-    """Read what ``load_bids`` is asked for from fMRIPrep's confounds of a run."""
+) -> tuple[Any, NDArray[np.int64] | None, int | None]:
+    """Read what ``load_bids`` is asked for from fMRIPrep's confounds of a run.
+
+    Columns to remove, the volumes that may be used, and the rows that the table has.
+    """
     if confounds is None and scrub is None:
-        return RunConfounds()
+        return None, None, None
     tables = inherited(dataset.images, run, "desc-confounds_timeseries", ".tsv")
     if not tables:
         raise StudyError(
@@ -339,7 +330,7 @@ def read_confounds(
         )
     if loaded is not None and not loaded.shape[1]:
         loaded = None
-    return RunConfounds(loaded, kept, len(read_table(table)))
+    return loaded, kept, len(read_table(table))
 
 
 def _columns(table: Path, names: list[str]) -> Any:

@@ -54,7 +54,6 @@ _RAIDER_MOVIE = {
 # nilearn's fetcher downloads from here
 HAXBY_URL = "http://data.pymvpa.org/datasets/haxby2001/"
 _HAXBY_T_R = 2.5
-_HAXBY_MASKS = {"vt": "mask_vt", "face": "mask_face", "house": "mask_house"}
 
 
 def raider_plan(
@@ -199,7 +198,7 @@ def fetch_haxby(
     .. [1] Haxby, J. V. et al. (2001). Distributed and overlapping representations of
        faces and objects in ventral temporal cortex. Science 293.
     """
-    check_option("mask", mask, list(_HAXBY_MASKS), owner="fetch_haxby")
+    check_option("mask", mask, ("vt", "face", "house"), owner="fetch_haxby")
     (how,) = gathered("fetch_haxby", details, cleaning or Cleaning())
     numbers = _haxby_numbers(subjects)
     plan = haxby_plan(numbers, cache_dir, url)
@@ -210,7 +209,7 @@ def fetch_haxby(
         shown = _delayed(labels, runs, round(hrf_delay / _HAXBY_T_R))
         keep = None if keep_rest else np.flatnonzero(shown != "rest")
         rows = np.arange(len(shown)) if keep is None else keep
-        space = VolumeSpace(bunch[_HAXBY_MASKS[mask]][position])
+        space = VolumeSpace(bunch[f"mask_{mask}"][position])
         run = Run(bunch.func[position], keep=keep, t_r=_HAXBY_T_R, segments=runs)
         source = ImageSource([run], space, how)
         n_volumes = source.runs[0].header.n_samples

@@ -117,12 +117,6 @@ def double_gamma(step: float, *, length: float = 32.0) -> NDArray[np.float64]:
 
     The difference of two gamma densities, with a peak near 5 s and an undershoot near
     15 s, as in Friston et al. (1998), NeuroImage 7(1), 30-40.
-
-    Examples
-    --------
-    >>> response = double_gamma(0.1)
-    >>> float(round(response.argmax() * 0.1, 1))
-    5.0
     """
     times = np.arange(0.0, length, step)
     # gamma densities of shape 6 and 16
@@ -276,17 +270,13 @@ class Simulation:
         moves = self._stream(_RUN_MAPS, subject, run.number)
         n_moved, smoothness = len(maps[2::3]), self.responses.smoothness
         maps[2::3] = draw_maps(brain.mask, n_moved, smoothness, moves)
-        structured = self._nuisance_scale * signals.nuisance
+        # few sources are strong, many are weak
+        power = 1.0 / np.arange(1, noise.n_nuisance + 1)
+        strength = np.sqrt(power / max(power.sum(), 1e-300))
+        structured = noise.structured_noise * strength * signals.nuisance
         data += structured.astype(np.float32) @ maps
         data += brain.baseline
         return data
-
-    @cached_property
-    def _nuisance_scale(self) -> NDArray[np.float64]:
-        """Standard deviation of each structured noise: few strong, many weak."""
-        power = 1.0 / np.arange(1, self.noise.n_nuisance + 1)
-        scale = np.sqrt(power / max(power.sum(), 1e-300))
-        return np.asarray(self.noise.structured_noise * scale)
 
     def nuisance_maps(self, subject: int, brain: Brain) -> NDArray[np.float32]:
         """Draw where the sources of structured noise lie (n_nuisance, n_voxels)."""
