@@ -7,6 +7,7 @@ of volumes. All are in seconds and know nothing of brains.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,11 +123,11 @@ def _check(group: object, *names: str, above_zero: bool) -> None:
             raise InputError(f"{name}={value} must {wanted}.")
 
 
-# kind -> n_runs, repetitions, seconds shown, seconds between (least, most)
-DESIGNS: dict[str, tuple[int, int, float, tuple[float, float]]] = {
-    "blocks": (4, 1, 22.5, (10.0, 15.0)),
-    "events": (4, 6, 2.0, (4.0, 8.0)),
-    "movie": (3, 2, 20.0, (0.0, 0.0)),
+# kind -> runs, presentations of a category, seconds of one, and (least, most) between
+DESIGNS: dict[str, dict[str, Any]] = {
+    "blocks": {"n_runs": 4, "repetitions": 1, "duration": 22.5, "gap": (10.0, 15.0)},
+    "events": {"n_runs": 4, "repetitions": 6, "duration": 2.0, "gap": (4.0, 8.0)},
+    "movie": {"n_runs": 3, "repetitions": 2, "duration": 20.0, "gap": (0.0, 0.0)},
 }
 
 
@@ -151,6 +152,7 @@ class Design:
     gap: tuple[float, float]
     tr: float
     hrf_delay: float
+    hrf: bool = True
     n_samples: int | None = None
 
     def __post_init__(self) -> None:

@@ -166,7 +166,6 @@ class Simulation:
     design: Design
     responses: Responses
     noise: Noise
-    hrf: bool
     voxel_counts: tuple[int, ...]
     own_sequence: bool
     samples: str
@@ -308,7 +307,7 @@ class Simulation:
             stop = min(max(stop, start + 1), len(neural))
             own = self.responses.trial_variability * rng.standard_normal(n_shared)
             neural[start:stop] += self._stimulus(run.events, e, stop - start) + own
-        if not self.hrf:
+        if not self.design.hrf:
             return neural[::_STEPS]
         from scipy.fft import irfft, rfft
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from numbers import Integral
 from typing import Any
 
@@ -245,7 +245,6 @@ def simulate_study(
     """
     names = _check_categories(categories)
     check_option("design", design, list(DESIGNS), owner="simulate_study")
-    usual_n_runs, repetitions, duration, gap = DESIGNS[design]
     timing, responses, noise = gathered(
         "simulate_study",
         details,
@@ -267,17 +266,10 @@ def simulate_study(
         )
     if random_state is None:
         random_state = int(np.random.SeedSequence().generate_state(1)[0])
-    plan = Design(
-        kind=design,
-        categories=names,
-        n_runs=usual_n_runs if n_runs is None else n_runs,
-        repetitions=repetitions if timing.repetitions is None else timing.repetitions,
-        duration=duration if timing.duration is None else timing.duration,
-        gap=gap if timing.gap is None else timing.gap,
-        tr=timing.tr,
-        hrf_delay=timing.hrf_delay,
-        n_samples=n_samples,
-    )
+    asked = {"n_runs": n_runs, **asdict(timing)}
+    chosen = {name: value for name, value in asked.items() if value is not None}
+    shown = {**DESIGNS[design], **chosen, "n_samples": n_samples}
+    plan = Design(kind=design, categories=names, **shown)
     width = max(2, len(str(n_subjects)))
     ids = tuple(f"{i + 1:0{width}d}" for i in range(n_subjects))
     runs = range(1, plan.n_runs + 1)
@@ -287,7 +279,6 @@ def simulate_study(
         design=plan,
         responses=responses,
         noise=noise,
-        hrf=timing.hrf,
         voxel_counts=_count_voxels(n_voxels, n_subjects, int(random_state)),
         own_sequence=design != "movie" if own_sequence is None else own_sequence,
         samples=check_samples(samples, "simulate_study"),
