@@ -732,9 +732,11 @@ def test_an_open_dataset_stands_for_its_folder(untouched):
 def test_runs_without_any_events_name_the_way_out(dataset):
     for path in dataset.rglob("*_events.tsv"):
         path.unlink()
-    with pytest.warns(UserWarning, match="no events file and is left out"):
-        with pytest.raises(StudyError, match=r"No run .* has an events .*label=None"):
-            load_bids(dataset)
+    with (
+        pytest.warns(UserWarning, match="no events file and is left out"),
+        pytest.raises(StudyError, match=r"No run .* has an events .*label=None"),
+    ):
+        load_bids(dataset)
 
 
 def test_files_that_are_no_magnitude_image_of_a_subject_are_passed_over(dataset):

@@ -687,9 +687,9 @@ def test_values_of_any_real_type_become_an_image(rng, dtype):
 
 
 def test_reading_that_needs_too_much_memory_is_said():
-    with pytest.raises(StudyError, match=r"does not fit into memory .*check its shape"):
-        with reading("bold.nii"):
-            raise MemoryError
+    said = r"does not fit into memory .*check its shape"
+    with pytest.raises(StudyError, match=said), reading("bold.nii"):
+        raise MemoryError
 
 
 def test_cifti_without_grayordinates_is_refused(rng):

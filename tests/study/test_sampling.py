@@ -3,8 +3,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.formats.events import Events
-from brainweave.study.formats.sampling import plan_samples, trial_weights
+from brainweave.study.formats.events import Events, trial_weights
+from brainweave.study.formats.sampling import plan_samples
 
 EVENTS = Events.from_rows(
     [(4.0 + 14.0 * k, 2.0, "ab"[k % 2], f"s{k}") for k in range(8)]

@@ -167,9 +167,9 @@ def test_select_keeps_rows_and_their_annotations_together(as_mask):
 
 def test_select_refuses_what_is_not_there():
     subject = make_study()[0]
-    with pytest.raises(InputError, match="'s0' has 8 samples; there is no sample 8"):
+    with pytest.raises(InputError, match="8 samples: index 8 is out of bounds"):
         subject.select([8])
-    with pytest.raises(InputError, match=r"the mask has shape \(3,\)"):
+    with pytest.raises(InputError, match="boolean index did not match"):
         subject.select([True, False, True])
     with pytest.raises(TypeError, match="mask of booleans or by 1-D indices"):
         subject.select([0.5])

@@ -71,7 +71,7 @@ def test_losses_are_told_once_with_the_runs():
         name: Run("bold.nii.gz", t_r=2.0, plan=SimpleNamespace(counts=c))
         for name, c in counts
     }
-    with pytest.warns(UserWarning) as told:
+    with pytest.warns(UserWarning, match="events") as told:
         warn_of_runs(runs, "longest")
     outside, shared = (str(warning.message) for warning in told)
     assert outside.startswith("2 of 30 events lie before or after their run")

@@ -174,7 +174,7 @@ def read_container(
             listed = document.get("arrays")
             if not isinstance(listed, dict) or set(listed) != set(entries):
                 raise _damaged(name, "its arrays are not those it describes")
-            arrays = dict(_mapped(file, start, size, entries, listed, name))
+            arrays = dict(_mapped(file, start, size, entries, listed=listed, name=name))
             if verify:
                 _verify(file, start, listed, arrays, name)
     except FileNotFoundError:
@@ -278,6 +278,7 @@ def _mapped(
     start: int,
     size: int,
     entries: dict[str, _Entry],
+    *,
     listed: dict[str, Any],
     name: str,
 ) -> Iterator[tuple[str, NDArray[Any]]]:

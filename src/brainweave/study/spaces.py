@@ -269,7 +269,7 @@ class VolumeSpace(ImageSpace):
                 from nilearn.image import smooth_img
 
                 image = smooth_img(image, smoothing_fwhm)
-            values = scaled_data(image)[self.mask]
+            values = np.asarray(image.dataobj)[self.mask]
         return np.ascontiguousarray(np.atleast_2d(values.T))
 
     def to_image(self, values: ArrayLike) -> Any:
@@ -296,14 +296,6 @@ class VolumeSpace(ImageSpace):
 
     def __repr__(self) -> str:
         return f"VolumeSpace({self.n_voxels} of {_times(self.mask.shape)} voxels)"
-
-
-def scaled_data(image: Any) -> NDArray[Any]:
-    """Read an image's data in single precision, if its file does not hold more."""
-    get_scaled = getattr(image.dataobj, "get_scaled", None)
-    if get_scaled is not None:
-        return np.asarray(get_scaled(np.float32))
-    return np.asarray(image.dataobj)
 
 
 def _times(shape: Iterable[int]) -> str:

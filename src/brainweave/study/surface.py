@@ -22,7 +22,6 @@ from brainweave.study.spaces import (
     image_name,
     load_image,
     reading,
-    scaled_data,
 )
 
 _STRUCTURE = "AnatomicalStructurePrimary"
@@ -94,7 +93,7 @@ class CiftiSpace(ImageSpace):
         self._refuse_smoothing(smoothing_fwhm)
         image = self._load(run)
         with reading(run):
-            values = scaled_data(image)
+            values = np.asarray(image.dataobj)
         return np.ascontiguousarray(values[:, self.columns])
 
     def to_image(self, values: ArrayLike) -> Any:

@@ -25,12 +25,14 @@ from brainweave.study.formats.bids_files import (
 )
 from brainweave.study.formats.events import Events, read_events
 from brainweave.study.formats.images import volume_space
-from brainweave.study.formats.runs import Cleaning, Run, study_of_runs
+from brainweave.study.formats.runs import Cleaning, Run
 from brainweave.study.formats.sampling import (
     EventRules,
     HowToSample,
     Sampling,
+    naming,
     plan_run,
+    study_of_runs,
     warn_of_runs,
 )
 from brainweave.study.spaces import VolumeSpace, common_space
@@ -187,7 +189,8 @@ def load_bids(
             columns, kept, n_rows = read_confounds(dataset, file, confounds, scrub)
             run = Run(file.image, confounds=columns, sample_mask=kept)
             stated = partial(repetition_time, dataset, file)
-            run = plan_run(id, run, spaces[id], seen, stated, how, n_rows)
+            with naming(id):
+                run = plan_run(run, spaces[id], seen, stated, how, n_rows=n_rows)
             if label is None and how.rules.moments:
                 moments = [f"run-{file.run}@{t:.2f}" for t in run.plan.onsets]
                 run = replace(run, plan=replace(run.plan, stimuli=np.array(moments)))

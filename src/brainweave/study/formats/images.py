@@ -10,7 +10,8 @@ import numpy as np
 
 from brainweave.exceptions import InputError, StudyError
 from brainweave.study.formats.events import check_t_r_option
-from brainweave.study.formats.runs import Cleaning, Run, study_of_runs
+from brainweave.study.formats.runs import Cleaning, Run
+from brainweave.study.formats.sampling import study_of_runs
 from brainweave.study.spaces import (
     ImageLike,
     VolumeSpace,

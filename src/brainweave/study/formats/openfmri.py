@@ -12,12 +12,14 @@ from brainweave._validation import check_list_option
 from brainweave.exceptions import StudyError
 from brainweave.study.formats.events import Events
 from brainweave.study.formats.images import volume_space
-from brainweave.study.formats.runs import Cleaning, Run, study_of_runs
+from brainweave.study.formats.runs import Cleaning, Run
 from brainweave.study.formats.sampling import (
     EventRules,
     HowToSample,
     Sampling,
+    naming,
     plan_run,
+    study_of_runs,
     warn_of_runs,
 )
 from brainweave.study.study import Study
@@ -113,9 +115,9 @@ def load_openfmri(
             rows = _read_onsets(folder, run.name, model, conditions)
             rows = [row for row in rows if row[2] not in how.rules.ignore]
             removed = None if confounds is None else _existing(run / confounds)
-            file = Run(image, confounds=removed)
-            seen = Events.from_rows(rows)
-            file = plan_run(folder.name, file, space, seen, lambda: stated, how)
+            file, seen = Run(image, confounds=removed), Events.from_rows(rows)
+            with naming(folder.name):
+                file = plan_run(file, space, seen, lambda: stated, how)
             planned[folder.name][0][number] = file
             every[f"{folder.name}/{run.name}"] = file
     warn_of_runs(every, how.rules.overlap)

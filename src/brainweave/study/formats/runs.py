@@ -1,7 +1,7 @@
 """Runs of one subject, read and cleaned (by nilearn) when needed."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -12,10 +12,8 @@ from numpy.typing import NDArray
 
 from brainweave._validation import check_option
 from brainweave.exceptions import InputError, StudyError
+from brainweave.study.formats.events import standardized
 from brainweave.study.spaces import ImageLike, image_name, read_table
-from brainweave.study.study import Study
-from brainweave.study.subject import Subject
-from brainweave.study.told import made_record, run_record
 
 
 @dataclass(frozen=True)
@@ -352,13 +350,6 @@ def confound_columns(
     return values
 
 
-def standardized(columns: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return columns with mean 0 and variance 1; those that are constant are zero."""
-    centred = columns - columns.mean(axis=0)
-    scale = centred.std(axis=0)
-    return np.asarray(centred / np.where(scale > 0, scale, 1.0))
-
-
 class ImageSource:
     """The runs of one subject, read and cleaned one after the other when needed.
 
@@ -408,58 +399,3 @@ class ImageSource:
 
     def __repr__(self) -> str:
         return f"ImageSource({len(self.runs)} runs in {self.space!r})"
-
-
-def study_of_runs(
-    name: str,
-    subjects: Mapping[str, tuple[Mapping[Any, Run], Any]],
-    cleaning: Cleaning,
-    settings: Mapping[str, Any],
-    *,
-    dtype: Any = np.float32,
-    known: Mapping[str, Mapping[str, Any]] | None = None,
-    **more: Any,
-) -> Study:
-    """Make a lazy study of each subject's runs, by their names, and its space.
-
-    `known` are labels and stimuli of each subject, where runs have no plans that bring
-    them; `settings` and `more` go into the record.
-    """
-    listed, records = [], {}
-    for id, (runs, space) in subjects.items():
-        own = {} if known is None else known[id]
-        listed.append(_subject_of_runs(id, runs, space, cleaning, dtype, **own))
-        opened: Any = listed[-1].samples
-        pairs = zip(runs, opened.runs, strict=True)
-        records[id] = {str(number): run_record(run) for number, run in pairs}
-    done = {**asdict(cleaning), "dtype": np.dtype(dtype).name, **settings}
-    return Study(listed, name, made_record(done, listed, records, **more))
-
-
-def _subject_of_runs(
-    id: str,
-    runs: Mapping[Any, Run],
-    space: Any,
-    cleaning: Cleaning,
-    dtype: Any,
-    **own: Any,
-) -> Subject:
-    try:
-        source = ImageSource(list(runs.values()), space, cleaning, dtype)
-    except (StudyError, InputError) as error:
-        raise type(error)(f"Subject {id!r}: {error}") from error
-    if source.shape[0] == 0:
-        raise StudyError(
-            f"Subject {id!r} has no samples: its events lie outside of its runs, or "
-            "all are ignored or scrubbed. Check the onsets, the labels and scrub."
-        )
-    plans = [run.plan for run in source.runs if run.plan is not None]
-    if plans:
-        own = {
-            what: np.concatenate([getattr(plan, what) for plan in plans])
-            for what in ("labels", "stimuli")
-        }
-    mixed = len(set(map(type, runs))) > 1
-    names = [str(number) if mixed else number for number in runs]
-    numbers = np.repeat(names, [run.n_samples for run in source.runs])
-    return Subject(id, source, runs=numbers, onsets=source.onsets(), space=space, **own)

@@ -8,7 +8,8 @@ samples at once, and turns volumes into samples later.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave._validation import check_list_option, check_option
-from brainweave.exceptions import StudyError
+from brainweave.exceptions import InputError, StudyError
 from brainweave.study.formats.events import (
     OVERLAPS,
     Events,
@@ -27,10 +28,19 @@ from brainweave.study.formats.events import (
     find_blocks,
     match_volumes,
     name_positions,
+    nuisance_columns,
     shared_volumes,
+    trial_weights,
 )
-from brainweave.study.formats.runs import Cleaning, Run, confound_columns, standardized
-from brainweave.study.told import gathered
+from brainweave.study.formats.runs import (
+    Cleaning,
+    ImageSource,
+    Run,
+    confound_columns,
+)
+from brainweave.study.study import Study
+from brainweave.study.subject import Subject
+from brainweave.study.told import gathered, made_record, run_record
 
 _SAMPLES = ("volumes", "blocks", "trials", "trials-lsa", "trials-lss")
 
@@ -187,7 +197,7 @@ def plan_samples(
     n_confounds = 0 if confounds is None else confounds.shape[1]
     nuisance = None
     if is_trials or n_confounds:
-        nuisance = _nuisance(np.arange(n_volumes) * tr, high_pass, confounds)
+        nuisance = nuisance_columns(np.arange(n_volumes) * tr, high_pass, confounds)
     shown = match_volumes(events, n_volumes, tr, hrf_delay=delay, overlap=overlap)
     if is_trials:
         # a model tells overlapping trials apart; those not scanned it cannot estimate
@@ -288,13 +298,22 @@ class HowToSample:
         return {**every, "samples": self.samples, "high_pass": self.high_pass}
 
 
+@contextmanager
+def naming(id: str) -> Iterator[None]:
+    """Say in errors whose data they are about."""
+    try:
+        yield
+    except (StudyError, InputError) as error:
+        raise type(error)(f"Subject {id!r}: {error}") from error
+
+
 def plan_run(
-    id: str,
     run: Run,
     space: Any,
     events: Events,
     stated: Callable[[], tuple[Any, str]],
     how: HowToSample,
+    *,
     n_rows: int | None = None,
 ) -> Run:
     """Return a run with its repetition time and with the plan of its samples.
@@ -303,20 +322,16 @@ def plan_run(
     `n_rows` is the length of its confounds. These become columns of trial models; other
     samples are cleaned of them when they are read.
     """
-    try:
-        run = replace(run, t_r=how.sampling.t_r).opened(space)
-        n_volumes = run.header.n_samples
-        if n_rows not in (None, n_volumes):
-            raise StudyError(
-                f"{run.name!r} has {n_volumes} volumes, and its confounds have "
-                f"{n_rows} rows. They must be of the same run."
-            )
-        t_r = run.t_r
-        if t_r is None:
-            t_r = agreed_tr(*stated(), run.header, run.name)
-        columns = confound_columns(run.confounds, n_volumes, run.name)
-    except StudyError as error:
-        raise StudyError(f"Subject {id!r}: {error}") from error
+    run = replace(run, t_r=how.sampling.t_r).opened(space)
+    n_volumes, t_r = run.header.n_samples, run.t_r
+    if n_rows not in (None, n_volumes):
+        raise StudyError(
+            f"{run.name!r} has {n_volumes} volumes, and its confounds have {n_rows} "
+            "rows. They must be of the same run."
+        )
+    if t_r is None:
+        t_r = agreed_tr(*stated(), run.header, run.name)
+    columns = confound_columns(run.confounds, n_volumes, run.name)
     try:
         plan = plan_samples(
             events,
@@ -330,7 +345,7 @@ def plan_run(
             high_pass=how.high_pass,
         )
     except StudyError as error:
-        raise StudyError(f"Subject {id!r}: {run.name!r}: {error}") from error
+        raise StudyError(f"{run.name!r}: {error}") from error
     is_trials = how.samples.startswith("trials")
     return replace(
         run,
@@ -339,85 +354,6 @@ def plan_run(
         t_r=t_r,
         plan=plan,
     )
-
-
-def trial_weights(
-    events: Events,
-    n_volumes: int,
-    tr: float,
-    *,
-    separate: bool,
-    usable: NDArray[np.bool_] | None = None,
-    nuisance: NDArray[np.float64] | None = None,
-    hrf_model: str = "glover",
-) -> NDArray[np.float64]:
-    r"""Return weights (n_trials, n_volumes) that give one amplitude per trial.
-
-    With all trials in one model (least squares all), :math:`\hat\beta = X^+ Y`, and the
-    weights are the trials' rows of :math:`X^+`. With a model per trial (least squares
-    separate, [1]_), :math:`X_j` holds trial j, the sum of the other trials of each
-    category, and the rest, and only the first row of :math:`X_j^+` is kept; that
-    trades a little bias for far less variance when trials follow each other quickly.
-    Volumes that are not `usable` get weight zero; `nuisance` is a constant by default.
-
-    References
-    ----------
-    .. [1] Mumford, J. A., Turner, B. O., Ashby, F. G. and Poldrack, R. A. (2012).
-       Deconvolving BOLD activation in event-related designs for multivoxel pattern
-       classification analyses. NeuroImage, 59(3), 2636-2643.
-    """
-    from nilearn.glm.first_level import compute_regressor
-
-    usable = np.ones(n_volumes, dtype=bool) if usable is None else usable
-    times = np.arange(n_volumes) * tr
-    regressors = np.empty((n_volumes, len(events)))
-    for e in range(len(events)):
-        condition = ([events.onset[e]], [events.duration[e]], [1.0])
-        regressors[:, e] = compute_regressor(condition, hrf_model, times)[0][:, 0]
-    regressors = regressors[usable]
-    rest = np.ones((n_volumes, 1)) if nuisance is None else nuisance
-    nuisance = rest[usable]
-    weights = np.zeros((len(events), n_volumes))
-    if not separate:
-        n_columns = regressors.shape[1] + nuisance.shape[1]
-        if n_columns > len(regressors):
-            raise StudyError(
-                f"{len(events)} trials and {nuisance.shape[1]} other columns do not "
-                f'fit {len(regressors)} volumes. Use samples="trials-lss", which has '
-                "a model per trial, or fewer confounds."
-            )
-        inverse = np.linalg.pinv(np.hstack([regressors, nuisance]))
-        weights[:, usable] = inverse[: len(events)]
-        return weights
-    categories, member = np.unique(events.label, return_inverse=True)
-    sums = regressors @ np.eye(len(categories))[member]
-    for j, category in enumerate(member):
-        others = sums.copy()
-        others[:, category] -= regressors[:, j]
-        # a category with this trial alone leaves a column of rounding errors
-        n_others = np.bincount(member) - (np.arange(len(categories)) == category)
-        others = others[:, n_others > 0]
-        design = np.hstack([regressors[:, j : j + 1], others, nuisance])
-        weights[j, usable] = np.linalg.pinv(design)[0]
-    return weights
-
-
-def _nuisance(
-    times: NDArray[np.floating],
-    high_pass: float | None,
-    confounds: NDArray[np.float64] | None,
-) -> NDArray[np.float64]:
-    """Return a constant, cosine drifts and the standardised confounds."""
-    from nilearn.glm.first_level import make_first_level_design_matrix
-
-    drift_model = None if high_pass is None else "cosine"
-    drifts = make_first_level_design_matrix(
-        times, drift_model=drift_model, high_pass=high_pass
-    )
-    columns = [drifts.to_numpy(dtype=np.float64)]
-    if confounds is not None and confounds.shape[1]:
-        columns.append(standardized(confounds))
-    return np.hstack(columns)
 
 
 def warn_of_runs(runs: Mapping[str, Run], overlap: str) -> None:
@@ -458,3 +394,56 @@ def _listed(counts: Mapping[str, EventCounts], what: str) -> str:
     found = [f"{name}: {number}" for name, number in numbers.items() if number]
     more = f" and {len(found) - 3} more runs" if len(found) > 3 else ""
     return ", ".join(found[:3]) + more
+
+
+def study_of_runs(
+    name: str,
+    subjects: Mapping[str, tuple[Mapping[Any, Run], Any]],
+    cleaning: Cleaning,
+    settings: Mapping[str, Any],
+    *,
+    dtype: Any = np.float32,
+    known: Mapping[str, Mapping[str, Any]] | None = None,
+    **more: Any,
+) -> Study:
+    """Make a lazy study of each subject's runs, by their names, and its space.
+
+    `known` are labels and stimuli of each subject, where runs have no plans that bring
+    them; `settings` and `more` go into the record.
+    """
+    listed, records = [], {}
+    for id, (runs, space) in subjects.items():
+        own = {} if known is None else known[id]
+        listed.append(_subject_of_runs(id, runs, space, cleaning, dtype, **own))
+        opened: Any = listed[-1].samples
+        pairs = zip(runs, opened.runs, strict=True)
+        records[id] = {str(number): run_record(run) for number, run in pairs}
+    done = {**asdict(cleaning), "dtype": np.dtype(dtype).name, **settings}
+    return Study(listed, name, made_record(done, listed, records, **more))
+
+
+def _subject_of_runs(
+    id: str,
+    runs: Mapping[Any, Run],
+    space: Any,
+    cleaning: Cleaning,
+    dtype: Any,
+    **own: Any,
+) -> Subject:
+    with naming(id):
+        source = ImageSource(list(runs.values()), space, cleaning, dtype)
+    if source.shape[0] == 0:
+        raise StudyError(
+            f"Subject {id!r} has no samples: its events lie outside of its runs, or "
+            "all are ignored or scrubbed. Check the onsets, the labels and scrub."
+        )
+    plans = [run.plan for run in source.runs if run.plan is not None]
+    if plans:
+        own = {
+            what: np.concatenate([getattr(plan, what) for plan in plans])
+            for what in ("labels", "stimuli")
+        }
+    mixed = len(set(map(type, runs))) > 1
+    names = [str(number) if mixed else number for number in runs]
+    numbers = np.repeat(names, [run.n_samples for run in source.runs])
+    return Subject(id, source, runs=numbers, onsets=source.onsets(), space=space, **own)

@@ -181,7 +181,7 @@ class _Writer:
                     tr = simulation.design.tr
                     confounds = confounds_of_run(nuisance, data, tr=tr, lost=lost)
                     stem = f"{DERIVATIVES.as_posix()}/{stem}"
-                    self._write_derivatives(id, stem, brain, data, *confounds)
+                    self._write_derivatives(id, stem, brain, data, confounds)
 
     def _write_top(self, name: str, derivatives: bool) -> None:
         design, ids = self.simulation.design, self.simulation.ids
@@ -233,8 +233,7 @@ class _Writer:
         stem: str,
         brain: Brain,
         data: NDArray[np.float32],
-        confounds: Mapping[str, Any],
-        about_confounds: Mapping[str, Any],
+        confounds: tuple[Mapping[str, Any], Mapping[str, Any]],
     ) -> None:
         own = f"bids:raw:sub-{id}/anat/sub-{id}_T1w.nii.gz"
         reference = {"SpatialReference": own if self.space == "T1w" else self.space}
@@ -249,8 +248,9 @@ class _Writer:
         self._save_image(f"{mask}.nii.gz", brain.mask, brain)
         about_mask = {"Type": "Brain", "RawSources": [], **reference}
         self._save_json(f"{mask}.json", about_mask)
-        self._save_table(f"{stem}_desc-confounds_timeseries.tsv", confounds)
-        self._save_json(f"{stem}_desc-confounds_timeseries.json", about_confounds)
+        columns, about = confounds
+        self._save_table(f"{stem}_desc-confounds_timeseries.tsv", columns)
+        self._save_json(f"{stem}_desc-confounds_timeseries.json", about)
 
     @staticmethod
     def _volume(
