@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from brainweave.exceptions import StudyError
+from brainweave.exceptions import InputError, StudyError
 from brainweave.study import Study, Subject
 from brainweave.study.spaces import VolumeSpace
 
@@ -577,3 +577,16 @@ def test_a_space_that_cannot_be_saved_is_named(tmp_path):
     study = Study([Subject("1", np.eye(3), labels=list("abc"), space=Space())])
     with pytest.raises(StudyError, match="a Space cannot be saved"):
         study.save(tmp_path / "out")
+
+
+def test_a_study_that_somebody_else_saved_meanwhile_is_not_replaced(tmp_path):
+    theirs = Study([Subject("x", np.eye(3))])
+
+    def meanwhile(done, total, id):
+        if done == 1:
+            theirs.save(tmp_path / "out")
+
+    with pytest.raises(InputError, match=r"study.json' .* so it is not replaced"):
+        make_study().save(tmp_path / "out", progress=meanwhile)
+    assert Study.open(tmp_path / "out").ids == ["x"]
+    assert files_of(tmp_path) == ["out"]

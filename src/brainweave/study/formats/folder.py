@@ -93,7 +93,7 @@ def save_study(
         target = target.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
     _check_room(study, target, dtype)
-    replaced = _listed_files(target / INDEX)
+    replaced = _listed_files(target / INDEX) if target.exists() else []
     others = {path.name for path in target.glob("*")}.difference(replaced)
     with (
         full_disk_is_an_error(target, "save again; nothing was left behind"),
