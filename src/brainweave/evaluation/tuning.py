@@ -144,7 +144,7 @@ class GDMCV(BaseAligner):
     def __init__(
         self,
         *,
-        energies: Sequence[float] = DEFAULT_ENERGIES,
+        energies: Sequence[float | None] = DEFAULT_ENERGIES,
         n_components: Any = "auto",
         kernels: Sequence[Any] = ("linear",),
         graphs: Sequence[Any] = ("labels",),
