@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from brainweave._arrays import on_gpu
 from brainweave._subjects import ids_of, known_samples, samples_of
 from brainweave._validation import (
     check_fraction,
@@ -173,9 +174,9 @@ class BaseAligner(FittedAligner):
 
         each = (subjects, labels, runs, self.basis_settings(n), range(n))
         read_already = all(isinstance(s, SubjectBasis) for s in subjects)
-        bases = map_subjects(
-            read_whole, *each, n_jobs=params.get("n_jobs"), here=read_already
-        )
+        # a GPU takes one subject after the other: threads wait for one another
+        n_jobs = 1 if all(map(on_gpu, subjects)) else params.get("n_jobs")
+        bases = map_subjects(read_whole, *each, n_jobs=n_jobs, here=read_already)
         for basis in bases:
             if basis.constant_voxels.size:
                 logger.info(

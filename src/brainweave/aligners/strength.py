@@ -196,9 +196,8 @@ def block_criterion(
     if blocks is None:
         return None
     Q, part = group_contrasts(own), smoother.among(rows)
-    return np.array(
-        [_correlation(part.at(rho).leave_out(Q, blocks), Q) for rho in rhos]
-    )
+    predicted = part.leave_out_at(rhos, Q, blocks)
+    return np.array([_correlation(P, Q) for P in predicted])
 
 
 def group_contrasts(codes: Codes) -> Matrix:
