@@ -136,6 +136,14 @@ class Device:
             sent = send(number + 1) if number + 1 < len(cuts) else None
             yield columns, here
 
+    def weighted(self, X: Any, mean: Floats, weights: Floats) -> Floats:
+        """Bring back ``(X - mean) @ weights``, in double precision."""
+        total = self.zeros(X.shape[0], weights.shape[1])
+        center, there = self.put(mean), self.put(weights)
+        for columns, raw in self.chunks(X):
+            total += (raw.double() - center[columns]) @ there[columns]
+        return to_numpy(total)
+
     def add_products(self, gram: Any, z: Any) -> None:
         """Add ``z @ z.T`` on and below the diagonal, with 5/8 of all its products."""
         step = -(-len(z) // 4)

@@ -364,6 +364,8 @@ class SubjectBasis(VoxelPass):
             return np.asarray(V @ (self.values[:, None] * (V.T @ S)))
         if self.uses_covariance:
             return np.asarray(self._narrow @ (self._narrow.T @ S))
+        if self.gram_on_device is not None:
+            return to_numpy(self.gram_on_device @ cast(Any, self._device).put(S))
         return np.asarray((S.T @ self.gram).T)  # symmetric; the faster way round
 
     def restrict(self, mixing: Matrix) -> Matrix:

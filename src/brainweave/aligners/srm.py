@@ -15,8 +15,11 @@ from brainweave.basis import SubjectBasis
 Matrix = NDArray[np.float64]
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class _SharedResponseModel(FromRandomStart, GramOnly):
     """What both models share: Gram-only maps, the start, the order of components."""
+
+    device: Any = None
 
     _isometric = True
 
@@ -27,7 +30,10 @@ class _SharedResponseModel(FromRandomStart, GramOnly):
             aligned, turn, progress = self._iterate(bases, start, over_subjects)
         self._keep_progress(progress)
         pairs = zip(bases, aligned, strict=True)
-        return [b.restrict(a.mixing @ turn) for b, a in pairs]
+        mixings = [b.restrict(a.mixing @ turn) for b, a in pairs]
+        for basis in bases:
+            basis.leave_device()
+        return mixings
 
     @abstractmethod
     def _iterate(
@@ -72,6 +78,9 @@ class DetSRM(_SharedResponseModel):
     n_jobs : int, optional
         Subjects worked on at the same time; default one per core. The result does not
         depend on it.
+    device : str, optional
+        Where torch is to read the voxels and multiply Gram matrices: "cuda", say. See
+        :class:`SubjectBasis`.
 
     Attributes
     ----------
@@ -173,7 +182,7 @@ class SRM(_SharedResponseModel):
     tol : float, default=1e-5
         Stop once an iteration changes the log-likelihood by less than this share of
         all that was gained; 0 does all ``max_iter`` iterations.
-    max_iter, init, energy, standardize, random_state, n_jobs
+    max_iter, init, energy, standardize, random_state, n_jobs, device
         As in :class:`DetSRM`.
 
     Attributes
