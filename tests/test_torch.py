@@ -290,11 +290,12 @@ def test_what_was_left_on_the_device_is_read_again(rng, device):
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("method", [SRM, DetSRM])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_shared_response_models_iterate_on_a_device(rng, device, method, dtype):
+@pytest.mark.parametrize("voxels", [(90, 80), (90, 80, 30)])  # more than samples; fewer
+def test_shared_response_models_iterate_on_a_device(rng, device, method, dtype, voxels):
     story = rng.normal(size=(40, 3))
     X = [
         (story @ rng.normal(size=(3, v)) + rng.normal(size=(40, v)) + 20).astype(dtype)
-        for v in (90, 80, 30)  # the last has fewer voxels than samples
+        for v in voxels
     ]
     srm = method(3, random_state=0, device=device).fit(X)
     expected = method(3, random_state=0).fit(X)

@@ -480,3 +480,14 @@ class SubjectBasis(VoxelPass):
                 f"{self.kernel.name} kernel."
             )
         return self._combine(mixing)
+
+
+def products_on_device(bases: list[SubjectBasis], S: Matrix) -> list[Matrix] | None:
+    """Return ``gram_times(S)`` of all subjects, if their Gram matrices lie on a device.
+
+    The device works on them all before the first comes back.
+    """
+    if any(b.energy < 1 or b.gram_on_device is None for b in bases):
+        return None
+    there = cast(Any, bases[0]._device).put(S)
+    return [to_numpy(p) for p in [b.gram_on_device @ there for b in bases]]

@@ -8,7 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave._workers import subject_threads
-from brainweave.aligners.procrustes import Alignment, align_to, principal_axes
+from brainweave.aligners.procrustes import (
+    Alignment,
+    align_each,
+    align_to,
+    principal_axes,
+)
 from brainweave.aligners.timelocked import FromRandomStart, GramOnly, Progress
 from brainweave.basis import SubjectBasis
 
@@ -128,7 +133,7 @@ class DetSRM(_SharedResponseModel):
         power = sum(b.power for b in bases)
 
         def step(S: Matrix) -> tuple[list[Alignment], Matrix, float]:
-            aligned = over_subjects(lambda b: align_to(b, S), bases)
+            aligned = align_each(bases, S, over_subjects)
             mean = sum(a.features for a in aligned) / len(bases)
             return aligned, mean, power - len(bases) * float((mean * mean).sum())
 
@@ -253,7 +258,7 @@ class Steps:
 
     def first_model(self, start: Matrix) -> Model:
         """Align all to the start, and take their mean for the shared response."""
-        aligned = self.over_subjects(lambda b: align_to(b, start), self.bases)
+        aligned = align_each(self.bases, start, self.over_subjects)
         mean = sum(a.features for a in aligned) / len(self.bases)
         return self._model(aligned, mean, mean.T @ mean / self.n_samples)
 
@@ -276,7 +281,7 @@ class Steps:
     def maximise(self, posterior: Posterior) -> Model:
         """Return the parameters that make the posterior most likely."""
         S = posterior.mean
-        aligned = self.over_subjects(lambda b: align_to(b, S), self.bases)
+        aligned = align_each(self.bases, S, self.over_subjects)
         return self._model(aligned, S, posterior.covariance + S.T @ S / self.n_samples)
 
     def _model(self, aligned: list[Alignment], S: Matrix, sigma: Matrix) -> Model:
