@@ -174,8 +174,13 @@ class BaseAligner(FittedAligner):
 
         each = (subjects, labels, runs, self.basis_settings(n), range(n))
         read_already = all(isinstance(s, SubjectBasis) for s in subjects)
-        # a GPU takes one subject after the other: threads wait for one another
-        n_jobs = 1 if all(map(on_gpu, subjects)) else params.get("n_jobs")
+        n_jobs = params.get("n_jobs")
+        # a GPU takes one subject after the other: threads wait for one another, but
+        # one may bring its voxels there while another is worked on
+        if all(map(on_gpu, subjects)):
+            n_jobs = 1
+        elif n_jobs is None and str(params.get("device")).startswith("cuda"):
+            n_jobs = 2
         bases = map_subjects(read_whole, *each, n_jobs=n_jobs, here=read_already)
         for basis in bases:
             if basis.constant_voxels.size:
