@@ -323,3 +323,14 @@ def test_weights_read_on_a_device_tell_samples_that_were_changed(rng, device):
     X[0][2] += 1
     with pytest.raises(InputError, match="changed in place"):
         _ = gdm.maps_[0].weights
+
+
+@pytest.mark.parametrize(
+    ("device", "n_jobs", "expected"),
+    [(None, None, None), ("cuda", None, 2), ("cuda:1", 3, 3), ("cpu", None, None)],
+)
+def test_threads_do_not_crowd_a_gpu(device, n_jobs, expected):
+    arrays = [np.zeros((4, 5))]
+    assert GDM(device=device, n_jobs=n_jobs)._jobs(arrays) == expected
+    if torch.cuda.is_available():
+        assert GDM(n_jobs=n_jobs)._jobs([torch.zeros(4, 5, device="cuda")]) == 1

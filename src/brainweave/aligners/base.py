@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from brainweave._arrays import on_gpu
 from brainweave._subjects import ids_of, known_samples, samples_of
 from brainweave._validation import (
     check_fraction,
@@ -174,13 +173,7 @@ class BaseAligner(FittedAligner):
 
         each = (subjects, labels, runs, self.basis_settings(n), range(n))
         read_already = all(isinstance(s, SubjectBasis) for s in subjects)
-        n_jobs = params.get("n_jobs")
-        # a GPU takes one subject after the other: threads wait for one another, but
-        # one may bring its voxels there while another is worked on
-        if all(map(on_gpu, subjects)):
-            n_jobs = 1
-        elif n_jobs is None and str(params.get("device")).startswith("cuda"):
-            n_jobs = 2
+        n_jobs = self._jobs(subjects)
         bases = map_subjects(read_whole, *each, n_jobs=n_jobs, here=read_already)
         for basis in bases:
             if basis.constant_voxels.size:
