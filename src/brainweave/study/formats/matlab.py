@@ -7,6 +7,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -158,20 +159,15 @@ def read_matlab(path: MatFile) -> dict[str, Any]:
             reader.kill()
 
 
-class _Pipe:
-    """Only reads: NumPy would seek in what it takes for a file."""
-
-    def __init__(self, stream: Any) -> None:
-        self.read = stream.read
-
-
 def _received(stream: Any, path: Path) -> Any:
     """Take a value that :mod:`brainweave.study.formats.matlab_reader` writes."""
     reason = "reading it crashed, or came to no end"
     try:
         node = json.loads(stream.readline())
         if node["kind"] == "array":
-            return np.lib.format.read_array(_Pipe(stream), allow_pickle=False)
+            # only reads: NumPy would seek in what it takes for a file
+            pipe: Any = SimpleNamespace(read=stream.read)
+            return np.lib.format.read_array(pipe, allow_pickle=False)
         if node["kind"] == "error":
             reason = node["reason"]
             raise EOFError
