@@ -152,11 +152,13 @@ def read_matlab(path: MatFile) -> dict[str, Any]:
     ) as reader:
         timer = threading.Timer(patience, reader.kill)
         timer.start()
+        stream: Any = reader.stdout
         try:
-            return _received(reader.stdout, path)
+            return _received(stream, path)
         finally:
+            stream.close()  # a reader that would write on ends
+            reader.wait()
             timer.cancel()
-            reader.kill()
 
 
 def _received(stream: Any, path: Path) -> Any:
