@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from brainweave.exceptions import InputError
 
 Floats = NDArray[Any]  # float32 or float64; the dtype follows the data
+Matrix = NDArray[np.float64]
+Codes = NDArray[np.intp]  # the group of each sample, or numbers of rows
 
 CHUNK_BYTES = 16 * 2**20  # a chunk of columns: wide enough for a fast product
 

@@ -14,11 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._arrays import is_torch, to_numpy
+from brainweave._arrays import Codes, is_torch, to_numpy
 from brainweave._validation import some_of
 from brainweave.exceptions import InputError, LabelWarning
-
-Codes = NDArray[np.intp]
 
 NO_LABEL = -1  # the code of a sample without a label
 MISSING_TEXT = ("", "n/a")  # spreadsheets leave cells empty; BIDS writes "n/a"

@@ -11,11 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._arrays import to_numpy
+from brainweave._arrays import Matrix, to_numpy
 from brainweave._validation import check_int, check_list_of_subjects, check_option
 from brainweave.exceptions import InputError
-
-Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

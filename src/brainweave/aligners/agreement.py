@@ -20,7 +20,8 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from brainweave.aligners.held_out import Codes, Fold, Matrix
+from brainweave._arrays import Codes, Matrix
+from brainweave.aligners.held_out import Fold
 from brainweave.exceptions import InputError
 from brainweave.graphs import NO_GROUP
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from brainweave._arrays import Matrix
 from brainweave._subjects import ids_of, known_samples, samples_of
 from brainweave._validation import (
     check_fraction,
@@ -30,7 +31,6 @@ from brainweave.voxels import warn_of_constant_voxels
 
 logger = logging.getLogger(__name__)
 
-Matrix = NDArray[np.float64]
 
 LOST_SHARE_WARNING = 0.05  # a kernel that loses more than this is worth a warning
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from brainweave._arrays import to_numpy
+from brainweave._arrays import Codes, Matrix, to_numpy
 from brainweave._validation import check_int, check_list_of_subjects
 from brainweave.aligners.agreement import agreement_of_groups, judge
 from brainweave.aligners.gdm_graph import (
@@ -20,7 +20,6 @@ from brainweave.aligners.gdm_graph import (
     split_known,
 )
 from brainweave.aligners.held_out import (
-    Codes,
     Fold,
     cross_fit,
     fit_by_grams,
@@ -34,7 +33,6 @@ from brainweave.graphs import NO_GROUP, Graph, time_graph
 
 __all__ = ["AlignmentCheck", "alignment_check"]
 
-Matrix = NDArray[np.float64]
 
 SIGNIFICANT = 0.05
 TWO_LOOKS = 5  # all components together must be so much clearer than the clearest

@@ -424,24 +424,16 @@ def _mapped(fitted: Any, samples: Any, name: str) -> Any:
 
 
 def _accuracy(features: list[NDArray[Any]], known: list[list[Any]]) -> float:
+    from sklearn.model_selection import LeaveOneGroupOut, cross_val_predict
     from sklearn.svm import SVC
 
-    X = [
-        f[[label is not None for label in own]]
-        for f, own in zip(features, known, strict=True)
-    ]
-    y = [[label for label in own if label is not None] for own in known]
-    right: list[bool] = []
-    for k, tested in enumerate(X):
-        others = [i for i in range(len(X)) if i != k]
-        labels = [label for i in others for label in y[i]]
-        classifier = SVC(kernel="linear").fit(
-            np.concatenate([X[i] for i in others]), labels
-        )
-        if len(tested):
-            pairs = zip(classifier.predict(tested), y[k], strict=True)
-            right += [bool(guess == label) for guess, label in pairs]
-    return float(np.mean(right))
+    labels = [label for own in known for label in own]
+    shown = [label is not None for label in labels]
+    X, y = np.concatenate(features)[shown], list(compress(labels, shown))
+    groups = np.repeat(np.arange(len(known)), [len(own) for own in known])[shown]
+    cv = LeaveOneGroupOut()
+    found = cross_val_predict(SVC(kernel="linear"), X, y, groups=groups, cv=cv)
+    return float(np.mean([a == b for a, b in zip(found.tolist(), y, strict=True)]))
 
 
 def _agreement(features: list[NDArray[Any]]) -> float:

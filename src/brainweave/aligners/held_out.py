@@ -16,15 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from brainweave._arrays import is_torch
+from brainweave._arrays import Codes, Matrix, is_torch
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError
 from brainweave.graphs import NO_GROUP, Graph, GroupTerm
 from brainweave.labels import encode_labels
 from brainweave.linalg import polar
 
-Matrix = NDArray[np.float64]
-Codes = NDArray[np.intp]
 Rows = list[NDArray[np.intp]]
 Mask = NDArray[np.bool_]
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
-from numpy.typing import NDArray
 
+from brainweave._arrays import Matrix
 from brainweave._validation import check_number, check_subject_number
 from brainweave._workers import blas_threads, subject_threads
 from brainweave.aligners.maps import CoordinateMap, SubjectMap
@@ -16,8 +16,6 @@ from brainweave.aligners.timelocked import GramOnly, TimeLocked
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError
 from brainweave.graphs import time_graph
-
-Matrix = NDArray[np.float64]
 
 
 @dataclass(eq=False, repr=False)

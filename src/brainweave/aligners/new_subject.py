@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.linalg
 import scipy.sparse
-from numpy.typing import NDArray
 
+from brainweave._arrays import Codes, Matrix
 from brainweave.aligners.gdm_graph import is_named, split_known
 from brainweave.aligners.shrinkage import scale_features
 from brainweave.aligners.strength import smoother_of
@@ -28,9 +28,6 @@ from brainweave.exceptions import InputError, UndeterminedWarning
 from brainweave.graphs import NO_GROUP, Graph, GroupTerm
 from brainweave.labels import as_label_list, sort_labels
 from brainweave.linalg import polar
-
-Matrix = NDArray[np.float64]
-Codes = NDArray[np.intp]
 
 UNDETERMINED = 1e-9  # a share of the edges' size that is no more than rounding
 

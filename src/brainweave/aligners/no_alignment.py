@@ -7,14 +7,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._arrays import to_numpy
+from brainweave._arrays import Matrix, to_numpy
 from brainweave._validation import check_samples
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap, kept_of, refuse_non_finite
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError
-
-Matrix = NDArray[np.float64]
 
 
 class VoxelMap(SubjectMap):

@@ -24,8 +24,12 @@ from brainweave._validation import (
     check_n_jobs,
     check_shape,
 )
-from brainweave._warnings import WarningListener
-from brainweave._workers import Sent, blas_threads, cluster_workers
+from brainweave._workers import (
+    Sent,
+    WarningListener,
+    blas_threads,
+    cluster_workers,
+)
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap
 from brainweave.aligners.pieces import Columns

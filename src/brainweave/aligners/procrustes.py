@@ -14,13 +14,11 @@ import warnings
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from brainweave._arrays import Matrix
 from brainweave.basis import TIED, SubjectBasis
 from brainweave.exceptions import InputError, UniquenessWarning
 from brainweave.linalg import flip_signs, polar
-
-Matrix = NDArray[np.float64]
 
 # squared singular values, relative to the largest, that the Gram matrix cannot resolve
 SINGULAR = 1e-10

@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from brainweave._arrays import NumpyOps, TorchOps, ops_for, to_numpy
+from brainweave._arrays import Floats, Matrix, NumpyOps, TorchOps, ops_for, to_numpy
 from brainweave._validation import check_int, check_number, check_samples
 from brainweave._workers import subject_threads
 from brainweave.aligners.maps import WeightMap, kept_of, refuse_non_finite
@@ -29,8 +29,6 @@ from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError
 from brainweave.linalg import polar
 
-Matrix = NDArray[np.float64]
-Floats = NDArray[Any]
 Chunks = Iterable[tuple[slice, Any]]
 
 # squared singular values, relative to the largest, that a Gram matrix resolves well

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from brainweave._arrays import to_numpy
+from brainweave._arrays import Codes, Matrix, to_numpy
 from brainweave._validation import (
     check_indices,
     check_list_of_subjects,
@@ -36,9 +36,6 @@ from brainweave.exceptions import InputError
 from brainweave.graphs import NO_GROUP
 from brainweave.labels import encode_labels
 from brainweave.linalg import polar
-
-Matrix = NDArray[np.float64]
-Codes = NDArray[np.intp]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -13,9 +13,8 @@ from typing import Any, cast
 
 import numpy as np
 import scipy.sparse
-from numpy.typing import NDArray
 
-from brainweave._arrays import is_torch, to_numpy
+from brainweave._arrays import Matrix, is_torch, to_numpy
 from brainweave._workers import map_subjects
 from brainweave.aligners.gdm_graph import Solution
 from brainweave.aligners.graph_solver import Problem, apply_graph
@@ -23,8 +22,6 @@ from brainweave.aligners.smoother import DeviceSmoother, Smoother
 from brainweave.exceptions import InputError
 from brainweave.graphs import Graph
 from brainweave.linalg import signed_factor, smallest_of_operator
-
-Matrix = NDArray[np.float64]
 
 #: More groups than this go to the operator, whose steps do not grow with them.
 FEW_GROUPS = 400

@@ -5,14 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from brainweave._arrays import Matrix
 from brainweave._workers import subject_threads
 from brainweave.aligners.procrustes import Alignment, align_to, principal_axes
 from brainweave.aligners.timelocked import FromRandomStart, GramOnly, Progress
 from brainweave.basis import SubjectBasis
-
-Matrix = NDArray[np.float64]
 
 
 class _SharedResponseModel(FromRandomStart, GramOnly):

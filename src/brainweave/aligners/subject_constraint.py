@@ -16,14 +16,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from brainweave._arrays import Matrix
 from brainweave.aligners.gdm_graph import Solution
 from brainweave.aligners.graph_solver import apply_graph
 from brainweave.aligners.smoother import Smoother
 from brainweave.graphs import Graph
-
-Matrix = NDArray[np.float64]
 
 ROUNDS = 5  # chosen on simulated studies that docs/gdm.md does not report
 

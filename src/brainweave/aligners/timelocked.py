@@ -6,11 +6,11 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from brainweave._arrays import Matrix
 from brainweave._validation import check_2d, check_indices, check_int, check_number
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import MixingMap, SubjectMap
@@ -18,8 +18,6 @@ from brainweave.aligners.procrustes import check_rank
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError, LayoutWarning
 from brainweave.labels import as_label_list
-
-Matrix = NDArray[np.float64]
 
 ROUNDING = 1e-13  # changes of an objective below this, relative to it, are rounding
 

@@ -18,10 +18,11 @@ from sklearn import config_context
 from sklearn.base import clone
 from sklearn.svm import SVC, NuSVC
 
+from brainweave._arrays import Codes
 from brainweave.evaluation.align_folds import AlignedFold
 from brainweave.evaluation.nu_svm import SeparatingNuSVC
 from brainweave.exceptions import InputError
-from brainweave.labels import NO_LABEL, Codes
+from brainweave.labels import NO_LABEL
 
 __all__ = [
     "Task",

@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.svm import NuSVC
 
+from brainweave._arrays import Matrix
+
 __all__ = ["SeparatingNuSVC"]
 
-Matrix = NDArray[np.float64]
 
 #: Hulls meet if their distance is less than this share of that of the means. Between
 #: .02 and .2 it makes next to no difference (docs/gdm.md).

@@ -23,8 +23,7 @@ from sklearn.base import clone
 from brainweave._arrays import process_bytes
 from brainweave._progress import Progress
 from brainweave._version import versions
-from brainweave._warnings import WarningListener
-from brainweave._workers import blas_threads, cluster_workers
+from brainweave._workers import WarningListener, blas_threads, cluster_workers
 from brainweave.evaluation.align_folds import Clock, takes_bases
 from brainweave.evaluation.evaluate import about, score_folds
 from brainweave.evaluation.fingerprint import digest

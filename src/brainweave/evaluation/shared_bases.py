@@ -13,9 +13,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from brainweave._arrays import to_numpy
+from brainweave._arrays import Matrix, to_numpy
 from brainweave._workers import map_subjects
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.gdm_graph import paired
@@ -32,7 +31,6 @@ logger = logging.getLogger(__name__)
 
 __all__ = ["Part"]
 
-Matrix = NDArray[np.float64]
 Key = tuple[int, Kernel, bool | str]  # subject, kernel, how voxels are scaled
 
 
