@@ -93,6 +93,17 @@ def is_torch(X: Any) -> bool:
     return type(X).__module__.partition(".")[0] == "torch"
 
 
+def samples_of(subject: Any) -> Any:
+    """Return the samples of a Subject, which knows its labels, or the array itself.
+
+    What is sliced by columns stays where it is, to be read chunk by chunk.
+    """
+    if not hasattr(subject, "labels"):
+        return subject
+    whole = getattr(subject, "is_lazy", True) or is_torch(subject.samples)
+    return subject.data() if whole else subject.samples
+
+
 def working_dtype(X: Any) -> np.dtype[Any]:
     """float32 stays float32 (float16 joins it); everything else works in float64."""
     name = str(X.dtype).removeprefix("torch.")

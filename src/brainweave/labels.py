@@ -125,6 +125,20 @@ def encode_labels(labels: Sequence[Any], *, missing: Any = None) -> Encoded:
     return Encoded(codes, names)
 
 
+def codes_of_new(y: Any, names: Sequence[Any]) -> Codes:
+    """Return the places of a new subject's labels among the names that a model has."""
+    values = as_label_list(y, "y of the new subject")
+    code_of = {name: code for code, name in enumerate(names)}
+    unknown = sort_labels(v for v in values if v is not None and v not in code_of)
+    if unknown:
+        raise InputError(
+            f"The new subject has labels that the model does not know: {unknown}; it "
+            f"has {list(names[:8])}. Set them to None to leave those samples "
+            "unlabelled."
+        )
+    return np.array([code_of.get(v, NO_LABEL) for v in values], dtype=np.intp)
+
+
 def object_array(values: Iterable[Any]) -> NDArray[Any]:
     """Return a one-dimensional array of Python objects, none of them changed."""
     listed = list(values)

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from brainweave._arrays import Codes, is_torch
-from brainweave._subjects import known_samples
 from brainweave._validation import (
     check_2d,
     check_list_of_subjects,
     check_number,
     check_option,
+    known_samples,
     some_of,
 )
 from brainweave.exceptions import InputError

@@ -22,10 +22,9 @@ from brainweave import (
     load_matlab,
     split_study,
 )
-from brainweave.evaluation.classifiers import largest_nu
+from brainweave.evaluation.classifiers import SeparatingNuSVC, largest_nu
 from brainweave.evaluation.evaluate import about, score_folds
 from brainweave.evaluation.measures import Classification
-from brainweave.evaluation.nu_svm import SeparatingNuSVC
 from brainweave.exceptions import ClassifierWarning, InputError
 from evaluation_studies import as_named_study, study_lists
 

@@ -18,8 +18,7 @@ from brainweave import (
     between_subject_classification,
     between_subject_matching,
 )
-from brainweave.evaluation.fingerprint import code_digest
-from brainweave.evaluation.grid import Grid, GridStudy
+from brainweave.evaluation.grid import Grid, GridStudy, code_digest
 from brainweave.evaluation.measures import Classification, Matching
 from brainweave.evaluation.runner import run_grid
 from brainweave.evaluation.store import ResultStore

@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from brainweave._arrays import Matrix
-from brainweave._subjects import ids_of, known_samples, samples_of
+from brainweave._arrays import Matrix, samples_of
 from brainweave._validation import (
     check_fraction,
     check_int,
     check_list_of_subjects,
+    ids_of,
+    known_samples,
     one_per_subject,
 )
 from brainweave._workers import map_subjects
@@ -110,6 +111,10 @@ class BaseAligner(FittedAligner):
 
     def _joins_by_label(self) -> bool:
         """Tell whether equal labels are what ties the samples of different subjects."""
+        return False
+
+    def _joins_by_row(self, y: Any) -> bool:
+        """Tell whether samples are tied by their row, if y is known of them."""
         return False
 
     def _labels_must_meet(self) -> bool:

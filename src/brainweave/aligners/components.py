@@ -16,7 +16,6 @@ from brainweave.aligners.gdm_graph import (
     GRAPH_NAMES,
     Solution,
     is_named,
-    known_of,
     split_known,
 )
 from brainweave.aligners.held_out import (
@@ -205,8 +204,7 @@ def alignment_check(
         )
     if subjects is not None:
         if y is None:
-            setting = _graph_setting(aligner)
-            y = _all_known(subjects, lambda s: known_of(s, setting))
+            y = _all_known(subjects, aligner._known_of)
         if runs is None:
             runs = _all_known(subjects, lambda s: getattr(s, "runs", None))
     bases = getattr(aligner, "bases_", None)

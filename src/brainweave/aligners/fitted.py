@@ -10,15 +10,14 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from brainweave._arrays import to_numpy
-from brainweave._subjects import (
-    find_subjects,
+from brainweave._arrays import samples_of, to_numpy
+from brainweave._subjects import find_subjects, pair
+from brainweave._validation import (
+    check_list_of_subjects,
+    check_numbers,
     ids_of,
     known_samples,
-    pair,
-    samples_of,
 )
-from brainweave._validation import check_list_of_subjects, check_numbers
 from brainweave._workers import map_subjects
 from brainweave.aligners.agreement import mean_pairwise_correlation
 from brainweave.aligners.maps import SubjectMap

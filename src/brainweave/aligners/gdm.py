@@ -31,9 +31,12 @@ from brainweave.aligners.gdm_graph import (
 from brainweave.aligners.graph_solver import ROUTES, solve
 from brainweave.aligners.maps import MixingMap, SubjectMap
 from brainweave.aligners.new_subject import join
-from brainweave.aligners.shrinkage import scale_features, solve_shrinkage
+from brainweave.aligners.shrinkage import (
+    scale_features,
+    solve_per_subject,
+    solve_shrinkage,
+)
 from brainweave.aligners.strength import choose_strengths, smoother_of
-from brainweave.aligners.subject_constraint import solve_per_subject
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError, UniquenessWarning
 from brainweave.graphs import Graph, count_alike, label_graph
@@ -222,6 +225,9 @@ class GDM(BaseAligner):
         made_by = getattr(self.graph, "func", self.graph)  # of a partial
         named = is_named(made_by, "labels", "labels+time")
         return named or made_by is label_graph or hasattr(made_by, "makes_label_graph")
+
+    def _joins_by_row(self, y: Any) -> bool:
+        return y is None and is_named(self.graph, "time")
 
     def _labels_must_meet(self) -> bool:
         return self._joins_by_label() and not is_named(self.graph, "labels+time")

@@ -10,9 +10,14 @@ from brainweave._arrays import Matrix
 from brainweave._validation import check_number, check_subject_number
 from brainweave._workers import blas_threads, subject_threads
 from brainweave.aligners.maps import CoordinateMap, SubjectMap
-from brainweave.aligners.procrustes import principal_axes, rotate_onto, warn_of_tie
 from brainweave.aligners.strength import choose_strengths
-from brainweave.aligners.timelocked import GramOnly, TimeLocked
+from brainweave.aligners.timelocked import (
+    GramOnly,
+    TimeLocked,
+    principal_axes,
+    rotate_onto,
+    warn_of_tie,
+)
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError
 from brainweave.graphs import time_graph
@@ -96,15 +101,8 @@ class Hyperalignment(RotationAligner):
     tol : float, default=0
         Stop the second level once a pass changes the objective by less than this share
         of all that was gained; 0 does all ``max_iter`` passes.
-    energy : float in (0, 1], or one per subject, default=1
-        Share of the summed singular values that each subject keeps.
-    standardize : bool or "reliability", default=True
-        Give every voxel zero mean and unit variance; else zero mean only.
-        "reliability": voxels that answer alike to equal labels count more
-        (:mod:`brainweave.reliability`).
-    n_jobs : int, optional
-        Subjects worked on at the same time; default one per core. The result does not
-        depend on it.
+    energy, standardize, n_jobs
+        As in :class:`DetSRM`.
 
     Attributes
     ----------

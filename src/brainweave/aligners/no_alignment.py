@@ -93,12 +93,8 @@ class NoAlignment(BaseAligner):
     energy : float in (0, 1], or one per subject, default=1
         Confine each subject to the leading directions that hold this share of its
         summed singular values.
-    standardize : bool or "reliability", default=True
-        Give every voxel zero mean and unit variance; else zero mean only.
-        "reliability": voxels that answer alike to equal labels count more
-        (:mod:`brainweave.reliability`).
-    n_jobs : int, optional
-        Subjects worked on at the same time; default one per core.
+    standardize, n_jobs
+        As in :class:`DetSRM`.
 
     Attributes
     ----------

@@ -23,8 +23,12 @@ from brainweave._arrays import Floats, Matrix, NumpyOps, TorchOps, ops_for, to_n
 from brainweave._validation import check_int, check_number, check_samples
 from brainweave._workers import subject_threads
 from brainweave.aligners.maps import WeightMap, kept_of, refuse_non_finite
-from brainweave.aligners.procrustes import align_to, principal_axes
-from brainweave.aligners.timelocked import FromRandomStart, Progress
+from brainweave.aligners.timelocked import (
+    FromRandomStart,
+    Progress,
+    align_to,
+    principal_axes,
+)
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError
 from brainweave.linalg import polar

@@ -18,7 +18,6 @@ from brainweave._validation import (
 )
 from brainweave._workers import subject_threads
 from brainweave.aligners.maps import SubjectMap
-from brainweave.aligners.procrustes import check_rank, principal_axes
 from brainweave.aligners.semisupervised_solver import (
     Balance,
     Classifier,
@@ -29,12 +28,14 @@ from brainweave.aligners.semisupervised_solver import (
 from brainweave.aligners.timelocked import (
     WAYS_OUT,
     FromRandomStart,
+    check_rank,
     check_same_samples,
+    principal_axes,
 )
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError
 from brainweave.graphs import NO_GROUP
-from brainweave.labels import encode_labels
+from brainweave.labels import codes_of_new, encode_labels
 from brainweave.linalg import polar
 
 
@@ -68,10 +69,8 @@ class SemiSupervisedSRM(FromRandomStart):
     max_iter : int, default=200
         Most rounds.
     standardize : bool or "reliability", default=True
-        Give every voxel zero mean and unit variance over all samples of the subject;
-        else zero mean only. Sessions that differ in mean should be standardised each.
-        "reliability": voxels that answer alike to equal labels count more
-        (:mod:`brainweave.reliability`).
+        As in :class:`DetSRM`, over all samples of the subject. Sessions that differ in
+        mean should be standardised each.
     tol, init, energy, random_state, n_jobs
         As in :class:`DetSRM`; the start has a row per time-locked sample.
 
@@ -321,16 +320,7 @@ class SemiSupervisedSRM(FromRandomStart):
     def _known_codes(self, y: Any, basis: SubjectBasis) -> Codes:
         if y is None:
             return np.full(basis.n_samples, NO_GROUP)
-        code_of = {name: code for code, name in enumerate(self.classes_.tolist())}
-        given, names = encode_labels([y])
-        unknown = [name for name in names if name not in code_of]
-        if unknown:
-            raise InputError(
-                f"The new subject has labels that the model does not know: {unknown}. "
-                f"Known: {list(code_of)}. Set them to None, or leave these samples out."
-            )
-        back = np.array([code_of[name] for name in names] + [NO_GROUP])
-        return back[given[0]]
+        return codes_of_new(y, self.classes_.tolist())
 
     def _known_rows(self, samples: Any, n_locked: int, n_samples: int) -> Codes:
         """Find the rows of the shared response that the new samples are locked to."""

@@ -8,8 +8,14 @@ import numpy as np
 
 from brainweave._arrays import Matrix
 from brainweave._workers import subject_threads
-from brainweave.aligners.procrustes import Alignment, align_to, principal_axes
-from brainweave.aligners.timelocked import FromRandomStart, GramOnly, Progress
+from brainweave.aligners.timelocked import (
+    Alignment,
+    FromRandomStart,
+    GramOnly,
+    Progress,
+    align_to,
+    principal_axes,
+)
 from brainweave.basis import SubjectBasis
 
 

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import clone
 
-from brainweave._arrays import to_numpy
+from brainweave._arrays import Floats
 from brainweave._validation import check_option
-from brainweave._workers import map_subjects
 from brainweave.aligners.base import BaseAligner
+from brainweave.aligners.held_out import seeded_copy
 from brainweave.evaluation.shared_bases import Part
 from brainweave.evaluation.splits import SplitStudy, subject_folds
 from brainweave.exceptions import BrainweaveError, InputError
@@ -38,8 +37,6 @@ __all__ = [
 
 PROTOCOLS = ("joint", "held-out")
 PLACES = ("parcels", "neighborhoods", "coordinates")  # of piecewise aligners
-
-Matrix = NDArray[Any]
 
 
 class Clock:
@@ -67,7 +64,7 @@ class AlignedFold:
     fold: int
     test: list[int]
     train: list[int]
-    features: list[Matrix]  # shared features of every subject's scored samples
+    features: list[Floats]  # shared features of every subject's scored samples
     maps: list[Any]  # one per subject
     aligner: Any  # fitted
 
@@ -123,7 +120,7 @@ def _align(
     *,
     n_jobs: int | None,
     clock: Clock,
-) -> tuple[list[Matrix], list[Any], Any]:
+) -> tuple[list[Floats], list[Any], Any]:
     """Align the subjects of a part, of whom some join when the template is finished.
 
     Return the features of everyone's scored samples, the maps, and the fitted aligner.
@@ -144,10 +141,7 @@ def _align(
                     found[i] = fitted.fit_new_subject(x, known, **own)
     maps = [found[i] for i in range(n)]
     with clock("map"):
-        if takes_bases(aligner):
-            return part.map_scored(maps, n_jobs=n_jobs), maps, fitted
-        samples = [s.data() if s.is_lazy else s.samples for s in part.scored]
-        return map_subjects(_mapped, maps, samples, n_jobs=n_jobs), maps, fitted
+        return part.map_scored(maps, n_jobs=n_jobs), maps, fitted
 
 
 def _inputs(
@@ -162,10 +156,6 @@ def _inputs(
         return [s.data() for s in subjects]
     # with the space, which says where voxels lie; other knowledge is passed as y
     return [Subject(s.id, s.samples, runs=s.runs, space=s.space) for s in subjects]
-
-
-def _mapped(fitted: Any, samples: Any) -> Matrix:
-    return to_numpy(fitted.transform(samples))
 
 
 @contextmanager
@@ -244,15 +234,7 @@ def seeded(estimator: Any, random_state: int | None) -> Any:
             "The evaluation takes an aligner, and a classifier, as objects such as "
             f"GDM(n_components=10); got {estimator!r}."
         )
-    copy = clone(estimator)
-    if random_state is None:
-        return copy
-    free = {
-        name: random_state
-        for name, value in copy.get_params(deep=True).items()
-        if name.split("__")[-1] == "random_state" and value is None
-    }
-    return copy.set_params(**free)
+    return seeded_copy(estimator, random_state)
 
 
 def seed_from(random_state: Any) -> int | None:

@@ -26,8 +26,7 @@ from brainweave._version import versions
 from brainweave._workers import WarningListener, blas_threads, cluster_workers
 from brainweave.evaluation.align_folds import Clock, takes_bases
 from brainweave.evaluation.evaluate import about, score_folds
-from brainweave.evaluation.fingerprint import digest
-from brainweave.evaluation.grid import Cell, Grid, GridStudy, Job, without
+from brainweave.evaluation.grid import Cell, Grid, GridStudy, Job, digest, without
 from brainweave.evaluation.results import GridResult, is_sound
 from brainweave.evaluation.shared_bases import Part
 from brainweave.evaluation.splits import SplitStudy, subject_folds
