@@ -314,7 +314,8 @@ def check_known(
         return list(y)
     flat = n_axes == 1 and getattr(y, "dtype", None) is not None
     entries = list(y) if flat else check_list_of_subjects(y, owner=owner, minimum=1)
-    if not entries or not all(_is_label(entry) for entry in entries):
+    single = (str, Real, np.generic, type(None))
+    if not entries or not all(isinstance(entry, single) for entry in entries):
         return entries
     other = [i for i, n in enumerate(n_samples) if n != len(entries)]
     if other:
@@ -324,10 +325,6 @@ def check_known(
             "one list per subject: [y1, y2, ...]."
         )
     return [entries] * len(n_samples)
-
-
-def _is_label(value: Any) -> bool:
-    return value is None or isinstance(value, (str, Real, np.generic))
 
 
 def ids_of(entries: Iterable[Any], *, owner: str) -> list[str] | None:

@@ -64,8 +64,10 @@ def as_label_list(values: Any, name: str, *, missing: Any = None) -> list[Any]:
             return listed
     labels: list[Any] = []
     made_text: set[str] = set()
+    missing = _plain(missing)
     for value in listed:
-        if is_missing(value) or (missing is not None and _equal(value, missing)):
+        same = missing is not None and isinstance(value, Hashable) and value == missing
+        if is_missing(value) or same:
             labels.append(None)
             if isinstance(value, str) and value in MISSING_MADE_TEXT:
                 made_text.add(value)
@@ -100,8 +102,12 @@ def sort_labels(labels: Iterable[Any]) -> list[Any]:
     known = {_plain(v) for v in distinct if not is_missing(v)}
     numbers = [v for v in known if isinstance(v, int | float)]
     texts = [v for v in known if isinstance(v, str)]
-    others = known.difference(numbers, texts)
-    return sorted(numbers) + sorted(texts) + _sort_others(others)
+    others = [(type(v).__name__, v) for v in known.difference(numbers, texts)]
+    try:
+        others.sort()
+    except TypeError:  # of a type without an order
+        others.sort(key=lambda pair: (pair[0], str(pair[1])))
+    return sorted(numbers) + sorted(texts) + [v for _, v in others]
 
 
 def encode_labels(labels: Sequence[Any], *, missing: Any = None) -> Encoded:
@@ -276,10 +282,6 @@ def _plain(value: Any) -> Any:
     return value.decode() if isinstance(value, bytes) else value
 
 
-def _equal(value: Any, other: Any) -> bool:
-    return isinstance(value, Hashable) and bool(value == _plain(other))
-
-
 def _check_one(value: Any, name: str) -> None:
     if isinstance(value, str) and value.endswith("\0"):
         raise InputError(
@@ -293,10 +295,3 @@ def _check_one(value: Any, name: str) -> None:
             f"{name} must be a list with one label per sample, text or a number each; "
             f"got {type(value).__name__} {value!r}."
         ) from None
-
-
-def _sort_others(values: set[Any]) -> list[Any]:
-    try:
-        return sorted(values, key=lambda v: (type(v).__name__, v))
-    except TypeError:  # of a type without an order
-        return sorted(values, key=lambda v: (type(v).__name__, str(v)))

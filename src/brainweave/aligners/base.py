@@ -22,7 +22,7 @@ from brainweave._validation import (
 )
 from brainweave._workers import map_subjects
 from brainweave.aligners.fitted import FittedAligner
-from brainweave.aligners.maps import CoordinateMap, SubjectMap
+from brainweave.aligners.maps import CoordinateMap, MixingMap, SubjectMap
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError, KernelWarning
 from brainweave.kernels import Kernel, check_kernel
@@ -58,6 +58,11 @@ class BaseAligner(FittedAligner):
     @property
     def _owner(self) -> str:
         return type(self).__name__
+
+    @property
+    def _keeps(self) -> str:
+        """What solutions are: "coef_" or "mixing_"; empty if maps alone keep them."""
+        return "coef_"
 
     @property
     def _needs_eigenbasis(self) -> bool:
@@ -144,8 +149,7 @@ class BaseAligner(FittedAligner):
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
         """Return a coefficient matrix (n_kept_i, K) per subject; set learned values.
 
-        A class whose ``_make_map`` reads them so may give anything else per subject
-        with K columns, such as a mixing of samples.
+        Or a mixing of samples, if :attr:`_keeps` says so.
         """
 
     def _known_samples(self, subjects: list[Any], y: Any) -> list[Any] | None:
@@ -263,7 +267,10 @@ class BaseAligner(FittedAligner):
         self, bases: list[SubjectBasis], solution: list[Matrix], spaces: list[Any]
     ) -> None:
         self.bases_ = bases
-        self._keep_solution(solution)
+        for name in ("coef_", "mixing_"):  # of another fit
+            self.__dict__.pop(name, None)
+        if self._keeps:
+            setattr(self, self._keeps, solution)
         self.maps_ = [
             self._make_map(b, c, space=s)
             for b, c, s in zip(bases, solution, spaces, strict=True)
@@ -271,13 +278,11 @@ class BaseAligner(FittedAligner):
         self.n_subjects_ = len(bases)
         self.n_components_ = self.maps_[0].n_components
 
-    def _keep_solution(self, solution: list[Matrix]) -> None:
-        self.coef_ = solution
-
     def _make_map(
         self, basis: SubjectBasis, coef: Matrix, *, space: Any = None
     ) -> SubjectMap:
-        return CoordinateMap(basis, coef, isometric=self._isometric, space=space)
+        kind = MixingMap if self._keeps == "mixing_" else CoordinateMap
+        return kind(basis, coef, isometric=self._isometric, space=space)
 
     # -- a new subject -----------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """Whether alignment worked, and what the components mean."""
 
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -202,11 +203,11 @@ def alignment_check(
             f"alignment_check got {len(subjects)} subjects; the model was fitted on "
             f"{len(aligner.maps_)}."
         )
-    if subjects is not None:
+    if subjects is not None and all(hasattr(s, "labels") for s in subjects):
         if y is None:
-            y = _all_known(subjects, aligner._known_of)
+            y = _all_known(aligner._known_of(s) for s in subjects)
         if runs is None:
-            runs = _all_known(subjects, lambda s: getattr(s, "runs", None))
+            runs = _all_known(getattr(s, "runs", None) for s in subjects)
     bases = getattr(aligner, "bases_", None)
     if subjects is None and bases is None:
         return _from_table(aligner)
@@ -318,17 +319,10 @@ def component_table(model: Any, check: AlignmentCheck | None) -> Any:
 # -- what is known of the samples ------------------------------------------------------
 
 
-def _all_known(subjects: list[Any], known_of_one: Any) -> list[Any] | None:
-    """Return what every one of the subjects knows; None if one is a bare array."""
-    if not all(hasattr(s, "labels") for s in subjects):
-        return None
-    found = [known_of_one(s) for s in subjects]
-    return None if any(known is None for known in found) else found
-
-
-def _graph_setting(aligner: Any) -> Any:
-    inner = getattr(aligner, "aligner", aligner)
-    return inner.get_params(deep=False).get("graph")
+def _all_known(known: Iterable[Any]) -> list[Any] | None:
+    """Return what is known of all subjects; None if it is not known of one."""
+    found = list(known)
+    return None if any(k is None for k in found) else found
 
 
 def _graph_codes(graph: Graph) -> list[Codes]:
@@ -347,7 +341,8 @@ def _known_groups(aligner: Any, lengths: list[int], y: Any) -> list[Codes]:
         if list(graph.lengths) != lengths:
             raise InputError("the samples given are not those the model aligned.")
         return _graph_codes(graph)
-    inner, setting = getattr(aligner, "aligner", aligner), _graph_setting(aligner)
+    inner = getattr(aligner, "aligner", aligner)
+    setting = inner.get_params(deep=False).get("graph")
     if not inner._joins_samples:
         raise InputError("nothing was aligned; every feature is a voxel.")
     if setting is not None and not is_named(setting, *GRAPH_NAMES):

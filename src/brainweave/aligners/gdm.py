@@ -29,7 +29,7 @@ from brainweave.aligners.gdm_graph import (
     warn_of_space,
 )
 from brainweave.aligners.graph_solver import ROUTES, solve
-from brainweave.aligners.maps import MixingMap, SubjectMap
+from brainweave.aligners.maps import SubjectMap
 from brainweave.aligners.new_subject import join
 from brainweave.aligners.shrinkage import (
     scale_features,
@@ -208,6 +208,10 @@ class GDM(BaseAligner):
         return self.energy is None
 
     @property
+    def _keeps(self) -> str:
+        return "mixing_" if self._shrinks else "coef_"
+
+    @property
     def _needs_eigenbasis(self) -> bool:
         return not self._shrinks
 
@@ -325,19 +329,6 @@ class GDM(BaseAligner):
         for basis in bases:
             basis.leave_device()
         return maps, found.template * signs
-
-    def _keep_solution(self, solution: list[Matrix]) -> None:
-        kept, other = ("mixing_", "coef_") if self._shrinks else ("coef_", "mixing_")
-        setattr(self, kept, solution)
-        if hasattr(self, other):  # of another fit
-            delattr(self, other)
-
-    def _make_map(
-        self, basis: SubjectBasis, coef: Matrix, *, space: Any = None
-    ) -> SubjectMap:
-        if self._shrinks:
-            return MixingMap(basis, coef, space=space)
-        return super()._make_map(basis, coef, space=space)
 
     def _wanted_components(self, most: int, graph: Graph) -> tuple[int, bool]:
         """Return how many components to solve for, and whether to choose from them."""

@@ -203,13 +203,9 @@ class SubjectMap:
             raise InputError(
                 f"component must be below {self.n_components}; got {component}."
             )
-        return self.space.to_image(self._voxel_values(component, what))
-
-    def _voxel_values(self, component: int, what: str) -> NDArray[Any]:
-        rows = self.patterns if what == "patterns" else self.weights.T
-        if scipy.sparse.issparse(rows):
-            return np.asarray(rows[[component]].toarray().ravel())
-        return np.asarray(rows[component])
+        values = (self.patterns if what == "patterns" else self.weights.T)[[component]]
+        whole = values.toarray() if scipy.sparse.issparse(values) else values
+        return self.space.to_image(np.ravel(whole))
 
     def detach(self) -> "SubjectMap":
         """Return the same map without a reference to the data (linear kernel)."""

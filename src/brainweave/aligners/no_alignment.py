@@ -117,6 +117,7 @@ class NoAlignment(BaseAligner):
     """
 
     _joins_samples = False
+    _keeps = ""  # the bases hold mean and scale
     _needs_eigenbasis = False
 
     energy: Any = 1.0
@@ -132,9 +133,6 @@ class NoAlignment(BaseAligner):
                     "Use one mask for all subjects, or an aligner such as SRM or GDM."
                 )
         return [np.empty((b.n_voxels, 0)) for b in bases]
-
-    def _keep_solution(self, solution: list[Matrix]) -> None:
-        """There is nothing to keep: the bases hold mean and scale."""
 
     def _make_map(
         self, basis: SubjectBasis, solution: Matrix, *, space: Any = None

@@ -237,7 +237,11 @@ class PiecewiseAligner(BaseAligner):
         -------
         self
         """
-        self._check_aligner()
+        if not isinstance(self.aligner, BaseAligner):
+            raise TypeError(
+                f"aligner of {self._owner} must be an aligner such as "
+                f"SRM(n_components=10); got {self.aligner!r}."
+            )
         subjects = check_list_of_subjects(X, owner=self._owner)
         arrays = [read_samples(s, f"X[{i}]") for i, s in enumerate(subjects)]
         self.ids_ = ids_of(subjects, owner=self._owner)
@@ -354,13 +358,6 @@ class PiecewiseAligner(BaseAligner):
                     warnings.simplefilter("ignore")
                     outcomes.close()
         ledger.check_some_left()
-
-    def _check_aligner(self) -> None:
-        if not isinstance(self.aligner, BaseAligner):
-            raise TypeError(
-                f"aligner of {self._owner} must be an aligner such as "
-                f"SRM(n_components=10); got {self.aligner!r}."
-            )
 
     def _known_of(self, subject: Any) -> Any:
         return self.aligner._known_of(subject)

@@ -280,6 +280,7 @@ class RobustSRM(FromRandomStart):
     max_iter: int = 100
 
     _from_grams = False  # the individual terms are of voxels
+    _keeps = ""  # nothing beside the maps
     _needs_eigenbasis = False
 
     def _check_subjects(self, subjects: list[Any], y: list[Any] | None) -> None:
@@ -313,9 +314,6 @@ class RobustSRM(FromRandomStart):
             )
         self._keep_progress(progress)
         return maps
-
-    def _keep_solution(self, solution: list[Matrix]) -> None:
-        """Keep nothing beside the maps: they are in voxels, not in coordinates."""
 
     def _make_map(
         self, basis: SubjectBasis, solution: Floats, *, space: Any = None

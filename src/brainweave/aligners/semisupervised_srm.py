@@ -295,7 +295,8 @@ class SemiSupervisedSRM(FromRandomStart):
         """
         basis, y = self._new_subject(X, y)
         check_rank(basis, self.n_components_)
-        codes = self._known_codes(y, basis)
+        known = [None] * basis.n_samples if y is None else y
+        codes = codes_of_new(known, self.classes_.tolist())
         rows = self._known_rows(samples, int((codes == NO_GROUP).sum()), len(codes))
         subject = _split(basis, codes, lock_all=bool(len(rows)))
         R = self.shared_response_[rows]
@@ -316,11 +317,6 @@ class SemiSupervisedSRM(FromRandomStart):
         new = self._make_map(basis, subject.Q, space=getattr(X, "space", None))
         new.objective_history = history
         return new
-
-    def _known_codes(self, y: Any, basis: SubjectBasis) -> Codes:
-        if y is None:
-            return np.full(basis.n_samples, NO_GROUP)
-        return codes_of_new(y, self.classes_.tolist())
 
     def _known_rows(self, samples: Any, n_locked: int, n_samples: int) -> Codes:
         """Find the rows of the shared response that the new samples are locked to."""

@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 from brainweave._arrays import Matrix
 from brainweave._validation import check_2d, check_indices, check_int, check_number
 from brainweave.aligners.base import BaseAligner
-from brainweave.aligners.maps import MixingMap, SubjectMap
+from brainweave.aligners.maps import SubjectMap
 from brainweave.basis import TIED, SubjectBasis
 from brainweave.exceptions import InputError, LayoutWarning, UniquenessWarning
 from brainweave.labels import as_label_list
@@ -252,17 +252,10 @@ class GramOnly(TimeLocked):
     """
 
     _needs_eigenbasis = False
-
-    def _keep_solution(self, solution: list[Matrix]) -> None:
-        self.mixing_ = solution
-
-    def _make_map(
-        self, basis: SubjectBasis, solution: Matrix, *, space: Any = None
-    ) -> SubjectMap:
-        return MixingMap(basis, solution, isometric=self._isometric, space=space)
+    _keeps = "mixing_"
 
     @property
-    def coef_(self) -> list[Matrix]:  # type: ignore[override]
+    def coef_(self) -> list[Matrix]:
         """The maps in kernel coordinates; computing them needs the eigenbases."""
         known = [m.coef for m in self.maps_]
         if any(c is None for c in known):

@@ -20,6 +20,7 @@ from brainweave._arrays import Floats
 from brainweave._validation import check_option
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.held_out import seeded_copy
+from brainweave.aligners.pieces import PER_SUBJECT
 from brainweave.evaluation.shared_bases import Part
 from brainweave.evaluation.splits import SplitStudy, subject_folds
 from brainweave.exceptions import BrainweaveError, InputError
@@ -36,7 +37,6 @@ __all__ = [
 ]
 
 PROTOCOLS = ("joint", "held-out")
-PLACES = ("parcels", "neighborhoods", "coordinates")  # of piecewise aligners
 
 
 class Clock:
@@ -201,14 +201,8 @@ def _is_per_subject(name: str, value: Any, n_subjects: int) -> bool:
     """Whether a setting has one entry per subject, rather than one for all."""
     if not isinstance(value, list | tuple) or len(value) != n_subjects:
         return False
-    first = value[0]
-    if name == "neighborhoods":  # else one list of arrays of column numbers
-        if isinstance(first, list | tuple):
-            return np.ndim(first[0]) > 0
-        return getattr(first, "ndim", 0) == 2
-    depth = {"parcels": 1, "coordinates": 2}.get(name)
-    if depth is not None:
-        return getattr(first, "ndim", 0) == depth or hasattr(first, "affine")
+    if name in PER_SUBJECT:
+        return PER_SUBJECT[name](value)
     return name in ("kernel", "kernel_params", "energy")
 
 
@@ -222,7 +216,7 @@ def _own_places(aligner: Any, i: int, n_subjects: int) -> dict[str, Any]:
     params = aligner.get_params(deep=False)
     return {
         name: params[name][i]
-        for name in PLACES
+        for name in PER_SUBJECT
         if _is_per_subject(name, params.get(name), n_subjects)
     }
 

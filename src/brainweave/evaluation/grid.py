@@ -8,7 +8,7 @@ be told (a lambda, a generator) is refused.
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from itertools import product
@@ -249,18 +249,16 @@ def without(split: SplitStudy, share: float, seed: int) -> SplitStudy:
         return split
     parts = []
     for number, part in enumerate(split.parts):
-        known = part.aligning.map(_with_stimuli)
+        known = part.aligning.map(
+            lambda s: (
+                s._replace(stimuli=np.arange(s.n_samples)) if s.stimuli is None else s
+            )
+        )
         rows = [np.arange(s.n_samples)[:, None] for s in known]
         drawn = np.random.SeedSequence([seed, number]).generate_state(1)[0]
         kept = drop_samples(rows, fraction=share, random_state=int(drawn)).kept
         parts.append(Part(selected(known, kept), part.scored, name=part.name))
     return split.with_parts(parts)
-
-
-def _with_stimuli(subject: Subject) -> Subject:
-    if subject.stimuli is not None:
-        return subject
-    return subject._replace(stimuli=np.arange(subject.n_samples))
 
 
 def _slug(text: str) -> str:
@@ -314,8 +312,8 @@ def _describe_all(values: Any) -> list[Any]:
     return [_describe(v) for v in values]
 
 
-def _describe_mapping(value: Mapping[Any, Any]) -> Any:
-    return ["dict", *sorted(map(_describe_all, value.items()), key=json.dumps)]
+def _sorted(told: Iterable[Any]) -> list[Any]:
+    return sorted(told, key=json.dumps)
 
 
 def _describe_subject(value: Subject) -> Any:
@@ -395,12 +393,12 @@ def _path(thing: Any) -> str:
 
 _TELLERS: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
     (float | complex, lambda v: [type(v).__name__, repr(v)]),  # 0.5 is not "0.5"
-    (Mapping, _describe_mapping),
+    (Mapping, lambda v: ["dict", *_sorted(map(_describe_all, v.items()))]),
     (BaseEstimator, _describe_estimator),
     (Subject, _describe_subject),
     (SplitStudy, lambda v: _describe_all([p.aligning, p.scored] for p in v.parts)),
     ((Study, list, tuple, range), _describe_all),
-    ((set, frozenset), lambda v: ["set", *sorted(_describe_all(v), key=json.dumps)]),
+    ((set, frozenset), lambda v: ["set", *_sorted(_describe_all(v))]),
     (np.ndarray, _describe_array),
     ((scipy.sparse.sparray, scipy.sparse.spmatrix), _describe_sparse),
     (partial, lambda v: ["partial", *_describe_all((v.func, v.args, v.keywords))]),

@@ -132,7 +132,12 @@ class Part:
         energy = {i: settings[i][1] for i in who}
         full = {i: aligner._needs_eigenbasis or energy[i] < 1 for i in who}
         # threads cost more than looking up what is known
-        new = [i for i in who if not self._has(keys[i], full[i])]
+        new = [
+            i
+            for i in who
+            if (basis := self._bases.get(keys[i])) is None
+            or (full[i] and "_spectrum" not in basis.__dict__)
+        ]
         logger.debug(
             "%s: %d bases are made, %d used again",
             type(aligner).__name__,
@@ -151,10 +156,6 @@ class Part:
             basis if energy[i] == basis.energy else basis.cut(energy[i])
             for i, basis in bases.items()
         ]
-
-    def _has(self, key: Key, full: bool) -> bool:
-        basis = self._bases.get(key)
-        return basis is not None and (not full or "_spectrum" in basis.__dict__)
 
     def _recipe(
         self, i: int, kernel: Kernel, standardize: bool | str
