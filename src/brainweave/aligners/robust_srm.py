@@ -30,7 +30,6 @@ from brainweave.aligners.timelocked import (
     principal_axes,
 )
 from brainweave.basis import SubjectBasis
-from brainweave.exceptions import InputError
 from brainweave.linalg import polar
 
 Chunks = Iterable[tuple[slice, Any]]
@@ -344,11 +343,6 @@ class RobustSRM(FromRandomStart):
 
 def _voxels_of(basis: SubjectBasis) -> Voxels:
     """Read the aligning samples of a subject, without what the energy cuts off."""
-    if basis.kernel.name != "linear":
-        raise InputError(
-            f"{basis.name} is a basis of the {basis.kernel.name} kernel; RobustSRM "
-            "works on voxels. Pass the samples."
-        )
     # the first maps have read, and verified, the samples just before
     if basis.energy == 1:
         return Voxels(lambda: basis.chunks(verify=False), basis.ops)

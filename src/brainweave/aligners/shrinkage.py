@@ -139,8 +139,6 @@ class _Problem:
 
     def _operator(self, k: int) -> tuple[Matrix, list[Any]]:
         U, signs = self._columns()
-        if (signs < 0).any():
-            raise InputError("route='operator' needs positive weights of groups.")
         size = signs.size
 
         def minus_P(x: Matrix) -> Matrix:
