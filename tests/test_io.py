@@ -202,4 +202,4 @@ def test_a_replaced_folder_that_is_not_of_this_one_stays(tmp_path):
     for folder in (other, unknown):
         folder.mkdir()
     _io.restore(target)
-    assert target.is_dir() and other.is_dir() and unknown.is_dir()
+    assert all(folder.is_dir() for folder in (target, other, unknown))
