@@ -39,10 +39,9 @@ LARGEST_DENSE = 30_000  # 7 GB: above this a full matrix is not tried
 def smallest_eigenpairs(matrix: Matrix, k: int) -> Eigenpairs:
     """Return the k smallest eigenvalues, ascending, and their eigenvectors (LAPACK)."""
     k = min(k, matrix.shape[0])
+    how: Any = {"subset_by_index": [0, k - 1], "driver": "evr", "check_finite": False}
     try:
-        values, vectors = scipy.linalg.eigh(
-            matrix, subset_by_index=[0, k - 1], driver="evr", check_finite=False
-        )
+        values, vectors = scipy.linalg.eigh(matrix, **how)
     except scipy.linalg.LinAlgError:  # a search for a few fails when most are equal
         values, vectors = np.linalg.eigh(matrix)
     return values[:k], vectors[:, :k]
@@ -221,8 +220,9 @@ def smallest_of_diagonal_minus_low_rank(
     if np.ptp(mu) <= TIE * np.abs(mu).max():
         return smallest_of_constant_minus_low_rank(float(mu.mean()), U, signs, k)
     order = np.argsort(mu, kind="stable")
-    mu, change, touched = _decouple(mu[order], U[order], k)
-    U = U[order] if change is None else change.T @ U[order]
+    U = U[order]
+    mu, change, touched = _decouple(mu[order], U, k)
+    U = U if change is None else change.T @ U
     values, vectors = _LowRankProblem(mu[touched], U[touched], signs).smallest(k)
     untouched = np.flatnonzero(~touched)
     all_values = np.concatenate([values, mu[untouched]])
@@ -296,14 +296,10 @@ class _LowRankProblem:
         bottom = top - width
         if below:
             bottom = max(bottom, values[below - 1] + width / 4)
-        return self.count_below(self._clear_point(bottom, top)) == below
-
-    def _clear_point(self, bottom: float, top: float) -> float:
-        """Choose the point of an interval where counting is best conditioned."""
-        points = np.linspace(bottom, top, 9)
-        weight = (self.U**2).sum(axis=1)
+        points, weight = np.linspace(bottom, top, 9), (self.U**2).sum(axis=1)
         amplified = [(weight / np.abs(self.mu - x)).max() for x in points]
-        return float(points[int(np.argmin(amplified))])
+        clear = float(points[int(np.argmin(amplified))])  # counting is best conditioned
+        return self.count_below(clear) == below
 
     def _inverse(self, k: int) -> tuple[float, Operator] | None:
         """Return a shift to just below the edge of mu, and the inverse there."""
@@ -329,8 +325,8 @@ def _decouple(mu: Matrix, U: Matrix, k: int) -> tuple[Matrix, Any, NDArray[np.bo
     the new diagonal, the change of basis (None: no change) and which entries U touches.
     """
     scale = max(np.abs(mu).max(), (U * U).sum(axis=0).max(initial=0.0), 1e-300)
-    starts = np.flatnonzero(np.r_[True, np.diff(mu) > TIE * scale])
-    ends = np.r_[starts[1:], mu.size]
+    starts = np.flatnonzero(np.diff(mu, prepend=-np.inf) > TIE * scale)
+    ends = np.append(starts[1:], mu.size)
     tied = ends - starts > 1
     if not tied.any():
         return mu, None, np.ones(mu.size, dtype=bool)

@@ -8,8 +8,8 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import brainweave as bw
-from brainweave.aligners.agreement import mean_pairwise_correlation
 from brainweave.exceptions import InputError
+from brainweave.metrics import mean_pairwise_correlation
 
 PARCELS = np.repeat([1, 2], 15)
 QUICK = {"n_permutations": 39}

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from brainweave._arrays import Matrix, samples_of
@@ -368,3 +369,14 @@ def _groups_of(subject: Any, known: Any) -> NDArray[np.intp] | None:
     labels = getattr(subject, "labels", None)
     labels = known if labels is None else labels
     return None if labels is None else encode_labels([labels])[0][0]
+
+
+def seeded_copy(estimator: Any, random_state: int | None) -> Any:
+    """Copy an estimator; what has no random_state of its own gets this one."""
+    copy = clone(estimator)
+    free = {
+        name: random_state
+        for name, value in copy.get_params(deep=True).items()
+        if name.split("__")[-1] == "random_state" and value is None
+    }
+    return copy.set_params(**free)

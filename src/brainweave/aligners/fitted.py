@@ -19,10 +19,10 @@ from brainweave._validation import (
     known_samples,
 )
 from brainweave._workers import map_subjects
-from brainweave.aligners.agreement import mean_pairwise_correlation
 from brainweave.aligners.maps import SubjectMap
 from brainweave.exceptions import InputError
 from brainweave.labels import as_label_list
+from brainweave.metrics import mean_pairwise_correlation
 
 
 class Stacked(NamedTuple):

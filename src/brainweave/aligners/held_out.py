@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
 
 from brainweave._arrays import Codes, Matrix, is_torch
+from brainweave.aligners.base import seeded_copy
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError
 from brainweave.graphs import NO_GROUP, Graph, GroupTerm
@@ -319,14 +319,3 @@ def _most_components(
         else min(b.n_samples - 1, b.n_voxels - b.constant_voxels.size)
         for b in bases
     )
-
-
-def seeded_copy(estimator: Any, random_state: int | None) -> Any:
-    """Copy an estimator; what has no random_state of its own gets this one."""
-    copy = clone(estimator)
-    free = {
-        name: random_state
-        for name, value in copy.get_params(deep=True).items()
-        if name.split("__")[-1] == "random_state" and value is None
-    }
-    return copy.set_params(**free)

@@ -18,8 +18,7 @@ from sklearn.base import clone
 
 from brainweave._arrays import Floats
 from brainweave._validation import check_option
-from brainweave.aligners.base import BaseAligner
-from brainweave.aligners.held_out import seeded_copy
+from brainweave.aligners.base import BaseAligner, seeded_copy
 from brainweave.aligners.pieces import PER_SUBJECT
 from brainweave.evaluation.shared_bases import Part
 from brainweave.evaluation.splits import SplitStudy, subject_folds
