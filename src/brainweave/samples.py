@@ -190,10 +190,8 @@ def drop_samples(
 
     Parameters
     ----------
-    X : list of arrays of shape (n_samples_i, n_voxels_i), or a Study
-        One entry per subject.
-    y : list of array-like, optional
-        Labels, one array per subject, which go with their samples.
+    X, y
+        As in :func:`match_samples`; labels, if there are any, go with their samples.
     fraction : float in [0, 1), default=0.2
         Share of the samples to remove, rounded to whole samples; two must be left.
     random_state : int, RandomState or None

@@ -291,10 +291,8 @@ class KernelHyperalignment(Hyperalignment):
     ----------
     n_components : int or None, default=None
         Leading dimensions of the common space to keep; None keeps all.
-    kernel : str, callable, or one per subject, default="gaussian"
-        "linear", "gaussian", "quadratic", "sigmoid", "precomputed" or a callable.
-    kernel_params : dict, or one per subject, optional
-        ``{"hp": value}``; see :mod:`brainweave.kernels`.
+    kernel, kernel_params
+        As in :class:`GDM`; the default is "gaussian". See :mod:`brainweave.kernels`.
     reference, max_iter, tol, energy, standardize, n_jobs
         As in :class:`Hyperalignment`.
 

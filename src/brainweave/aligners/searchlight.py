@@ -182,12 +182,8 @@ class Searchlight(PiecewiseAligner):
         Neighbourhoods with fewer voxels in any subject are skipped.
     keep_local : bool, default=True
         Keep what a new subject needs to join. False saves memory.
-    n_jobs : int, optional
-        Neighbourhoods worked on at the same time, in threads; default one per core.
-        Inside ``joblib.parallel_config`` the configured backend is used instead. The
-        result does not depend on it.
-    progress : bool or callable, default=False
-        True draws a bar; a callable is told (done, total) after each neighbourhood.
+    n_jobs, progress
+        As in :class:`Parcelwise`, of neighbourhoods.
 
     Attributes
     ----------
