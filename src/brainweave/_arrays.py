@@ -93,6 +93,11 @@ def is_torch(X: Any) -> bool:
     return type(X).__module__.partition(".")[0] == "torch"
 
 
+def on_gpu(X: Any) -> bool:
+    """Whether X is a torch tensor in the memory of a GPU."""
+    return is_torch(X) and X.device.type == "cuda"
+
+
 def samples_of(subject: Any) -> Any:
     """Return the samples of a Subject, which knows its labels, or the array itself.
 

@@ -141,8 +141,7 @@ class SubjectBasis(VoxelPass):
                 "the run of every sample."
             )
         self.standardize, self.reliable = standardize, False
-        self.dtype = working_dtype(X)
-        self._data: Any = X
+        self.dtype, self._data = working_dtype(X), X
         elsewhere = device is not None or is_torch(X)
         self._device = device_for(X, device) if elsewhere else None
         if self.kernel.name == "precomputed":
@@ -182,8 +181,7 @@ class SubjectBasis(VoxelPass):
         self.mean = self.scale = np.empty(0)
         self.constant_voxels = np.empty(0, dtype=int)
         self.signatures = sample_signatures(gram)
-        self._products = gram
-        self._data = None
+        self._products, self._data = gram, None
 
     @property
     def uses_covariance(self) -> bool:
@@ -349,6 +347,8 @@ class SubjectBasis(VoxelPass):
             return np.asarray(V @ (self.values[:, None] * (V.T @ S)))
         if self.uses_covariance:
             return np.asarray(self._narrow @ (self._narrow.T @ S))
+        if self.gram_on_device is not None:
+            return to_numpy(self.gram_on_device @ cast(Any, self._device).put(S))
         return np.asarray((S.T @ self.gram).T)  # symmetric; the faster way round
 
     def restrict(self, mixing: Matrix) -> Matrix:

@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 import brainweave as bw
 from brainweave.aligners.maps import (
@@ -145,3 +146,12 @@ def test_nan_is_refused_by_kernels_that_hide_it(data, kernel):
     wrong[1, 3] = np.nan
     with pytest.raises(InputError, match="NaN or infinite"):
         model.transform([wrong], subjects=[0])
+
+
+@pytest.mark.parametrize("name", ALIGNERS)
+def test_the_samples_of_several_subjects_are_no_samples_of_one(data, name):
+    X, y = data
+    own = clone(ALIGNERS[name]).fit(X, y).maps_[0]
+    for several in ([X[0], X[1][:, :30]], (X[0], X[1][:, :30]), [X[0], X[1]]):
+        with pytest.raises(InputError, match=r"samples x 40 voxels"):
+            own.transform(several)

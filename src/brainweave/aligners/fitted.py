@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from brainweave._arrays import samples_of, to_numpy
+from brainweave._arrays import on_gpu, samples_of, to_numpy
 from brainweave._subjects import find_subjects, pair
 from brainweave._validation import (
     check_list_of_subjects,
@@ -122,10 +122,20 @@ class FittedAligner(BaseEstimator):
         """
         check_is_fitted(self, "maps_")
         arrays, who = self._pair(X, subjects)
-        n_jobs = self.get_params(deep=False).get("n_jobs")
+        n_jobs = self._jobs(arrays)
         names = [f"X[{k}] ({self._name_of(i)})" for k, i in enumerate(who)]
         maps = [self.maps_[i] for i in who]
         return self._output(map_subjects(_mapped, maps, arrays, names, n_jobs=n_jobs))
+
+    def _jobs(self, arrays: list[Any]) -> int | None:
+        """Return how many subjects to work on at the same time."""
+        params = self.get_params(deep=False)
+        n_jobs: int | None = params.get("n_jobs")
+        if all(map(on_gpu, arrays)):
+            return 1
+        # there, one may bring its voxels while another is worked on
+        there = str(params.get("device")).startswith("cuda")
+        return 2 if there and n_jobs is None else n_jobs
 
     def fit_transform(self, X: Any, y: Any = None) -> list[Any]:
         """Fit, and return the shared features of the aligning samples.
@@ -202,10 +212,10 @@ class FittedAligner(BaseEstimator):
             In the units of the target's data.
         """
         check_is_fitted(self, "maps_")
-        (wanted,) = self._indices([target])
-        entries = check_list_of_subjects(X, owner=self._owner, minimum=1)
-        ids = self._ids()
-        if subjects is None and ids and ids_of(entries, owner=self._owner):
+        ids, owner = self._ids(), self._owner
+        (wanted,) = find_subjects([target], ids, self.n_subjects_, owner=owner)
+        entries = check_list_of_subjects(X, owner=owner, minimum=1)
+        if subjects is None and ids and ids_of(entries, owner=owner):
             entries = [s for s in entries if s.id != ids[wanted]]
         elif subjects is None:
             others = [i for i in range(self.n_subjects_) if i != wanted]
@@ -224,10 +234,6 @@ class FittedAligner(BaseEstimator):
         arrays = check_list_of_subjects(X, owner=self._owner, minimum=1)
         n, ids = self.n_subjects_, self._ids()
         return arrays, pair(arrays, subjects, ids, n, owner=self._owner)
-
-    def _indices(self, subjects: Any) -> list[int]:
-        n, ids = self.n_subjects_, self._ids()
-        return find_subjects(subjects, ids, n, owner=self._owner)
 
     def _ids(self) -> list[str] | None:
         """Return the ids, if there is one for every map; old model files lack them."""
@@ -325,7 +331,15 @@ class FittedAligner(BaseEstimator):
             features = [to_numpy(self.maps_[i].transform(x)) for x, i in pairs]
         else:
             features, known = self._joined(samples, known)
-        return _agreement(features) if known is None else _accuracy(features, known)
+        if known is not None:
+            return _accuracy(features, known)
+        counts = {len(f) for f in features}
+        if len(counts) > 1:
+            raise InputError(
+                f"score without labels compares row by row, but the subjects have "
+                f"{sorted(counts)} samples. Pass y, or the same stimuli for all."
+            )
+        return float(mean_pairwise_correlation(np.array(features)).mean())
 
     def stack(self, X: Any, subjects: Sequence[int | str] | None = None) -> Stacked:
         """Return the shared features of several subjects as one table, and whose.
@@ -364,7 +378,7 @@ class FittedAligner(BaseEstimator):
             With ``fit``, which does nothing, and ``transform``.
         """
         check_is_fitted(self, "maps_")
-        self._indices([subject])
+        find_subjects([subject], self._ids(), self.n_subjects_, owner=self._owner)
         return SubjectTransformer(self, subject)
 
     def _fitted_ones(self, entries: list[Any], subjects: Any) -> list[int] | None:
@@ -433,13 +447,3 @@ def _accuracy(features: list[NDArray[Any]], known: list[list[Any]]) -> float:
     cv = LeaveOneGroupOut()
     found = cross_val_predict(SVC(kernel="linear"), X, y, groups=groups, cv=cv)
     return float(np.mean([a == b for a, b in zip(found.tolist(), y, strict=True)]))
-
-
-def _agreement(features: list[NDArray[Any]]) -> float:
-    counts = {len(f) for f in features}
-    if len(counts) > 1:
-        raise InputError(
-            f"score without labels compares row by row, but the subjects have "
-            f"{sorted(counts)} samples. Pass y, or the same stimuli for all."
-        )
-    return float(mean_pairwise_correlation(np.array(features)).mean())

@@ -11,16 +11,16 @@ so :math:`K` and matrices as wide as the target are all that is needed.
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from brainweave._arrays import Matrix
+from brainweave._arrays import Matrix, to_numpy
 from brainweave._validation import check_2d, check_indices, check_int, check_number
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap
@@ -295,9 +295,25 @@ def rotate_onto(coordinates: Matrix, target: Matrix) -> Matrix:
     return polar(coordinates.T @ target)
 
 
-def align_to(basis: SubjectBasis, S: Matrix) -> Alignment:
+def align_each(
+    bases: list[SubjectBasis], S: Matrix, over_subjects: Callable[..., list[Any]]
+) -> list[Any]:
+    """Align several subjects to one target.
+
+    A device works on all their Gram matrices before the first product comes back.
+    """
+    known: list[Any] = [None] * len(bases)
+    if all(b.energy == 1 and b.gram_on_device is not None for b in bases):
+        there = cast(Any, bases[0]._device).put(S)
+        known = [to_numpy(p) for p in [b.gram_on_device @ there for b in bases]]
+    return over_subjects(lambda b, product: align_to(b, S, product), bases, known)
+
+
+def align_to(
+    basis: SubjectBasis, S: Matrix, product: Matrix | None = None
+) -> Alignment:
     """Align one subject to a target without its eigenbasis, O(n_samples^2 K)."""
-    product = basis.gram_times(S)
+    product = basis.gram_times(S) if product is None else product
     metric = S.T @ product
     values, vectors = np.linalg.eigh((metric + metric.T) / 2)
     if not values[0] > SINGULAR * values[-1]:
