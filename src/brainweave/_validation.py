@@ -373,10 +373,12 @@ def known_samples(
             return None
     if len(y) != len(subjects):
         raise InputError(f"y has {len(y)} entries for {len(subjects)} subjects.")
-    for i, (n, known) in enumerate(zip(counts, y, strict=True)):
+    pairs = zip(counts, y, strict=True)
+    told = [np.full(n, None) if known is None else known for n, known in pairs]
+    for i, (n, known) in enumerate(zip(counts, told, strict=True)):
         if len(known) != n:
             raise InputError(f"y[{i}] has {len(known)} labels for {n} samples.")
-    return list(y)
+    return told
 
 
 def _labels_of(
@@ -392,12 +394,8 @@ def _labels_of(
                 f"y of {owner} has no subject {named(absent)}; it has {named(own)}."
             )
         chosen = [known[own.index(id)] for id in ids]
-    if all(s.labels is None for s in chosen):
-        return None
-    return [
-        np.full(s.n_samples, None, object) if s.labels is None else s.labels
-        for s in chosen
-    ]
+    labels = [s.labels for s in chosen]
+    return None if all(own is None for own in labels) else labels
 
 
 def named(ids: Iterable[Any]) -> str:

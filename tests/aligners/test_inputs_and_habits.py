@@ -227,3 +227,13 @@ def test_labels_may_come_from_a_study_without_names_of_its_own(X):
 def test_a_graph_that_is_made_of_labels_needs_them(X):
     with pytest.raises(InputError, match="graph of GDM is a callable"):
         GDM(1, graph=bw.label_graph).fit(X)
+
+
+def test_a_subject_of_whom_nothing_is_known_is_named(X):
+    """None in place of its labels, or a Study in which it has none."""
+    labels = [Y, Y, Y, None]
+    pairs = enumerate(zip(X, labels, strict=True))
+    people = bw.Study([bw.Subject(str(i), x, labels=y) for i, (x, y) in pairs])
+    for y in (labels, people):
+        with pytest.raises(InputError, match=r"No sample of X\[3\] has an edge"):
+            GDM(1).fit(X, y)
