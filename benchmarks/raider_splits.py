@@ -21,10 +21,13 @@ from joblib import Parallel, delayed
 from brainweave import GDM, SRM, Hyperalignment, RegularizedHyperalignment
 from brainweave.aligners.gdm_graph import Solution
 from brainweave.aligners.graph_solver import apply_graph
-from brainweave.aligners.shrinkage import scale_features, solve_shrinkage
+from brainweave.aligners.shrinkage import (
+    scale_features,
+    solve_per_subject,
+    solve_shrinkage,
+)
 from brainweave.aligners.smoother import GramSmoother, mean_eigenvalue
 from brainweave.aligners.strength import best_of_grid, block_criterion
-from brainweave.aligners.subject_constraint import solve_per_subject
 from brainweave.evaluation.classifiers import Task, default_classifier, run_task
 from brainweave.evaluation.evaluate import between_subject_classification
 from brainweave.evaluation.splits import split_study, subject_folds

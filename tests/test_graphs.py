@@ -272,3 +272,9 @@ def test_errors():
         neighbor_graph([np.ones((3, 1)), np.ones((2, 1))], n_neighbors=3)
     with pytest.raises(InputError, match=r"features\[1\] has shape \(2, 2\)"):
         neighbor_graph([np.ones((3, 1)), np.ones((2, 2))], n_neighbors=1)
+
+
+def test_sparse_features_are_refused_with_the_way_out():
+    sparse = [scipy.sparse.eye_array(4)] * 2
+    with pytest.raises(InputError, match="is sparse: pass it as an array"):
+        neighbor_graph(sparse, n_neighbors=1)

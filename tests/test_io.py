@@ -190,3 +190,16 @@ def test_a_killed_replacement_keeps_the_folder_and_what_others_put_there(
         (work / "index").write_text("3")
     assert names(folder) == ["index", *others]
     assert [p.name for p in tmp_path.iterdir()] == ["data"]
+
+
+def test_a_replaced_folder_that_is_not_of_this_one_stays(tmp_path):
+    """Of another name, or replaced by another folder than the one that is there."""
+    target = tmp_path / "study"
+    target.mkdir()
+    dead, machine = 2**22 + 1, _io.machine_name()
+    other = tmp_path / f".replaced-{machine}-{dead}-1f-another"
+    unknown = tmp_path / f".replaced-{machine}-{dead}-1f-study"
+    for folder in (other, unknown):
+        folder.mkdir()
+    _io.restore(target)
+    assert all(folder.is_dir() for folder in (target, other, unknown))

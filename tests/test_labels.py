@@ -190,3 +190,14 @@ def test_time_graphs_of_groups_apart_are_refused():
     ids = [range(10), range(10), range(10, 20), range(10, 20)]
     with pytest.raises(InputError, match=r"2 groups without an edge.* X\[0\], X\[1\];"):
         GDM(2, graph="time").fit(X, ids)
+
+
+def test_days_are_labels_in_their_order():
+    days = np.array(["2020-03-02", "2019-01-01", "NaT"], dtype="datetime64[D]")
+    codes, names = encode_labels([days])
+    assert codes[0].tolist() == [1, 0, -1]
+    assert [name.year for name in names] == [2019, 2020]
+
+
+def test_labels_without_an_order_are_sorted_by_their_text():
+    assert sort_labels([2j, 1j, "a", 3]) == [3, "a", 1j, 2j]

@@ -366,3 +366,11 @@ def test_weak_coupling_within_a_tie_is_kept(rng):
     values, _ = smallest_of_diagonal_minus_low_rank(mu, U, np.ones(3), 4)
     expected = np.linalg.eigvalsh(np.diag(mu) - U @ U.T)[:4]
     assert_allclose(values - 1, expected - 1, rtol=1e-4, atol=1e-14)
+
+
+def test_a_low_rank_part_of_nothing_leaves_the_diagonal():
+    mu, U = np.array([2.0, 1.0, 2.0, 1.0]), np.zeros((4, 1))
+    values, vectors = smallest_of_diagonal_minus_low_rank(mu, U, np.ones(1), 3)
+    assert_allclose(values, [1, 1, 2])
+    assert_allclose(mu[:, None] * vectors, vectors * values, atol=1e-15)
+    assert_allclose(vectors.T @ vectors, np.eye(3), atol=1e-15)

@@ -18,7 +18,7 @@ from brainweave.evaluation.grid import Grid, GridStudy
 from brainweave.evaluation.runner import run_grid
 from brainweave.exceptions import ModelFileError
 from brainweave.report import write_report
-from brainweave.testing import CHECKS, Case
+from brainweave.testing import CHECKS, Case, check_aligner
 
 
 # -- toy aligner --
@@ -139,3 +139,16 @@ def test_contributing_shows_this_class():
     page = Path(__file__).parents[1] / "CONTRIBUTING.md"
     assert shown.strip() in page.read_text(encoding="utf-8")
     assert len(shown.strip().splitlines()) <= 25
+
+
+def test_what_is_excused_is_not_run_and_what_fails_is_named(monkeypatch):
+    def fails(case):
+        raise AssertionError("never")
+
+    monkeypatch.setattr("brainweave.testing.CHECKS", {"sulking": fails})
+    with pytest.raises(AssertionError, match="never") as raised:
+        check_aligner(CategoryAxes())
+    assert raised.value.__notes__ == ["in the check 'sulking' of CategoryAxes"]
+    check_aligner(Case(CategoryAxes(), excused={"sulking": "it may"}))
+    with pytest.raises(ValueError, match="excused names no checks: flying"):
+        check_aligner(CategoryAxes(), excused={"flying": "it may"})

@@ -61,12 +61,14 @@ NEAREST = {
     "aligners/gdm_graph": [f"aligners/test_gdm{part}" for part in GRAPH_PARTS],
     "aligners/graph_solver": ["aligners/test_gdm_solver"],
     "aligners/new_subject": ["aligners/test_gdm_newcomer"],
-    "aligners/shrinkage": ["aligners/test_shrinkage", "aligners/test_gdm_shrinkage"],
+    "aligners/shrinkage": [
+        f"aligners/test_{name}"
+        for name in ("shrinkage", "gdm_shrinkage", "subject_constraint")
+    ],
     "aligners/smoother": ["aligners/test_shrinkage", "aligners/test_strength"],
     "aligners/strength": ["aligners/test_strength", "aligners/test_shrinkage"],
     "aligners/held_out": ["aligners/test_held_out", "aligners/test_components"],
     "aligners/agreement": ["aligners/test_held_out", "aligners/test_components"],
-    "aligners/subject_constraint": ["aligners/test_subject_constraint"],
     "evaluation/evaluate": ["evaluation/test_classification", "evaluation/test_scores"],
 }
 LIBRARIES = (

@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from brainweave.exceptions import InputError
 
 Floats = NDArray[Any]  # float32 or float64; the dtype follows the data
+Matrix = NDArray[np.float64]
+Codes = NDArray[np.intp]  # the group of each sample, or numbers of rows
 
 CHUNK_BYTES = 16 * 2**20  # a chunk of columns: wide enough for a fast product
 
@@ -94,6 +96,17 @@ def is_torch(X: Any) -> bool:
 def on_gpu(X: Any) -> bool:
     """Whether X is a torch tensor in the memory of a GPU."""
     return is_torch(X) and X.device.type == "cuda"
+
+
+def samples_of(subject: Any) -> Any:
+    """Return the samples of a Subject, which knows its labels, or the array itself.
+
+    What is sliced by columns stays where it is, to be read chunk by chunk.
+    """
+    if not hasattr(subject, "labels"):
+        return subject
+    whole = getattr(subject, "is_lazy", True) or is_torch(subject.samples)
+    return subject.data() if whole else subject.samples
 
 
 def working_dtype(X: Any) -> np.dtype[Any]:

@@ -321,7 +321,8 @@ def check_known(
         return list(y)
     flat = n_axes == 1 and getattr(y, "dtype", None) is not None
     entries = list(y) if flat else check_list_of_subjects(y, owner=owner, minimum=1)
-    if not entries or not all(_is_label(entry) for entry in entries):
+    single = (str, Real, np.generic, type(None))
+    if not entries or not all(isinstance(entry, single) for entry in entries):
         return entries
     other = [i for i, n in enumerate(n_samples) if n != len(entries)]
     if other:
@@ -333,8 +334,73 @@ def check_known(
     return [entries] * len(n_samples)
 
 
-def _is_label(value: Any) -> bool:
-    return value is None or isinstance(value, (str, Real, np.generic))
+def ids_of(entries: Iterable[Any], *, owner: str) -> list[str] | None:
+    """Return the ids of subjects or bases; None unless every entry has one."""
+    ids: list[Any] = [getattr(entry, "id", None) for entry in entries]
+    if not all(isinstance(id, str) and id for id in ids):
+        return None
+    twice = sorted({id for id in ids if ids.count(id) > 1})
+    if twice:
+        raise InputError(
+            f"{owner} was given subject {named(twice)} more than once. Give every "
+            "subject once."
+        )
+    return ids
+
+
+def known_samples(
+    subjects: list[Any],
+    y: Any,
+    known_of: Any = lambda subject: subject.labels,
+    *,
+    owner: str,
+) -> list[Any] | None:
+    """Return y as given, or from subjects that know it, with one entry per subject."""
+    if y is None and all(hasattr(s, "labels") for s in subjects):
+        found = [known_of(s) for s in subjects]
+        y = None if any(known is None for known in found) else found
+    if y is None:
+        return None
+    counts = [
+        s.n_samples if hasattr(s, "n_samples") else check_2d(s, f"X[{i}]")[0]
+        for i, s in enumerate(subjects)
+    ]
+    ids = ids_of(subjects, owner=owner)
+    y = check_known(y, ids, counts, owner=owner)
+    if all(hasattr(known, "labels") for known in y):  # a Study
+        y = _labels_of(y, ids, owner=owner)
+        if y is None:
+            return None
+    if len(y) != len(subjects):
+        raise InputError(f"y has {len(y)} entries for {len(subjects)} subjects.")
+    pairs = zip(counts, y, strict=True)
+    told = [np.full(n, None) if known is None else known for n, known in pairs]
+    for i, (n, known) in enumerate(zip(counts, told, strict=True)):
+        if len(known) != n:
+            raise InputError(f"y[{i}] has {len(known)} labels for {n} samples.")
+    return told
+
+
+def _labels_of(
+    known: Sequence[Any], ids: Sequence[str] | None, *, owner: str
+) -> list[Any] | None:
+    """Return the labels of subjects that know theirs, in the order of some ids."""
+    own = ids_of(known, owner=f"y of {owner}")
+    chosen = list(known)
+    if ids is not None and own is not None:
+        absent = [id for id in ids if id not in own]
+        if absent:
+            raise InputError(
+                f"y of {owner} has no subject {named(absent)}; it has {named(own)}."
+            )
+        chosen = [known[own.index(id)] for id in ids]
+    labels = [s.labels for s in chosen]
+    return None if all(own is None for own in labels) else labels
+
+
+def named(ids: Iterable[Any]) -> str:
+    """Return ids for a message, some of them if they are many."""
+    return some_of(map(repr, ids))
 
 
 def some_of(texts: Iterable[str], limit: int = 8, between: str = ", ") -> str:

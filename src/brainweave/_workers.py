@@ -5,12 +5,14 @@ A worker of another process gets mapped files by name, not their voxels.
 
 import mmap
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
 from io import BytesIO
 from pickle import Pickler, PicklingError, loads
+from threading import local
 from typing import Any, TypeVar
 
 import numpy as np
@@ -30,6 +32,7 @@ from brainweave._validation import check_n_jobs
 from brainweave.exceptions import InputError, StudyError
 
 Result = TypeVar("Result")
+Heard = tuple[type[Warning], str]
 
 
 @lru_cache(maxsize=1)
@@ -171,6 +174,57 @@ def dead_worker_is_an_error() -> Iterator[None]:
             "A process that read subjects died; often the memory was full. Use "
             "n_jobs=1, or fewer processes, and start again."
         ) from None
+
+
+class WarningListener:
+    """Collects the warnings of each thread while work is done.
+
+    ``warnings.catch_warnings`` changes what the whole process does, so threads cannot
+    use it side by side. Here it is used once, around all of them.
+
+    Examples
+    --------
+    >>> listener = WarningListener()
+    >>> with listener.listening(), listener.heard() as heard:
+    ...     warnings.warn("of few samples", UserWarning)
+    >>> heard
+    [(<class 'UserWarning'>, 'of few samples')]
+    """
+
+    def __init__(self) -> None:
+        self._own = local()
+        self.is_listening = False
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Hear all warnings; those of threads that ask for none are shown."""
+        with warnings.catch_warnings():
+            show = warnings.showwarning
+
+            def hear(message: Any, category: type[Warning], *where: Any) -> None:
+                heard = getattr(self._own, "heard", None)
+                if heard is None:
+                    show(message, category, *where)
+                else:
+                    heard.append((category, str(message)))
+
+            warnings.simplefilter("always")
+            warnings.showwarning = hear  # type: ignore[assignment]
+            self.is_listening = True
+            try:
+                yield
+            finally:
+                self.is_listening = False
+
+    @contextmanager
+    def heard(self) -> Iterator[list[Heard]]:
+        """Return the list that the warnings of this thread go to."""
+        heard: list[Heard] = []
+        self._own.heard = heard
+        try:
+            yield heard
+        finally:
+            self._own.heard = None
 
 
 # -- what goes to another process ------------------------------------------------------

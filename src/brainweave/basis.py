@@ -1,21 +1,19 @@
 r"""One subject's kernel coordinates: the only stage that touches voxels.
 
-A :class:`SubjectBasis` standardises the voxels of one subject and accumulates the inner
-products of its samples in one streamed pass. From these follow, each computed when
-first needed, the centred Gram matrix :math:`K`, its eigenpairs :math:`K = V D V^\top`
-cut at an energy, and the coordinates :math:`V D^{1/2}` of the samples.
+One streamed pass gives the inner products of its standardised samples. From these
+follow, when first needed, the centred Gram matrix :math:`K`, its eigenpairs :math:`K =
+V D V^\top` cut at an energy, and the coordinates :math:`V D^{1/2}` of the samples.
 """
 
 from copy import copy
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from brainweave._arrays import is_torch, to_numpy, working_dtype
+from brainweave._arrays import Matrix, is_torch, to_numpy, working_dtype
 from brainweave._device import device_for
 from brainweave._validation import check_fraction, check_samples, check_shape
 from brainweave.exceptions import InputError
@@ -31,15 +29,11 @@ from brainweave.linalg import leading_eigenpairs
 from brainweave.reliability import Groups, repeated_groups, scale_of_chunks
 from brainweave.voxels import SampleProducts, VoxelPass, sample_signatures
 
-Matrix = NDArray[np.float64]
 TIED = 1e-9  # eigenvalues that differ by less, relative to the largest, are equal
 
 
-@dataclass(frozen=True)
-class _Spectrum:
-    """All positive eigenvalues (descending), their eigenvectors, and what was lost."""
-
-    values: Matrix
+class _Spectrum(NamedTuple):
+    values: Matrix  # all positive ones, descending
     vectors: Matrix
     lost_share: float
 
@@ -140,37 +134,32 @@ class SubjectBasis(VoxelPass):
         self.energy = check_fraction("energy", energy, owner=name)
         self.kernel: Kernel = check_kernel(kernel, kernel_params, owner=name)
         self.n_samples, self.n_voxels = check_shape(X, name)
-        self.runs: NDArray[Any] | None = self._checked_runs(runs)
+        self.runs: NDArray[Any] | None = None if runs is None else object_array(runs)
+        if self.runs is not None and len(self.runs) != self.n_samples:
+            raise InputError(
+                f"{name} has {self.n_samples} samples and {len(self.runs)} runs. Give "
+                "the run of every sample."
+            )
         self.standardize, self.reliable = standardize, False
-        self.dtype = working_dtype(X)
-        self._data: Any = X
-        self._device = device_for(X, device)
+        self.dtype, self._data = working_dtype(X), X
+        elsewhere = device is not None or is_torch(X)
+        self._device = device_for(X, device) if elsewhere else None
         if self.kernel.name == "precomputed":
             self._take_gram(X)
+            return
+        narrow = self.uses_covariance
+        read, self._shift, self._offset = self._read_voxels(narrow=narrow)
+        if narrow:
+            self._narrow = read
+        elif is_torch(read):
+            self._on_device = read
         else:
-            narrow = self.uses_covariance
-            read, self._shift, self._offset = self._read_voxels(narrow=narrow)
-            if narrow:
-                self._narrow = read
-            elif is_torch(read):
-                self._on_device = read
-            else:
-                self._products = read
-            repeated = None if groups is None else repeated_groups(groups)
-            if standardize == "reliability" and repeated is not None:
+            self._products = read
+        if standardize == "reliability" and groups is not None:
+            repeated = repeated_groups(groups)
+            if repeated is not None:
                 self._weigh_voxels(repeated)
                 self._groups: Any = np.asarray(groups)
-
-    def _checked_runs(self, runs: Any) -> NDArray[Any] | None:
-        if runs is None:
-            return None
-        listed = object_array(runs)
-        if len(listed) != self.n_samples:
-            raise InputError(
-                f"{self.name} has {self.n_samples} samples and {len(listed)} runs. "
-                "Give the run of every sample."
-            )
-        return listed
 
     def _weigh_voxels(self, groups: Groups) -> None:
         """Scale the standardised voxels anew, by how reliable they are."""
@@ -192,8 +181,7 @@ class SubjectBasis(VoxelPass):
         self.mean = self.scale = np.empty(0)
         self.constant_voxels = np.empty(0, dtype=int)
         self.signatures = sample_signatures(gram)
-        self._products = gram
-        self._data = None
+        self._products, self._data = gram, None
 
     @property
     def uses_covariance(self) -> bool:
@@ -267,8 +255,7 @@ class SubjectBasis(VoxelPass):
         """Eigenvalues that are not zero to rounding, and the vectors that are kept."""
         covariance = self.uses_covariance
         values, vectors = self._eigenpairs(covariance)
-        floor = self._rounding_of(values)
-        positive = int((values > floor).sum())
+        positive = int((values > (floor := self._rounding_of(values))).sum())
         if positive == 0:
             raise InputError(
                 f"{self.name}: the kernel {self.kernel.name!r} gives the same value "
@@ -289,10 +276,7 @@ class SubjectBasis(VoxelPass):
         return _Spectrum(values, np.ascontiguousarray(vectors), lost)
 
     def _eigenpairs(self, covariance: bool) -> tuple[Matrix, Any]:
-        """Return eigenpairs, descending, computed where the voxels were read.
-
-        On the processor only the vectors that the energy keeps.
-        """
+        """Return eigenpairs, descending, at least the vectors that the energy keeps."""
         device = cast(Any, self._device)
         if self.gram_on_device is not None:
             found = device.eigh(self.gram_on_device)
@@ -305,7 +289,6 @@ class SubjectBasis(VoxelPass):
         return leading_eigenpairs(small, self._n_leading)
 
     def _n_leading(self, values: Matrix) -> int:
-        """Return how many vectors the energy keeps, at least one."""
         positive = values[values > self._rounding_of(values)]
         return _n_reaching(self.energy, positive, self.dtype) if positive.size else 1
 
@@ -377,10 +360,7 @@ class SubjectBasis(VoxelPass):
     # -- other bases from the same pass ------------------------------------------------
 
     def cut(self, energy: float) -> Self:
-        """Return the same basis at another energy; no voxel is read again.
-
-        Eigenvectors are computed again if more are asked for than were kept.
-        """
+        """Return the same basis at another energy; no voxel is read again."""
         energy = check_fraction("energy", energy, owner=self.name)
         if energy == self.energy:
             return self
@@ -401,11 +381,11 @@ class SubjectBasis(VoxelPass):
             raise InputError(
                 f"{self.name}: a precomputed Gram matrix cannot change its kernel."
             )
+        if self.uses_covariance:
+            _ = self._products  # once, for all kernels
         other = copy(self)
         for derived in ("_centred", "_centring", "_spectrum", "n_kept"):
             other.__dict__.pop(derived, None)
-        if self.uses_covariance:
-            other.__dict__["_products"] = self._products
         other.kernel = new
         if other.uses_covariance and "_narrow" not in self.__dict__:
             other._narrow = self._dense(self._data).astype(np.float64)
@@ -415,30 +395,24 @@ class SubjectBasis(VoxelPass):
 
     def check_samples(self, Z: Any, name: str) -> Any:
         """Refuse samples of this subject that its basis cannot map."""
-        if self.kernel.name == "precomputed":
-            return check_samples(Z, self.n_samples, name, what="columns")
-        return check_samples(Z, self.n_voxels, name)
+        given = self.kernel.name == "precomputed"
+        size, what = (self.n_samples, "columns") if given else (self.n_voxels, "voxels")
+        return check_samples(Z, size, name, what)
 
     def kernel_to(self, Z: Any, name: str = "Z") -> Matrix:
-        """Return the centred kernel between samples Z and the aligning samples.
-
-        Z may also be what :meth:`products_with` gave for them.
-        """
+        """Return the centred kernel of samples, or their products, to aligning ones."""
         if isinstance(Z, SampleProducts):
             return self._centring.new(self._kernel_of(Z))
         Z = self.check_samples(Z, name)
         if self.kernel.from_products:
-            cross = self._kernel_of(self.products_with(Z, name))
-        elif self.kernel.function is None:
-            cross = to_numpy(Z).astype(np.float64)
-        else:
-            dense = self._dense(Z)
-            if not np.isfinite(dense).all():
-                raise InputError(f"{name} has NaN or infinite values.")
-            cross = self.kernel.call(dense, self._dense(self._data), name)
-        if not np.isfinite(cross).all():
+            return self._centring.new(self._kernel_of(self.products_with(Z, name)))
+        given = self.kernel.function is None
+        samples = to_numpy(Z).astype(np.float64) if given else self._dense(Z)
+        if not np.isfinite(samples).all():
             raise InputError(f"{name} has NaN or infinite values.")
-        return self._centring.new(cross)
+        if not given:
+            samples = self.kernel.call(samples, self._dense(self._data), name)
+        return self._centring.new(samples)
 
     def products_with(self, Z: Any, name: str = "Z") -> SampleProducts:
         """Return the inner products of other samples with the aligning ones, once."""
@@ -452,24 +426,17 @@ class SubjectBasis(VoxelPass):
                 f"{self.name}: the {self.kernel.name} kernel needs the samples, not "
                 "their inner products."
             )
-        squares = products.squares
-        if self.kernel.name == "gaussian":
-            own = self._products.diagonal()
-        else:  # has no use for it, and it may be far away
-            own = np.zeros(self.n_samples)
+        far = self.kernel.name != "gaussian"  # others have no use for the products
+        own = np.zeros(self.n_samples) if far else self._products.diagonal()
         raw = self._raw(products.cross, products.shift, self._shift)
-        return self.kernel.up_to_constant(raw, squares, own)
+        return self.kernel.up_to_constant(raw, products.squares, own)
 
     def project(self, Z: Any, name: str = "Z") -> Matrix:
         """Return the coordinates of other samples of this subject."""
         return self.kernel_to(Z, name) @ (self.vectors / np.sqrt(self.values))
 
     def weights(self, coef: Matrix) -> NDArray[Any]:
-        """Turn coordinates' coefficients (n_kept, K) into voxel weights (n_voxels, K).
-
-        For the linear kernel alone: standardised samples times the weights are the
-        shared features.
-        """
+        """Turn coefficients (n_kept, K) into voxel weights (linear kernel alone)."""
         return self.combine(self.vectors @ (coef / np.sqrt(self.values)[:, None]))
 
     def combine(self, mixing: Matrix) -> NDArray[Any]:
@@ -480,14 +447,3 @@ class SubjectBasis(VoxelPass):
                 f"{self.kernel.name} kernel."
             )
         return self._combine(mixing)
-
-
-def products_on_device(bases: list[SubjectBasis], S: Matrix) -> list[Matrix] | None:
-    """Return ``gram_times(S)`` of all subjects, if their Gram matrices lie on a device.
-
-    The device works on them all before the first comes back.
-    """
-    if any(b.energy < 1 or b.gram_on_device is None for b in bases):
-        return None
-    there = cast(Any, bases[0]._device).put(S)
-    return [to_numpy(p) for p in [b.gram_on_device @ there for b in bases]]

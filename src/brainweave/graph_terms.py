@@ -12,11 +12,10 @@ import scipy.sparse
 import scipy.sparse.csgraph
 from numpy.typing import NDArray
 
+from brainweave._arrays import Codes, Matrix
 from brainweave._validation import check_option
 from brainweave.exceptions import InputError
-from brainweave.labels import NO_LABEL, Codes
-
-Matrix = NDArray[np.float64]
+from brainweave.labels import NO_LABEL
 
 NO_GROUP = NO_LABEL  # the code of a sample without a group: it gets no edges
 BALANCES = ("groups", "subjects", "none")

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from numpy.typing import NDArray
 
+from brainweave._arrays import Matrix
 from brainweave._validation import check_int, check_list_of_subjects, some_of
 from brainweave.exceptions import InputError
 from brainweave.graph_terms import (
@@ -38,8 +38,6 @@ __all__ = [
     "time_graph",
     "weigh_groups",
 ]
-
-Matrix = NDArray[np.float64]
 
 
 def label_graph(
@@ -97,10 +95,8 @@ def time_graph(
     ----------
     ids : sequence of array-like
         One array of stimulus or time ids per subject.
-    missing : object, optional
-        An id that means *unknown*, besides those that always do.
-    balance : {"groups", "subjects", "none"}, default="none"
-        How much a group counts; see :func:`brainweave.graphs.weigh_groups`.
+    missing, balance
+        As in :func:`label_graph`.
 
     Returns
     -------
@@ -122,8 +118,8 @@ def hyperalignment_graph(ids: Sequence[Any], *, missing: Any = None) -> Graph:
     ----------
     ids : sequence of array-like
         One array of stimulus or time ids per subject.
-    missing : object, optional
-        An id that means *unknown*, besides those that always do.
+    missing
+        As in :func:`label_graph`.
 
     Returns
     -------
@@ -151,10 +147,8 @@ def affinity_graph(
         Symmetric weights between groups, such as a semantic similarity of stimuli or a
         representational similarity matrix. A DataFrame is matched by its index; an
         array is in the sorted order of the group labels.
-    missing : object, optional
-        A group label that means *unknown*, besides those that always do.
-    balance : {"groups", "subjects", "none"}, default="none"
-        How much a group counts; see :func:`brainweave.graphs.weigh_groups`.
+    missing, balance
+        As in :func:`label_graph`.
 
     Returns
     -------

@@ -19,11 +19,10 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from brainweave._arrays import Matrix
 from brainweave.exceptions import InputError
 
-Matrix = NDArray[np.float64]
 KernelFunction = Callable[[Any, Any], Any]
 
 # name -> the value of hp that the paper's supplement uses

@@ -14,11 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._arrays import is_torch, to_numpy
+from brainweave._arrays import Codes, is_torch, to_numpy
 from brainweave._validation import some_of
 from brainweave.exceptions import InputError, LabelWarning
-
-Codes = NDArray[np.intp]
 
 NO_LABEL = -1  # the code of a sample without a label
 MISSING_TEXT = ("", "n/a")  # spreadsheets leave cells empty; BIDS writes "n/a"
@@ -66,8 +64,10 @@ def as_label_list(values: Any, name: str, *, missing: Any = None) -> list[Any]:
             return listed
     labels: list[Any] = []
     made_text: set[str] = set()
+    missing = _plain(missing)
     for value in listed:
-        if is_missing(value) or (missing is not None and _equal(value, missing)):
+        same = missing is not None and isinstance(value, Hashable) and value == missing
+        if is_missing(value) or same:
             labels.append(None)
             if isinstance(value, str) and value in MISSING_MADE_TEXT:
                 made_text.add(value)
@@ -102,8 +102,12 @@ def sort_labels(labels: Iterable[Any]) -> list[Any]:
     known = {_plain(v) for v in distinct if not is_missing(v)}
     numbers = [v for v in known if isinstance(v, int | float)]
     texts = [v for v in known if isinstance(v, str)]
-    others = known.difference(numbers, texts)
-    return sorted(numbers) + sorted(texts) + _sort_others(others)
+    others = [(type(v).__name__, v) for v in known.difference(numbers, texts)]
+    try:
+        others.sort()
+    except TypeError:  # of a type without an order
+        others.sort(key=lambda pair: (pair[0], str(pair[1])))
+    return sorted(numbers) + sorted(texts) + [v for _, v in others]
 
 
 def encode_labels(labels: Sequence[Any], *, missing: Any = None) -> Encoded:
@@ -125,6 +129,20 @@ def encode_labels(labels: Sequence[Any], *, missing: Any = None) -> Encoded:
         for part in lists
     ]
     return Encoded(codes, names)
+
+
+def codes_of_new(y: Any, names: Sequence[Any]) -> Codes:
+    """Return the places of a new subject's labels among the names that a model has."""
+    values = as_label_list(y, "y of the new subject")
+    code_of = {name: code for code, name in enumerate(names)}
+    unknown = sort_labels(v for v in values if v is not None and v not in code_of)
+    if unknown:
+        raise InputError(
+            f"The new subject has labels that the model does not know: {unknown}; it "
+            f"has {list(names[:8])}. Set them to None to leave those samples "
+            "unlabelled."
+        )
+    return np.array([code_of.get(v, NO_LABEL) for v in values], dtype=np.intp)
 
 
 def object_array(values: Iterable[Any]) -> NDArray[Any]:
@@ -264,10 +282,6 @@ def _plain(value: Any) -> Any:
     return value.decode() if isinstance(value, bytes) else value
 
 
-def _equal(value: Any, other: Any) -> bool:
-    return isinstance(value, Hashable) and bool(value == _plain(other))
-
-
 def _check_one(value: Any, name: str) -> None:
     if isinstance(value, str) and value.endswith("\0"):
         raise InputError(
@@ -281,10 +295,3 @@ def _check_one(value: Any, name: str) -> None:
             f"{name} must be a list with one label per sample, text or a number each; "
             f"got {type(value).__name__} {value!r}."
         ) from None
-
-
-def _sort_others(values: set[Any]) -> list[Any]:
-    try:
-        return sorted(values, key=lambda v: (type(v).__name__, v))
-    except TypeError:  # of a type without an order
-        return sorted(values, key=lambda v: (type(v).__name__, str(v)))

@@ -1,16 +1,10 @@
 r"""Small symmetric eigenproblems, solved exactly and in the cheapest way.
 
 The structured problem of this package is *block diagonal minus low rank*. In the
-eigenbasis of the blocks it reads ``diag(mu) - U diag(j) U.T``, which never needs to be
-formed:
-
-- where all of ``mu`` are equal, Householder reflections of ``U`` leave a problem as
-  small as its rank;
-- equal entries of ``mu`` are decoupled exactly (the deflation of the divide-and-conquer
-  method of Cuppen, 1981);
-- the rest goes to a block iteration whose step costs one thin product. Its answer is
-  taken only if Sylvester's law of inertia confirms that no eigenvalue was missed; what
-  is not confirmed goes to LAPACK.
+eigenbasis of the blocks it reads ``diag(mu) - U diag(j) U.T``, which is never formed:
+equal entries of ``mu`` are decoupled exactly (the deflation of the divide-and-conquer
+method of Cuppen, 1981), and the rest goes to a block iteration, whose answer is taken
+only if Sylvester's law of inertia confirms that no eigenvalue was missed.
 """
 
 from collections.abc import Callable
@@ -22,9 +16,9 @@ import scipy.sparse
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
+from brainweave._arrays import Matrix
 from brainweave.exceptions import SolverError
 
-Matrix = NDArray[np.float64]
 Eigenpairs = tuple[Matrix, Matrix]
 Operator = Callable[[Matrix], Matrix]
 
@@ -45,20 +39,18 @@ LARGEST_DENSE = 30_000  # 7 GB: above this a full matrix is not tried
 def smallest_eigenpairs(matrix: Matrix, k: int) -> Eigenpairs:
     """Return the k smallest eigenvalues, ascending, and their eigenvectors (LAPACK)."""
     k = min(k, matrix.shape[0])
+    how: Any = {"subset_by_index": [0, k - 1], "driver": "evr", "check_finite": False}
     try:
-        values, vectors = scipy.linalg.eigh(
-            matrix, subset_by_index=[0, k - 1], driver="evr", check_finite=False
-        )
+        values, vectors = scipy.linalg.eigh(matrix, **how)
     except scipy.linalg.LinAlgError:  # a search for a few fails when most are equal
         values, vectors = np.linalg.eigh(matrix)
     return values[:k], vectors[:, :k]
 
 
 def leading_eigenpairs(A: Matrix, choose: Callable[[Matrix], int]) -> Eigenpairs:
-    """Return all eigenvalues, descending, and the leading eigenvectors.
+    """Return all eigenvalues, descending, and as many vectors as ``choose`` says.
 
-    As many as ``choose`` says of the values: turning the vectors of the tridiagonal
-    form back, a third of the work of LAPACK's driver, is done for these alone.
+    Only these are turned back from the tridiagonal form, a third of LAPACK's work.
     """
     n = len(A)
     if n >= MANY_COLUMNS:
@@ -81,9 +73,8 @@ def leading_eigenpairs(A: Matrix, choose: Callable[[Matrix], int]) -> Eigenpairs
 def smallest_of_operator(multiply: Operator, size: int, k: int) -> Eigenpairs:
     """Return the k smallest eigenpairs of a symmetric operator.
 
-    A block iteration finds them; a second one, from another start orthogonal to what
-    was found, must find nothing smaller. Otherwise the matrix is formed. Both starts
-    are fixed, so the result is the same every time.
+    A block iteration finds them; a second one, from another fixed start, must find
+    nothing smaller. Otherwise the matrix is formed.
     """
     if size > max(DENSE_LIMIT // 4, 4 * k):
         found = block_iteration(multiply, size, k)
@@ -124,11 +115,10 @@ def block_iteration(
 ) -> Eigenpairs | None:
     """Search the k smallest eigenpairs in a growing space, or return None.
 
-    The space starts with more than k random vectors, so that an eigenvalue that is
-    repeated is seen as often, and grows by the residuals of what has not converged: as
-    they are or, above the shift of an ``inverse``, multiplied by that, the inverse of
-    the shifted matrix, once and twice (the block method of Davidson). The search ends
-    without a result when it has cost about half of a full decomposition.
+    The space starts with more than k random vectors, to see repeated eigenvalues, and
+    grows by the residuals of what has not converged: as they are or, above the shift of
+    an ``inverse``, multiplied by that once and twice (the block method of Davidson). It
+    gives up when that has cost about half of a full decomposition.
     """
     start = np.random.default_rng(seed).standard_normal((size, k + 4))
     limit = min(size // 4, max(1000, 12 * k))
@@ -168,11 +158,9 @@ def _orthonormal_to(Q: Matrix, fresh: Matrix) -> Matrix:
     """Return an orthonormal basis of what the fresh vectors add to the space of Q."""
     norms = np.sqrt((fresh**2).sum(axis=0))
     fresh = fresh[:, norms > 0] / norms[norms > 0]
+    how: Any = {"mode": "economic", "pivoting": True, "check_finite": False}
     for _ in range(2):  # twice is enough (Kahan and Parlett)
-        fresh = fresh - Q @ (Q.T @ fresh)
-        fresh, R, _ = scipy.linalg.qr(
-            fresh, mode="economic", pivoting=True, check_finite=False
-        )
+        fresh, R, _ = scipy.linalg.qr(fresh - Q @ (Q.T @ fresh), **how)
         fresh = fresh[:, np.abs(np.diag(R)) > 1e-10]
     return np.asarray(fresh)
 
@@ -182,9 +170,8 @@ def smallest_of_constant_minus_low_rank(
 ) -> Eigenpairs:
     """Return the k smallest eigenpairs of ``level * I - U @ diag(signs) @ U.T``.
 
-    With U = Q R by Householder reflections, the matrix is ``level * I - R J R.T`` on
-    the first columns of Q and ``level * I`` on all others: no rank has to be guessed.
-    Of a wide U with signs + the few that are asked for follow from ``U.T @ U``.
+    With U = Q R by Householder reflections, it is ``level * I - R J R.T`` on the first
+    columns of Q. Of a wide U with signs + what is asked for follows from ``U.T @ U``.
     """
     size = len(U)
     if U.shape[1] > max(WIDE_RANK, 16 * k) and (signs > 0).all():
@@ -227,27 +214,15 @@ def smallest_of_diagonal_minus_low_rank(
 ) -> Eigenpairs:
     """Return the k smallest eigenpairs of ``diag(mu) - U @ diag(signs) @ U.T``.
 
-    Parameters
-    ----------
-    mu : ndarray of shape (size,)
-        The diagonal.
-    U : ndarray of shape (size, rank)
-        The low-rank factor.
-    signs : ndarray of shape (rank,)
-        The signature of the low-rank part, +1 or -1.
-    k : int
-        How many eigenpairs.
-
-    Notes
-    -----
     Time O(size rank^2) for the decoupling and O(size rank) per step of the iteration;
     memory O(size (rank + steps)). What cannot be confirmed costs O(size^3).
     """
     if np.ptp(mu) <= TIE * np.abs(mu).max():
         return smallest_of_constant_minus_low_rank(float(mu.mean()), U, signs, k)
     order = np.argsort(mu, kind="stable")
-    mu, change, touched = _decouple(mu[order], U[order], k)
-    U = U[order] if change is None else change.T @ U[order]
+    U = U[order]
+    mu, change, touched = _decouple(mu[order], U, k)
+    U = U if change is None else change.T @ U
     values, vectors = _LowRankProblem(mu[touched], U[touched], signs).smallest(k)
     untouched = np.flatnonzero(~touched)
     all_values = np.concatenate([values, mu[untouched]])
@@ -264,24 +239,22 @@ def smallest_of_diagonal_minus_low_rank(
 class _LowRankProblem:
     """``diag(mu) - U diag(signs) U^T`` with ascending mu.
 
-    Few eigenvalues lie below all of mu, far apart: products with the matrix find them
-    at once. The next ones sit at the crowded lower edge of mu, where only the inverse,
-    shifted to just below the edge, is fast; by Woodbury's identity it costs no more
-    than a product. Sylvester's law of inertia counts the eigenvalues on either side.
+    Few eigenvalues lie below all of mu, far apart: products with the matrix find them.
+    At the crowded lower edge of mu only the inverse, shifted to just below the edge, is
+    fast; by Woodbury's identity it costs no more than a product.
     """
 
     def __init__(self, mu: Matrix, U: Matrix, signs: Matrix) -> None:
         self.mu, self.U, self.signs = mu, U, signs
-        self.scale = float(
-            max(np.abs(mu).max(initial=0.0), (U * U).sum(axis=0).max(initial=0.0))
-        )
+        largest = np.concatenate([np.abs(mu), (U * U).sum(axis=0)])
+        self.scale = float(largest.max(initial=0.0))
 
     def smallest(self, k: int) -> Eigenpairs:
         """Return the k smallest eigenpairs."""
         size = self.mu.size
         k = min(k, size)
-        if k == 0:
-            return np.empty(0), np.empty((size, 0))
+        if not size:  # nothing is touched by U
+            return self.mu, self.U[:, :0]
         if size > max(DENSE_LIMIT, 2 * k):
             found = block_iteration(self.multiply, size, k, inverse=self._inverse(k))
             if found is not None and self.confirms(*found):
@@ -292,9 +265,8 @@ class _LowRankProblem:
 
     def multiply(self, x: Matrix) -> Matrix:
         """Multiply by the matrix."""
-        out = self.mu[:, None] * x
-        out -= self.U @ (self.signs[:, None] * (self.U.T @ x))
-        return out
+        low_rank = self.U @ (self.signs[:, None] * (self.U.T @ x))
+        return np.asarray(self.mu[:, None] * x - low_rank)
 
     def _capacitance(self, shift: float) -> Matrix:
         scaled = self.U / (self.mu - shift)[:, None]
@@ -308,32 +280,26 @@ class _LowRankProblem:
     def confirms(self, values: Matrix, vectors: Matrix) -> bool:
         """Whether these are the smallest eigenpairs and none is missing.
 
-        Orthonormal vectors with small residuals have as many eigenvalues of the matrix
-        beside their values (Kahan); so one count, at a gap below the last cluster,
-        tells whether another eigenvalue lies among them.
+        Orthonormal vectors with small residuals have as many eigenvalues beside their
+        values (Kahan): one count, at a gap below the last cluster, tells if there are
+        others.
         """
-        identity = np.eye(values.size)
         residual = self.multiply(vectors) - vectors * values
-        orthonormal = np.abs(vectors.T @ vectors - identity).max() < 1e-10
-        small = np.sqrt((residual**2).sum()) < CLUSTER / 4 * self.scale
-        if not (orthonormal and small):
+        skew = np.abs(vectors.T @ vectors - np.eye(values.size)).max()
+        if skew >= 1e-10 or np.sqrt((residual**2).sum()) >= CLUSTER / 4 * self.scale:
             return False
         width = CLUSTER * self.scale
-        gaps = np.flatnonzero(np.diff(values) > width)
-        below = int(gaps[-1]) + 1 if gaps.size else 0  # values under the last cluster
+        gaps = np.flatnonzero(np.diff(values, prepend=-np.inf) > width)
+        below = int(gaps[-1])  # values under the last cluster
         top = values[below] - width / 4
         # the whole interval is as good: what is missed between its ends is a tie
         bottom = top - width
         if below:
             bottom = max(bottom, values[below - 1] + width / 4)
-        return self.count_below(self._clear_point(bottom, top)) == below
-
-    def _clear_point(self, bottom: float, top: float) -> float:
-        """Choose the point of an interval where counting is best conditioned."""
-        points = np.linspace(bottom, top, 9)
-        weight = (self.U**2).sum(axis=1)
+        points, weight = np.linspace(bottom, top, 9), (self.U**2).sum(axis=1)
         amplified = [(weight / np.abs(self.mu - x)).max() for x in points]
-        return float(points[int(np.argmin(amplified))])
+        clear = float(points[int(np.argmin(amplified))])  # counting is best conditioned
+        return self.count_below(clear) == below
 
     def _inverse(self, k: int) -> tuple[float, Operator] | None:
         """Return a shift to just below the edge of mu, and the inverse there."""
@@ -353,32 +319,26 @@ class _LowRankProblem:
 
 
 def _decouple(mu: Matrix, U: Matrix, k: int) -> tuple[Matrix, Any, NDArray[np.bool_]]:
-    """Separate, within runs of equal mu, the directions that U does not touch.
+    """Separate, within runs of equal mu (ascending), directions that U does not touch.
 
-    ``mu`` is ascending. In a run of m equal entries an orthogonal change of basis
-    leaves at most ``rank`` rows of U different from zero; every other direction is an
-    eigenvector with eigenvalue mu, and no more than k of them are of use. Return the
-    new diagonal, the change of basis (None: no change) and which entries U touches.
+    Each is an eigenvector of eigenvalue mu; no more than k of a run are of use. Return
+    the new diagonal, the change of basis (None: no change) and which entries U touches.
     """
     scale = max(np.abs(mu).max(), (U * U).sum(axis=0).max(initial=0.0), 1e-300)
-    starts = np.flatnonzero(np.r_[True, np.diff(mu) > TIE * scale])
-    ends = np.r_[starts[1:], mu.size]
+    starts = np.flatnonzero(np.diff(mu, prepend=-np.inf) > TIE * scale)
+    ends = np.append(starts[1:], mu.size)
     tied = ends - starts > 1
     if not tied.any():
         return mu, None, np.ones(mu.size, dtype=bool)
     blocks, levels, touched, position = [], [], [], 0
     for start, end in zip(starts[tied], ends[tied], strict=True):
-        alone = start - position
-        Q, values, _ = scipy.linalg.svd(
-            U[start:end], full_matrices=False, check_finite=False
-        )
+        alone, part = start - position, U[start:end]
+        Q, values, _ = scipy.linalg.svd(part, full_matrices=False, check_finite=False)
         Q = Q[:, values > 1e-13 * np.sqrt(scale)]
-        free = _complement(Q, min(end - start - Q.shape[1], k))
+        free = _complement(Q, min(len(part) - Q.shape[1], k))
         blocks += [scipy.sparse.eye_array(alone), np.hstack([Q, free])]
-        levels += [
-            mu[position:start],
-            np.full(blocks[-1].shape[1], mu[start:end].mean()),
-        ]
+        equal = np.full(Q.shape[1] + free.shape[1], mu[start:end].mean())
+        levels += [mu[position:start], equal]
         touched += [True] * (alone + Q.shape[1]) + [False] * free.shape[1]
         position = end
     blocks.append(scipy.sparse.eye_array(mu.size - position))
@@ -415,13 +375,11 @@ def polar(A: Matrix) -> Matrix:
     r"""Return the orthonormal factor nearest to A, by rows if these are fewer.
 
     It is :math:`A (A^\top A)^{-1/2}`: by products alone where A is almost orthonormal,
-    else from the eigenbasis Q of :math:`A^\top A`, which loses the square of A's
-    condition number, at most 1e-10 of the result. Beyond, :math:`B = A Q` is formed.
-    Its columns, with lengths h, are orthogonal up to what rounding did to Q: small
-    values lose their angles. So the root X of :math:`B^\top B` is found from its
-    diagonal, 1 / h, by adding :math:`(I - X B^\top B X)_{ij} / (h_i + h_j)`, mostly
-    once. That is as accurate as a singular value decomposition, which takes half as
-    long again, and is done where A is too close to singular.
+    else from the eigenbasis Q of :math:`A^\top A`, which loses at most 1e-10. Beyond,
+    :math:`B = A Q` has columns, of lengths h, that are orthogonal but for rounding: the
+    root X of :math:`B^\top B` is 1 / h, to which :math:`(I - X B^\top B X)_{ij} /
+    (h_i + h_j)` is added, mostly once. Only an A too close to singular needs a singular
+    value decomposition, which takes half as long again.
     """
     if A.shape[0] < A.shape[1]:
         return polar(A.T).T

@@ -11,11 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._arrays import to_numpy
+from brainweave._arrays import Matrix, to_numpy
 from brainweave._validation import check_int, check_list_of_subjects, check_option
 from brainweave.exceptions import InputError
-
-Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -283,3 +281,20 @@ def _column_correlations(a: Matrix, b: Matrix) -> Matrix:
     return np.asarray(
         np.divide(product, norm, np.full_like(norm, np.nan), where=norm > 0)
     )
+
+
+def mean_pairwise_correlation(means: Matrix) -> Matrix:
+    """Average over pairs of subjects the correlation over the groups both have."""
+    n_subjects, _, k = means.shape
+    total, pairs = np.zeros(k), np.zeros(k)
+    for i in range(n_subjects):
+        for j in range(i + 1, n_subjects):
+            both = ~np.isnan(means[i, :, 0] + means[j, :, 0])
+            if both.sum() < 2:
+                continue
+            a = means[i, both] - means[i, both].mean(axis=0)
+            b = means[j, both] - means[j, both].mean(axis=0)
+            norm = np.sqrt((a**2).sum(axis=0) * (b**2).sum(axis=0))
+            total += (a * b).sum(axis=0) / np.where(norm > 0, norm, 1)
+            pairs += 1
+    return np.divide(total, pairs, out=np.full(k, np.nan), where=pairs > 0)

@@ -21,13 +21,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from brainweave._arrays import to_numpy
+from brainweave._arrays import Codes, Matrix, to_numpy
 from brainweave.exceptions import InputError, LabelWarning
-from brainweave.labels import Codes
-
-Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -7,26 +7,24 @@ Methods that align row by row need the same number of samples in the same order.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from brainweave._arrays import is_torch
-from brainweave._subjects import ids_of
+from brainweave._arrays import Codes, is_torch
 from brainweave._validation import (
     check_2d,
-    check_known,
     check_list_of_subjects,
+    check_number,
     check_option,
+    known_samples,
     some_of,
 )
 from brainweave.exceptions import InputError
 from brainweave.labels import (
     NO_LABEL,
-    Codes,
     as_label_list,
     encode_labels,
     object_array,
@@ -192,10 +190,8 @@ def drop_samples(
 
     Parameters
     ----------
-    X : list of arrays of shape (n_samples_i, n_voxels_i), or a Study
-        One entry per subject.
-    y : list of array-like, optional
-        Labels, one array per subject, which go with their samples.
+    X, y
+        As in :func:`match_samples`; labels, if there are any, go with their samples.
     fraction : float in [0, 1), default=0.2
         Share of the samples to remove, rounded to whole samples; two must be left.
     random_state : int, RandomState or None
@@ -212,18 +208,15 @@ def drop_samples(
     >>> [len(x) for x in drop_samples(X, fraction=0.3, random_state=0).X]
     [7, 14]
     """
-    if isinstance(fraction, bool) or not isinstance(fraction, Real):
-        raise TypeError(f"fraction must be a number in [0, 1), got {fraction!r}.")
-    if not 0 <= float(fraction) < 1:
-        raise InputError(
-            f"fraction must be in [0, 1), got {fraction}; 20 % is written 0.2."
-        )
+    share = check_number(
+        "fraction", fraction, "[0, 1)", owner="drop_samples", hint="20 % is 0.2."
+    )
     arrays, labels = _read(X, y, owner="drop_samples", minimum=1)
     rng = check_random_state(random_state)
     kept = []
     for i, x in enumerate(arrays):
         n = int(x.shape[0])
-        left = n - round(float(fraction) * n)
+        left = n - round(share * n)
         if left < 2:
             raise InputError(
                 f"X[{i}] has {n} samples; without {fraction:.0%} of them {left} would "
@@ -231,11 +224,9 @@ def drop_samples(
             )
         kept.append(np.sort(rng.permutation(n)[:left]))
     rest = [_take(x, rows) for x, rows in zip(arrays, kept, strict=True)]
-    if labels is None:
-        unknown = [[None] * len(x) for x in arrays]
-        return Samples(rest, None, kept, _summarise(unknown, kept))
-    new_y = [k[rows] for k, rows in zip(labels, kept, strict=True)]
-    return Samples(rest, new_y, kept, _summarise(labels, kept))
+    new_y = labels and [k[rows] for k, rows in zip(labels, kept, strict=True)]
+    unknown: Any = [[None] * len(x) for x in arrays]
+    return Samples(rest, new_y, kept, _summarise(labels or unknown, kept))
 
 
 def _read(
@@ -243,23 +234,13 @@ def _read(
 ) -> tuple[list[Any], list[NDArray[Any]] | None]:
     """Return the arrays and labels of lists, or of subjects that know theirs."""
     subjects = check_list_of_subjects(X, owner=owner, minimum=minimum)
-    if y is None and all(hasattr(s, "labels") for s in subjects):
-        known = [s.labels for s in subjects]
-        y = None if any(k is None for k in known) else known
     arrays = [s.data() if hasattr(s, "labels") else s for s in subjects]
     for i, x in enumerate(arrays):
         check_2d(x, f"X[{i}]")
-    if y is None:
+    known = known_samples(subjects, y, owner=owner)
+    if known is None:
         return arrays, None
-    ids = ids_of(subjects, owner=owner)
-    labels = check_known(y, ids, [len(x) for x in arrays], owner=owner)
-    if len(labels) != len(arrays):
-        raise InputError(f"y has {len(labels)} entries for {len(arrays)} subjects.")
-    known = [_label_array(part, f"y[{i}]") for i, part in enumerate(labels)]
-    for i, (x, part) in enumerate(zip(arrays, known, strict=True)):
-        if len(part) != x.shape[0]:
-            raise InputError(f"y[{i}] has {len(part)} labels for {x.shape[0]} samples.")
-    return arrays, known
+    return arrays, [_label_array(part, f"y[{i}]") for i, part in enumerate(known)]
 
 
 def _label_array(values: Any, name: str = "y") -> NDArray[Any]:

@@ -9,10 +9,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.ndimage import gaussian_filter1d
 
 import brainweave as bw
-from brainweave.aligners.agreement import mean_pairwise_correlation
 from brainweave.aligners.components import AlignmentCheck
 from brainweave.aligners.held_out import fit_by_grams, halves_of
 from brainweave.exceptions import AlignmentWarning, InputError
+from brainweave.metrics import mean_pairwise_correlation
 from tests.planted import planted_study
 
 # subjects, samples, voxels, categories, unbalanced, runs

@@ -394,3 +394,10 @@ def test_weak_edges_determine_as_strong_ones_do(rng, weak):
     found = descend(np.zeros((8, 8)), (left * [1, 0.5, weak]) @ right.T)
     assert found.n_determined == 3
     assert_allclose(found.map, left @ right.T, atol=1e-8)
+
+
+def test_a_descent_that_is_cut_short_says_how_far_it_came(rng):
+    N, F = rng.normal(size=(8, 8)), rng.normal(size=(8, 2))
+    cut, whole = (descend(N + N.T, F, max_iter=n) for n in (1, 1000))
+    assert len(cut.history) == 2 < len(whole.history)
+    assert whole.history[-1] < cut.history[-1]

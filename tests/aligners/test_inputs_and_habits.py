@@ -9,6 +9,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
+import brainweave as bw
 from brainweave import (
     GDM,
     DetSRM,
@@ -162,3 +163,77 @@ def test_a_number_of_jobs_that_is_none_is_refused(X, jobs):
     fitted = GDM(2).fit(X, [Y] * 4).set_params(n_jobs=jobs)  # as in a foreign file
     with pytest.raises(InputError, match="n_jobs must be an integer other than 0"):
         fitted.transform(X)
+
+
+def test_what_cannot_be_scored_is_said(X, rng):
+    model = GDM(2, graph="time").fit(X)
+    with pytest.raises(InputError, match="two samples of a category at least"):
+        model.score([x[:1] + 1 for x in X], [["a"]] * len(X))
+    other = [rng.normal(size=x.shape) for x in X]
+    other[1] = other[1][:-3]
+    with pytest.raises(InputError, match="compares row by row"):
+        model.score(other, subjects=range(len(X)))
+
+
+def test_samples_without_a_label_are_not_scored(X, rng):
+    y = [list("ab") * (len(x) // 2) for x in X]
+    model = GDM(1).fit(X, y)
+    other = [2 * x + 0.1 * rng.normal(size=x.shape) for x in X]
+    told = [[*known[:-2], None, "n/a"] for known in y]
+    least = [x[:-2] for x in other]
+    whole = model.score(other, told, subjects=range(len(X)))
+    assert whole == model.score(least, [k[:-2] for k in y], subjects=range(len(X)))
+
+
+def test_set_output_of_none_leaves_it_as_it_is(X):
+    model = GDM(2, graph="time").fit(X).set_output(transform="pandas")
+    assert hasattr(model.set_output().transform(X)[0], "columns")
+    assert not hasattr(model.set_output(transform="default").transform(X)[0], "columns")
+
+
+def test_wrong_kinds_of_subjects_and_samples_are_named(X):
+    model = GDM(2, graph="time").fit(X)
+    with pytest.raises(TypeError, match="subjects of GDM must be a list, got dict"):
+        model.transform(X, subjects={"first": 0})
+    rows = model.maps_[0].transform([row.tolist() for row in X[0][:3]])
+    assert_allclose(rows, model.maps_[0].transform(X[0][:3]))
+
+    class Masker:
+        def inverse_transform(self, image):
+            raise AssertionError
+
+    with pytest.raises(TypeError, match="is a Masker, not samples"):
+        model.maps_[0].transform(Masker())
+    many = {f"s{i:02}": X[0] for i in range(12)}
+    named = GDM(2, graph="time").fit(many)
+    with pytest.raises(InputError, match="and 4 more"):
+        named.transform([X[0]], subjects=["nobody"])
+
+
+def test_labels_may_come_from_a_study_without_names_of_its_own(X):
+    y = [list("ab") * (len(x) // 2) for x in X]
+    people = [
+        bw.Subject(str(i), x, labels=k)
+        for i, (x, k) in enumerate(zip(X, y, strict=True))
+    ]
+    by_study = GDM(1).fit(X, bw.Study(people)).transform(X)
+    for ours, theirs in zip(by_study, GDM(1).fit(X, y).transform(X), strict=True):
+        assert_allclose(ours, theirs)
+    silent = bw.Study(person._replace(labels=None) for person in people)
+    with pytest.raises(InputError, match="needs the categories"):
+        GDM(1).fit(X, silent)
+
+
+def test_a_graph_that_is_made_of_labels_needs_them(X):
+    with pytest.raises(InputError, match="graph of GDM is a callable"):
+        GDM(1, graph=bw.label_graph).fit(X)
+
+
+def test_a_subject_of_whom_nothing_is_known_is_named(X):
+    """None in place of its labels, or a Study in which it has none."""
+    labels = [Y, Y, Y, None]
+    pairs = enumerate(zip(X, labels, strict=True))
+    people = bw.Study([bw.Subject(str(i), x, labels=y) for i, (x, y) in pairs])
+    for y in (labels, people):
+        with pytest.raises(InputError, match=r"No sample of X\[3\] has an edge"):
+            GDM(1).fit(X, y)

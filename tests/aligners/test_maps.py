@@ -111,6 +111,43 @@ def test_a_way_back_that_was_not_kept_is_told(rng):
         bare.inverse_transform(np.zeros((2, 3)))
 
 
+def test_maps_without_a_brain_or_samples_say_so(data):
+    X, _ = data
+    fitted = bw.Hyperalignment(3).fit(X).maps_[0]
+    with pytest.raises(InputError, match="does not know its brain space"):
+        fitted.to_image(0)
+    fitted.space = object()
+    with pytest.raises(InputError, match="what must be 'patterns' or 'weights'"):
+        fitted.to_image(0, what="colours")
+    with pytest.raises(InputError, match="component must be below 3"):
+        fitted.to_image(3)
+    alone = pickle.loads(pickle.dumps(bw.NoAlignment().fit(X))).maps_[0]
+    with pytest.raises(InputError, match="without aligning samples"):
+        alone.aligning_features()
+
+
+def test_an_isometric_map_goes_back_by_its_transpose(data):
+    fitted = bw.Hyperalignment(3).fit(data[0]).maps_[0]
+    np.testing.assert_array_equal(fitted.pattern_coef, fitted.coef.T)
+
+
+def test_coordinates_of_a_mixing_give_the_same_features(data):
+    model = bw.DetSRM(3, random_state=0).fit(data[0])
+    for basis, coef, i in zip(model.bases_, model.coef_, range(3), strict=True):
+        features = basis.coordinates @ coef
+        np.testing.assert_allclose(features, model._features(i), atol=1e-9)
+
+
+@pytest.mark.parametrize("kernel", ["precomputed", lambda a, b: a @ b.T])
+def test_nan_is_refused_by_kernels_that_hide_it(data, kernel):
+    X = [x @ x.T for x in data[0]] if kernel == "precomputed" else data[0]
+    model = bw.GDM(2, kernel=kernel).fit(X, data[1])
+    wrong = X[0][:2].copy()
+    wrong[1, 3] = np.nan
+    with pytest.raises(InputError, match="NaN or infinite"):
+        model.transform([wrong], subjects=[0])
+
+
 @pytest.mark.parametrize("name", ALIGNERS)
 def test_the_samples_of_several_subjects_are_no_samples_of_one(data, name):
     X, y = data

@@ -16,6 +16,7 @@ from brainweave.aligners.robust_srm import RobustSRM
 from brainweave.aligners.srm import DetSRM
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError, SkippedWarning
+from brainweave.study.study import Subject
 
 PARCELS = np.repeat([2, 0, 1, 5], [20, 6, 30, 14])
 
@@ -327,3 +328,15 @@ def test_wrong_input_is_named():
         model.transform([X[0][:, :5]], subjects=[0])
     with pytest.raises(InputError, match="samples x 9"):
         model.inverse_transform([np.zeros((2, 4))], subjects=[0])
+
+
+def test_a_new_subject_is_joined_by_what_the_aligner_joins_by():
+    """By its stimuli where the graph is one of time, not by its categories."""
+    X, labels = make_study(n_subjects=4), list("abcde") * 5
+    people = [
+        Subject(str(i), x, labels=labels, stimuli=range(25)) for i, x in enumerate(X)
+    ]
+    model = model_of(aligner=GDM(2, graph="time")).fit(people[:3])
+    by_itself = model.fit_new_subject(people[3])
+    told = model.fit_new_subject(X[3], list(range(25)))
+    assert_array_equal(by_itself.transform(X[3]), told.transform(X[3]))

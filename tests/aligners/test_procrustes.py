@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from brainweave.aligners.procrustes import rotate_onto
+from brainweave.aligners.timelocked import rotate_onto
 from brainweave.linalg import polar
 
 

@@ -339,3 +339,30 @@ def test_all_cores_are_used_by_default_with_the_same_warnings_and_bits(monkeypat
     assert several > 1
     for a, b in zip(alone, together, strict=True):
         assert_array_equal(a, b)
+
+
+def test_neighborhoods_of_each_subject_may_be_matrices():
+    X = line_study()
+    lists = neighborhoods_within(LINE, LINE[::3], 3)
+    matrix = np.zeros((len(lists), 30), dtype=bool)
+    for row, voxels in zip(matrix, lists, strict=True):
+        row[voxels] = True
+    plain = {"radius": None, "coordinates": None}
+    one = model_of(neighborhoods=lists, **plain).fit(X)
+    each = model_of(neighborhoods=[matrix] * 3, **plain).fit(X)
+    for ours, theirs in zip(one.transform(X), each.transform(X), strict=True):
+        assert_allclose(ours, theirs)
+    uneven = [X[0], X[1][:, :-1], X[2]]
+    with pytest.raises(InputError, match="Give one list per subject"):
+        model_of(neighborhoods=lists, **plain).fit(uneven)
+
+
+def test_neighborhoods_of_a_new_subject_correspond_one_by_one():
+    X = line_study(n_subjects=4)
+    lists = neighborhoods_within(LINE, LINE[::3], 3)
+    plain = {"radius": None, "coordinates": None}
+    model = model_of(neighborhoods=lists, **plain).fit(X[:3])
+    told = model.fit_new_subject(X[3], neighborhoods=lists)
+    assert_allclose(told.transform(X[3]), model.fit_new_subject(X[3]).transform(X[3]))
+    with pytest.raises(InputError, match="must correspond one by one"):
+        model.fit_new_subject(X[3], neighborhoods=lists[:-1])

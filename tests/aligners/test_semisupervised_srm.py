@@ -302,3 +302,12 @@ def test_wrong_new_subjects_are_named():
         model.fit_new_subject(X[0])
     with pytest.raises(InputError, match="row numbers from 0 to 39"):
         model.fit_new_subject(X[0][:9], samples=range(32, 41))
+
+
+def test_labelled_samples_that_come_apart_need_their_labels():
+    X, y = make_study()
+    locked, others = [x[:N_LOCKED] for x in X], [x[N_LOCKED:] for x in X]
+    with pytest.raises(InputError, match="needs y, the labels of the samples"):
+        SemiSupervisedSRM(3).fit(locked, labelled=others)
+    with pytest.raises(InputError, match="X has 3 subjects, labelled 2 and y 3"):
+        SemiSupervisedSRM(3).fit(locked, labels_of(y), labelled=others[:2])

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
 
 from brainweave import SRM, DetSRM
-from brainweave.aligners.procrustes import align_to
+from brainweave.aligners.timelocked import align_to
 from brainweave.basis import SubjectBasis
 
 BOTH = (SRM, DetSRM)

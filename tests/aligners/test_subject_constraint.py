@@ -6,13 +6,13 @@ import scipy.optimize
 from numpy.testing import assert_allclose
 
 from brainweave.aligners.graph_solver import apply_graph
-from brainweave.aligners.shrinkage import solve_shrinkage
-from brainweave.aligners.smoother import GramSmoother, mean_eigenvalue
-from brainweave.aligners.subject_constraint import (
+from brainweave.aligners.shrinkage import (
     _inverse_root,
     best_map,
     solve_per_subject,
+    solve_shrinkage,
 )
+from brainweave.aligners.smoother import GramSmoother, mean_eigenvalue
 from brainweave.graphs import label_graph, matrix_graph, time_graph, weigh_groups
 from planted import planted_study
 

@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -22,10 +22,9 @@ from brainweave import (
     load_matlab,
     split_study,
 )
-from brainweave.evaluation.classifiers import largest_nu
+from brainweave.evaluation.classifiers import SeparatingNuSVC, largest_nu
 from brainweave.evaluation.evaluate import about, score_folds
 from brainweave.evaluation.measures import Classification
-from brainweave.evaluation.nu_svm import SeparatingNuSVC
 from brainweave.exceptions import ClassifierWarning, InputError
 from evaluation_studies import as_named_study, study_lists
 
@@ -383,3 +382,69 @@ def test_a_classifier_that_fails_says_on_what(rng):
     X, y = study_lists(rng, n_subjects=3)
     with pytest.raises(InputError, match=r"categories\): coefficients are not"):
         between_subject_classification(GDM(2), X, y, classifier=Fails())
+
+
+def test_generators_seed_an_evaluation(rng):
+    X, y = study_lists(rng, noise=6.0)
+    split = split_study(X, y)
+
+    def permuted(random_state):
+        result = between_subject_classification(
+            GDM(2), split, n_permutations=5, random_state=random_state
+        )
+        return result.permutation_scores
+
+    for make in (np.random.default_rng, np.random.RandomState):
+        assert_array_equal(permuted(make(3)), permuted(make(3)))
+    assert not np.array_equal(
+        permuted(np.random.default_rng(3)), permuted(np.random.default_rng(4))
+    )
+    with pytest.raises(TypeError, match="random_state must be None, an integer"):
+        permuted("3")
+
+
+@pytest.mark.filterwarnings("ignore::brainweave.exceptions.LabelWarning")
+def test_an_error_of_a_subject_that_joins_names_it(rng):
+    X, y = study_lists(rng)
+    y[3] = np.zeros_like(y[3])
+    with pytest.raises(InputError, match=r"X\[3\], which joins the others: The edges"):
+        between_subject_classification(GDM(2), X, y, protocol="held-out")
+
+
+@pytest.mark.filterwarnings("ignore::brainweave.exceptions.LabelWarning")
+def test_training_subjects_must_show_two_categories(rng):
+    X, y = study_lists(rng, n_categories=2)
+    ones = [np.zeros_like(known) for known in y[1:]]
+    with pytest.raises(InputError, match="fewer than two categories"):
+        between_subject_classification(
+            NoAlignment(), [x[:, :40] for x in X], [y[0], *ones]
+        )
+
+
+class Untouched(BaseEstimator):
+    """An aligner of somebody else, without a base class, parameters or jobs."""
+
+    def fit(self, X, y=None):
+        self.maps_ = [self] * len(X)
+        return self
+
+    def transform(self, X):
+        return X
+
+
+def test_features_of_different_width_cannot_be_classified_together(rng):
+    X, y = study_lists(rng)
+    with pytest.raises(InputError, match="different numbers of features"):
+        between_subject_classification(Untouched(), X, y)
+
+
+def test_a_run_that_never_changes_is_no_copy_of_another(rng):
+    X, y = study_lists(rng)
+    runs = [np.repeat([0, 1, 2, 3], 6)] * 4
+    for x in X:
+        x[:12] = 1.0  # two runs of nothing
+    split = split_study(as_named_study(X, y, runs))
+    assert split.n_subjects == 4
+    X[0][18:] = X[0][12:18]
+    with pytest.raises(InputError, match="are the same ones"):
+        split_study(as_named_study(X, y, runs))

@@ -128,6 +128,9 @@ def test_parcels_of_each_subject_are_its_own(rng):
     model = bw.Parcelwise(bw.GDM(2), parcels)
     result = bw.between_subject_classification(model, X, y, protocol="held-out")
     assert result.mean > 0.5
+    as_lists = model.set_params(parcels=[own.tolist() for own in parcels])
+    again = bw.between_subject_classification(as_lists, X, y, protocol="held-out")
+    assert_allclose(again.scores, result.scores)
 
 
 def test_progress_is_told_by_the_library(data, capsys):

@@ -8,8 +8,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import NuSVC
 
 from brainweave import NoAlignment, between_subject_classification
-from brainweave.evaluation.classifiers import feasible
-from brainweave.evaluation.nu_svm import SeparatingNuSVC
+from brainweave.evaluation.classifiers import SeparatingNuSVC, feasible
 
 
 def clouds(rng, distance, *, n=60, width=3, n_classes=4):

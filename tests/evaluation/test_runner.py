@@ -2,12 +2,14 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
+from sklearn.base import BaseEstimator
 from sklearn.svm import NuSVC
 
 from brainweave import (
@@ -15,12 +17,21 @@ from brainweave import (
     SRM,
     Hyperalignment,
     NoAlignment,
+    Study,
+    Subject,
     between_subject_classification,
     between_subject_matching,
+    split_study,
 )
-from brainweave.evaluation.fingerprint import code_digest
-from brainweave.evaluation.grid import Grid, GridStudy
+from brainweave.evaluation.grid import (
+    Grid,
+    GridStudy,
+    code_digest,
+    describe,
+    without,
+)
 from brainweave.evaluation.measures import Classification, Matching
+from brainweave.evaluation.results import GridResult
 from brainweave.evaluation.runner import run_grid
 from brainweave.evaluation.store import ResultStore
 from brainweave.exceptions import InputError
@@ -363,3 +374,112 @@ def test_a_setting_without_a_lasting_name_is_refused(tmp_path):
     )
     with pytest.raises(InputError, match="no name that could be found again"):
         run_grid(grid, tmp_path)
+
+
+class Plain(BaseEstimator):
+    """An aligner of somebody else, which knows nothing of jobs."""
+
+    def fit(self, X, y=None):
+        self.maps_ = [self] * len(X)
+        self.best_params_ = {"energy": np.float64(0.5), "graph": Path("here")}
+        return self
+
+    def transform(self, X):
+        return X
+
+
+def test_an_aligner_of_somebody_else_is_run_and_recorded(tmp_path):
+    X, y = small_data()
+    grid = Grid(GridStudy("small", X, y, leave_out=2), {"theirs": Plain()})
+    result = run_grid(grid, tmp_path)
+    assert not result.to_frame()["error"].any()
+    # what JSON does not know is put into its terms
+    kept = result.records[0]["best_params"]
+    assert kept["energy"] == 0.5
+    assert "here" in kept["graph"]
+
+
+def test_a_method_that_fails_has_a_reason_in_place_of_a_result(tmp_path):
+    X, y = small_data()
+    grid = Grid(GridStudy("small", X, y), {"none": NoAlignment(), "GDM": GDM(5000)})
+    grid = replace(grid, vary={"energy": (0.5,)})
+    found = {m: r for m, _, r in run_grid(grid, tmp_path).classifications()}
+    assert "n_components=5000 is more than" in found["GDM"]
+    assert found["none"].seconds["total"] > 0
+
+
+def test_a_table_of_nothing_is_empty():
+    assert GridResult([]).to_frame().empty
+    assert GridResult([]).summary().empty
+
+
+def test_a_split_study_knows_its_cells_without_reading(tmp_path):
+    X, y = small_data()
+    split = split_study(X, y)
+    assert GridStudy("small", split).known_shape() == (2, 4)
+    result = run_grid(
+        Grid(GridStudy("small", split), {"none": NoAlignment()}), tmp_path
+    )
+    assert len(result) == 8
+
+
+def as_study(n_subjects=4):
+    """Subjects who know their labels and ids."""
+    pairs = enumerate(zip(*small_data(n_subjects), strict=True))
+    return Study(
+        Subject(str(i), x, labels=known, stimuli=np.arange(len(x)) + 100)
+        for i, (x, known) in pairs
+    )
+
+
+def test_samples_that_are_missing_keep_their_ids():
+    split = split_study(as_study())
+    (part, _), (whole, _) = without(split, 0.5, seed=0).parts, split.parts
+    for some, all_of_them in zip(part.aligning, whole.aligning, strict=True):
+        assert some.n_samples == 6
+        assert set(some.stimuli) < set(all_of_them.stimuli)
+
+
+def test_a_record_that_vanishes_is_not_left_out_in_silence(tmp_path, monkeypatch):
+    X, y = small_data()
+    grid = Grid(GridStudy("small", X, y, leave_out=2), {"none": NoAlignment()})
+    n_cells, asked = len(run_grid(grid, tmp_path)), []
+    get = ResultStore.get
+
+    def vanishing(self, name):
+        asked.append(name)  # once to see that it is sound, then for the table
+        return get(self, name) if len(asked) <= n_cells else None
+
+    monkeypatch.setattr(ResultStore, "get", vanishing)
+    with pytest.raises(InputError, match="vanished from"):
+        run_grid(grid, tmp_path)
+
+
+def test_another_study_under_the_same_version_is_noticed(tmp_path):
+    methods = {"none": NoAlignment()}
+    run_grid(Grid(GridStudy("s", as_study, version="1"), methods), tmp_path)
+    fewer = GridStudy("s", lambda: as_study(3), version="1")
+    with pytest.raises(InputError, match="Give another version when the data change"):
+        run_grid(Grid(fewer, {"GDM": GDM(2)}), tmp_path)
+
+
+def test_digests_tell_content_not_kind():
+    assert describe(np.float64(0.5)) == describe(0.5)
+    words = np.array(["a", None], dtype=object)
+    assert describe(words) == describe(words.copy()) != describe(words[::-1])
+
+    class Slotted:
+        __slots__ = ("seen", "unseen")
+
+        def __init__(self, seen):
+            self.seen = seen
+
+    assert describe(Slotted(1)) == describe(Slotted(1)) != describe(Slotted(2))
+
+    class Frame:
+        dtype, shape = np.dtype(float), (2,)
+
+        def __array__(self, dtype=None, copy=None):
+            return np.arange(2.0)
+
+    assert describe(Frame()) == describe(np.arange(2.0))

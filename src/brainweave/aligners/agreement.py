@@ -20,9 +20,11 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from brainweave.aligners.held_out import Codes, Fold, Matrix
+from brainweave._arrays import Codes, Matrix
+from brainweave.aligners.held_out import Fold
 from brainweave.exceptions import InputError
 from brainweave.graphs import NO_GROUP
+from brainweave.metrics import mean_pairwise_correlation
 
 CHUNK = 4_000_000  # numbers held at a time while shuffling
 
@@ -155,20 +157,3 @@ def agreement_of_groups(
         np.add.at(sums, own[known], of_samples[known])
         out[counts > 0] = sums[counts > 0] / counts[counts > 0, None]
     return mean_pairwise_correlation(means)
-
-
-def mean_pairwise_correlation(means: Matrix) -> Matrix:
-    """Average over pairs of subjects the correlation over the groups both have."""
-    n_subjects, _, k = means.shape
-    total, pairs = np.zeros(k), np.zeros(k)
-    for i in range(n_subjects):
-        for j in range(i + 1, n_subjects):
-            both = ~np.isnan(means[i, :, 0] + means[j, :, 0])
-            if both.sum() < 2:
-                continue
-            a = means[i, both] - means[i, both].mean(axis=0)
-            b = means[j, both] - means[j, both].mean(axis=0)
-            norm = np.sqrt((a**2).sum(axis=0) * (b**2).sum(axis=0))
-            total += (a * b).sum(axis=0) / np.where(norm > 0, norm, 1)
-            pairs += 1
-    return np.divide(total, pairs, out=np.full(k, np.nan), where=pairs > 0)

@@ -9,18 +9,21 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from brainweave._subjects import ids_of, known_samples, samples_of
+from brainweave._arrays import Matrix, samples_of
 from brainweave._validation import (
     check_fraction,
     check_int,
     check_list_of_subjects,
+    ids_of,
+    known_samples,
     one_per_subject,
 )
 from brainweave._workers import map_subjects
 from brainweave.aligners.fitted import FittedAligner
-from brainweave.aligners.maps import CoordinateMap, SubjectMap
+from brainweave.aligners.maps import CoordinateMap, MixingMap, SubjectMap
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError, KernelWarning
 from brainweave.kernels import Kernel, check_kernel
@@ -30,7 +33,6 @@ from brainweave.voxels import warn_of_constant_voxels
 
 logger = logging.getLogger(__name__)
 
-Matrix = NDArray[np.float64]
 
 LOST_SHARE_WARNING = 0.05  # a kernel that loses more than this is worth a warning
 
@@ -57,6 +59,11 @@ class BaseAligner(FittedAligner):
     @property
     def _owner(self) -> str:
         return type(self).__name__
+
+    @property
+    def _keeps(self) -> str:
+        """What solutions are: "coef_" or "mixing_"; empty if maps alone keep them."""
+        return "coef_"
 
     @property
     def _needs_eigenbasis(self) -> bool:
@@ -112,6 +119,10 @@ class BaseAligner(FittedAligner):
         """Tell whether equal labels are what ties the samples of different subjects."""
         return False
 
+    def _joins_by_row(self, y: Any) -> bool:
+        """Tell whether samples are tied by their row, if y is known of them."""
+        return False
+
     def _labels_must_meet(self) -> bool:
         """Tell whether nothing else ties them."""
         return self._joins_by_label()
@@ -139,8 +150,7 @@ class BaseAligner(FittedAligner):
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
         """Return a coefficient matrix (n_kept_i, K) per subject; set learned values.
 
-        A class whose ``_make_map`` reads them so may give anything else per subject
-        with K columns, such as a mixing of samples.
+        Or a mixing of samples, if :attr:`_keeps` says so.
         """
 
     def _known_samples(self, subjects: list[Any], y: Any) -> list[Any] | None:
@@ -257,7 +267,10 @@ class BaseAligner(FittedAligner):
         self, bases: list[SubjectBasis], solution: list[Matrix], spaces: list[Any]
     ) -> None:
         self.bases_ = bases
-        self._keep_solution(solution)
+        for name in ("coef_", "mixing_"):  # of another fit
+            self.__dict__.pop(name, None)
+        if self._keeps:
+            setattr(self, self._keeps, solution)
         self.maps_ = [
             self._make_map(b, c, space=s)
             for b, c, s in zip(bases, solution, spaces, strict=True)
@@ -265,13 +278,11 @@ class BaseAligner(FittedAligner):
         self.n_subjects_ = len(bases)
         self.n_components_ = self.maps_[0].n_components
 
-    def _keep_solution(self, solution: list[Matrix]) -> None:
-        self.coef_ = solution
-
     def _make_map(
         self, basis: SubjectBasis, coef: Matrix, *, space: Any = None
     ) -> SubjectMap:
-        return CoordinateMap(basis, coef, isometric=self._isometric, space=space)
+        kind = MixingMap if self._keeps == "mixing_" else CoordinateMap
+        return kind(basis, coef, isometric=self._isometric, space=space)
 
     # -- a new subject -----------------------------------------------------------------
 
@@ -357,3 +368,14 @@ def _groups_of(subject: Any, known: Any) -> NDArray[np.intp] | None:
     labels = getattr(subject, "labels", None)
     labels = known if labels is None else labels
     return None if labels is None else encode_labels([labels])[0][0]
+
+
+def seeded_copy(estimator: Any, random_state: int | None) -> Any:
+    """Copy an estimator; what has no random_state of its own gets this one."""
+    copy = clone(estimator)
+    free = {
+        name: random_state
+        for name, value in copy.get_params(deep=True).items()
+        if name.split("__")[-1] == "random_state" and value is None
+    }
+    return copy.set_params(**free)

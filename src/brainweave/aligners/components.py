@@ -1,6 +1,7 @@
 """Whether alignment worked, and what the components mean."""
 
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -9,18 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from brainweave._arrays import to_numpy
+from brainweave._arrays import Codes, Matrix, to_numpy
 from brainweave._validation import check_int, check_list_of_subjects
 from brainweave.aligners.agreement import agreement_of_groups, judge
 from brainweave.aligners.gdm_graph import (
     GRAPH_NAMES,
     Solution,
     is_named,
-    known_of,
     split_known,
 )
 from brainweave.aligners.held_out import (
-    Codes,
     Fold,
     cross_fit,
     fit_by_grams,
@@ -34,7 +33,6 @@ from brainweave.graphs import NO_GROUP, Graph, time_graph
 
 __all__ = ["AlignmentCheck", "alignment_check"]
 
-Matrix = NDArray[np.float64]
 
 SIGNIFICANT = 0.05
 TWO_LOOKS = 5  # all components together must be so much clearer than the clearest
@@ -205,12 +203,11 @@ def alignment_check(
             f"alignment_check got {len(subjects)} subjects; the model was fitted on "
             f"{len(aligner.maps_)}."
         )
-    if subjects is not None:
+    if subjects is not None and all(hasattr(s, "labels") for s in subjects):
         if y is None:
-            setting = _graph_setting(aligner)
-            y = _all_known(subjects, lambda s: known_of(s, setting))
+            y = _all_known(aligner._known_of(s) for s in subjects)
         if runs is None:
-            runs = _all_known(subjects, lambda s: getattr(s, "runs", None))
+            runs = _all_known(getattr(s, "runs", None) for s in subjects)
     bases = getattr(aligner, "bases_", None)
     if subjects is None and bases is None:
         return _from_table(aligner)
@@ -322,17 +319,10 @@ def component_table(model: Any, check: AlignmentCheck | None) -> Any:
 # -- what is known of the samples ------------------------------------------------------
 
 
-def _all_known(subjects: list[Any], known_of_one: Any) -> list[Any] | None:
-    """Return what every one of the subjects knows; None if one is a bare array."""
-    if not all(hasattr(s, "labels") for s in subjects):
-        return None
-    found = [known_of_one(s) for s in subjects]
-    return None if any(known is None for known in found) else found
-
-
-def _graph_setting(aligner: Any) -> Any:
-    inner = getattr(aligner, "aligner", aligner)
-    return inner.get_params(deep=False).get("graph")
+def _all_known(known: Iterable[Any]) -> list[Any] | None:
+    """Return what is known of all subjects; None if it is not known of one."""
+    found = list(known)
+    return None if any(k is None for k in found) else found
 
 
 def _graph_codes(graph: Graph) -> list[Codes]:
@@ -351,7 +341,8 @@ def _known_groups(aligner: Any, lengths: list[int], y: Any) -> list[Codes]:
         if list(graph.lengths) != lengths:
             raise InputError("the samples given are not those the model aligned.")
         return _graph_codes(graph)
-    inner, setting = getattr(aligner, "aligner", aligner), _graph_setting(aligner)
+    inner = getattr(aligner, "aligner", aligner)
+    setting = inner.get_params(deep=False).get("graph")
     if not inner._joins_samples:
         raise InputError("nothing was aligned; every feature is a voxel.")
     if setting is not None and not is_named(setting, *GRAPH_NAMES):

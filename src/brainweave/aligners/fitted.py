@@ -10,20 +10,19 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from brainweave._arrays import on_gpu, to_numpy
-from brainweave._subjects import (
-    find_subjects,
+from brainweave._arrays import on_gpu, samples_of, to_numpy
+from brainweave._subjects import find_subjects, pair
+from brainweave._validation import (
+    check_list_of_subjects,
+    check_numbers,
     ids_of,
     known_samples,
-    pair,
-    samples_of,
 )
-from brainweave._validation import check_list_of_subjects, check_numbers
 from brainweave._workers import map_subjects
-from brainweave.aligners.agreement import mean_pairwise_correlation
 from brainweave.aligners.maps import SubjectMap
 from brainweave.exceptions import InputError
 from brainweave.labels import as_label_list
+from brainweave.metrics import mean_pairwise_correlation
 
 
 class Stacked(NamedTuple):
@@ -129,15 +128,12 @@ class FittedAligner(BaseEstimator):
         return self._output(map_subjects(_mapped, maps, arrays, names, n_jobs=n_jobs))
 
     def _jobs(self, arrays: list[Any]) -> int | None:
-        """Return how many subjects to work on at the same time.
-
-        A GPU takes one after the other: threads wait for one another, but one may
-        bring its voxels there while another is worked on.
-        """
+        """Return how many subjects to work on at the same time."""
         params = self.get_params(deep=False)
         n_jobs: int | None = params.get("n_jobs")
         if all(map(on_gpu, arrays)):
             return 1
+        # there, one may bring its voxels while another is worked on
         there = str(params.get("device")).startswith("cuda")
         return 2 if there and n_jobs is None else n_jobs
 
@@ -216,10 +212,10 @@ class FittedAligner(BaseEstimator):
             In the units of the target's data.
         """
         check_is_fitted(self, "maps_")
-        (wanted,) = self._indices([target])
-        entries = check_list_of_subjects(X, owner=self._owner, minimum=1)
-        ids = self._ids()
-        if subjects is None and ids and ids_of(entries, owner=self._owner):
+        ids, owner = self._ids(), self._owner
+        (wanted,) = find_subjects([target], ids, self.n_subjects_, owner=owner)
+        entries = check_list_of_subjects(X, owner=owner, minimum=1)
+        if subjects is None and ids and ids_of(entries, owner=owner):
             entries = [s for s in entries if s.id != ids[wanted]]
         elif subjects is None:
             others = [i for i in range(self.n_subjects_) if i != wanted]
@@ -238,10 +234,6 @@ class FittedAligner(BaseEstimator):
         arrays = check_list_of_subjects(X, owner=self._owner, minimum=1)
         n, ids = self.n_subjects_, self._ids()
         return arrays, pair(arrays, subjects, ids, n, owner=self._owner)
-
-    def _indices(self, subjects: Any) -> list[int]:
-        n, ids = self.n_subjects_, self._ids()
-        return find_subjects(subjects, ids, n, owner=self._owner)
 
     def _ids(self) -> list[str] | None:
         """Return the ids, if there is one for every map; old model files lack them."""
@@ -339,7 +331,15 @@ class FittedAligner(BaseEstimator):
             features = [to_numpy(self.maps_[i].transform(x)) for x, i in pairs]
         else:
             features, known = self._joined(samples, known)
-        return _agreement(features) if known is None else _accuracy(features, known)
+        if known is not None:
+            return _accuracy(features, known)
+        counts = {len(f) for f in features}
+        if len(counts) > 1:
+            raise InputError(
+                f"score without labels compares row by row, but the subjects have "
+                f"{sorted(counts)} samples. Pass y, or the same stimuli for all."
+            )
+        return float(mean_pairwise_correlation(np.array(features)).mean())
 
     def stack(self, X: Any, subjects: Sequence[int | str] | None = None) -> Stacked:
         """Return the shared features of several subjects as one table, and whose.
@@ -378,7 +378,7 @@ class FittedAligner(BaseEstimator):
             With ``fit``, which does nothing, and ``transform``.
         """
         check_is_fitted(self, "maps_")
-        self._indices([subject])
+        find_subjects([subject], self._ids(), self.n_subjects_, owner=self._owner)
         return SubjectTransformer(self, subject)
 
     def _fitted_ones(self, entries: list[Any], subjects: Any) -> list[int] | None:
@@ -437,31 +437,13 @@ def _mapped(fitted: Any, samples: Any, name: str) -> Any:
 
 
 def _accuracy(features: list[NDArray[Any]], known: list[list[Any]]) -> float:
+    from sklearn.model_selection import LeaveOneGroupOut, cross_val_predict
     from sklearn.svm import SVC
 
-    X = [
-        f[[label is not None for label in own]]
-        for f, own in zip(features, known, strict=True)
-    ]
-    y = [[label for label in own if label is not None] for own in known]
-    right: list[bool] = []
-    for k, tested in enumerate(X):
-        others = [i for i in range(len(X)) if i != k]
-        labels = [label for i in others for label in y[i]]
-        classifier = SVC(kernel="linear").fit(
-            np.concatenate([X[i] for i in others]), labels
-        )
-        if len(tested):
-            pairs = zip(classifier.predict(tested), y[k], strict=True)
-            right += [bool(guess == label) for guess, label in pairs]
-    return float(np.mean(right))
-
-
-def _agreement(features: list[NDArray[Any]]) -> float:
-    counts = {len(f) for f in features}
-    if len(counts) > 1:
-        raise InputError(
-            f"score without labels compares row by row, but the subjects have "
-            f"{sorted(counts)} samples. Pass y, or the same stimuli for all."
-        )
-    return float(mean_pairwise_correlation(np.array(features)).mean())
+    labels = [label for own in known for label in own]
+    shown = [label is not None for label in labels]
+    X, y = np.concatenate(features)[shown], list(compress(labels, shown))
+    groups = np.repeat(np.arange(len(known)), [len(own) for own in known])[shown]
+    cv = LeaveOneGroupOut()
+    found = cross_val_predict(SVC(kernel="linear"), X, y, groups=groups, cv=cv)
+    return float(np.mean([a == b for a, b in zip(found.tolist(), y, strict=True)]))

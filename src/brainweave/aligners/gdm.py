@@ -5,9 +5,9 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
+from brainweave._arrays import Matrix
 from brainweave._validation import check_int, check_option
 from brainweave._workers import map_subjects
 from brainweave.aligners.base import BaseAligner
@@ -29,22 +29,25 @@ from brainweave.aligners.gdm_graph import (
     warn_of_space,
 )
 from brainweave.aligners.graph_solver import ROUTES, solve
-from brainweave.aligners.maps import MixingMap, SubjectMap
+from brainweave.aligners.maps import SubjectMap
 from brainweave.aligners.new_subject import join
-from brainweave.aligners.shrinkage import scale_features, solve_shrinkage
-from brainweave.aligners.strength import choose_strengths, smoother_of
-from brainweave.aligners.subject_constraint import solve_per_subject
-from brainweave.basis import SubjectBasis
-from brainweave.exceptions import (
-    InputError,
-    UniquenessWarning,
+from brainweave.aligners.shrinkage import (
+    scale_features,
+    solve_per_subject,
+    solve_shrinkage,
 )
+from brainweave.aligners.strength import choose_strengths, smoother_of
+from brainweave.basis import SubjectBasis
+from brainweave.exceptions import InputError, UniquenessWarning
 from brainweave.graphs import Graph, count_alike, label_graph
 from brainweave.linalg import flip_signs
 
-Matrix = NDArray[np.float64]
-
 MOST_TRIED = 100  # components that "auto" looks at
+OPTIONS = {
+    "solver": ROUTES,
+    "constraint": ("global", "subject"),
+    "scale": ("agreement", "unit"),
+}
 
 
 @dataclass(eq=False, repr=False)
@@ -205,6 +208,10 @@ class GDM(BaseAligner):
         return self.energy is None
 
     @property
+    def _keeps(self) -> str:
+        return "mixing_" if self._shrinks else "coef_"
+
+    @property
     def _needs_eigenbasis(self) -> bool:
         return not self._shrinks
 
@@ -223,28 +230,25 @@ class GDM(BaseAligner):
         named = is_named(made_by, "labels", "labels+time")
         return named or made_by is label_graph or hasattr(made_by, "makes_label_graph")
 
+    def _joins_by_row(self, y: Any) -> bool:
+        return y is None and is_named(self.graph, "time")
+
     def _labels_must_meet(self) -> bool:
         return self._joins_by_label() and not is_named(self.graph, "labels+time")
 
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
-        check_option("solver", self.solver, ROUTES, owner=self._owner)
-        check_option(
-            "constraint", self.constraint, ("global", "subject"), owner=self._owner
-        )
-        check_option("scale", self.scale, ("agreement", "unit"), owner=self._owner)
-        lengths = [b.n_samples for b in bases]
+        for name, allowed in OPTIONS.items():
+            check_option(name, getattr(self, name), allowed, owner=self._owner)
         graph, self.joined_by_row_ = make_graph(
             self.graph,
-            lengths,
+            [b.n_samples for b in bases],
             y,
             ridge=self._shrinks,
             balance=self.balance,
             owner=self._owner,
         )
-        if self._shrinks:
-            maps, template = self._shrunk(bases, graph)
-        else:
-            maps, template = self._cut(bases, graph)
+        solve_it = self._shrunk if self._shrinks else self._cut
+        maps, template = solve_it(bases, graph)
         self.graph_ = graph
         # what a new subject needs: sums per group, or, without groups, every sample
         self.group_sums_ = [
@@ -272,7 +276,7 @@ class GDM(BaseAligner):
             k = count_holding(self, bases, graph, found, k)
         found = found.first(k)
         covariances = [E.T @ E for E in found.maps]
-        self._describe(found, covariances, sum(kept), graph)
+        self._describe(found, covariances, sum(kept), graph.lengths)
         # unit variance, signs fixed
         scale = np.sqrt(graph.n_samples) * flip_signs(found.template)
         pairs = zip(bases, found.maps, strict=True)
@@ -316,7 +320,7 @@ class GDM(BaseAligner):
             found = solve_per_subject(smoothers, count_alike(graph), found)
         parts = list(zip(smoothers, found.maps, found.features, strict=True))
         covariances = [f.T @ f + s.strength * (m.T @ f) for s, m, f in parts]
-        self._describe(found, covariances, dimensions, graph)
+        self._describe(found, covariances, dimensions, graph.lengths)
         mu = found.eigenvalues
         mu = mu if self.scale == "agreement" else np.ones_like(mu)
         self.spread_ = mu / mu[0]
@@ -325,19 +329,6 @@ class GDM(BaseAligner):
         for basis in bases:
             basis.leave_device()
         return maps, found.template * signs
-
-    def _keep_solution(self, solution: list[Matrix]) -> None:
-        kept, other = ("mixing_", "coef_") if self._shrinks else ("coef_", "mixing_")
-        setattr(self, kept, solution)
-        if hasattr(self, other):  # of another fit
-            delattr(self, other)
-
-    def _make_map(
-        self, basis: SubjectBasis, coef: Matrix, *, space: Any = None
-    ) -> SubjectMap:
-        if self._shrinks:
-            return MixingMap(basis, coef, space=space)
-        return super()._make_map(basis, coef, space=space)
 
     def _wanted_components(self, most: int, graph: Graph) -> tuple[int, bool]:
         """Return how many components to solve for, and whether to choose from them."""
@@ -352,11 +343,7 @@ class GDM(BaseAligner):
         return check_int("n_components", wanted, minimum=1, owner=self._owner), False
 
     def _describe(
-        self,
-        found: Solution,
-        covariances: list[Matrix],
-        dimensions: int,
-        graph: Graph,
+        self, found: Solution, covariances: list[Matrix], dimensions: int, lengths: Any
     ) -> None:
         """Record what was found, and say so when it is one of many, or not shared."""
         k = found.eigenvalues.size
@@ -365,7 +352,7 @@ class GDM(BaseAligner):
         self.n_informative_ = found.n_informative(k)
         self.is_unique_ = found.is_unique(k)
         self.solver_ = found.route
-        self.overlap_ = subject_overlap(covariances, graph.lengths)
+        self.overlap_ = subject_overlap(covariances, lengths)
         warn_of_space(self, dimensions)
 
     # -- a new subject -----------------------------------------------------------------

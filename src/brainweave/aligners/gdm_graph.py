@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from brainweave._arrays import Matrix
 from brainweave._validation import check_option
 from brainweave.exceptions import InputError, SeparateSubjectsWarning, UniquenessWarning
 from brainweave.graph_terms import BALANCES
@@ -24,8 +25,6 @@ from brainweave.graphs import (
     weigh_groups,
 )
 from brainweave.labels import as_label_list
-
-Matrix = NDArray[np.float64]
 
 LEAST_OVERLAP = 0.05  # classification between subjects suffers below this
 GRAPH_NAMES = ("labels", "time", "labels+time")
@@ -199,34 +198,16 @@ def _check_links(graph: Graph) -> None:
 
 @dataclass(frozen=True)
 class Solution:
-    """Components of a fit to a graph, the best first.
+    """Components of a fit to a graph, the best first."""
 
-    Attributes
-    ----------
-    eigenvalues : ndarray of shape (K + 1,)
-        One more than asked for, where there are so many.
-    gains : ndarray of shape (K + 1,)
-        What each component gains from the edges between samples.
-    scale : float
-        Size of the numbers, which rounding goes with.
-    maps, features : list of ndarray
-        Of each subject: its map, and the features of its aligning samples.
-    template : ndarray of shape (n_samples, K)
-        The edges of a sample, times this, are what a new subject is fitted to.
-    route : str
-        How it was solved.
-    history : list of float, or None
-        The objective after each round, if there were rounds.
-    """
-
-    eigenvalues: Matrix
-    gains: Matrix
-    scale: float
+    eigenvalues: Matrix  # (K + 1,): one more than asked for, where there are so many
+    gains: Matrix  # (K + 1,): what each gains from the edges between samples
+    scale: float  # size of the numbers, which rounding goes with
     maps: list[Matrix]
-    features: list[Matrix]
-    template: Matrix
+    features: list[Matrix]  # of the aligning samples of each subject
+    template: Matrix  # (n_samples, K): times edges, what a new subject is fitted to
     route: str
-    history: list[float] | None = None
+    history: list[float] | None = None  # the objective after each round, if any
 
     def n_informative(self, k: int) -> int:
         """Count the first k components that gain from the edges."""

@@ -10,8 +10,8 @@ from contextlib import nullcontext
 
 import numpy as np
 import scipy.linalg
-from numpy.typing import NDArray
 
+from brainweave._arrays import Matrix
 from brainweave._workers import blas_threads, map_subjects
 from brainweave.aligners.gdm_graph import Solution
 from brainweave.exceptions import InputError
@@ -26,7 +26,6 @@ from brainweave.linalg import (
 
 logger = logging.getLogger(__name__)
 
-Matrix = NDArray[np.float64]
 
 ROUTES = ("auto", "closed", "dense", "iterative")
 DENSE_SIZE = 1000  # up to here the dense route costs less than a tenth of a second

@@ -14,17 +14,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
 
-from brainweave._arrays import is_torch
+from brainweave._arrays import Codes, Matrix, is_torch
+from brainweave.aligners.base import seeded_copy
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError
 from brainweave.graphs import NO_GROUP, Graph, GroupTerm
 from brainweave.labels import encode_labels
 from brainweave.linalg import polar
 
-Matrix = NDArray[np.float64]
-Codes = NDArray[np.intp]
 Rows = list[NDArray[np.intp]]
 Mask = NDArray[np.bool_]
 
@@ -211,7 +209,7 @@ def fit_by_grams(
 
     `graph` is that of all samples, for a GDM.
     """
-    model = _seeded_copy(aligner)
+    model = seeded_copy(aligner, 0)
     pairs = [_half(*each) for each in zip(bases, rows, others, strict=True)]
     halves = [basis for basis, _ in pairs]
     params = model.get_params(deep=False)
@@ -237,7 +235,7 @@ def fit_by_samples(
     aligner: Any, subjects: list[Any], rows: Rows, others: Rows, *, y: Any = None
 ) -> tuple[list[Matrix], list[Matrix]]:
     """Do the same with an aligner that works on the voxels themselves."""
-    model = _seeded_copy(aligner)
+    model = seeded_copy(aligner, 0)
     k = model.get_params(deep=False).get("n_components")
     if isinstance(k, int):
         model.set_params(n_components=min(k, *(len(r) - 1 for r in rows)))
@@ -266,32 +264,34 @@ def _half(
 ) -> tuple[SubjectBasis, Any]:
     """Return the basis of some rows of another, and the others as it maps them."""
     runs = None if basis.runs is None else basis.runs[rows]
-    if basis.reliable:
-        return _half_of_voxels(basis, rows, others, runs)
-    if basis.uses_covariance:  # few voxels: coordinates are the smaller thing
-        narrow = basis.cut(1.0).coordinates
-        half = SubjectBasis(
-            narrow[rows],
-            energy=basis.energy,
-            standardize=False,
-            runs=runs,
-            name=basis.name,
-        )
+    how: Any = {"energy": basis.energy, "runs": runs, "name": basis.name}
+    if basis.uses_covariance and not basis.reliable:
+        narrow = basis.cut(1.0).coordinates  # few voxels: these are the smaller thing
+        half = SubjectBasis(narrow[rows], standardize=False, **how)
         half.dtype = basis.dtype
         return half, narrow[others]
-    gram = basis.gram
-    half = SubjectBasis(
-        gram[np.ix_(rows, rows)],
-        kernel="precomputed",
-        energy=basis.energy,
-        standardize=basis.standardize,
-        runs=runs,
-        name=basis.name,
-    )
-    # voxels count in some methods; precision is that of the data
-    half.n_voxels, half.constant_voxels = basis.n_voxels, basis.constant_voxels
-    half.dtype = basis.dtype
-    return half, gram[np.ix_(others, rows)]
+    how["standardize"] = basis.standardize
+    if not basis.reliable:
+        gram = basis.gram
+        half = SubjectBasis(gram[np.ix_(rows, rows)], kernel="precomputed", **how)
+        # voxels count in some methods; precision is that of the data
+        half.n_voxels, half.constant_voxels = basis.n_voxels, basis.constant_voxels
+        half.dtype = basis.dtype
+        return half, gram[np.ix_(others, rows)]
+    # labels scale the voxels: those of the held-out samples must not
+    data = basis._data if basis._data is not None else basis.__dict__.get("_narrow")
+    groups = getattr(basis, "_groups", None)
+    labels = getattr(basis, "labels", None)  # of a basis from a file
+    if groups is None and labels is not None:
+        groups = encode_labels([labels])[0][0]
+    if data is None or groups is None:
+        raise InputError(
+            "voxels were scaled by their reliability over all samples, held-out ones "
+            "too, and the samples that could tell it anew are not here; pass X."
+        )
+    own, held = (data[r] if is_torch(data) else _Rows(data, r) for r in (rows, others))
+    half = SubjectBasis(own, kernel=basis.kernel, groups=groups[rows], **how)
+    return half, held
 
 
 class _Rows:
@@ -307,36 +307,6 @@ class _Rows:
         return self.data[:, key[1]][self.rows]
 
 
-def _half_of_voxels(
-    basis: SubjectBasis,
-    rows: NDArray[np.intp],
-    others: NDArray[np.intp],
-    runs: Any,
-) -> tuple[SubjectBasis, Any]:
-    """Do so where labels scale the voxels: those of the held-out samples must not."""
-    data = basis._data if basis._data is not None else basis.__dict__.get("_narrow")
-    groups = getattr(basis, "_groups", None)
-    labels = getattr(basis, "labels", None)  # of a basis from a file
-    if groups is None and labels is not None:
-        groups = encode_labels([labels])[0][0]
-    if data is None or groups is None:
-        raise InputError(
-            "voxels were scaled by their reliability over all samples, held-out ones "
-            "too, and the samples that could tell it anew are not here; pass X."
-        )
-    parts = [data[r] if is_torch(data) else _Rows(data, r) for r in (rows, others)]
-    half = SubjectBasis(
-        parts[0],
-        kernel=basis.kernel,
-        energy=basis.energy,
-        standardize=basis.standardize,
-        groups=groups[rows],
-        runs=runs,
-        name=basis.name,
-    )
-    return half, parts[1]
-
-
 def _most_components(
     model: Any, bases: list[SubjectBasis], graph: Graph | None
 ) -> int | None:
@@ -349,12 +319,3 @@ def _most_components(
         else min(b.n_samples - 1, b.n_voxels - b.constant_voxels.size)
         for b in bases
     )
-
-
-def _seeded_copy(aligner: Any) -> Any:
-    """Copy an aligner; what is random in it is the same every time."""
-    model = clone(aligner)
-    for name, value in model.get_params(deep=True).items():
-        if name.split("__")[-1] == "random_state" and value is None:
-            model.set_params(**{name: 0})
-    return model

@@ -5,19 +5,22 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
-from numpy.typing import NDArray
 
+from brainweave._arrays import Matrix
 from brainweave._validation import check_number, check_subject_number
 from brainweave._workers import blas_threads, subject_threads
 from brainweave.aligners.maps import CoordinateMap, SubjectMap
-from brainweave.aligners.procrustes import principal_axes, rotate_onto, warn_of_tie
 from brainweave.aligners.strength import choose_strengths
-from brainweave.aligners.timelocked import GramOnly, TimeLocked
+from brainweave.aligners.timelocked import (
+    GramOnly,
+    TimeLocked,
+    principal_axes,
+    rotate_onto,
+    warn_of_tie,
+)
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError
 from brainweave.graphs import time_graph
-
-Matrix = NDArray[np.float64]
 
 
 @dataclass(eq=False, repr=False)
@@ -98,15 +101,8 @@ class Hyperalignment(RotationAligner):
     tol : float, default=0
         Stop the second level once a pass changes the objective by less than this share
         of all that was gained; 0 does all ``max_iter`` passes.
-    energy : float in (0, 1], or one per subject, default=1
-        Share of the summed singular values that each subject keeps.
-    standardize : bool or "reliability", default=True
-        Give every voxel zero mean and unit variance; else zero mean only.
-        "reliability": voxels that answer alike to equal labels count more
-        (:mod:`brainweave.reliability`).
-    n_jobs : int, optional
-        Subjects worked on at the same time; default one per core. The result does not
-        depend on it.
+    energy, standardize, n_jobs
+        As in :class:`DetSRM`.
 
     Attributes
     ----------
@@ -150,7 +146,13 @@ class Hyperalignment(RotationAligner):
     """
 
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
-        k = self._kept_components(max(b.n_kept for b in bases))
+        k = most = max(b.n_kept for b in bases)
+        if self.n_components is not None and (k := self._n_components()) > most:
+            raise InputError(
+                f"n_components={k} is more than the {most} dimensions of the common "
+                "space, the most that any subject keeps. Use fewer components or more "
+                "energy."
+            )
         shrinks = self._shrinks(bases, y)
         pairs = zip(bases, shrinks, strict=True)
         rotations, self.template_, variances = self._rotate(
@@ -159,18 +161,6 @@ class Hyperalignment(RotationAligner):
         warn_of_tie(variances, k, stacklevel=3)
         self.shared_response_ = self.template_[:, :k]
         return [s[:, None] * Q[:, :k] for s, Q in zip(shrinks, rotations, strict=True)]
-
-    def _kept_components(self, available: int) -> int:
-        if self.n_components is None:
-            return available
-        k = self._n_components()
-        if k > available:
-            raise InputError(
-                f"n_components={k} is more than the {available} dimensions of the "
-                "common space, the most that any subject keeps. Use fewer components "
-                "or more energy."
-            )
-        return k
 
     def _shrinks(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
         return [self._shrink(b) for b in bases]
@@ -267,21 +257,17 @@ class RegularizedHyperalignment(Hyperalignment):
         super()._check_subjects(subjects, y)
 
     def _shrinks(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
-        self.alpha_, self.alpha_by_ = self._chosen_alpha(bases, y)
-        return super()._shrinks(bases, y)
-
-    def _chosen_alpha(
-        self, bases: list[SubjectBasis], y: list[Any] | None
-    ) -> tuple[float, str]:
         if not self._learns_from_labels:
-            return float(self.alpha), "given"
+            self.alpha_, self.alpha_by_ = float(self.alpha), "given"
+            return super()._shrinks(bases, y)
         # the whitening is that of a ridge alpha / (1 - alpha)
         whole = [b.cut(1.0) for b in bases]
         graph = time_graph(y or [range(b.n_samples) for b in bases])
         options: Any = {"n_jobs": self.n_jobs, "owner": self._owner}
-        rhos, how = choose_strengths(self.alpha, whole, graph, **options)
+        rhos, self.alpha_by_ = choose_strengths(self.alpha, whole, graph, **options)
         ridge = rhos[0] * float(np.mean([b.power / b.n_samples for b in whole]))
-        return ridge / (1 + ridge), how
+        self.alpha_ = ridge / (1 + ridge)
+        return super()._shrinks(bases, y)
 
     def _shrink(self, basis: SubjectBasis) -> Matrix:
         alpha = float(getattr(self, "alpha_", self.alpha))  # of older files: given
@@ -305,10 +291,8 @@ class KernelHyperalignment(Hyperalignment):
     ----------
     n_components : int or None, default=None
         Leading dimensions of the common space to keep; None keeps all.
-    kernel : str, callable, or one per subject, default="gaussian"
-        "linear", "gaussian", "quadratic", "sigmoid", "precomputed" or a callable.
-    kernel_params : dict, or one per subject, optional
-        ``{"hp": value}``; see :mod:`brainweave.kernels`.
+    kernel, kernel_params
+        As in :class:`GDM`; the default is "gaussian". See :mod:`brainweave.kernels`.
     reference, max_iter, tol, energy, standardize, n_jobs
         As in :class:`Hyperalignment`.
 

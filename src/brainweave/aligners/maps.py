@@ -14,6 +14,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from brainweave._arrays import (
+    Matrix,
     column_chunks,
     is_torch,
     ops_for,
@@ -24,8 +25,6 @@ from brainweave._validation import check_samples
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError
 from brainweave.voxels import same_samples, sample_signatures
-
-Matrix = NDArray[np.float64]
 
 
 class SubjectMap:
@@ -217,27 +216,19 @@ class SubjectMap:
             raise InputError(
                 f"component must be below {self.n_components}; got {component}."
             )
-        return self.space.to_image(self._voxel_values(component, what))
-
-    def _voxel_values(self, component: int, what: str) -> NDArray[Any]:
-        rows = self.patterns if what == "patterns" else self.weights.T
-        if scipy.sparse.issparse(rows):
-            return np.asarray(rows[[component]].toarray().ravel())
-        return np.asarray(rows[component])
+        values = (self.patterns if what == "patterns" else self.weights.T)[[component]]
+        whole = values.toarray() if scipy.sparse.issparse(values) else values
+        return self.space.to_image(np.ravel(whole))
 
     def detach(self) -> "SubjectMap":
         """Return the same map without a reference to the data (linear kernel)."""
         return self
 
 
-def kept_of(basis: SubjectBasis, space: Any) -> dict[str, Any]:
-    """Return what every map keeps of the basis it was learned in."""
-    return {
-        "mean": basis.mean,
-        "scale": basis.scale,
-        "signatures": basis.signatures,
-        "space": space,
-    }
+def kept_of(basis: Any, space: Any) -> dict[str, Any]:
+    """Return what every map keeps of the basis it was learned in, or of another map."""
+    kept = {name: getattr(basis, name) for name in ("mean", "scale", "signatures")}
+    return {**kept, "space": space}
 
 
 def refuse_non_finite(features: Any, name: str) -> None:
@@ -314,10 +305,6 @@ class BasisMap(SubjectMap):
         """Return the patterns as mixtures of the aligning samples, (n_samples, K)."""
 
     @abstractmethod
-    def _through_kernel(self, Z: Any, name: str) -> Matrix:
-        """Map samples by their kernel with the aligning ones."""
-
-    @abstractmethod
     def _aligning(self) -> Matrix:
         """Return the shared features of the aligning samples."""
 
@@ -353,7 +340,8 @@ class BasisMap(SubjectMap):
         """Map samples of this subject into the shared space, (n_samples, K)."""
         Z = self.basis.check_samples(Z, name)
         if self.kernel != "linear":
-            return ops_for(Z).array(self._through_kernel(Z, name))
+            through = self.basis.kernel_to(Z, name) @ self._weight_mixing()
+            return ops_for(Z).array(through)
         return self._weighted(Z, name)
 
     def detach(self) -> SubjectMap:
@@ -364,10 +352,7 @@ class BasisMap(SubjectMap):
             weights=self.weights,
             patterns=None if self.isometric else self.patterns,
             isometric=self.isometric,
-            mean=self.mean,
-            scale=self.scale,
-            space=self.space,
-            signatures=self.signatures,
+            **kept_of(self, self.space),
         )
         plain.objective_history = self.objective_history
         plain.n_undetermined = self.n_undetermined
@@ -427,9 +412,6 @@ class CoordinateMap(BasisMap):
     def _aligning(self) -> Matrix:
         return np.asarray(self.basis.coordinates @ self.coef)
 
-    def _through_kernel(self, Z: Any, name: str) -> Matrix:
-        return np.asarray(self.basis.project(Z, name) @ self.coef)
-
 
 class MixingMap(BasisMap):
     """A map by a mixing (n_samples, K) of the aligning samples: without eigenbasis.
@@ -465,6 +447,3 @@ class MixingMap(BasisMap):
 
     def _aligning(self) -> Matrix:
         return self.basis.gram_times(self.mixing)
-
-    def _through_kernel(self, Z: Any, name: str) -> Matrix:
-        return np.asarray(self.basis.kernel_to(Z, name) @ self.mixing)

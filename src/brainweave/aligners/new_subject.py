@@ -18,19 +18,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.linalg
 import scipy.sparse
-from numpy.typing import NDArray
 
+from brainweave._arrays import Codes, Matrix
 from brainweave.aligners.gdm_graph import is_named, split_known
 from brainweave.aligners.shrinkage import scale_features
 from brainweave.aligners.strength import smoother_of
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError, UndeterminedWarning
-from brainweave.graphs import NO_GROUP, Graph, GroupTerm
-from brainweave.labels import as_label_list, sort_labels
+from brainweave.graphs import Graph, GroupTerm
+from brainweave.labels import as_label_list, codes_of_new
 from brainweave.linalg import polar
-
-Matrix = NDArray[np.float64]
-Codes = NDArray[np.intp]
 
 UNDETERMINED = 1e-9  # a share of the edges' size that is no more than rounding
 
@@ -82,7 +79,7 @@ def _groups_of_new(model: Any, n: int, y: Any, edges: Any) -> list[Codes]:
         return []
     if not is_named(model.graph, "labels+time"):
         known = _row_numbers(model, n) if y is None else y
-        return [codes_of(known, term, n) for term in graph.groups]
+        return [codes_of_new(known, term.names) for term in graph.groups]
     labels, ids = (None, None) if y is None else split_known(y)
     if labels is not None and ids is None and model.joined_by_row_:
         ids = _row_numbers(model, n)
@@ -95,7 +92,7 @@ def _groups_of_new(model: Any, n: int, y: Any, edges: Any) -> list[Codes]:
     # an id that nobody else saw links nobody, as in a fit
     names = set(by_id.names)
     ids = [i if i in names else None for i in as_label_list(ids, "ids of y")]
-    return [codes_of(labels, by_label, n), codes_of(ids, by_id, n)]
+    return [codes_of_new(labels, by_label.names), codes_of_new(ids, by_id.names)]
 
 
 def _row_numbers(model: Any, n_samples: int) -> Any:
@@ -113,22 +110,6 @@ def _row_numbers(model: Any, n_samples: int) -> Any:
             "samples as y."
         )
     return range(n_samples)
-
-
-def codes_of(y: Any, term: GroupTerm, n_samples: int) -> Codes:
-    """Find the groups of a new subject's samples among those of a term."""
-    values = as_label_list(y, "y of the new subject")
-    if len(values) != n_samples:
-        raise InputError(f"y has {len(values)} labels for {n_samples} samples.")
-    code_of = {name: code for code, name in enumerate(term.names)}
-    unknown = sort_labels(v for v in values if v is not None and v not in code_of)
-    if unknown:
-        raise InputError(
-            f"The new subject has labels that the model does not know: {unknown}; it "
-            f"has {list(term.names[:8])}. Set them to None to leave those samples "
-            "unlabelled."
-        )
-    return np.array([code_of.get(v, NO_GROUP) for v in values], dtype=np.intp)
 
 
 def edges_of_new(

@@ -7,14 +7,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._arrays import to_numpy
+from brainweave._arrays import Matrix, to_numpy
 from brainweave._validation import check_samples
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap, kept_of, refuse_non_finite
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError
-
-Matrix = NDArray[np.float64]
 
 
 class VoxelMap(SubjectMap):
@@ -95,12 +93,8 @@ class NoAlignment(BaseAligner):
     energy : float in (0, 1], or one per subject, default=1
         Confine each subject to the leading directions that hold this share of its
         summed singular values.
-    standardize : bool or "reliability", default=True
-        Give every voxel zero mean and unit variance; else zero mean only.
-        "reliability": voxels that answer alike to equal labels count more
-        (:mod:`brainweave.reliability`).
-    n_jobs : int, optional
-        Subjects worked on at the same time; default one per core.
+    standardize, n_jobs
+        As in :class:`DetSRM`.
 
     Attributes
     ----------
@@ -123,6 +117,7 @@ class NoAlignment(BaseAligner):
     """
 
     _joins_samples = False
+    _keeps = ""  # the bases hold mean and scale
     _needs_eigenbasis = False
 
     energy: Any = 1.0
@@ -138,9 +133,6 @@ class NoAlignment(BaseAligner):
                     "Use one mask for all subjects, or an aligner such as SRM or GDM."
                 )
         return [np.empty((b.n_voxels, 0)) for b in bases]
-
-    def _keep_solution(self, solution: list[Matrix]) -> None:
-        """There is nothing to keep: the bases hold mean and scale."""
 
     def _make_map(
         self, basis: SubjectBasis, solution: Matrix, *, space: Any = None

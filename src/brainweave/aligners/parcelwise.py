@@ -17,14 +17,7 @@ from brainweave.aligners.pieces import (
     labels_per_subject,
     parcel_names,
 )
-from brainweave.aligners.piecewise import (
-    Fits,
-    Layout,
-    PiecewiseAligner,
-    Whole,
-    read_samples,
-    read_whole,
-)
+from brainweave.aligners.piecewise import Fits, Layout, PiecewiseAligner, Whole
 from brainweave.exceptions import InputError
 
 
@@ -237,20 +230,18 @@ class Parcelwise(PiecewiseAligner):
             and a warning.
         """
         check_is_fitted(self, "maps_")
-        samples = read_samples(X, "the new subject")
         given = self.parcels if parcels is None else parcels
         if parcels is None and is_list_of_arrays(given):
             raise InputError(
                 "The parcels differ from subject to subject: pass those of the new "
                 "one, fit_new_subject(X, parcels=...)."
             )
-        n_voxels, space = int(samples.shape[1]), getattr(X, "space", None)
-        (labels,) = labels_per_subject(given, [n_voxels], [space], owner=self._owner)
-        y = getattr(X, "labels", None) if y is None else y
-        columns = _columns_of(self.parcels_, labels)
-        whole = read_whole(samples, columns, space, name="the new subject")
-        maps = self._join(samples, y, self.parcels_, columns)
-        return self._map(columns, maps, whole)
+
+        def columns_of(n: int, space: Any) -> list[Columns]:
+            (labels,) = labels_per_subject(given, [n], [space], owner=self._owner)
+            return _columns_of(self.parcels_, labels)
+
+        return self._map(*self._join(X, y, self.parcels_, columns_of))
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
         """Name the shared features by parcel and number: parcel3_0, parcel3_1, ...

@@ -1,6 +1,6 @@
 """Which voxels are pieces of the brain: parcels, or neighbourhoods."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from numbers import Number
 from typing import Any
 
@@ -189,8 +189,7 @@ def coordinates_per_subject(
                 found[same[0]] if same else _voxel_positions(space, f"X[{i}]", remedy)
             )
         return found
-    per_subject = isinstance(coordinates, (list, tuple)) and _is_matrix(coordinates[0])
-    if not per_subject:
+    if not PER_SUBJECT["coordinates"](coordinates):
         coordinates = np.asarray(coordinates, dtype=np.float64)
     listed = one_per_subject("coordinates", coordinates, len(n_voxels), owner=owner)
     arrays = [np.asarray(c, dtype=np.float64) for c in listed]
@@ -203,3 +202,11 @@ def coordinates_per_subject(
         if not np.isfinite(array).all():
             raise InputError(f"coordinates of X[{i}] have NaN or infinite values.")
     return arrays
+
+
+# places of voxels, and whether they are given subject by subject
+PER_SUBJECT: dict[str, Callable[[Any], bool]] = {
+    "parcels": is_list_of_arrays,
+    "neighborhoods": _is_per_subject,
+    "coordinates": lambda c: isinstance(c, (list, tuple)) and _is_matrix(c[0]),
+}

@@ -17,15 +17,19 @@ from sklearn.base import clone
 
 from brainweave._arrays import backing_map, column_chunks, ops_for, to_numpy
 from brainweave._progress import shown_progress
-from brainweave._subjects import ids_of
 from brainweave._validation import (
     check_int,
     check_list_of_subjects,
     check_n_jobs,
     check_shape,
+    ids_of,
 )
-from brainweave._warnings import WarningListener
-from brainweave._workers import Sent, blas_threads, cluster_workers
+from brainweave._workers import (
+    Sent,
+    WarningListener,
+    blas_threads,
+    cluster_workers,
+)
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap
 from brainweave.aligners.pieces import Columns
@@ -233,7 +237,11 @@ class PiecewiseAligner(BaseAligner):
         -------
         self
         """
-        self._check_aligner()
+        if not isinstance(self.aligner, BaseAligner):
+            raise TypeError(
+                f"aligner of {self._owner} must be an aligner such as "
+                f"SRM(n_components=10); got {self.aligner!r}."
+            )
         subjects = check_list_of_subjects(X, owner=self._owner)
         arrays = [read_samples(s, f"X[{i}]") for i, s in enumerate(subjects)]
         self.ids_ = ids_of(subjects, owner=self._owner)
@@ -288,17 +296,30 @@ class PiecewiseAligner(BaseAligner):
                     yield k, local
 
     def _join(
-        self, samples: Any, y: Any, names: list[Any], columns: list[Columns]
-    ) -> list[SubjectMap | None]:
-        """Let a new subject join the aligners of the pieces; None where it cannot."""
-        ledger = Ledger(self._piece)
-        pairs = zip(self.aligners_, columns, strict=True)
-        sent = openable(samples)
+        self,
+        X: Any,
+        y: Any,
+        names: list[Any],
+        columns_of: Callable[[int, Any], list[Columns]],
+        which: list[int] | None = None,
+    ) -> tuple[list[Columns], list[SubjectMap | None], Whole]:
+        """Let a new subject join the aligners of all pieces, or of some.
+
+        Return its columns, a map per piece (None where it cannot join), and the rest.
+        """
+        samples, space = read_samples(X, "the new subject"), getattr(X, "space", None)
+        columns = columns_of(int(samples.shape[1]), space)
+        whole = read_whole(samples, columns, space, name="the new subject")
+        if y is None and hasattr(X, "labels"):
+            y = self._known_of(X)
+        ledger, sent = Ledger(self._piece), openable(samples)
+        some = columns if which is None else [columns[k] for k in which]
+        pairs = zip(self.aligners_, some, strict=True)
         tasks = ((local, part_of(sent, own), y) for local, own in pairs)
         with closing(self._run(join_local, names, tasks, ledger)) as results:
             joined = list(results)
         ledger.warn(stacklevel=4)
-        return joined
+        return columns, joined, whole
 
     def _run(
         self,
@@ -338,21 +359,17 @@ class PiecewiseAligner(BaseAligner):
                     outcomes.close()
         ledger.check_some_left()
 
-    def _check_aligner(self) -> None:
-        if not isinstance(self.aligner, BaseAligner):
-            raise TypeError(
-                f"aligner of {self._owner} must be an aligner such as "
-                f"SRM(n_components=10); got {self.aligner!r}."
-            )
-
-    def _known_samples(self, subjects: list[Any], y: Any) -> list[Any] | None:
-        return self.aligner._known_samples(subjects, y)
+    def _known_of(self, subject: Any) -> Any:
+        return self.aligner._known_of(subject)
 
     def _labels_in(self, y: list[Any]) -> list[Any]:
         return self.aligner._labels_in(y)
 
     def _joins_by_label(self) -> bool:
         return self.aligner._joins_by_label()
+
+    def _joins_by_row(self, y: Any) -> bool:
+        return self.aligner._joins_by_row(y)
 
     def _labels_must_meet(self) -> bool:
         return self.aligner._labels_must_meet()

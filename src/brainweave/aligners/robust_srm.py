@@ -19,18 +19,19 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from brainweave._arrays import NumpyOps, TorchOps, ops_for, to_numpy
+from brainweave._arrays import Floats, Matrix, NumpyOps, TorchOps, ops_for, to_numpy
 from brainweave._validation import check_int, check_number, check_samples
 from brainweave._workers import subject_threads
 from brainweave.aligners.maps import WeightMap, kept_of, refuse_non_finite
-from brainweave.aligners.procrustes import align_to, principal_axes
-from brainweave.aligners.timelocked import FromRandomStart, Progress
+from brainweave.aligners.timelocked import (
+    FromRandomStart,
+    Progress,
+    align_to,
+    principal_axes,
+)
 from brainweave.basis import SubjectBasis
-from brainweave.exceptions import InputError
 from brainweave.linalg import polar
 
-Matrix = NDArray[np.float64]
-Floats = NDArray[Any]
 Chunks = Iterable[tuple[slice, Any]]
 
 # squared singular values, relative to the largest, that a Gram matrix resolves well
@@ -278,6 +279,7 @@ class RobustSRM(FromRandomStart):
     max_iter: int = 100
 
     _from_grams = False  # the individual terms are of voxels
+    _keeps = ""  # nothing beside the maps
     _needs_eigenbasis = False
 
     def _check_subjects(self, subjects: list[Any], y: list[Any] | None) -> None:
@@ -312,9 +314,6 @@ class RobustSRM(FromRandomStart):
         self._keep_progress(progress)
         return maps
 
-    def _keep_solution(self, solution: list[Matrix]) -> None:
-        """Keep nothing beside the maps: they are in voxels, not in coordinates."""
-
     def _make_map(
         self, basis: SubjectBasis, solution: Floats, *, space: Any = None
     ) -> RobustMap:
@@ -344,11 +343,6 @@ class RobustSRM(FromRandomStart):
 
 def _voxels_of(basis: SubjectBasis) -> Voxels:
     """Read the aligning samples of a subject, without what the energy cuts off."""
-    if basis.kernel.name != "linear":
-        raise InputError(
-            f"{basis.name} is a basis of the {basis.kernel.name} kernel; RobustSRM "
-            "works on voxels. Pass the samples."
-        )
     # the first maps have read, and verified, the samples just before
     if basis.energy == 1:
         return Voxels(lambda: basis.chunks(verify=False), basis.ops)

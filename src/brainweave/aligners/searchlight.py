@@ -23,14 +23,7 @@ from brainweave.aligners.pieces import (
     given_neighborhoods,
     neighborhoods_within,
 )
-from brainweave.aligners.piecewise import (
-    Fits,
-    Layout,
-    PiecewiseAligner,
-    Whole,
-    read_samples,
-    read_whole,
-)
+from brainweave.aligners.piecewise import Fits, Layout, PiecewiseAligner, Whole
 from brainweave.exceptions import InputError
 
 
@@ -189,12 +182,8 @@ class Searchlight(PiecewiseAligner):
         Neighbourhoods with fewer voxels in any subject are skipped.
     keep_local : bool, default=True
         Keep what a new subject needs to join. False saves memory.
-    n_jobs : int, optional
-        Neighbourhoods worked on at the same time, in threads; default one per core.
-        Inside ``joblib.parallel_config`` the configured backend is used instead. The
-        result does not depend on it.
-    progress : bool or callable, default=False
-        True draws a bar; a callable is told (done, total) after each neighbourhood.
+    n_jobs, progress
+        As in :class:`Parcelwise`, of neighbourhoods.
 
     Attributes
     ----------
@@ -344,17 +333,16 @@ class Searchlight(PiecewiseAligner):
                 f"This {self._owner} was fitted with keep_local=False, so no subject "
                 "can join. Fit again with keep_local=True."
             )
-        samples = read_samples(X, "the new subject")
-        v, space = int(samples.shape[1]), getattr(X, "space", None)
-        own = self._new_neighborhoods(v, space, neighborhoods, coordinates)
-        y = getattr(X, "labels", None) if y is None else y
-        whole = read_whole(samples, own, space, name="the new subject")
-        joinable = [own[k] for k in self.joinable_]
-        maps = self._join(samples, y, self.joinable_, joinable)
-        shape = (v, self.n_components_)
+
+        def columns_of(n: int, space: Any) -> list[Columns]:
+            return self._new_neighborhoods(n, space, neighborhoods, coordinates)
+
+        numbers = self.joinable_
+        own, maps, whole = self._join(X, y, numbers, columns_of, numbers)
+        shape = (whole["mean"].size, self.n_components_)
         collector = Collector(own, self.neighborhoods_, shape, {})
         for k, reference, joined in zip(
-            self.joinable_, self.reference_maps_, maps, strict=True
+            numbers, self.reference_maps_, maps, strict=True
         ):
             if joined is not None:
                 collector.add(k, joined, reference)

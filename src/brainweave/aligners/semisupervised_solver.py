@@ -21,14 +21,11 @@ from typing import Any
 
 import numpy as np
 import scipy.optimize
-from numpy.typing import NDArray
 from scipy.special import log_softmax
 
+from brainweave._arrays import Codes, Matrix
 from brainweave.aligners.timelocked import Progress
 from brainweave.linalg import polar
-
-Matrix = NDArray[np.float64]
-Codes = NDArray[np.intp]
 
 INNER_STEPS = 10  # of each map, in each round
 MOST_TRIALS = 60  # doublings of tau; far more than any data need

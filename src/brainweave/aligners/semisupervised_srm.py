@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from brainweave._arrays import to_numpy
+from brainweave._arrays import Codes, Matrix, to_numpy
 from brainweave._validation import (
     check_indices,
     check_list_of_subjects,
@@ -18,7 +18,6 @@ from brainweave._validation import (
 )
 from brainweave._workers import subject_threads
 from brainweave.aligners.maps import SubjectMap
-from brainweave.aligners.procrustes import check_rank, principal_axes
 from brainweave.aligners.semisupervised_solver import (
     Balance,
     Classifier,
@@ -29,16 +28,15 @@ from brainweave.aligners.semisupervised_solver import (
 from brainweave.aligners.timelocked import (
     WAYS_OUT,
     FromRandomStart,
+    check_rank,
     check_same_samples,
+    principal_axes,
 )
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError
 from brainweave.graphs import NO_GROUP
-from brainweave.labels import encode_labels
+from brainweave.labels import codes_of_new, encode_labels
 from brainweave.linalg import polar
-
-Matrix = NDArray[np.float64]
-Codes = NDArray[np.intp]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -71,10 +69,8 @@ class SemiSupervisedSRM(FromRandomStart):
     max_iter : int, default=200
         Most rounds.
     standardize : bool or "reliability", default=True
-        Give every voxel zero mean and unit variance over all samples of the subject;
-        else zero mean only. Sessions that differ in mean should be standardised each.
-        "reliability": voxels that answer alike to equal labels count more
-        (:mod:`brainweave.reliability`).
+        As in :class:`DetSRM`, over all samples of the subject. Sessions that differ in
+        mean should be standardised each.
     tol, init, energy, random_state, n_jobs
         As in :class:`DetSRM`; the start has a row per time-locked sample.
 
@@ -299,7 +295,8 @@ class SemiSupervisedSRM(FromRandomStart):
         """
         basis, y = self._new_subject(X, y)
         check_rank(basis, self.n_components_)
-        codes = self._known_codes(y, basis)
+        known = [None] * basis.n_samples if y is None else y
+        codes = codes_of_new(known, self.classes_.tolist())
         rows = self._known_rows(samples, int((codes == NO_GROUP).sum()), len(codes))
         subject = _split(basis, codes, lock_all=bool(len(rows)))
         R = self.shared_response_[rows]
@@ -320,20 +317,6 @@ class SemiSupervisedSRM(FromRandomStart):
         new = self._make_map(basis, subject.Q, space=getattr(X, "space", None))
         new.objective_history = history
         return new
-
-    def _known_codes(self, y: Any, basis: SubjectBasis) -> Codes:
-        if y is None:
-            return np.full(basis.n_samples, NO_GROUP)
-        code_of = {name: code for code, name in enumerate(self.classes_.tolist())}
-        given, names = encode_labels([y])
-        unknown = [name for name in names if name not in code_of]
-        if unknown:
-            raise InputError(
-                f"The new subject has labels that the model does not know: {unknown}. "
-                f"Known: {list(code_of)}. Set them to None, or leave these samples out."
-            )
-        back = np.array([code_of[name] for name in names] + [NO_GROUP])
-        return back[given[0]]
 
     def _known_rows(self, samples: Any, n_locked: int, n_samples: int) -> Codes:
         """Find the rows of the shared response that the new samples are locked to."""

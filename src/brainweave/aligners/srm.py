@@ -5,19 +5,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from brainweave._arrays import Matrix
 from brainweave._workers import subject_threads
-from brainweave.aligners.procrustes import (
+from brainweave.aligners.timelocked import (
     Alignment,
+    FromRandomStart,
+    GramOnly,
+    Progress,
     align_each,
     align_to,
     principal_axes,
 )
-from brainweave.aligners.timelocked import FromRandomStart, GramOnly, Progress
 from brainweave.basis import SubjectBasis
-
-Matrix = NDArray[np.float64]
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -1,25 +1,33 @@
-"""What the methods share that need the same stimuli in the same rows."""
+r"""What the methods share that need the same stimuli in the same rows.
+
+With :math:`X` the samples of one subject, :math:`K = X X^\top` and :math:`S` a target
+with one row per sample, the orthonormal :math:`W` that minimises
+:math:`\lVert X W - S \rVert_F` and :math:`\lVert X - S W^\top \rVert_F` is the polar
+factor of :math:`X^\top S`:
+
+.. math:: W = X^\top S \, (S^\top K S)^{-1/2} = X^\top A, \qquad X W = K A,
+
+so :math:`K` and matrices as wide as the target are all that is needed.
+"""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from brainweave._arrays import Matrix, to_numpy
 from brainweave._validation import check_2d, check_indices, check_int, check_number
 from brainweave.aligners.base import BaseAligner
-from brainweave.aligners.maps import MixingMap, SubjectMap
-from brainweave.aligners.procrustes import check_rank
-from brainweave.basis import SubjectBasis
-from brainweave.exceptions import InputError, LayoutWarning
+from brainweave.aligners.maps import SubjectMap
+from brainweave.basis import TIED, SubjectBasis
+from brainweave.exceptions import InputError, LayoutWarning, UniquenessWarning
 from brainweave.labels import as_label_list
-
-Matrix = NDArray[np.float64]
+from brainweave.linalg import flip_signs, polar
 
 ROUNDING = 1e-13  # changes of an objective below this, relative to it, are rounding
 
@@ -128,6 +136,9 @@ class TimeLocked(BaseAligner):
     n_jobs: int | None = None
 
     shared_response_: Matrix = field(init=False)
+
+    def _joins_by_row(self, y: Any) -> bool:
+        return True
 
     def _check_subjects(self, subjects: list[Any], y: list[Any] | None) -> None:
         check_same_samples(subjects, y, owner=self._owner)
@@ -241,19 +252,123 @@ class GramOnly(TimeLocked):
     """
 
     _needs_eigenbasis = False
-
-    def _keep_solution(self, solution: list[Matrix]) -> None:
-        self.mixing_ = solution
-
-    def _make_map(
-        self, basis: SubjectBasis, solution: Matrix, *, space: Any = None
-    ) -> SubjectMap:
-        return MixingMap(basis, solution, isometric=self._isometric, space=space)
+    _keeps = "mixing_"
 
     @property
-    def coef_(self) -> list[Matrix]:  # type: ignore[override]
+    def coef_(self) -> list[Matrix]:
         """The maps in kernel coordinates; computing them needs the eigenbases."""
         known = [m.coef for m in self.maps_]
         if any(c is None for c in known):
             raise AttributeError("coef_ is not kept when a fitted model is pickled.")
         return known
+
+
+# -- orthonormal maps nearest to a target ----------------------------------------------
+
+# squared singular values, relative to the largest, that the Gram matrix cannot resolve
+SINGULAR = 1e-10
+UNSURE = 1e-6  # below this, one more step restores orthonormality
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """An orthonormal map ``W = X.T @ mixing`` and the features ``X @ W``.
+
+    The mixing is wanted at the end of an iteration only, so it is kept in two factors.
+    """
+
+    left: Matrix
+    right: Matrix
+    features: Matrix
+
+    @property
+    def mixing(self) -> Matrix:
+        """The map as a mixture of samples, (n_samples, K)."""
+        return np.asarray(self.left @ self.right)
+
+
+def rotate_onto(coordinates: Matrix, target: Matrix) -> Matrix:
+    """Return the orthonormal matrix that takes coordinates nearest to the target.
+
+    Rows are orthonormal if the target is the wider one, columns if it is not.
+    """
+    return polar(coordinates.T @ target)
+
+
+def align_each(
+    bases: list[SubjectBasis], S: Matrix, over_subjects: Callable[..., list[Any]]
+) -> list[Any]:
+    """Align several subjects to one target.
+
+    A device works on all their Gram matrices before the first product comes back.
+    """
+    known: list[Any] = [None] * len(bases)
+    if all(b.energy == 1 and b.gram_on_device is not None for b in bases):
+        there = cast(Any, bases[0]._device).put(S)
+        known = [to_numpy(p) for p in [b.gram_on_device @ there for b in bases]]
+    return over_subjects(lambda b, product: align_to(b, S, product), bases, known)
+
+
+def align_to(
+    basis: SubjectBasis, S: Matrix, product: Matrix | None = None
+) -> Alignment:
+    """Align one subject to a target without its eigenbasis, O(n_samples^2 K)."""
+    product = basis.gram_times(S) if product is None else product
+    metric = S.T @ product
+    values, vectors = np.linalg.eigh((metric + metric.T) / 2)
+    if not values[0] > SINGULAR * values[-1]:
+        return _align_in_coordinates(basis, S)
+    root = (vectors / np.sqrt(values)) @ vectors.T
+    features = product @ root
+    if values[0] < UNSURE * values[-1]:
+        step = (3 * np.eye(len(values)) - features.T @ (S @ root)) / 2  # Newton's
+        step = (step + step.T) / 2
+        root, features = root @ step, features @ step
+    return Alignment(S, root, features)
+
+
+def _align_in_coordinates(basis: SubjectBasis, S: Matrix) -> Alignment:
+    """Do the same by a decomposition that completes directions the target lacks."""
+    k = S.shape[1]
+    check_rank(basis, k)
+    Q = rotate_onto(basis.coordinates, S)
+    return Alignment(
+        basis.vectors, Q / np.sqrt(basis.values)[:, None], basis.coordinates @ Q
+    )
+
+
+def principal_axes(S: Matrix, covariance: Matrix | None = None) -> Matrix:
+    """Return the rotation that sorts columns by variance, largest first, signs fixed.
+
+    The covariance is that of the columns, unless another one is given.
+    """
+    metric = S.T @ S if covariance is None else covariance
+    turn = np.linalg.eigh(metric)[1][:, ::-1]
+    return np.asarray(turn * flip_signs(S @ turn))
+
+
+def warn_of_tie(values: Matrix, k: int, *, stacklevel: int) -> None:
+    """Warn if a cut after the first k of some descending variances parts equal ones."""
+    if k >= values.size or values[k - 1] <= TIED * values[0]:
+        return
+    if values[k - 1] - values[k] <= TIED * values[0]:
+        warnings.warn(
+            f"The shared space is not unique: components {k} and {k + 1} are equally "
+            "strong, so which directions are kept is arbitrary. Keep fewer components, "
+            "or more.",
+            UniquenessWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
+def check_rank(
+    basis: SubjectBasis, n_components: int, available: int | None = None
+) -> None:
+    """Refuse more orthonormal columns than the subject has dimensions."""
+    available = basis.n_kept if available is None else available
+    if available < n_components:
+        raise InputError(
+            f"n_components={n_components} is more than the {available} dimensions of "
+            f"{basis.name} ({basis.n_samples} samples, {basis.n_voxels} voxels, energy "
+            f"{basis.energy:g}). Use fewer components or more samples."
+        )

@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.base import clone
 
-from brainweave._arrays import to_numpy
+from brainweave._arrays import Floats
 from brainweave._validation import check_option
-from brainweave._workers import map_subjects
-from brainweave.aligners.base import BaseAligner
+from brainweave.aligners.base import BaseAligner, seeded_copy
+from brainweave.aligners.pieces import PER_SUBJECT
 from brainweave.evaluation.shared_bases import Part
 from brainweave.evaluation.splits import SplitStudy, subject_folds
 from brainweave.exceptions import BrainweaveError, InputError
@@ -37,9 +36,6 @@ __all__ = [
 ]
 
 PROTOCOLS = ("joint", "held-out")
-PLACES = ("parcels", "neighborhoods", "coordinates")  # of piecewise aligners
-
-Matrix = NDArray[Any]
 
 
 class Clock:
@@ -67,7 +63,7 @@ class AlignedFold:
     fold: int
     test: list[int]
     train: list[int]
-    features: list[Matrix]  # shared features of every subject's scored samples
+    features: list[Floats]  # shared features of every subject's scored samples
     maps: list[Any]  # one per subject
     aligner: Any  # fitted
 
@@ -123,7 +119,7 @@ def _align(
     *,
     n_jobs: int | None,
     clock: Clock,
-) -> tuple[list[Matrix], list[Any], Any]:
+) -> tuple[list[Floats], list[Any], Any]:
     """Align the subjects of a part, of whom some join when the template is finished.
 
     Return the features of everyone's scored samples, the maps, and the fitted aligner.
@@ -144,10 +140,7 @@ def _align(
                     found[i] = fitted.fit_new_subject(x, known, **own)
     maps = [found[i] for i in range(n)]
     with clock("map"):
-        if takes_bases(aligner):
-            return part.map_scored(maps, n_jobs=n_jobs), maps, fitted
-        samples = [s.data() if s.is_lazy else s.samples for s in part.scored]
-        return map_subjects(_mapped, maps, samples, n_jobs=n_jobs), maps, fitted
+        return part.map_scored(maps, n_jobs=n_jobs), maps, fitted
 
 
 def _inputs(
@@ -162,10 +155,6 @@ def _inputs(
         return [s.data() for s in subjects]
     # with the space, which says where voxels lie; other knowledge is passed as y
     return [Subject(s.id, s.samples, runs=s.runs, space=s.space) for s in subjects]
-
-
-def _mapped(fitted: Any, samples: Any) -> Matrix:
-    return to_numpy(fitted.transform(samples))
 
 
 @contextmanager
@@ -211,14 +200,8 @@ def _is_per_subject(name: str, value: Any, n_subjects: int) -> bool:
     """Whether a setting has one entry per subject, rather than one for all."""
     if not isinstance(value, list | tuple) or len(value) != n_subjects:
         return False
-    first = value[0]
-    if name == "neighborhoods":  # else one list of arrays of column numbers
-        if isinstance(first, list | tuple):
-            return np.ndim(first[0]) > 0
-        return getattr(first, "ndim", 0) == 2
-    depth = {"parcels": 1, "coordinates": 2}.get(name)
-    if depth is not None:
-        return getattr(first, "ndim", 0) == depth or hasattr(first, "affine")
+    if name in PER_SUBJECT:
+        return PER_SUBJECT[name](value)
     return name in ("kernel", "kernel_params", "energy")
 
 
@@ -232,7 +215,7 @@ def _own_places(aligner: Any, i: int, n_subjects: int) -> dict[str, Any]:
     params = aligner.get_params(deep=False)
     return {
         name: params[name][i]
-        for name in PLACES
+        for name in PER_SUBJECT
         if _is_per_subject(name, params.get(name), n_subjects)
     }
 
@@ -244,15 +227,7 @@ def seeded(estimator: Any, random_state: int | None) -> Any:
             "The evaluation takes an aligner, and a classifier, as objects such as "
             f"GDM(n_components=10); got {estimator!r}."
         )
-    copy = clone(estimator)
-    if random_state is None:
-        return copy
-    free = {
-        name: random_state
-        for name, value in copy.get_params(deep=True).items()
-        if name.split("__")[-1] == "random_state" and value is None
-    }
-    return copy.set_params(**free)
+    return seeded_copy(estimator, random_state)
 
 
 def seed_from(random_state: Any) -> int | None:

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from sklearn.metrics import confusion_matrix
 
-from brainweave._arrays import to_numpy
+from brainweave._arrays import Codes, Matrix, to_numpy
 from brainweave._validation import check_int, check_option
 from brainweave._workers import map_subjects
 from brainweave.evaluation.align_folds import AlignedFold, Clock, seeded
@@ -24,7 +23,7 @@ from brainweave.evaluation.classifiers import (
 )
 from brainweave.evaluation.splits import SplitStudy
 from brainweave.exceptions import InputError
-from brainweave.labels import NO_LABEL, Codes
+from brainweave.labels import NO_LABEL
 from brainweave.metrics import (
     match_segments,
     reconstruction_score,
@@ -35,7 +34,6 @@ from brainweave.study.study import Study
 
 __all__ = ["Classification", "Matching", "Measure", "Reconstruction", "Scoring"]
 
-Matrix = NDArray[np.float64]
 Found = Iterator[tuple[AlignedFold, dict[str, Any]]]
 
 PERMUTATION_BLOCK = 20  # permutations that one thread runs in a row

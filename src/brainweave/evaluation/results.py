@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from brainweave._arrays import Matrix
 from brainweave._io import write_text
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ __all__ = [
     "p_value",
 ]
 
-Matrix = NDArray[np.float64]
 Record = dict[str, Any]
 
 INCIDENTAL = ("n_jobs", "progress")  # settings that no result depends on
@@ -302,10 +302,11 @@ class GridResult:
             if error := _first_error(records):
                 found.append((*group, error))
                 continue
-            seconds: dict[str, float] = {}
-            for record in records:
-                for stage, spent in record["seconds"].items():
-                    seconds[stage] = seconds.get(stage, 0.0) + spent
+            stages = dict.fromkeys(stage for r in records for stage in r["seconds"])
+            seconds = {
+                stage: sum(r["seconds"].get(stage, 0.0) for r in records)
+                for stage in stages
+            }
             seconds["total"] = sum(seconds.values())
             result = ClassificationResult.from_records(
                 records,
@@ -337,7 +338,7 @@ class GridResult:
 
     def __repr__(self) -> str:
         failed = sum(bool(r["error"]) for r in self.records)
-        return f"GridResult({len(self)} cells, {failed} failed)"
+        return f"GridResult({len(self.records)} cells, {failed} failed)"
 
 
 def is_sound(record: Record, name: str) -> bool:
@@ -371,19 +372,11 @@ def _head(record: Record, names: Sequence[str]) -> Record:
 
 def _row(record: Record) -> Record:
     best = record.get("best_params")
-    measured = (
-        "score",
-        "balanced_accuracy",
-        "n_components",
-        "n_train",
-        "n_test",
-        "nu",
-        "n_by_means",
-    )
     return {
         **_head(record, _CELL),
         "test_subjects": ", ".join(record["test_subjects"]),
-        **{name: record.get(name) for name in measured},
+        "score": record.get("score"),
+        **{k: record.get(k) for k in _OF_A_FOLD if k != "best_params"},
         "chance": None if record["error"] else chance_level([record]),
         "best_params": "" if best is None else str(best),
         "error": record["error"],

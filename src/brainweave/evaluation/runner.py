@@ -23,12 +23,10 @@ from sklearn.base import clone
 from brainweave._arrays import process_bytes
 from brainweave._progress import Progress
 from brainweave._version import versions
-from brainweave._warnings import WarningListener
-from brainweave._workers import blas_threads, cluster_workers
+from brainweave._workers import WarningListener, blas_threads, cluster_workers
 from brainweave.evaluation.align_folds import Clock, takes_bases
 from brainweave.evaluation.evaluate import about, score_folds
-from brainweave.evaluation.fingerprint import digest
-from brainweave.evaluation.grid import Cell, Grid, GridStudy, Job, without
+from brainweave.evaluation.grid import Cell, Grid, GridStudy, Job, digest, without
 from brainweave.evaluation.results import GridResult, is_sound
 from brainweave.evaluation.shared_bases import Part
 from brainweave.evaluation.splits import SplitStudy, subject_folds
@@ -126,7 +124,12 @@ class _Run:
         # grids may ask for the same cell, as one of several settings or by itself
         cells = {repr(c): c for job in jobs for c in job.cells}
         names = list(dict.fromkeys(c.name for c in cells.values()))
-        self._check_known(names, retry_failed)
+        for name in names:  # forget what is not sound, and what failed, if asked
+            record = self.store.get(name)
+            if record is not None and (
+                not is_sound(record, name) or (retry_failed and record["error"])
+            ):
+                self.store.remove(name)
         self.total = len(names)
         waiting = self._groups(jobs)
         self._count(names)
@@ -153,15 +156,6 @@ class _Run:
         return result
 
     # -- planning ----------------------------------------------------------------------
-
-    def _check_known(self, names: list[str], retry_failed: bool) -> None:
-        """Forget records that are not sound, and failed ones, if asked."""
-        for name in names:
-            record = self.store.get(name)
-            if record is None:
-                continue
-            if not is_sound(record, name) or (retry_failed and record["error"]):
-                self.store.remove(name)
 
     def _record(self, name: str) -> dict[str, Any]:
         record = self.store.get(name)

@@ -13,14 +13,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from brainweave._arrays import to_numpy
+from brainweave._arrays import Matrix, to_numpy
 from brainweave._workers import map_subjects
 from brainweave.aligners.base import BaseAligner
-from brainweave.aligners.gdm_graph import paired
 from brainweave.aligners.maps import BasisMap, SubjectMap
-from brainweave.aligners.timelocked import TimeLocked
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError
 from brainweave.kernels import Kernel
@@ -32,7 +29,6 @@ logger = logging.getLogger(__name__)
 
 __all__ = ["Part"]
 
-Matrix = NDArray[np.float64]
 Key = tuple[int, Kernel, bool | str]  # subject, kernel, how voxels are scaled
 
 
@@ -77,16 +73,9 @@ class Part:
     # -- what is known of the samples --------------------------------------------------
 
     def known(self, aligner: Any) -> list[Any] | None:
-        """Return the y to align with: categories, or stimulus ids for time graphs.
-
-        Both for ``graph="labels+time"``, if all subjects have ids.
-        """
-        what = "stimuli" if _uses_graph(aligner, "time") else "labels"
-        values: list[Any] = [getattr(subject, what) for subject in self.aligning]
-        ids = [subject.stimuli for subject in self.aligning]
-        both = _uses_graph(aligner, "labels+time")
-        if both and not any(v is None for v in (*values, *ids)):
-            return [paired(*known) for known in zip(values, ids, strict=True)]
+        """Return the y to align with: categories, or stimulus ids for time graphs."""
+        ours = isinstance(aligner, BaseAligner)
+        values = [aligner._known_of(s) if ours else s.labels for s in self.aligning]
         if all(v is None for v in values):
             return None
         return [
@@ -96,9 +85,8 @@ class Part:
 
     def check_locked(self, aligner: Any) -> None:
         """Refuse samples in different orders for a method that joins them by row."""
-        by_row = _uses_graph(aligner, "time") and self.known(aligner) is None
-        models = (aligner, *_inside(aligner).values())
-        if not (by_row or any(isinstance(model, TimeLocked) for model in models)):
+        ours = isinstance(aligner, BaseAligner)
+        if not (ours and aligner._joins_by_row(self.known(aligner))):
             return
         first = self.aligning.subjects[0]
         for subject in self.aligning:
@@ -144,7 +132,12 @@ class Part:
         energy = {i: settings[i][1] for i in who}
         full = {i: aligner._needs_eigenbasis or energy[i] < 1 for i in who}
         # threads cost more than looking up what is known
-        new = [i for i in who if not self._has(keys[i], full[i])]
+        new = [
+            i
+            for i in who
+            if (basis := self._bases.get(keys[i])) is None
+            or (full[i] and "_spectrum" not in basis.__dict__)
+        ]
         logger.debug(
             "%s: %d bases are made, %d used again",
             type(aligner).__name__,
@@ -163,10 +156,6 @@ class Part:
             basis if energy[i] == basis.energy else basis.cut(energy[i])
             for i, basis in bases.items()
         ]
-
-    def _has(self, key: Key, full: bool) -> bool:
-        basis = self._bases.get(key)
-        return basis is not None and (not full or "_spectrum" in basis.__dict__)
 
     def _recipe(
         self, i: int, kernel: Kernel, standardize: bool | str
@@ -314,19 +303,6 @@ def _with_what_a_pass_needs(basis: SubjectBasis) -> SubjectBasis:
     return bare
 
 
-def _transformed(fitted: SubjectMap, samples: Any, name: str) -> Matrix:
-    return to_numpy(fitted.transform(samples, name=name))
-
-
-def _inside(aligner: Any) -> dict[str, Any]:
-    """Return the settings of an aligner, and of those inside it."""
-    return aligner.get_params(deep=True) if hasattr(aligner, "get_params") else {}
-
-
-def _uses_graph(aligner: Any, name: str) -> bool:
-    """Whether an aligner, or one inside it, has the graph of this name."""
-    return any(
-        isinstance(value, str) and value == name
-        for key, value in _inside(aligner).items()
-        if key.split("__")[-1] == "graph"
-    )
+def _transformed(fitted: Any, samples: Any, name: str) -> Matrix:
+    called = {"name": name} if isinstance(fitted, SubjectMap) else {}
+    return to_numpy(fitted.transform(samples, **called))

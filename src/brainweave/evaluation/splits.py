@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from brainweave._validation import (
     NamedSamples,
     check_int,
-    check_known,
     check_list_of_subjects,
     check_option,
+    known_samples,
 )
 from brainweave.evaluation.shared_bases import Part
 from brainweave.exceptions import InputError
@@ -274,14 +274,9 @@ def as_study(study: Any, y: Any = None) -> Study:
         )
     if y is None:
         return study
-    counts = [s.n_samples for s in study]
-    labels = check_known(y, study.ids, counts, owner="the evaluation")
-    if len(labels) != len(study):
-        raise InputError(f"y has {len(labels)} entries for {len(study)} subjects.")
-    return Study(
-        (s._replace(labels=known) for s, known in zip(study, labels, strict=True)),
-        study.name,
-    )
+    labels = known_samples(list(study), y, owner="the evaluation")
+    pairs = zip(study, labels or [None] * len(study), strict=True)
+    return Study((s._replace(labels=known) for s, known in pairs), study.name)
 
 
 def _in_memory(study: Study) -> Study:

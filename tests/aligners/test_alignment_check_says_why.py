@@ -1,0 +1,116 @@
+"""What cannot be checked on held-out samples is answered with the reason."""
+
+import pickle
+from functools import partial
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import brainweave as bw
+from brainweave.exceptions import InputError
+from brainweave.metrics import mean_pairwise_correlation
+
+PARCELS = np.repeat([1, 2], 15)
+QUICK = {"n_permutations": 39}
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    y = [np.array(list("abcd") * 6) for _ in range(3)]
+    centroids = 3 * rng.normal(size=(4, 6))
+    X = [
+        centroids[np.arange(24) % 4] @ rng.normal(size=(6, 30))
+        + rng.normal(size=(24, 30))
+        for _ in y
+    ]
+    return X, y
+
+
+def without_bases(model):
+    return pickle.loads(pickle.dumps(model))
+
+
+def test_runs_of_another_length(data):
+    X, y = data
+    check = bw.alignment_check(bw.GDM(2).fit(X, y), runs=[[0] * 5] * 3)
+    assert not check.available
+    assert "runs do not have one entry per aligning sample" in check.reason
+
+
+def test_a_model_that_was_saved_without_an_answer(data, tmp_path):
+    X, y = data
+    graph = bw.label_graph(y).to_sparse()
+    model = bw.GDM(2, graph=graph).fit(X)
+    assert "matrix of weights" in bw.alignment_check(model).reason
+    bw.save(model, tmp_path / "model.safetensors")
+    check = bw.alignment_check(bw.load(tmp_path / "model.safetensors"))
+    assert "could not be checked when the model was saved" in check.reason
+
+
+def test_a_pickled_model_needs_its_samples(data):
+    X, y = data
+    model = without_bases(bw.GDM(2).fit(X, y))
+    assert "pass X" in bw.alignment_check(model).reason
+    with pytest.raises(InputError, match="came back without its bases"):
+        model.component_summary()
+    other = bw.alignment_check(model, [x[:-2] for x in X], [k[:-2] for k in y])
+    assert "not those the model aligned" in other.reason
+    with pytest.raises(InputError, match="got 2 subjects; the model was fitted on 3"):
+        bw.alignment_check(model, X[:2])
+    assert bw.alignment_check(model, X, y, **QUICK).worked
+
+
+def test_what_ties_samples_of_pieces_must_be_told(data):
+    X, y = data
+    model = bw.Parcelwise(bw.GDM(2), PARCELS).fit(X, y)
+    assert "labels of the aligning samples are not known" in (
+        bw.alignment_check(model, X).reason
+    )
+    short = bw.alignment_check(model, X, [known[:-1] for known in y])
+    assert "y does not have one entry per aligning sample" in short.reason
+    assert bw.alignment_check(model, X, y, **QUICK).worked
+    own = bw.Parcelwise(bw.GDM(2, graph=partial(bw.label_graph, same=2.0)), PARCELS)
+    check = bw.alignment_check(own.fit(X, y), X, y)
+    assert "a graph of your own" in check.reason
+
+
+def test_labels_and_ids_of_pieces_count_as_labels(data):
+    X, y = data
+    both = [np.array(list(zip(k, range(24), strict=True)), object) for k in y]
+    model = bw.Parcelwise(bw.GDM(2, graph="labels+time"), PARCELS).fit(X, both)
+    assert bw.alignment_check(model, X, both, **QUICK).worked
+
+
+def test_rows_that_do_not_correspond_cannot_be_compared(data):
+    X, _ = data
+    ids = [range(n) for n in (24, 22, 20)]
+    cut = [x[: len(own)] for x, own in zip(X, ids, strict=True)]
+    model = bw.Parcelwise(bw.GDM(2, graph="time"), PARCELS).fit(cut, ids)
+    reason = bw.alignment_check(model, cut).reason
+    assert "different numbers of samples, and no labels" in reason
+
+
+def test_samples_without_a_label_are_compared_by_time(data):
+    X, y = data
+    mixed = [[None] * 12 + list(known[12:]) for known in y]
+    model = bw.SemiSupervisedSRM(2, max_iter=5, tol=0, random_state=0).fit(X, mixed)
+    assert bw.alignment_check(model, y=mixed, **QUICK).available
+
+
+def test_a_given_or_random_start_is_checked_the_same_every_time(data):
+    X, _ = data
+    for model in (bw.DetSRM(2), bw.DetSRM(2, init=np.eye(24, 2))):
+        fitted = model.fit(X)
+        first, again = (bw.alignment_check(fitted, **QUICK) for _ in range(2))
+        assert first.available
+        assert_array_equal(first.p, again.p)
+
+
+def test_subjects_without_common_groups_do_not_count_as_a_pair(rng):
+    means = rng.normal(size=(3, 8, 2))
+    means[2, 1:] = np.nan  # one group in common with the others
+    pair = mean_pairwise_correlation(means[:2])
+    assert_array_equal(mean_pairwise_correlation(means), pair)
+    assert np.isnan(mean_pairwise_correlation(means[1:])).all()
