@@ -24,7 +24,7 @@ from brainweave.plotting import (
     plot_sequences,
     plot_shared_space,
 )
-from brainweave.plotting.brain import fits_glass_brain
+from brainweave.plotting.model import fits_glass_brain
 from brainweave.plotting.style import UNLABELLED, clean_text
 from brainweave.study import Study, Subject
 from brainweave.study.spaces import VolumeSpace

@@ -25,8 +25,8 @@ from brainweave.exceptions import InputError
 from brainweave.plotting import plot_sequences
 from brainweave.plotting.style import clean_text
 from brainweave.report import write_report
-from brainweave.report.data import reliable_share
 from brainweave.report.elements import Table, figure_svg
+from brainweave.report.evidence import reliable_share
 from brainweave.study import Study, Subject
 
 ATTACK = "<script>alert(1)</script>"
@@ -240,7 +240,7 @@ def test_the_verdict_claims_only_what_was_tested(model, p, signal, title):
     from brainweave.aligners.components import AlignmentCheck
     from brainweave.plotting.results import Scored
     from brainweave.report.inputs import Inputs
-    from brainweave.report.summary import give_verdict
+    from brainweave.report.write import give_verdict
 
     check = AlignmentCheck(
         agreement_cv=np.array([0.5]), p=np.array([0.01 if signal else 0.8])
@@ -614,7 +614,7 @@ def test_a_usual_study_stays_small(tmp_path):
 
 
 def test_too_many_samples_are_thinned_out_and_said_to_be(tmp_path, study, monkeypatch):
-    monkeypatch.setattr("brainweave.report.space.MAX_POINTS", 20)
+    monkeypatch.setattr("brainweave.report.sections.MAX_POINTS", 20)
     shared = [np.zeros((s.n_samples, 2)) + s.n_samples for s in study]
     path = write_report(tmp_path / "r.html", study=study, shared=shared)
     page = Page(path.read_text("utf-8"))
@@ -707,7 +707,7 @@ def test_any_name_can_be_drawn(names):
 def test_an_aligner_of_regions_cites_what_aligns_them(tmp_path, study):
     from brainweave import Parcelwise
     from brainweave.report.inputs import gather
-    from brainweave.report.methods import write_methods
+    from brainweave.report.write import write_methods
 
     subjects = [
         Subject(s.id, s.data()[:, :30], labels=s.labels, runs=s.runs) for s in study

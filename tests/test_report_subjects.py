@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from brainweave.plotting.results import Scored
-from brainweave.report.accuracy import (
+from brainweave.report.evidence import (
     above_chance,
     compare_methods,
     interval,

@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import brainweave as bw
-from brainweave.cli.results import read_results
+from brainweave.cli.scoring import read_results
 from brainweave.cli.studies import matched
 from brainweave.exceptions import InputError
 

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from brainweave.cli.errors import run as run_in_process
+from brainweave.cli.console import run as run_in_process
 
 HERE = "{tmp}"
 

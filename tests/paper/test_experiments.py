@@ -20,10 +20,9 @@ from brainweave.paper import (
     table2,
     unaligned,
 )
-from brainweave.paper.data import grid_study
 from brainweave.paper.output import pieman_text
 from brainweave.paper.overlap import _score_design
-from brainweave.paper.settings import OURS, dataset
+from brainweave.paper.settings import OURS, dataset, grid_study
 from brainweave.study.simulation.simulate import simulate_like, simulate_study
 
 

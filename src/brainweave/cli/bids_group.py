@@ -4,13 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from brainweave._io import check_can_write
+from brainweave._io import check_can_write, has_changed
 from brainweave.cli.bids_app import Job
-from brainweave.cli.bids_files import changed_files, named, option_name
-from brainweave.cli.config import provenance, toml, write_config
-from brainweave.cli.errors import UsageError
+from brainweave.cli.bids_files import named, option_name
+from brainweave.cli.console import UsageError
+from brainweave.cli.options import provenance, toml, write_config
 from brainweave.cli.reading import READING
-from brainweave.cli.studies import samples_known, took_part
 
 
 def align_group(job: Job) -> None:
@@ -25,16 +24,16 @@ def align_group(job: Job) -> None:
     bases, made_by = _opened(job, paths)
     settings = _common_settings(job, made_by)
     for id, made in made_by.items():
-        changed = changed_files(job.inputs.folder, made.get("inputs"))
-        if changed:
-            raise UsageError(
-                f"{changed[0]!r} has changed since the basis of sub-{id} was made. Run "
-                "participant again: subjects that are done are kept."
-            )
+        for name, stamp in made["inputs"].items():
+            path = job.inputs.folder / name
+            if path.is_file() and has_changed(path, stamp):  # what is gone may be gone
+                raise UsageError(
+                    f"{name!r} has changed since the basis of sub-{id} was made. Run "
+                    "participant again: subjects that are done are kept."
+                )
     job.derivative.describe()
     with job.console.stage("Aligning"):
-        known = samples_known(job.aligner, bases)
-        model = job.aligner.fit(bases, known)
+        model = job.aligner.fit(bases)
     ids = list(paths)
     options = {**job.options, **_options_of(settings["data"])}
     made = provenance(
@@ -61,9 +60,10 @@ def align_group(job: Job) -> None:
     )
     write_config(target.with_suffix(".toml"), "run", options)
     with job.console.stage("Writing shared features", len(bases)) as tick:
-        for i, basis in enumerate(bases):
-            flags = took_part(model, basis, None if known is None else known[i])
-            values = model.maps_[i].aligning_features()
+        for basis, map_, flags in zip(
+            bases, model.maps_, took_part(model, bases), strict=True
+        ):
+            values = map_.aligning_features()
             job.derivative.mask(basis, kind)
             informative = getattr(model, "n_informative_", None)
             job.derivative.features(
@@ -93,13 +93,14 @@ def _opened(job: Job, paths: dict[str, Path]) -> tuple[list[Any], dict[str, Any]
     with job.console.stage("Opening bases", len(paths)) as tick:
         for id, path in paths.items():
             basis, made = load_basis(path), describe(path).provenance
-            settings = made.get("settings")
+            settings, inputs = made.get("settings"), made.get("inputs")
             if basis.id != id:
                 raise UsageError(
                     f"{str(path)!r} holds the basis of subject {basis.id!r}. Run "
                     f"participant again for sub-{id}."
                 )
-            if not isinstance(settings, dict) or set(settings) != {"basis", "data"}:
+            known = isinstance(settings, dict) and isinstance(inputs, dict)
+            if not known or set(made["settings"]) != {"basis", "data"}:
                 raise UsageError(
                     f"The basis of sub-{id} does not say how it was made, or was made "
                     "by another version. Run participant again for it."
@@ -108,6 +109,23 @@ def _opened(job: Job, paths: dict[str, Path]) -> tuple[list[Any], dict[str, Any]
             made_by[id] = made
             tick(id)
     return bases, made_by
+
+
+def took_part(model: Any, bases: list[Any]) -> list[Any]:
+    """Return which samples shaped the maps by what is known of them, per subject."""
+    import numpy as np
+
+    from brainweave.labels import is_missing
+
+    if not model._joins_samples:
+        return [np.zeros(basis.n_samples, bool) for basis in bases]
+    by_graph = "graph" in model.get_params(deep=False)
+    known = model._known_samples(bases, None) if by_graph else None
+    if known is None:  # row by row
+        return [np.ones(basis.n_samples, bool) for basis in bases]
+    # of labels and ids, either joins a sample
+    tables = [np.asarray(of, dtype=object).reshape(len(of), -1) for of in known]
+    return [np.array([not all(map(is_missing, row)) for row in of]) for of in tables]
 
 
 # -- what is combined must fit ---------------------------------------------------------

@@ -6,14 +6,13 @@ from typing import Any
 
 import typer
 
-from brainweave.cli.config import effective
-from brainweave.cli.console import Console
-from brainweave.cli.errors import UsageError, resume_with
+from brainweave.cli.console import Console, UsageError, resume_with
 from brainweave.cli.options import (
     Overwrite,
     Param,
     argument,
     command,
+    effective,
     option,
     parse_params,
     refuse_unknown,

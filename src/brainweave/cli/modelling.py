@@ -7,19 +7,19 @@ from typing import Annotated, Any
 import typer
 
 from brainweave._io import write_text
-from brainweave.cli.config import effective, provenance, write_config
-from brainweave.cli.console import Console
-from brainweave.cli.errors import UsageError
-from brainweave.cli.methods import Method, make_aligner, resolved
+from brainweave.cli.console import Console, UsageError
+from brainweave.cli.methods import Engine, Method, inner, make_aligner, resolved
 from brainweave.cli.options import (
-    Engine,
     OutFolder,
     Overwrite,
     StudyFolder,
     Subjects,
     argument,
     command,
+    effective,
     option,
+    provenance,
+    write_config,
 )
 from brainweave.cli.studies import (
     check_new_folder,
@@ -28,7 +28,6 @@ from brainweave.cli.studies import (
     load_model,
     open_study,
     prepare_folder,
-    samples_known,
     save_study,
     tell_matching,
 )
@@ -196,10 +195,14 @@ def add_subject(
     if not joining:
         raise UsageError("Every subject of the study is in the model already.")
     new = people.subset(subjects=joining)
-    known = samples_known(fitted, new) or [None] * len(new)
+    local = inner(fitted)
+    by_row = local.get_params(deep=False).get("graph") == "time"
     with console.stage("Joining subjects", len(new)) as tick:
-        for s, of_samples in zip(new, known, strict=True):
-            _join(fitted, fitted.fit_new_subject(s, of_samples))
+        for s in new:
+            known = local._known_of(s)
+            if known is None and by_row:
+                known = list(range(s.n_samples))
+            _join(fitted, fitted.fit_new_subject(s, known))
             tick(s.id)
     options = effective(context, subject=joining, output=target)
     fitted.ids_ = [*ids, *joining]

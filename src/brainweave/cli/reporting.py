@@ -7,22 +7,30 @@ from typing import Any
 
 import typer
 
-from brainweave.cli.config import effective, provenance, write_config
-from brainweave.cli.console import Console, table
+from brainweave.cli.console import Console, UsageError, table
 from brainweave.cli.data import record_lines
-from brainweave.cli.errors import UsageError
-from brainweave.cli.options import Subjects, argument, command, option
-from brainweave.cli.results import HEADER, read_results, row_of
+from brainweave.cli.options import (
+    Subjects,
+    argument,
+    command,
+    effective,
+    option,
+    provenance,
+    write_config,
+)
 from brainweave.cli.scoring import (
+    HEADER,
     PROTOCOLS,
     Scoring,
-    divided,
+    read_results,
+    rows_of,
     score_all,
     write_page,
     write_scores,
 )
 from brainweave.cli.studies import (
     check_writable,
+    divided,
     fit_study,
     load_model,
     open_study,
@@ -224,12 +232,7 @@ def demo(
             none = brainweave.NoAlignment()
             rivals[f"no alignment ({protocol})"] = (none, anatomy, protocol)
     results = score_all(
-        "Scoring methods",
-        rivals,
-        len(people),
-        scoring,
-        seed=random_state,
-        console=console,
+        "Scoring methods", rivals, scoring, seed=random_state, console=console
     )
     model = fit_study(brainweave.GDM("auto", energy=energy), people, console)
     options = effective(context)
@@ -240,7 +243,7 @@ def demo(
     write_scores(out, results, "demo", options)
     content = {"study": people, "model": model, "results": results}
     page = write_page(out, console, title="brainweave demo", **content)
-    console.result(table([row_of(*item) for item in results.items()], HEADER))
+    console.result(table(rows_of(results), HEADER))
     console.result(f"Report: {page}")
 
 

@@ -18,22 +18,6 @@ if TYPE_CHECKING:
 
     from brainweave.plotting import CurvePanel
 
-__all__ = [
-    "choices_of",
-    "chosen_methods",
-    "draw_curves",
-    "draw_figure",
-    "in_order",
-    "markdown",
-    "percent",
-    "pieman_text",
-    "raider_text",
-    "result_folder",
-    "splits_text",
-    "table_of",
-    "table_text",
-    "write_table",
-]
 
 #: Other forms of GDM, which are not counted among the methods that are compared.
 VARIANTS = ("GDM, time graph", "GDMCV", *OURS)
