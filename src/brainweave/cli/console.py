@@ -50,10 +50,6 @@ def run(arguments: Sequence[str]) -> int:
             )
     except KeyboardInterrupt:
         return _interrupted()
-    except BrokenPipeError:
-        # the reader of our output went away, as in "brainweave info | head"
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except Exception as error:
         # Typer turns an interruption into an exception of its own
         is_abort = type(error).__name__ == "Abort"
@@ -78,9 +74,7 @@ def _explain(error: Exception, arguments: Sequence[str]) -> int:
             f"This should not happen. Set {DEBUG}=1 to see where, and report it.",
         )
         return FAILED
-    message = _message(error) + _value_of(error, arguments)
-    if message:
-        _tell(f"Error: {message}")
+    _tell(f"Error: {_message(error)}{_value_of(error, arguments)}")
     return code
 
 
@@ -93,7 +87,7 @@ def explained(error: Exception) -> str:
 
 def _exit_code(error: Exception) -> int | None:
     """Return the code of an error that is expected, else None."""
-    own = getattr(error, "exit_code", None)  # of Typer: wrong options, or a plain exit
+    own = getattr(error, "exit_code", None)  # of Typer: wrong options
     if isinstance(own, int):
         return own
     if isinstance(error, (InputError, TypeError)) and _is_ours(error):
@@ -114,8 +108,6 @@ def _is_ours(error: Exception) -> bool:
 
 
 def _message(error: Exception) -> str:
-    if type(error).__name__ == "Exit":
-        return ""
     if hasattr(error, "format_message"):
         return _one_line(error.format_message())
     if isinstance(error, OSError) and not isinstance(error, BrainweaveError):
@@ -156,9 +148,7 @@ def _one_line(text: str) -> str:
 
 
 def _tell(*lines: str) -> None:
-    for line in lines:
-        if line:
-            print(line, file=sys.stderr)
+    print(*lines, sep="\n", file=sys.stderr)
 
 
 # -- the language of the command line --------------------------------------------------
@@ -297,7 +287,10 @@ class Console:
 
     def result(self, text: str) -> None:
         """Print a result on standard output."""
-        print(text)
+        try:
+            print(text, flush=True)
+        except BrokenPipeError:  # its reader went away, as in "brainweave info | head"
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     def note(self, text: str) -> None:
         """Print a remark, unless quiet."""

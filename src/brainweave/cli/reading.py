@@ -150,13 +150,7 @@ def load_any(inputs: list[Path], form: str, options: dict[str, Any]) -> "Study":
     import brainweave
     from brainweave.study.options import option_names
 
-    for path in inputs:
-        if not path.exists():
-            raise UsageError(f"There is no {str(path)!r}. Check the path.")
-    if form not in ("auto", *FORMATS):
-        listed = ", ".join(("auto", *FORMATS))
-        raise UsageError(f"--format must be one of {listed}; got {form!r}.")
-    kind, options = _guessed(inputs) if form == "auto" else form, dict(options)
+    kind, options = _kind(inputs, form), dict(options)
     source = _source(inputs, kind)
     if kind == "study":
         return _copy(source, options)
@@ -185,21 +179,26 @@ def load_any(inputs: list[Path], form: str, options: dict[str, Any]) -> "Study":
     return study
 
 
-def _guessed(inputs: list[Path]) -> str:
-    """Tell the format of files from their names and neighbours."""
+def _kind(inputs: list[Path], form: str) -> str:
+    """Return the format of files, told from their names and neighbours if need be."""
+    for path in inputs:
+        if not path.exists():
+            raise UsageError(f"There is no {str(path)!r}. Check the path.")
+    if form in FORMATS:
+        return form
+    if form != "auto":
+        listed = ", ".join(("auto", *FORMATS))
+        raise UsageError(f"--format must be one of {listed}; got {form!r}.")
     names = [path.name.lower() for path in inputs]
-    for form, endings in ENDINGS.items():
+    for kind, endings in ENDINGS.items():
         if all(name.endswith(endings) for name in names):
-            return form
+            return kind
     if len(inputs) == 1 and inputs[0].is_dir():
         folder = inputs[0]
-        for pattern, form in (
-            ("study.json", "study"),
-            ("sub-*", "bids"),
-            ("sub[0-9]*", "openfmri"),
-        ):
+        patterns = {"study": "study.json", "bids": "sub-*", "openfmri": "sub[0-9]*"}
+        for kind, pattern in patterns.items():
             if any(folder.glob(pattern)):
-                return form
+                return kind
         files = sorted(
             p.name
             for e in ("mat", "nii", "nii.gz", "gii")
