@@ -82,7 +82,7 @@ WRONG = [
     (("evaluate", "{study}", "-o", "/proc/e"), 1, "/proc/e"),
     (("compare", "{study}", "--method", "x", "-o", "{tmp}/e"), 2, "no method 'x'"),
     (("fit", "{study}", "--method", "gdm,srm"), 2, "none (one; compare takes several)"),
-    (("demo", "{tmp}/d", "--n-subjects", "1"), 2, "--n-subjects must be 2 or more"),
+    (("demo", "{tmp}/d", "--n-subjects", "2"), 2, "--n-subjects must be 3 or more"),
     (("tune", "{study}", "--energies", "a", "-o", "{tmp}/t"), 2, "takes numbers"),
     (("tune", "{study}", "--n-components", "x", "-o", "{tmp}/t"), 2, "whole numbers"),
     (("report", "{tmp}/r.html"), 2, "needs --study, --model or --results"),

@@ -120,7 +120,7 @@ def _model(path: Path, verify: bool) -> tuple[dict[str, Any], str]:
     }
     lines = [str(found)]
     subjects = found.provenance.get("subjects")
-    if subjects:
+    if subjects and "subjects" not in found.facts:
         lines.append(f"  subjects: {', '.join(map(str, subjects))}")
     if "command" in found.provenance:
         made = found.provenance.get("made", "")
@@ -213,11 +213,11 @@ def demo(
 
     people = None if study is None else open_study(study)
     n_subjects = n_subjects if people is None else len(people)
-    if n_subjects < 2:
+    if n_subjects < 3:
         what = "--n-subjects must be" if people is None else f"{study} must have"
         raise UsageError(
-            f"{what} 2 or more: one subject is tested on what others trained; got "
-            f"{n_subjects}."
+            f"{what} 3 or more: one subject is tested in a space that two or more "
+            f"others made; got {n_subjects}."
         )
     prepare_folder(out)
     if people is None:
@@ -253,8 +253,8 @@ def _demo_study(folder: Path, n_subjects: int, seed: int, console: Console) -> A
     with console.stage("Simulating"):
         study = simulate_study(
             n_subjects=n_subjects,
-            missing_categories=min(2, n_subjects - 1),
-            missing_runs=min(2, n_subjects - 1),
+            missing_categories=2,
+            missing_runs=2,
             missing_samples=0.1,
             random_state=seed,
         )
