@@ -269,10 +269,6 @@ def test_demo_simulates_a_study(tmp_path, call):
     made = bw.Study.open(tmp_path / "d" / "study")
     assert len(made) == 3
     assert not (tmp_path / "d" / "study" / "brainweave.toml").exists()
-    # again in the same place: the study is simulated anew
-    before = made.fingerprint()
-    call("demo", tmp_path / "d", "--n-subjects", 3, "--random-state", 1, "-q")
-    assert bw.Study.open(tmp_path / "d" / "study").fingerprint() != before
 
 
 @pytest.mark.parametrize("how", ["intersect", "truncate"])

@@ -35,9 +35,9 @@ from brainweave.exceptions import BrainweaveError, ModelFileError
 if TYPE_CHECKING:
     from brainweave.models.describe import Description
 
-# --bids-param takes what became an option later as well, for scripts that have it
 # what a basis is made by, where the aligner does not say
 BASIS = {"kernel": "linear", "kernel_params": None, "energy": 1.0, "standardize": True}
+# --bids-param takes what became an option later as well, for scripts that have it
 WAS_FLAT = ("task", "space", "samples", "label", "stimulus", "smoothing_fwhm")
 
 

@@ -1,5 +1,6 @@
 """Files of the BIDS App: what a basis is made from, and the derivative it goes to."""
 
+import csv
 import json
 from collections.abc import Iterator
 from functools import cached_property
@@ -223,21 +224,19 @@ class Derivative:
         What is known of the samples stands beside them, and features that gain nothing
         from the alignment are marked in the sidecar.
         """
+        import pandas as pd
+
         place = self._of_subject(basis.id, f"{name}_timeseries.tsv")
         names = [f"feature{k}" for k in range(values.shape[1])]
-        known = {
-            column: [_cell(v) for v in found.tolist()]
-            for column, found in zip(
-                _COLUMNS, (basis.labels, basis.runs, basis.stimuli), strict=True
-            )
-            if found is not None
-        }
-        rows = ["\t".join([*names, *known, "aligned"])]
-        rows += [
-            "\t".join([*(f"{v:.8g}" for v in row), *facts, str(int(flag))])
-            for row, *facts, flag in zip(values, *known.values(), aligned, strict=True)
-        ]
-        write_text(place, "\n".join(rows) + "\n")
+        table = pd.DataFrame(values, columns=names)
+        for column in _COLUMNS:
+            found = getattr(basis, f"{column}s" if column != "stimulus" else "stimuli")
+            if found is not None:
+                table[column] = [_cell(value) for value in found.tolist()]
+        known = [column for column in _COLUMNS if column in table]
+        table["aligned"] = aligned.astype(int)
+        form: Any = {"sep": "\t", "index": False, "quoting": csv.QUOTE_NONE}
+        write_text(place, table.to_csv(float_format="%.8g", **form))
         about: dict[str, Any] = {
             "Description": "Shared features of the samples, in order",
             "SamplingFrequency": "n/a",

@@ -12,7 +12,13 @@ from typing import Annotated, Any, ClassVar
 import typer
 
 from brainweave.cli.console import Console, UsageError
-from brainweave.cli.options import RUN_PANEL, option, parse_params, with_params
+from brainweave.cli.options import (
+    RUN_PANEL,
+    option,
+    parse_params,
+    refuse_unknown,
+    with_params,
+)
 
 # what people type -> the class at the top of the package
 METHODS = {
@@ -138,12 +144,10 @@ def make_aligner(options: Method, *, lenient: bool = False) -> Any:
     for name in [name for name in values if name not in accepted]:
         if name == "n_jobs" or (lenient and name in SHARED):
             del values[name]
-            continue
-        shown = "hp" if name == "kernel_params" else name.replace("_", "-")
-        raise UsageError(
-            f"--{shown} is no option of {options.method}; it takes "
-            f"{', '.join(sorted(accepted))}."
-        )
+    unknown = [n.replace("_", "-") for n in values if n not in accepted]
+    unknown = ["hp" if n == "kernel-params" else n for n in unknown]
+    no_option = f"--{{}} is no option of {options.method}"
+    refuse_unknown(unknown, sorted(accepted), no_option)
     return by_region(cls(**values), options.parcels, options.searchlight)
 
 

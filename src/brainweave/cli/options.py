@@ -57,24 +57,23 @@ def read_config(context: Any, path: Path | None) -> Path | None:
     """
     if path is None or context.resilient_parsing:
         return path
-    command = context.info_name
-    known = {p.name for p in context.command.params if p.name} - NOT_KEPT
+    command, commands = context.info_name, context.parent.command.commands
+    options = {n: {p.name for p in c.params} - NOT_KEPT for n, c in commands.items()}
+    known, every = options[command], set.union(*options.values())
     document = _parse(path)
     document.pop(MADE, None)
     tables = {k: v for k, v in document.items() if isinstance(v, dict)}
     top = {_name(k): v for k, v in document.items() if k not in tables}
-    others = set(context.parent.command.commands) if context.parent else set()
     for name in tables:
-        if name not in others and _name(name) not in known:
+        if name not in commands and _name(name) not in known:
             raise UsageError(
                 f"{str(path)!r} has a table [{name}], which is no command. Commands "
-                f"are: {', '.join(sorted(others))}."
+                f"are: {', '.join(sorted(commands))}."
             )
     own = {_name(k): v for k, v in tables.get(command, {}).items()}
-    _refuse_unknown(own, known, path, command)
-    commands = context.parent.command.commands.values() if context.parent else []
-    every = {p.name for c in (*commands, context.command) for p in c.params if p.name}
-    _refuse_unknown(top, every - NOT_KEPT, path, "any command")
+    strange = f"{str(path)!r} has '{{}}', which is no option of "
+    refuse_unknown(own, known, strange + command)
+    refuse_unknown(top, every, f"{strange}any command")
     chosen = {**{k: v for k, v in top.items() if k in known}, **own}
     context.default_map = {**(context.default_map or {}), **chosen}
     return path
@@ -90,18 +89,6 @@ def _parse(path: Path) -> dict[str, Any]:
         raise UsageError(f"{str(path)!r} cannot be read ({error.strerror}).") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{str(path)!r} is not valid TOML: {error}.") from None
-
-
-def _refuse_unknown(
-    values: Mapping[str, Any], known: set[str], path: Path, command: str
-) -> None:
-    for name in values:
-        if name not in known:
-            close = get_close_matches(name, known, 1)
-            hint = f" Did you mean {close[0]!r}?" if close else ""
-            raise UsageError(
-                f"{str(path)!r} has {name!r}, which is no option of {command}.{hint}"
-            )
 
 
 def _name(key: str) -> str:
@@ -339,12 +326,15 @@ def with_params(
     return {**given, **others}
 
 
-def refuse_unknown(names: Iterable[str], known: Sequence[str], what: str) -> None:
+def refuse_unknown(names: Iterable[str], known: Iterable[str], what: str) -> None:
     """Refuse names that something does not have; say which it has."""
+    listed = known if isinstance(known, list) else sorted(known)
     for name in names:
-        if name not in known:
-            said = what.replace("{}", name)
-            raise UsageError(f"{said}; there are {', '.join(known[:40])}.")
+        if name not in listed:
+            close = get_close_matches(name, listed, 1)
+            others = f"; there are {', '.join(listed[:40])}."
+            hint = f". Did you mean {close[0]!r}?" if close else others
+            raise UsageError(what.replace("{}", name) + hint)
 
 
 # -- several values --------------------------------------------------------------------

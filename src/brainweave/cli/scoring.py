@@ -312,13 +312,13 @@ ADDED: dict[str, type] = {"settings": dict, "study": dict, "design": dict}
 SHARES = ("chance", "p_value")
 FIELDS = (*ARRAYS, *KINDS, *SHARES)
 OF_A_FOLD: dict[str, Any] = {
-    "half": int,
-    "fold": int,
-    "test_subjects": list,
-    "accuracy": (int, float),
+    **{"half": int, "fold": int, "n_train": int, "n_test": int},
+    **{"test_subjects": list, "accuracy": (int, float)},
     "balanced_accuracy": (int, float),
-    "n_train": int,
-    "n_test": int,
+}
+MAY_LACK: dict[str, Any] = {
+    **{"nu": (int, float), "n_by_means": int, "n_components": int},
+    "best_params": dict,
 }
 
 
@@ -434,19 +434,15 @@ def _from_json(values: Any) -> "ClassificationResult":
 
 def _check_fold(fold: Any, score: float) -> None:
     _check(isinstance(fold, dict), "a fold is not an object")
-    for name, kind in OF_A_FOLD.items():
-        known = isinstance(fold.get(name), kind) and not isinstance(fold[name], bool)
-        _check(known, f"{name!r} of a fold is missing or wrong")
+    for name, kind in (OF_A_FOLD | MAY_LACK).items():
+        value = fold.get(name)
+        known = isinstance(value, kind) and not isinstance(value, bool)
+        lacks = name in MAY_LACK and value is None
+        _check(known or lacks, f"{name!r} of a fold is missing or wrong")
     texts = all(isinstance(id, str) for id in fold["test_subjects"])
     _check(texts, "'test_subjects' of a fold are no texts")
     _check(fold["accuracy"] == score, "'accuracy' of a fold is not its score")
     _check(_is_share(fold["balanced_accuracy"]), "'balanced_accuracy' is no share")
-    nu, params, k = (fold.get(n) for n in ("nu", "best_params", "n_components"))
-    _check(nu is None or _is_number(nu), "'nu' of a fold is no number")
-    by_means = fold.get("n_by_means")
-    _check(by_means is None or type(by_means) is int, "'n_by_means' is no number")
-    _check(params is None or isinstance(params, dict), "'best_params' is no object")
-    _check(k is None or type(k) is int, "'n_components' of a fold is no number")
 
 
 def _check(holds: bool, message: str) -> None:
