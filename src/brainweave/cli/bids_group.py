@@ -8,15 +8,13 @@ from brainweave._io import check_can_write, has_changed
 from brainweave.cli.bids_app import Job
 from brainweave.cli.bids_files import named, option_name
 from brainweave.cli.console import UsageError
-from brainweave.cli.options import provenance, toml, write_config
+from brainweave.cli.options import provenance, toml
 from brainweave.cli.reading import READING
+from brainweave.cli.studies import save_model, write_page
 
 
 def align_group(job: Job) -> None:
     """Align all subjects from their basis files."""
-    import brainweave
-    from brainweave.report import write_report
-
     kind, paths = job.derivative.bases(job.selection)
     target = job.derivative.model(kind, job.method.method)
     for path in (target, target.with_suffix(".html"), target.with_suffix(".toml")):
@@ -45,8 +43,7 @@ def align_group(job: Job) -> None:
         seconds=dict(job.console.seconds),
         warnings=list(job.console.warnings),
     )
-    with job.console.stage("Writing the model"):
-        brainweave.save(model, target, provenance=made)
+    save_model(model, target, made, job.console)
     job.derivative.sidecar(
         target,
         {
@@ -58,30 +55,25 @@ def align_group(job: Job) -> None:
             "Settings": settings,
         },
     )
-    write_config(target.with_suffix(".toml"), "run", options)
+    shared = [map_.aligning_features() for map_ in model.maps_]
     with job.console.stage("Writing shared features", len(bases)) as tick:
-        for basis, map_, flags in zip(
-            bases, model.maps_, took_part(model, bases), strict=True
-        ):
-            values = map_.aligning_features()
+        name = named(kind, job.method.method)
+        informative = getattr(model, "n_informative_", None)
+        flags = took_part(model, bases)
+        for basis, values, aligned in zip(bases, shared, flags, strict=True):
             job.derivative.mask(basis, kind)
-            informative = getattr(model, "n_informative_", None)
-            job.derivative.features(
-                basis, values, flags, named(kind, job.method.method), informative
-            )
+            job.derivative.features(basis, values, aligned, name, informative)
             tick(basis.id)
     if job.resources.report:
-        with job.console.stage("Writing the report"):
-            record = joined_records([m.get("record") for m in made_by.values()])
-            write_report(
-                target.with_suffix(".html"),
-                study=_without_voxels(bases, record),
-                model=model,
-                shared=[m.aligning_features() for m in model.maps_],
-                config=job.options,
-                warnings=job.console.warnings,
-                seconds=job.console.seconds,
-            )
+        record = joined_records([m.get("record") for m in made_by.values()])
+        write_page(
+            target.with_suffix(".html"),
+            job.console,
+            study=_without_voxels(bases, record),
+            model=model,
+            shared=shared,
+            config=job.options,
+        )
     job.console.result(str(target))
 
 

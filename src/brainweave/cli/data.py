@@ -60,10 +60,16 @@ def simulate(
 ) -> None:
     """Make a study whose shared space is known, to try things on."""
     from brainweave.study.options import option_names
+    from brainweave.study.simulation.bids_writer import files_to_replace
     from brainweave.study.simulation.simulate import simulate_study
 
     if bids:
-        _check_new_dataset(out, overwrite)
+        check_writable(out)
+        try:
+            files_to_replace(out, overwrite)
+        except StudyError as error:
+            said = str(error).replace("overwrite=True", "--overwrite")
+            raise UsageError(said) from error
     else:
         check_new_folder(out, overwrite)
     others = parse_params(param)
@@ -91,18 +97,6 @@ def simulate(
         made_by = ("simulate", effective(context))
         save_study(study, out, console, made_by, overwrite=overwrite)
     _tell_made(console, out, study)
-
-
-def _check_new_dataset(folder: Path, overwrite: bool) -> None:
-    """Refuse a BIDS folder that is there, or cannot be made, before the work."""
-    from brainweave.study.simulation.bids_writer import files_to_replace
-
-    check_writable(folder)
-    try:
-        files_to_replace(folder, overwrite)
-    except StudyError as error:
-        said = str(error).replace("overwrite=True", "--overwrite")
-        raise UsageError(said) from error
 
 
 def _categories(text: str, design: str | None) -> int | list[str]:
@@ -255,21 +249,17 @@ def _public(
     from brainweave.study.public import datasets
 
     if name == "haxby":
-        return datasets.fetch_haxby, datasets.haxby_plan, {"subjects": _haxby(subjects)}
+        try:
+            ids: Any = subjects and [int(id.removeprefix("sub-")) for id in subjects]
+        except ValueError:
+            got = ", ".join(subjects or [])
+            raise UsageError(
+                f"Haxby's subjects have numbers from 1 to 6; got {got}."
+            ) from None
+        return datasets.fetch_haxby, datasets.haxby_plan, {"subjects": ids}
     if name not in ("raider", "raider-movie"):
         raise UsageError(f"There is no dataset {dataset!r}; choose {PUBLIC}.")
     if subjects is not None:
         raise UsageError("The Raider study comes whole: leave out --participant-label.")
     part = "movie" if name == "raider-movie" else "images"
     return datasets.fetch_raider, datasets.raider_plan, {"part": part}
-
-
-def _haxby(given: list[str] | None) -> list[int] | None:
-    if given is None:
-        return None
-    try:
-        return [int(str(label).removeprefix("sub-")) for label in given]
-    except ValueError:
-        raise UsageError(
-            f"Haxby's subjects have numbers from 1 to 6; got {', '.join(given)}."
-        ) from None

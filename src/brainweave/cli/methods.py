@@ -318,18 +318,13 @@ def _dask_client(given: str, console: Console) -> Iterator[None]:
                 "its address in what that prints."
             ) from None
         with client:
-            _await_workers(client, given, console)
+            if not client.scheduler_info()["workers"]:  # a queue may take its time
+                console.note(f"Waiting for a worker of {given} ...")
+            try:
+                client.wait_for_workers(1, timeout=NO_WORKERS)
+            except TimeoutError:
+                raise UsageError(
+                    f"The Dask scheduler at {given!r} has no workers after "
+                    f"{NO_WORKERS} s. Start some by: dask worker {given}."
+                ) from None
             yield
-
-
-def _await_workers(client: Any, given: str, console: Console) -> None:
-    """Wait for the first worker; a queue may take its time."""
-    if not client.scheduler_info()["workers"]:
-        console.note(f"Waiting for a worker of {given} ...")
-    try:
-        client.wait_for_workers(1, timeout=NO_WORKERS)
-    except TimeoutError:
-        raise UsageError(
-            f"The Dask scheduler at {given!r} has no workers after {NO_WORKERS} s. "
-            f"Start some by: dask worker {given}."
-        ) from None

@@ -28,6 +28,7 @@ from brainweave.cli.studies import (
     load_model,
     open_study,
     prepare_folder,
+    save_model,
     save_study,
     tell_matching,
 )
@@ -68,17 +69,8 @@ def fit(
         seconds=dict(console.seconds),
         warnings=list(console.warnings),
     )
-    _write_model(model, output, made, console)
+    save_model(model, output, made, console)
     console.result(f"{output}: {_summary(model)}")
-
-
-def _write_model(model: Any, path: Path, made: Any, console: Console) -> None:
-    import brainweave
-
-    with console.stage("Writing the model"):
-        brainweave.save(model, path, provenance=made)
-    command = made["command"].removeprefix("brainweave ")
-    write_config(path.with_suffix(".toml"), command, made["options"])
 
 
 def _summary(model: Any) -> str:
@@ -211,7 +203,7 @@ def add_subject(
     )
     # of several studies now: none of them is the one that it stands for
     origin["fitted_on"] = made.pop("study_fingerprint", made.get("fitted_on"))
-    _write_model(fitted, target, {**made, **origin}, console)
+    save_model(fitted, target, {**made, **origin}, console)
     console.result(f"{target}: {_summary(fitted)}; joined: {', '.join(joining)}")
 
 

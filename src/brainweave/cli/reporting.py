@@ -25,7 +25,6 @@ from brainweave.cli.scoring import (
     read_results,
     rows_of,
     score_all,
-    write_page,
     write_scores,
 )
 from brainweave.cli.studies import (
@@ -36,6 +35,7 @@ from brainweave.cli.studies import (
     open_study,
     prepare_folder,
     save_study,
+    write_page,
 )
 
 
@@ -144,8 +144,6 @@ def report(
     console: Console,
 ) -> None:
     """Write one HTML file about a study, a model and results."""
-    from brainweave.report import write_report
-
     if study is None and model is None and not results:
         raise UsageError("A report needs --study, --model or --results.")
     if out.suffix.lower() not in (".html", ".htm"):
@@ -157,38 +155,33 @@ def report(
         # the report refuses a model of another study than the one given
         fitted.study_fingerprint = made.get("study_fingerprint")
     if people is not None and fitted is not None:
-        people = _in_order(people, ids)
+        missing = [id for id in ids if id not in people.ids]
+        if missing:
+            raise UsageError(
+                f"The study lacks subject {missing[0]!r} of the model. Give the study "
+                "that the model was fitted on."
+            )
+        people = people.subset(subjects=ids)
     scores: dict[str, Any] = {}
     for path in results or []:
         for name, result in read_results(path).items():
             scores[f"{path.stem} {name}" if name in scores else name] = result
-    with console.stage("Writing the report"):
-        write_report(
-            out,
-            study=people,
-            model=fitted,
-            results=scores or None,
-            config=made.get("options"),
-            title=title,
-            warnings=[*made.get("warnings", []), *console.warnings],
-            seconds=made.get("seconds"),
-        )
+    write_page(
+        out,
+        console,
+        study=people,
+        model=fitted,
+        results=scores or None,
+        config=made.get("options"),
+        title=title,
+        warnings=[*made.get("warnings", []), *console.warnings],
+        seconds=made.get("seconds"),
+    )
     kept = {k: v for k, v in effective(context).items() if k != "open_it"}
     write_config(out.with_suffix(".toml"), "report", kept)
     console.result(str(out))
     if open_it and not webbrowser.open(out.absolute().as_uri()):
         console.note("No browser was found; open the file by hand.")
-
-
-def _in_order(study: Any, ids: list[str]) -> Any:
-    """Return the model's subjects of a study, in the order of the model."""
-    missing = [id for id in ids if id not in study]
-    if missing:
-        raise UsageError(
-            f"The study lacks subject {missing[0]!r} of the model. Give the study that "
-            "the model was fitted on."
-        )
-    return study.subset(subjects=ids)
 
 
 @command()
@@ -242,7 +235,7 @@ def demo(
     brainweave.save(model, out / "model.safetensors", provenance=made)
     write_scores(out, results, "demo", options)
     content = {"study": people, "model": model, "results": results}
-    page = write_page(out, console, title="brainweave demo", **content)
+    page = write_page(out / "report.html", console, title="brainweave demo", **content)
     console.result(table(rows_of(results), HEADER))
     console.result(f"Report: {page}")
 

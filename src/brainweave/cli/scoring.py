@@ -37,6 +37,7 @@ from brainweave.cli.studies import (
     open_study,
     prepare_folder,
     tell_matching,
+    write_page,
 )
 
 if TYPE_CHECKING:
@@ -137,26 +138,14 @@ def evaluate(
     options = effective(context, **resolved(aligner))
     write_scores(output, results, "evaluate", options)
     if scoring.report:
-        write_page(output, console, study=subjects, results=results, config=options)
+        page = output / "report.html"
+        write_page(page, console, study=subjects, results=results, config=options)
     console.result(table(rows_of(results), HEADER))
     console.result(str(output))
 
 
 def _name(method: str, protocol: str, protocols: tuple[str, ...]) -> str:
     return method if len(protocols) == 1 else f"{method} ({protocol})"
-
-
-def write_page(output: Path, console: Console, **content: Any) -> Path:
-    """Write the report of a folder; return its path."""
-    from brainweave.report import write_report
-
-    with console.stage("Writing the report"):
-        return write_report(
-            output / "report.html",
-            warnings=console.warnings,
-            seconds=console.seconds,
-            **content,
-        )
 
 
 @command(scoring=Scoring, engine=Engine)
@@ -233,7 +222,8 @@ def compare(
     if results:
         write_scores(output, results, "compare", options)
         if scoring.report:
-            write_page(output, console, study=subjects, results=results, config=options)
+            page = output / "report.html"
+            write_page(page, console, study=subjects, results=results, config=options)
     shown = table(with_error, header) if failed else table(rows, HEADER)
     console.result(f"{shown}\n{output}")
     if not results:

@@ -86,6 +86,25 @@ def save_study(
         write_config(config, *made_by, made)
 
 
+def save_model(model: Any, path: Path, made: Any, console: Console) -> None:
+    """Write a model and, beside it, the options of the command that made it."""
+    import brainweave
+
+    with console.stage("Writing the model"):
+        brainweave.save(model, path, provenance=made)
+    _, command, *_ = made["command"].split()
+    write_config(path.with_suffix(".toml"), command, made["options"])
+
+
+def write_page(path: Path, console: Console, **content: Any) -> Path:
+    """Write a report, with what was warned of and how long it took; return its path."""
+    from brainweave.report import write_report
+
+    known = {"warnings": console.warnings, "seconds": console.seconds}
+    with console.stage("Writing the report"):
+        return write_report(path, **{**known, **content})
+
+
 # -- studies and models that are there -------------------------------------------------
 
 

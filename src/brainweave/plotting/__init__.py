@@ -15,8 +15,8 @@ from brainweave.plotting.results import (
     plot_accuracy,
     plot_confusion,
     plot_curve_panels,
+    plot_sequences,
 )
-from brainweave.plotting.sequences import plot_sequences
 from brainweave.plotting.style import palette
 
 __all__ = [

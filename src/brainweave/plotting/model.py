@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from brainweave._arrays import to_numpy
 from brainweave.exceptions import InputError
 from brainweave.plotting import style
-from brainweave.plotting.sequences import MAX_LEGEND, read_sequences
+from brainweave.plotting.results import MAX_LEGEND, read_sequences
 from brainweave.plotting.style import (
     ACCENT,
     DASHED,

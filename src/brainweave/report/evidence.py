@@ -13,8 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from brainweave.plotting.results import Scored, plot_confusion, row_shares
-from brainweave.plotting.sequences import Sequences, plot_sequences
+from brainweave.plotting.results import (
+    Scored,
+    Sequences,
+    plot_confusion,
+    plot_sequences,
+    row_shares,
+)
 from brainweave.plotting.style import clean_text, percent, subject_name
 from brainweave.reliability import analysis_of_variance, repeated_groups
 from brainweave.report.elements import TEXTS, Element, Section, Table, render

@@ -108,11 +108,12 @@ def details_section(
     inputs: Inputs, seconds: Mapping[str, float] | None
 ) -> Section | None:
     """List settings, times and versions."""
-    settings, spent = flatten(inputs.config), _times(inputs, seconds)
+    machine = f"{platform.system()} {platform.machine()}"
+    used = {**versions(LIBRARIES), "platform": machine}
     tables = {
-        "configuration": Table(["setting", "value"], settings),
-        "versions": _versions(),
-        "times": spent,
+        "configuration": Table(["setting", "value"], flatten(inputs.config)),
+        "versions": Table(["software", "version"], list(used.items())),
+        "times": _times(inputs, seconds),
     }
     shown = [Element.make(id, table=t) for id, t in tables.items() if t.rows]
     return Section.make("details", shown)
@@ -142,13 +143,6 @@ def _setting(value: Any) -> str:
     elif callable(value):
         value = getattr(value, "__name__", type(value).__name__)
     return clean_text(value, limit=500)
-
-
-def _versions() -> Table:
-    """List what the numbers were computed with."""
-    rows = [list(each) for each in versions(LIBRARIES).items()]
-    rows.append(["platform", f"{platform.system()} {platform.machine()}"])
-    return Table(["software", "version"], rows)
 
 
 def _times(inputs: Inputs, seconds: Mapping[str, float] | None) -> Table:

@@ -22,8 +22,7 @@ from brainweave._io import write_text
 from brainweave._validation import check_int
 from brainweave._version import __version__
 from brainweave.exceptions import InputError
-from brainweave.plotting.results import Scored, is_baseline
-from brainweave.plotting.sequences import Sequences
+from brainweave.plotting.results import UNALIGNED, Scored, Sequences, kind_of
 from brainweave.plotting.style import clean_text, percent, span, subject_name
 from brainweave.report.elements import TEXTS, asset, render
 from brainweave.report.evidence import (
@@ -130,6 +129,7 @@ def write_report(
         details_section(inputs, seconds),
     ]
     script = asset("report.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     text = render(
         "report.html.jinja",
         title=str(title),
@@ -138,7 +138,9 @@ def write_report(
         version=__version__,
         style=Markup(asset("report.css")),
         script=Markup(script),
-        policy=_policy(script),
+        # no connection, and no script but ours
+        policy="default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
+        f"script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
         verdict=give_verdict(inputs),
         headlines=headlines(inputs),
         warnings=collect_warnings(inputs, warnings),
@@ -148,15 +150,6 @@ def write_report(
     # labels may hold anything, and half a character or a zero byte is no UTF-8 text
     write_text(path, str(text).replace("\x00", "").encode(errors="replace").decode())
     return path
-
-
-def _policy(script: str) -> str:
-    """Forbid the page every connection, and every script but ours."""
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return (
-        "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
-        f"script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
-    )
 
 
 # -- the first screen ------------------------------------------------------------------
@@ -378,7 +371,7 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> Methods:
         model=model,
         method=inputs.method,
         data=_data_phrase(inputs),
-        baseline=is_baseline(inputs.method),
+        baseline=kind_of(inputs.method) == UNALIGNED,
         inner=type(getattr(model, "aligner", None)).__name__,
         params=params,
         kernel=f"{kernel} " if isinstance(kernel, str) else "",
