@@ -274,8 +274,6 @@ def draw_figure(
     for setting in chosen:
         own = summary[summary["study"] == setting.name]
         curve = own[own["method"] == "GDM"]
-        if plan.what == "incompleteness" and "param_energy" in curve:
-            curve = curve[curve["param_energy"].isna()]
         column = "param_energy" if plan.what == "energy" else "missing"
         curve = curve.set_index(column).loc[list(plan.values)].reset_index()
         kind = "real" if setting.name in real else "simulated"
