@@ -5,7 +5,8 @@
 - agreement with the processor on a small study, labels and time, float64;
 - one subject of 3655 x 170,494 in float32 from the processor's memory, by voxels and
   by samples, pinned or not; and 176 such subjects (a few pinned ones, taken in turn);
-- 20 subjects of 1000 x 60,000 that lie on the device, beside the floor.
+- 20 subjects of 1000 x 60,000 that lie on the device, beside the floor;
+- the same from the processor's memory: SRM, then transform, here and there.
 
 Needs torch, numpy, scipy, scikit-learn, joblib, threadpoolctl and lazy-loader, nothing
 else; ``--quick --device cpu`` runs everything small, on the processor.
@@ -30,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
-from brainweave import GDM, SubjectBasis  # noqa: E402
+from brainweave import GDM, SRM, SubjectBasis  # noqa: E402
 
 N_PINNED = 4
 E = (None, 0.35)  # shrinkage, and a cut at an energy
@@ -170,13 +171,34 @@ def on_device(device: str, m: int, n: int, v: int, n_jobs: int) -> None:
             )
 
 
+def shared_response(device: str, m: int, n: int, v: int) -> None:
+    print(f"\n{m} subjects of {n} x {v} float32 in the processor's memory, SRM, K = 10")
+    X = [make(i, n, v, by_voxels=False, pin=False).numpy() for i in range(m)]
+    models, seconds = [], {}
+    for where in (None, device):
+        srm = SRM(10, random_state=0, device=where)
+        if where is not None:
+            srm.fit(X[:2])  # buffers are taken once
+        fit = timed(partial(srm.fit, X), device)
+        weights = timed(lambda s=srm: [mapped.weights for mapped in s.maps_], device)
+        again = timed(partial(srm.transform, X), device)
+        seconds[where] = fit, weights, again
+        models.append(srm)
+    names = ("fit", "weights of the voxels", "transform")
+    for name, here, there in zip(names, *seconds.values(), strict=True):
+        print(f"  {name}: processor {here:.2f} s, device {there:.2f} s")
+    ours, theirs = (model.shared_response_ for model in models)
+    apart = np.abs(ours - theirs).max() / np.abs(theirs).max()
+    print(f"  shared responses differ by {apart:.0e} of the largest", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small shapes, seconds")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--subjects", type=int, default=176)
     parser.add_argument("--jobs", type=int, default=4, help="subjects at a time")
-    parser.add_argument("--only", choices=("agreement", "one", "device", "many"))
+    parser.add_argument("--only", choices=("agreement", "one", "device", "many", "srm"))
     options = parser.parse_args()
     device = options.device
     if device.startswith("cuda") and not torch.cuda.is_available():
@@ -194,6 +216,7 @@ def main() -> None:
         "one": partial(one_subject, device, n, v),
         "device": partial(on_device, device, *shape, options.jobs),
         "many": partial(many_subjects, device, many, n, v, options.jobs),
+        "srm": partial(shared_response, device, *shape),
     }
     for name, part in parts.items():
         if options.only in (None, name):

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse
 from numpy.testing import assert_allclose
 
-from brainweave import GDM, SubjectBasis
+from brainweave import GDM, SRM, DetSRM, SubjectBasis
 from brainweave.aligners.smoother import DeviceSmoother
 from brainweave.aligners.strength import block_criterion, smoother_of
 from brainweave.exceptions import InputError
@@ -285,3 +285,52 @@ def test_what_was_left_on_the_device_is_read_again(rng, device):
     X[3] += 1
     with pytest.raises(InputError, match="changed in place"):
         _ = again.gram
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("method", [SRM, DetSRM])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("voxels", [(90, 80), (90, 80, 30)])  # more than samples; fewer
+def test_shared_response_models_iterate_on_a_device(rng, device, method, dtype, voxels):
+    story = rng.normal(size=(40, 3))
+    X = [
+        (story @ rng.normal(size=(3, v)) + rng.normal(size=(40, v)) + 20).astype(dtype)
+        for v in voxels
+    ]
+    srm = method(3, random_state=0, device=device).fit(X)
+    expected = method(3, random_state=0).fit(X)
+    assert "_products" not in srm.bases_[0].__dict__  # stayed where it was made
+    tight = dtype == "float64"
+    close = {"rtol": 0, "atol": 1e-8 if tight else 2e-3}
+    assert_allclose(srm.shared_response_, expected.shared_response_, **close)
+    for x, ours, theirs in zip(X, srm.maps_, expected.maps_, strict=True):
+        assert_allclose(ours.weights, theirs.weights, **close)
+        features = ours.transform(x)
+        assert isinstance(features, np.ndarray)
+        assert features.dtype == x.dtype
+        assert_allclose(features, theirs.transform(x), **close)
+    new, known = (m.fit_new_subject(X[1]) for m in (srm, expected))
+    assert_allclose(new.transform(X[1]), known.transform(X[1]), **close)
+    X[0][3, 4] = np.nan
+    with pytest.raises(InputError, match="NaN or infinite"):
+        srm.transform(X)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_weights_read_on_a_device_tell_samples_that_were_changed(rng, device):
+    X, y = planted_study(rng)
+    gdm = GDM(3, device=device).fit(X, y)
+    X[0][2] += 1
+    with pytest.raises(InputError, match="changed in place"):
+        _ = gdm.maps_[0].weights
+
+
+@pytest.mark.parametrize(
+    ("device", "n_jobs", "expected"),
+    [(None, None, None), ("cuda", None, 2), ("cuda:1", 3, 3), ("cpu", None, None)],
+)
+def test_threads_do_not_crowd_a_gpu(device, n_jobs, expected):
+    arrays = [np.zeros((4, 5))]
+    assert GDM(device=device, n_jobs=n_jobs)._jobs(arrays) == expected
+    if torch.cuda.is_available():
+        assert GDM(n_jobs=n_jobs)._jobs([torch.zeros(4, 5, device="cuda")]) == 1

@@ -91,6 +91,11 @@ def is_torch(X: Any) -> bool:
     return type(X).__module__.partition(".")[0] == "torch"
 
 
+def on_gpu(X: Any) -> bool:
+    """Whether X is a torch tensor in the memory of a GPU."""
+    return is_torch(X) and X.device.type == "cuda"
+
+
 def working_dtype(X: Any) -> np.dtype[Any]:
     """float32 stays float32 (float16 joins it); everything else works in float64."""
     name = str(X.dtype).removeprefix("torch.")

@@ -13,6 +13,7 @@ from brainweave._arrays import (
     Floats,
     is_torch,
     let_go_of_pages,
+    on_gpu,
     to_numpy,
     working_dtype,
 )
@@ -55,6 +56,10 @@ class Device:
         rows, columns = (self.put(np.asarray(i, np.int64)) for i in x.coords)
         dense[rows, columns] = self.put(x.data)
         return dense
+
+    def joined(self, parts: list[Any]) -> Any:
+        """Put arrays on the device one behind the other."""
+        return self.torch.cat(parts)
 
     @property
     def is_roomy(self) -> bool:
@@ -130,6 +135,14 @@ class Device:
             here.record_stream(working)
             sent = send(number + 1) if number + 1 < len(cuts) else None
             yield columns, here
+
+    def weighted(self, X: Any, mean: Floats, weights: Floats) -> Floats:
+        """Bring back ``(X - mean) @ weights``, in double precision."""
+        total = self.zeros(X.shape[0], weights.shape[1])
+        center, there = self.put(mean), self.put(weights)
+        for columns, raw in self.chunks(X):
+            total += (raw.double() - center[columns]) @ there[columns]
+        return to_numpy(total)
 
     def add_products(self, gram: Any, z: Any) -> None:
         """Add ``z @ z.T`` on and below the diagonal, with 5/8 of all its products."""
@@ -224,7 +237,7 @@ def _doubles_are_fast(device: str) -> bool:
 def device_for(X: Any, device: Any) -> Device | None:
     """Return where to pass over X: as asked for, or where a tensor lies on a GPU."""
     if device is None:
-        if not is_torch(X) or X.device.type != "cuda":
+        if not on_gpu(X):
             return None
         device = X.device
     try:

@@ -195,7 +195,14 @@ def check_samples(Z: Any, n_voxels: int, name: str, what: str = "voxels") -> Any
     refuse_files(Z, name)
     if not hasattr(Z, "shape") or not hasattr(Z, "dtype"):
         Z = as_samples(Z, name)
-    Z = np.asarray(Z) if isinstance(Z, list) else Z
+    if isinstance(Z, (list, tuple)):
+        try:
+            Z = np.asarray(Z)
+        except ValueError:  # arrays of several shapes
+            raise InputError(
+                f"{name} must be samples x {n_voxels} {what}, one array of one "
+                f"subject; got a {type(Z).__name__} of {len(Z)} that are no rows."
+            ) from None
     check_numbers(Z, name)
     if len(Z.shape) != 2 or Z.shape[1] != n_voxels:
         raise InputError(

@@ -364,6 +364,8 @@ class SubjectBasis(VoxelPass):
             return np.asarray(V @ (self.values[:, None] * (V.T @ S)))
         if self.uses_covariance:
             return np.asarray(self._narrow @ (self._narrow.T @ S))
+        if self.gram_on_device is not None:
+            return to_numpy(self.gram_on_device @ cast(Any, self._device).put(S))
         return np.asarray((S.T @ self.gram).T)  # symmetric; the faster way round
 
     def restrict(self, mixing: Matrix) -> Matrix:
@@ -478,3 +480,14 @@ class SubjectBasis(VoxelPass):
                 f"{self.kernel.name} kernel."
             )
         return self._combine(mixing)
+
+
+def products_on_device(bases: list[SubjectBasis], S: Matrix) -> list[Matrix] | None:
+    """Return ``gram_times(S)`` of all subjects, if their Gram matrices lie on a device.
+
+    The device works on them all before the first comes back.
+    """
+    if any(b.energy < 1 or b.gram_on_device is None for b in bases):
+        return None
+    there = cast(Any, bases[0]._device).put(S)
+    return [to_numpy(p) for p in [b.gram_on_device @ there for b in bases]]

@@ -358,6 +358,8 @@ class VoxelPass:
 
     def _combine(self, mixing: Matrix) -> NDArray[Any]:
         """Mix standardised samples into voxel patterns: ``X.T @ mixing``."""
+        if self._device is not None:
+            return self._combine_on(self._device, mixing)
         out = np.empty((self.n_voxels, mixing.shape[1]), dtype=self.dtype)
         ops, single = ops_for(self._data), self.dtype == np.float32
         columns_of, sums = ops.array(mixing), mixing.sum(axis=0)
@@ -375,6 +377,20 @@ class VoxelPass:
             out[columns] = mixed / self.scale[columns, None]
         self._refuse_changed(found)
         return out
+
+    def _combine_on(self, device: Device, mixing: Matrix) -> NDArray[Any]:
+        """Do so on a device, in double precision."""
+        out = device.zeros(self.n_voxels, mixing.shape[1])
+        found = device.zeros(self.n_samples, N_SIGNATURES)
+        signs = device.put(_voxel_signs(0, self.n_voxels)).double()
+        columns_of, mean = device.put(mixing), device.put(self.mean)
+        for columns, raw in device.chunks(self._data):
+            chunk = raw.double()
+            found += chunk @ signs[columns]
+            out[columns] = (chunk - mean[columns]).T @ columns_of
+        out /= device.put(self.scale)[:, None]
+        self._refuse_changed(to_numpy(found))
+        return to_numpy(out).astype(self.dtype)
 
 
 def _centred(

@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 import brainweave as bw
 from brainweave.aligners.maps import (
@@ -108,3 +109,12 @@ def test_a_way_back_that_was_not_kept_is_told(rng):
     bare = WeightMap(weights=m.weights, mean=m.mean, scale=m.scale)
     with pytest.raises(InputError, match="without patterns"):
         bare.inverse_transform(np.zeros((2, 3)))
+
+
+@pytest.mark.parametrize("name", ALIGNERS)
+def test_the_samples_of_several_subjects_are_no_samples_of_one(data, name):
+    X, y = data
+    own = clone(ALIGNERS[name]).fit(X, y).maps_[0]
+    for several in ([X[0], X[1][:, :30]], (X[0], X[1][:, :30]), [X[0], X[1]]):
+        with pytest.raises(InputError, match=r"samples x 40 voxels"):
+            own.transform(several)

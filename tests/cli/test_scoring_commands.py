@@ -194,6 +194,23 @@ def test_tune_writes_the_best_model_and_its_settings(study, tmp_path, execute, c
         assert_allclose(a.weights, b.weights, rtol=0, atol=1e-10)
 
 
+def test_tune_may_leave_the_strength_to_gdm(study, tmp_path, execute):
+    out = tmp_path / "tu"
+    tried = ("--energies", "auto", "--n-components", "1,2", "-o", out, "-q")
+    done = execute("tune", study, *tried)
+    with (out / "settings.tsv").open() as file:
+        rows = list(csv.DictReader(file, delimiter="\t"))
+    assert [r["energy"] for r in rows] == ["auto", "auto"]
+    model = bw.load(out / "model.safetensors")
+    assert model.energy is None
+    assert model.shrinkage == "auto"
+    again = tmp_path / "m.safetensors"
+    execute("fit", "--config", out / "best.toml", "-o", again, "-q")
+    for a, b in zip(bw.load(again).maps_, model.maps_, strict=True):
+        assert_allclose(a.weights, b.weights, rtol=0, atol=1e-10)
+    assert "Best of 2" in done.stdout
+
+
 def test_report_joins_study_model_and_results(study, model, tmp_path, execute, call):
     call(
         *("evaluate", study, "-o", tmp_path / "ev", "--n-components", 2),

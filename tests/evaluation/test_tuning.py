@@ -10,6 +10,8 @@ from sklearn.base import clone
 from brainweave import (
     GDM,
     GDMCV,
+    Study,
+    Subject,
     SubjectBasis,
     between_subject_classification,
     split_study,
@@ -56,6 +58,65 @@ def test_inner_scores_are_those_of_the_classification_itself(data):
             GDM(**params, standardize=False), X, y, n_jobs=1
         )
         assert_array_equal(scores, expected.scores)
+
+
+def test_no_label_of_a_scored_sample_scales_voxels_in_the_inner_loop(data):
+    X, y = data
+    reliable = {"standardize": "reliability", "n_jobs": 1}
+    model = GDMCV(energies=(0.4, 0.9), n_components=2, **reliable).fit(X, y)
+    assert all(basis.reliable for basis in model.bases_)
+    for params, scores in zip(
+        model.cv_results_["params"], model.cv_results_["fold_scores"], strict=True
+    ):
+        expected = between_subject_classification(GDM(**params, **reliable), X, y)
+        assert_array_equal(scores, expected.scores)
+    again = GDMCV(energies=(0.4, 0.9), n_components=2, **reliable).fit(model.bases_, y)
+    assert again.cv_results_["mean_test_score"] == model.cv_results_["mean_test_score"]
+    for basis in model.bases_:
+        basis._data = None  # as in a file without the samples
+    with pytest.raises(ValueError, match="Pass X to GDMCV"):
+        GDMCV(**reliable).fit(model.bases_, y)
+
+
+def test_without_an_energy_the_strength_is_that_of_gdm_itself(data):
+    X, y = data
+    model = GDMCV(
+        energies=(None,),
+        n_components=2,
+        kernels=("linear", ("gaussian", 5e4)),
+        standardize=False,
+        n_jobs=1,
+    ).fit(X, y)
+    for params, scores in zip(
+        model.cv_results_["params"], model.cv_results_["fold_scores"], strict=True
+    ):
+        assert params["energy"] is None
+        expected = between_subject_classification(
+            GDM(**params, standardize=False), X, y, n_jobs=1
+        )
+        assert_array_equal(scores, expected.scores)
+    alone = GDM(**model.best_params_, standardize=False).fit(X, y)
+    assert model.best_estimator_.shrinkage_ == alone.shrinkage_
+    assert_allclose(model.transform(X)[0], alone.transform(X)[0], atol=1e-9)
+    new = model.fit_new_subject(X[0], y[0])
+    again = model.fit_new_subject(SubjectBasis(X[0], standardize=False), y[0])
+    assert_allclose(new.transform(X[0]), again.transform(X[0]), atol=1e-9)
+
+
+def test_runs_are_the_blocks_of_the_inner_loop_too(data):
+    X, y = data
+    runs = [np.arange(len(x)) * 4 // len(x) for x in X]
+    study = Study(
+        Subject(str(i), x, labels=known, runs=run)
+        for i, (x, known, run) in enumerate(zip(X, y, runs, strict=True))
+    )
+    search = {"energies": (None,), "n_components": 2, "n_jobs": 1}
+    model = GDMCV(**search, standardize=False).fit(study)
+    expected = between_subject_classification(
+        GDM(2, standardize=False), study, leave_out=1, protocol="joint", n_jobs=1
+    )
+    assert_array_equal(model.cv_results_["fold_scores"][0], expected.scores)
+    assert model.best_estimator_.shrinkage_by_ == "runs"
 
 
 def test_it_prefers_a_graph_and_a_dimension_that_fit(rng):

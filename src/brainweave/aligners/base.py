@@ -173,9 +173,8 @@ class BaseAligner(FittedAligner):
 
         each = (subjects, labels, runs, self.basis_settings(n), range(n))
         read_already = all(isinstance(s, SubjectBasis) for s in subjects)
-        bases = map_subjects(
-            read_whole, *each, n_jobs=params.get("n_jobs"), here=read_already
-        )
+        n_jobs = self._jobs(subjects)
+        bases = map_subjects(read_whole, *each, n_jobs=n_jobs, here=read_already)
         for basis in bases:
             if basis.constant_voxels.size:
                 logger.info(

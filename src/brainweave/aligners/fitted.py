@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from brainweave._arrays import to_numpy
+from brainweave._arrays import on_gpu, to_numpy
 from brainweave._subjects import (
     find_subjects,
     ids_of,
@@ -123,10 +123,23 @@ class FittedAligner(BaseEstimator):
         """
         check_is_fitted(self, "maps_")
         arrays, who = self._pair(X, subjects)
-        n_jobs = self.get_params(deep=False).get("n_jobs")
+        n_jobs = self._jobs(arrays)
         names = [f"X[{k}] ({self._name_of(i)})" for k, i in enumerate(who)]
         maps = [self.maps_[i] for i in who]
         return self._output(map_subjects(_mapped, maps, arrays, names, n_jobs=n_jobs))
+
+    def _jobs(self, arrays: list[Any]) -> int | None:
+        """Return how many subjects to work on at the same time.
+
+        A GPU takes one after the other: threads wait for one another, but one may
+        bring its voxels there while another is worked on.
+        """
+        params = self.get_params(deep=False)
+        n_jobs: int | None = params.get("n_jobs")
+        if all(map(on_gpu, arrays)):
+            return 1
+        there = str(params.get("device")).startswith("cuda")
+        return 2 if there and n_jobs is None else n_jobs
 
     def fit_transform(self, X: Any, y: Any = None) -> list[Any]:
         """Fit, and return the shared features of the aligning samples.

@@ -115,7 +115,7 @@ class GDM(BaseAligner):
         All give the same result; "auto" takes the cheapest that applies. For the
         eigenproblem of the paper; not used with shrinkage.
     n_jobs : int, optional
-        Subjects worked on at the same time; default one per core.
+        Subjects worked on at the same time; default one per core (on a GPU: two).
     device : str, optional
         Where torch is to do what touches voxels: "cuda", say. See
         :class:`SubjectBasis`.

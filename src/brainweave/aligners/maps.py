@@ -13,7 +13,13 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from brainweave._arrays import column_chunks, ops_for, to_numpy, working_dtype
+from brainweave._arrays import (
+    column_chunks,
+    is_torch,
+    ops_for,
+    to_numpy,
+    working_dtype,
+)
 from brainweave._validation import check_samples
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError
@@ -132,8 +138,14 @@ class SubjectMap:
 
     def _weighted(self, Z: Any, name: str) -> Any:
         """Multiply standardised samples with the weights, by chunks of columns."""
+        device = None if is_torch(Z) else getattr(self.basis, "_device", None)
+        if device is not None:
+            weights = self.weights.astype(np.float64) / self.scale[:, None]
+            features: Any = device.weighted(Z, self.mean, weights)
+            refuse_non_finite(features, name)
+            return features.astype(working_dtype(Z))
         ops = ops_for(Z)
-        features: Any = 0
+        features = 0
         single = working_dtype(Z) == np.float32
         for columns, raw in column_chunks(Z):
             chunk, mean = ops.array(raw), self.mean[columns]

@@ -11,12 +11,14 @@ so :math:`K` and matrices as wide as the target are all that is needed.
 """
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave.basis import TIED, SubjectBasis
+from brainweave.basis import TIED, SubjectBasis, products_on_device
 from brainweave.exceptions import InputError, UniquenessWarning
 from brainweave.linalg import flip_signs, polar
 
@@ -52,9 +54,19 @@ def rotate_onto(coordinates: Matrix, target: Matrix) -> Matrix:
     return polar(coordinates.T @ target)
 
 
-def align_to(basis: SubjectBasis, S: Matrix) -> Alignment:
+def align_each(
+    bases: list[SubjectBasis], S: Matrix, over_subjects: Callable[..., list[Any]]
+) -> list[Any]:
+    """Align several subjects to one target; Gram matrices on a device at one go."""
+    known: list[Any] = products_on_device(bases, S) or [None] * len(bases)
+    return over_subjects(lambda b, product: align_to(b, S, product), bases, known)
+
+
+def align_to(
+    basis: SubjectBasis, S: Matrix, product: Matrix | None = None
+) -> Alignment:
     """Align one subject to a target without its eigenbasis, O(n_samples^2 K)."""
-    product = basis.gram_times(S)
+    product = basis.gram_times(S) if product is None else product
     metric = S.T @ product
     values, vectors = np.linalg.eigh((metric + metric.T) / 2)
     if not values[0] > SINGULAR * values[-1]:

@@ -8,6 +8,7 @@ ridge g, in units of the centred Gram matrix.
 # ruff: noqa: D102 (the methods are described in the first class)
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from copy import copy
 from functools import cached_property
 from typing import Any
@@ -102,6 +103,12 @@ class Smoother(ABC):
             inside = self.strength * self._inverse(rows) - 1 / self.n_samples
             predicted[rows] -= np.linalg.solve(inside, residual[rows])
         return predicted
+
+    def leave_out_at(
+        self, rhos: Sequence[float], contrasts: Matrix, blocks: Codes
+    ) -> list[Matrix]:
+        """Do so at several strengths, in units of the mean eigenvalue."""
+        return [self.at(rho).leave_out(contrasts, blocks) for rho in rhos]
 
     def _cholesky(self, ridged: Matrix) -> Any:
         """Factorise, in place, a matrix whose diagonal lacks the ridge."""
@@ -273,24 +280,46 @@ class DeviceSmoother(Smoother):
         return there.T @ (self._there @ mixing)
 
     def leave_out(self, contrasts: Matrix, blocks: Codes) -> Matrix:
-        device = self.device
-        T = device.inverse_factor(self._factor)  # (K + g)^-1 = T^T T
-        residual = self.strength * (T.T @ (T @ device.put(contrasts)))
-        # all blocks are solved at once: the shorter are filled up with equations of
-        # their own, 1 x = 0
+        return self._leave_out([self.strength], contrasts, blocks)[0]
+
+    def leave_out_at(
+        self, rhos: Sequence[float], contrasts: Matrix, blocks: Codes
+    ) -> list[Matrix]:
+        unit = self.mean_eigenvalue
+        return self._leave_out([rho * unit for rho in rhos], contrasts, blocks)
+
+    def _leave_out(
+        self, strengths: list[float], contrasts: Matrix, blocks: Codes
+    ) -> list[Matrix]:
+        """Solve the small systems of all blocks and strengths at once.
+
+        A device takes as long for one as for many. Shorter blocks are filled up with
+        equations of their own, 1 x = 0.
+        """
+        device, Q = self.device, self.device.put(contrasts)
         counts = np.unique(blocks, return_counts=True)[1]
         known = np.arange(counts.max()) < counts[:, None]
         rows = np.zeros(known.shape, np.intp)
         rows[known] = np.argsort(blocks, kind="stable")
         there, filled = device.put(rows), device.put(~known)
-        of_blocks = T.T[there]
-        inside = self.strength * (of_blocks @ of_blocks.mT) - 1 / self.n_samples
-        inside.masked_fill_(filled[:, :, None] | filled[:, None, :], 0.0)
-        inside.diagonal(dim1=1, dim2=2).add_(filled)
-        wanted = residual[there].masked_fill_(filled[:, :, None], 0.0)
-        predicted = np.array(contrasts)
-        predicted[rows[known]] -= to_numpy(device.solve(inside, wanted))[known]
-        return predicted
+        systems, wanted = [], []
+        for g in strengths:
+            factor = device.cholesky(self._there, g)
+            if factor is None:
+                raise _not_semidefinite(self)
+            T = device.inverse_factor(factor)  # (K + g)^-1 = T^T T
+            of_blocks = T.T[there]
+            inside = g * (of_blocks @ of_blocks.mT) - 1 / self.n_samples
+            inside.masked_fill_(filled[:, :, None] | filled[:, None, :], 0.0)
+            inside.diagonal(dim1=1, dim2=2).add_(filled)
+            systems.append(inside)
+            residual = g * (T.T @ (T @ Q))
+            wanted.append(residual[there].masked_fill_(filled[:, :, None], 0.0))
+        found = to_numpy(device.solve(device.joined(systems), device.joined(wanted)))
+        predicted = np.repeat(contrasts[None], len(strengths), axis=0)
+        for out, part in zip(predicted, np.split(found, len(strengths)), strict=True):
+            out[rows[known]] -= part[known]
+        return list(predicted)
 
 
 def mean_eigenvalue(gram: Any) -> float:

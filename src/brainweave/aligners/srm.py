@@ -8,15 +8,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave._workers import subject_threads
-from brainweave.aligners.procrustes import Alignment, align_to, principal_axes
+from brainweave.aligners.procrustes import (
+    Alignment,
+    align_each,
+    align_to,
+    principal_axes,
+)
 from brainweave.aligners.timelocked import FromRandomStart, GramOnly, Progress
 from brainweave.basis import SubjectBasis
 
 Matrix = NDArray[np.float64]
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class _SharedResponseModel(FromRandomStart, GramOnly):
     """What both models share: Gram-only maps, the start, the order of components."""
+
+    device: Any = None
 
     _isometric = True
 
@@ -27,7 +35,10 @@ class _SharedResponseModel(FromRandomStart, GramOnly):
             aligned, turn, progress = self._iterate(bases, start, over_subjects)
         self._keep_progress(progress)
         pairs = zip(bases, aligned, strict=True)
-        return [b.restrict(a.mixing @ turn) for b, a in pairs]
+        mixings = [b.restrict(a.mixing @ turn) for b, a in pairs]
+        for basis in bases:
+            basis.leave_device()
+        return mixings
 
     @abstractmethod
     def _iterate(
@@ -72,6 +83,9 @@ class DetSRM(_SharedResponseModel):
     n_jobs : int, optional
         Subjects worked on at the same time; default one per core. The result does not
         depend on it.
+    device : str, optional
+        Where torch is to read the voxels and multiply Gram matrices: "cuda", say. See
+        :class:`SubjectBasis`.
 
     Attributes
     ----------
@@ -119,7 +133,7 @@ class DetSRM(_SharedResponseModel):
         power = sum(b.power for b in bases)
 
         def step(S: Matrix) -> tuple[list[Alignment], Matrix, float]:
-            aligned = over_subjects(lambda b: align_to(b, S), bases)
+            aligned = align_each(bases, S, over_subjects)
             mean = sum(a.features for a in aligned) / len(bases)
             return aligned, mean, power - len(bases) * float((mean * mean).sum())
 
@@ -173,7 +187,7 @@ class SRM(_SharedResponseModel):
     tol : float, default=1e-5
         Stop once an iteration changes the log-likelihood by less than this share of
         all that was gained; 0 does all ``max_iter`` iterations.
-    max_iter, init, energy, standardize, random_state, n_jobs
+    max_iter, init, energy, standardize, random_state, n_jobs, device
         As in :class:`DetSRM`.
 
     Attributes
@@ -244,7 +258,7 @@ class Steps:
 
     def first_model(self, start: Matrix) -> Model:
         """Align all to the start, and take their mean for the shared response."""
-        aligned = self.over_subjects(lambda b: align_to(b, start), self.bases)
+        aligned = align_each(self.bases, start, self.over_subjects)
         mean = sum(a.features for a in aligned) / len(self.bases)
         return self._model(aligned, mean, mean.T @ mean / self.n_samples)
 
@@ -267,7 +281,7 @@ class Steps:
     def maximise(self, posterior: Posterior) -> Model:
         """Return the parameters that make the posterior most likely."""
         S = posterior.mean
-        aligned = self.over_subjects(lambda b: align_to(b, S), self.bases)
+        aligned = align_each(self.bases, S, self.over_subjects)
         return self._model(aligned, S, posterior.covariance + S.T @ S / self.n_samples)
 
     def _model(self, aligned: list[Alignment], S: Matrix, sigma: Matrix) -> Model:

@@ -196,9 +196,8 @@ def block_criterion(
     if blocks is None:
         return None
     Q, part = group_contrasts(own), smoother.among(rows)
-    return np.array(
-        [_correlation(part.at(rho).leave_out(Q, blocks), Q) for rho in rhos]
-    )
+    predicted = part.leave_out_at(rhos, Q, blocks)
+    return np.array([_correlation(P, Q) for P in predicted])
 
 
 def group_contrasts(codes: Codes) -> Matrix:
@@ -242,8 +241,9 @@ def leave_out_blocks(codes: Codes, runs: Codes | None = None) -> Codes | None:
 def _repeated(codes: Codes, blocks: Codes) -> int:
     """Count the groups that occur in more than one block."""
     known = codes != NO_GROUP
-    pairs = np.unique(np.column_stack([codes[known], blocks[known]]), axis=0)
-    return int((np.bincount(pairs[:, 0]) > 1).sum())
+    n_blocks = int(blocks.max(initial=0)) + 1
+    pairs = np.unique(codes[known] * n_blocks + blocks[known])
+    return int((np.bincount(pairs // n_blocks) > 1).sum())
 
 
 def _correlation(a: Matrix, b: Matrix) -> float:

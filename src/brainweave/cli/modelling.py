@@ -227,7 +227,8 @@ def tune(
     study: StudyFolder,
     *,
     energies: str = option(
-        "Energies to try, with commas.", default="0.2,0.35,0.5,0.65,0.82,1"
+        "Energies to try, with commas; auto: no cut, but GDM's own shrinkage.",
+        default="0.2,0.35,0.5,0.65,0.82,1",
     ),
     n_components: str = option(
         "Numbers of components to try, with commas, or auto.", default="auto"
@@ -249,7 +250,9 @@ def tune(
         for c in _parts(n_components)
     ]
     search = brainweave.GDMCV(
-        energies=[_number("energies", e) for e in _parts(energies)],
+        energies=[
+            None if e == "auto" else _number("energies", e) for e in _parts(energies)
+        ],
         n_components=counts,
         kernels=[_kernel(k) for k in _parts(kernels)],
         protocol=protocol,
@@ -285,7 +288,7 @@ def _warn_at_the_edge(
     name: str, tried: Any, chosen: Any, most: float | None = None
 ) -> None:
     """Warn if the best value is the first or last that was tried."""
-    values = [float(value) for value in tried if value != "auto"]
+    values = [float(value) for value in tried if value not in (None, "auto")]
     if chosen in (None, "auto") or len(values) < 2 or float(chosen) == most:
         return  # nothing is beyond the most there is
     for edge, which, side in (
@@ -304,7 +307,12 @@ def _settings_table(found: dict[str, Any]) -> str:
     rows = ["energy\tn_components\tkernel\thp\tmean\tstd\trank\terror"]
     for i, params in enumerate(found["params"]):
         hp = (params["kernel_params"] or {}).get("hp", "n/a")
-        cells = [params["energy"], params["n_components"], params["kernel"], hp]
+        cells = [
+            params["energy"] or "auto",
+            params["n_components"],
+            params["kernel"],
+            hp,
+        ]
         cells += [found["mean_test_score"][i], found["std_test_score"][i]]
         cells += [found["rank_test_score"][i], found["error"][i] or "n/a"]
         rows.append("\t".join(" ".join(str(c).split()) for c in cells))

@@ -57,7 +57,7 @@ class Part:
         self, aligning: Study, scored: Study, *, name: str, of_grams: bool = False
     ) -> None:
         self.aligning, self.scored, self.name = aligning, scored, name
-        self._of_grams = of_grams
+        self.of_grams = of_grams
         self._bases: dict[Key, SubjectBasis] = {}
         self._products: dict[tuple[int, bool | str], SampleProducts] = {}
         self._kernels: dict[Key, Matrix] = {}
@@ -172,7 +172,7 @@ class Part:
         self, i: int, kernel: Kernel, standardize: bool | str
     ) -> Callable[[], SubjectBasis]:
         """Return what makes a basis, from the voxels or from a basis that is there."""
-        if kernel.name == "precomputed" and not self._of_grams:
+        if kernel.name == "precomputed" and not self.of_grams:
             raise InputError(
                 "kernel='precomputed' cannot be evaluated: a Gram matrix cannot be "
                 "split into halves. Pass the samples and a kernel."
@@ -180,7 +180,7 @@ class Part:
         known = {
             k: b for (j, k, s), b in self._bases.items() if (j, s) == (i, standardize)
         }
-        if known and not self._of_grams:
+        if known and not self.of_grams:
             nearest = known.get(kernel, next(iter(known.values())))
             return partial(nearest.with_kernel, kernel)
         subject = self.aligning.subjects[i]

@@ -25,6 +25,7 @@ from brainweave.evaluation.splits import (
     as_study,
     half_masks,
     refuse_aligned,
+    selected,
 )
 from brainweave.exceptions import (
     AlignmentWarning,
@@ -71,7 +72,7 @@ _SAID_LATER = (
 
 
 class GDMCV(BaseAligner):
-    """GDM that chooses energy, kernel, number of components and graph by itself.
+    """GDM that chooses energy, kernel, number of components and graph by scores.
 
     The aligning samples are split into two halves by category. For every setting, one
     half aligns and the other is classified, subjects being left out in turn, as in
@@ -81,8 +82,9 @@ class GDMCV(BaseAligner):
 
     Parameters
     ----------
-    energies : sequence of float, default=(0.2, 0.35, 0.5, 0.65, 0.82, 1.0)
-        Shares of the singular values to try.
+    energies : sequence of float or None, default=(0.2, 0.35, 0.5, 0.65, 0.82, 1.0)
+        Shares of the singular values to try. None: no cut, but the shrinkage that GDM
+        chooses in closed form, without trying fits (``shrinkage="auto"``).
     n_components : int, "auto", or a sequence of them, default="auto"
         Numbers of shared features to try.
     kernels : sequence, default=("linear",)
@@ -115,14 +117,16 @@ class GDMCV(BaseAligner):
         For each setting: ``params``, ``mean_test_score``, ``std_test_score``,
         ``fold_scores``, ``rank_test_score`` and ``error`` (why it could not be scored,
         else ""). Of equal scores the first in the order given is chosen.
-    maps_, coef_, bases_, n_components_, n_subjects_
+    maps_, coef_ or mixing_, bases_, n_components_, n_subjects_
         As in :class:`brainweave.GDM`.
 
     Notes
     -----
     The voxels are read once: halves of the aligning samples have submatrices of its
     Gram matrix, for every kernel, and all energies share their eigenvectors. In the
-    inner loop voxels keep the scale of all aligning samples.
+    inner loop voxels keep the scale of all aligning samples. Not with
+    ``standardize="reliability"``: labels of scored samples would have shaped it. Each
+    half is then read by itself, once.
 
     Examples
     --------
@@ -140,7 +144,7 @@ class GDMCV(BaseAligner):
     def __init__(
         self,
         *,
-        energies: Sequence[float] = DEFAULT_ENERGIES,
+        energies: Sequence[float | None] = DEFAULT_ENERGIES,
         n_components: Any = "auto",
         kernels: Sequence[Any] = ("linear",),
         graphs: Sequence[Any] = ("labels",),
@@ -195,9 +199,10 @@ class GDMCV(BaseAligner):
         settings: list[dict[str, Any]] = []
         scores: list[NDArray[Any] | str] = []
         total = len(kernels) * int(np.prod([len(values) for values in others]))
+        halves = _halves_of_voxels(bases, labels)
         with shown_progress(progress, total, "settings") as tick:
             for kernel in kernels:
-                split = _inner_split(bases, labels, kernel)
+                split = halves or _inner_split(bases, labels, kernel)
                 for energy, k, graph in product(*others):
                     settings.append(_params(kernel, energy, k, graph))
                     scores.append(self._score(split, settings[-1]))
@@ -208,9 +213,9 @@ class GDMCV(BaseAligner):
         self.best_estimator_ = best.fit(bases, labels)
         for fitted, subject in zip(best.maps_, subjects, strict=True):
             fitted.space = getattr(subject, "space", None)
-        for name in ("maps_", "coef_", "bases_", "n_components_", "n_subjects_"):
+        maps = "coef_" if hasattr(best, "coef_") else "mixing_"
+        for name in ("maps_", maps, "bases_", "n_components_", "n_subjects_", "ids_"):
             setattr(self, name, getattr(best, name))
-        self.ids_ = best.ids_
         return self
 
     def _joins_by_label(self) -> bool:
@@ -226,8 +231,9 @@ class GDMCV(BaseAligner):
 
     def _score(self, split: SplitStudy, params: dict[str, Any]) -> NDArray[Any] | str:
         """Return the scores of one setting, or why it cannot be scored."""
-        of_grams = {"kernel": "precomputed", "kernel_params": None}
-        model = self._gdm({**params, **of_grams})
+        if split.parts[0].of_grams:
+            params = {**params, "kernel": "precomputed", "kernel_params": None}
+        model = self._gdm(params)
         with warnings.catch_warnings():
             # the final fit says these of the setting that is chosen
             for category in _SAID_LATER:
@@ -277,8 +283,9 @@ class GDMCV(BaseAligner):
         check_is_fitted(self, "best_estimator_")
         if isinstance(X, SubjectBasis):
             chosen = self.best_params_
-            kernel = X.with_kernel(chosen["kernel"], chosen["kernel_params"])
-            X = kernel.cut(chosen["energy"])
+            X = X.with_kernel(chosen["kernel"], chosen["kernel_params"])
+            if chosen["energy"] is not None:
+                X = X.cut(chosen["energy"])
         return self.best_estimator_.fit_new_subject(X, y)
 
     def _candidates(self) -> tuple[list[Any], ...]:
@@ -291,7 +298,7 @@ class GDMCV(BaseAligner):
             for k in _listed("kernels", self.kernels)
         ]
         energies = [
-            check_fraction("energies", energy, owner=owner)
+            None if energy is None else check_fraction("energies", energy, owner=owner)
             for energy in _listed("energies", self.energies)
         ]
         if isinstance(counts, (int, np.integer, str)):
@@ -309,8 +316,7 @@ def _inner_split(
     centring a submatrix of a centred matrix is the same as centring it alone. Voxels
     keep the scale of all the samples.
     """
-    study = as_study([np.arange(b.n_samples)[:, None] for b in bases], labels)
-    masks = half_masks(study, "category")
+    study = _named(bases, [np.arange(b.n_samples)[:, None] for b in bases], labels)
     grams = [b.with_kernel(kernel).gram.astype(b.dtype, copy=False) for b in bases]
 
     def half(rows: list[NDArray[Any]], columns: list[NDArray[Any]]) -> Study:
@@ -319,7 +325,8 @@ def _inner_split(
             for s, gram, row, column in zip(study, grams, rows, columns, strict=True)
         )
 
-    first, second = masks, [~m for m in masks]
+    first = half_masks(study, "category")
+    second = [~mask for mask in first]
     parts = [
         Part(half(own, own), half(other, own), name=f"inner half {n}", of_grams=True)
         for n, own, other in ((1, first, second), (2, second, first))
@@ -327,7 +334,38 @@ def _inner_split(
     return SplitStudy(parts)
 
 
-def _params(kernel: Kernel, energy: float, k: Any, graph: Any) -> dict[str, Any]:
+def _halves_of_voxels(
+    bases: list[SubjectBasis], labels: list[Any]
+) -> SplitStudy | None:
+    """Halve the samples themselves where labels have scaled the voxels, else None."""
+    if not any(basis.reliable for basis in bases):
+        return None
+    for basis in bases:
+        if basis._data is None:
+            raise InputError(
+                f"{basis.name} was scaled by the reliability of its voxels over all "
+                "samples, and is without the samples that could tell it for a half of "
+                "them. Pass X to GDMCV."
+            )
+    study = _named(bases, [basis._data for basis in bases], labels)
+    masks = half_masks(study, "category")
+    first, second = selected(study, masks), selected(study, [~m for m in masks])
+    return SplitStudy(
+        [
+            Part(first, second, name="inner half 1"),
+            Part(second, first, name="inner half 2"),
+        ]
+    )
+
+
+def _named(bases: list[SubjectBasis], samples: list[Any], labels: list[Any]) -> Study:
+    runs = [basis.runs for basis in bases]
+    return Study(
+        s._replace(runs=r) for s, r in zip(as_study(samples, labels), runs, strict=True)
+    )
+
+
+def _params(kernel: Kernel, energy: float | None, k: Any, graph: Any) -> dict[str, Any]:
     return {
         "n_components": k,
         "energy": energy,
