@@ -7,12 +7,15 @@ import subprocess
 import sys
 import threading
 import warnings
+from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 import typer
 
 from brainweave.cli import console, reporting
-from brainweave.cli.console import Console, run
+from brainweave.cli.console import Console, UsageError, run
+from brainweave.cli.methods import _dask_client
 
 
 def raising(error):
@@ -138,3 +141,73 @@ def test_a_warning_is_said_once(capsys):
             warnings.warn("odd\n  voxels", stacklevel=1)
     assert capsys.readouterr().err == "Warning: odd voxels\n"
     assert shown.warnings == ["odd voxels"]
+
+
+# -- Dask, without a cluster -----------------------------------------------------------
+
+
+class Cluster:
+    """Stands for the module distributed, its clusters and its clients."""
+
+    workers: ClassVar = {}
+
+    def __init__(self, **settings):
+        self.settings = settings
+        asked.append(settings)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        asked.append("closed")
+
+    def scheduler_info(self):
+        return {"workers": self.workers}
+
+    def wait_for_workers(self, n, timeout):
+        if not self.workers:
+            raise TimeoutError
+
+
+asked: list = []
+
+
+@pytest.fixture
+def distributed(monkeypatch):
+    asked.clear()
+    module = SimpleNamespace(LocalCluster=Cluster, Client=Cluster)
+    monkeypatch.setitem(sys.modules, "distributed", module)
+    return module
+
+
+@pytest.mark.parametrize("given", ["local", "local:3"])
+def test_workers_of_this_machine_are_started_and_ended(distributed, given, monkeypatch):
+    monkeypatch.setattr(Cluster, "workers", {"one": 1})
+    with _dask_client(given, Console(quiet=True)):
+        first, second = asked
+    assert first.get("n_workers") == (3 if given == "local:3" else None)
+    assert isinstance(second["address"], Cluster)
+    assert asked[2:] == ["closed"] * 2
+
+
+def test_a_scheduler_without_workers_is_waited_for_and_then_named(
+    distributed, tmp_path, capsys
+):
+    file = tmp_path / "scheduler.json"
+    file.write_text("{}")
+    with (
+        pytest.raises(UsageError, match=r"has no workers after 60 s.*dask worker"),
+        _dask_client(str(file), Console()),
+    ):
+        pass
+    assert asked[0]["scheduler_file"] == str(file)
+    assert f"Waiting for a worker of {file}" in capsys.readouterr().err
+
+
+def test_dask_that_is_not_there_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with (
+        pytest.raises(UsageError, match=r"brainweave\[cluster\]"),
+        _dask_client("local", Console(quiet=True)),
+    ):
+        pass
