@@ -74,12 +74,8 @@ class Resources:
         "--skip_bids_validation",
         default=False,
     )
-    report: bool = option(
-        "Write an HTML report (group).", "--report/--no-report", default=True
-    )
-    overwrite: bool = option(
-        "Make bases that are there again.", "--overwrite", default=False
-    )
+    report: bool = option("Write an HTML report (group).", default=True)
+    overwrite: bool = option("Make bases that are there again.", default=False)
 
 
 @dataclass

@@ -50,9 +50,7 @@ def simulate(
     missing_samples: float | None = option("Share of samples that each subject lacks."),
     signal: float | None = option("Strength of the responses."),
     dtype: str = option("float32 or float64.", default="float32"),
-    bids: bool = option(
-        "Write a BIDS dataset, not a study folder.", "--bids", default=False
-    ),
+    bids: bool = option("Write a BIDS dataset, not a study folder.", default=False),
     random_state: int = option("Seed.", default=0),
     param: Param = None,
     overwrite: Overwrite = False,
@@ -150,7 +148,7 @@ def convert(
         "Labels of samples: a .tsv file with columns label and, if they differ, "
         "subject; a .mat file for MATLAB."
     ),
-    detrend: bool = option("Remove trends.", "--detrend", default=False),
+    detrend: bool = option("Remove trends.", default=False),
     dtype: str | None = option("Type to store samples in."),
     name: str | None = option("Name of the study."),
     param: Param = None,
@@ -207,7 +205,7 @@ def fetch(
     participant_label: list[str] | None = option("Subjects to fetch; may be repeated."),
     task: str | None = option("Task (OpenNeuro)."),
     cache_dir: Path | None = option("Where to keep downloads."),
-    dry_run: bool = option("Say what would be downloaded.", "--dry-run", default=False),
+    dry_run: bool = option("Say what would be downloaded.", default=False),
     overwrite: Overwrite = False,
     console: Console,
 ) -> None:

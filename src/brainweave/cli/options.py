@@ -192,7 +192,9 @@ def _parameter(
             default = inspect.Parameter.empty
         if about:  # else an annotation says it all
             settings = {"rich_help_panel": panel, **about["settings"]}
-            info = about["kind"](*about["names"], help=about["help"], **settings)
+            flag = [f"--{name.replace('_', '-')}"] if default is False else []
+            names = about["names"] or flag  # no --no-flag for what is off
+            info = about["kind"](*names, help=about["help"], **settings)
             annotation = Annotated[annotation, info]
     return inspect.Parameter(name, kind, default=default, annotation=annotation)
 

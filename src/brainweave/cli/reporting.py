@@ -42,7 +42,7 @@ from brainweave.cli.studies import (
 @command()
 def info(
     path: Path = argument("A study folder, a model, or a basis file."),
-    verify: bool = option("Compare all checksums.", "--verify", default=False),
+    verify: bool = option("Compare all checksums.", default=False),
     as_json: bool = option("Print JSON.", "--json", default=False),
     *,
     console: Console,

@@ -61,11 +61,10 @@ def reproduce(
     ),
     all_splits: bool = option(
         "raider: all 35 ways of halving the runs, GDM with each idea added.",
-        "--all-splits",
         default=False,
     ),
     quick: bool = option(
-        "Small shapes, to try it out; no real numbers.", "--quick", default=False
+        "Small shapes, to try it out; no real numbers.", default=False
     ),
     random_state: int = option("Seed.", default=0),
     n_jobs: int | None = option("Fits at the same time."),

@@ -63,9 +63,7 @@ class Scoring:
         default="both",
     )
     n_permutations: int = option("Permutations for a p-value.", default=0)
-    report: bool = option(
-        "Write report.html too.", "--report/--no-report", default=True
-    )
+    report: bool = option("Write report.html too.", default=True)
 
     def protocols(self) -> tuple[str, ...]:
         """Return the protocols asked for."""
