@@ -351,5 +351,7 @@ def test_too_many_names_leave_no_room_for_a_legend(fitted):
     assert figure.axes[0].get_legend() is None
     figure = plot_energy([fitted.bases_[0]] * 11)
     assert figure.axes[0].get_legend() is None
+    with pytest.raises(InputError, match="1 lists of labels for 2 subjects"):
+        plot_shared_space([np.zeros((25, 2))] * 2, labels)
     with pytest.raises(InputError, match=r"labels\[0\] has 25 for 24 samples"):
         plot_shared_space([np.zeros((24, 2))], labels)

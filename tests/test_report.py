@@ -838,6 +838,7 @@ def test_settings_of_any_kind_are_listed(tmp_path, study):
         "graph": make_study,
         "sizes": [1, None],
         "empty": {},
+        "shape": slice(3),
     }
     page = text_of(tmp_path, study=study, config=config)
     rows = dict(page.csv("configuration")[1:])
@@ -846,6 +847,7 @@ def test_settings_of_any_kind_are_listed(tmp_path, study):
     assert rows["graph"] == "make_study"
     assert json.loads(rows["sizes"]) == ["1", "None"]
     assert rows["empty"] == "{}"
+    assert rows["shape"] == "slice(None, 3, None)"
 
 
 def test_no_alignment_alone_gives_no_verdict_on_alignment(tmp_path):
@@ -856,10 +858,16 @@ def test_no_alignment_alone_gives_no_verdict_on_alignment(tmp_path):
 
 
 def test_samples_that_cannot_be_held_out_are_drawn_as_they_are(tmp_path):
-    """Two samples of a category: no half of them is left to align the other."""
+    """One sample of a category: no half of them is left to align the other."""
+    import nibabel as nib
+
+    from brainweave.study.spaces import VolumeSpace
+
     rng = np.random.default_rng(0)
+    space = VolumeSpace(nib.Nifti1Image(np.ones((2, 2, 2), np.uint8), np.eye(4)))
     subjects = [
-        Subject(f"0{i}", rng.normal(size=(2, 5)), labels=["a", "b"]) for i in range(2)
+        Subject(f"0{i}", rng.normal(size=(2, 8)), labels=["a", "b"], space=space)
+        for i in range(2)
     ]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -867,3 +875,5 @@ def test_samples_that_cannot_be_held_out_are_drawn_as_they_are(tmp_path):
         page = text_of(tmp_path, study=Study(subjects), model=model)
     assert "These samples may be those the model was fitted on" in page.text
     assert len(page.csv("shared-space")) == 5
+    assert len(page.all("img")) == 2  # and nobody claims that a feature holds, or not
+    assert "does not hold up" not in page.text

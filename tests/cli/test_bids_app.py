@@ -488,3 +488,19 @@ def test_samples_are_marked_that_shaped_the_maps(aligner, ids, want):
     bases = [SimpleNamespace(id=f"0{i}", **known) for i in range(2)]
     for flags in took_part(aligner, bases):
         assert flags.astype(int).tolist() == want
+
+
+def test_only_volumes_have_a_mask_image(tmp_path):
+    from types import SimpleNamespace
+
+    from brainweave.cli.bids_files import Derivative
+
+    Derivative(tmp_path, tmp_path).mask(SimpleNamespace(id="01", space=None), "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_info_of_a_basis_names_its_subject(app, call):
+    app("participant", "--participant-label", "01")
+    shown, _ = call("info", basis_of(app))
+    assert "subjects: 01" in shown
+    assert "made by: brainweave run participant" in shown

@@ -55,6 +55,7 @@ WRONG = [
         "is more than the",
     ),
     (("fit", "{study}", "--config", "{tmp}/none.toml"), 2, "no configuration file"),
+    (("fit", "{study}", "--config", "{tmp}"), 2, "cannot be read (Is a directory)"),
     (("fit", "{study}", "--nonsense"), 2, "No such option"),
     (("fit",), 2, "Missing argument"),
     (("frobnicate",), 2, "No such command"),

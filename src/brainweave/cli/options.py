@@ -14,7 +14,6 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, field, fields
 from difflib import get_close_matches
-from enum import Enum
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -211,8 +210,6 @@ def effective(context: Any, **resolved: Any) -> dict[str, Any]:
 
 def plain(value: Any) -> Any:
     """Return a value as TOML and JSON know it."""
-    if isinstance(value, Enum):
-        return value.value
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, (list, tuple)):
