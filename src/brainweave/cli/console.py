@@ -282,6 +282,7 @@ class Console:
     def __init__(self, quiet: bool = False) -> None:
         self.quiet = quiet
         self.bars = not quiet and sys.stderr.isatty()
+        self.command, self.params = "", dict[str, Any]()  # that runs, as it was given
         self.seconds: dict[str, float] = {}
         self.warnings: list[str] = []
 

@@ -4,15 +4,12 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from brainweave.cli.console import Console, UsageError, resume_with
 from brainweave.cli.options import (
     Overwrite,
     Param,
     argument,
     command,
-    effective,
     option,
     parse_params,
     refuse_unknown,
@@ -38,7 +35,6 @@ def _tell_made(console: Console, out: Path, study: Any) -> None:
 
 @command()
 def simulate(
-    context: typer.Context,
     out: Path = argument("Folder to make."),
     *,
     n_subjects: int = option("Number of subjects.", default=8),
@@ -92,8 +88,7 @@ def simulate(
         with console.stage("Writing BIDS files"):
             study.to_bids(out, image_dtype=image_dtype, overwrite=overwrite)
     else:
-        made_by = ("simulate", effective(context))
-        save_study(study, out, console, made_by, overwrite=overwrite)
+        save_study(study, out, console, overwrite=overwrite)
     _tell_made(console, out, study)
 
 
@@ -133,7 +128,6 @@ def record_lines(record: dict[str, Any] | None) -> list[str]:
 
 @command(reading=Reading)
 def convert(
-    context: typer.Context,
     sources: list[Path] = argument(
         "A BIDS or OpenfMRI folder, .mat files, or the .nii.gz, .dtseries.nii or .gii "
         "files of all subjects; then the folder to make."
@@ -177,15 +171,8 @@ def convert(
         others = {"confounds": None, **others}
     with console.stage("Looking at the files"):
         study = load_any(inputs, form, with_params(said, others))
-    save_study(
-        study,
-        out,
-        console,
-        ("convert", effective(context)),
-        overwrite=overwrite,
-        dtype=dtype,
-        n_jobs=n_jobs,
-    )
+    how: Any = {"overwrite": overwrite, "dtype": dtype, "n_jobs": n_jobs}
+    save_study(study, out, console, **how)
     for text in cautions(study.record):
         warnings.warn(text, stacklevel=1)
     _tell_made(console, out, study)
@@ -196,7 +183,6 @@ def convert(
 
 @command()
 def fetch(
-    context: typer.Context,
     dataset: str = argument("raider, raider-movie, haxby, or an OpenNeuro ds000000."),
     out: Path | None = argument(
         "Study folder to make; for OpenNeuro see convert.", None
@@ -229,8 +215,7 @@ def fetch(
     if out is None:
         console.result(str(found))
         return
-    made_by = ("fetch", effective(context))
-    save_study(found, out, console, made_by, overwrite=overwrite)
+    save_study(found, out, console, overwrite=overwrite)
     _tell_made(console, out, found)
 
 

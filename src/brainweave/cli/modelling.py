@@ -38,7 +38,6 @@ Model = Annotated[Path, typer.Argument(help="Model file.")]
 
 @command(method=Method, engine=Engine)
 def fit(
-    context: typer.Context,
     study: StudyFolder,
     output: Path = option(
         "Model file to write (.safetensors).",
@@ -59,7 +58,7 @@ def fit(
     # a search is kept as what it chose
     model = getattr(model, "best_estimator_", model)
     aligner = model if hasattr(aligner, "best_estimator_") else aligner
-    options = effective(context, **resolved(aligner))
+    options = effective(console, **resolved(aligner))
     made = provenance(
         "fit",
         options,
@@ -88,7 +87,6 @@ def _summary(model: Any) -> str:
 
 @command()
 def transform(
-    context: typer.Context,
     model: Model,
     study: StudyFolder,
     out: Path = argument("Study folder to make."),
@@ -128,7 +126,6 @@ def transform(
         Study(shared, f"{people.name}, shared features" if people.name else ""),
         out,
         console,
-        ("transform", effective(context)),
         about={
             "source_fingerprint": people.fingerprint(),
             "model_fingerprint": made.get("study_fingerprint"),
@@ -158,7 +155,6 @@ def _aligned(model: Any, map_: Any, samples: Any, before: Any) -> Any:
 
 @command()
 def add_subject(
-    context: typer.Context,
     model: Model,
     study: StudyFolder,
     subject: list[str] | None = option(
@@ -196,7 +192,7 @@ def add_subject(
                 known = list(range(s.n_samples))
             _join(fitted, fitted.fit_new_subject(s, known))
             tick(s.id)
-    options = effective(context, subject=joining, output=target)
+    options = effective(console, subject=joining, output=target)
     fitted.ids_ = [*ids, *joining]
     origin = provenance(
         "add-subject", options, fitted.ids_, joined_from=people.fingerprint()

@@ -138,8 +138,9 @@ def command(**bundles: type) -> Callable[[Callable[..., Any]], Callable[..., Any
         parameters = [
             _parameter(p.name, hints[p.name], p.default, kind=p.kind)
             for p in own.parameters.values()
-            if p.name not in bundles and p.name != "console"
+            if p.name not in (*bundles, "console", "context")
         ]
+        takes_context = "context" in own.parameters
         for bundle in bundles.values():
             types = get_type_hints(bundle, include_extras=True)
             panel = getattr(bundle, "panel", None)
@@ -148,6 +149,7 @@ def command(**bundles: type) -> Callable[[Callable[..., Any]], Callable[..., Any
         parameters += [
             _parameter("config", Path | None, CONFIG),
             _parameter("quiet", bool, QUIET),
+            _parameter("context", typer.Context, inspect.Parameter.empty),
         ]
 
         @wraps(function)
@@ -156,7 +158,9 @@ def command(**bundles: type) -> Callable[[Callable[..., Any]], Callable[..., Any
             if given.get("n_jobs") == 0:
                 raise UsageError("--n-jobs must be a number other than 0; got 0.")
             del given["config"]
+            context = given["context"] if takes_context else given.pop("context")
             console = Console(given.pop("quiet"))
+            console.command, console.params = context.info_name, context.params
             for name, bundle in bundles.items():
                 values = {f.name: given.pop(f.name) for f in fields(bundle)}
                 given[name] = bundle(**values)
@@ -201,9 +205,9 @@ def _parameter(
 # -- options as they were used, beside every result ------------------------------------
 
 
-def effective(context: Any, **resolved: Any) -> dict[str, Any]:
-    """Return all options of a command as they were used, defaults resolved."""
-    options = {k: v for k, v in context.params.items() if k not in NOT_WRITTEN}
+def effective(run: Any, **resolved: Any) -> dict[str, Any]:
+    """Return all options of what runs as they were used, defaults resolved."""
+    options = {k: v for k, v in run.params.items() if k not in NOT_WRITTEN}
     options.update(resolved)
     return {k: plain(v) for k, v in options.items() if v not in (None, (), [])}
 

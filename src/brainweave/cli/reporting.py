@@ -5,8 +5,6 @@ import webbrowser
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from brainweave.cli.console import Console, UsageError, table
 from brainweave.cli.data import record_lines
 from brainweave.cli.options import (
@@ -130,7 +128,6 @@ def _model(path: Path, verify: bool) -> tuple[dict[str, Any], str]:
 
 @command()
 def report(
-    context: typer.Context,
     out: Path = argument("HTML file to write."),
     *,
     study: Path | None = option("Study folder."),
@@ -177,7 +174,7 @@ def report(
         warnings=[*made.get("warnings", []), *console.warnings],
         seconds=made.get("seconds"),
     )
-    kept = {k: v for k, v in effective(context).items() if k != "open_it"}
+    kept = {k: v for k, v in effective(console).items() if k != "open_it"}
     write_config(out.with_suffix(".toml"), "report", kept)
     console.result(str(out))
     if open_it and not webbrowser.open(out.absolute().as_uri()):
@@ -186,7 +183,6 @@ def report(
 
 @command()
 def demo(
-    context: typer.Context,
     out: Path = argument("Folder for all that is made.", Path("out/demo")),
     *,
     study: Path | None = option("Use this study folder; default: simulate one."),
@@ -228,12 +224,12 @@ def demo(
         "Scoring methods", rivals, scoring, seed=random_state, console=console
     )
     model = fit_study(brainweave.GDM("auto", energy=energy), people, console)
-    options = effective(context)
+    options = effective(console)
     made = provenance(
         "demo", options, people.ids, study_fingerprint=people.fingerprint()
     )
     brainweave.save(model, out / "model.safetensors", provenance=made)
-    write_scores(out, results, "demo", options)
+    write_scores(out, results, options, console)
     content = {"study": people, "model": model, "results": results}
     page = write_page(out / "report.html", console, title="brainweave demo", **content)
     console.result(table(rows_of(results), HEADER))
@@ -251,7 +247,7 @@ def _demo_study(folder: Path, n_subjects: int, seed: int, console: Console) -> A
             missing_samples=0.1,
             random_state=seed,
         )
-    save_study(study, folder, console, overwrite=folder.exists())
+    save_study(study, folder, console, told=False, overwrite=folder.exists())
     return open_study(folder)
 
 

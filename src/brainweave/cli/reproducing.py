@@ -4,8 +4,6 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from brainweave.cli.console import Console, UsageError, resume_with
 from brainweave.cli.methods import Engine
 from brainweave.cli.options import argument, command, effective, option, write_config
@@ -34,7 +32,6 @@ CALLED = {
 
 @command(engine=Engine)
 def reproduce(
-    context: typer.Context,
     what: str = argument(f"One of {', '.join(ALL)}."),
     *,
     output: Path = option(
@@ -117,7 +114,7 @@ def reproduce(
     resume_with("Run the same command again: finished cells are kept.")
     with console.counted(f"Running {chosen}") as progress:
         table = function(*places, **options, progress=progress)
-    used = effective(context, what=named)
+    used = effective(console, what=named)
     write_config(output / f"{chosen}.toml", "reproduce", used)
     made = sorted(p for p in output.glob(f"{chosen}*") if p.suffix != ".toml")
     shown = [column for column in SHOWN if column in table.columns]

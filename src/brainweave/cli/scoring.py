@@ -10,8 +10,6 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import typer
-
 from brainweave._io import write_text
 from brainweave._version import __version__
 from brainweave.cli.console import Console, PartlyFailed, UsageError, resume_with, table
@@ -109,7 +107,6 @@ def score_all(
 
 @command(method=Method, scoring=Scoring, engine=Engine)
 def evaluate(
-    context: typer.Context,
     study: StudyFolder,
     output: OutFolder = Path("evaluation"),
     *,
@@ -133,8 +130,8 @@ def evaluate(
         n_jobs=method.n_jobs,
         console=console,
     )
-    options = effective(context, **resolved(aligner))
-    write_scores(output, results, "evaluate", options)
+    options = effective(console, **resolved(aligner))
+    write_scores(output, results, options, console)
     if scoring.report:
         page = output / "report.html"
         write_page(page, console, study=subjects, results=results, config=options)
@@ -148,7 +145,6 @@ def _name(method: str, protocol: str, protocols: tuple[str, ...]) -> str:
 
 @command(scoring=Scoring, engine=Engine)
 def compare(
-    context: typer.Context,
     study: StudyFolder,
     *,
     method: list[str] | None = option(
@@ -188,7 +184,7 @@ def compare(
     prepare_folder(output)
     tell_matching(subjects, match, console)
     resume_with("Run the same command again: folds of methods that are done are kept.")
-    options = effective(context, method=names)
+    options = effective(console, method=names)
     with console.counted("Scoring methods") as progress:
         grids = _grids(study, subjects, aligners, scoring, base)
         found = run_grid(
@@ -218,7 +214,7 @@ def compare(
     )
     write_text(output / "comparison.tsv", "\n".join(lines) + "\n")
     if results:
-        write_scores(output, results, "compare", options)
+        write_scores(output, results, options, console)
         if scoring.report:
             page = output / "report.html"
             write_page(page, console, study=subjects, results=results, config=options)
@@ -313,8 +309,8 @@ MAY_LACK: dict[str, Any] = {
 def write_scores(
     output: Path,
     results: "Mapping[str, ClassificationResult]",
-    command: str,
     options: dict[str, Any],
+    console: Console,
 ) -> None:
     """Write results, one row per method and fold, and options to a folder."""
     import pandas as pd
@@ -329,7 +325,7 @@ def write_scores(
     folds = pd.concat(frames, ignore_index=True)
     text = folds.to_csv(sep="\t", index=False, na_rep="n/a")
     write_text(output / "folds.tsv", text)
-    write_config(output / f"{command}.toml", command, options)
+    write_config(output / f"{console.command}.toml", console.command, options)
 
 
 def _to_json(result: "ClassificationResult") -> dict[str, Any]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from brainweave.cli.console import Console, Unwritable, UsageError, subjects_are
-from brainweave.cli.options import provenance, write_config
+from brainweave.cli.options import effective, provenance, write_config
 
 if TYPE_CHECKING:
     from brainweave.evaluation.splits import SplitStudy
@@ -69,8 +69,8 @@ def save_study(
     study: "Study",
     folder: Path,
     console: Console,
-    made_by: tuple[str, dict[str, Any]] | None = None,
     *,
+    told: bool = True,
     about: dict[str, Any] | None = None,
     **settings: Any,
 ) -> None:
@@ -80,10 +80,10 @@ def save_study(
     config.unlink(missing_ok=True)
     with console.stage("Writing subjects", len(study)) as tick:
         saved = study.save(folder, progress=lambda _, __, id: tick(id), **settings)
-    if made_by is not None:
+    if told:
         known = {"study_fingerprint": saved.fingerprint(), **(about or {})}
-        made = provenance(made_by[0], {}, saved.ids, **known)
-        write_config(config, *made_by, made)
+        made = provenance(console.command, {}, saved.ids, **known)
+        write_config(config, console.command, effective(console), made)
 
 
 def save_model(model: Any, path: Path, made: Any, console: Console) -> None:
