@@ -88,19 +88,15 @@ class Job:
     selection: Any
     method: Any
     resources: Any
-    context: Any
+    given: set[str]  # options that were not left at their defaults
 
     def __post_init__(self) -> None:
         self.aligner = make_aligner(self.method)
 
-    def __getstate__(self) -> dict[str, Any]:
-        # what a worker needs to know of the command line follows from it here
-        return {**vars(self), "options": self.options, "context": None}
-
     @cached_property
     def options(self) -> dict[str, Any]:
         """All options as they were used."""
-        return effective(self.context, **resolved(self.aligner))
+        return effective(self.console, **resolved(self.aligner))
 
     @cached_property
     def settings(self) -> dict[str, Any]:
@@ -155,6 +151,7 @@ def run(
         raise UsageError("--method gdmcv needs a study folder: use brainweave tune.")
     if resources.mem_mb is not None and resources.mem_mb < 1:
         raise UsageError(f"--mem-mb must be 1 or more; got {resources.mem_mb}.")
+    sources = {name: context.get_parameter_source(name) for name in context.params}
     job = Job(
         console=console,
         inputs=Inputs(bids_dir, selection.options()),
@@ -162,7 +159,7 @@ def run(
         selection=selection,
         method=method,
         resources=resources,
-        context=context,
+        given={n for n, s in sources.items() if getattr(s, "name", "") != "DEFAULT"},
     )
     if resources.work_dir is not None:
         resources.work_dir.mkdir(parents=True, exist_ok=True)

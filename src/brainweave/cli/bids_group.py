@@ -159,13 +159,8 @@ def _text(value: Any) -> str:
 
 def _check_given(job: Job, settings: dict[str, Any]) -> None:
     """Refuse options of this level that the bases contradict; others are theirs."""
-    given = {
-        p
-        for p in job.context.params
-        if getattr(job.context.get_parameter_source(p), "name", "") != "DEFAULT"
-    }
     wanted = job.settings["data"]
-    asked = {n for n in wanted if n in given or n not in job.context.params}
+    asked = {n for n in wanted if n in job.given or n not in job.console.params}
     for name in sorted(asked):
         held = settings["data"].get(name)
         if wanted[name] != held:
