@@ -20,7 +20,7 @@ import time
 import warnings
 
 import brainweave as bw
-from brainweave.cli.errors import run
+from brainweave.cli.console import run
 
 _CHANGES = {"os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir", "os.symlink"}
 

@@ -28,7 +28,7 @@ from brainweave import (
 )
 from brainweave._arrays import _is_named_file, backing_map, for_other_process
 from brainweave._workers import Sent, map_subjects
-from brainweave.cli.errors import run as run_command
+from brainweave.cli.console import run as run_command
 from brainweave.exceptions import InputError
 
 N, V = 40, 20_000  # 6.4 MB a subject, of which the Gram matrix is 13 kB
@@ -319,7 +319,7 @@ def test_the_paper_is_reproduced_by_workers(client, tmp_path, capsys):
 @pytest.mark.filterwarnings("ignore::Warning:distributed")
 def test_a_cluster_that_is_not_there_is_named(study, monkeypatch, capsys, given, told):
     pytest.importorskip("distributed", reason="the extra 'cluster'")
-    monkeypatch.setattr("brainweave.cli.options.NO_SCHEDULER", 1)
+    monkeypatch.setattr("brainweave.cli.methods.NO_SCHEDULER", 1)
     folder = str(study[0].samples.filename.parent)
     assert run_command(["fit", folder, "--dask", given, "-q"]) == 2
     assert told in capsys.readouterr().err

@@ -717,7 +717,7 @@ def test_both_protocols_in_one_report_keep_headline_baseline_and_citation(tmp_pa
 
 def _command(capsys, *arguments, code=0):
     """Run a command as typed; return what it printed and what it said."""
-    from brainweave.cli.errors import run
+    from brainweave.cli.console import run
 
     got = run([str(a) for a in arguments])
     out, err = capsys.readouterr()

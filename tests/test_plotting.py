@@ -24,7 +24,7 @@ from brainweave.plotting import (
     plot_sequences,
     plot_shared_space,
 )
-from brainweave.plotting.brain import fits_glass_brain
+from brainweave.plotting.model import fits_glass_brain
 from brainweave.plotting.style import UNLABELLED, clean_text
 from brainweave.study import Study, Subject
 from brainweave.study.spaces import VolumeSpace
@@ -294,7 +294,8 @@ def _volume_space(affine):
 def test_volumes_within_the_template_are_drawn_as_glass_brains():
     near, far = np.diag([9.0, 9, 9, 1]), np.diag([90.0, 90, 90, 1])
     images = [_volume_space(a).to_image(np.ones(80)) for a in (near, far)]
-    assert [fits_glass_brain(i) for i in images] == [True, False]
+    images.append(_volume_space(near).to_image(np.zeros(80)))  # nothing to be inside
+    assert [fits_glass_brain(i) for i in images] == [True, False, False]
 
 
 @pytest.mark.parametrize("size", [9.0, 90.0])
@@ -314,3 +315,43 @@ def test_feature_maps_are_drawn_on_fsaverage5():
     space = SurfaceSpace({"CortexLeft": 10242})
     figure = plot_feature_map(_FakeMap(space))
     assert figure.axes
+
+
+def test_both_hemispheres_are_drawn_under_one_title():
+    space = SurfaceSpace({"CortexLeft": 10242, "CortexRight": 10242})
+    figure = plot_feature_map(_FakeMap(space), title="feature 1", colorbar=False)
+    assert len(figure.axes) == 2
+    assert figure.get_suptitle() == "feature 1"
+
+
+def test_structures_that_are_no_hemisphere_have_no_picture():
+    space = SurfaceSpace({"Cerebellum": 10242, "CortexRight": 10242})
+    with pytest.raises(InputError, match="There is no picture for this surface"):
+        plot_feature_map(_FakeMap(space))
+
+
+@pytest.mark.parametrize(
+    ("n", "numbers", "turn"), [(3, True, 45), (13, False, 90), (31, False, None)]
+)
+def test_large_confusions_lose_numbers_then_names(n, numbers, turn):
+    names = [f"category {i}" for i in range(n)]
+    result = FakeResult(np.array([0.5]), categories=names, confusion=np.eye(n))
+    (ax,) = plot_confusion(result).axes
+    assert bool(ax.texts) == numbers
+    labels = [t for t in ax.get_xticklabels() if t.get_text().startswith("category")]
+    assert len(labels) == (0 if turn is None else n)
+    assert {t.get_rotation() for t in labels} == ({turn} - {None})
+
+
+def test_too_many_names_leave_no_room_for_a_legend(fitted):
+    labels = [[f"c{i}" for i in range(25)]]
+    figure = plot_sequences(labels)
+    assert figure.axes[0].get_legend() is None
+    figure = plot_shared_space([np.zeros((25, 2))], labels)
+    assert figure.axes[0].get_legend() is None
+    figure = plot_energy([fitted.bases_[0]] * 11)
+    assert figure.axes[0].get_legend() is None
+    with pytest.raises(InputError, match="1 lists of labels for 2 subjects"):
+        plot_shared_space([np.zeros((25, 2))] * 2, labels)
+    with pytest.raises(InputError, match=r"labels\[0\] has 25 for 24 samples"):
+        plot_shared_space([np.zeros((24, 2))], labels)

@@ -25,8 +25,8 @@ from brainweave.exceptions import InputError
 from brainweave.plotting import plot_sequences
 from brainweave.plotting.style import clean_text
 from brainweave.report import write_report
-from brainweave.report.data import reliable_share
 from brainweave.report.elements import Table, figure_svg
+from brainweave.report.evidence import reliable_share
 from brainweave.study import Study, Subject
 
 ATTACK = "<script>alert(1)</script>"
@@ -240,7 +240,7 @@ def test_the_verdict_claims_only_what_was_tested(model, p, signal, title):
     from brainweave.aligners.components import AlignmentCheck
     from brainweave.plotting.results import Scored
     from brainweave.report.inputs import Inputs
-    from brainweave.report.summary import give_verdict
+    from brainweave.report.write import give_verdict
 
     check = AlignmentCheck(
         agreement_cv=np.array([0.5]), p=np.array([0.01 if signal else 0.8])
@@ -614,7 +614,7 @@ def test_a_usual_study_stays_small(tmp_path):
 
 
 def test_too_many_samples_are_thinned_out_and_said_to_be(tmp_path, study, monkeypatch):
-    monkeypatch.setattr("brainweave.report.space.MAX_POINTS", 20)
+    monkeypatch.setattr("brainweave.report.sections.MAX_POINTS", 20)
     shared = [np.zeros((s.n_samples, 2)) + s.n_samples for s in study]
     path = write_report(tmp_path / "r.html", study=study, shared=shared)
     page = Page(path.read_text("utf-8"))
@@ -707,7 +707,7 @@ def test_any_name_can_be_drawn(names):
 def test_an_aligner_of_regions_cites_what_aligns_them(tmp_path, study):
     from brainweave import Parcelwise
     from brainweave.report.inputs import gather
-    from brainweave.report.methods import write_methods
+    from brainweave.report.write import write_methods
 
     subjects = [
         Subject(s.id, s.data()[:, :30], labels=s.labels, runs=s.runs) for s in study
@@ -736,3 +736,144 @@ def test_what_was_done_to_the_data_is_a_chapter(tmp_path, study):
     assert missing == {"01": "", "02": "3", "03": ""}
     bare = Page(write_report(tmp_path / "b.html", study=study).read_text())
     assert "Preprocessing" not in bare.text
+
+
+# -- what is rarer ---------------------------------------------------------------------
+
+
+def text_of(path, **content):
+    return Page(write_report(path / "r.html", **content).read_text("utf-8"))
+
+
+def test_lost_volumes_and_masks_that_differ_are_told(tmp_path):
+    import nibabel as nib
+
+    from brainweave.study.spaces import VolumeSpace
+
+    def space(*left_out):
+        mask = np.ones((3, 3, 4), np.uint8)
+        mask.ravel()[list(left_out)] = 0
+        return VolumeSpace(nib.Nifti1Image(mask, np.eye(4)))
+
+    spaces = [space(0), space(1, 2)]
+    subjects = [
+        Subject(f"0{i + 1}", np.ones((3, s.n_voxels)), labels=list("abc"), space=s)
+        for i, s in enumerate(spaces)
+    ]
+    runs = {"01": {"1": {"scrubbed": 2}, "2": {"scrubbed": 5}}, "02": {"1": {}}}
+    page = text_of(tmp_path, study=Study(subjects, record={"runs": runs}))
+    header, *rows = page.csv("subjects")
+    lost = header.index("scrubbed volumes")
+    assert [row[lost] for row in rows] == ["7", "0"]
+    shared = header.index("in all masks")
+    assert [row[shared] for row in rows] == ["94.3\u00a0%", "97.1\u00a0%"]
+
+
+def test_many_categories_are_counted_not_listed(tmp_path):
+    names = [f"c{i:03}" for i in range(101)]
+    everyone = Subject("01", np.ones((101, 2)), labels=names)
+    half = Subject("02", np.ones((50, 2)), labels=names[:50])
+    page = text_of(tmp_path, study=Study([everyone, half]))
+    header, *rows = page.csv("subjects")
+    assert [row[header.index("categories")] for row in rows] == ["101", "50"]
+    assert "has no sample of" not in page.text  # too many to be told
+    few = Study([everyone.select(np.arange(20)), half.select(np.arange(19))])
+    page = text_of(tmp_path, study=few)
+    assert "subject 02 has no sample of: c019." in page.text
+
+
+def test_one_shared_feature_is_drawn_on_a_line(tmp_path, study):
+    shared = [np.arange(s.n_samples)[:, None] for s in study]
+    page = text_of(tmp_path, study=study, shared=shared)
+    assert {row[-1] for row in page.csv("shared-space")[1:]} == {"0"}
+
+
+@pytest.mark.parametrize(
+    ("shared", "text"),
+    [
+        ([np.zeros((24, 2))] * 2, "shared has 2 arrays for 3 subjects"),
+        (
+            [np.zeros((24, 2))] * 2 + [np.zeros((24, 3))],
+            r"shared\[2\] must be samples x",
+        ),
+        ([np.zeros(24)] * 3, r"shared\[0\] must be samples x features"),
+    ],
+)
+def test_shared_features_of_other_shapes_are_refused(tmp_path, study, shared, text):
+    with pytest.raises(InputError, match=text):
+        write_report(tmp_path / "r.html", study=study, shared=shared)
+
+
+def test_a_model_must_be_of_this_study_and_of_its_state(tmp_path, study, model):
+    others = Study([Subject(f"x{s.id}", s.data(), labels=s.labels) for s in study])
+    with pytest.raises(InputError, match=r"fitted on subjects '01'.*'x01'"):
+        write_report(tmp_path / "r.html", study=others, model=model)
+    old = GDM(2).fit(study)
+    old.study_fingerprint = "of another day"
+    with pytest.raises(InputError, match="older state of it"):
+        write_report(tmp_path / "r.html", study=study, model=old)
+    first = Study([s.select(np.arange(20)) for s in study])
+    page = text_of(tmp_path, study=first, model=GDM(2).fit(study))
+    assert "fitted on 24 samples per subject; the study shown here has 20" in page.text
+
+
+def test_constant_voxels_and_lost_energy_are_cautions(tmp_path):
+    rng = np.random.default_rng(0)
+    X = [rng.normal(size=(12, 6)) for _ in range(2)]
+    X[0][:, 2] = 3.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        kernel = {"kernel": "sigmoid", "kernel_params": {"hp": 2.0}}
+        model = GDM(2, energy=0.9, **kernel).fit(X, [list("abc") * 4] * 2)
+        page = text_of(tmp_path, model=model)
+    assert "subject 0: 1 of 6 voxels are constant and were left out" in page.text
+    assert model.bases_[0].lost_share > 0.05
+    assert "the sigmoid kernel loses" in page.text
+
+
+def test_settings_of_any_kind_are_listed(tmp_path, study):
+    config = {
+        "weights": np.ones((2, 3)),
+        "kernel": np.tanh,
+        "graph": make_study,
+        "sizes": [1, None],
+        "empty": {},
+        "shape": slice(3),
+    }
+    page = text_of(tmp_path, study=study, config=config)
+    rows = dict(page.csv("configuration")[1:])
+    assert rows["weights"] == "ndarray of shape (2, 3)"
+    assert rows["kernel"] == "tanh"
+    assert rows["graph"] == "make_study"
+    assert json.loads(rows["sizes"]) == ["1", "None"]
+    assert rows["empty"] == "{}"
+    assert rows["shape"] == "slice(None, 3, None)"
+
+
+def test_no_alignment_alone_gives_no_verdict_on_alignment(tmp_path):
+    result = FakeResult(np.array([0.9]), method="NoAlignment", p_value=0.01)
+    page = text_of(tmp_path, results=result)
+    assert "Alignment worked" not in page.text
+    assert "without alignment" in page.text
+
+
+def test_samples_that_cannot_be_held_out_are_drawn_as_they_are(tmp_path):
+    """One sample of a category: no half of them is left to align the other."""
+    import nibabel as nib
+
+    from brainweave.study.spaces import VolumeSpace
+
+    rng = np.random.default_rng(0)
+    space = VolumeSpace(nib.Nifti1Image(np.ones((2, 2, 2), np.uint8), np.eye(4)))
+    subjects = [
+        Subject(f"0{i}", rng.normal(size=(2, 8)), labels=["a", "b"], space=space)
+        for i in range(2)
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = GDM(1, energy=0.9).fit(Study(subjects))
+        page = text_of(tmp_path, study=Study(subjects), model=model)
+    assert "These samples may be those the model was fitted on" in page.text
+    assert len(page.csv("shared-space")) == 5
+    assert len(page.all("img")) == 2  # and nobody claims that a feature holds, or not
+    assert "does not hold up" not in page.text

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from brainweave.plotting.results import Scored
-from brainweave.report.accuracy import (
+from brainweave.report.evidence import (
     above_chance,
     compare_methods,
     interval,
@@ -77,3 +77,13 @@ def test_methods_are_compared_over_subjects_and_corrected(rng):
     assert found["a", "b"].p == pytest.approx(3 * 2 / 2**10)  # Holm: times three
     same = next(c for pair, c in found.items() if "a" not in pair)
     assert same.p > 0.05
+
+
+def test_many_subjects_are_flipped_at_random(rng):
+    """Beyond 14 subjects not all flips are tried; p is close to that of all."""
+    values = rng.normal(0.02, 0.05, 15)
+    got = above_chance(of_subjects(0.25 + values))
+    signs = np.array(list(np.ndindex(*[2] * 15))) * 2 - 1
+    want = (signs @ values >= values.sum() - 1e-12).mean()
+    assert got == pytest.approx(want, abs=0.02)
+    assert above_chance(of_subjects([0.9] * 20)) == pytest.approx(1e-4, abs=1e-12)

@@ -389,7 +389,7 @@ class Config:
     """TOML files of options, by the command that reads them."""
 
     def __init__(self, folder):
-        from brainweave.cli.errors import run
+        from brainweave.cli.console import run
 
         self.folder, self.run = folder, run
         self.path = folder / "c.toml"
@@ -401,7 +401,7 @@ class Config:
         }
 
     def try_one(self, rng):
-        from brainweave.cli.config import toml
+        from brainweave.cli.options import toml
 
         # never options that write elsewhere: strings here could name any place
         options = change_json(self.options, rng)

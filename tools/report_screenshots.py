@@ -52,7 +52,7 @@ def report_of(name, study, *, methods, n_components, n_permutations=0, **options
 
 def demo():
     """Write what ``brainweave demo`` writes."""
-    from brainweave.cli.errors import run
+    from brainweave.cli.console import run
 
     run(["demo", str(OUT / "demo"), "--n-subjects", "5", "--quiet"])
     return shutil.copy(OUT / "demo" / "report.html", OUT / "demo.html")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from brainweave.cli.errors import run as run_in_process
+from brainweave.cli.console import run as run_in_process
 
 EXECUTABLE = Path(sys.executable).with_name("brainweave")
 

@@ -314,3 +314,193 @@ def test_runs_of_the_bases_choose_the_strength(bids, tmp_path, execute):
     assert loaded.shrinkage_ == want.shrinkage_
     report = (tmp_path / MODEL).with_suffix(".html").read_text(encoding="utf-8")
     assert "best when whole runs are left out" in " ".join(report.split())
+
+
+# -- what machines and datasets may be like --------------------------------------------
+
+
+def basis_of(app, id="01"):
+    return next((app.out / f"sub-{id}" / "func").glob("*_basis.safetensors"))
+
+
+def facts_of(app, id="01"):
+    return json.loads(basis_of(app, id).with_suffix(".json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--mem-mb", 0), "--mem-mb must be 1 or more; got 0"),
+        (("--bids-param", "name=x"), "subjects are chosen with --participant-label"),
+        (("--method", "gdmcv"), "use brainweave tune"),
+    ],
+)
+def test_options_that_mean_nothing_to_the_app_are_refused(app, options, said):
+    assert said in app("participant", *options, code=2)[1]
+    assert not app.out.exists()
+
+
+def test_what_is_no_dataset_is_refused(app, tmp_path, call):
+    app.out.write_text("")
+    assert "is a file, not a folder" in app("participant", code=2)[1]
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    (empty / "dataset_description.json").write_text("{")
+    level = (tmp_path / "o", "participant", "-q")
+    assert "has no subjects" in call("run", empty, *level, code=2)[1]
+
+
+def test_a_dataset_without_a_description_is_taken_on_demand(app):
+    (app.data / "dataset_description.json").unlink()
+    app("participant", "--participant-label", "01", "--skip-bids-validation")
+    about = json.loads((app.out / "dataset_description.json").read_text())
+    assert about["Name"].endswith("of data")  # the folder's name
+
+
+def test_the_source_is_cited(app):
+    path = app.data / "dataset_description.json"
+    known = {"DatasetDOI": "doi:10.1/x", "Authors": ["Ada"], "License": "CC0"}
+    path.write_text(json.dumps(json.loads(path.read_text()) | known))
+    app("participant", "--participant-label", "01")
+    about = json.loads((app.out / "dataset_description.json").read_text())
+    assert about["SourceDatasets"][0]["DOI"] == "doi:10.1/x"
+    assert (about["Authors"], about["License"]) == (["Ada"], "CC0")
+
+
+@pytest.mark.parametrize("memory", [1, 4000])
+def test_the_memory_decides_how_many_subjects_run_at_a_time(app, memory, monkeypatch):
+    from brainweave import _workers
+
+    jobs, work = [], _workers.map_subjects
+
+    def counted(*arguments, n_jobs, **options):
+        jobs.append(n_jobs)
+        return work(*arguments, n_jobs=1, **options)
+
+    monkeypatch.setattr(_workers, "map_subjects", counted)
+    app("participant", "--n-jobs", 2, "--mem-mb", memory)
+    first = bw.load_bids(app.data)[0]
+    needed = 12 * first.n_samples * first.n_voxels + 16 * first.n_samples**2
+    assert jobs[0] == max(1, min(2, int(memory * 1e6 // needed)))
+
+
+def test_a_first_subject_that_cannot_be_read_leaves_one_job(app, monkeypatch):
+    damage(next((app.data / "sub-01").rglob("*_bold.nii.gz")))
+    _, said = app("participant", "--n-jobs", 2, "--mem-mb", 4000, code=1)
+    assert "1 of 3 subjects failed, the others are done. sub-01: " in said
+
+
+def test_temporary_files_go_where_they_may(app, tmp_path, monkeypatch, call):
+    import tempfile
+
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    options = ("--participant-label", "01", "-w", tmp_path / "work", "-v")
+    _, said = call("run", app.data, app.out, "participant", *options)
+    assert tempfile.gettempdir() == str(tmp_path / "work")
+    assert "sub-01: " in said  # verbose
+    assert "directions" in said
+
+
+def test_a_damaged_basis_is_made_again(app):
+    app("participant")
+    path = basis_of(app)
+    whole, other = path.read_bytes(), basis_of(app, "02").stat().st_mtime_ns
+    path.write_bytes(whole[:-10])
+    app("participant")
+    assert bw.describe(path, verify=True).facts["n_samples"]
+    assert basis_of(app, "02").stat().st_mtime_ns == other
+
+
+def test_files_that_come_or_go_make_the_basis_again(app):
+    app("participant", "--participant-label", "01")
+    before = facts_of(app)
+    for path in (app.data / "sub-01").rglob("*run-2*"):
+        path.unlink()
+    app("participant", "--participant-label", "01")
+    after = facts_of(app)
+    assert len(after["Inputs"]) < len(before["Inputs"])
+    assert after["NumberOfSamples"] < before["NumberOfSamples"]
+
+
+def test_a_mask_and_what_is_no_default_are_written_down(app, tmp_path):
+    import nibabel as nib
+    import numpy as np
+
+    image = nib.load(next((app.data / "sub-01").rglob("*_bold.nii.gz")))
+    ones = nib.Nifti1Image(np.ones(image.shape[:3], np.uint8), image.affine)
+    ones.to_filename(tmp_path / "mask.nii.gz")
+    mask = ("--mask", tmp_path / "mask.nii.gz", "--bids-param", "derivatives=none")
+    app("participant", *mask, "--confounds", "none")
+    facts = facts_of(app)
+    assert str(tmp_path / "mask.nii.gz") in facts["Inputs"]
+    assert facts["Settings"]["data"]["derivatives"] == "none"
+    app("group", *mask, "--confounds", "none")
+    model = next(app.out.glob("*_model.json"))
+    options = json.loads(model.read_text())["Options"]
+    assert options["confounds"] == ["none"]
+    assert 'derivatives="none"' in options["bids_param"]
+
+
+def test_kernels_of_other_widths_do_not_go_together(app):
+    kernel = ("--kernel", "gaussian", "--hp")
+    app("participant", "--participant-label", "01", *kernel, 50)
+    app("participant", "--participant-label", "02", *kernel, 60)
+    _, said = app("group", *kernel, 50, code=2)
+    assert "--hp was {'hp': 50.0} for sub-01; {'hp': 60.0} for sub-02" in said
+
+
+def test_bases_of_python_do_not_say_how_they_were_made(app):
+    from brainweave.models import load_basis, save_basis
+
+    app("participant")
+    path = basis_of(app)
+    made = bw.describe(path).provenance
+    subject = bw.load_bids(app.data, subjects=["01"])[0]
+    save_basis(load_basis(path), path, subject=subject)
+    _, said = app("group", code=2)
+    assert "The basis of sub-01 does not say how it was made" in said
+    # without a record of the data there is no chapter on preprocessing
+    save_basis(
+        load_basis(path), path, subject=subject, provenance={**made, "record": None}
+    )
+    app("group", "--report")
+    page = next(app.out.glob("*_model.html")).read_text(encoding="utf-8")
+    assert 'id="preprocessing"' not in page
+
+
+@pytest.mark.parametrize(
+    ("aligner", "ids", "want"),
+    [
+        (bw.NoAlignment(), [7, 8, 9], [0, 0, 0]),  # nothing joins samples
+        (bw.SRM(2), [7, 8, 9], [1, 1, 1]),  # row by row
+        (bw.GDM(2), [7, 8, 9], [1, 0, 0]),  # by labels
+        (bw.GDM(2, graph="time"), [7, 8, None], [1, 1, 0]),
+        (bw.GDM(2, graph="time"), None, [1, 1, 1]),  # by row, for want of ids
+        (bw.GDM(2, graph="labels+time"), [None, 8, None], [1, 1, 0]),
+    ],
+)
+def test_samples_are_marked_that_shaped_the_maps(aligner, ids, want):
+    from types import SimpleNamespace
+
+    from brainweave.cli.bids_group import took_part
+
+    known = {"labels": ["cat", None, None], "stimuli": ids, "n_samples": 3}
+    bases = [SimpleNamespace(id=f"0{i}", **known) for i in range(2)]
+    for flags in took_part(aligner, bases):
+        assert flags.astype(int).tolist() == want
+
+
+def test_only_volumes_have_a_mask_image(tmp_path):
+    from types import SimpleNamespace
+
+    from brainweave.cli.bids_files import Derivative
+
+    Derivative(tmp_path, tmp_path).mask(SimpleNamespace(id="01", space=None), "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_info_of_a_basis_names_its_subject(app, call):
+    app("participant", "--participant-label", "01")
+    shown, _ = call("info", basis_of(app))
+    assert "subjects: 01" in shown
+    assert "made by: brainweave run participant" in shown

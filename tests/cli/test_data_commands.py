@@ -225,3 +225,163 @@ def test_fetch_uses_what_is_there_and_makes_a_study(tmp_path, execute):
     study = bw.Study.open(tmp_path / "st")
     assert len(study) == 10
     assert study[0].n_voxels == 1000
+
+
+# -- what is asked for in other ways ---------------------------------------------------
+
+
+def test_a_dataset_that_is_there_is_replaced_on_demand_only(tmp_path, call):
+    small = ("--bids", "--n-subjects", 2, "--n-voxels", 30, "--n-runs", 2, "-q")
+    call("simulate", tmp_path / "b", *small)
+    _, said = call("simulate", tmp_path / "b", *small, code=2)
+    assert "--overwrite" in said
+    call("simulate", tmp_path / "b", *small, "--overwrite")
+
+
+def test_labels_of_rest_and_confounds_can_be_kept(tmp_path, call):
+    small = ("--bids", "--n-subjects", 2, "--n-voxels", 30, "--n-runs", 2, "-q")
+    call("simulate", tmp_path / "b", *small)
+    options = ("--ignore", "none", "--confounds", "none", "-q")
+    call("convert", tmp_path / "b", tmp_path / "st", *options)
+    settings = bw.Study.open(tmp_path / "st").record["settings"]
+    assert settings["ignore"] == []
+    assert settings["confounds"] is None
+
+
+def test_openneuro_is_fetched_as_bids(tmp_path, call, monkeypatch):
+    from brainweave.study.public import openneuro
+
+    asked = {}
+
+    def download(**options):
+        asked.update(options)
+        return tmp_path / "ds000105"
+
+    monkeypatch.setattr(openneuro, "fetch_openneuro", download)
+    chosen = ("--participant-label", "1", "--task", "objectviewing", "-q")
+    shown, _ = call("fetch", "DS000105", *chosen)
+    assert shown == f"{tmp_path / 'ds000105'}\n"
+    assert asked["accession"] == "ds000105"
+    assert (asked["subjects"], asked["task"]) == (["1"], "objectviewing")
+
+
+@pytest.mark.parametrize(
+    ("labels", "want"), [((), None), (("sub-2", "4"), [2, 4])], ids=["all", "some"]
+)
+def test_subjects_of_haxby_are_numbers(tmp_path, call, monkeypatch, labels, want):
+    from brainweave.study.public import datasets
+
+    monkeypatch.setattr(datasets, "haxby_plan", lambda **options: options["subjects"])
+    chosen = [word for label in labels for word in ("--participant-label", label)]
+    shown, _ = call("fetch", "haxby", "--dry-run", *chosen)
+    assert shown == f"{want}\n"
+
+
+def nifti(path, n=6):
+    import nibabel as nib
+
+    values = np.random.default_rng(0).normal(size=(3, 3, 3, n)).astype(np.float32)
+    nib.Nifti1Image(values + 5, np.eye(4)).to_filename(path)
+    return path
+
+
+def test_some_subjects_of_image_files(tmp_path, call):
+    import nibabel as nib
+
+    files = [nifti(tmp_path / f"sub-0{i}_bold.nii.gz") for i in (1, 2, 3)]
+    mask = nib.Nifti1Image(np.ones((3, 3, 3), np.uint8), np.eye(4))
+    mask.to_filename(tmp_path / "mask.nii")
+    chosen = ("--participant-label", "03", "sub-01", "--mask", tmp_path / "mask.nii")
+    call("convert", *files, tmp_path / "st", *chosen, "-q")
+    assert bw.Study.open(tmp_path / "st").ids == ["03", "01"]
+    _, said = call(
+        *("convert", *files, tmp_path / "n", "--participant-label", "09", "-q"), code=2
+    )
+    assert "There is no file of subject '09'; there are 01, 02, 03." in said
+
+
+def test_surfaces_whose_names_tell_no_side_are_runs(tmp_path, call):
+    import nibabel as nib
+
+    def surface(name):
+        values = np.random.default_rng(0).normal(size=(4, 7)).astype(np.float32)
+        arrays = [nib.gifti.GiftiDataArray(row) for row in values]
+        nib.gifti.GiftiImage(darrays=arrays).to_filename(tmp_path / name)
+        return tmp_path / name
+
+    files = [surface("sub-1_run-1.func.gii"), surface("sub-1_run-2.func.gii")]
+    call("convert", *files, tmp_path / "st", "-q")
+    (subject,) = bw.Study.open(tmp_path / "st")
+    assert subject.samples.shape == (8, 7)
+    assert len(set(subject.runs.tolist())) == 2
+
+
+def test_labels_of_matlab_come_from_matlab_too(tmp_path, call):
+    from scipy.io import savemat
+
+    X = np.random.default_rng(0).normal(size=(2, 6, 5))
+    savemat(tmp_path / "x.mat", {"x": X.transpose(2, 1, 0)})
+    savemat(tmp_path / "y.mat", {"label": np.array([1, 1, 2, 2, 3, 3])})
+    labels = ("--labels", tmp_path / "y.mat")
+    call("convert", tmp_path / "x.mat", tmp_path / "st", *labels, "-q")
+    study = bw.Study.open(tmp_path / "st")
+    assert study[0].labels.tolist() == [1, 1, 2, 2, 3, 3]
+    assert study.record["settings"]["labels"] == "y.mat"
+    call("convert", tmp_path / "x.mat", tmp_path / "none", "-q")
+    assert bw.Study.open(tmp_path / "none")[0].labels is None
+
+
+def test_a_copy_may_have_another_name(study, tmp_path, call):
+    call("convert", study, tmp_path / "st", "--name", "other", "-q")
+    copied = bw.Study.open(tmp_path / "st")
+    assert copied.name == "other"
+    assert copied.ids == bw.Study.open(study).ids
+
+
+def test_convert_reads_openfmri(real_data, tmp_path, call):
+    mini_haxby = real_data / "pymvpa_haxby_sub001_mini" / "mvpa2" / "data"
+    if not mini_haxby.is_dir():
+        pytest.skip(f"no mini Haxby data in {real_data}")
+    options = ("--task", 1, "--param", "bold=bold_25mm.nii.gz", "-q")
+    mask = ("--param", "mask=masks/25mm/brain.nii.gz")
+    call("convert", mini_haxby / "haxby2001", tmp_path / "st", *options, *mask)
+    (subject,) = bw.Study.open(tmp_path / "st")
+    assert "face" in subject.labels.tolist()
+
+
+@pytest.fixture
+def odd_files(tmp_path):
+    (tmp_path / "folder").mkdir()
+    nifti(tmp_path / "folder" / "anna.nii.gz")
+    (tmp_path / "x.mat").write_text("")
+    (tmp_path / "empty.tsv").write_text("label\n")
+    (tmp_path / "other.tsv").write_text("name\ncat\n")
+    (tmp_path / "sub001").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("{}/folder",), "name the files themselves, brainweave convert"),
+        (("{}/folder/anna.nii.gz", "{}/x.mat"), "is not clear"),
+        (("{}/folder", "{}/sub001", "--format", "bids"), "one folder; got 2 paths"),
+        (("{}/folder/anna.nii.gz", "--format", "bids"), "one folder; got 1 paths"),
+        (("{}", "--labels", "{}/empty.tsv"), "labels in onset files"),
+        (("{}", "--space", "T1w"), "OpenfMRI datasets have no spaces"),
+        (("{}", "--task", "x"), "--task must be a number; got 'x'"),
+        (("{}/x.mat", "--labels", "{}/none.tsv"), "There is no file"),
+        (("{}/x.mat", "--labels", "{}/empty.tsv"), "a .tsv table with a column"),
+        (("{}/x.mat", "--labels", "{}/other.tsv"), "a .tsv table with a column"),
+        (("{}/x.mat", "--smoothing-fwhm", "3"), "no option 'smoothing-fwhm'"),
+        (("{}/folder/anna.nii.gz", "--mask", "common"), "name an image file"),
+        (("{}/folder/anna.nii.gz", "--task", "x"), "it needs a BIDS dataset"),
+    ],
+)
+def test_conversions_that_cannot_be_are_one_sentence(odd_files, call, words, said):
+    filled = [word.format(odd_files) for word in words]
+    i = next((k for k, w in enumerate(filled) if w.startswith("--")), len(filled))
+    arguments = (*filled[:i], odd_files / "out", *filled[i:])
+    _, error = call("convert", *arguments, "-q", code=2)
+    assert said in error
+    assert not (odd_files / "out").exists()

@@ -8,8 +8,8 @@ import pytest
 
 import brainweave as bw
 from bids_trees import messy_fmriprep
-from brainweave.cli.errors import run
-from brainweave.cli.results import read_results
+from brainweave.cli.console import run
+from brainweave.cli.scoring import read_results
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,7 @@ import signal
 
 import pytest
 
-from brainweave.cli.console import Console
-from brainweave.cli.errors import check_interrupted, listening
+from brainweave.cli.console import Console, check_interrupted, listening
 
 
 def _lost():

@@ -276,3 +276,111 @@ def test_balance_reaches_the_graph(study, tmp_path, call):
     options = ("--method", "srm", "--balance", "none")
     _, said = call("fit", study, "-o", out, *options, "-q", code=2)
     assert "--balance is no option of srm" in said
+
+
+# -- who and what does not fit ---------------------------------------------------------
+
+
+def test_transform_of_a_stranger_names_who_is_known(study, tmp_path, call):
+    people = bw.Study.open(study)
+    people.subset(subjects=people.ids[:3]).save(tmp_path / "three")
+    out = tmp_path / "m.safetensors"
+    call("fit", tmp_path / "three", "-o", out, "--n-components", 2, "-q")
+    _, said = call("transform", out, study, tmp_path / "shared", code=2)
+    assert "does not know subject '04'; it has 01, 02, 03" in said
+    _, said = call("add-subject", out, study, "--subject", "sub-02", code=2)
+    assert "Subject '02' is in the model already" in said
+
+
+def test_the_map_of_one_subject_is_no_model(model, study, tmp_path, call):
+    path = tmp_path / "map.safetensors"
+    bw.save(bw.load(model).maps_[0], path)
+    _, said = call("transform", path, study, tmp_path / "shared", code=2)
+    assert "holds the map of one subject, not a model" in said
+
+
+def locked(n_subjects=3, stimuli=False, n=12):
+    """Subjects who saw the same, on voxels of their own."""
+    rng = np.random.default_rng(0)
+    signal, subjects = rng.normal(size=(n, 3)), []
+    for i in range(n_subjects):
+        X = signal @ rng.normal(size=(3, 8)) + 0.1 * rng.normal(size=(n, 8))
+        ids = [f"s{t}" for t in range(n)] if stimuli else None
+        subjects.append(bw.Subject(f"0{i + 1}", X, labels=list("abc") * 4, stimuli=ids))
+    return bw.Study(subjects)
+
+
+@pytest.mark.parametrize("graph", ["time", "labels+time"])
+@pytest.mark.parametrize("stimuli", [True, False])
+def test_graphs_of_time_join_by_stimuli_or_rows(tmp_path, call, graph, stimuli):
+    whole = locked(stimuli=stimuli)
+    whole.subset(subjects=["01", "02"]).save(tmp_path / "two")
+    whole.save(tmp_path / "three")
+    out = tmp_path / "m.safetensors"
+    call("fit", tmp_path / "two", "-o", out, "--graph", graph, "--n-components", 2)
+    want = bw.GDM(2, graph=graph).fit(whole.subset(subjects=["01", "02"]))
+    assert_allclose(bw.load(out).eigenvalues_, want.eigenvalues_)
+    call("add-subject", out, tmp_path / "three")
+    joined = want.fit_new_subject(whole["03"])
+    assert_allclose(bw.load(out).maps_[2].weights, joined.weights, atol=1e-10)
+
+
+def test_a_part_of_the_rows_joins_by_their_numbers(tmp_path, call):
+    whole = locked()
+    whole.subset(subjects=["01", "02"]).save(tmp_path / "two")
+    first = whole["03"].select(np.arange(9))
+    bw.Study([first]).save(tmp_path / "new")
+    out = tmp_path / "m.safetensors"
+    call("fit", tmp_path / "two", "-o", out, "--graph", "time", "--n-components", 2)
+    call("add-subject", out, tmp_path / "new")
+    want = bw.GDM(2, graph="time").fit(whole.subset(subjects=["01", "02"]))
+    joined = want.fit_new_subject(first, list(range(9)))
+    assert_allclose(bw.load(out).maps_[2].weights, joined.weights, atol=1e-10)
+
+
+def test_labels_reach_the_parcels_that_a_subject_joins(tmp_path, call):
+    import nibabel as nib
+
+    whole = bw.simulate_study(n_subjects=3, n_voxels=60, categories=3, n_runs=2)
+    whole.subset(subjects=["01", "02"]).save(tmp_path / "two")
+    whole.save(tmp_path / "three")
+    space = whole["01"].space
+    atlas = np.zeros(space.mask.shape, np.int16)
+    atlas[: space.mask.shape[0] // 2] = 1
+    atlas[space.mask.shape[0] // 2 :] = 2
+    nib.Nifti1Image(atlas, space.affine).to_filename(tmp_path / "atlas.nii.gz")
+    out = tmp_path / "m.safetensors"
+    parcels = ("--parcels", tmp_path / "atlas.nii.gz", "--n-components", 2, "-q")
+    call("fit", tmp_path / "two", "-o", out, *parcels)
+    call("add-subject", out, tmp_path / "three", "-q")
+    assert bw.load(out).ids_ == ["01", "02", "03"]
+
+
+def test_a_memory_limit_changes_no_number(study, model, tmp_path, call):
+    out = tmp_path / "m.safetensors"
+    options = ("--n-components", 2, "--energy", 0.6, "--memory-limit", "2GB", "-q")
+    call("fit", study, "-o", out, *options)
+    got, want = bw.load(out).eigenvalues_, bw.load(model).eigenvalues_
+    assert_allclose(got, want, rtol=1e-10)
+    _, said = call("fit", study, "-o", out, "--memory-limit", "much", code=2)
+    assert "memory" in said
+
+
+@pytest.mark.parametrize(
+    ("parcels", "said"),
+    [
+        ("schaefer-100", "is no image that nibabel can read"),
+        ("schaefer-200", "with 200 parcels is not in nilearn's cache"),
+        ("schaefer-7", "Schaefer's atlas has 100, 200"),
+        ("nowhere.nii", "there is no 'nowhere.nii'"),
+    ],
+)
+def test_atlases_come_from_files_or_the_cache(
+    study, tmp_path, call, monkeypatch, parcels, said
+):
+    monkeypatch.setenv("NILEARN_DATA", str(tmp_path))
+    cache = tmp_path / "schaefer_2018"
+    cache.mkdir()
+    (cache / "Schaefer2018_100Parcels_7Networks_order_MNI_2mm.nii.gz").write_text("x")
+    out = ("-o", tmp_path / "m.safetensors")
+    assert said in call("fit", study, *out, "--parcels", parcels, code=2)[1]

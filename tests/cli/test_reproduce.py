@@ -64,8 +64,72 @@ def test_a_folder_of_studies_takes_the_place_of_simulated_ones(tmp_path, call):
         (("table2", "--dataset", "DS000"), "DS000"),
         (("table2", "--data", "."), "has no folder with the name of a dataset"),
         (("pieman", "--data", ".", "--repeats", "2"), "--repeats is no option"),
+        (("raider", "--data", "none"), "There is no folder 'none'. Check --data"),
+        (("raider", "--protocol", "both"), "--protocol is no option"),
+        (("table2", "--protocol", "cheat"), "joint or held-out, or both; got 'cheat'"),
+        (("table2", "--all-splits"), "--all-splits is no option"),
+        (("raider", "--all-splits", "--repeats", "2"), "of reproduce raider --all-sp"),
+        (("overlap", "--dataset", "DS001"), "--dataset is no option"),
     ],
 )
 def test_wrong_experiments_are_explained(tmp_path, call, arguments, said):
     _, error = call("reproduce", *arguments, "-o", tmp_path / "r", code=2)
     assert said in error
+
+
+@pytest.mark.parametrize(
+    ("words", "function", "want"),
+    [
+        (("overlap", "--quick"), "overlap", {"quick": True, "data": None}),
+        (("overlap", "--data", "{}"), "overlap", {"data": "{}"}),
+        (
+            ("table2", "--protocol", "both", "--n-permutations", "9", "--n-jobs", "1"),
+            "table2",
+            {"protocols": ("held-out", "joint"), "n_permutations": 9, "n_jobs": 1},
+        ),
+        (
+            ("UNALIGNED", "--protocol", "held-out", "--method", "GDM"),
+            "unaligned",
+            {"protocols": ("held-out",), "methods": ["GDM"]},
+        ),
+        (
+            ("figures3", "--protocol", "held-out", "--dataset", "DS001"),
+            "figureS3",
+            {"protocol": "held-out", "panels": ["DS001"]},
+        ),
+        (
+            ("raider", "--data", "{}", "--n-permutations", "0", "--repeats", "2"),
+            "raider",
+            {"n_permutations": 0, "repeats": 2},
+        ),
+        (("raider", "--all-splits", "--data", "{}"), "raider_all_splits", {}),
+    ],
+)
+def test_options_reach_the_experiment(
+    tmp_path, call, monkeypatch, words, function, want
+):
+    import functools
+
+    import pandas as pd
+
+    from brainweave import paper
+
+    asked = {}
+
+    @functools.wraps(getattr(paper, function))
+    def experiment(*places, progress, **options):
+        progress(1, 1, "done")
+        asked.update(options, places=places)
+        return pd.DataFrame({"method": ["GDM"], "mean": [0.5], "hidden": [1]})
+
+    monkeypatch.setattr(paper, function, experiment)
+    filled = [word.format(tmp_path) for word in words]
+    out, _ = call("reproduce", *filled, "-o", tmp_path / "r", "-q")
+    assert "GDM" in out
+    assert "hidden" not in out
+    for name, value in want.items():
+        text = isinstance(value, str) and value.format(tmp_path)
+        assert (str(asked[name]) if text else asked[name]) == (text or value)
+    real = function.startswith("raider")
+    assert asked["places"] == ((tmp_path,) if real else ()) + (tmp_path / "r",)
+    assert (tmp_path / "r" / f"{function}.toml").is_file()

@@ -5,11 +5,13 @@ import json
 import re
 import tomllib
 
+import nibabel as nib
+import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
 import brainweave as bw
-from brainweave.cli.results import read_results
+from brainweave.cli.scoring import read_results
 from brainweave.cli.studies import matched
 from brainweave.exceptions import InputError
 
@@ -225,12 +227,11 @@ def test_report_joins_study_model_and_results(study, model, tmp_path, execute, c
     assert (tmp_path / "r.toml").is_file()
 
 
-@pytest.mark.slow
-def test_demo_of_one_subject_is_refused_at_once(study, tmp_path, call):
-    alone = tmp_path / "alone"
-    bw.Study.open(study).subset(subjects=["01"]).save(alone)
-    _, said = call("demo", tmp_path / "d", "--study", alone, code=2)
-    assert f"{alone} must have 2 or more" in said
+def test_demo_of_two_subjects_is_refused_at_once(study, tmp_path, call):
+    few = tmp_path / "few"
+    bw.Study.open(study).subset(subjects=["01", "02"]).save(few)
+    _, said = call("demo", tmp_path / "d", "--study", few, code=2)
+    assert f"{few} must have 3 or more" in said
     assert not (tmp_path / "d").exists()
 
 
@@ -252,3 +253,141 @@ def test_demo_goes_the_whole_way(study, tmp_path, execute):
     ]
     for p in ("held-out", "joint"):
         assert results[f"GDM ({p})"].mean > results[f"no alignment ({p})"].mean
+
+
+# -- what is known of fewer things -----------------------------------------------------
+
+
+def plain_study(folder, n_voxels=(9, 12, 10), **known):
+    """Subjects without a brain."""
+    rng = np.random.default_rng(0)
+    labels = ["a", "b", "c"] * 6
+    subjects = [
+        bw.Subject(f"0{i}", rng.normal(size=(18, n)), labels=labels, **known)
+        for i, n in enumerate(n_voxels)
+    ]
+    bw.Study(subjects).save(folder)
+    return folder
+
+
+def test_demo_of_voxels_that_do_not_correspond_has_no_baseline(tmp_path, call):
+    folder = plain_study(tmp_path / "st")
+    shown, _ = call("demo", tmp_path / "d", "--study", folder, "-q")
+    assert "GDM (joint)" in shown
+    assert "no alignment" not in shown
+    folder = plain_study(tmp_path / "same", n_voxels=(9, 9, 9))
+    shown, _ = call("demo", tmp_path / "e", "--study", folder, "-q")
+    assert "no alignment (held-out)" in shown
+
+
+def test_demo_simulates_a_study(tmp_path, call):
+    shown, _ = call("demo", tmp_path / "d", "--n-subjects", 3, "-q")
+    assert f"Report: {tmp_path / 'd' / 'report.html'}" in shown
+    made = bw.Study.open(tmp_path / "d" / "study")
+    assert len(made) == 3
+    assert not (tmp_path / "d" / "study" / "brainweave.toml").exists()
+
+
+@pytest.mark.parametrize("how", ["intersect", "truncate"])
+def test_matching_needs_what_it_matches_by(tmp_path, call, how):
+    rng = np.random.default_rng(0)
+    subjects = [bw.Subject(f"0{i}", rng.normal(size=(6, 4))) for i in range(2)]
+    bw.Study(subjects).save(tmp_path / "st")
+    _, said = call(
+        *("evaluate", tmp_path / "st", "-o", tmp_path / "e", "--match", how, "-q"),
+        code=2,
+    )
+    what = "stimuli" if how == "intersect" else "labels"
+    assert f"--match {how} needs the {what} of all samples" in said
+
+
+def test_voxels_without_a_common_brain_are_left_to_the_method(tmp_path, call):
+    """Masks on other grids: no alignment says itself why it cannot go on."""
+    from brainweave.study.spaces import VolumeSpace
+
+    rng = np.random.default_rng(0)
+    subjects = []
+    for i, shape in enumerate([(2, 2, 2), (2, 2, 3), (2, 2, 2)]):
+        space = VolumeSpace(nib.Nifti1Image(np.ones(shape, np.uint8), np.eye(4)))
+        X = rng.normal(size=(18, int(np.prod(shape))))
+        subjects.append(bw.Subject(f"0{i}", X, labels=list("abc") * 6, space=space))
+    bw.Study(subjects).save(tmp_path / "st")
+    out = tmp_path / "c"
+    shown, said = call(
+        *("compare", tmp_path / "st", "-o", out, "--method", "gdm,none", "--no-report"),
+        *("--n-components", 2, "-q"),
+    )
+    assert "The masks differ" not in said
+    assert "n/a" in shown
+
+
+def test_equal_masks_need_no_cut(tmp_path, call):
+    from brainweave.study.spaces import VolumeSpace
+
+    rng = np.random.default_rng(0)
+    space = VolumeSpace(nib.Nifti1Image(np.ones((2, 2, 2), np.uint8), np.eye(4)))
+    subjects = [
+        bw.Subject(
+            f"0{i}", rng.normal(size=(18, 8)), labels=list("abc") * 6, space=space
+        )
+        for i in range(3)
+    ]
+    bw.Study(subjects).save(tmp_path / "st")
+    options = ("--method", "none", "--no-report", "-q")
+    _, said = call("evaluate", tmp_path / "st", "-o", tmp_path / "e", *options)
+    assert said == ""
+
+
+def test_warnings_of_folds_are_said_once_per_method(study, tmp_path, call):
+    options = ("--method", "gdm", "--n-components", 6, "--energy", 0.9, "--no-report")
+    _, said = call("compare", study, "-o", tmp_path / "c", *options)
+    lines = [line for line in said.splitlines() if line.startswith("Warning: gdm:")]
+    assert len(lines) == 1
+    assert " fits)" in lines[0]
+
+
+def test_a_results_file_that_is_not_there_is_named(tmp_path, call):
+    _, said = call(
+        "report", tmp_path / "r.html", "--results", tmp_path / "no.json", code=2
+    )
+    assert "There is no file" in said
+
+
+# -- info and report -------------------------------------------------------------------
+
+
+def test_info_of_a_model_from_python_leaves_out_what_nobody_said(study, tmp_path, call):
+    path = tmp_path / "m.safetensors"
+    bw.save(
+        bw.GDM(2).fit(
+            [s.data() for s in bw.Study.open(study)],
+            [s.labels for s in bw.Study.open(study)],
+        ),
+        path,
+    )
+    shown, _ = call("info", path)
+    assert "subjects: without ids" in shown
+    assert "made by" not in shown
+    call("fit", study, "-o", path, "--n-components", 2, "-q")
+    shown, _ = call("info", path)
+    assert shown.count("subjects: 01, 02, 03, 04") == 1
+    assert "made by: brainweave fit" in shown
+
+
+def test_a_report_needs_the_subjects_of_the_model(study, model, tmp_path, call):
+    people = bw.Study.open(study)
+    people.subset(subjects=people.ids[:3]).save(tmp_path / "three")
+    parts = ("--study", tmp_path / "three", "--model", model)
+    _, said = call("report", tmp_path / "r.html", *parts, code=2)
+    assert "The study lacks subject '04' of the model" in said
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_report_is_opened_if_there_is_a_browser(
+    study, tmp_path, call, monkeypatch, there
+):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", lambda url: opened.append(url) or there)
+    _, said = call("report", tmp_path / "r.html", "--study", study, "--open")
+    assert opened == [(tmp_path / "r.html").as_uri()]
+    assert ("No browser was found" in said) == (not there)

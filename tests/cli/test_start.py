@@ -42,7 +42,7 @@ def seconds(*command, times=3):
 def test_help_starts_without_the_numeric_libraries():
     code = (
         "import sys\n"
-        "from brainweave.cli.errors import run\n"
+        "from brainweave.cli.console import run\n"
         "run(['--help'])\n"
         "heavy = {'numpy', 'scipy', 'sklearn', 'pandas', 'nibabel', 'matplotlib'}\n"
         "sys.exit(sorted(heavy & set(sys.modules)) or 0)\n"

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from brainweave.cli.errors import run as run_in_process
+from brainweave.cli.console import run as run_in_process
 
 HERE = "{tmp}"
 
@@ -55,6 +55,7 @@ WRONG = [
         "is more than the",
     ),
     (("fit", "{study}", "--config", "{tmp}/none.toml"), 2, "no configuration file"),
+    (("fit", "{study}", "--config", "{tmp}"), 2, "cannot be read (Is a directory)"),
     (("fit", "{study}", "--nonsense"), 2, "No such option"),
     (("fit",), 2, "Missing argument"),
     (("frobnicate",), 2, "No such command"),
@@ -82,7 +83,7 @@ WRONG = [
     (("evaluate", "{study}", "-o", "/proc/e"), 1, "/proc/e"),
     (("compare", "{study}", "--method", "x", "-o", "{tmp}/e"), 2, "no method 'x'"),
     (("fit", "{study}", "--method", "gdm,srm"), 2, "none (one; compare takes several)"),
-    (("demo", "{tmp}/d", "--n-subjects", "1"), 2, "--n-subjects must be 2 or more"),
+    (("demo", "{tmp}/d", "--n-subjects", "2"), 2, "--n-subjects must be 3 or more"),
     (("tune", "{study}", "--energies", "a", "-o", "{tmp}/t"), 2, "takes numbers"),
     (("tune", "{study}", "--n-components", "x", "-o", "{tmp}/t"), 2, "whole numbers"),
     (("report", "{tmp}/r.html"), 2, "needs --study, --model or --results"),

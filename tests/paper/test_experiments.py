@@ -20,10 +20,9 @@ from brainweave.paper import (
     table2,
     unaligned,
 )
-from brainweave.paper.data import grid_study
 from brainweave.paper.output import pieman_text
 from brainweave.paper.overlap import _score_design
-from brainweave.paper.settings import OURS, dataset
+from brainweave.paper.settings import OURS, dataset, grid_study
 from brainweave.study.simulation.simulate import simulate_like, simulate_study
 
 
@@ -335,3 +334,49 @@ def test_all_ways_of_halving(tmp_path):
     assert (tmp_path / "raider_all_splits.md").is_file()
     with pytest.raises(InputError, match="must be some of"):
         raider_all_splits(study, tmp_path, methods=["HA"])
+
+
+def test_ways_of_halving_are_compared_with_the_papers_form(tmp_path):
+    from brainweave import simulate_study
+    from brainweave.paper import raider_all_splits
+    from brainweave.paper.real import PAPER
+
+    study = simulate_study(n_subjects=4, n_voxels=60, categories=3, n_runs=4)
+    rows = [PAPER, "HA, K = 10"]
+    table = raider_all_splits(study, tmp_path, methods=rows, most=3, n_jobs=1)
+    found = table.set_index(["method", "protocol"])
+    assert found.loc[PAPER, "over_paper"].isna().all()
+    for protocol in ("joint", "held-out"):
+        ours, theirs = (found.loc[(row, protocol), "mean"] for row in rows[::-1])
+        over = found.loc[("HA, K = 10", protocol), "over_paper"]
+        assert_allclose(over, ours - theirs, equal_nan=True)
+
+
+def test_a_story_is_cut_into_thirds(tmp_path, rng):
+    from scipy.io import savemat
+
+    shared = rng.normal(size=(60, 4))
+    weights = np.empty((1, 6), object)
+    for i in range(6):
+        weights[0, i] = shared @ rng.normal(size=(4, 8)) + rng.normal(size=(60, 8))
+    savemat(tmp_path / "weights.mat", {"weights": weights})
+    steps = []
+    table = overlap(
+        tmp_path / "out",
+        data=tmp_path,
+        methods=["GDM, shrinkage"],
+        n_components=3,
+        progress=lambda *step: steps.append(step),
+    )
+    assert table["study"].unique().tolist() == ["pieman"]
+    assert table["se"].notna().all()  # over subjects
+    assert (tmp_path / "out" / "overlap_pieman.md").is_file()
+    assert steps[-1] == (5, 5, "GDM, shrinkage, intersection")
+
+
+def test_without_gdm_nothing_is_said_of_its_rank():
+    known = {"protocol": ["joint", "held-out"], "mean": 0.5, "std": 0.1}
+    rest = {"method": "SRM", "n_failed": 0, "chance": 0.1, "error": ""}
+    text = pieman_text(pd.DataFrame({**known, **rest}))
+    assert "GDM" not in text
+    assert "Guessing reaches 10.0 %." in text

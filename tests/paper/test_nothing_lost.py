@@ -16,9 +16,8 @@ from brainweave import (
     between_subject_classification,
     between_subject_matching,
 )
-from brainweave.paper.data import _simulate
 from brainweave.paper.real import load_pieman
-from brainweave.paper.settings import dataset
+from brainweave.paper.settings import _simulate, dataset
 from brainweave.study.simulation.simulate import simulate_like
 
 BEDS = [

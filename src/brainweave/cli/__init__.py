@@ -6,6 +6,6 @@ from collections.abc import Sequence
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the ``brainweave`` command and leave with its exit code."""
-    from brainweave.cli.errors import run
+    from brainweave.cli.console import run
 
     sys.exit(run(sys.argv[1:] if arguments is None else list(arguments)))

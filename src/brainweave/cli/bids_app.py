@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import typer
 
 from brainweave._io import check_can_write
-from brainweave.cli.bids_files import (
-    BASIS_SETTINGS,
-    Derivative,
-    Inputs,
-    kind_of,
-    settings_of,
+from brainweave.cli.bids_files import Derivative, Inputs, kind_of
+from brainweave.cli.console import (
+    Console,
+    PartlyFailed,
+    UsageError,
+    explained,
+    resume_with,
 )
-from brainweave.cli.config import effective, provenance
-from brainweave.cli.console import Console
-from brainweave.cli.errors import PartlyFailed, UsageError, explained, resume_with
-from brainweave.cli.methods import Method, make_aligner, resolved
+from brainweave.cli.methods import Engine, Method, make_aligner, resolved
 from brainweave.cli.options import (
     RUN_PANEL,
-    Engine,
     argument,
     command,
+    effective,
     option,
     parse_params,
+    plain,
+    provenance,
     refuse_unknown,
 )
 from brainweave.cli.reading import Reading
@@ -35,6 +35,8 @@ from brainweave.exceptions import BrainweaveError, ModelFileError
 if TYPE_CHECKING:
     from brainweave.models.files import Description
 
+# what a basis is made by, where the aligner does not say
+BASIS = {"kernel": "linear", "kernel_params": None, "energy": 1.0, "standardize": True}
 # --bids-param takes what became an option later as well, for scripts that have it
 WAS_FLAT = ("task", "space", "samples", "label", "stimulus", "smoothing_fwhm")
 
@@ -72,12 +74,8 @@ class Resources:
         "--skip_bids_validation",
         default=False,
     )
-    report: bool = option(
-        "Write an HTML report (group).", "--report/--no-report", default=True
-    )
-    overwrite: bool = option(
-        "Make bases that are there again.", "--overwrite", default=False
-    )
+    report: bool = option("Write an HTML report (group).", default=True)
+    overwrite: bool = option("Make bases that are there again.", default=False)
 
 
 @dataclass
@@ -90,27 +88,30 @@ class Job:
     selection: Any
     method: Any
     resources: Any
-    context: Any
+    given: set[str]  # options that were not left at their defaults
 
     def __post_init__(self) -> None:
         self.aligner = make_aligner(self.method)
 
-    def __getstate__(self) -> dict[str, Any]:
-        # what a worker needs to know of the command line follows from it here
-        return {**vars(self), "options": self.options, "context": None}
-
     @cached_property
     def options(self) -> dict[str, Any]:
         """All options as they were used."""
-        return effective(self.context, **resolved(self.aligner))
+        return effective(self.console, **resolved(self.aligner))
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """What a basis depends on."""
-        given = {**self.inputs.options}
+        """What a basis depends on: how it is made, and from which data."""
+        params = self.aligner.get_params(deep=False)
+        made = {**BASIS, **{k: v for k, v in params.items() if k in BASIS}}
+        if made["energy"] is None:
+            made["energy"] = BASIS["energy"]
+        data = dict(self.inputs.options)
         if self.inputs.derivatives != "auto":
-            given["derivatives"] = self.inputs.derivatives
-        return settings_of(self.aligner, given)
+            data["derivatives"] = self.inputs.derivatives
+        return {
+            "basis": {k: plain(v) for k, v in made.items() if v is not None},
+            "data": {k: "none" if v is None else plain(v) for k, v in data.items()},
+        }
 
 
 @command(selection=Selection, method=Method, resources=Resources, engine=Engine)
@@ -150,6 +151,7 @@ def run(
         raise UsageError("--method gdmcv needs a study folder: use brainweave tune.")
     if resources.mem_mb is not None and resources.mem_mb < 1:
         raise UsageError(f"--mem-mb must be 1 or more; got {resources.mem_mb}.")
+    sources = {name: context.get_parameter_source(name) for name in context.params}
     job = Job(
         console=console,
         inputs=Inputs(bids_dir, selection.options()),
@@ -157,7 +159,7 @@ def run(
         selection=selection,
         method=method,
         resources=resources,
-        context=context,
+        given={n for n, s in sources.items() if getattr(s, "name", "") != "DEFAULT"},
     )
     if resources.work_dir is not None:
         resources.work_dir.mkdir(parents=True, exist_ok=True)
@@ -190,23 +192,25 @@ def make_bases(job: Job) -> None:
     ids = _wanted(job)
     job.derivative.describe()
     resume_with("Run the same command again: subjects that are done are kept.")
-    kind, failed = kind_of(job.selection), dict[str, str]()
+    targets = [job.derivative.basis(id, kind_of(job.selection)) for id in ids]
     _ = job.inputs.dataset.runs  # listed once, before several threads ask for it
     with job.console.stage("Making bases", len(ids)) as tick:
-        each = ([job] * len(ids), [kind] * len(ids), [Here(tick)] * len(ids))
+        each = [job] * len(ids), targets, [Here(tick)] * len(ids)
         reasons = map_subjects(_try_basis, ids, *each, n_jobs=_n_jobs(job, ids))
-        failed |= {id: why for id, why in zip(ids, reasons, strict=True) if why}
-    for id in ids:
-        if id not in failed:
-            job.console.result(str(job.derivative.basis(id, kind)))
+    failed = {}
+    for id, target, why in zip(ids, targets, reasons, strict=True):
+        if why:
+            failed[id] = why
+        else:
+            job.console.result(str(target))
     if failed:
         raise PartlyFailed(_told(failed, ids))
 
 
-def _try_basis(id: str, job: Job, kind: str, tick: Any) -> str:
+def _try_basis(id: str, job: Job, target: Path, tick: Any) -> str:
     """Make a basis; return why it failed, if it did: the others go on."""
     try:
-        _make_basis(job, id, job.derivative.basis(id, kind))
+        _make_basis(job, id, target)
     except Exception as error:
         return explained(error)
     finally:
@@ -220,7 +224,7 @@ def _told(failed: dict[str, str], ids: list[str]) -> str:
     text = f"{len(failed)} of {len(ids)} subjects failed{rest}. "
     if len(failed) > 1 and len(set(failed.values())) == 1:
         return f"{text}For all of them: {failed[next(iter(failed))]}"
-    return text + "; ".join(f"sub-{id}: {failed[id]}" for id in ids if id in failed)
+    return text + "; ".join(f"sub-{id}: {why}" for id, why in failed.items())
 
 
 def _wanted(job: Job) -> list[str]:
@@ -260,12 +264,11 @@ def _make_basis(job: Job, id: str, target: Path) -> None:
     from brainweave.models import describe, save_basis
     from brainweave.study.subject import Subject, fingerprint
 
-    if not job.resources.overwrite:
-        known = _description(target)
-        if known is not None and _is_done(known, job, id):
-            if not target.with_suffix(".json").is_file():
-                _describe_basis(job, id, known)
-            return
+    known = None if job.resources.overwrite else _done(job, id, target)
+    if known is not None:
+        if not target.with_suffix(".json").is_file():
+            _describe_basis(job, id, known)
+        return
     check_can_write(target)
     stamps = job.inputs.stamps(id)  # before they are read: later changes will show
     study = job.inputs.study(id)
@@ -273,10 +276,7 @@ def _make_basis(job: Job, id: str, target: Path) -> None:
     samples = lazy.data()
     names = ("labels", "runs", "onsets", "stimuli", "space")
     subject = Subject(id, samples, **{name: getattr(lazy, name) for name in names})
-    settings: dict[str, Any] = {
-        k: v for k, v in job.settings["basis"].items() if k in BASIS_SETTINGS
-    }
-    basis = SubjectBasis(samples, name=f"sub-{id}", **settings)
+    basis = SubjectBasis(samples, name=f"sub-{id}", **job.settings["basis"])
     made = provenance(
         "run participant",
         job.options,
@@ -296,20 +296,17 @@ def _make_basis(job: Job, id: str, target: Path) -> None:
     _describe_basis(job, id, describe(target))
 
 
-def _description(path: Path) -> "Description | None":
+def _done(job: Job, id: str, path: Path) -> "Description | None":
+    """Describe a basis that was made with these settings from these very files."""
     from brainweave.models import describe
 
     try:
-        return describe(path) if path.is_file() else None
+        known = describe(path) if path.is_file() else None
     except ModelFileError:
         return None  # damaged: made again
-
-
-def _is_done(known: "Description", job: Job, id: str) -> bool:
-    """Tell whether a basis was made with these settings from these very files."""
-    made = known.provenance
+    made: Any = {} if known is None else known.provenance
     same = made.get("settings") == job.settings
-    return same and job.inputs.are(id, made.get("inputs"))
+    return known if same and job.inputs.are(id, made.get("inputs")) else None
 
 
 def _describe_basis(job: Job, id: str, known: "Description") -> None:

@@ -1,15 +1,15 @@
 """Files of the BIDS App: what a basis is made from, and the derivative it goes to."""
 
+import csv
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from brainweave._io import file_stamp, has_changed, whole_path, write_text
 from brainweave._version import __version__
-from brainweave.cli.config import plain
-from brainweave.cli.errors import UsageError
+from brainweave.cli.console import UsageError
 from brainweave.cli.options import refuse_unknown
 from brainweave.cli.reading import READING
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 BIDS_VERSION = "1.10.0"
 BASIS = "_desc-brainweave_basis.safetensors"
-BASIS_SETTINGS = ("kernel", "kernel_params", "energy", "standardize")
 # files whose names BIDS does not define yet; the validator passes over them
 IGNORED = (
     *("*.safetensors", "*_basis.json", "*_model.json", "*_timeseries.*"),
@@ -38,14 +37,11 @@ class Inputs:
     """A dataset, listed once, and how subjects are read from it."""
 
     def __init__(self, folder: Path, options: dict[str, Any]) -> None:
-        self.folder, self.options = folder, dict(options)
-        self.derivatives = self.options.pop("derivatives", "auto")
-        self._check_options()
-
-    def _check_options(self) -> None:
         from brainweave.study.formats.bids import load_bids
         from brainweave.study.told import option_names
 
+        self.folder, self.options = folder, dict(options)
+        self.derivatives = self.options.pop("derivatives", "auto")
         known = option_names(load_bids)[1:]
         no_such = "--bids-param {}: load_bids has no such option"
         refuse_unknown(self.options, known, no_such)
@@ -117,28 +113,6 @@ class Inputs:
         return named.as_posix()
 
 
-def changed_files(folder: Path, stamps: Any) -> list[str]:
-    """Return which stamped files are others now; those that are gone do not count."""
-    known = stamps if isinstance(stamps, dict) else {}
-    return [
-        name
-        for name, stamp in known.items()
-        if (folder / name).is_file() and has_changed(folder / name, stamp)
-    ]
-
-
-def settings_of(aligner: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a basis depends on: how it is made, and from which data."""
-    params = aligner.get_params(deep=False)
-    defaults = {"kernel": "linear", "energy": 1.0, "standardize": True}
-    made = {name: params.get(name, defaults.get(name)) for name in BASIS_SETTINGS}
-    made["energy"] = defaults["energy"] if made["energy"] is None else made["energy"]
-    return {
-        "basis": {k: plain(v) for k, v in made.items() if v is not None},
-        "data": {k: "none" if v is None else plain(v) for k, v in options.items()},
-    }
-
-
 def option_name(name: str) -> str:
     """Return what a setting of the data, or of the basis, is on the command line.
 
@@ -169,7 +143,7 @@ class Derivative:
     def describe(self) -> None:
         """Write ``dataset_description.json``, ``README`` and ``.bidsignore``."""
         self.root.mkdir(parents=True, exist_ok=True)
-        of = _read_json(self.source / "dataset_description.json")
+        of = _description(self.source)
         name = str(of.get("Name") or self.source.resolve().name)
         origin = {"URL": self.source.resolve().as_uri()}
         if of.get("DatasetDOI"):
@@ -250,21 +224,19 @@ class Derivative:
         What is known of the samples stands beside them, and features that gain nothing
         from the alignment are marked in the sidecar.
         """
+        import pandas as pd
+
         place = self._of_subject(basis.id, f"{name}_timeseries.tsv")
         names = [f"feature{k}" for k in range(values.shape[1])]
-        known = {
-            column: [_cell(v) for v in found.tolist()]
-            for column, found in zip(
-                _COLUMNS, (basis.labels, basis.runs, basis.stimuli), strict=True
-            )
-            if found is not None
-        }
-        rows = ["\t".join([*names, *known, "aligned"])]
-        rows += [
-            "\t".join([*(f"{v:.8g}" for v in row), *facts, str(int(flag))])
-            for row, *facts, flag in zip(values, *known.values(), aligned, strict=True)
-        ]
-        write_text(place, "\n".join(rows) + "\n")
+        table = pd.DataFrame(values, columns=names)
+        for column in _COLUMNS:
+            found = getattr(basis, f"{column}s" if column != "stimulus" else "stimuli")
+            if found is not None:
+                table[column] = [_cell(value) for value in found.tolist()]
+        known = [column for column in _COLUMNS if column in table]
+        table["aligned"] = aligned.astype(int)
+        form: Any = {"sep": "\t", "index": False, "quoting": csv.QUOTE_NONE}
+        write_text(place, table.to_csv(float_format="%.8g", **form))
         about: dict[str, Any] = {
             "Description": "Shared features of the samples, in order",
             "SamplingFrequency": "n/a",
@@ -359,9 +331,9 @@ def _json(content: dict[str, Any]) -> str:
     return json.dumps(content, indent=1, default=str) + "\n"
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _description(folder: Path) -> dict[str, Any]:
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads((folder / "dataset_description.json").read_text("utf-8"))
     except (OSError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}

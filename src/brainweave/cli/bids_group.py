@@ -4,20 +4,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from brainweave._io import check_can_write
+from brainweave._io import check_can_write, has_changed
 from brainweave.cli.bids_app import Job
-from brainweave.cli.bids_files import changed_files, named, option_name
-from brainweave.cli.config import provenance, toml, write_config
-from brainweave.cli.errors import UsageError
+from brainweave.cli.bids_files import named, option_name
+from brainweave.cli.console import UsageError
+from brainweave.cli.options import provenance, toml
 from brainweave.cli.reading import READING
-from brainweave.cli.studies import samples_known, took_part
+from brainweave.cli.studies import save_model, write_page
 
 
 def align_group(job: Job) -> None:
     """Align all subjects from their basis files."""
-    import brainweave
-    from brainweave.report import write_report
-
     kind, paths = job.derivative.bases(job.selection)
     target = job.derivative.model(kind, job.method.method)
     for path in (target, target.with_suffix(".html"), target.with_suffix(".toml")):
@@ -25,16 +22,16 @@ def align_group(job: Job) -> None:
     bases, made_by = _opened(job, paths)
     settings = _common_settings(job, made_by)
     for id, made in made_by.items():
-        changed = changed_files(job.inputs.folder, made.get("inputs"))
-        if changed:
-            raise UsageError(
-                f"{changed[0]!r} has changed since the basis of sub-{id} was made. Run "
-                "participant again: subjects that are done are kept."
-            )
+        for name, stamp in made["inputs"].items():
+            path = job.inputs.folder / name
+            if path.is_file() and has_changed(path, stamp):  # what is gone may be gone
+                raise UsageError(
+                    f"{name!r} has changed since the basis of sub-{id} was made. Run "
+                    "participant again: subjects that are done are kept."
+                )
     job.derivative.describe()
     with job.console.stage("Aligning"):
-        known = samples_known(job.aligner, bases)
-        model = job.aligner.fit(bases, known)
+        model = job.aligner.fit(bases)
     ids = list(paths)
     options = {**job.options, **_options_of(settings["data"])}
     made = provenance(
@@ -46,8 +43,7 @@ def align_group(job: Job) -> None:
         seconds=dict(job.console.seconds),
         warnings=list(job.console.warnings),
     )
-    with job.console.stage("Writing the model"):
-        brainweave.save(model, target, provenance=made)
+    save_model(model, target, made, job.console)
     job.derivative.sidecar(
         target,
         {
@@ -59,29 +55,25 @@ def align_group(job: Job) -> None:
             "Settings": settings,
         },
     )
-    write_config(target.with_suffix(".toml"), "run", options)
+    shared = [map_.aligning_features() for map_ in model.maps_]
     with job.console.stage("Writing shared features", len(bases)) as tick:
-        for i, basis in enumerate(bases):
-            flags = took_part(model, basis, None if known is None else known[i])
-            values = model.maps_[i].aligning_features()
+        name = named(kind, job.method.method)
+        informative = getattr(model, "n_informative_", None)
+        flags = took_part(model, bases)
+        for basis, values, aligned in zip(bases, shared, flags, strict=True):
             job.derivative.mask(basis, kind)
-            informative = getattr(model, "n_informative_", None)
-            job.derivative.features(
-                basis, values, flags, named(kind, job.method.method), informative
-            )
+            job.derivative.features(basis, values, aligned, name, informative)
             tick(basis.id)
     if job.resources.report:
-        with job.console.stage("Writing the report"):
-            record = joined_records([m.get("record") for m in made_by.values()])
-            write_report(
-                target.with_suffix(".html"),
-                study=_without_voxels(bases, record),
-                model=model,
-                shared=[m.aligning_features() for m in model.maps_],
-                config=job.options,
-                warnings=job.console.warnings,
-                seconds=job.console.seconds,
-            )
+        record = joined_records([m.get("record") for m in made_by.values()])
+        write_page(
+            target.with_suffix(".html"),
+            job.console,
+            study=_without_voxels(bases, record),
+            model=model,
+            shared=shared,
+            config=job.options,
+        )
     job.console.result(str(target))
 
 
@@ -93,13 +85,14 @@ def _opened(job: Job, paths: dict[str, Path]) -> tuple[list[Any], dict[str, Any]
     with job.console.stage("Opening bases", len(paths)) as tick:
         for id, path in paths.items():
             basis, made = load_basis(path), describe(path).provenance
-            settings = made.get("settings")
+            settings, inputs = made.get("settings"), made.get("inputs")
             if basis.id != id:
                 raise UsageError(
                     f"{str(path)!r} holds the basis of subject {basis.id!r}. Run "
                     f"participant again for sub-{id}."
                 )
-            if not isinstance(settings, dict) or set(settings) != {"basis", "data"}:
+            known = isinstance(settings, dict) and isinstance(inputs, dict)
+            if not known or set(made["settings"]) != {"basis", "data"}:
                 raise UsageError(
                     f"The basis of sub-{id} does not say how it was made, or was made "
                     "by another version. Run participant again for it."
@@ -108,6 +101,23 @@ def _opened(job: Job, paths: dict[str, Path]) -> tuple[list[Any], dict[str, Any]
             made_by[id] = made
             tick(id)
     return bases, made_by
+
+
+def took_part(model: Any, bases: list[Any]) -> list[Any]:
+    """Return which samples shaped the maps by what is known of them, per subject."""
+    import numpy as np
+
+    from brainweave.labels import is_missing
+
+    if not model._joins_samples:
+        return [np.zeros(basis.n_samples, bool) for basis in bases]
+    by_graph = "graph" in model.get_params(deep=False)
+    known = model._known_samples(bases, None) if by_graph else None
+    if known is None:  # row by row
+        return [np.ones(basis.n_samples, bool) for basis in bases]
+    # of labels and ids, either joins a sample
+    tables = [np.asarray(of, dtype=object).reshape(len(of), -1) for of in known]
+    return [np.array([not all(map(is_missing, row)) for row in of]) for of in tables]
 
 
 # -- what is combined must fit ---------------------------------------------------------
@@ -149,13 +159,8 @@ def _text(value: Any) -> str:
 
 def _check_given(job: Job, settings: dict[str, Any]) -> None:
     """Refuse options of this level that the bases contradict; others are theirs."""
-    given = {
-        p
-        for p in job.context.params
-        if getattr(job.context.get_parameter_source(p), "name", "") != "DEFAULT"
-    }
     wanted = job.settings["data"]
-    asked = {n for n in wanted if n in given or n not in job.context.params}
+    asked = {n for n in wanted if n in job.given or n not in job.console.params}
     for name in sorted(asked):
         held = settings["data"].get(name)
         if wanted[name] != held:

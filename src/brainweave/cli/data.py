@@ -4,11 +4,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import typer
-
-from brainweave.cli.config import effective
-from brainweave.cli.console import Console
-from brainweave.cli.errors import UsageError, resume_with
+from brainweave.cli.console import Console, UsageError, resume_with
 from brainweave.cli.options import (
     Overwrite,
     Param,
@@ -39,7 +35,6 @@ def _tell_made(console: Console, out: Path, study: Any) -> None:
 
 @command()
 def simulate(
-    context: typer.Context,
     out: Path = argument("Folder to make."),
     *,
     n_subjects: int = option("Number of subjects.", default=8),
@@ -51,20 +46,24 @@ def simulate(
     missing_samples: float | None = option("Share of samples that each subject lacks."),
     signal: float | None = option("Strength of the responses."),
     dtype: str = option("float32 or float64.", default="float32"),
-    bids: bool = option(
-        "Write a BIDS dataset, not a study folder.", "--bids", default=False
-    ),
+    bids: bool = option("Write a BIDS dataset, not a study folder.", default=False),
     random_state: int = option("Seed.", default=0),
     param: Param = None,
     overwrite: Overwrite = False,
     console: Console,
 ) -> None:
     """Make a study whose shared space is known, to try things on."""
+    from brainweave.study.simulation.bids_writer import files_to_replace
     from brainweave.study.simulation.simulate import simulate_study
     from brainweave.study.told import option_names
 
     if bids:
-        _check_new_dataset(out, overwrite)
+        check_writable(out)
+        try:
+            files_to_replace(out, overwrite)
+        except StudyError as error:
+            said = str(error).replace("overwrite=True", "--overwrite")
+            raise UsageError(said) from error
     else:
         check_new_folder(out, overwrite)
     others = parse_params(param)
@@ -89,21 +88,8 @@ def simulate(
         with console.stage("Writing BIDS files"):
             study.to_bids(out, image_dtype=image_dtype, overwrite=overwrite)
     else:
-        made_by = ("simulate", effective(context))
-        save_study(study, out, console, made_by, overwrite=overwrite)
+        save_study(study, out, console, overwrite=overwrite)
     _tell_made(console, out, study)
-
-
-def _check_new_dataset(folder: Path, overwrite: bool) -> None:
-    """Refuse a BIDS folder that is there, or cannot be made, before the work."""
-    from brainweave.study.simulation.bids_writer import files_to_replace
-
-    check_writable(folder)
-    try:
-        files_to_replace(folder, overwrite)
-    except StudyError as error:
-        said = str(error).replace("overwrite=True", "--overwrite")
-        raise UsageError(said) from error
 
 
 def _categories(text: str, design: str | None) -> int | list[str]:
@@ -142,7 +128,6 @@ def record_lines(record: dict[str, Any] | None) -> list[str]:
 
 @command(reading=Reading)
 def convert(
-    context: typer.Context,
     sources: list[Path] = argument(
         "A BIDS or OpenfMRI folder, .mat files, or the .nii.gz, .dtseries.nii or .gii "
         "files of all subjects; then the folder to make."
@@ -157,7 +142,7 @@ def convert(
         "Labels of samples: a .tsv file with columns label and, if they differ, "
         "subject; a .mat file for MATLAB."
     ),
-    detrend: bool = option("Remove trends.", "--detrend", default=False),
+    detrend: bool = option("Remove trends.", default=False),
     dtype: str | None = option("Type to store samples in."),
     name: str | None = option("Name of the study."),
     param: Param = None,
@@ -186,15 +171,8 @@ def convert(
         others = {"confounds": None, **others}
     with console.stage("Looking at the files"):
         study = load_any(inputs, form, with_params(said, others))
-    save_study(
-        study,
-        out,
-        console,
-        ("convert", effective(context)),
-        overwrite=overwrite,
-        dtype=dtype,
-        n_jobs=n_jobs,
-    )
+    how: Any = {"overwrite": overwrite, "dtype": dtype, "n_jobs": n_jobs}
+    save_study(study, out, console, **how)
     for text in cautions(study.record):
         warnings.warn(text, stacklevel=1)
     _tell_made(console, out, study)
@@ -205,7 +183,6 @@ def convert(
 
 @command()
 def fetch(
-    context: typer.Context,
     dataset: str = argument("raider, raider-movie, haxby, or an OpenNeuro ds000000."),
     out: Path | None = argument(
         "Study folder to make; for OpenNeuro see convert.", None
@@ -214,7 +191,7 @@ def fetch(
     participant_label: list[str] | None = option("Subjects to fetch; may be repeated."),
     task: str | None = option("Task (OpenNeuro)."),
     cache_dir: Path | None = option("Where to keep downloads."),
-    dry_run: bool = option("Say what would be downloaded.", "--dry-run", default=False),
+    dry_run: bool = option("Say what would be downloaded.", default=False),
     overwrite: Overwrite = False,
     console: Console,
 ) -> None:
@@ -238,8 +215,7 @@ def fetch(
     if out is None:
         console.result(str(found))
         return
-    made_by = ("fetch", effective(context))
-    save_study(found, out, console, made_by, overwrite=overwrite)
+    save_study(found, out, console, overwrite=overwrite)
     _tell_made(console, out, found)
 
 
@@ -256,21 +232,17 @@ def _public(
     from brainweave.study.public import datasets
 
     if name == "haxby":
-        return datasets.fetch_haxby, datasets.haxby_plan, {"subjects": _haxby(subjects)}
+        try:
+            ids: Any = subjects and [int(id.removeprefix("sub-")) for id in subjects]
+        except ValueError:
+            got = ", ".join(subjects or [])
+            raise UsageError(
+                f"Haxby's subjects have numbers from 1 to 6; got {got}."
+            ) from None
+        return datasets.fetch_haxby, datasets.haxby_plan, {"subjects": ids}
     if name not in ("raider", "raider-movie"):
         raise UsageError(f"There is no dataset {dataset!r}; choose {PUBLIC}.")
     if subjects is not None:
         raise UsageError("The Raider study comes whole: leave out --participant-label.")
     part = "movie" if name == "raider-movie" else "images"
     return datasets.fetch_raider, datasets.raider_plan, {"part": part}
-
-
-def _haxby(given: list[str] | None) -> list[int] | None:
-    if given is None:
-        return None
-    try:
-        return [int(str(label).removeprefix("sub-")) for label in given]
-    except ValueError:
-        raise UsageError(
-            f"Haxby's subjects have numbers from 1 to 6; got {', '.join(given)}."
-        ) from None

@@ -1,15 +1,24 @@
-"""From a method's name and options to an aligner."""
+"""From a method's name and options to an aligner, and what it runs on."""
 
 import inspect
 import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import typer
 
-from brainweave.cli.errors import UsageError
-from brainweave.cli.options import RUN_PANEL, option, parse_params, with_params
+from brainweave.cli.console import Console, UsageError
+from brainweave.cli.options import (
+    RUN_PANEL,
+    option,
+    parse_params,
+    refuse_unknown,
+    with_params,
+)
 
 # what people type -> the class at the top of the package
 METHODS = {
@@ -135,12 +144,10 @@ def make_aligner(options: Method, *, lenient: bool = False) -> Any:
     for name in [name for name in values if name not in accepted]:
         if name == "n_jobs" or (lenient and name in SHARED):
             del values[name]
-            continue
-        shown = "hp" if name == "kernel_params" else name.replace("_", "-")
-        raise UsageError(
-            f"--{shown} is no option of {options.method}; it takes "
-            f"{', '.join(sorted(accepted))}."
-        )
+    unknown = [n.replace("_", "-") for n in values if n not in accepted]
+    unknown = ["hp" if n == "kernel-params" else n for n in unknown]
+    no_option = f"--{{}} is no option of {options.method}"
+    refuse_unknown(unknown, sorted(accepted), no_option)
     return by_region(cls(**values), options.parcels, options.searchlight)
 
 
@@ -233,3 +240,91 @@ def _schaefer(n: int) -> Path:
         f'with a network: python -c "from nilearn import datasets; '
         f'datasets.fetch_atlas_schaefer_2018(n_rois={n})", or name an image file.'
     )
+
+
+# -- what the work runs on -------------------------------------------------------------
+
+NO_WORKERS = 60  # seconds to wait for the first worker of a cluster
+NO_SCHEDULER = 10  # and for the scheduler's answer
+
+
+@dataclass
+class Engine:
+    """What the work runs on."""
+
+    panel: ClassVar[str] = RUN_PANEL
+    dask: str | None = option(
+        "Let the workers of a Dask cluster read the voxels: address of its scheduler, "
+        "its scheduler file, or local (local:4 for 4 processes of this machine).",
+        metavar="SCHEDULER",
+    )
+    memory_limit: str | None = option(
+        "Most memory of this process, such as 2GB: fewer subjects at the same time, "
+        "narrower chunks of voxels."
+    )
+
+    @contextmanager
+    def running(self, console: Console) -> Iterator[None]:
+        """Set it up, and take it down."""
+        with ExitStack() as stack:
+            if self.memory_limit is not None:
+                from brainweave._arrays import memory_limit
+
+                stack.enter_context(memory_limit(self.memory_limit))
+            if self.dask is not None:
+                import joblib
+
+                stack.enter_context(_dask_client(self.dask, console))
+                stack.enter_context(joblib.parallel_config(backend="dask"))
+            yield
+
+
+@contextmanager
+def _dask_client(given: str, console: Console) -> Iterator[None]:
+    """Connect to a scheduler, or start one here, and wait for a worker."""
+    try:
+        distributed: Any = import_module("distributed")
+    except ImportError:
+        raise UsageError(
+            "--dask needs Dask, which is not installed: pip install 'brainweave"
+            "[cluster]'."
+        ) from None
+    kind, _, number = given.partition(":")
+    cluster: Any = nullcontext()
+    where: dict[str, Any] = {"address": given}
+    if kind == "local":
+        if number and not (number.isdigit() and int(number)):
+            raise UsageError(
+                f"--dask local:N takes a number of workers; got {given!r}."
+            )
+        many = {"n_workers": int(number)} if number else {}
+        one = {"threads_per_worker": 1, "dashboard_address": None}
+        cluster = distributed.LocalCluster(**many, **one)
+        where = {"address": cluster}
+    elif Path(given).is_file():
+        where = {"scheduler_file": given}
+    elif "://" not in given and ":" not in given:
+        raise UsageError(
+            f"--dask takes the address of a scheduler, such as tcp://host:8786, its "
+            f"scheduler file, or local; there is no file {given!r}."
+        )
+    with cluster:
+        try:
+            client = distributed.Client(**where, timeout=NO_SCHEDULER)
+        except Exception as error:  # a file may hold anything
+            raise UsageError(
+                f"No Dask scheduler answers at {given!r} within {NO_SCHEDULER} s "
+                f"({type(error).__name__}). Start one by: dask scheduler, and look for "
+                "its address in what that prints."
+            ) from None
+        with client:
+            if not client.scheduler_info()["workers"]:  # a queue may take its time
+                console.note(f"Waiting for a worker of {given} ...")
+            try:
+                client.wait_for_workers(1, timeout=NO_WORKERS)
+            except TimeoutError:
+                raise UsageError(
+                    f"The Dask scheduler at {given!r} has no workers after "
+                    f"{NO_WORKERS} s. Start some by: dask worker {given}."
+                ) from None
+            yield

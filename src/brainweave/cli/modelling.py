@@ -7,19 +7,19 @@ from typing import Annotated, Any
 import typer
 
 from brainweave._io import write_text
-from brainweave.cli.config import effective, provenance, write_config
-from brainweave.cli.console import Console
-from brainweave.cli.errors import UsageError
-from brainweave.cli.methods import Method, make_aligner, resolved
+from brainweave.cli.console import Console, UsageError
+from brainweave.cli.methods import Engine, Method, inner, make_aligner, resolved
 from brainweave.cli.options import (
-    Engine,
     OutFolder,
     Overwrite,
     StudyFolder,
     Subjects,
     argument,
     command,
+    effective,
     option,
+    provenance,
+    write_config,
 )
 from brainweave.cli.studies import (
     check_new_folder,
@@ -28,7 +28,7 @@ from brainweave.cli.studies import (
     load_model,
     open_study,
     prepare_folder,
-    samples_known,
+    save_model,
     save_study,
     tell_matching,
 )
@@ -38,7 +38,6 @@ Model = Annotated[Path, typer.Argument(help="Model file.")]
 
 @command(method=Method, engine=Engine)
 def fit(
-    context: typer.Context,
     study: StudyFolder,
     output: Path = option(
         "Model file to write (.safetensors).",
@@ -59,7 +58,7 @@ def fit(
     # a search is kept as what it chose
     model = getattr(model, "best_estimator_", model)
     aligner = model if hasattr(aligner, "best_estimator_") else aligner
-    options = effective(context, **resolved(aligner))
+    options = effective(console, **resolved(aligner))
     made = provenance(
         "fit",
         options,
@@ -69,17 +68,8 @@ def fit(
         seconds=dict(console.seconds),
         warnings=list(console.warnings),
     )
-    _write_model(model, output, made, console)
+    save_model(model, output, made, console)
     console.result(f"{output}: {_summary(model)}")
-
-
-def _write_model(model: Any, path: Path, made: Any, console: Console) -> None:
-    import brainweave
-
-    with console.stage("Writing the model"):
-        brainweave.save(model, path, provenance=made)
-    command = made["command"].removeprefix("brainweave ")
-    write_config(path.with_suffix(".toml"), command, made["options"])
 
 
 def _summary(model: Any) -> str:
@@ -97,7 +87,6 @@ def _summary(model: Any) -> str:
 
 @command()
 def transform(
-    context: typer.Context,
     model: Model,
     study: StudyFolder,
     out: Path = argument("Study folder to make."),
@@ -137,7 +126,6 @@ def transform(
         Study(shared, f"{people.name}, shared features" if people.name else ""),
         out,
         console,
-        ("transform", effective(context)),
         about={
             "source_fingerprint": people.fingerprint(),
             "model_fingerprint": made.get("study_fingerprint"),
@@ -167,7 +155,6 @@ def _aligned(model: Any, map_: Any, samples: Any, before: Any) -> Any:
 
 @command()
 def add_subject(
-    context: typer.Context,
     model: Model,
     study: StudyFolder,
     subject: list[str] | None = option(
@@ -196,19 +183,23 @@ def add_subject(
     if not joining:
         raise UsageError("Every subject of the study is in the model already.")
     new = people.subset(subjects=joining)
-    known = samples_known(fitted, new) or [None] * len(new)
+    local = inner(fitted)
+    by_row = local.get_params(deep=False).get("graph") == "time"
     with console.stage("Joining subjects", len(new)) as tick:
-        for s, of_samples in zip(new, known, strict=True):
-            _join(fitted, fitted.fit_new_subject(s, of_samples))
+        for s in new:
+            known = local._known_of(s)
+            if known is None and by_row:
+                known = list(range(s.n_samples))
+            _join(fitted, fitted.fit_new_subject(s, known))
             tick(s.id)
-    options = effective(context, subject=joining, output=target)
+    options = effective(console, subject=joining, output=target)
     fitted.ids_ = [*ids, *joining]
     origin = provenance(
         "add-subject", options, fitted.ids_, joined_from=people.fingerprint()
     )
     # of several studies now: none of them is the one that it stands for
     origin["fitted_on"] = made.pop("study_fingerprint", made.get("fitted_on"))
-    _write_model(fitted, target, {**made, **origin}, console)
+    save_model(fitted, target, {**made, **origin}, console)
     console.result(f"{target}: {_summary(fitted)}; joined: {', '.join(joining)}")
 
 

@@ -1,4 +1,4 @@
-"""How options are declared, shared and read.
+"""How options are declared, shared, read, and written beside every result.
 
 A command is a function decorated with :func:`command`. An option is a parameter of it
 whose default is ``option(...)``, or a field of a *bundle*, a dataclass that several
@@ -6,23 +6,31 @@ commands share. Every command has ``--config`` and ``--quiet``, gets a console, 
 shows warnings as one line each.
 """
 
+import datetime
 import inspect
+import json
+import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import MISSING, Field, dataclass, field, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, Field, field, fields
+from difflib import get_close_matches
 from functools import wraps
-from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from brainweave.cli.config import read_config
-from brainweave.cli.console import Console
-from brainweave.cli.errors import UsageError, speak_of
+from brainweave._io import write_text
+from brainweave._version import __version__, versions
+from brainweave.cli.console import Console, UsageError, speak_of
 
 RUN_PANEL = "How to run"
+# options that say how to run, not what to do
+NOT_KEPT = {"config", "quiet", "help"}
+# options that a file may have, but that no result depends on
+NOT_WRITTEN = NOT_KEPT | {"dask", "memory_limit"}
+# the table of a configuration that says how a result came about; no options
+MADE = "made"
 
 
 def option(text: str, *names: str, default: Any = None, **settings: Any) -> Any:
@@ -37,6 +45,55 @@ def argument(text: str, default: Any = MISSING) -> Any:
     return field(default=default, metadata=about)
 
 
+# -- configuration files ---------------------------------------------------------------
+
+
+def read_config(context: Any, path: Path | None) -> Path | None:
+    """Take the defaults of a command's options from a TOML file.
+
+    Keys at the top apply to every command that has such an option; those in a table
+    with the command's name, to this command. Options on the command line win.
+    """
+    if path is None or context.resilient_parsing:
+        return path
+    command, commands = context.info_name, context.parent.command.commands
+    options = {n: {p.name for p in c.params} - NOT_KEPT for n, c in commands.items()}
+    known, every = options[command], set.union(*options.values())
+    document = _parse(path)
+    document.pop(MADE, None)
+    tables = {k: v for k, v in document.items() if isinstance(v, dict)}
+    top = {_name(k): v for k, v in document.items() if k not in tables}
+    for name in tables:
+        if name not in commands and _name(name) not in known:
+            raise UsageError(
+                f"{str(path)!r} has a table [{name}], which is no command. Commands "
+                f"are: {', '.join(sorted(commands))}."
+            )
+    own = {_name(k): v for k, v in tables.get(command, {}).items()}
+    strange = f"{str(path)!r} has '{{}}', which is no option of "
+    refuse_unknown(own, known, strange + command)
+    refuse_unknown(top, every, f"{strange}any command")
+    chosen = {**{k: v for k, v in top.items() if k in known}, **own}
+    context.default_map = {**(context.default_map or {}), **chosen}
+    return path
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except FileNotFoundError:
+        raise UsageError(f"There is no configuration file {str(path)!r}.") from None
+    except OSError as error:
+        raise UsageError(f"{str(path)!r} cannot be read ({error.strerror}).") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{str(path)!r} is not valid TOML: {error}.") from None
+
+
+def _name(key: str) -> str:
+    return key.replace("-", "_")
+
+
 CONFIG = option(
     "TOML file with any of these options; the command line wins.",
     "--config",
@@ -47,96 +104,6 @@ CONFIG = option(
 QUIET = option(
     "Print results only.", "--quiet", "-q", default=False, rich_help_panel=RUN_PANEL
 )
-NO_WORKERS = 60  # seconds to wait for the first worker of a cluster
-NO_SCHEDULER = 10  # and for the scheduler's answer
-
-
-@dataclass
-class Engine:
-    """What the work runs on."""
-
-    panel: ClassVar[str] = RUN_PANEL
-    dask: str | None = option(
-        "Let the workers of a Dask cluster read the voxels: address of its scheduler, "
-        "its scheduler file, or local (local:4 for 4 processes of this machine).",
-        metavar="SCHEDULER",
-    )
-    memory_limit: str | None = option(
-        "Most memory of this process, such as 2GB: fewer subjects at the same time, "
-        "narrower chunks of voxels."
-    )
-
-    @contextmanager
-    def running(self, console: Console) -> Iterator[None]:
-        """Set it up, and take it down."""
-        with ExitStack() as stack:
-            if self.memory_limit is not None:
-                from brainweave._arrays import memory_limit
-
-                stack.enter_context(memory_limit(self.memory_limit))
-            if self.dask is not None:
-                import joblib
-
-                stack.enter_context(_dask_client(self.dask, console))
-                stack.enter_context(joblib.parallel_config(backend="dask"))
-            yield
-
-
-@contextmanager
-def _dask_client(given: str, console: Console) -> Iterator[None]:
-    """Connect to a scheduler, or start one here, and wait for a worker."""
-    try:
-        distributed: Any = import_module("distributed")
-    except ImportError:
-        raise UsageError(
-            "--dask needs Dask, which is not installed: pip install 'brainweave"
-            "[cluster]'."
-        ) from None
-    kind, _, number = given.partition(":")
-    cluster: Any = nullcontext()
-    where: dict[str, Any] = {"address": given}
-    if kind == "local":
-        if number and not (number.isdigit() and int(number)):
-            raise UsageError(
-                f"--dask local:N takes a number of workers; got {given!r}."
-            )
-        many = {"n_workers": int(number)} if number else {}
-        one = {"threads_per_worker": 1, "dashboard_address": None}
-        cluster = distributed.LocalCluster(**many, **one)
-        where = {"address": cluster}
-    elif Path(given).is_file():
-        where = {"scheduler_file": given}
-    elif "://" not in given and ":" not in given:
-        raise UsageError(
-            f"--dask takes the address of a scheduler, such as tcp://host:8786, its "
-            f"scheduler file, or local; there is no file {given!r}."
-        )
-    with cluster:
-        try:
-            client = distributed.Client(**where, timeout=NO_SCHEDULER)
-        except Exception as error:  # a file may hold anything
-            raise UsageError(
-                f"No Dask scheduler answers at {given!r} within {NO_SCHEDULER} s "
-                f"({type(error).__name__}). Start one by: dask scheduler, and look for "
-                "its address in what that prints."
-            ) from None
-        with client:
-            _await_workers(client, given, console)
-            yield
-
-
-def _await_workers(client: Any, given: str, console: Console) -> None:
-    """Wait for the first worker; a queue may take its time."""
-    if not client.scheduler_info()["workers"]:
-        console.note(f"Waiting for a worker of {given} ...")
-    try:
-        client.wait_for_workers(1, timeout=NO_WORKERS)
-    except TimeoutError:
-        raise UsageError(
-            f"The Dask scheduler at {given!r} has no workers after {NO_WORKERS} s. "
-            f"Start some by: dask worker {given}."
-        ) from None
-
 
 StudyFolder = Annotated[Path, typer.Argument(help="Study folder.")]
 OutFolder = Annotated[
@@ -171,8 +138,9 @@ def command(**bundles: type) -> Callable[[Callable[..., Any]], Callable[..., Any
         parameters = [
             _parameter(p.name, hints[p.name], p.default, kind=p.kind)
             for p in own.parameters.values()
-            if p.name not in bundles and p.name != "console"
+            if p.name not in (*bundles, "console", "context")
         ]
+        takes_context = "context" in own.parameters
         for bundle in bundles.values():
             types = get_type_hints(bundle, include_extras=True)
             panel = getattr(bundle, "panel", None)
@@ -181,6 +149,7 @@ def command(**bundles: type) -> Callable[[Callable[..., Any]], Callable[..., Any
         parameters += [
             _parameter("config", Path | None, CONFIG),
             _parameter("quiet", bool, QUIET),
+            _parameter("context", typer.Context, inspect.Parameter.empty),
         ]
 
         @wraps(function)
@@ -189,7 +158,9 @@ def command(**bundles: type) -> Callable[[Callable[..., Any]], Callable[..., Any
             if given.get("n_jobs") == 0:
                 raise UsageError("--n-jobs must be a number other than 0; got 0.")
             del given["config"]
+            context = given["context"] if takes_context else given.pop("context")
             console = Console(given.pop("quiet"))
+            console.command, console.params = context.info_name, context.params
             for name, bundle in bundles.items():
                 values = {f.name: given.pop(f.name) for f in fields(bundle)}
                 given[name] = bundle(**values)
@@ -224,9 +195,92 @@ def _parameter(
             default = inspect.Parameter.empty
         if about:  # else an annotation says it all
             settings = {"rich_help_panel": panel, **about["settings"]}
-            info = about["kind"](*about["names"], help=about["help"], **settings)
+            flag = [f"--{name.replace('_', '-')}"] if default is False else []
+            names = about["names"] or flag  # no --no-flag for what is off
+            info = about["kind"](*names, help=about["help"], **settings)
             annotation = Annotated[annotation, info]
     return inspect.Parameter(name, kind, default=default, annotation=annotation)
+
+
+# -- options as they were used, beside every result ------------------------------------
+
+
+def effective(run: Any, **resolved: Any) -> dict[str, Any]:
+    """Return all options of what runs as they were used, defaults resolved."""
+    options = {k: v for k, v in run.params.items() if k not in NOT_WRITTEN}
+    options.update(resolved)
+    return {k: plain(v) for k, v in options.items() if v not in (None, (), [])}
+
+
+def plain(value: Any) -> Any:
+    """Return a value as TOML and JSON know it."""
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items() if v is not None}
+    return value if isinstance(value, (bool, int, float, str)) else str(value)
+
+
+def write_config(
+    path: Path,
+    command: str,
+    options: Mapping[str, Any],
+    made: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write options so that ``--config`` gives the same run again."""
+    lines = [
+        f"# brainweave {__version__}; the same again: "
+        f"brainweave {command} --config {path.name}",
+        f"[{command}]",
+    ]
+    lines += [f"{key} = {toml(value)}" for key, value in options.items()]
+    if made is not None:
+        known = {k: v for k, v in made.items() if v is not None}
+        lines += [f"\n[{MADE}]", *(f"{k} = {toml(v)}" for k, v in known.items())]
+    write_text(path, "\n".join(lines) + "\n")
+    return path
+
+
+def toml(value: Any) -> str:
+    r"""Write a value as TOML.
+
+    Examples
+    --------
+    >>> toml({"energy": 0.82, "names": ["a", 'b"'], "on": True})
+    '{energy = 0.82, names = ["a", "b\\""], on = true}'
+    """
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return repr(value)
+    if isinstance(value, Mapping):
+        pairs = (f"{_key(k)} = {toml(v)}" for k, v in value.items())
+        return "{" + ", ".join(pairs) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(toml(v) for v in value) + "]"
+    # JSON's escapes are TOML's, but for the one character TOML forbids in addition
+    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
+
+
+def provenance(
+    command: str, options: dict[str, Any], ids: list[str], **more: Any
+) -> dict[str, Any]:
+    """Say when, with which command, options and versions something was made."""
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return {
+        "made": now,
+        "command": f"brainweave {command}",
+        **({"options": options} if options else {}),
+        "subjects": list(ids),
+        "versions": versions(),
+        **more,
+    }
 
 
 # -- NAME=VALUE ------------------------------------------------------------------------
@@ -275,12 +329,15 @@ def with_params(
     return {**given, **others}
 
 
-def refuse_unknown(names: Iterable[str], known: Sequence[str], what: str) -> None:
+def refuse_unknown(names: Iterable[str], known: Iterable[str], what: str) -> None:
     """Refuse names that something does not have; say which it has."""
+    listed = known if isinstance(known, list) else sorted(known)
     for name in names:
-        if name not in known:
-            said = what.replace("{}", name)
-            raise UsageError(f"{said}; there are {', '.join(known[:40])}.")
+        if name not in listed:
+            close = get_close_matches(name, listed, 1)
+            others = f"; there are {', '.join(listed[:40])}."
+            hint = f". Did you mean {close[0]!r}?" if close else others
+            raise UsageError(what.replace("{}", name) + hint)
 
 
 # -- several values --------------------------------------------------------------------

@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from brainweave.cli.errors import UsageError
+from brainweave.cli.console import UsageError
 from brainweave.cli.methods import number_or
 from brainweave.cli.options import option, refuse_unknown
 from brainweave.cli.studies import open_study
@@ -18,7 +18,10 @@ COMPONENTS = (
     *("scrub", "non_steady_state"),
 )
 STRATEGIES = ("simple", "scrubbing", "compcor", "ica_aroma")
-FORMATS = ("auto", "bids", "nifti", "cifti", "gifti", "matlab", "openfmri", "study")
+FORMATS = {
+    **{"bids": "BIDS", "nifti": "NIfTI", "cifti": "CIFTI", "gifti": "GIfTI"},
+    **{"matlab": "MATLAB", "openfmri": "OpenfMRI", "study": "study"},
+}
 ENDINGS = {
     "matlab": (".mat",),
     "cifti": (".dtseries.nii", ".dscalar.nii"),
@@ -98,6 +101,23 @@ class Reading:
 READING = tuple(f.name for f in fields(Reading) if f.name != "participant_label")
 
 
+# options of commands that formats have no use for, and why
+IMAGES = ("nifti", "cifti", "gifti")
+OF_BIDS = {
+    "it needs a BIDS dataset.": [
+        name for name in READING if name not in ("smoothing_fwhm", "high_pass", "mask")
+    ]
+}
+REFUSED = {
+    "bids": {"BIDS datasets bring their labels in events files.": ["labels"]},
+    "openfmri": {
+        "OpenfMRI datasets bring their labels in onset files.": ["labels"],
+        "OpenfMRI datasets have no spaces.": ["space"],
+    },
+    "matlab": {},
+}
+
+
 def confounds_of(given: list[str]) -> Any:
     """Return what ``load_bids`` takes: a strategy, components, columns or None.
 
@@ -127,33 +147,58 @@ def confounds_of(given: list[str]) -> Any:
 
 def load_any(inputs: list[Path], form: str, options: dict[str, Any]) -> "Study":
     """Read files of any supported kind."""
+    import brainweave
+    from brainweave.study.told import option_names
+
+    kind, options = _kind(inputs, form), dict(options)
+    source = _source(inputs, kind)
+    if kind == "study":
+        return _copy(source, options)
+    for why, names in REFUSED.get(kind, OF_BIDS).items():
+        for name in names:
+            if options.get(name) is not None:
+                shown = name.replace("_", "-")
+                raise UsageError(f"--{shown} cannot be used here: {why}")
+    if kind in IMAGES:
+        if options.get("mask") == "common":
+            raise UsageError("--mask common needs a BIDS dataset; name an image file.")
+        source = _of_subjects(source, options.pop("subjects", None))
+    if kind == "openfmri" and "task" in options:
+        options["task"] = number_or(options["task"], int, "task")
+    labels = options.get("labels")
+    if labels is not None and (kind in IMAGES or Path(labels).suffix == ".tsv"):
+        options["labels"] = _read_labels(Path(labels))
+    loader = getattr(brainweave, f"load_{kind}")
+    if kind not in IMAGES:  # those check their options themselves
+        known = option_names(loader)[1:]
+        unknown = [name.replace("_", "-") for name in options if name not in known]
+        refuse_unknown(unknown, known, f"{FORMATS[kind]} files have no option '{{}}'")
+    study: Study = loader(source, **options)
+    if labels is not None and study.record is not None:
+        study.record["settings"]["labels"] = Path(labels).name  # who brought them
+    return study
+
+
+def _kind(inputs: list[Path], form: str) -> str:
+    """Return the format of files, told from their names and neighbours if need be."""
     for path in inputs:
         if not path.exists():
             raise UsageError(f"There is no {str(path)!r}. Check the path.")
-    if form not in FORMATS:
-        raise UsageError(f"--format must be one of {', '.join(FORMATS)}; got {form!r}.")
-    kind = _guessed(inputs) if form == "auto" else form
-    if kind in ("nifti", "cifti", "gifti"):
-        return _images(inputs, dict(options), kind)
-    readers = {"bids": _bids, "matlab": _matlab, "openfmri": _openfmri, "study": _copy}
-    return readers[kind](inputs, dict(options))
-
-
-def _guessed(inputs: list[Path]) -> str:
-    """Tell the format of files from their names and neighbours."""
+    if form in FORMATS:
+        return form
+    if form != "auto":
+        listed = ", ".join(("auto", *FORMATS))
+        raise UsageError(f"--format must be one of {listed}; got {form!r}.")
     names = [path.name.lower() for path in inputs]
-    for form, endings in ENDINGS.items():
+    for kind, endings in ENDINGS.items():
         if all(name.endswith(endings) for name in names):
-            return form
+            return kind
     if len(inputs) == 1 and inputs[0].is_dir():
         folder = inputs[0]
-        for pattern, form in (
-            ("study.json", "study"),
-            ("sub-*", "bids"),
-            ("sub[0-9]*", "openfmri"),
-        ):
+        patterns = {"study": "study.json", "bids": "sub-*", "openfmri": "sub[0-9]*"}
+        for kind, pattern in patterns.items():
             if any(folder.glob(pattern)):
-                return form
+                return kind
         files = sorted(
             p.name
             for e in ("mat", "nii", "nii.gz", "gii")
@@ -171,80 +216,28 @@ def _guessed(inputs: list[Path]) -> str:
     )
 
 
-def _one_folder(inputs: list[Path], what: str) -> Path:
+def _source(inputs: list[Path], kind: str) -> Any:
+    """Return what a format is read from: a folder, files, or files by subject."""
+    if kind == "matlab":
+        return inputs
+    if kind in IMAGES:
+        files: dict[str, list[Any]] = {}
+        for path in inputs:
+            files.setdefault(_subject_of(path), []).append(path)
+        if kind == "gifti":
+            files = {id: _hemispheres(paths) for id, paths in files.items()}
+        return files
     if len(inputs) != 1 or not inputs[0].is_dir():
-        raise UsageError(f"A {what} dataset is one folder; got {len(inputs)} paths.")
+        raise UsageError(
+            f"A {FORMATS[kind]} dataset is one folder; got {len(inputs)} paths."
+        )
     return inputs[0]
 
 
-def _read(function: Any, source: Any, options: dict[str, Any], what: str) -> "Study":
-    from brainweave.study.told import option_names
-
-    known = option_names(function)[1:]
-    shown = {name.replace("_", "-"): name for name in options}
-    unknown = [s for s, name in shown.items() if name not in known]
-    refuse_unknown(unknown, known, what + " files have no option '{}'")
-    study: Study = function(source, **options)
-    return study
-
-
-def _bids(inputs: list[Path], options: dict[str, Any]) -> "Study":
-    from brainweave.study.formats.bids import load_bids
-
-    _refuse(options, "BIDS datasets bring their labels in events files.", "labels")
-    return _read(load_bids, _one_folder(inputs, "BIDS"), options, "BIDS")
-
-
-def _openfmri(inputs: list[Path], options: dict[str, Any]) -> "Study":
-    from brainweave.study.formats.openfmri import load_openfmri
-
-    _refuse(options, "OpenfMRI datasets bring their labels in onset files.", "labels")
-    _refuse(options, "OpenfMRI datasets have no spaces.", "space")
-    folder = _one_folder(inputs, "OpenfMRI")
-    if "task" in options:
-        options["task"] = number_or(options["task"], int, "task")
-    return _read(load_openfmri, folder, options, "OpenfMRI")
-
-
-def _matlab(inputs: list[Path], options: dict[str, Any]) -> "Study":
-    from brainweave.study.formats.matlab import load_matlab
-
-    file = options.get("labels")
-    if file is not None and Path(file).suffix == ".tsv":
-        options["labels"] = _read_labels(Path(file))
-    return _labels_from(file, _read(load_matlab, inputs, options, "MATLAB"))
-
-
-def _labels_from(file: Any, study: "Study") -> "Study":
-    """Write into the record which file brought the labels."""
-    if file is not None and study.record is not None:
-        study.record["settings"]["labels"] = Path(file).name
-    return study
-
-
-def _images(inputs: list[Path], options: dict[str, Any], kind: str) -> "Study":
-    from brainweave.study.formats import images
-
-    for_images = ("smoothing_fwhm", "high_pass", "mask")
-    of_bids = [name for name in READING if name not in for_images]
-    _refuse(options, "it needs a BIDS dataset.", *of_bids)
-    if options.get("mask") == "common":
-        raise UsageError("--mask common needs a BIDS dataset; name an image file.")
-    wanted = options.pop("subjects", None)
-    files: dict[str, list[Any]] = {}
-    for path in inputs:
-        files.setdefault(_subject_of(path), []).append(path)
-    if kind == "gifti":
-        files = {id: _hemispheres(paths) for id, paths in files.items()}
-    if wanted is not None:
-        ids = [id.removeprefix("sub-") for id in wanted]
-        refuse_unknown(ids, list(files), "There is no file of subject '{}'")
-        files = {id: files[id] for id in ids}
-    file = options.get("labels")
-    if file is not None:
-        options["labels"] = _read_labels(Path(file))
-    loader = {"nifti": "load_nifti", "cifti": "load_cifti", "gifti": "load_gifti"}[kind]
-    return _labels_from(file, getattr(images, loader)(files, **options))
+def _of_subjects(files: dict[str, Any], wanted: list[str] | None) -> dict[str, Any]:
+    ids = list(files) if wanted is None else [id.removeprefix("sub-") for id in wanted]
+    refuse_unknown(ids, list(files), "There is no file of subject '{}'")
+    return {id: files[id] for id in ids}
 
 
 def _hemispheres(paths: list[Path]) -> list[Any]:
@@ -283,8 +276,8 @@ def _subject_of(path: Path) -> str:
     return stem.split("_")[0].removeprefix("sub-") if stem[:4] == "sub-" else stem
 
 
-def _copy(inputs: list[Path], options: dict[str, Any]) -> "Study":
-    study = open_study(_one_folder(inputs, "study"))
+def _copy(folder: Path, options: dict[str, Any]) -> "Study":
+    study = open_study(folder)
     wanted = options.pop("subjects", None)
     name = options.pop("name", None)
     if options:
@@ -312,10 +305,3 @@ def _read_labels(path: Path) -> Any:
     for row in rows:
         labels.setdefault(row["subject"].removeprefix("sub-"), []).append(row["label"])
     return labels
-
-
-def _refuse(options: dict[str, Any], why: str, *names: str) -> None:
-    for name in names:
-        if options.get(name) is not None:
-            shown = name.replace("_", "-")
-            raise UsageError(f"--{shown} cannot be used here: {why}")

@@ -5,36 +5,42 @@ import webbrowser
 from pathlib import Path
 from typing import Any
 
-import typer
-
-from brainweave.cli.config import effective, provenance, write_config
-from brainweave.cli.console import Console, table
+from brainweave.cli.console import Console, UsageError, table
 from brainweave.cli.data import record_lines
-from brainweave.cli.errors import UsageError
-from brainweave.cli.options import Subjects, argument, command, option
-from brainweave.cli.results import HEADER, read_results, row_of
+from brainweave.cli.options import (
+    Subjects,
+    argument,
+    command,
+    effective,
+    option,
+    provenance,
+    write_config,
+)
 from brainweave.cli.scoring import (
+    HEADER,
     PROTOCOLS,
     Scoring,
-    divided,
+    read_results,
+    rows_of,
     score_all,
-    write_page,
     write_scores,
 )
 from brainweave.cli.studies import (
     check_writable,
+    divided,
     fit_study,
     load_model,
     open_study,
     prepare_folder,
     save_study,
+    write_page,
 )
 
 
 @command()
 def info(
     path: Path = argument("A study folder, a model, or a basis file."),
-    verify: bool = option("Compare all checksums.", "--verify", default=False),
+    verify: bool = option("Compare all checksums.", default=False),
     as_json: bool = option("Print JSON.", "--json", default=False),
     *,
     console: Console,
@@ -112,7 +118,7 @@ def _model(path: Path, verify: bool) -> tuple[dict[str, Any], str]:
     }
     lines = [str(found)]
     subjects = found.provenance.get("subjects")
-    if subjects:
+    if subjects and "subjects" not in found.facts:
         lines.append(f"  subjects: {', '.join(map(str, subjects))}")
     if "command" in found.provenance:
         made = found.provenance.get("made", "")
@@ -122,7 +128,6 @@ def _model(path: Path, verify: bool) -> tuple[dict[str, Any], str]:
 
 @command()
 def report(
-    context: typer.Context,
     out: Path = argument("HTML file to write."),
     *,
     study: Path | None = option("Study folder."),
@@ -136,8 +141,6 @@ def report(
     console: Console,
 ) -> None:
     """Write one HTML file about a study, a model and results."""
-    from brainweave.report import write_report
-
     if study is None and model is None and not results:
         raise UsageError("A report needs --study, --model or --results.")
     if out.suffix.lower() not in (".html", ".htm"):
@@ -149,43 +152,37 @@ def report(
         # the report refuses a model of another study than the one given
         fitted.study_fingerprint = made.get("study_fingerprint")
     if people is not None and fitted is not None:
-        people = _in_order(people, ids)
+        missing = [id for id in ids if id not in people.ids]
+        if missing:
+            raise UsageError(
+                f"The study lacks subject {missing[0]!r} of the model. Give the study "
+                "that the model was fitted on."
+            )
+        people = people.subset(subjects=ids)
     scores: dict[str, Any] = {}
     for path in results or []:
         for name, result in read_results(path).items():
             scores[f"{path.stem} {name}" if name in scores else name] = result
-    with console.stage("Writing the report"):
-        write_report(
-            out,
-            study=people,
-            model=fitted,
-            results=scores or None,
-            config=made.get("options"),
-            title=title,
-            warnings=[*made.get("warnings", []), *console.warnings],
-            seconds=made.get("seconds"),
-        )
-    kept = {k: v for k, v in effective(context).items() if k != "open_it"}
+    write_page(
+        out,
+        console,
+        study=people,
+        model=fitted,
+        results=scores or None,
+        config=made.get("options"),
+        title=title,
+        warnings=[*made.get("warnings", []), *console.warnings],
+        seconds=made.get("seconds"),
+    )
+    kept = {k: v for k, v in effective(console).items() if k != "open_it"}
     write_config(out.with_suffix(".toml"), "report", kept)
     console.result(str(out))
     if open_it and not webbrowser.open(out.absolute().as_uri()):
         console.note("No browser was found; open the file by hand.")
 
 
-def _in_order(study: Any, ids: list[str]) -> Any:
-    """Return the model's subjects of a study, in the order of the model."""
-    missing = [id for id in ids if id not in study]
-    if missing:
-        raise UsageError(
-            f"The study lacks subject {missing[0]!r} of the model. Give the study that "
-            "the model was fitted on."
-        )
-    return study.subset(subjects=ids)
-
-
 @command()
 def demo(
-    context: typer.Context,
     out: Path = argument("Folder for all that is made.", Path("out/demo")),
     *,
     study: Path | None = option("Use this study folder; default: simulate one."),
@@ -205,11 +202,11 @@ def demo(
 
     people = None if study is None else open_study(study)
     n_subjects = n_subjects if people is None else len(people)
-    if n_subjects < 2:
+    if n_subjects < 3:
         what = "--n-subjects must be" if people is None else f"{study} must have"
         raise UsageError(
-            f"{what} 2 or more: one subject is tested on what others trained; got "
-            f"{n_subjects}."
+            f"{what} 3 or more: one subject is tested in a space that two or more "
+            f"others made; got {n_subjects}."
         )
     prepare_folder(out)
     if people is None:
@@ -224,23 +221,18 @@ def demo(
             none = brainweave.NoAlignment()
             rivals[f"no alignment ({protocol})"] = (none, anatomy, protocol)
     results = score_all(
-        "Scoring methods",
-        rivals,
-        len(people),
-        scoring,
-        seed=random_state,
-        console=console,
+        "Scoring methods", rivals, scoring, seed=random_state, console=console
     )
     model = fit_study(brainweave.GDM("auto", energy=energy), people, console)
-    options = effective(context)
+    options = effective(console)
     made = provenance(
         "demo", options, people.ids, study_fingerprint=people.fingerprint()
     )
     brainweave.save(model, out / "model.safetensors", provenance=made)
-    write_scores(out, results, "demo", options)
+    write_scores(out, results, options, console)
     content = {"study": people, "model": model, "results": results}
-    page = write_page(out, console, title="brainweave demo", **content)
-    console.result(table([row_of(*item) for item in results.items()], HEADER))
+    page = write_page(out / "report.html", console, title="brainweave demo", **content)
+    console.result(table(rows_of(results), HEADER))
     console.result(f"Report: {page}")
 
 
@@ -250,12 +242,12 @@ def _demo_study(folder: Path, n_subjects: int, seed: int, console: Console) -> A
     with console.stage("Simulating"):
         study = simulate_study(
             n_subjects=n_subjects,
-            missing_categories=min(2, n_subjects - 1),
-            missing_runs=min(2, n_subjects - 1),
+            missing_categories=2,
+            missing_runs=2,
             missing_samples=0.1,
             random_state=seed,
         )
-    save_study(study, folder, console, overwrite=folder.exists())
+    save_study(study, folder, console, told=False, overwrite=folder.exists())
     return open_study(folder)
 
 

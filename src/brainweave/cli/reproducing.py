@@ -1,14 +1,12 @@
 """The command that runs the paper's experiments: reproduce."""
 
+import inspect
 from pathlib import Path
 from typing import Any
 
-import typer
-
-from brainweave.cli.config import effective, write_config
-from brainweave.cli.console import Console
-from brainweave.cli.errors import UsageError, resume_with
-from brainweave.cli.options import Engine, argument, command, option
+from brainweave.cli.console import Console, UsageError, resume_with
+from brainweave.cli.methods import Engine
+from brainweave.cli.options import argument, command, effective, option, write_config
 from brainweave.cli.scoring import PROTOCOLS
 from brainweave.cli.studies import open_study, prepare_folder
 
@@ -24,11 +22,16 @@ SHOWN = (
     *("published", "chance", "p_value", "error"),
 )
 ALL = (*TABLES, *FIGURES, *REAL, OVERLAP)
+# what options are called in Python
+CALLED = {
+    "protocol": ("protocols", "protocol"),
+    "dataset": ("datasets", "panels"),
+    "method": ("methods",),
+}
 
 
 @command(engine=Engine)
 def reproduce(
-    context: typer.Context,
     what: str = argument(f"One of {', '.join(ALL)}."),
     *,
     output: Path = option(
@@ -55,11 +58,10 @@ def reproduce(
     ),
     all_splits: bool = option(
         "raider: all 35 ways of halving the runs, GDM with each idea added.",
-        "--all-splits",
         default=False,
     ),
     quick: bool = option(
-        "Small shapes, to try it out; no real numbers.", "--quick", default=False
+        "Small shapes, to try it out; no real numbers.", default=False
     ),
     random_state: int = option("Seed.", default=0),
     n_jobs: int | None = option("Fits at the same time."),
@@ -71,51 +73,48 @@ def reproduce(
     names = {name.lower(): name for name in ALL}
     if what.lower() not in names:
         raise UsageError(f"There is no {what!r}; choose one of {', '.join(ALL)}.")
-    chosen = named = names[what.lower()]
-    numbers = {"n_permutations": n_permutations, "repeats": repeats}
-    options: dict[str, Any] = {"random_state": random_state, "n_jobs": n_jobs}
+    named = names[what.lower()]
+    splits = all_splits and named == "raider"
+    chosen = "raider_all_splits" if splits else named
+    function = getattr(paper, chosen)
+    shape_of = paper.table2 if chosen == "unaligned" else function
+    known = inspect.signature(shape_of).parameters
+    said = {
+        "all_splits": all_splits and not splits,
+        "dataset": dataset,
+        "method": method,
+        "n_permutations": n_permutations,
+        "repeats": repeats,
+        "quick": quick,
+        "protocol": None if protocol == "joint" else protocol,
+    }
+    options: dict[str, Any] = {"random_state": random_state}
+    if "n_jobs" in known:
+        options["n_jobs"] = n_jobs
+    for name, value in said.items():
+        if value is None or value is False or value == []:
+            continue
+        own = [n for n in CALLED.get(name, (name,)) if n in known]
+        if not own:
+            where = f"{named} --all-splits" if splits else named
+            raise UsageError(
+                f"--{name.replace('_', '-')} is no option of reproduce {where}."
+            )
+        options[own[0]] = value
+    if protocol != "joint":
+        options |= _protocols(protocol, several="protocols" in known)
     places = [output]
-    if chosen != "raider":
-        _refuse(chosen, all_splits=all_splits)
-    if chosen in TABLES:
-        _refuse(chosen, repeats=repeats)
-        options |= {
-            "quick": quick,
-            "data": _studies(data),
-            "datasets": dataset or None,
-            "methods": method or None,
-            "protocols": _protocols(protocol, several=True),
-            "n_permutations": n_permutations or 0,
-        }
-    elif chosen in FIGURES:
-        _refuse(chosen, method=method, n_permutations=n_permutations)
-        options |= {
-            "quick": quick,
-            "data": _studies(data),
-            "panels": dataset or None,
-            "protocol": _protocols(protocol, several=False)[0],
-            "repeats": repeats or 1,
-        }
-    elif chosen == OVERLAP:
-        _refuse(chosen, dataset=dataset, **numbers)
-        options = {"random_state": random_state, "quick": quick}
-        options |= {"methods": method or None}
-        options["data"] = _folder(data, chosen) if data else None
-    else:
-        _refuse(chosen, dataset=dataset, quick=quick)
-        if protocol != "joint":
-            raise UsageError(f"{chosen} always runs both protocols.")
-        if chosen == "pieman" or all_splits:
-            _refuse("raider --all-splits" if all_splits else chosen, **numbers)
-        options |= {"methods": method or None}
-        options |= {k: v for k, v in numbers.items() if v is not None}
-        chosen = "raider_all_splits" if all_splits else chosen
+    if named in REAL:
         places = [_folder(data, named), output]
+    elif named == OVERLAP:
+        options["data"] = _folder(data, named) if data else None
+    else:
+        options["data"] = _studies(data)
     prepare_folder(output)
     resume_with("Run the same command again: finished cells are kept.")
     with console.counted(f"Running {chosen}") as progress:
-        table = getattr(paper, chosen)(*places, **options, progress=progress)
-    used = effective(context, what=named)
+        table = function(*places, **options, progress=progress)
+    used = effective(console, what=named)
     write_config(output / f"{chosen}.toml", "reproduce", used)
     made = sorted(p for p in output.glob(f"{chosen}*") if p.suffix != ".toml")
     shown = [column for column in SHOWN if column in table.columns]
@@ -123,20 +122,14 @@ def reproduce(
     console.result("\n".join(map(str, made)))
 
 
-def _protocols(given: str, *, several: bool) -> tuple[str, ...]:
-    if given == "both" and several:
-        return PROTOCOLS
-    if given not in PROTOCOLS:
+def _protocols(given: str, *, several: bool) -> dict[str, Any]:
+    """Return the option of a table, which takes several protocols, or of a figure."""
+    if given not in PROTOCOLS and not (several and given == "both"):
         both = ", or both" if several else " for a figure"
         raise UsageError(f"--protocol must be joint or held-out{both}; got {given!r}.")
-    return (given,)
-
-
-def _refuse(name: str, **options: Any) -> None:
-    for given, value in options.items():
-        if value:
-            shown = given.replace("_", "-")
-            raise UsageError(f"--{shown} is no option of reproduce {name}.")
+    if not several:
+        return {"protocol": given}
+    return {"protocols": PROTOCOLS if given == "both" else (given,)}
 
 
 def _folder(data: list[str] | None, name: str) -> Path:
@@ -150,38 +143,28 @@ def _folder(data: list[str] | None, name: str) -> Path:
 
 def _studies(data: list[str] | None) -> dict[str, Any] | None:
     """Open the studies that were given by the names of the paper's datasets."""
-    studies: dict[str, Any] = {}
+    from brainweave.paper import datasets
+
+    places: dict[str, list[Path]] = {}
     for entry in data or []:
         name, equals, paths = entry.partition("=")
-        if not equals and Path(entry).is_dir():
-            studies |= _studies_in(Path(entry))
-            continue
-        if not equals:
+        folder = Path(entry)
+        if equals:
+            places[name] = [Path(path) for path in paths.split(",")]
+        elif folder.is_dir():
+            parts = {n: [folder / n] for n in datasets()}
+            parts["Raider"] = [folder / "Raider.Movie", folder / "Raider.Image"]
+            found = {n: of for n, of in parts.items() if all(p.is_dir() for p in of)}
+            if not found:
+                raise UsageError(
+                    f"{entry!r} has no folder with the name of a dataset: "
+                    f"{', '.join(datasets())} (Raider.Movie and Raider.Image)."
+                )
+            places |= found
+        else:
             raise UsageError(
                 "--data takes DATASET=STUDY_FOLDER, or a folder of study folders; got "
                 f"{entry!r}."
             )
-        studies[name] = _opened([Path(path) for path in paths.split(",")])
-    return studies or None
-
-
-def _opened(paths: list[Path]) -> Any:
-    opened = [open_study(path) for path in paths]
-    return opened[0] if len(opened) == 1 else tuple(opened)
-
-
-def _studies_in(folder: Path) -> dict[str, Any]:
-    """Open the studies of a folder that have the names of the paper's datasets."""
-    from brainweave.paper import datasets
-
-    found: dict[str, Any] = {}
-    for name in datasets():
-        names = ["Raider.Movie", "Raider.Image"] if name == "Raider" else [name]
-        if all((folder / n).is_dir() for n in names):
-            found[name] = _opened([folder / n for n in names])
-    if not found:
-        raise UsageError(
-            f"{str(folder)!r} has no folder with the name of a dataset: "
-            f"{', '.join(datasets())} (Raider.Movie and Raider.Image)."
-        )
-    return found
+    opened = {name: tuple(map(open_study, of)) for name, of in places.items()}
+    return {n: of if len(of) > 1 else of[0] for n, of in opened.items()} or None

@@ -1,38 +1,45 @@
 """Commands that score alignments: evaluate and compare."""
 
+import json
 import re
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import typer
-
 from brainweave._io import write_text
-from brainweave.cli.config import effective, write_config
-from brainweave.cli.console import Console, table
-from brainweave.cli.errors import PartlyFailed, UsageError, resume_with
+from brainweave._version import __version__
+from brainweave.cli.console import Console, PartlyFailed, UsageError, resume_with, table
 from brainweave.cli.methods import (
+    Engine,
     Method,
     Parcels,
     SearchlightRadius,
     make_aligner,
     resolved,
 )
-from brainweave.cli.options import Engine, OutFolder, StudyFolder, command, option
-from brainweave.cli.results import HEADER, row_of, write_folds, write_results
+from brainweave.cli.options import (
+    OutFolder,
+    StudyFolder,
+    command,
+    effective,
+    option,
+    write_config,
+)
 from brainweave.cli.studies import (
-    matched,
+    divided,
     on_common_voxels,
     open_study,
     prepare_folder,
     tell_matching,
+    write_page,
 )
 
 if TYPE_CHECKING:
     from brainweave.evaluation.results import ClassificationResult
-    from brainweave.evaluation.splits import SplitStudy
     from brainweave.study.study import Study
 
 PROTOCOLS = ("held-out", "joint")  # the one that favours nobody first
@@ -54,9 +61,7 @@ class Scoring:
         default="both",
     )
     n_permutations: int = option("Permutations for a p-value.", default=0)
-    report: bool = option(
-        "Write report.html too.", "--report/--no-report", default=True
-    )
+    report: bool = option("Write report.html too.", default=True)
 
     def protocols(self) -> tuple[str, ...]:
         """Return the protocols asked for."""
@@ -70,7 +75,6 @@ class Scoring:
 def score_all(
     title: str,
     rivals: dict[str, tuple[Any, Any, str]],
-    n_subjects: int,
     scoring: Scoring,
     *,
     seed: int | None,
@@ -79,12 +83,13 @@ def score_all(
 ) -> "dict[str, ClassificationResult]":
     """Score (aligner, study, protocol) one after another; a bar counts all steps."""
     from brainweave.evaluation.evaluate import between_subject_classification
-    from brainweave.evaluation.measures import Classification
 
-    n_folds = -(-n_subjects // max(1, scoring.leave_out))
-    n_steps = 2 * n_folds * Classification(None, scoring.n_permutations).n_steps()
-    results = {}
-    with console.stage(title, len(rivals) * n_steps) as tick:
+    results: dict[str, ClassificationResult] = {}
+    with console.counted(title) as show:
+
+        def tell(done: int, total: int, _: str) -> None:
+            show(len(results) * total + done, len(rivals) * total, protocol)
+
         for name, (aligner, study, protocol) in rivals.items():
             results[name] = between_subject_classification(
                 aligner,
@@ -95,32 +100,13 @@ def score_all(
                 n_permutations=scoring.n_permutations,
                 random_state=seed or 0,
                 n_jobs=n_jobs,
-                progress=lambda *_, what=protocol: tick(what),
+                progress=tell,
             )
     return results
 
 
-def divided(
-    study: "Study", match: str | None, halves: Any, *, common: bool = False
-) -> "SplitStudy":
-    """Split a study; what is matched or cut first is still known as that study."""
-    from brainweave.evaluation.splits import split_study
-    from brainweave.study.spaces import common_voxels
-
-    used = common_voxels(study) if common else study
-    split = split_study(matched(used, match), halves=halves)
-    if match is not None:
-        split.design["match"] = match
-    if common:
-        split.design["voxels"] = "common"
-    if match is not None or common:
-        split.fingerprint = study.fingerprint()
-    return split
-
-
 @command(method=Method, scoring=Scoring, engine=Engine)
 def evaluate(
-    context: typer.Context,
     study: StudyFolder,
     output: OutFolder = Path("evaluation"),
     *,
@@ -139,17 +125,17 @@ def evaluate(
     results = score_all(
         "Scoring",
         {_name(method.method, p, protocols): (aligner, split, p) for p in protocols},
-        len(subjects),
         scoring,
         seed=method.random_state,
         n_jobs=method.n_jobs,
         console=console,
     )
-    options = effective(context, **resolved(aligner))
-    write_scores(output, results, "evaluate", options)
+    options = effective(console, **resolved(aligner))
+    write_scores(output, results, options, console)
     if scoring.report:
-        write_page(output, console, study=subjects, results=results, config=options)
-    console.result(table([row_of(*item) for item in results.items()], HEADER))
+        page = output / "report.html"
+        write_page(page, console, study=subjects, results=results, config=options)
+    console.result(table(rows_of(results), HEADER))
     console.result(str(output))
 
 
@@ -157,34 +143,8 @@ def _name(method: str, protocol: str, protocols: tuple[str, ...]) -> str:
     return method if len(protocols) == 1 else f"{method} ({protocol})"
 
 
-def write_scores(
-    output: Path,
-    results: "dict[str, ClassificationResult]",
-    command: str,
-    options: dict[str, Any],
-) -> None:
-    """Write results, folds and options to a folder."""
-    write_results(output / "results.json", results)
-    write_folds(output / "folds.tsv", results)
-    write_config(output / f"{command}.toml", command, options)
-
-
-def write_page(output: Path, console: Console, **content: Any) -> Path:
-    """Write the report of a folder; return its path."""
-    from brainweave.report import write_report
-
-    with console.stage("Writing the report"):
-        return write_report(
-            output / "report.html",
-            warnings=console.warnings,
-            seconds=console.seconds,
-            **content,
-        )
-
-
 @command(scoring=Scoring, engine=Engine)
 def compare(
-    context: typer.Context,
     study: StudyFolder,
     *,
     method: list[str] | None = option(
@@ -224,7 +184,7 @@ def compare(
     prepare_folder(output)
     tell_matching(subjects, match, console)
     resume_with("Run the same command again: folds of methods that are done are kept.")
-    options = effective(context, method=names)
+    options = effective(console, method=names)
     with console.counted("Scoring methods") as progress:
         grids = _grids(study, subjects, aligners, scoring, base)
         found = run_grid(
@@ -237,32 +197,29 @@ def compare(
     results: dict[str, ClassificationResult] = {}
     failed: list[list[Any]] = []
     outcomes = {(name, p): result for name, p, result in found.classifications()}
-    for protocol in protocols:
-        for name in names:
-            result = outcomes[name, protocol]
-            if isinstance(result, str):
-                failed.append([name, protocol, *["n/a"] * (len(HEADER) - 2), result])
-            else:
-                results[_name(name, protocol, protocols)] = result
+    for protocol, name in product(protocols, names):
+        result = outcomes[name, protocol]
+        if isinstance(result, str):
+            failed.append([name, protocol, *["n/a"] * (len(HEADER) - 2), result])
+        else:
+            results[_name(name, protocol, protocols)] = result
     for name in names:
         for text in _said_once(found.warnings_of(name)):
             warnings.warn(f"{name}: {text}", stacklevel=1)
-    rows = [row_of(*item) for item in results.items()]
+    rows, header = rows_of(results), [*HEADER, "error"]
     with_error = [*([*row, ""] for row in rows), *failed]
-    lines = [
+    lines = (
         "\t".join(" ".join(str(cell).split()) for cell in row)
-        for row in [[*HEADER, "error"], *with_error]
-    ]
+        for row in [header, *with_error]
+    )
     write_text(output / "comparison.tsv", "\n".join(lines) + "\n")
     if results:
-        write_scores(output, results, "compare", options)
+        write_scores(output, results, options, console)
         if scoring.report:
-            write_page(output, console, study=subjects, results=results, config=options)
-    if failed:
-        console.result(table(with_error, [*HEADER, "error"]))
-    else:
-        console.result(table(rows, HEADER))
-    console.result(str(output))
+            page = output / "report.html"
+            write_page(page, console, study=subjects, results=results, config=options)
+    shown = table(with_error, header) if failed else table(rows, HEADER)
+    console.result(f"{shown}\n{output}")
     if not results:
         raise PartlyFailed(f"None of the methods could be scored: {failed[0][-1]}")
 
@@ -324,3 +281,162 @@ def _grids(
             )
             grids.append(grid)
     return grids
+
+
+# -- results in files, and back --------------------------------------------------------
+
+FORMAT = "brainweave-results"
+HEADER = ["method", "protocol", "mean", "std", "chance", "p", "folds", "seconds"]
+ARRAYS = ("scores", "confusion", "permutation_scores")
+KINDS: dict[str, type] = {
+    **{"folds": list, "categories": list, "protocol": str, "method": str},
+    "seconds": dict,
+}
+ADDED: dict[str, type] = {"settings": dict, "study": dict, "design": dict}
+SHARES = ("chance", "p_value")
+FIELDS = (*ARRAYS, *KINDS, *SHARES)
+OF_A_FOLD: dict[str, Any] = {
+    **{"half": int, "fold": int, "n_train": int, "n_test": int},
+    **{"test_subjects": list, "accuracy": (int, float)},
+    "balanced_accuracy": (int, float),
+}
+MAY_LACK: dict[str, Any] = {
+    **{"nu": (int, float), "n_by_means": int, "n_components": int},
+    "best_params": dict,
+}
+
+
+def write_scores(
+    output: Path,
+    results: "Mapping[str, ClassificationResult]",
+    options: dict[str, Any],
+    console: Console,
+) -> None:
+    """Write results, one row per method and fold, and options to a folder."""
+    import pandas as pd
+
+    document = {
+        "format": FORMAT,
+        "brainweave": __version__,
+        "results": {name: _to_json(result) for name, result in results.items()},
+    }
+    write_text(output / "results.json", json.dumps(document, indent=1) + "\n")
+    frames = [r.to_frame().assign(method=name) for name, r in results.items()]
+    folds = pd.concat(frames, ignore_index=True)
+    text = folds.to_csv(sep="\t", index=False, na_rep="n/a")
+    write_text(output / "folds.tsv", text)
+    write_config(output / f"{console.command}.toml", console.command, options)
+
+
+def _to_json(result: "ClassificationResult") -> dict[str, Any]:
+    values = {name: getattr(result, name) for name in (*FIELDS, *ADDED)}
+    plain: dict[str, Any] = json.loads(json.dumps(values, default=_plain))
+    return {**plain, "mean": result.mean, "std": result.std}
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+def rows_of(results: "Mapping[str, ClassificationResult]") -> list[list[Any]]:
+    """Return the rows of a table of methods."""
+    return [
+        [
+            name,
+            r.protocol,
+            *(f"{share:.3f}" for share in (r.mean, r.std, r.chance)),
+            "n/a" if r.p_value is None else f"{r.p_value:.3g}",
+            len(r.folds),
+            f"{r.seconds.get('total', 0):.1f}",
+        ]
+        for name, r in results.items()
+    ]
+
+
+def read_results(path: Path) -> "dict[str, ClassificationResult]":
+    """Read what :func:`write_scores` wrote, from the file or the folder it is in."""
+    if path.is_dir():
+        folder, path = path, path / "results.json"
+        if not path.is_file():
+            raise UsageError(
+                f"{str(folder)!r} holds no results.json. Name a folder that evaluate "
+                "or compare wrote."
+            )
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        _check(isinstance(document, dict), "it is not an object")
+        _check(document.get("format") == FORMAT, "its 'format' is another")
+        results = document.get("results")
+        _check(isinstance(results, dict), "it has no 'results'")
+        return {name: _from_json(v) for name, v in results.items()}
+    except FileNotFoundError:
+        raise UsageError(f"There is no file {str(path)!r} with results.") from None
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise UsageError(
+            f"{str(path)!r} does not hold results of evaluate or compare, or is "
+            f"damaged: {error}. Run evaluate or compare again."
+        ) from None
+
+
+def _from_json(values: Any) -> "ClassificationResult":
+    """Make a result of JSON values; refuse, with a ValueError, what is none."""
+    import numpy as np
+
+    from brainweave.evaluation.results import ClassificationResult
+
+    _check(isinstance(values, dict), "a result is not an object")
+    for name in FIELDS:
+        _check(name in values, f"{name!r} is missing")
+    given = {name: values[name] for name in FIELDS}
+    # files of earlier versions do not have all
+    given |= {name: values.get(name) or {} for name in ADDED}
+    for name, kind in (KINDS | ADDED).items():
+        _check(isinstance(given[name], kind), f"{name!r} is no {kind.__name__}")
+    for name in SHARES:
+        known = name == "chance" or given[name] is not None
+        _check(not known or _is_share(given[name]), f"{name!r} is no share")
+    _check(all(map(_is_number, given["seconds"].values())), "'seconds' are no numbers")
+    for name in ARRAYS:
+        given[name] = np.asarray(given[name], dtype=float)
+        finite = bool(np.isfinite(given[name]).all())
+        _check(finite, f"{name!r} has values that are none")
+    scores, counts, n = given["scores"], given["confusion"], len(given["categories"])
+    simple = all(isinstance(c, (str, int, float, bool)) for c in given["categories"])
+    _check(simple, "'categories' are no labels")
+    _check(scores.ndim == 1 and scores.size > 0, "'scores' is no list")
+    _check(bool(((scores >= 0) & (scores <= 1)).all()), "'scores' are no shares")
+    _check(given["permutation_scores"].ndim == 1, "'permutation_scores' is no list")
+    _check(counts.shape == (n, n), "'confusion' does not fit 'categories'")
+    whole = (counts >= 0) & (counts == np.round(counts)) & (counts < 2**53)
+    _check(bool(whole.all()), "'confusion' has values that are no counts")
+    given["confusion"] = counts.astype(np.intp)
+    _check(len(given["folds"]) == scores.size, "'folds' does not fit 'scores'")
+    for fold, score in zip(given["folds"], scores, strict=True):
+        _check_fold(fold, float(score))
+    return ClassificationResult(**given)
+
+
+def _check_fold(fold: Any, score: float) -> None:
+    _check(isinstance(fold, dict), "a fold is not an object")
+    for name, kind in (OF_A_FOLD | MAY_LACK).items():
+        value = fold.get(name)
+        known = isinstance(value, kind) and not isinstance(value, bool)
+        lacks = name in MAY_LACK and value is None
+        _check(known or lacks, f"{name!r} of a fold is missing or wrong")
+    texts = all(isinstance(id, str) for id in fold["test_subjects"])
+    _check(texts, "'test_subjects' of a fold are no texts")
+    _check(fold["accuracy"] == score, "'accuracy' of a fold is not its score")
+    _check(_is_share(fold["balanced_accuracy"]), "'balanced_accuracy' is no share")
+
+
+def _check(holds: bool, message: str) -> None:
+    if not holds:
+        raise ValueError(message)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and type(value) is not bool
+
+
+def _is_share(value: Any) -> bool:
+    return _is_number(value) and 0 <= value <= 1

@@ -4,12 +4,11 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from brainweave.cli.config import provenance, write_config
-from brainweave.cli.console import Console
-from brainweave.cli.errors import Unwritable, UsageError, subjects_are
-from brainweave.cli.methods import inner
+from brainweave.cli.console import Console, Unwritable, UsageError, subjects_are
+from brainweave.cli.options import effective, provenance, write_config
 
 if TYPE_CHECKING:
+    from brainweave.evaluation.splits import SplitStudy
     from brainweave.study.study import Study
 
 
@@ -70,8 +69,8 @@ def save_study(
     study: "Study",
     folder: Path,
     console: Console,
-    made_by: tuple[str, dict[str, Any]] | None = None,
     *,
+    told: bool = True,
     about: dict[str, Any] | None = None,
     **settings: Any,
 ) -> None:
@@ -81,10 +80,29 @@ def save_study(
     config.unlink(missing_ok=True)
     with console.stage("Writing subjects", len(study)) as tick:
         saved = study.save(folder, progress=lambda _, __, id: tick(id), **settings)
-    if made_by is not None:
+    if told:
         known = {"study_fingerprint": saved.fingerprint(), **(about or {})}
-        made = provenance(made_by[0], {}, saved.ids, **known)
-        write_config(config, *made_by, made)
+        made = provenance(console.command, {}, saved.ids, **known)
+        write_config(config, console.command, effective(console), made)
+
+
+def save_model(model: Any, path: Path, made: Any, console: Console) -> None:
+    """Write a model and, beside it, the options of the command that made it."""
+    import brainweave
+
+    with console.stage("Writing the model"):
+        brainweave.save(model, path, provenance=made)
+    _, command, *_ = made["command"].split()
+    write_config(path.with_suffix(".toml"), command, made["options"])
+
+
+def write_page(path: Path, console: Console, **content: Any) -> Path:
+    """Write a report, with what was warned of and how long it took; return its path."""
+    from brainweave.report import write_report
+
+    known = {"warnings": console.warnings, "seconds": console.seconds}
+    with console.stage("Writing the report"):
+        return write_report(path, **{**known, **content})
 
 
 # -- studies and models that are there -------------------------------------------------
@@ -161,6 +179,24 @@ def matched(study: "Study", how: str | None) -> "Study":
     if any(getattr(s, use) is None for s in study):
         raise UsageError(f"--match {how} needs the {use} of all samples.")
     return splits.matched(study, how)
+
+
+def divided(
+    study: "Study", match: str | None, halves: Any, *, common: bool = False
+) -> "SplitStudy":
+    """Split a study; what is matched or cut first is still known as that study."""
+    from brainweave.evaluation.splits import split_study
+    from brainweave.study.spaces import common_voxels
+
+    used = common_voxels(study) if common else study
+    split = split_study(matched(used, match), halves=halves)
+    if match is not None:
+        split.design["match"] = match
+    if common:
+        split.design["voxels"] = "common"
+    if match is not None or common:
+        split.fingerprint = study.fingerprint()
+    return split
 
 
 def tell_matching(study: "Study", how: str | None, console: Console) -> "Study":
@@ -241,51 +277,6 @@ class Watched:
 
 def fit_study(aligner: Any, study: "Study", console: Console) -> Any:
     """Fit an aligner on a study with a bar that counts subjects."""
-    known = samples_known(aligner, study)
     subjects_are(study.ids)
     with console.stage("Reading and aligning subjects", len(study)) as tick:
-        return aligner.fit([Watched(s, tick) for s in study], known)
-
-
-def samples_known(aligner: Any, study: "Study | list[Any]") -> list[Any] | None:
-    """Return what a fit is to know of samples: categories, stimuli, or nothing."""
-    graph = inner(aligner).get_params(deep=False).get("graph")
-    known: list[Any] = [s.stimuli for s in study]
-    if graph == "labels+time":
-        from brainweave.aligners.gdm_graph import paired
-
-        labels = [s.labels for s in study]
-        if any(v is None for v in (*known, *labels)):
-            return None  # the labels alone, which then have to be locked in time
-        return [paired(*both) for both in zip(labels, known, strict=True)]
-    if graph != "time":
-        return None  # the study's own labels
-    if all(k is not None for k in known):
-        return known
-    counts = {s.n_samples for s in study}
-    if len(counts) > 1:
-        raise UsageError(
-            "--graph time joins samples by their stimuli, which this study does not "
-            f"have, or by their number, but the subjects have {sorted(counts)} samples."
-        )
-    return [list(range(s.n_samples)) for s in study]
-
-
-def took_part(model: Any, basis: Any, known: Any = None) -> Any:
-    """Return which aligning samples shaped the maps by what is known of them."""
-    import numpy as np
-
-    from brainweave.study.subject import is_missing
-
-    n = basis.n_samples
-    if not model._joins_samples:
-        return np.zeros(n, bool)
-    graph = inner(model).get_params(deep=False).get("graph")
-    if known is None and graph in ("labels", "labels+time"):
-        known = basis.labels
-    if known is None:
-        return np.ones(n, bool)
-    table = np.asarray(known, dtype=object)
-    if table.ndim == 2:  # labels and ids: either joins a sample
-        return np.any([~is_missing(column) for column in table.T], axis=0)
-    return ~is_missing(table)
+        return aligner.fit([Watched(s, tick) for s in study])

@@ -18,7 +18,6 @@ from brainweave.evaluation.measures import Classification
 from brainweave.evaluation.runner import run_grid
 from brainweave.exceptions import InputError
 from brainweave.paper import settings
-from brainweave.paper.data import Data, check_data, grid_study
 from brainweave.paper.output import (
     chosen_methods,
     draw_figure,
@@ -32,28 +31,18 @@ from brainweave.paper.settings import (
     METHODS,
     SLOWEST_FIRST,
     WITHOUT,
+    Data,
     Dataset,
+    check_data,
     competing_methods,
     gdm,
+    grid_study,
     our_gdm,
 )
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "figure",
-    "figure1",
-    "figure2",
-    "figureS3",
-    "figureS4",
-    "figureS5",
-    "figureS6",
-    "figureS7",
-    "figureS8",
-    "table2",
-    "unaligned",
-]
 
 Folder = str | PathLike[str]
 

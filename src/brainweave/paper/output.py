@@ -18,22 +18,6 @@ if TYPE_CHECKING:
 
     from brainweave.plotting import CurvePanel
 
-__all__ = [
-    "choices_of",
-    "chosen_methods",
-    "draw_curves",
-    "draw_figure",
-    "in_order",
-    "markdown",
-    "percent",
-    "pieman_text",
-    "raider_text",
-    "result_folder",
-    "splits_text",
-    "table_of",
-    "table_text",
-    "write_table",
-]
 
 #: Other forms of GDM, which are not counted among the methods that are compared.
 VARIANTS = ("GDM, time graph", "GDMCV", *OURS)
@@ -290,8 +274,6 @@ def draw_figure(
     for setting in chosen:
         own = summary[summary["study"] == setting.name]
         curve = own[own["method"] == "GDM"]
-        if plan.what == "incompleteness" and "param_energy" in curve:
-            curve = curve[curve["param_energy"].isna()]
         column = "param_energy" if plan.what == "energy" else "missing"
         curve = curve.set_index(column).loc[list(plan.values)].reset_index()
         kind = "real" if setting.name in real else "simulated"

@@ -37,7 +37,6 @@ from brainweave.study.simulation.simulate import simulate_study
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["DESIGNS", "overlap", "overlap_text"]
 
 WINDOW = 9
 SEEDS = 6  # simulated studies

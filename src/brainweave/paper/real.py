@@ -38,14 +38,6 @@ from brainweave.study.study import Study
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "halvings",
-    "load_pieman",
-    "load_raider_images",
-    "pieman",
-    "raider",
-    "raider_all_splits",
-]
 
 Folder = str | PathLike[str]
 

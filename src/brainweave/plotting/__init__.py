@@ -4,15 +4,19 @@ The figures belong to no pyplot window: save them (``figure.savefig("a.svg")``),
 a notebook show them. Matplotlib is imported when the first is drawn.
 """
 
-from brainweave.plotting.brain import plot_feature_map
-from brainweave.plotting.curves import CurvePanel, plot_curve_panels
 from brainweave.plotting.model import (
     plot_eigenvalues,
     plot_energy,
+    plot_feature_map,
     plot_shared_space,
 )
-from brainweave.plotting.results import plot_accuracy, plot_confusion
-from brainweave.plotting.sequences import plot_sequences
+from brainweave.plotting.results import (
+    CurvePanel,
+    plot_accuracy,
+    plot_confusion,
+    plot_curve_panels,
+    plot_sequences,
+)
 from brainweave.plotting.style import palette
 
 __all__ = [

@@ -1,18 +1,135 @@
-"""How well subjects were classified: accuracies with their folds, and confusions."""
+"""What subjects saw, and how well it was classified: accuracies, confusions, curves."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from brainweave.exceptions import InputError
+from brainweave.labels import is_missing, sort_labels
 from brainweave.plotting import style
 from brainweave.plotting.style import ACCENT, DASHED, INK, MUTED, PAPER
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.figure import Figure
 
+MAX_LEGEND = 24  # more categories are told by the order of their colours alone
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """Labels and runs of each subject's samples, under the subjects' names."""
+
+    names: list[str]
+    labels: list[list[Any]]
+    runs: list[list[Any]]
+
+    @property
+    def categories(self) -> list[Any]:
+        """All labels that occur, sorted."""
+        return sort_labels(label for labels in self.labels for label in labels)
+
+    @property
+    def lengths(self) -> list[int]:
+        """Number of samples of each subject."""
+        return [len(labels) for labels in self.labels]
+
+    def legend(self) -> list[tuple[str, str]]:
+        """Return the names and colours of the categories; none if they are too many."""
+        categories = self.categories
+        if len(categories) > MAX_LEGEND:
+            return []
+        names = [style.clean_text(c) for c in categories]
+        found = list(zip(names, style.palette(len(names)), strict=True))
+        if any(None in labels for labels in self.labels):
+            found.append(("unlabelled", style.UNLABELLED))
+        return found
+
+
+def read_sequences(study: Any, names: Sequence[Any] | None = None) -> Sequences:
+    """Take labels and runs from a Study, or from one list of labels per subject."""
+    entries = list(study)
+    style.check_not_empty(entries, "subjects")
+    if names is None and all(hasattr(s, "id") for s in entries):
+        names = [s.id for s in entries]
+    names = style.name_subjects(names, len(entries))
+    labels, runs = [], []
+    for entry in entries:
+        is_subject = hasattr(entry, "n_samples")
+        n = int(entry.n_samples) if is_subject else len(entry)
+        labels.append(_listed(entry.labels if is_subject else entry, n))
+        runs.append(_listed(getattr(entry, "runs", None), n))
+    return Sequences([str(n) for n in names], labels, runs)
+
+
+def _listed(values: Iterable[Any] | None, n: int) -> list[Any]:
+    if values is None:
+        return [None] * n
+    listed = np.asarray(values, dtype=object).tolist()
+    return [None if is_missing(v) else v for v in listed]
+
+
+@style.styled
+def plot_sequences(
+    study: Any, *, names: Sequence[Any] | None = None, legend: bool = True
+) -> "Figure":
+    """Draw a strip of coloured samples per subject, one colour per category.
+
+    Parameters
+    ----------
+    study : Study, or list of array-like
+        Subjects with labels (and runs), or one array of labels per subject.
+    names : sequence of str, optional
+        What to call the subjects; default: their ids.
+    legend : bool, default=True
+        Say which colour is which category, if these are not too many.
+
+    Returns
+    -------
+    Figure
+        Gaps in a strip are borders of runs; grey samples are unlabelled.
+
+    Examples
+    --------
+    >>> figure = plot_sequences([["face", "house"], ["house", "face", "face"]])
+    >>> figure.axes[0].images[0].get_array().shape  # subjects x samples x RGBA
+    (2, 3, 4)
+    """
+    from matplotlib.colors import to_rgba
+    from matplotlib.patches import Patch
+
+    sequences = read_sequences(study, names)
+    categories = sequences.categories
+    colors = dict(zip(categories, style.palette(len(categories)), strict=True))
+    n, longest = len(sequences.names), max(sequences.lengths)
+    image = np.zeros((n, longest, 4))  # beyond a subject's last sample: nothing
+    for row, labels in enumerate(sequences.labels):
+        for column, label in enumerate(labels):
+            image[row, column] = to_rgba(colors.get(label, style.UNLABELLED))
+
+    figure, (ax,) = style.new_figure(7.2 if legend else 6.6, 0.75 + 0.26 * max(n, 2))
+    ax.imshow(image, aspect="auto", interpolation="none", extent=(0, longest, n, 0))
+    ax.hlines(np.arange(1, n), 0, longest, color=style.PAPER, linewidth=3)
+    for row, runs in enumerate(sequences.runs):
+        borders = [i for i in range(1, len(runs)) if runs[i] != runs[i - 1]]
+        ax.vlines(borders, row, row + 1, color=style.PAPER, linewidth=1.6)
+    style.name_ticks(ax.yaxis, list(np.arange(n) + 0.5), sequences.names)
+    ax.tick_params(axis="y", length=0)
+    ax.set_xlabel("sample, in the order seen")
+    ax.spines[:].set_visible(False)
+    known = sequences.legend() if legend and categories else []
+    if known:
+        handles = [Patch(color=color) for _, color in known]
+        style.add_legend(ax, handles, [name for name, _ in known])
+    return figure
+
+
+# -- how well it was classified --------------------------------------------------------
+
+UNALIGNED = "without alignment"
 BASELINES = ("noalignment", "withoutalignment", "none")
 ON_ACCENT = "#fffffe"  # white on light and dark pages alike
 MAX_NUMBERS = 12  # categories up to which cells of a confusion matrix hold numbers
@@ -26,11 +143,11 @@ class Scored:
     """
 
     def __init__(self, name: str, result: Any) -> None:
-        for field in ("scores", "chance"):
-            if not hasattr(result, field):
+        for needed in ("scores", "chance"):
+            if not hasattr(result, needed):
                 raise TypeError(
                     f"Result {name!r} is a {type(result).__name__} without "
-                    f"{field!r}; give what between_subject_classification returns."
+                    f"{needed!r}; give what between_subject_classification returns."
                 )
         if np.size(result.scores) == 0:
             raise InputError(f"Result {name!r} has no folds.")
@@ -39,7 +156,8 @@ class Scored:
         self.protocol = str(getattr(result, "protocol", "") or "")
         told = not self.protocol or self.protocol in name
         self.full_name = name if told else f"{name}, {self.protocol}"
-        self.aligns_nothing = is_baseline(self.method)
+        self.kind = kind_of(self.method)
+        self.aligns_nothing = self.kind == UNALIGNED
         self.scores = np.asarray(result.scores, dtype=float)
         self.mean, self.chance = float(self.scores.mean()), float(result.chance)
         self.p: float | None = getattr(result, "p_value", None)
@@ -48,16 +166,14 @@ class Scored:
 
     def shown(self, members: Sequence["Scored"]) -> str:
         """Return the method, or the name where two of the members share the method."""
-        method = "without alignment" if self.aligns_nothing else self.method
-        kind = "" if self.aligns_nothing else self.method
-        kinds = ["" if m.aligns_nothing else m.method for m in members]
-        return style.clean_text(method if kinds.count(kind) < 2 else self.name)
+        alike = [m for m in members if m.kind == self.kind]
+        return style.clean_text(self.kind if len(alike) < 2 else self.name)
 
 
-def is_baseline(method: str) -> bool:
-    """Say whether a method is the one that aligns nothing."""
+def kind_of(method: str) -> str:
+    """Return what to call a method, one name for all that align nothing."""
     squeezed = "".join(c for c in method.casefold() if c.isalnum())
-    return squeezed in BASELINES
+    return UNALIGNED if squeezed in BASELINES else method
 
 
 def list_results(results: Any) -> list[Scored]:
@@ -67,12 +183,8 @@ def list_results(results: Any) -> list[Scored]:
     if isinstance(results, Mapping):
         return [Scored(str(name), result) for name, result in results.items()]
     single = hasattr(results, "scores") or not isinstance(results, Iterable)
-    found = []
-    for result in [results] if single else results:
-        method = str(getattr(result, "method", "?"))
-        name = "without alignment" if is_baseline(method) else method
-        found.append(Scored(name, result))
-    return found
+    listed = [results] if single else results
+    return [Scored(kind_of(str(getattr(r, "method", "?"))), r) for r in listed]
 
 
 def by_protocol(results: Iterable[Scored]) -> dict[str, list[Scored]]:
@@ -210,3 +322,126 @@ def row_shares(counts: NDArray[Any]) -> NDArray[np.float64]:
     return np.divide(
         counts, totals, out=np.full(counts.shape, np.nan), where=totals > 0
     )
+
+
+# -- accuracy against one setting, a panel per data set, as in the GDM paper -----------
+
+_LINE_STYLES = ("--", "-.", ":", (0, (6, 2, 1, 2, 1, 2)))
+_MARKERS = "osD^vP"
+
+
+@dataclass(frozen=True)
+class CurvePanel:
+    """One data set: curves over a setting, and levels that do not depend on it.
+
+    Parameters
+    ----------
+    title : str
+        Name of the data set.
+    x : sequence of float
+        The setting: incompleteness, energy, number of components.
+    curves : mapping of str to sequence of float
+        Name of a method and its score at each x; NaN where there is none.
+    errors : mapping of str to sequence of float, optional
+        Standard deviations of some of the curves, drawn as a band.
+    lines : mapping of str to float, optional
+        Levels such as "without alignment", "best of others" and "guess".
+    """
+
+    title: str
+    x: Sequence[float]
+    curves: Mapping[str, Sequence[float]]
+    errors: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    lines: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for what in ("curves", "errors"):
+            for name, values in getattr(self, what).items():
+                if len(values) != len(self.x):
+                    raise InputError(
+                        f"Panel {self.title!r}: {what}[{name!r}] has {len(values)} "
+                        f"values for {len(self.x)} points x."
+                    )
+
+
+@style.styled
+def plot_curve_panels(
+    panels: Sequence[CurvePanel],
+    *,
+    xlabel: str = "",
+    ylabel: str = "accuracy (%)",
+    scale: float = 100,
+    columns: int = 3,
+) -> "Figure":
+    """Draw one panel per data set with curves and horizontal lines.
+
+    Parameters
+    ----------
+    panels : sequence of CurvePanel
+        Curves and lines of the same name look the same in all panels.
+    xlabel, ylabel : str
+        Names of the axes.
+    scale : float, default=100
+        What scores are multiplied with: 100 turns shares into percent.
+    columns : int, default=3
+        Panels side by side.
+
+    Returns
+    -------
+    Figure
+        With one legend for all panels.
+
+    Examples
+    --------
+    >>> panel = CurvePanel("raider", [0, 10], {"GDM": [0.6, 0.5]}, lines={"guess": 0.1})
+    >>> figure = plot_curve_panels([panel], xlabel="incompleteness (%)")
+    >>> figure.axes[0].get_lines()[0].get_ydata().tolist()
+    [60.0, 50.0]
+    """
+    style.check_not_empty(panels, "panels")
+    columns = max(1, min(columns, len(panels)))
+    rows = -(-len(panels) // columns)
+    figure, axes = style.new_figure(
+        2.6 * columns + 0.4 if columns > 1 else 4.6, 2.4 * rows + 0.7, rows, columns
+    )
+    curves = list(dict.fromkeys(name for panel in panels for name in panel.curves))
+    lines = list(dict.fromkeys(name for panel in panels for name in panel.lines))
+    colors = dict(zip(curves, style.palette(len(curves)), strict=True))
+    handles: dict[str, Artist] = {}
+    for ax, panel in zip(axes, panels, strict=False):
+        x = np.asarray(panel.x, dtype=float)
+        for name, values in panel.curves.items():
+            y = scale * np.asarray(values, dtype=float)
+            color = colors[name]
+            marker = _MARKERS[curves.index(name) % len(_MARKERS)]
+            (handles[name],) = ax.plot(
+                x, y, color=color, marker=marker, markersize=4, zorder=3
+            )
+            if name in panel.errors:
+                band = scale * np.asarray(panel.errors[name], dtype=float)
+                low, high = y - band, y + band
+                ax.fill_between(x, low, high, color=color, alpha=0.15, linewidth=0)
+        for name, level in panel.lines.items():
+            number = lines.index(name)
+            handles[name] = ax.axhline(
+                scale * level,
+                color=style.MUTED if number else style.INK,
+                linestyle=_LINE_STYLES[number % len(_LINE_STYLES)],
+                linewidth=1.1,
+            )
+        ax.set_title(style.clean_text(panel.title), parse_math=False)
+        ax.grid(axis="y", color=style.GRID, linewidth=0.6)
+        ax.set_axisbelow(True)
+    for ax in axes[len(panels) :]:
+        ax.remove()
+    figure.supxlabel(xlabel, fontsize=9, color=style.INK)
+    figure.supylabel(ylabel, fontsize=9, color=style.INK)
+    order = [name for name in [*curves, *lines] if name in handles]
+    style.add_legend(
+        figure,
+        [handles[name] for name in order],
+        order,
+        loc="outside upper center",
+        ncols=min(4, len(order)),
+    )
+    return figure

@@ -11,8 +11,13 @@ from numpy.typing import NDArray
 from brainweave._arrays import to_numpy
 from brainweave.aligners.components import AlignmentCheck, alignment_check
 from brainweave.exceptions import InputError
-from brainweave.plotting.results import Scored, by_protocol, list_results
-from brainweave.plotting.sequences import Sequences, read_sequences
+from brainweave.plotting.results import (
+    Scored,
+    Sequences,
+    by_protocol,
+    list_results,
+    read_sequences,
+)
 from brainweave.plotting.style import clean_text, name_subjects, span
 
 SIGNIFICANT = 0.05

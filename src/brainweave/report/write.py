@@ -1,12 +1,20 @@
-"""Write a report: one HTML file that needs nothing else."""
+"""Write a report: one HTML file that needs nothing else.
+
+Its first screen says whether alignment worked, with numbers and cautions; its last part
+is a methods paragraph that can be pasted into a manuscript, with its references
+(``templates/methods.txt.jinja``, and names in ``templates/report.toml``).
+"""
 
 import base64
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
+from warnings import WarningMessage
 
 from markupsafe import Markup
 
@@ -14,14 +22,26 @@ from brainweave._io import write_text
 from brainweave._validation import check_int
 from brainweave._version import __version__
 from brainweave.exceptions import InputError
-from brainweave.report.accuracy import results_section
-from brainweave.report.data import data_section
-from brainweave.report.elements import asset, render
-from brainweave.report.inputs import gather
-from brainweave.report.methods import write_methods
-from brainweave.report.sections import details_section, maps_section, model_section
-from brainweave.report.space import space_section
-from brainweave.report.summary import collect_warnings, give_verdict, headlines
+from brainweave.plotting.results import UNALIGNED, Scored, Sequences, kind_of
+from brainweave.plotting.style import clean_text, percent, span, subject_name
+from brainweave.report.elements import TEXTS, asset, render
+from brainweave.report.evidence import (
+    above_chance,
+    data_section,
+    interval,
+    results_section,
+)
+from brainweave.report.inputs import SIGNIFICANT, Inputs, gather
+from brainweave.report.sections import (
+    details_section,
+    maps_section,
+    model_section,
+    space_section,
+)
+
+LOST_SHARE = 0.05  # of the energy, above which a kernel deserves a warning
+MAX_CATEGORIES = 100  # above which missing ones are not told
+MAX_LISTED = 6
 
 
 def write_report(
@@ -109,6 +129,7 @@ def write_report(
         details_section(inputs, seconds),
     ]
     script = asset("report.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     text = render(
         "report.html.jinja",
         title=str(title),
@@ -117,7 +138,9 @@ def write_report(
         version=__version__,
         style=Markup(asset("report.css")),
         script=Markup(script),
-        policy=_policy(script),
+        # no connection, and no script but ours
+        policy="default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
+        f"script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'",
         verdict=give_verdict(inputs),
         headlines=headlines(inputs),
         warnings=collect_warnings(inputs, warnings),
@@ -129,10 +152,260 @@ def write_report(
     return path
 
 
-def _policy(script: str) -> str:
-    """Forbid the page every connection, and every script but ours."""
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return (
-        "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
-        f"script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+# -- the first screen ------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What to believe ("good", "bad" or "open"), and why."""
+
+    kind: str
+    title: str
+    reasons: list[str]
+
+
+@dataclass(frozen=True)
+class Headline:
+    """A number worth a large font, what it is, and what it must be seen against."""
+
+    value: str
+    name: str
+    note: str = ""
+
+
+def give_verdict(inputs: Inputs) -> Verdict | None:
+    """Judge by accuracy on left-out subjects and by what the model does on new samples.
+
+    Nothing is claimed without a test: a result without a p-value decides nothing.
+    """
+    evidence: list[bool | None] = []
+    reasons = []
+    for _, members in inputs.panels:
+        one = inputs.main_result(members)
+        if not one.aligns_nothing:
+            p, how = one.p, ""
+            if p is None and one.protocol == "held-out":
+                p, how = above_chance(one), " (sign flips over subjects)"
+            evidence.append(None if p is None else bool(p < SIGNIFICANT))
+            reasons.append(_about_result(one, one.shown(members), p, how))
+            break
+    if inputs.check is not None:
+        evidence.append(inputs.check.worked)
+        reasons.append(inputs.check.verdict)
+    if not evidence:
+        return None
+    if True in evidence and False in evidence:
+        return Verdict("open", "Unclear whether alignment worked", reasons)
+    for answer, kind, title in (
+        (True, "good", "Alignment worked"),
+        (False, "bad", "No evidence of a shared space"),
+    ):
+        if answer in evidence:
+            # what the title says is not said again
+            short = [reason.removeprefix(f"{title}: ") for reason in reasons]
+            return Verdict(kind, title, [r[0].upper() + r[1:] for r in short])
+    return Verdict("open", "Whether alignment worked was not tested", reasons)
+
+
+def _about_result(one: Scored, shown: str, p: float | None, how: str) -> str:
+    where = f" ({one.protocol})" if one.protocol else ""
+    between, spread = interval(one), ""
+    if between is not None:
+        spread = f" (95 % interval over subjects {' to '.join(map(percent, between))})"
+    text = (
+        f"Samples of left-out subjects{where} are classified {percent(one.mean)} right "
+        f"with {shown}{spread}; chance is {percent(one.chance)}"
     )
+    if p is None:
+        return f"{text}. No permutation test was run, so this alone decides nothing."
+    above = "above chance" if p < SIGNIFICANT else "not above chance"
+    return f"{text}: {above}, p = {p:.2g}{how}."
+
+
+def headlines(inputs: Inputs) -> list[Headline]:
+    """Choose the numbers a reader wants first."""
+    found = []
+    for protocol, members in inputs.panels:
+        one = inputs.main_result(members)
+        note = f"{one.shown(members)}; chance {percent(one.chance)}"
+        baseline = [m for m in members if m.aligns_nothing]
+        if baseline and not one.aligns_nothing:
+            note += f", without alignment {percent(baseline[0].mean)}"
+        if one.p is not None:
+            note += f", p = {one.p:.2g}"
+        what = ", ".join(filter(None, ("accuracy", protocol)))
+        found.append(Headline(percent(one.mean), what, note))
+    if inputs.names:
+        voxels = [s.n_voxels for s in inputs.study or []]
+        note = span(voxels, "voxels") if voxels else ""
+        found.append(Headline(str(len(inputs.names)), "subjects", note))
+    if inputs.sequences is not None:
+        categories = len(inputs.sequences.categories)
+        note = f"in {categories} categories" if categories else "without labels"
+        n_samples = f"{sum(inputs.sequences.lengths):,}"
+        found.append(Headline(n_samples, "samples", note))
+    k = getattr(inputs.model, "n_components_", None)
+    if k is not None:
+        check, note = inputs.check, "of the model"
+        if check is not None and check.available:
+            held = "none holds" if check.n_holding == 0 else f"{check.n_holding} hold"
+            note = f"of the model; {held} up on samples that did not align"
+        found.append(Headline(str(k), "shared features", note))
+    return found
+
+
+def collect_warnings(inputs: Inputs, given: Iterable[Any] = ()) -> list[str]:
+    """Say what a reader must know before believing the numbers."""
+    texts = list(inputs.notes)
+    for warning in given:
+        raised = isinstance(warning, WarningMessage)
+        prefix = f"{warning.category.__name__}: " if raised else ""
+        texts.append(f"{prefix}{warning.message if raised else warning}")
+    model, say = inputs.model, TEXTS["cautions"]
+    said = any("not unique" in text for text in texts)
+    if not said and getattr(model, "is_unique_", True) is False:
+        known = {"gaining": model.n_informative_, "k": model.n_components_}
+        texts.append(say["not_unique"].format(**known))
+    for name, basis in zip(inputs.names, inputs.bases, strict=False):
+        known = {"subject": subject_name(name), "kernel": basis.kernel.name}
+        constant = len(getattr(basis, "constant_voxels", ()))
+        known |= {"constant": constant, "voxels": basis.n_voxels}
+        if constant:
+            texts.append(say["constant"].format(**known))
+        if basis.energy < 1 and basis.lost_share > LOST_SHARE:
+            texts.append(say["lost"].format(lost=percent(basis.lost_share), **known))
+    told = any("not held by all subjects" in text for text in texts)
+    if inputs.sequences is not None and not told:
+        texts += _missing_categories(inputs.sequences)
+    for protocol, members in inputs.panels:
+        for one in members:
+            if one.p is not None and one.p > SIGNIFICANT:
+                known = {"shown": one.shown(members), "p": one.p}
+                where = protocol or "classification"
+                texts.append(say["not_above"].format(protocol=where, **known))
+    # a warning raised while fitting is often also found here
+    return list(dict.fromkeys(texts))
+
+
+def _missing_categories(sequences: Sequences) -> Iterator[str]:
+    """Name the categories that subjects lack, once for all who lack the same."""
+    categories = sequences.categories
+    if len(categories) > MAX_CATEGORIES:
+        return
+    who: dict[str, list[str]] = {}
+    for name, labels in zip(sequences.names, sequences.labels, strict=True):
+        lacking = [clean_text(c) for c in categories if c not in set(labels)]
+        if lacking:
+            who.setdefault(_listed(lacking), []).append(subject_name(name))
+    for what, names in who.items():
+        have = "has" if len(names) == 1 else "have"
+        yield f"{_listed(names)} {have} no sample of: {what}."
+
+
+def _listed(names: list[str]) -> str:
+    left = len(names) - MAX_LISTED
+    return ", ".join(names[:MAX_LISTED]) + (f" and {left} more" if left > 0 else "")
+
+
+# -- the methods paragraph -------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Methods:
+    """The paragraph and the references it cites, in order."""
+
+    paragraph: str
+    references: list[str]
+
+
+def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> Methods:
+    """Describe data, alignment and evaluation as far as they are known."""
+    cited: dict[str, str] = {}
+
+    def cite(short: str) -> str:
+        cited[short] = TEXTS["references"][short]
+        return short
+
+    def name(method: str) -> str:
+        known, short = TEXTS["methods"].get(method, (method, None))
+        if short is None:
+            return str(method)
+        # a bracket takes the citation in, where there is one
+        opened, bracket, rest = known.partition(")")
+        cite(short)
+        return f"{opened}; {short}){rest}" if bracket else f"{known} ({short})"
+
+    def accuracies(members: Sequence[Scored]) -> str:
+        phrases = []
+        for one in members:
+            details = []
+            if len(one.scores) > 1:
+                details.append(f"SD {percent(float(one.scores.std()))}")
+            if one.p is not None:
+                details.append(f"permutation p = {one.p:.3g}")
+            short = TEXTS["methods"].get(one.method, ("", ""))[1]
+            if short and short not in cited:
+                details.append(cite(short))
+            extra = f" ({'; '.join(details)})" if details else ""
+            how = "" if one.aligns_nothing else "with "
+            phrases.append(f"{percent(one.mean)} {how}{one.shown(members)}{extra}")
+        return _join(phrases)
+
+    model = inputs.model
+    params = {} if model is None else {"graph": "", **model.get_params(deep=False)}
+    energy, kernel = params.get("energy"), params.get("kernel")
+    ridges = sorted(getattr(model, "shrinkage_", None) or [])
+    folds = [fold for one in inputs.results for fold in one.folds or [{}]]
+    nus = {fold.get("nu") for fold in folds}
+    designs = [getattr(one.result, "design", None) or {} for one in inputs.results]
+    together = {str(d.get("standardised_together")) for d in designs} & {"run", "all"}
+    text = render(
+        "methods.txt.jinja",
+        escape=False,
+        texts=TEXTS,
+        cite=cite,
+        name=name,
+        accuracies=accuracies,
+        join=_join,
+        percent=percent,
+        model=model,
+        method=inputs.method,
+        data=_data_phrase(inputs),
+        baseline=kind_of(inputs.method) == UNALIGNED,
+        inner=type(getattr(model, "aligner", None)).__name__,
+        params=params,
+        kernel=f"{kernel} " if isinstance(kernel, str) else "",
+        energy=energy if isinstance(energy, (int, float)) and energy < 1 else None,
+        n_kept=span([b.n_kept for b in inputs.bases], "components"),
+        ridges=" to ".join(f"{r:.3g}" for r in sorted({*ridges[:1], *ridges[-1:]})),
+        k=getattr(model, "n_components_", None),
+        gaining=getattr(model, "n_informative_", None),
+        check=inputs.check,
+        panels=inputs.panels,
+        nu=nus.pop() if len(nus) == 1 else None,
+        by_means=any(fold.get("n_by_means") for fold in folds),
+        together=min(together, default=None),
+        chances=sorted({percent(one.chance) for one in inputs.results}),
+        shows_maps=shows_maps,
+        version=__version__,
+    )
+    return Methods(re.sub("[ \n]+", " ", text).strip(), list(cited.values()))
+
+
+def _data_phrase(inputs: Inputs) -> str:
+    if not inputs.names:
+        return ""
+    parts, where = [], ""
+    if inputs.sequences is not None:
+        parts.append(span(inputs.sequences.lengths, "samples"))
+        n = len(inputs.sequences.categories)
+        where = {0: "", 1: " in one category"}.get(n, f" in {n} categories")
+    if inputs.study is not None:
+        parts.append(span([s.n_voxels for s in inputs.study], "voxels"))
+    detail = f" ({' and '.join(parts)} each)" if parts else ""
+    return f"{len(inputs.names)} subjects{detail}{where}"
+
+
+def _join(phrases: Sequence[Any]) -> str:
+    *head, last = phrases
+    return f"{', '.join(head)} and {last}" if head else str(last)

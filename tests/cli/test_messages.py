@@ -1,0 +1,213 @@
+"""What people see while a command works, and when it cannot go on."""
+
+import errno
+import io
+import os
+import subprocess
+import sys
+import threading
+import warnings
+from types import SimpleNamespace
+from typing import ClassVar
+
+import pytest
+import typer
+
+from brainweave.cli import console, reporting
+from brainweave.cli.console import Console, UsageError, run
+from brainweave.cli.methods import _dask_client
+
+
+def raising(error):
+    def broken(*_):
+        raise error
+
+    return broken
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (MemoryError(), 1, "not enough memory. Use fewer subjects at a time"),
+        (OSError(errno.ENOSPC, "", "/a/b"), 1, "The disk is full, writing '/a/b'."),
+        (OSError(errno.ENOSPC, ""), 1, "The disk is full. Free some space."),
+        (PermissionError(errno.EACCES, "", "x"), 1, "No permission to use 'x'."),
+        (PermissionError(errno.EACCES, ""), 1, "No permission to use a file."),
+        (OSError(errno.EIO, "Input/output error", "x"), 1, "output error: 'x'."),
+        (OSError("no reason\ngiven"), 1, "Error: no reason given."),
+        (TypeError("of a library"), 1, "TypeError: of a library"),
+    ],
+)
+def test_errors_of_the_machine_are_one_sentence(
+    monkeypatch, tmp_path, call, error, code, said
+):
+    monkeypatch.setattr(reporting, "_study", raising(error))
+    assert said in call("info", tmp_path, code=code)[1]
+
+
+def test_a_traceback_is_shown_to_those_who_ask(monkeypatch, tmp_path, capsys):
+    monkeypatch.setenv("BRAINWEAVE_DEBUG", "1")
+    assert run(["info", str(tmp_path / "none")]) == 2
+    error = capsys.readouterr().err
+    assert "Traceback" in error
+    assert "Error: There is nothing at" in error
+
+
+@pytest.mark.parametrize("how", [KeyboardInterrupt(), typer.Abort(), 130])
+def test_an_interruption_is_told_however_it_comes(monkeypatch, capsys, how):
+    def app(**_):
+        if isinstance(how, int):  # as some versions of Typer have it
+            return how
+        raise how
+
+    monkeypatch.setattr("brainweave.cli.app.app", app)
+    monkeypatch.setattr("brainweave.cli.options.spread", list)
+    assert run(["info"]) == 130
+    assert "Every file that is there is whole." in capsys.readouterr().err
+
+
+def test_a_reader_that_goes_away_is_no_error(study):
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-u", "-m", "brainweave", "info", str(study)],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_commands_run_in_any_thread(tmp_path):
+    codes = []
+    work = threading.Thread(target=lambda: codes.append(run(["info", str(tmp_path)])))
+    work.start()
+    work.join()
+    assert codes == [
+        2
+    ]  # not a study: found out, not "signal only works in main thread"
+
+
+# -- progress --------------------------------------------------------------------------
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("total", [2, None])
+def test_a_terminal_gets_a_bar(monkeypatch, total):
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    shown = Console()
+    with shown.stage("Working", total) as tick:
+        tick("sub-01")
+        tick("")
+    text = screen.getvalue()
+    assert "Working" in text
+    assert ("2/2" in text) == (total == 2)
+    assert "done in" not in text  # that is for plain lines
+    assert shown.seconds["Working"] > 0
+
+
+def test_lines_say_how_long_it_takes_and_rounds_count_anew(monkeypatch, capsys):
+    monkeypatch.setattr(console, "LINE_EVERY", 0.0)
+    clock = iter([0.0, 0.0, 8.0, 20.0, 21.0, 22.0])
+    monkeypatch.setattr(console.time, "perf_counter", lambda: next(clock))
+    with Console().counted("Trying") as show:
+        show(8, 10, "joint")
+        show(1, 10, "joint")  # another round
+        show(2, 10, "held-out")
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [
+        "Trying ...",
+        "Trying: 8 of 10 (joint), 2 s left",
+        "Trying: 1 of 10 (joint), 0 s left",
+        "Trying: 2 of 10 (held-out), 4 s left",
+        "Trying: done in 22.0 s",
+    ]
+
+
+def test_a_warning_is_said_once(capsys):
+    shown = Console()
+    with shown.collect_warnings():
+        for _ in range(2):
+            warnings.warn("odd\n  voxels", stacklevel=1)
+    assert capsys.readouterr().err == "Warning: odd voxels\n"
+    assert shown.warnings == ["odd voxels"]
+
+
+# -- Dask, without a cluster -----------------------------------------------------------
+
+
+class Cluster:
+    """Stands for the module distributed, its clusters and its clients."""
+
+    workers: ClassVar = {}
+
+    def __init__(self, **settings):
+        self.settings = settings
+        asked.append(settings)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        asked.append("closed")
+
+    def scheduler_info(self):
+        return {"workers": self.workers}
+
+    def wait_for_workers(self, n, timeout):
+        if not self.workers:
+            raise TimeoutError
+
+
+asked: list = []
+
+
+@pytest.fixture
+def distributed(monkeypatch):
+    asked.clear()
+    module = SimpleNamespace(LocalCluster=Cluster, Client=Cluster)
+    monkeypatch.setitem(sys.modules, "distributed", module)
+    return module
+
+
+@pytest.mark.parametrize("given", ["local", "local:3"])
+def test_workers_of_this_machine_are_started_and_ended(distributed, given, monkeypatch):
+    monkeypatch.setattr(Cluster, "workers", {"one": 1})
+    with _dask_client(given, Console(quiet=True)):
+        first, second = asked
+    assert first.get("n_workers") == (3 if given == "local:3" else None)
+    assert isinstance(second["address"], Cluster)
+    assert asked[2:] == ["closed"] * 2
+
+
+def test_a_scheduler_without_workers_is_waited_for_and_then_named(
+    distributed, tmp_path, capsys
+):
+    file = tmp_path / "scheduler.json"
+    file.write_text("{}")
+    with (
+        pytest.raises(UsageError, match=r"has no workers after 60 s.*dask worker"),
+        _dask_client(str(file), Console()),
+    ):
+        pass
+    assert asked[0]["scheduler_file"] == str(file)
+    assert f"Waiting for a worker of {file}" in capsys.readouterr().err
+
+
+def test_dask_that_is_not_there_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with (
+        pytest.raises(UsageError, match=r"brainweave\[cluster\]"),
+        _dask_client("local", Console(quiet=True)),
+    ):
+        pass
