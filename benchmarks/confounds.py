@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from brainweave import GDM, between_subject_classification, load_bids, simulate_study
-from brainweave.study.formats.runs import sampling
+from brainweave.study.formats import sampling
 
 ROOM = sampling.ROOM
 DESIGNS = {

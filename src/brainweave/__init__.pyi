@@ -47,7 +47,7 @@ from .models import save as save
 from .models import save_basis as save_basis
 from .samples import drop_samples as drop_samples
 from .samples import match_samples as match_samples
-from .study.formats.bids.load import load_bids as load_bids
+from .study.formats.bids import load_bids as load_bids
 from .study.formats.images import load_cifti as load_cifti
 from .study.formats.images import load_gifti as load_gifti
 from .study.formats.images import load_nifti as load_nifti

@@ -135,6 +135,9 @@ def _link(source: Path, target: Path) -> None:
     if source.is_symlink():
         target.symlink_to(os.readlink(source))
         return
+    if source.is_dir():
+        target.mkdir()
+        return
     try:
         os.link(source, target)
     except OSError:
@@ -162,11 +165,11 @@ def restore(path: Path) -> None:
 
 
 def _files(folder: Path) -> set[str]:
-    """List the files and links in a folder, relative to it."""
+    """List the files, links and empty folders in a folder, relative to it."""
     return {
         p.relative_to(folder).as_posix()
         for p in folder.rglob("*")
-        if p.is_symlink() or not p.is_dir()
+        if p.is_symlink() or not p.is_dir() or not any(p.iterdir())
     }
 
 

@@ -265,7 +265,7 @@ def test_a_sidecar_that_was_removed_is_written_again(app):
 
 
 def test_the_dataset_is_listed_once(app, monkeypatch):
-    from brainweave.study.formats.bids import files as bids_files
+    from brainweave.study.formats import bids_files
 
     calls = []
     plain = bids_files._all_runs

@@ -9,7 +9,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study import load_bids, simulate_study
+from brainweave.study import SurfaceSpace, load_bids, simulate_study
+from brainweave.study.formats.bids_files import open_dataset
 
 OPTIONS = {
     "n_subjects": 3,
@@ -433,11 +434,11 @@ def test_missing_mask_and_confounds_name_the_way_out(dataset):
         ({"subjects": ["09"]}, "no subjects '09'; it has '01', '02', '03'"),
         ({"runs": [7]}, "no runs '7'; it has '1', '2'"),
         ({"derivatives": "derivatives/xcp"}, "no folder 'derivatives/xcp'"),
-        ({"confounds": "everything"}, "'everything' is not known.*'simple'"),
+        ({"confounds": "everything"}, "must be one of 'simple'.*got 'everything'"),
         ({"confounds": ["heart"]}, "no column 'heart'.*'trans_x'"),
         ({"confounds": ("motions",)}, "does not serve confounds"),
         ({"scrub": 0.0}, "scrub=0.0 must be a displacement above zero"),
-        ({"samples": "runs"}, "samples='runs' is not known"),
+        ({"samples": "runs"}, "samples of load_bids must be one of"),
     ],
 )
 def test_what_is_not_there_is_answered_with_what_is(untouched, options, message):
@@ -720,3 +721,87 @@ def test_a_sidecar_of_endless_depth_is_refused(dataset, text):
         path.write_text(text)
     with pytest.raises(StudyError, match="not readable JSON"):
         load_bids(dataset, confounds=None)
+
+
+def test_an_open_dataset_stands_for_its_folder(untouched):
+    dataset = open_dataset(untouched)
+    assert open_dataset(dataset) is dataset
+    assert load_bids(dataset).ids == ["01", "02", "03"]
+
+
+def test_runs_without_any_events_name_the_way_out(dataset):
+    for path in dataset.rglob("*_events.tsv"):
+        path.unlink()
+    with (
+        pytest.warns(UserWarning, match="no events file and is left out"),
+        pytest.raises(StudyError, match=r"No run .* has an events .*label=None"),
+    ):
+        load_bids(dataset)
+
+
+def test_files_that_are_no_magnitude_image_of_a_subject_are_passed_over(dataset):
+    path = bold(dataset)
+    shutil.copy(path, path.with_name("task-objects_run-9_bold.nii.gz"))
+    phase = path.name.replace("_space", "_part-phase_space")
+    shutil.copy(path, path.with_name(phase))
+    assert load_bids(dataset)["01"].run_ids == [1, 2]
+
+
+def test_two_files_for_one_run_are_named(dataset):
+    path = bold(dataset)
+    shutil.copy(path, path.with_name(path.name.replace("_run", "_dir-LR_run")))
+    with pytest.raises(StudyError, match=r"'01' has more than one file for run 1:.*LR"):
+        load_bids(dataset)
+
+
+def test_images_of_several_kinds_are_refused(dataset):
+    path = bold(dataset)
+    series = path.name.replace("_run-1", "_run-3").replace(".nii.gz", ".dtseries.nii")
+    path.with_name(series).write_bytes(b"")
+    shutil.copy(events(dataset), events(dataset, run=3))
+    with pytest.raises(StudyError, match="of several kinds: cifti, volume"):
+        load_bids(dataset)
+
+
+def test_sidecars_without_a_time_are_passed_over(dataset):
+    for path in dataset.rglob("*_bold.json"):
+        path.write_text("{}")
+    (dataset / "task-objects_notbold.json").write_text("no JSON")
+    assert load_bids(dataset).record["runs"]["01"]["1"]["t_r"] == 2.5  # the header's
+    image = nib.load(bold(dataset))
+    image.header.set_zooms((*image.header.get_zooms()[:3], 0.0))
+    silent = nib.Nifti1Image(image.get_fdata(), image.affine, image.header)
+    nib.save(silent, bold(dataset))
+    with pytest.raises(StudyError, match="no repetition time, neither in a sidecar"):
+        load_bids(dataset)
+    (dataset / "task-objects_bold.json").write_text("[]")
+    with pytest.raises(StudyError, match="holds no JSON object"):
+        load_bids(dataset)
+
+
+def test_scrubbing_that_leaves_nothing_is_refused(dataset):
+    (path, *_) = sorted(dataset.rglob("sub-01*confounds_timeseries.tsv"))
+    table = pd.read_csv(path, sep="\t")
+    table["framewise_displacement"] = 9.0
+    table.to_csv(path, sep="\t", index=False, na_rep="n/a")
+    with pytest.raises(StudyError, match="scrubbing leaves no volume of this run"):
+        load_bids(dataset, scrub=0.5, confounds=None)
+
+
+def test_confounds_of_an_odd_type_are_refused(untouched):
+    with pytest.raises(TypeError, match="a mapping or None, got int"):
+        load_bids(untouched, confounds=3)
+
+
+def test_one_hemisphere_is_a_surface_by_itself(dataset):
+    left = SurfaceSpace({"CortexLeft": 7})
+    for path in (dataset / FMRIPREP).rglob("*_bold.nii.gz"):
+        n_volumes = nib.load(path).shape[3]
+        stem = path.name.split("_space")[0]
+        values = np.random.default_rng(0).normal(size=(n_volumes, 7))
+        new = path.with_name(f"{stem}_hemi-L_space-fsaverage5_bold.func.gii")
+        nib.save(left.to_image(values), new)
+        path.unlink()
+    study = load_bids(dataset, confounds=None)
+    assert study["02"].space.kind == "surface"
+    assert study["02"].n_voxels == 7

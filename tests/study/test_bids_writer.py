@@ -12,8 +12,7 @@ from numpy.testing import assert_allclose
 
 from brainweave.exceptions import InputError, StudyError
 from brainweave.study import load_bids, simulate_study
-from brainweave.study.simulation.bids_writer import write_bids
-from brainweave.study.simulation.confounds import confounds_of_run
+from brainweave.study.simulation.bids_writer import confounds_of_run, write_bids
 
 SMALL = {
     "n_subjects": 2,
@@ -243,7 +242,7 @@ def test_only_simulated_studies_can_be_written(tmp_path):
     ("options", "message"),
     [
         ({"task": "my task"}, "task='my task' must consist of letters"),
-        ({"image_dtype": "int8"}, "image_dtype='int8' is not known"),
+        ({"image_dtype": "int8"}, "image_dtype of to_bids must be one of"),
         ({"raw": False, "derivatives": False}, "leave no images"),
     ],
 )

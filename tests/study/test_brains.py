@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from brainweave.study.simulation.brains import (
+from brainweave.study.simulation.engine import (
     autoregressive_noise,
     choose_grid,
     double_gamma,

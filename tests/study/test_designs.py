@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 
 from brainweave.exceptions import InputError
-from brainweave.study.formats.runs.events import match_volumes
+from brainweave.study.formats.events import match_volumes
 from brainweave.study.simulation.designs import (
     Design,
     plan_runs,
     stimulus_number,
-    usual,
 )
 
 BLOCKS = Design(
@@ -82,8 +81,3 @@ def test_stimuli_are_the_same_in_another_order():
 def test_impossible_designs_are_refused(change, message):
     with pytest.raises(InputError, match=message):
         dataclasses.replace(BLOCKS, **change)
-
-
-def test_unknown_kind_lists_the_known_ones():
-    with pytest.raises(InputError, match=r"'resting' is not known.*'blocks'"):
-        usual("resting")

@@ -1,5 +1,6 @@
 """Raider and Haxby from a local server that has the real small files."""
 
+import errno
 import hashlib
 import io
 import shutil
@@ -74,7 +75,7 @@ def test_raider_refuses_other_bytes(raider, tmp_path):
 
 def test_raider_has_two_parts():
     assert "2 files, 29.8 MB" in str(raider_plan("movie", "/nowhere"))
-    with pytest.raises(InputError, match='"images" or "movie", got \'film\''):
+    with pytest.raises(InputError, match="'images', 'movie'; got 'film'"):
         fetch_raider("film")
 
 
@@ -228,5 +229,34 @@ def test_haxby_is_resumed_after_a_broken_connection(haxby):
 def test_haxby_refuses_what_it_does_not_have():
     with pytest.raises(InputError, match=r"from 1 to 6, got \[7\]"):
         fetch_haxby([7])
-    with pytest.raises(InputError, match="mask takes 'vt', 'face', 'house'"):
+    with pytest.raises(InputError, match="must be one of 'vt', 'face', 'house'"):
         fetch_haxby([1], mask="brain")
+
+
+def test_haxby_plans_all_subjects_and_does_without_sizes(tmp_path):
+    plan = haxby_plan(cache_dir=tmp_path, url="http://127.0.0.1:9/")
+    assert len(plan.files) == 6
+    assert plan.n_bytes is None
+
+
+def test_haxby_labels_that_do_not_fit_are_named(haxby):
+    get_haxby(haxby, subjects=[1])
+    path = haxby.cache / "nilearn" / "haxby2001" / "subj1" / "labels.txt"
+    header, *rows = path.read_text().splitlines()
+    path.write_text("\n".join(rows))  # without its header it is read too
+    assert get_haxby(haxby, subjects=[1])[0].n_samples == 864
+    path.write_text("\n".join([header, *rows[:-1]]))
+    with pytest.raises(StudyError, match=r"volumes, but its labels.txt has \d+ rows"):
+        get_haxby(haxby, subjects=[1])
+    path.write_text("\n".join([header, "face one"]))
+    with pytest.raises(StudyError, match="is not a table of labels and chunks"):
+        get_haxby(haxby, subjects=[1])
+
+
+def test_a_full_disk_is_said_of_haxby_too(haxby, monkeypatch):
+    def full(**options):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("nilearn.datasets.fetch_haxby", full)
+    with pytest.raises(StudyError, match="The disk was full before"):
+        get_haxby(haxby)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from nilearn.maskers import NiftiMasker
 from nilearn.masking import apply_mask, unmask
+from nilearn.signal import clean
 from numpy.testing import assert_allclose, assert_array_equal
 
 from brainweave.exceptions import InputError, StudyError
@@ -18,9 +19,9 @@ from brainweave.study.formats.images import (
     load_nifti,
     mask_on_grid,
 )
-from brainweave.study.formats.runs.runs import ImageSource, Run, read_run
-from brainweave.study.spaces import CiftiSpace, VolumeSpace, to_image
-from brainweave.study.surface import SurfaceSpace
+from brainweave.study.formats.runs import Cleaning, ImageSource, Run, read_run
+from brainweave.study.spaces import VolumeSpace, reading, to_image
+from brainweave.study.surface import CiftiSpace, SurfaceSpace
 
 AFFINE = np.array([[2.0, 0, 0, -9], [0, 2, 0, -8], [0, 0, 3, -7], [0, 0, 0, 1]])
 SHAPE = (5, 6, 4)
@@ -374,7 +375,7 @@ def test_wrong_arguments_are_explained(rng, call, error, message):
             {"a": [np.zeros((7, 1))]},
             r"has 8 volumes, but its confounds have .*\(7, 1\)",
         ),
-        ({"a": [np.full((8, 1), np.nan)]}, "not finite in row 1, column 0"),
+        ({"a": [np.full((8, 1), np.nan)]}, "0 is nan in row 2"),
         ({"a": [None, None]}, "'a' has 1 runs, but confounds for 2"),
         ({"b": [None]}, "no confounds for subject 'a'"),
     ],
@@ -619,3 +620,94 @@ def test_conversion_needs_memory_for_one_subject_at_a_time(rng, tmp_path):
     tracemalloc.stop()
     # a volume, its masked copy and the samples of one subject, never of six
     assert peak < 5 * one
+
+
+# --- what a run and a space refuse ---------------------------------------------------
+
+
+def test_volumes_can_be_chosen_by_a_mask(rng):
+    image, space = make_volume(rng, 6), VolumeSpace(make_mask(rng))
+    chosen = np.array([True, False, True, True, False, False])
+    whole = read_run(image, space)
+    assert_array_equal(read_run(Run(image, sample_mask=chosen), space), whole[chosen])
+    with pytest.raises(InputError, match=r"but sample_mask has shape \(5,\)"):
+        read_run(Run(image, sample_mask=chosen[1:]), space)
+    with pytest.raises(InputError, match="sample_mask leaves no volume at all"):
+        read_run(Run(image, sample_mask=np.zeros(6, bool)), space)
+    with pytest.raises(InputError, match=r"but segments have shape \(3,\)"):
+        read_run(Run(image, segments=[1, 1, 2]), space)
+    with pytest.raises(StudyError, match="at least one run, got none"):
+        ImageSource([], space)
+    with pytest.raises(StudyError, match="Subject 'a' has no samples"):
+        load_nifti({"a": Run(image, keep=[])}, mask=make_mask(rng))
+
+
+def test_segments_are_cleaned_by_themselves_and_keep_their_places(rng):
+    image, space = make_volume(rng, 8), VolumeSpace(make_mask(rng))
+    segments = np.array([1, 2, 1, 2, 1, 2, 1, 2])
+    values = read_run(Run(image, segments=segments), space, Cleaning(detrend=True))
+    alone = read_run(Run(image), space)[segments == 2]
+    want = clean(alone, detrend=True, standardize=None)
+    assert_allclose(values[segments == 2], want, atol=1e-4)
+
+
+def test_a_run_that_changed_since_it_was_opened_is_named(rng, tmp_path):
+    path, mask = tmp_path / "a.nii", make_mask(rng)
+    nib.save(make_volume(rng, 8), path)
+    study = load_nifti({"a": path}, mask=mask)
+    nib.save(make_volume(rng, 7), path)
+    with pytest.raises(StudyError, match="gave 7 volumes where its header announced 8"):
+        study["a"].data()
+
+
+def test_one_confound_may_be_a_vector(rng):
+    image, mask = make_volume(rng, 8), make_mask(rng)
+    column = np.arange(8.0)
+    one = load_nifti({"a": image}, mask=mask, confounds={"a": column})
+    other = load_nifti({"a": image}, mask=mask, confounds={"a": column[:, None]})
+    assert_array_equal(one["a"].data(), other["a"].data())
+
+
+def test_masks_and_runs_of_other_dimensions(rng):
+    flat = make_mask(rng)
+    deep = nib.Nifti1Image(np.asarray(flat.dataobj)[..., None], AFFINE)
+    assert VolumeSpace(deep) == VolumeSpace(flat)
+    plane = nib.Nifti1Image(np.zeros((5, 6), np.float32), AFFINE)
+    with pytest.raises(StudyError, match="a run has 3 or 4 dimensions"):
+        load_nifti({"a": plane}, mask=flat)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.float16, bool])
+def test_values_of_any_real_type_become_an_image(rng, dtype):
+    space = VolumeSpace(make_mask(rng))
+    values = (np.arange(space.n_voxels) % 2).astype(dtype)
+    image = to_image(space, values)
+    assert image.get_data_dtype() == np.float32
+    assert_array_equal(image.get_fdata()[space.mask], values)
+
+
+def test_reading_that_needs_too_much_memory_is_said():
+    said = r"does not fit into memory .*check its shape"
+    with pytest.raises(StudyError, match=said), reading("bold.nii"):
+        raise MemoryError
+
+
+def test_cifti_without_grayordinates_is_refused(rng):
+    axis = nib.cifti2.ScalarAxis(["a", "b"])
+    parcels = nib.Cifti2Image(np.zeros((2, 2), np.float32), header=(axis, axis))
+    with pytest.raises(StudyError, match="CIFTI file of ScalarAxis x ScalarAxis"):
+        CiftiSpace(parcels)
+
+
+def test_surfaces_in_memory_and_surfaces_that_do_not_fit(rng):
+    left = to_image(SurfaceSpace({"CortexLeft": 4}), rng.normal(size=(3, 4)))
+    study = load_gifti({"a": left}, t_r=2.0)
+    assert study["a"].data().shape == (3, 4)
+    wall = to_image(SurfaceSpace({"CortexLeft": 5}), np.ones(5))
+    with pytest.raises(StudyError, match=r"vertices .* the mask .*same surface"):
+        load_gifti({"a": left}, mask=wall)
+    both = SurfaceSpace({"CortexLeft": 4, "CortexRight": 4})
+    with pytest.raises(StudyError, match=r"has the structures \['CortexLeft'\]"):
+        both.header(left)
+    with pytest.raises(StudyError, match="no vertices inside its mask"):
+        SurfaceSpace({"CortexLeft": np.zeros(4)})

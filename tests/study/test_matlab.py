@@ -368,3 +368,12 @@ def test_changed_files_end_in_an_answer_or_in_the_death_of_the_reader(tmp_path, 
         deaths += 1
         start = int(done.stdout.split()[-1]) + 2 if done.stdout else start + 1
     assert deaths < 20
+
+
+def test_labels_can_be_given_by_the_ids_of_subjects(tmp_path, rng):
+    path = tmp_path / "x.mat"
+    savemat(path, {"data": rng.normal(size=(4, 3, 2))})
+    study = load_matlab(path, labels={"02": [1, 2, 3], "01": [3, 2, 1]})
+    assert study["01"].labels.tolist() == [3, 2, 1]
+    with pytest.raises(InputError, match="no labels for subject '02'"):
+        load_matlab(path, labels={"01": [3, 2, 1]})

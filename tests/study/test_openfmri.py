@@ -8,9 +8,9 @@ import pytest
 from numpy.testing import assert_allclose
 
 from brainweave.exceptions import InputError, StudyError
+from brainweave.study.formats.events import Events
 from brainweave.study.formats.openfmri import load_openfmri
-from brainweave.study.formats.runs.events import Events
-from brainweave.study.formats.runs.sampling import plan_samples
+from brainweave.study.formats.sampling import plan_samples
 
 BRAIN = "masks/25mm/brain.nii.gz"
 
@@ -218,3 +218,17 @@ def test_tables_that_are_no_text_or_no_time_are_named(tmp_path):
     (tmp_path / "scan_key.txt").write_bytes("TR 2.0".encode("utf-16"))
     with pytest.raises(StudyError, match=r"scan_key.txt' is not readable text"):
         load_openfmri(tmp_path)
+
+
+def test_odd_onsets_and_a_scan_key_without_a_time(copy):
+    (copy / "scan_key.txt").write_text("TE 30\n")
+    assert load(copy).record["runs"]["sub001"]["1"]["t_r"] == 2.5  # the header's
+    where = copy / "sub001/model/model001/onsets/task001_run001"
+    first = sorted(where.glob("cond*.txt"))[0]
+    good = first.read_text()
+    first.write_text("\n" + good)
+    assert load(copy, subjects="sub001").ids == ["sub001"]
+    for wrong in ("15 -1 1", "inf 1 1", "15"):
+        first.write_text(f"{wrong}\n{good}")
+        with pytest.raises(StudyError, match="is not an onset and a duration of zero"):
+            load(copy)

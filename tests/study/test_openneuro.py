@@ -215,3 +215,8 @@ def test_without_the_client_the_extra_is_named(openneuro, tmp_path, monkeypatch)
     monkeypatch.setitem(sys.modules, "openneuro", None)
     with pytest.raises(ImportError, match=r"pip install \"brainweave\[fetch\]\""):
         fetch_openneuro("ds000105", cache_dir=tmp_path, progress=False)
+
+
+def test_a_tag_is_a_version(tmp_path):
+    with pytest.raises(InputError, match="tag must be a version such as"):
+        fetch_openneuro("ds000105", tag="../1.0.0", cache_dir=tmp_path)

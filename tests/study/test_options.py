@@ -8,7 +8,7 @@ import pytest
 import brainweave as bw
 from brainweave.exceptions import InputError
 from brainweave.study import Cleaning, EventRules, Noise, Responses, Sampling, Timing
-from brainweave.study.options import gathered, option_names
+from brainweave.study.told import gathered, option_names
 
 SMALL = {"n_subjects": 2, "categories": 2, "n_voxels": 40, "n_runs": 2}
 

@@ -3,8 +3,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.formats.runs.events import Events
-from brainweave.study.formats.runs.sampling import plan_samples, trial_weights
+from brainweave.study.formats.events import Events, trial_weights
+from brainweave.study.formats.sampling import plan_samples
 
 EVENTS = Events.from_rows(
     [(4.0 + 14.0 * k, 2.0, "ab"[k % 2], f"s{k}") for k in range(8)]
@@ -125,7 +125,7 @@ def test_rest_is_kept_without_a_label_when_asked():
 
 
 def test_unknown_samples_are_refused():
-    with pytest.raises(InputError, match=r"samples='runs' is not known.*'trials-lss'"):
+    with pytest.raises(InputError, match=r"must be one of .*'trials-lss'"):
         plan_samples(EVENTS, N, TR, samples="runs")
 
 

@@ -74,7 +74,7 @@ def test_a_view_of_a_view_is_one_view():
 
 def test_importing_the_study_layer_stays_light():
     code = (
-        "import sys, brainweave.study.study, brainweave.study.formats.folder.folder\n"
+        "import sys, brainweave.study.study, brainweave.study.formats.folder\n"
         "heavy = {'nibabel', 'nilearn', 'pandas', 'matplotlib', 'h5py', 'torch'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )

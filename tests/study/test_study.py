@@ -167,9 +167,9 @@ def test_select_keeps_rows_and_their_annotations_together(as_mask):
 
 def test_select_refuses_what_is_not_there():
     subject = make_study()[0]
-    with pytest.raises(InputError, match="'s0' has 8 samples; there is no sample 8"):
+    with pytest.raises(InputError, match="8 samples: index 8 is out of bounds"):
         subject.select([8])
-    with pytest.raises(InputError, match=r"the mask has shape \(3,\)"):
+    with pytest.raises(InputError, match="boolean index did not match"):
         subject.select([True, False, True])
     with pytest.raises(TypeError, match="mask of booleans or by 1-D indices"):
         subject.select([0.5])
@@ -377,3 +377,39 @@ def test_aligned_goes_with_its_samples():
         Subject("01", np.zeros((4, 2)), aligned=[True])
     with pytest.raises(TypeError, match="True or False per sample"):
         Subject("01", np.zeros((4, 2)), aligned=[1, 0, 1, 0])
+
+
+def test_a_subject_of_a_study_is_an_id_or_a_position():
+    labelled = Subject("b", np.eye(3), labels=list("xyx"))
+    study = Study([Subject("a", np.eye(3)), labelled])
+    with pytest.raises(TypeError, match="an id or a position, got float"):
+        study[1.0]
+    assert study[:1].ids == ["a"]
+    assert study.index(study["b"]) == 1
+    assert [s.id for s in reversed(study)] == ["b", "a"]
+    only = study.subset(labels=["x"], drop_empty=True)
+    assert only.ids == ["b"]
+    assert repr(study["a"]) == "Subject('a': 3 samples x 3 voxels)"
+
+
+@pytest.mark.parametrize(
+    ("id", "options", "error", "match"),
+    [
+        ("", {}, InputError, "an id that is not empty"),
+        ("a", {"labels": [1, 2, (3,)]}, TypeError, "got tuple"),
+        ("a", {"labels": [1, 2, 2**70]}, InputError, "larger than"),
+        ("a", {"labels": [1.0, 2.0, 1e300]}, InputError, "larger than"),
+    ],
+)
+def test_ids_and_labels_that_cannot_be_are_refused(id, options, error, match):
+    with pytest.raises(error, match=match):
+        Subject(id, np.eye(3), **options)
+
+
+def test_masked_labels_are_missing_and_lists_are_samples():
+    labels = np.ma.array(["a", "b", "c"], mask=[False, True, False])
+    subject = Subject("a", [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], labels=labels)
+    assert subject.labels.tolist() == ["a", None, "c"]
+    assert subject.n_voxels == 2
+    with pytest.raises(TypeError, match="must be an array, or have a shape and read"):
+        Subject("a", object())

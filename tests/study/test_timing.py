@@ -1,15 +1,18 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.formats.runs.events import (
+from brainweave.study.formats.events import (
     Events,
     agreed_tr,
     check_events,
     check_t_r_option,
     checked_tr,
 )
-from brainweave.study.formats.runs.sampling import EventCounts, describe_losses
+from brainweave.study.formats.runs import Run
+from brainweave.study.formats.sampling import EventCounts, warn_of_runs
 from brainweave.study.spaces import RunHeader
 
 
@@ -64,8 +67,14 @@ def test_losses_are_told_once_with_the_runs():
         ("run-2", EventCounts(10, shared_volumes=3, overshadowed=1)),
         ("run-3", EventCounts(10)),
     ]
-    outside, shared = describe_losses(counts, "longest")
+    runs = {
+        name: Run("bold.nii.gz", t_r=2.0, plan=SimpleNamespace(counts=c))
+        for name, c in counts
+    }
+    with pytest.warns(UserWarning, match="events") as told:
+        warn_of_runs(runs, "longest")
+    outside, shared = (str(warning.message) for warning in told)
     assert outside.startswith("2 of 30 events lie before or after their run")
     assert "(run-2: 3)" in shared
     assert "covers most of it, and 1 events have no volume of their own" in shared
-    assert describe_losses(counts[2:], "longest") == []
+    warn_of_runs({"run-3": runs["run-3"]}, "longest")  # a warning would be an error

@@ -1,6 +1,14 @@
 """What was done to the data, told from the record."""
 
-from brainweave.study.told import cautions, preprocessing
+import numpy as np
+
+from brainweave.study import Subject
+from brainweave.study.told import (
+    cautions,
+    made_record,
+    preprocessing,
+    scaled_within,
+)
 
 RECORD = {
     "settings": {
@@ -92,3 +100,19 @@ def test_files_labels_and_scale_are_told():
     matlab = {"source": "matlab", "files": ["a.mat", "b.mat"], "labels": None}
     told = [("images", "MATLAB, a.mat, b.mat"), ("labels", "none")]
     assert preprocessing({"settings": matlab}) == told
+
+
+def test_scales_confounds_and_odd_settings_are_told():
+    scaled = {"settings": {"standardize": "psc", "confounds": None}, "zscore": "all"}
+    told = dict(preprocessing(scaled))
+    assert told["scale"] == "z-scores of each voxel over all samples"
+    assert told["confounds"] == "none removed"
+    assert scaled_within(scaled) == "all"
+    assert scaled_within({"settings": {"standardize": "psc"}}) == "run"
+    assert scaled_within({}) is None
+    shown = preprocessing({"settings": {"samples": "blocks", "hrf_delay": 5.0}})
+    assert shown == [("samples", "means of blocks, 5 s after the stimulus")]
+    subject = Subject("1", np.eye(2), labels=["a", None])
+    record = made_record({"n": np.int64(3), "some": {"x"}}, [subject], {})
+    assert record["settings"] == {"n": 3, "some": ["x"]}
+    assert record["samples"] == {"1": {"a": 1, "n/a": 1}}

@@ -33,7 +33,7 @@ from brainweave.cli.reading import Reading
 from brainweave.exceptions import BrainweaveError, ModelFileError
 
 if TYPE_CHECKING:
-    from brainweave.models.describe import Description
+    from brainweave.models.files import Description
 
 # --bids-param takes what became an option later as well, for scripts that have it
 WAS_FLAT = ("task", "space", "samples", "label", "stimulus", "smoothing_fwhm")

@@ -14,7 +14,7 @@ from brainweave.cli.options import refuse_unknown
 from brainweave.cli.reading import READING
 
 if TYPE_CHECKING:
-    from brainweave.study.formats.bids.files import BidsRun, Dataset
+    from brainweave.study.formats.bids_files import BidsRun, Dataset
     from brainweave.study.study import Study
 
 BIDS_VERSION = "1.10.0"
@@ -43,8 +43,8 @@ class Inputs:
         self._check_options()
 
     def _check_options(self) -> None:
-        from brainweave.study.formats.bids.load import load_bids
-        from brainweave.study.options import option_names
+        from brainweave.study.formats.bids import load_bids
+        from brainweave.study.told import option_names
 
         known = option_names(load_bids)[1:]
         no_such = "--bids-param {}: load_bids has no such option"
@@ -64,13 +64,13 @@ class Inputs:
     @cached_property
     def dataset(self) -> "Dataset":
         """The dataset, with its runs."""
-        from brainweave.study.formats.bids.files import open_dataset
+        from brainweave.study.formats.bids_files import open_dataset
 
         return open_dataset(self.folder, self.derivatives)
 
     def study(self, id: str) -> "Study":
         """Return the study of one subject, which says what was done to the data."""
-        from brainweave.study.formats.bids.load import load_bids
+        from brainweave.study.formats.bids import load_bids
 
         return load_bids(self.dataset, subjects=[id], **self.options)
 
@@ -86,7 +86,7 @@ class Inputs:
         return not any(has_changed(path, stamps[name]) for name, path in names.items())
 
     def _files(self, id: str) -> list[Path]:
-        from brainweave.study.formats.bids.files import find_runs
+        from brainweave.study.formats.bids_files import find_runs
 
         chosen = {k: v for k, v in self.options.items() if k in _CHOICE}
         found = find_runs(self.dataset, subjects=[id], **chosen)
@@ -97,7 +97,7 @@ class Inputs:
         return sorted(paths)
 
     def _of_run(self, run: "BidsRun") -> Iterator[Path]:
-        from brainweave.study.formats.bids.files import inherited
+        from brainweave.study.formats.bids_files import inherited
 
         yield from run.image.values() if isinstance(run.image, dict) else [run.image]
         raw, images = self.dataset.raw, self.dataset.images

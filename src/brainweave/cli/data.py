@@ -60,8 +60,8 @@ def simulate(
     console: Console,
 ) -> None:
     """Make a study whose shared space is known, to try things on."""
-    from brainweave.study.options import option_names
     from brainweave.study.simulation.simulate import simulate_study
+    from brainweave.study.told import option_names
 
     if bids:
         _check_new_dataset(out, overwrite)

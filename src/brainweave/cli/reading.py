@@ -178,7 +178,7 @@ def _one_folder(inputs: list[Path], what: str) -> Path:
 
 
 def _read(function: Any, source: Any, options: dict[str, Any], what: str) -> "Study":
-    from brainweave.study.options import option_names
+    from brainweave.study.told import option_names
 
     known = option_names(function)[1:]
     shown = {name.replace("_", "-"): name for name in options}
@@ -189,7 +189,7 @@ def _read(function: Any, source: Any, options: dict[str, Any], what: str) -> "St
 
 
 def _bids(inputs: list[Path], options: dict[str, Any]) -> "Study":
-    from brainweave.study.formats.bids.load import load_bids
+    from brainweave.study.formats.bids import load_bids
 
     _refuse(options, "BIDS datasets bring their labels in events files.", "labels")
     return _read(load_bids, _one_folder(inputs, "BIDS"), options, "BIDS")

@@ -44,7 +44,7 @@ def check_new_model(path: Path) -> None:
 
 def check_new_folder(folder: Path, overwrite: bool) -> None:
     """Refuse a study folder that is there, or cannot be made."""
-    from brainweave.study.formats.folder.folder import INDEX
+    from brainweave.study.formats.folder import INDEX
 
     check_writable(folder)
     if (folder.exists() or folder.is_symlink()) and not overwrite:

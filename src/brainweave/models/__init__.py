@@ -1,8 +1,14 @@
 """Files of models and bases: one ``.safetensors`` file each, no pickle anywhere."""
 
 from brainweave.models.aligners import register_aligner
-from brainweave.models.describe import Description, describe
-from brainweave.models.files import load, load_basis, save, save_basis
+from brainweave.models.files import (
+    Description,
+    describe,
+    load,
+    load_basis,
+    save,
+    save_basis,
+)
 
 __all__ = [
     "Description",

@@ -16,20 +16,11 @@ from brainweave.exceptions import ModelFileError
 from brainweave.graphs import Graph
 from brainweave.models.codec import Reader, Sizes, Writer, misfit
 
-# class name -> the module it lives in, imported when a file names the class
-_HOME = {
-    "DetSRM": "srm",
-    "GDM": "gdm",
-    "Hyperalignment": "hyperalignment",
-    "KernelHyperalignment": "hyperalignment",
-    "NoAlignment": "no_alignment",
-    "Parcelwise": "parcelwise",
-    "RegularizedHyperalignment": "hyperalignment",
-    "RobustSRM": "robust_srm",
-    "SRM": "srm",
-    "Searchlight": "searchlight",
-    "SemiSupervisedSRM": "semisupervised_srm",
-    "SVDHyperalignment": "hyperalignment",
+# ours, imported when a file names one
+_OURS = {
+    *("DetSRM", "GDM", "Hyperalignment", "KernelHyperalignment", "NoAlignment"),
+    *("Parcelwise", "RegularizedHyperalignment", "RobustSRM", "SRM", "Searchlight"),
+    *("SemiSupervisedSRM", "SVDHyperalignment"),
 }
 _REGISTERED: dict[str, type[BaseAligner]] = {}
 _ATTRIBUTE = re.compile(r"[A-Za-z][A-Za-z0-9_]*_")
@@ -58,7 +49,7 @@ def register_aligner(aligner: type[BaseAligner]) -> type[BaseAligner]:
     if not (isinstance(aligner, type) and issubclass(aligner, BaseAligner)):
         raise TypeError(f"register_aligner takes an aligner class, got {aligner!r}.")
     name = aligner.__name__
-    if name in _HOME or _REGISTERED.get(name, aligner) is not aligner:
+    if name in _OURS or _REGISTERED.get(name, aligner) is not aligner:
         raise ModelFileError(
             f"An aligner named {name} is known already. Choose another name."
         )
@@ -68,28 +59,19 @@ def register_aligner(aligner: type[BaseAligner]) -> type[BaseAligner]:
 
 def _class_of(name: Any) -> type[BaseAligner] | None:
     """Return the class of that name, or None if there is none."""
-    if not isinstance(name, str):
-        return None
-    if name in _HOME:
-        home = import_module(f"brainweave.aligners.{_HOME[name]}")
-        found: type[BaseAligner] = getattr(home, name)
+    if isinstance(name, str) and name in _OURS:
+        found: type[BaseAligner] = getattr(import_module("brainweave"), name)
         return found
-    return _REGISTERED.get(name)
+    return _REGISTERED.get(str(name))
 
 
 def write_aligner(to: Writer, model: BaseAligner, path: str) -> dict[str, Any]:
-    """Encode an aligner: its class by name, its parameters, what it learned.
-
-    What it learned are its attributes whose names end in ``_``; what is as large as the
-    data stays behind.
-    """
+    """Encode an aligner: its class by name, its parameters, what it learned."""
     name = type(model).__name__
     if _class_of(name) is not type(model):
-        remedy = (
-            "Save its best_estimator_."
-            if hasattr(model, "best_estimator_")
-            else "Decorate the class with brainweave.models.register_aligner."
-        )
+        remedy = "Decorate the class with brainweave.models.register_aligner."
+        if hasattr(model, "best_estimator_"):
+            remedy = "Save its best_estimator_."
         raise ModelFileError(
             f"{name} is not an aligner that model files know. {remedy}"
         )
@@ -130,8 +112,6 @@ def read_aligner(of: Reader, body: Any, path: str) -> BaseAligner:
             "registers it."
         )
     params, state = table["params"], table["state"]
-    if not isinstance(params, dict) or not isinstance(state, dict):
-        of.bad(path, "has no parameters or no learned values")
     if set(params) - set(cls._get_param_names()):
         of.bad(path, f"has parameters that {cls.__name__} does not take")
     dot = f"{path}." if path else ""

@@ -6,10 +6,10 @@ Reading makes exactly these and nothing more, after checking every part: the doc
 data, never a program.
 """
 
-import math
-import re
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -21,29 +21,19 @@ from brainweave.exceptions import ModelFileError
 from brainweave.graphs import NO_GROUP, Graph, GroupTerm
 from brainweave.models.container import CODES, Container, PendingArray, pending
 
-_SUFFIX = re.compile(r"[A-Za-z0-9._-]{1,60}")
 Sizes = dict[str, int]
 
 
 class Kind(NamedTuple):
-    """How objects of a class are written and read."""
+    """How values of a kind are known, written and read."""
 
-    type: type
+    fits: Callable[[Any], bool]
     write: Callable[["Writer", Any, str], Any]
     read: Callable[["Reader", Any, str], Any]
 
 
-# what a document calls them -> how; the modules that know aligners, maps and bases add
-# theirs
-KINDS: dict[str, Kind] = {}
-
-
 def misfit(
-    value: Any,
-    dims: str,
-    sizes: Sizes,
-    kinds: str = "f",
-    form: Any = np.ndarray,
+    value: Any, dims: str, sizes: Sizes, kinds: str = "f", form: Any = np.ndarray
 ) -> str | None:
     """Say why an array does not have these dimensions, or None if it has.
 
@@ -81,33 +71,13 @@ class Writer:
             value = value.item()
         if value is None or isinstance(value, (bool, int, str)):
             return value
-        if isinstance(value, float):
-            return value if math.isfinite(value) else {"float": repr(value)}
-        if isinstance(value, (list, tuple, range)):
-            items = [self.value(v, f"{path}.{i}") for i, v in enumerate(value)]
-            return {"tuple": items} if isinstance(value, tuple) else items
-        if isinstance(value, Mapping):
-            return {
-                "dict": [
-                    [self.value(k, path), self.value(v, f"{path}.{k}")]
-                    for k, v in value.items()
-                ]
-            }
-        return self._object(value, path)
-
-    def _object(self, value: Any, path: str) -> Any:
-        if isinstance(value, np.ndarray):
-            return self._array(value, path)
-        if isinstance(value, PendingArray):
-            return {"array": self.add(path, value)}
-        if scipy.sparse.issparse(value):
-            return {"sparse": _write_sparse(self, value, path)}
+        if isinstance(value, float) and isfinite(value):
+            return value
+        if isinstance(value, (list, range)):
+            return [self.value(v, f"{path}.{i}") for i, v in enumerate(value)]
         for tag, kind in KINDS.items():
-            if isinstance(value, kind.type):
+            if kind.fits(value):
                 return {tag: kind.write(self, value, path)}
-        if type(value).__module__.startswith("nibabel.") and hasattr(value, "to_bytes"):
-            content = np.frombuffer(value.to_bytes(), np.uint8)
-            return {"image": self.add(f"{path}.image", pending(content))}
         if callable(value):
             raise ModelFileError(
                 f"{path} is a function ({getattr(value, '__name__', value)!r}), which "
@@ -119,24 +89,16 @@ class Writer:
             "model file cannot hold. Use numbers, texts, lists or arrays."
         )
 
-    def _array(self, array: np.ndarray[Any, Any], path: str) -> Any:
-        if array.dtype.newbyteorder("<") not in CODES:
-            if array.dtype.kind not in "OUS":
-                raise ModelFileError(f"{path} holds {array.dtype}, which has no place.")
-            items = [self.value(v, path) for v in array.ravel().tolist()]
-            text = array.dtype.kind == "U"
-            shape = list(array.shape)
-            return {"objects": {"shape": shape, "items": items, "text": text}}
-        if id(array) not in self.known:
-            self.known[id(array)] = array, self.add(path, pending(array))
-        return {"array": self.known[id(array)][1]}
-
     def add(self, name: str, array: PendingArray) -> str:
         """Store an array under a name of its own; return the name."""
         if name in self.arrays or name == "__metadata__":
             raise ModelFileError(f"Two arrays of the model have the name {name!r}.")
         self.arrays[name] = array
         return name
+
+    def add_bytes(self, name: str, content: bytes) -> str:
+        """Store bytes under a name of their own; return the name."""
+        return self.add(name, pending(np.frombuffer(content, np.uint8)))
 
     def space(self, space: Any, path: str) -> int | None:
         """Store the files of a brain space once; return its number."""
@@ -153,12 +115,28 @@ class Writer:
         files = []
         with tempfile.TemporaryDirectory() as folder:
             for i, file in enumerate(space.save(Path(folder) / "space")):
-                content = np.frombuffer(file.read_bytes(), np.uint8)
-                name = self.add(f"spaces.{number}.{i}", pending(content))
+                name = self.add_bytes(f"spaces.{number}.{i}", file.read_bytes())
                 files.append({"suffix": file.name.removeprefix("space"), "file": name})
         self._known_spaces.append(space)
         self.spaces.append({"kind": str(space.kind), "files": files})
         return number
+
+
+@contextmanager
+def reading_document(container: Container) -> Iterator["Reader"]:
+    """Yield what reads the document of an open file.
+
+    Its checksum is right, so somebody wrote these values, whatever they are: any error
+    that they lead to is a refusal of the file.
+    """
+    of = Reader(container)
+    try:
+        yield of
+    except ModelFileError:
+        raise
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+        raise ModelFileError(f"{of.file} is damaged: {said}.") from error
 
 
 class Reader:
@@ -177,48 +155,14 @@ class Reader:
 
     def value(self, node: Any, path: str) -> Any:
         """Decode any node."""
-        if node is None or isinstance(node, (bool, int, float, str)):
-            return node
         if isinstance(node, list):
             return [self.value(v, f"{path}.{i}") for i, v in enumerate(node)]
-        if not isinstance(node, dict) or len(node) != 1:
-            self.bad(path, "is not a value")
+        if not isinstance(node, dict):
+            return node
         ((tag, body),) = node.items()
-        if tag in KINDS:
-            return KINDS[tag].read(self, body, path)
-        plain: dict[str, Callable[[Any, str], Any]] = {
-            "float": self._float,
-            "tuple": lambda body, path: tuple(self.value(self.items(body, path), path)),
-            "dict": self._dict,
-            "array": self.array,
-            "objects": self._objects,
-            "image": self._image,
-        }
-        if tag not in plain:
+        if tag not in KINDS:
             self.bad(path, f"is of the unknown kind {str(tag)[:40]!r}")
-        return plain[tag](body, path)
-
-    def _float(self, body: Any, path: str) -> float:
-        if body not in ("nan", "inf", "-inf"):
-            self.bad(path, "is not a number")
-        return float(body)
-
-    def _dict(self, body: Any, path: str) -> dict[Any, Any]:
-        pairs = self.items(body, path)
-        if not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
-            self.bad(path, "is not a table")
-        names = self.names([key for key, _ in pairs], path)
-        values = [self.value(value, path) for _, value in pairs]
-        return dict(zip(names, values, strict=True))
-
-    def names(self, node: Any, path: str) -> list[Any]:
-        """Return a list of what can be a key."""
-        found = self.value(self.items(node, path), path)
-        try:
-            hash(tuple(found))
-        except TypeError:
-            self.bad(path, "has a name that cannot be one")
-        return list(found)
+        return KINDS[tag].read(self, body, path)
 
     def items(self, body: Any, path: str) -> list[Any]:
         """Return a list."""
@@ -238,40 +182,22 @@ class Reader:
             self.bad(path, "is not a count")
         return int(value)
 
-    def counts(self, node: Any, path: str, n: int | None = None) -> tuple[int, ...]:
-        """Return several counts, n of them if that is known."""
-        found = tuple(self.count(v, path) for v in self.items(node, path))
-        if n not in (None, len(found)):
-            self.bad(path, f"has {len(found)} sizes where {n} are needed")
-        return found
+    def counts(self, node: Any, path: str) -> tuple[int, ...]:
+        """Return several counts."""
+        return tuple(self.count(v, path) for v in self.items(node, path))
 
     def number(self, value: Any, path: str) -> float:
         """Return a finite number."""
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            self.bad(path, "is not a number")
-        if not abs(value) < 1e300:
-            self.bad(path, "is not finite")
+        if isinstance(value, bool) or not abs(value) < 1e300:
+            self.bad(path, "is not a finite number")
         return float(value)
 
-    def flag(self, value: Any, path: str) -> bool:
-        """Return a value that is true or false."""
-        if not isinstance(value, bool):
-            self.bad(path, "has a flag that is neither true nor false")
-        return value
-
-    def array(self, name: Any, path: str) -> NDArray[Any]:
-        """Return a stored array."""
-        if not isinstance(name, str) or name not in self.arrays:
-            self.bad(path, "refers to an array that is not there")
-        return self.arrays[name]
-
     def shaped(
-        self, name: Any, path: str, dims: str, sizes: Sizes, kinds: str = "f"
+        self, name: str, path: str, dims: str, sizes: Sizes, kinds: str = "f"
     ) -> NDArray[Any]:
         """Return a stored array that has these dimensions, see :func:`misfit`."""
-        array = self.array(name, path)
-        self.check_fits(array, path, dims, sizes, kinds)
-        return array
+        self.check_fits(self.arrays[name], path, dims, sizes, kinds)
+        return self.arrays[name]
 
     def check_fits(
         self, value: Any, path: str, dims: str, sizes: Sizes, *rest: Any
@@ -288,46 +214,16 @@ class Reader:
         if places.size and not lowest <= places.min() <= places.max() < n:
             self.bad(path, f"has places, columns or groups that do not exist in {n}")
 
-    def _objects(self, body: Any, path: str) -> NDArray[Any]:
-        table = self.table(body, path, {"shape", "items", "text"})
-        shape = self.counts(table["shape"], path)
-        items = [self.value(v, path) for v in self.items(table["items"], path)]
-        out = np.empty(len(items), dtype=object)
-        out[:] = items
-        text = self.flag(table["text"], path)
-        if text and not all(isinstance(item, str) for item in items):
-            self.bad(path, "holds something else than texts")
-        try:
-            return (out.astype(str) if text else out).reshape(shape)
-        except ValueError:
-            self.bad(path, f"has {len(items)} entries for shape {shape}")
-
-    def _image(self, name: Any, path: str) -> Any:
-        import nibabel as nib
-
-        content = self.shaped(name, path, "bytes", {}, "u")
-        try:
-            return nib.Nifti1Image.from_bytes(content.tobytes())
-        except Exception as error:  # whatever the image library makes of it
-            self.bad(path, f"is not an image ({error})")
-
-    def entry(self, what: str, number: Any, path: str) -> Any:
-        """Return one of the bases or spaces that the document lists."""
-        entries = self.document.get(what)
-        if (
-            type(number) is not int
-            or not isinstance(entries, list)
-            or not 0 <= number < len(entries)
-        ):
-            self.bad(path, f"refers to one of its {what} that is not there")
-        return entries[number]
+    def content(self, name: str, path: str) -> bytes:
+        """Return stored bytes."""
+        return self.shaped(name, path, "bytes", {}, "u").tobytes()
 
     def space(self, number: Any, path: str, n_voxels: int) -> Any:
         """Return a stored brain space."""
         if number is None:
             return None
-        entry = self.entry("spaces", number, path)
-        if number not in self._spaces:
+        if self.count(number, path) not in self._spaces:
+            entry = self.document["spaces"][number]
             self._spaces[number] = self._make_space(entry, f"space {number}")
         space = self._spaces[number]
         if space.n_voxels != n_voxels:
@@ -338,22 +234,64 @@ class Reader:
         from brainweave.study.spaces import load_space
 
         table = self.table(body, path, {"kind", "files"})
-        if not isinstance(table["kind"], str):
-            self.bad(path, "has no kind")
         with tempfile.TemporaryDirectory() as folder:
             paths = []
             for i, file in enumerate(self.items(table["files"], path)):
                 entry = self.table(file, path, {"suffix", "file"})
-                suffix = entry["suffix"]
-                if not isinstance(suffix, str) or not _SUFFIX.fullmatch(suffix):
+                paths.append(Path(folder) / f"space{i}{entry['suffix']}")
+                if paths[-1].parent != Path(folder):
                     self.bad(path, "has a file with a wrong name")
-                content = self.shaped(entry["file"], path, "bytes", {}, "u")
-                paths.append(Path(folder) / f"space{i}{suffix}")
-                paths[-1].write_bytes(content.tobytes())
-            try:
-                return load_space(table["kind"], paths)
-            except Exception as error:  # whatever the image library makes of it
-                self.bad(path, f"cannot be read ({error})")
+                paths[-1].write_bytes(self.content(entry["file"], path))
+            return load_space(table["kind"], paths)
+
+
+# -- mappings, arrays and images -------------------------------------------------------
+
+
+def _write_dict(to: Writer, table: Mapping[Any, Any], path: str) -> list[Any]:
+    pairs = table.items()
+    return [[to.value(k, path), to.value(v, f"{path}.{k}")] for k, v in pairs]
+
+
+def _is_array(value: Any) -> bool:
+    is_one = isinstance(value, (np.ndarray, PendingArray))
+    return is_one and value.dtype.newbyteorder("<") in CODES
+
+
+def _write_array(to: Writer, array: Any, path: str) -> str:
+    if id(array) not in to.known:
+        made = array if isinstance(array, PendingArray) else pending(array)
+        to.known[id(array)] = array, to.add(path, made)
+    return str(to.known[id(array)][1])
+
+
+def _write_objects(to: Writer, array: NDArray[Any], path: str) -> dict[str, Any]:
+    return {
+        "shape": list(array.shape),
+        "items": [to.value(v, path) for v in array.ravel().tolist()],
+        "text": array.dtype.kind == "U",
+    }
+
+
+def _read_objects(of: Reader, body: Any, path: str) -> NDArray[Any]:
+    table = of.table(body, path, {"shape", "items", "text"})
+    items = [of.value(v, path) for v in of.items(table["items"], path)]
+    if table["text"] and not all(isinstance(item, str) for item in items):
+        of.bad(path, "holds something else than texts")
+    out = np.empty(len(items), dtype=object)
+    out[:] = items
+    whole = out.astype(str) if table["text"] else out
+    return whole.reshape(of.counts(table["shape"], path))
+
+
+def _is_image(value: Any) -> bool:
+    return type(value).__module__.startswith("nibabel.") and hasattr(value, "to_bytes")
+
+
+def _read_image(of: Reader, name: str, path: str) -> Any:
+    import nibabel as nib
+
+    return nib.Nifti1Image.from_bytes(of.content(name, path))
 
 
 # -- sparse matrices and graphs --------------------------------------------------------
@@ -371,7 +309,7 @@ def _write_sparse(to: Writer, matrix: Any, path: str) -> dict[str, Any]:
 
 def _read_sparse(of: Reader, body: Any, path: str) -> scipy.sparse.csr_array:
     table = of.table(body, path, {"shape", "data", "indices", "indptr"})
-    rows, columns = of.counts(table["shape"], path, 2)
+    rows, columns = of.counts(table["shape"], path)
     sizes = {"ends": rows + 1}
     data = of.shaped(table["data"], path, "stored", sizes)
     indices = of.shaped(table["indices"], path, "stored", sizes, "i")
@@ -419,7 +357,7 @@ def _read_graph(of: Reader, body: Any, path: str) -> Graph:
 
 def _read_term(of: Reader, body: Any, path: str, total: int) -> GroupTerm:
     table = of.table(body, path, {"codes", "affinity", "names"})
-    names = tuple(of.names(table["names"], path))
+    names = tuple(of.value(of.items(table["names"], path), path))
     if len(set(names)) != len(names):
         of.bad(path, "names a group twice")
     sizes = {"n": total, "g": len(names)}
@@ -431,5 +369,34 @@ def _read_term(of: Reader, body: Any, path: str, total: int) -> GroupTerm:
     return GroupTerm(codes.astype(np.intp), np.asarray(affinity, float), names)
 
 
-KINDS["sparse"] = Kind(scipy.sparse.csr_array, _write_sparse, _read_sparse)
-KINDS["graph"] = Kind(Graph, _write_graph, _read_graph)
+# what a document calls them -> how; the module of files adds aligners, maps and bases
+KINDS: dict[str, Kind] = {
+    "float": Kind(
+        lambda value: isinstance(value, float),
+        lambda to, value, path: repr(value),
+        lambda of, body, path: float(body),
+    ),
+    "tuple": Kind(
+        lambda value: isinstance(value, tuple),
+        lambda to, value, path: to.value(list(value), path),
+        lambda of, body, path: tuple(of.value(of.items(body, path), path)),
+    ),
+    "dict": Kind(
+        lambda value: isinstance(value, Mapping),
+        _write_dict,
+        lambda of, body, path: {of.value(k, path): of.value(v, path) for k, v in body},
+    ),
+    "array": Kind(_is_array, _write_array, lambda of, name, path: of.arrays[name]),
+    "objects": Kind(
+        lambda v: isinstance(v, np.ndarray) and v.dtype.kind in "OUS",
+        _write_objects,
+        _read_objects,
+    ),
+    "image": Kind(
+        _is_image,
+        lambda to, image, path: to.add_bytes(f"{path}.image", image.to_bytes()),
+        _read_image,
+    ),
+    "sparse": Kind(scipy.sparse.issparse, _write_sparse, _read_sparse),
+    "graph": Kind(lambda v: isinstance(v, Graph), _write_graph, _read_graph),
+}

@@ -10,7 +10,6 @@ import errno
 import hashlib
 import json
 import os
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -86,7 +85,13 @@ def write_container(
             raise ModelFileError(
                 f"{name} holds {array.dtype}, which model files cannot store."
             )
-    with _naming_the_file(path), whole_path(path) as partial, _scratch(partial) as work:
+    with (
+        _naming_the_file(path),
+        whole_path(path) as partial,
+        # beside the partial file, whose name it has: swept as that is after a kill
+        tempfile.TemporaryDirectory(".parts", partial.name, partial.parent) as scratch,
+    ):
+        work = Path(scratch)
         made = {name: _made(array, work) for name, array in arrays.items()}
         listed = {
             name: [CODES[values.dtype], list(values.shape), _digest(values)]
@@ -104,17 +109,6 @@ def write_container(
         partial.touch()
         (work / path.name).chmod(partial.stat().st_mode)  # the library's is private
         (work / path.name).replace(partial)
-
-
-@contextmanager
-def _scratch(partial: Path) -> Iterator[Path]:
-    """Return a folder beside a partial file, that is swept as it is after a kill."""
-    folder = partial.with_name(f"{partial.name}.parts")
-    folder.mkdir()
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _made(array: PendingArray, folder: Path) -> NDArray[Any]:
@@ -177,13 +171,12 @@ def read_container(
             start = _data_start(file, size, name)
             metadata, entries = _read_header(path, name)
             found, version, document = _read_document(metadata, kind, newest, name)
-            _check_listed(entries, document.get("arrays"), name)
-            flat = _mapped(file, start, size - start)
-            arrays = dict(_cut(flat, start, entries, name))
-            if sum(array.nbytes for array in arrays.values()) != flat.size:
-                raise _damaged(name, "it changed while it was read")
+            listed = document.get("arrays")
+            if not isinstance(listed, dict) or set(listed) != set(entries):
+                raise _damaged(name, "its arrays are not those it describes")
+            arrays = dict(_mapped(file, start, size, entries, listed=listed, name=name))
             if verify:
-                _verify(file, start, document["arrays"], arrays, name)
+                _verify(file, start, listed, arrays, name)
     except FileNotFoundError:
         raise ModelFileError(f"There is no file {name}. Check the path.") from None
     except OSError as error:
@@ -280,43 +273,38 @@ def is_nested_too_deeply(document: Any) -> bool:
     return True
 
 
-def _check_listed(entries: dict[str, _Entry], listed: Any, name: str) -> None:
-    """Refuse arrays that are not those that the document describes."""
-    if not isinstance(listed, dict) or set(listed) != set(entries):
-        raise _damaged(name, "its arrays are not those it describes")
-    for key, (code, shape) in entries.items():
-        described = listed[key]
-        if not isinstance(described, list) or described[:2] != [code, list(shape)]:
-            raise _damaged(name, f"array {key!r} is not of the type and shape written")
-        if len(described) != 3 or not isinstance(described[2], str):
-            raise _damaged(name, f"array {key!r} has no checksum")
-        if code not in DTYPES or len(shape) > 32:
-            raise _damaged(name, f"array {key!r} is of an unknown type")
-
-
-def _mapped(file: Any, start: int, size: int) -> NDArray[np.uint8]:
-    """Map what follows the header; copy on write: the file is never changed."""
-    if size <= 0:
-        return np.empty(0, np.uint8)
-    return np.asarray(np.memmap(file, np.uint8, "c", offset=start, shape=(size,)))
-
-
-def _cut(
-    flat: NDArray[np.uint8], start: int, entries: dict[str, _Entry], name: str
+def _mapped(
+    file: Any,
+    start: int,
+    size: int,
+    entries: dict[str, _Entry],
+    *,
+    listed: dict[str, Any],
+    name: str,
 ) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Yield the arrays that lie in a map one after another."""
+    """Map what follows the header, copy on write, and yield the arrays in it."""
+    flat: Any = np.empty(0, np.uint8)
+    if size > start:
+        rest = (size - start,)
+        flat = np.asarray(np.memmap(file, np.uint8, "c", offset=start, shape=rest))
     begin = 0
     for key, (code, shape) in entries.items():
+        about = listed[key]
+        if not isinstance(about, list) or about[:2] != [code, list(shape)]:
+            raise _damaged(name, f"array {key!r} is not of the type and shape written")
+        if code not in DTYPES or not isinstance(about[-1], str):
+            raise _damaged(name, f"array {key!r} has an unknown type, or no checksum")
         dtype = DTYPES[code]
-        size = prod(shape) * dtype.itemsize
-        part = flat[begin : begin + size]
+        part = flat[begin : begin + prod(shape) * dtype.itemsize]
         if (start + begin) % dtype.itemsize:
             part = part.copy()  # somebody else's writer: not aligned
         try:
             yield key, part.view(dtype).reshape(shape)
         except ValueError as error:
             raise _damaged(name, f"array {key!r} has shape {shape}") from error
-        begin += size
+        begin += part.size
+    if begin != flat.size:
+        raise _damaged(name, "it changed while it was read")
 
 
 def _verify(
@@ -326,11 +314,8 @@ def _verify(
     file.seek(start)
     for key, array in arrays.items():
         total, left = hashlib.sha256(), array.nbytes
-        while left:
-            piece = file.read(min(left, CHUNK))
-            if not piece:
-                raise _damaged(name, "it became shorter while it was read")
-            total.update(piece)
-            left -= len(piece)
-        if total.hexdigest() != listed[key][2]:
+        while left > 0:
+            total.update(file.read(min(left, CHUNK)))
+            left -= CHUNK
+        if total.hexdigest() != listed[key][-1]:
             raise _damaged(name, f"the checksum of array {key!r} does not match")

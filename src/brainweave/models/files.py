@@ -1,6 +1,7 @@
-"""Save and load fitted models and subjects' bases."""
+"""Save and load fitted models and subjects' bases, and say what a file holds."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,7 @@ from brainweave.aligners.maps import SubjectMap
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import ModelFileError
 from brainweave.models.aligners import read_aligner, write_aligner
-from brainweave.models.bases import StoredBasis, read_basis, write_basis
-from brainweave.models.codec import KINDS, Kind, Reader, Writer
+from brainweave.models.codec import KINDS, Kind, Writer, reading_document
 from brainweave.models.container import (
     BASIS,
     MAX_DEPTH,
@@ -25,16 +25,22 @@ from brainweave.models.container import (
     read_container,
     write_container,
 )
-from brainweave.models.maps import read_map, write_map
+from brainweave.models.maps import (
+    StoredBasis,
+    read_basis,
+    read_map,
+    write_basis,
+    write_map,
+)
 
 Pathlike = str | PathLike[str]
 
 _OF_SAMPLES = ("labels", "runs", "stimuli")
 
 KINDS |= {
-    "aligner": Kind(BaseAligner, write_aligner, read_aligner),
-    "map": Kind(SubjectMap, write_map, read_map),
-    "basis": Kind(SubjectBasis, write_basis, read_basis),
+    "aligner": Kind(lambda v: isinstance(v, BaseAligner), write_aligner, read_aligner),
+    "map": Kind(lambda v: isinstance(v, SubjectMap), write_map, read_map),
+    "basis": Kind(lambda v: isinstance(v, SubjectBasis), write_basis, read_basis),
 }
 
 
@@ -116,18 +122,17 @@ def load(path: Pathlike, *, verify: bool = True) -> Any:
 
 def load_from(container: Container) -> Any:
     """Make the model of an open file."""
-    of, document = Reader(container), container.document
-    model = of.value(document.get("model"), "")
-    summary = of.value(document.get("summary"), "summary")
-    if not isinstance(model, (BaseAligner, SubjectMap)):
-        of.bad("its model", "is neither an aligner nor a map")
+    document = container.document
+    with reading_document(container) as of:
+        model = of.value(document["model"], "")
+        if not isinstance(model, (BaseAligner, SubjectMap)):
+            of.bad("its model", "is neither an aligner nor a map")
+        summary = of.value(document.get("summary"), "summary")
     if isinstance(summary, dict) and isinstance(model, BaseAligner):
         model.__dict__["_component_table"] = summary
     fingerprint = document.get("study_fingerprint")
     if fingerprint is not None:
-        if not isinstance(fingerprint, str):
-            of.bad("the fingerprint of its study", "is not a text")
-        model.__dict__["study_fingerprint"] = fingerprint
+        model.__dict__["study_fingerprint"] = str(fingerprint)
     return model
 
 
@@ -189,20 +194,22 @@ def load_basis(path: Pathlike, *, verify: bool = True) -> StoredBasis:
         A :class:`SubjectBasis` that also knows its ``id``, ``labels``, ``runs``,
         ``stimuli`` and ``space``.
     """
-    container = read_container(Path(path), kind=BASIS, verify=verify)
-    document, of = container.document, Reader(container)
-    basis = read_basis(of, document.get("basis"), "its basis")
-    if not isinstance(document.get("id"), str):
-        of.bad("its subject", "has no id")
-    basis.id = document["id"]
-    for key in _OF_SAMPLES:
-        known = of.value(document.get(key), key)
-        if known is not None:
-            if np.shape(known) != (basis.n_samples,):
-                of.bad(key, f"are not one for each of {basis.n_samples} samples")
-            known = np.array(known)  # used one by one: out of the mapped file
-        setattr(basis, key, known)
-    basis.space = of.space(document.get("space"), "its space", basis.n_voxels)
+    return _basis_from(read_container(Path(path), kind=BASIS, verify=verify))
+
+
+def _basis_from(container: Container) -> StoredBasis:
+    document = container.document
+    with reading_document(container) as of:
+        basis = read_basis(of, document["basis"], "its basis")
+        basis.id = str(document["id"])
+        for key in _OF_SAMPLES:
+            known = of.value(document.get(key), key)
+            if known is not None:
+                if np.shape(known) != (basis.n_samples,):
+                    of.bad(key, f"are not one for each of {basis.n_samples} samples")
+                known = np.array(known)  # used one by one: out of the mapped file
+            setattr(basis, key, known)
+        basis.space = of.space(document.get("space"), "its space", basis.n_voxels)
     return basis
 
 
@@ -243,11 +250,160 @@ def _write(
 def _component_table(model: Any) -> dict[str, list[Any]] | None:
     """Keep what needs the bases, which stay behind: what each component means."""
     table = vars(model).get("_component_table")
-    if (
-        table is None
-        and hasattr(model, "component_summary")
-        and hasattr(model, "bases_")
-    ):
+    can_tell = hasattr(model, "component_summary") and hasattr(model, "bases_")
+    if table is None and can_tell:
         frame = model.component_summary()
         table = {str(name): frame[name].tolist() for name in frame.columns}
     return table
+
+
+# the last part of an array's name -> why it is in the file
+_WHY = {
+    "weights": "from voxels to shared features",
+    "patterns": "from shared features back to voxels",
+    "samples": "aligning samples: a kernel that is not linear compares new ones with "
+    "them",
+    "loadings": "voxel patterns of the kept directions, for voxel weights",
+    "products": "inner products of the aligning samples",
+    "narrow": "standardised samples (fewer voxels than samples)",
+    "vectors": "kept eigenvectors of the Gram matrices",
+    "mean": "what standardises new samples",
+    "scale": "what standardises new samples",
+    "signatures": "by which aligning samples are known again",
+}
+
+# the first part of an array's name -> what all of it is called
+_WHOLE = {"spaces": "brain masks", "graph": "graph", "graph_": "graph"}
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a file holds.
+
+    Attributes
+    ----------
+    path : Path
+        The file.
+    kind : str
+        ``"model"`` or ``"basis"``.
+    version : int
+        Version of the format.
+    brainweave : str
+        Version of brainweave that wrote the file.
+    what : str
+        One line: what the file holds.
+    facts : dict
+        Its parameters and learned numbers.
+    provenance : dict
+        How it was made.
+    n_bytes : int
+        Size of the file.
+    parts : dict of str to (int, str)
+        Bytes of each kind of array and why it is there, largest first.
+    """
+
+    path: Path
+    kind: str
+    version: int
+    brainweave: str
+    what: str
+    facts: dict[str, Any]
+    provenance: dict[str, Any]
+    n_bytes: int
+    parts: dict[str, tuple[int, str]]
+
+    def __str__(self) -> str:
+        from rich.filesize import decimal
+
+        lines = [
+            f"{self.path}: {self.what}",
+            f"format {self.kind} version {self.version}, written by brainweave "
+            f"{self.brainweave}, {decimal(self.n_bytes)}",
+        ]
+        lines += [f"  {name}: {value}" for name, value in self.facts.items()]
+        for name, (size, why) in self.parts.items():
+            reason = f" ({why})" if why else ""
+            lines.append(f"  {decimal(size):>10}  {name}{reason}")
+        return "\n".join(lines)
+
+
+def describe(path: str | PathLike[str], *, verify: bool = False) -> Description:
+    """Say what a model or basis file holds, how large its parts are, and why.
+
+    Parameters
+    ----------
+    path : path
+        What :func:`brainweave.save` or :func:`brainweave.models.save_basis` wrote.
+    verify : bool, default=False
+        Compare the checksums of all arrays.
+
+    Returns
+    -------
+    Description
+    """
+    path = Path(path)
+    container = read_container(path, verify=verify)
+    is_basis = container.kind == BASIS
+    what, facts = _basis_facts(container) if is_basis else _facts(container)
+    with reading_document(container) as of:
+        made = of.value(container.document.get("provenance"), "provenance")
+    return Description(
+        path=path,
+        kind="basis" if is_basis else "model",
+        version=container.version,
+        brainweave=str(container.document.get("brainweave")),
+        what=what,
+        facts=facts,
+        provenance=made if isinstance(made, dict) else {},
+        n_bytes=path.stat().st_size,
+        parts=_parts(container.arrays),
+    )
+
+
+def _parts(arrays: Mapping[str, Any]) -> dict[str, tuple[int, str]]:
+    sizes: dict[str, int] = {}
+    for name, array in arrays.items():
+        first = name.partition(".")[0]
+        if first in _WHOLE:
+            part = _WHOLE[first]
+        else:
+            part = next(p for p in reversed(name.split(".")) if not p.isdigit())
+        sizes[part] = sizes.get(part, 0) + array.nbytes
+    ordered = sorted(sizes.items(), key=lambda item: -item[1])
+    return {part: (size, _WHY.get(part, "")) for part, size in ordered}
+
+
+def _facts(container: Container) -> tuple[str, dict[str, Any]]:
+    model = load_from(container)
+    if not isinstance(model, BaseAligner):
+        what = f"a map of one subject, {model.n_voxels} voxels, {model.kernel} kernel"
+        return what, {"n_components": model.n_components}
+    facts: dict[str, Any] = {
+        "subjects": ", ".join(getattr(model, "ids_", None) or []) or "without ids",
+        "study_fingerprint": model.study_fingerprint,
+        "aligned by labels, ids or rows": "yes" if model._joins_samples else "no",
+    }
+    facts |= {
+        name: value if isinstance(value, (int, float, str, type(None), dict)) else "..."
+        for name, value in model.get_params(deep=False).items()
+    }
+    for name in ("n_informative_", "is_unique_", "objective_", "eigenvalues_"):
+        value = getattr(model, name, None)
+        if value is not None:
+            facts[name] = value.tolist() if hasattr(value, "tolist") else value
+    voxels = sorted({m.n_voxels for m in model.maps_})
+    kernels = sorted({m.kernel for m in model.maps_})
+    spread = str(voxels[0]) if len(voxels) == 1 else f"{voxels[0]} to {voxels[-1]}"
+    what = (
+        f"{type(model).__name__} of {model.n_subjects_} subjects with {spread} voxels, "
+        f"{model.n_components_} shared features, {' and '.join(kernels)} kernel"
+    )
+    return what, facts
+
+
+def _basis_facts(container: Container) -> tuple[str, dict[str, Any]]:
+    basis = _basis_from(container)
+    names = ("n_samples", "n_voxels", "n_kept", "energy")
+    facts = {name: getattr(basis, name) for name in names}
+    facts["kernel"] = basis.kernel.name
+    return f"basis of subject {basis.id or basis.name}", facts

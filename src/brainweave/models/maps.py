@@ -1,16 +1,22 @@
-"""How maps are stored: one line of a table for each kind.
+r"""Subjects' bases and maps in files.
 
-Explicit maps are stored as weights and patterns, kernel maps as a basis and
+A linear basis is stored without the samples: :math:`X^\top V`, the voxel patterns of
+the kept directions, serves for all voxel weights, and is read only when those are
+wanted. Other kernels compare new samples with the aligning ones, so these are stored.
+Maps through voxels are stored as weights and patterns, others as a basis and
 coefficients.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from math import isfinite
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse
+from numpy.typing import NDArray
 
+from brainweave._arrays import to_numpy
 from brainweave.aligners.maps import (
     BasisMap,
     CoordinateMap,
@@ -22,11 +28,241 @@ from brainweave.aligners.no_alignment import VoxelMap
 from brainweave.aligners.parcelwise import ParcelwiseMap
 from brainweave.aligners.robust_srm import RobustMap
 from brainweave.aligners.searchlight import SearchlightMap
-from brainweave.exceptions import ModelFileError
-from brainweave.models.bases import read_basis, write_basis
+from brainweave.basis import SubjectBasis, _Spectrum
+from brainweave.exceptions import InputError, ModelFileError
+from brainweave.kernels import NAMES, Kernel, check_kernel
 from brainweave.models.codec import Reader, Sizes, Writer
-from brainweave.models.container import PendingArray
-from brainweave.voxels import N_SIGNATURES
+from brainweave.models.container import PendingArray, pending
+from brainweave.voxels import N_SIGNATURES, SampleProducts, sample_signatures
+
+Matrix = NDArray[np.float64]
+
+
+class StoredBasis(SubjectBasis):
+    """A basis made from stored arrays; use it wherever a :class:`SubjectBasis` goes.
+
+    Attributes
+    ----------
+    id : str
+        The subject's id, if it was stored.
+    labels, runs, stimuli : ndarray or None
+        What is known of the samples, so that ``GDM().fit(bases)`` needs nothing else.
+    space : object or None
+        How voxels lie in the brain.
+    """
+
+    def __init__(
+        self, about: Mapping[str, Any], kernel: Kernel, arrays: Mapping[str, Any]
+    ) -> None:
+        self.name, self.kernel, self.energy = about["name"], kernel, about["energy"]
+        self.standardize, self.dtype = about["standardize"], np.dtype(about["dtype"])
+        self.reliable = self.standardize == "reliability"
+        self.n_samples, self.n_voxels = about["shape"]
+        self.mean, self.scale = arrays["mean"], arrays["scale"]
+        self.constant_voxels = np.flatnonzero(np.isinf(self.scale))
+        self._stored = arrays["vectors"]
+        self._spectrum = _Spectrum(
+            arrays["spectrum"], self._stored, about["lost_share"]
+        )
+        self._loadings: Any = arrays.get("loadings")
+        self._data = arrays.get("samples")
+        if "products" in arrays:
+            self._products = arrays["products"]
+        if "narrow" in arrays:
+            self._narrow = arrays["narrow"]
+        self.signatures = arrays.get("signatures")
+        if self.signatures is None and self._data is not None:
+            self.signatures = sample_signatures(self._data)  # a file of version 1
+        self._shift = arrays.get("shift", np.zeros(self.n_samples))
+        self._offset = about["offset"]
+        self.id = ""
+        self.labels: NDArray[Any] | None = None
+        self.runs = None
+        self.stimuli: NDArray[Any] | None = None
+        self.space: Any = None
+
+    def cut(self, energy: float) -> Self:
+        """Return the same basis at another energy."""
+        other = super().cut(energy)
+        if other.n_kept > self._spectrum.vectors.shape[1]:
+            # the directions that were not stored follow from the inner products
+            other.__dict__.pop("_spectrum", None)
+        return other
+
+    def with_kernel(self, kernel: Any, kernel_params: Any = None) -> SubjectBasis:
+        """Return the basis of another kernel, if the samples were stored."""
+        other = super().with_kernel(kernel, kernel_params)
+        if other is not self and self._data is None:
+            raise InputError(
+                f"{self.name} was stored for the {self.kernel.name} kernel, without "
+                f"its samples; the {other.kernel.name} kernel needs them. Make its "
+                "basis again with that kernel."
+            )
+        return other
+
+    # -- voxel weights and new samples without the aligning samples -------------------
+
+    def _voxel_loadings(self) -> NDArray[Any]:
+        if self._loadings.shape[1] < self.n_kept:
+            raise InputError(
+                f"{self.name} was stored with {self._loadings.shape[1]} directions, "
+                f"fewer than the {self.n_kept} of energy {self.energy}. Make its basis "
+                "again with that energy."
+            )
+        return self._loadings
+
+    def combine(self, mixing: Matrix) -> NDArray[Any]:
+        """Mix standardised samples into voxel patterns: ``X.T @ mixing``."""
+        if self._data is not None or self.kernel.name != "linear":
+            return super().combine(mixing)
+        if "_narrow" in self.__dict__:
+            return np.asarray(self._narrow.T @ mixing, dtype=self.dtype)
+        loadings = self._voxel_loadings()
+        small = (self._stored.T @ mixing).astype(loadings.dtype)
+        out = np.empty((self.n_voxels, mixing.shape[1]), dtype=self.dtype)
+        step = max(256, 2**20 // max(1, loadings.shape[1]))
+        for start in range(0, self.n_voxels, step):
+            rows = slice(start, start + step)
+            out[rows] = loadings[rows] @ small
+        return out
+
+    def products_with(self, Z: Any, name: str = "Z") -> SampleProducts:
+        """Return the inner products of other samples with the aligning ones."""
+        if self._data is not None or self.kernel.name != "linear":
+            return super().products_with(Z, name)
+        Z = self.check_samples(Z, name)
+        narrow = self.__dict__.get("_narrow")
+        loadings = self._voxel_loadings() if narrow is None else narrow.T
+        squares, shift = np.zeros(Z.shape[0]), np.zeros(Z.shape[0])
+        total: Any = 0.0
+        for columns, z in self._standardized(Z):
+            values = to_numpy(z).astype(np.float64)
+            total = total + values @ loadings[columns]
+            squares += (values * values).sum(axis=1)
+            if not self.standardize:
+                shift += values @ self.mean[columns]
+        if not np.isfinite(squares).all():
+            raise InputError(f"{name} has NaN or infinite values.")
+        cross = total if narrow is not None else total @ self._stored.T
+        return SampleProducts(np.asarray(cross), squares, shift)
+
+    def chunks(self, *, verify: bool = True) -> Iterator[tuple[slice, Any]]:
+        """Yield the standardised aligning samples, if they were stored."""
+        if self._data is not None or self.kernel.name == "precomputed":
+            return super().chunks(verify=verify)
+        if "_narrow" in self.__dict__:
+            whole = np.asarray(self._narrow, dtype=self.dtype)
+            return iter([(slice(0, self.n_voxels), whole)])
+        raise InputError(
+            f"{self.name} was stored without its samples. Use the study itself."
+        )
+
+
+# -- in a file -------------------------------------------------------------------------
+
+
+def _arrays_of(kernel: str, n: int, v: int) -> dict[str, str]:
+    """Return the arrays of a basis: k of s directions, u standardised voxels."""
+    dims = {"vectors": "n k", "spectrum": "s", "mean": "u", "scale": "u"}
+    if kernel == "linear" and v < n:
+        return dims | {"narrow": "n v"}  # the standardised samples are the smaller
+    dims["products"] = "n n"
+    if kernel == "linear":
+        dims["loadings"] = "v k"
+    elif kernel != "precomputed":
+        dims |= {"samples": "n v", "shift": "n"}
+    return dims
+
+
+def write_basis(to: Writer, basis: SubjectBasis, path: str) -> int:
+    """Store a basis once; return its number."""
+    if id(basis) in to.known:
+        return int(to.known[id(basis)][1])
+    kernel = basis.kernel
+    if kernel.function is not None:
+        raise ModelFileError(
+            f"{basis.name} has a function as its kernel, which a file cannot hold: "
+            "loading must never run code. Use a kernel by name, or "
+            "kernel='precomputed' with your Gram matrices."
+        )
+    names = [*_arrays_of(kernel.name, basis.n_samples, basis.n_voxels)]
+    names += [] if basis.signatures is None else ["signatures"]
+    number = len(to.bases)
+    to.known[id(basis)] = basis, number
+    reliable = isinstance(basis.standardize, str)
+    to.bases.append(
+        {
+            "name": basis.name,
+            "kernel": kernel.name,
+            "hp": kernel.hp,
+            "energy": basis.energy,
+            "standardize": basis.standardize if reliable else bool(basis.standardize),
+            "dtype": basis.dtype.name,
+            "shape": [basis.n_samples, basis.n_voxels],
+            "lost_share": basis.lost_share,
+            "offset": float(getattr(basis, "_offset", 0.0)),
+            "arrays": {n: to.add(f"{path}.{n}", _basis_array(basis, n)) for n in names},
+        }
+    )
+    return number
+
+
+def _basis_array(basis: SubjectBasis, name: str) -> PendingArray:
+    if name == "loadings":
+        shape = (basis.n_voxels, basis.n_kept)
+        return PendingArray(shape, basis.dtype, lambda: basis.combine(basis.vectors))
+    attributes = {"samples": "_data", "narrow": "_narrow"}
+    attributes |= {"products": "_products", "shift": "_shift"}
+    found = getattr(basis, attributes.get(name, name))
+    return pending(np.ascontiguousarray(to_numpy(found)))
+
+
+def read_basis(of: Reader, number: Any, path: str) -> StoredBasis:
+    """Make the basis of that number once, after checking every part of it."""
+    if of.count(number, path) in of.bases:
+        stored: StoredBasis = of.bases[number]
+        return stored
+    path = f"basis {number}"
+    keys = {"name", "kernel", "hp", "energy", "standardize", "dtype", "shape"}
+    keys |= {"lost_share", "offset", "arrays"}
+    table = dict(of.table(of.document["bases"][number], path, keys))
+    known = table["kernel"] in NAMES and table["dtype"] in ("float32", "float64")
+    if not known or table["standardize"] not in (True, False, "reliability"):
+        of.bad(path, "has an unknown kernel, type or standardisation")
+    for name in ("energy", "lost_share", "offset"):
+        table[name] = of.number(table[name], path)
+    n, v = table["shape"] = of.counts(table["shape"], path)
+    if n < 2 or v < 1 or not 0 < table["energy"] <= 1:
+        of.bad(path, "has too few samples or voxels, or a wrong energy")
+    hp = {} if table["hp"] is None else {"hp": table["hp"]}
+    kernel = check_kernel(table["kernel"], hp, owner=path)
+    basis = StoredBasis(table, kernel, _read_arrays(of, table, path))
+    if basis.n_kept > basis.vectors.shape[1]:
+        of.bad(path, "has fewer directions than its energy keeps")
+    of.bases[number] = basis
+    return basis
+
+
+def _read_arrays(of: Reader, about: dict[str, Any], path: str) -> dict[str, Any]:
+    kernel, (n, v), names = about["kernel"], about["shape"], about["arrays"]
+    dims = _arrays_of(kernel, n, v)
+    # files of version 1 have no signatures, and sums per voxel that are not used
+    optional = {"signatures": "n q", "probed": "v"}
+    dims |= {key: shape for key, shape in optional.items() if key in names}
+    table = of.table(names, path, set(dims))
+    sizes = {"n": n, "v": v, "q": N_SIGNATURES}
+    sizes["u"] = 0 if kernel == "precomputed" else v
+    out = {}
+    for key, shape in dims.items():
+        kinds = "fiub" if key == "samples" else "f"
+        out[key] = of.shaped(table[key], f"{path}.{key}", shape, sizes, kinds)
+    spectrum = out["spectrum"]
+    positive = spectrum.size and np.isfinite(spectrum).all() and spectrum[-1] > 0
+    if not positive or (np.diff(spectrum) > 0).any():
+        of.bad(path, "has a spectrum that is not one")
+    if not 1 <= sizes["k"] <= sizes["s"]:
+        of.bad(path, f"has {sizes['k']} directions of {sizes['s']}")
+    return out
 
 
 @dataclass(frozen=True)
@@ -55,21 +291,11 @@ def _kernel_map(*, coef: Any, mixing: Any, pattern_coef: Any, **rest: Any) -> An
     return CoordinateMap(coef=coef, pattern_coef=pattern_coef, **rest)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _are_numbers(value: Any) -> bool:
-    return isinstance(value, list) and all(
-        _is_number(v) and abs(v) < 1e300 for v in value
-    )
-
-
 # plain values: the attribute they are, and what they must be
 _VALUES: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "history": ("objective_history", lambda h: h is None or _are_numbers(h)),
+    "history": ("objective_history", lambda h: h is None or all(map(isfinite, h))),
     "isometric": ("isometric", lambda flag: isinstance(flag, bool)),
-    "lam": ("lam", lambda weight: _is_number(weight) and weight > 0),
+    "lam": ("lam", lambda weight: weight is not True and weight > 0),
     "max_iter": ("max_iter", lambda n: type(n) is int and n >= 0),
 }
 _VOXELS = {"mean": "v", "scale": "v"}
@@ -117,7 +343,7 @@ def write_map(to: Writer, map_: Any, path: str) -> dict[str, Any]:
     if "parts" in kind.other:
         body["parts"] = _write_parts(to, map_.parts, path)
     for array in kind.arrays:
-        body[array] = to.value(_stored(map_, array), f"{path}.{array}")
+        body[array] = to.value(_map_array(map_, array), f"{path}.{array}")
     if map_.signatures is not None and not through_kernel:
         body["signatures"] = to.value(map_.signatures, f"{path}.signatures")
     if map_.n_undetermined:
@@ -125,7 +351,7 @@ def write_map(to: Writer, map_: Any, path: str) -> dict[str, Any]:
     return body
 
 
-def _stored(map_: Any, name: str) -> Any:
+def _map_array(map_: Any, name: str) -> Any:
     """Return an array of a map; what is made of voxels waits until it is written."""
     if name == "pattern_coef":
         return getattr(map_, "given_pattern_coef", None)
@@ -146,9 +372,7 @@ def _stored(map_: Any, name: str) -> Any:
 
 def read_map(of: Reader, body: Any, path: str) -> SubjectMap:
     """Make the map that a table describes."""
-    name = body.get("kind") if isinstance(body, dict) else None
-    if not isinstance(name, str) or name not in _MAPS:
-        of.bad(path, "is a map of an unknown kind")
+    name = body["kind"]
     kind = _MAPS[name]
     optional = {"signatures", "n_undetermined"} & set(body)  # version 1 has none
     table = of.table(
@@ -175,10 +399,7 @@ def read_map(of: Reader, body: Any, path: str) -> SubjectMap:
     if "parts" in kind.other:
         parts["parts"] = _read_parts(of, table["parts"], path, sizes)
     history = parts.pop("history", None)
-    try:
-        found = kind.make(**parts, space=of.space(table["space"], path, sizes["v"]))
-    except ValueError as error:
-        of.bad(path, str(error))
+    found = kind.make(**parts, space=of.space(table["space"], path, sizes["v"]))
     found.objective_history = history
     if "signatures" in optional:
         found.signatures = of.value(table["signatures"], path)
@@ -188,9 +409,6 @@ def read_map(of: Reader, body: Any, path: str) -> SubjectMap:
         if found.n_undetermined > found.n_components:
             of.bad(path, "has more undetermined dimensions than shared features")
     return found
-
-
-# -- parcels ---------------------------------------------------------------------------
 
 
 def _write_parts(to: Writer, parts: Any, path: str) -> list[Any]:
@@ -209,10 +427,8 @@ def _read_parts(of: Reader, node: Any, path: str, sizes: Sizes) -> list[Any]:
     for i, part in enumerate(of.items(node, path)):
         where = f"{path}.{i}"
         entry = of.table(part, where, {"columns", "map", "n_components"})
-        columns, local = (
-            of.value(entry["columns"], where),
-            of.value(entry["map"], where),
-        )
+        columns = of.value(entry["columns"], where)
+        local = of.value(entry["map"], where)
         of.check_fits(columns, where, "places", {}, "i")
         of.check_places(columns, where, sizes["v"])
         k = of.count(entry["n_components"], where)

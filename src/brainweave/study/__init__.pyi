@@ -1,18 +1,18 @@
 """The names of this package and their homes."""
 
-from .formats.bids.load import load_bids as load_bids
-from .formats.folder.folder import open_study as open_study
-from .formats.folder.folder import save_study as save_study
+from .formats.bids import load_bids as load_bids
+from .formats.folder import open_study as open_study
+from .formats.folder import save_study as save_study
 from .formats.images import load_cifti as load_cifti
 from .formats.images import load_gifti as load_gifti
 from .formats.images import load_nifti as load_nifti
 from .formats.matlab import load_matlab as load_matlab
 from .formats.openfmri import load_openfmri as load_openfmri
-from .formats.runs.runs import Cleaning as Cleaning
-from .formats.runs.runs import ImageSource as ImageSource
-from .formats.runs.runs import Run as Run
-from .formats.runs.sampling import EventRules as EventRules
-from .formats.runs.sampling import Sampling as Sampling
+from .formats.runs import Cleaning as Cleaning
+from .formats.runs import ImageSource as ImageSource
+from .formats.runs import Run as Run
+from .formats.sampling import EventRules as EventRules
+from .formats.sampling import Sampling as Sampling
 from .public.datasets import fetch_haxby as fetch_haxby
 from .public.datasets import fetch_raider as fetch_raider
 from .public.datasets import haxby_plan as haxby_plan
@@ -21,17 +21,17 @@ from .public.download import DownloadPlan as DownloadPlan
 from .public.openneuro import fetch_openneuro as fetch_openneuro
 from .public.openneuro import openneuro_plan as openneuro_plan
 from .simulation.bids_writer import write_bids as write_bids
-from .simulation.settings import Noise as Noise
-from .simulation.settings import Responses as Responses
-from .simulation.settings import Timing as Timing
+from .simulation.designs import Noise as Noise
+from .simulation.designs import Responses as Responses
+from .simulation.designs import Timing as Timing
 from .simulation.simulate import SimulatedStudy as SimulatedStudy
 from .simulation.simulate import simulate_like as simulate_like
 from .simulation.simulate import simulate_study as simulate_study
-from .spaces import CiftiSpace as CiftiSpace
 from .spaces import VolumeSpace as VolumeSpace
 from .spaces import to_image as to_image
 from .study import Study as Study
 from .subject import Subject as Subject
+from .surface import CiftiSpace as CiftiSpace
 from .surface import SurfaceSpace as SurfaceSpace
 
 __all__: list[str]

@@ -12,15 +12,6 @@ from numpy.typing import NDArray
 
 from brainweave._arrays import for_other_process, is_torch, to_numpy
 
-__all__ = [
-    "RowView",
-    "Samples",
-    "Source",
-    "ZScoreView",
-    "read_samples",
-    "zscore_groups",
-]
-
 
 @runtime_checkable
 class Source(Protocol):

@@ -1,35 +1,102 @@
-"""How voxels lie in the brain: a masked volume, CIFTI brain models, GIfTI surfaces.
+"""How voxels lie in the brain, and how images are opened; surfaces have their module.
 
 A space reads a run into samples x voxels, and puts values per voxel (the weights of
 a shared feature) back into the same kind of image.
 """
 
-from collections.abc import Iterable, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from os import PathLike, fspath
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from brainweave._validation import check_list_option
-from brainweave.exceptions import InputError, StudyError
-from brainweave.study.formats.image_files import (
-    ImageLike,
-    image_name,
-    load_image,
-    reading,
-)
+from brainweave.exceptions import BrainweaveError, InputError, StudyError
 from brainweave.study.study import Study
 
-__all__ = [
-    "CiftiSpace",
-    "RunHeader",
-    "VolumeSpace",
-    "common_space",
-    "common_voxels",
-    "to_image",
-]
+# A path, or an image object of nibabel.
+ImageLike: TypeAlias = Any
+
+
+def image_name(image: ImageLike) -> str:
+    """Name an image for messages: its path, or what it is."""
+    if isinstance(image, str | PathLike):
+        return fspath(image)
+    filename = getattr(image, "get_filename", lambda: None)()
+    return filename or f"{type(image).__name__} in memory"
+
+
+@contextmanager
+def reading(image: ImageLike) -> Iterator[None]:
+    """Turn whatever goes wrong while a file is read into a StudyError with its name."""
+    try:
+        yield
+    except BrainweaveError:
+        raise
+    except FileNotFoundError:
+        raise StudyError(
+            f"There is no file {image_name(image)!r}. Check the path."
+        ) from None
+    except Exception as error:
+        # a damaged header makes nibabel fail in any way: a NaN where it computes an
+        # offset, a code that it does not list, XML that ends early
+        problem, way_out = _diagnosis(error)
+        said = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise StudyError(
+            f"{image_name(image)!r} {problem} ({said}). {way_out}"
+        ) from error
+
+
+def _diagnosis(error: Exception) -> tuple[str, str]:
+    """Say what the error means for the file, and what to do."""
+    from nibabel.filebasedimages import ImageFileError
+    from nibabel.spatialimages import HeaderDataError
+
+    if isinstance(error, EOFError | zlib.error):
+        return "ends early", "The download was cut off: get the file again."
+    if isinstance(error, ImageFileError | HeaderDataError):
+        return "is not a readable image", "Check its type, or get the file again."
+    if isinstance(error, OSError):  # also an uncompressed file that is too short
+        return "cannot be read", "It may be cut off or damaged: get the file again."
+    if isinstance(error, MemoryError):
+        return "does not fit into memory", "Its header may be damaged: check its shape."
+    return "has a header that makes no sense", "It is damaged: get the file again."
+
+
+def load_image(image: ImageLike, *kinds: type) -> Any:
+    """Open an image (the header only, where the format allows) and check its kind."""
+    import nibabel as nib
+
+    if isinstance(image, str | PathLike):
+        with reading(image):
+            image = nib.load(Path(image))
+    if kinds and not isinstance(image, kinds):
+        wanted = " or ".join(kind.__name__ for kind in kinds)
+        raise StudyError(
+            f"{image_name(image)!r} is a {type(image).__name__}, not a {wanted}."
+        )
+    return image
+
+
+def read_table(path: Path, separator: str = "\t", **options: Any) -> Any:
+    """Read a table of text as a DataFrame; `options` are those of pandas."""
+    import pandas as pd
+
+    with reading(path):
+        try:
+            return pd.read_csv(path, sep=separator, **options)
+        except pd.errors.EmptyDataError:
+            raise StudyError(
+                f"{str(path)!r} is empty: not even a header. Fill it, or remove it."
+            ) from None
+        except ValueError as error:  # so are pandas' and Unicode's errors
+            kind = "tab-separated table" if separator == "\t" else "table"
+            raise StudyError(f"{str(path)!r} is not a {kind} ({error}).") from None
+
 
 # Headers store affines in float32; this is the error of a voxel's position in mm.
 _AFFINE_TOLERANCE = 1e-3
@@ -159,7 +226,11 @@ class VolumeSpace(ImageSpace):
         image = self._load(run)
         n_samples = 1 if len(image.shape) == 3 else int(image.shape[3])
         with reading(run):
-            t_r, unit = _nifti_t_r(image)
+            unit = getattr(image.header, "get_xyzt_units", lambda: ("mm", "sec"))()[1]
+            zooms = image.header.get_zooms()
+        t_r = None
+        if len(zooms) > 3 and zooms[3] > 0:
+            t_r = float(zooms[3]) * {"msec": 1e-3, "usec": 1e-6}.get(unit, 1.0)
         return RunHeader(n_samples, t_r, t_r == 1 and unit == "unknown")
 
     def _load(self, run: ImageLike) -> Any:
@@ -198,7 +269,7 @@ class VolumeSpace(ImageSpace):
                 from nilearn.image import smooth_img
 
                 image = smooth_img(image, smoothing_fwhm)
-            values = scaled_data(image)[self.mask]
+            values = np.asarray(image.dataobj)[self.mask]
         return np.ascontiguousarray(np.atleast_2d(values.T))
 
     def to_image(self, values: ArrayLike) -> Any:
@@ -227,142 +298,13 @@ class VolumeSpace(ImageSpace):
         return f"VolumeSpace({self.n_voxels} of {_times(self.mask.shape)} voxels)"
 
 
-class CiftiSpace(ImageSpace):
-    """The grayordinates of a CIFTI file, or those of some of its structures.
-
-    Parameters
-    ----------
-    image : path or Cifti2Image
-        A dtseries or dscalar with the brain models.
-    structures : iterable of str, optional
-        Structures to keep, such as ``"CIFTI_STRUCTURE_CORTEX_LEFT"`` or, shorter,
-        ``"cortex_left"``; all by default.
-    """
-
-    kind = "cifti"
-
-    def __init__(
-        self, image: ImageLike, *, structures: Iterable[str] | None = None
-    ) -> None:
-        self.file_axis = self.axis = _load_cifti(image)[1]
-        self.columns: Any = slice(None)
-        if structures is not None:
-            listed = check_list_option("structures", structures, "CiftiSpace")
-            self.columns = self._columns_of(listed)
-            self.axis = self.file_axis[self.columns]
-        self.n_voxels = len(self.axis)
-
-    def _columns_of(self, structures: list[str]) -> NDArray[np.intp]:
-        names = np.asarray(self.file_axis.name)
-        keep = np.zeros(len(names), bool)
-        for structure in structures:
-            wanted = f"CIFTI_STRUCTURE_{structure.upper()}"
-            here = (names == structure) | (names == wanted)
-            if not here.any():
-                known = ", ".join(sorted(set(names.tolist())))
-                raise StudyError(
-                    f"There is no structure {structure!r}; known: {known}."
-                )
-            keep |= here
-        return np.flatnonzero(keep)
-
-    def header(self, run: ImageLike) -> RunHeader:
-        """Check that a run has the same brain models, reading its header only."""
-        image = self._load(run)
-        axis = image.header.get_axis(0)
-        in_seconds = getattr(axis, "unit", None) == "SECOND"
-        return RunHeader(int(image.shape[0]), float(axis.step) if in_seconds else None)
-
-    def _load(self, run: ImageLike) -> Any:
-        image, axis = _load_cifti(run)
-        if axis != self.file_axis:
-            raise StudyError(
-                f"{image_name(run)!r} has other brain models ({len(axis)} "
-                f"grayordinates) than the first file ({len(self.file_axis)}). Give "
-                "each subject runs in one and the same CIFTI space."
-            )
-        return image
-
-    def read(
-        self, run: ImageLike, *, smoothing_fwhm: float | None = None
-    ) -> NDArray[Any]:
-        """Read one run into samples x grayordinates."""
-        self._refuse_smoothing(smoothing_fwhm)
-        image = self._load(run)
-        with reading(run):
-            values = scaled_data(image)
-        return np.ascontiguousarray(values[:, self.columns])
-
-    def to_image(self, values: ArrayLike) -> Any:
-        """Make a CIFTI dscalar image with a row per map."""
-        import nibabel as nib
-
-        maps, _ = check_values(values, self.n_voxels)
-        scalars = nib.cifti2.ScalarAxis([f"map {k + 1}" for k in range(len(maps))])
-        image = nib.Cifti2Image(maps, header=(scalars, self.axis))
-        image.update_headers()
-        image.nifti_header.set_intent("NIFTI_INTENT_CONNECTIVITY_DENSE_SCALARS")
-        return image
-
-    def save(self, stem: Path) -> list[Path]:
-        """Write the brain models as an empty dscalar image."""
-        import nibabel as nib
-
-        path = stem.with_name(stem.name + ".dscalar.nii")
-        nib.save(self.to_image(np.zeros(self.n_voxels, np.float32)), path)
-        return [path]
-
-    def _is_same(self, other: "CiftiSpace") -> bool:
-        return bool(self.axis == other.axis)
-
-    def __repr__(self) -> str:
-        return f"CiftiSpace({self.n_voxels} grayordinates)"
-
-
-def scaled_data(image: Any) -> NDArray[Any]:
-    """Read an image's data in single precision, if its file does not hold more."""
-    get_scaled = getattr(image.dataobj, "get_scaled", None)
-    if get_scaled is not None:
-        return np.asarray(get_scaled(np.float32))
-    return np.asarray(image.dataobj)
-
-
-def _nifti_t_r(image: Any) -> tuple[float | None, str]:
-    """Return the repetition time in seconds, if a header states one, and its unit."""
-    unit = getattr(image.header, "get_xyzt_units", lambda: ("mm", "sec"))()[1]
-    zooms = image.header.get_zooms()
-    if len(zooms) < 4 or not zooms[3] > 0:
-        return None, unit
-    return float(zooms[3]) * {"msec": 1e-3, "usec": 1e-6}.get(unit, 1.0), unit
-
-
-def _load_cifti(image: ImageLike) -> tuple[Any, Any]:
-    """Open a CIFTI file, and return it and its brain models."""
-    import nibabel as nib
-
-    loaded = load_image(image, nib.Cifti2Image)
-    axes = [loaded.header.get_axis(dimension) for dimension in range(loaded.ndim)]
-    first = (nib.cifti2.SeriesAxis, nib.cifti2.ScalarAxis)
-    if (
-        len(axes) != 2
-        or not isinstance(axes[0], first)
-        or not isinstance(axes[1], nib.cifti2.BrainModelAxis)
-    ):
-        kinds = " x ".join(type(axis).__name__ for axis in axes)
-        raise StudyError(
-            f"{image_name(image)!r} is a CIFTI file of {kinds}; only dtseries and "
-            "dscalar hold samples x grayordinates."
-        )
-    return loaded, axes[1]
-
-
 def _times(shape: Iterable[int]) -> str:
     return " x ".join(str(n) for n in shape)
 
 
 def load_space(kind: str, paths: Sequence[Path]) -> Any:
     """Read a space that was saved by its ``save`` method."""
-    from brainweave.study.surface import SurfaceSpace
+    from brainweave.study.surface import CiftiSpace, SurfaceSpace
 
     for space in (VolumeSpace, CiftiSpace, SurfaceSpace):
         if space.kind == kind:

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from brainweave._progress import Progress
 from brainweave._subjects import refuse_two_meanings
-from brainweave._validation import check_list_option
-from brainweave.exceptions import InputError, StudyError
+from brainweave._validation import check_list_option, check_option
+from brainweave.exceptions import StudyError
 from brainweave.labels import sort_labels
 from brainweave.study.subject import Subject, fingerprint, is_missing
 
@@ -139,8 +139,25 @@ class Study(Sequence[Subject]):
         """
         import pandas as pd
 
-        rows = [_summary_row(subject) for subject in self.subjects]
-        return pd.DataFrame(rows).set_index("subject")
+        rows = {}
+        for subject in self.subjects:
+            dtype = getattr(subject.samples, "dtype", None)
+            stimuli = [] if subject.stimuli is None else subject.stimuli.tolist()
+            n_numbers = subject.n_samples * subject.n_voxels
+            rows[subject.id] = {
+                "samples": subject.n_samples,
+                "voxels": subject.n_voxels,
+                "runs": len(subject.run_ids),
+                "categories": len(subject.categories),
+                "unlabelled": subject.n_unlabelled,
+                "stimuli": len(sort_labels(stimuli)),
+                "dtype": str(dtype),
+                "space": "" if subject.space is None else subject.space.kind,
+                "lazy": subject.is_lazy,
+                "megabytes": round(n_numbers * getattr(dtype, "itemsize", 8) / 1e6, 1),
+            }
+        table = pd.DataFrame(list(rows.values()), pd.Index(list(rows), name="subject"))
+        return table
 
     def map(self, function: Callable[[Subject], Subject]) -> "Study":
         """Apply a function to each subject and keep the name.
@@ -231,16 +248,13 @@ class Study(Sequence[Subject]):
         first, second : Study
             Samples keep their order.
         """
+        check_option("by", by, ("category", "run"), owner="split_halves")
         if by == "category":
             masks = [_first_half_of_categories(subject) for subject in self.subjects]
-        elif by == "run":
+        else:
             runs = self.run_ids
             first = runs[: (len(runs) + 1) // 2]
             masks = [_in_runs(subject, first) for subject in self.subjects]
-        else:
-            raise InputError(
-                f'split_halves(by=...) takes "category" or "run", got {by!r}.'
-            )
         pairs = list(zip(self.subjects, masks, strict=True))
         for subject, mask in pairs:
             if mask.all() or not mask.any():
@@ -297,10 +311,7 @@ class Study(Sequence[Subject]):
         X = [s.data() if s.is_lazy else s.samples for s in self.subjects]
         if y is None:
             return X, None
-        if y not in ("labels", "stimuli"):
-            raise InputError(
-                f'to_lists(y=...) takes "labels", "stimuli" or None, got {y!r}.'
-            )
+        check_option("y", y, ("labels", "stimuli"), owner="to_lists")
         values = [getattr(subject, y) for subject in self.subjects]
         if all(entry is None for entry in values):
             raise StudyError(
@@ -329,7 +340,7 @@ class Study(Sequence[Subject]):
         progress: bool | Progress | None = None,
     ) -> "Study":
         """Write a plain folder; see :func:`brainweave.study.save_study`."""
-        from brainweave.study.formats.folder.folder import save_study
+        from brainweave.study.formats.folder import save_study
 
         return save_study(
             self,
@@ -345,7 +356,7 @@ class Study(Sequence[Subject]):
         cls, folder: str | PathLike[str], *, verify: bool | None = None
     ) -> "Study":
         """Map a saved study; see :func:`brainweave.study.open_study`."""
-        from brainweave.study.formats.folder.folder import open_study
+        from brainweave.study.formats.folder import open_study
 
         return open_study(folder, verify=verify)
 
@@ -402,22 +413,3 @@ def _join(values: Iterable[Any], limit: int = 8) -> str:
     texts = [repr(value) for value in values]
     more = f" and {len(texts) - limit} more" if len(texts) > limit else ""
     return ", ".join(texts[:limit]) + more
-
-
-def _summary_row(subject: Subject) -> dict[str, Any]:
-    dtype = getattr(subject.samples, "dtype", None)
-    stimuli = [] if subject.stimuli is None else sort_labels(subject.stimuli.tolist())
-    n_bytes = subject.n_samples * subject.n_voxels * getattr(dtype, "itemsize", 8)
-    return {
-        "subject": subject.id,
-        "samples": subject.n_samples,
-        "voxels": subject.n_voxels,
-        "runs": len(subject.run_ids),
-        "categories": len(subject.categories),
-        "unlabelled": subject.n_unlabelled,
-        "stimuli": len(stimuli),
-        "dtype": str(dtype),
-        "space": "" if subject.space is None else subject.space.kind,
-        "lazy": subject.is_lazy,
-        "megabytes": round(n_bytes / 1e6, 1),
-    }

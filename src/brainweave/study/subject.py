@@ -2,14 +2,14 @@
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from brainweave._arrays import for_other_process, is_torch, to_numpy
-from brainweave._validation import check_numbers, refuse_other_shapes
+from brainweave._validation import check_numbers, check_option, refuse_other_shapes
 from brainweave.exceptions import InputError, StudyError
 from brainweave.labels import as_label_list, object_array, sort_labels
 from brainweave.study.source import (
@@ -20,8 +20,6 @@ from brainweave.study.source import (
     read_samples,
     zscore_groups,
 )
-
-__all__ = ["Space", "Subject", "fingerprint", "is_missing"]
 
 _LARGEST = int(np.iinfo(np.int64).max)
 # what a subject can know of each sample
@@ -95,11 +93,11 @@ class Subject:
         if not self.id:
             raise InputError("A subject needs an id that is not empty.")
         self.samples = _check_samples(samples, f"Subject {self.id!r}: samples")
-        self.labels = self._as_labels("labels", labels)
-        self.runs = self._as_labels("runs", runs)
-        self.onsets = self._as_onsets(onsets)
-        self.stimuli = self._as_labels("stimuli", stimuli)
-        self.aligned = self._as_flags("aligned", aligned)
+        self.labels = self._known("labels", labels, _as_labels)
+        self.runs = self._known("runs", runs, _as_labels)
+        self.onsets = self._known("onsets", onsets, _as_onsets)
+        self.stimuli = self._known("stimuli", stimuli, _as_labels)
+        self.aligned = self._known("aligned", aligned, _as_flags)
         self.space = space
         lacking = self.runs is None or is_missing(self.runs).any()
         if runs is not None and lacking and self.n_samples:
@@ -193,8 +191,7 @@ class Subject:
         return self._replace(samples=ZScoreView(self.samples, groups))
 
     def _zscore_groups(self, by: str) -> NDArray[np.intp]:
-        if by not in ("run", "all"):
-            raise InputError(f'zscore(by=...) takes "run" or "all", got {by!r}.')
+        check_option("by", by, ("run", "all"), owner="zscore")
         runs = np.zeros(self.n_samples, int) if by == "all" else self.runs
         if runs is None:
             raise StudyError(
@@ -230,59 +227,12 @@ class Subject:
             text += f", {len(self.run_ids)} runs"
         return f"Subject({self.id!r}: {text})"
 
-    def _as_labels(self, name: str, values: ArrayLike | None) -> NDArray[Any] | None:
-        """Return one label per sample: int64, str, or objects if some are ``None``.
-
-        Floats that are whole numbers become int (MATLAB stores labels so). What is
-        missing, :mod:`brainweave.labels` says; None if all are.
-        """
+    def _known(
+        self, name: str, values: ArrayLike | None, checked: Callable[..., Any]
+    ) -> NDArray[Any] | None:
+        """Return what is known of each sample, checked; None if it is not."""
         if values is None:
             return None
-        array = self._one_per_sample(name, values)
-        if array.dtype.kind in "iu" and (not array.size or array.max() <= _LARGEST):
-            return array.astype(np.int64)
-        owner = f"Subject {self.id!r}: {name}"
-        known = as_label_list(array, owner)
-        cleaned = known
-        if array.dtype.kind != "U":
-            cleaned = [None if v is None else _clean(v, owner) for v in known]
-        kinds = {type(value) for value in cleaned if value is not None}
-        if len(kinds) > 1:
-            raise InputError(
-                f"{owner} mix text and numbers. Make all of them strings or all of "
-                "them whole numbers."
-            )
-        if not kinds:
-            return None
-        return object_array(cleaned) if None in cleaned else np.array(cleaned)
-
-    def _as_onsets(self, values: ArrayLike | None) -> NDArray[np.float64] | None:
-        """Check one time in seconds per sample; NaN where it is not known."""
-        if values is None:
-            return None
-        array = self._one_per_sample("onsets", values)
-        try:
-            return array.astype(np.float64)
-        except (TypeError, ValueError):
-            raise InputError(
-                f"Subject {self.id!r}: onsets must be numbers, in seconds; got "
-                f"{array[0]!r}."
-            ) from None
-
-    def _as_flags(
-        self, name: str, values: ArrayLike | None
-    ) -> NDArray[np.bool_] | None:
-        if values is None:
-            return None
-        array = self._one_per_sample(name, values)
-        if not all(isinstance(value, bool | np.bool_) for value in array.tolist()):
-            raise TypeError(
-                f"Subject {self.id!r}: {name} holds one True or False per sample, got "
-                f"{np.asarray(values).dtype}."
-            )
-        return array.astype(bool)
-
-    def _one_per_sample(self, name: str, values: ArrayLike) -> NDArray[Any]:
         if isinstance(values, list | tuple | range):
             # NumPy would turn [1, None, "a"] or [1, "a"] into text without a word.
             array = object_array(values)
@@ -295,29 +245,24 @@ class Subject:
                 f"Subject {self.id!r} has {self.n_samples} samples, but {name} have "
                 f"shape {array.shape}. Give one per sample."
             )
-        return array
+        found: NDArray[Any] | None = checked(array, f"Subject {self.id!r}: {name}")
+        return found
 
     def _as_rows(self, samples: ArrayLike) -> NDArray[np.intp]:
-        chosen, n = np.asarray(samples), self.n_samples
-        if chosen.dtype == bool:
-            if chosen.shape != (n,):
-                raise InputError(
-                    f"Subject {self.id!r} has {n} samples, but the mask has shape "
-                    f"{chosen.shape}. Give one boolean per sample."
-                )
-            return np.flatnonzero(chosen)
-        if chosen.size == 0:
+        chosen = np.asarray(samples)
+        if chosen.size == 0 and chosen.dtype != bool:
             return np.empty(0, np.intp)
-        if chosen.dtype.kind not in "iu" or chosen.ndim != 1:
+        if chosen.dtype.kind not in "biu" or chosen.ndim != 1:
             raise TypeError(
                 "Select samples by a 1-D mask of booleans or by 1-D indices."
             )
-        bad = chosen[(chosen >= n) | (chosen < -n)]
-        if bad.size:
+        try:
+            return np.arange(self.n_samples)[chosen]
+        except IndexError as error:
             raise InputError(
-                f"Subject {self.id!r} has {n} samples; there is no sample {bad[0]}."
-            )
-        return np.where(chosen < 0, chosen + n, chosen).astype(np.intp)
+                f"Subject {self.id!r} has {self.n_samples} samples: {error}. Give a "
+                "boolean for each, or indices of some."
+            ) from None
 
 
 def is_missing(values: NDArray[Any]) -> NDArray[np.bool_]:
@@ -325,6 +270,44 @@ def is_missing(values: NDArray[Any]) -> NDArray[np.bool_]:
     if values.dtype != object:
         return np.zeros(values.shape, bool)
     return np.array([value is None for value in values], dtype=bool)
+
+
+def _as_labels(array: NDArray[Any], owner: str) -> NDArray[Any] | None:
+    """Return one label per sample: int64, str, or objects if some are ``None``.
+
+    Floats that are whole numbers become int (MATLAB stores labels so). What is
+    missing, :mod:`brainweave.labels` says; None if all are.
+    """
+    if array.dtype.kind in "iu" and (not array.size or array.max() <= _LARGEST):
+        return array.astype(np.int64)
+    cleaned = as_label_list(array, owner)
+    if array.dtype.kind != "U":
+        cleaned = [None if v is None else _clean(v, owner) for v in cleaned]
+    kinds = {type(value) for value in cleaned if value is not None}
+    if len(kinds) > 1:
+        raise InputError(
+            f"{owner} mix text and numbers. Make all of them strings or all of them "
+            "whole numbers."
+        )
+    if not kinds:
+        return None
+    return object_array(cleaned) if None in cleaned else np.array(cleaned)
+
+
+def _as_onsets(array: NDArray[Any], owner: str) -> NDArray[np.float64]:
+    """Check one time in seconds per sample; NaN where it is not known."""
+    try:
+        return array.astype(np.float64)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"{owner} must be numbers, in seconds; got {array[0]!r}."
+        ) from None
+
+
+def _as_flags(array: NDArray[Any], owner: str) -> NDArray[np.bool_]:
+    if not all(isinstance(value, bool | np.bool_) for value in array.tolist()):
+        raise TypeError(f"{owner} holds one True or False per sample.")
+    return array.astype(bool)
 
 
 def _clean(value: Any, owner: str) -> int | str:

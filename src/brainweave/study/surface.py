@@ -1,7 +1,7 @@
-"""GIfTI surfaces: one hemisphere or both, with or without a medial wall."""
+"""Brain models of CIFTI files, and GIfTI surfaces of one hemisphere or both."""
 
 import gzip
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from os import PathLike
@@ -12,21 +12,134 @@ from xml.parsers import expat
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from brainweave._validation import check_list_option
 from brainweave.exceptions import StudyError
-from brainweave.study.formats.image_files import (
+from brainweave.study.spaces import (
     ImageLike,
+    ImageSpace,
+    RunHeader,
+    check_values,
     image_name,
     load_image,
     reading,
 )
-from brainweave.study.spaces import ImageSpace, RunHeader, check_values
-
-__all__ = ["SurfaceSpace"]
 
 _STRUCTURE = "AnatomicalStructurePrimary"
 
 # One image, or one per structure: {"CortexLeft": left, "CortexRight": right}.
 SurfaceRun: TypeAlias = ImageLike | Mapping[str, ImageLike]
+
+
+class CiftiSpace(ImageSpace):
+    """The grayordinates of a CIFTI file, or those of some of its structures.
+
+    Parameters
+    ----------
+    image : path or Cifti2Image
+        A dtseries or dscalar with the brain models.
+    structures : iterable of str, optional
+        Structures to keep, such as ``"CIFTI_STRUCTURE_CORTEX_LEFT"`` or, shorter,
+        ``"cortex_left"``; all by default.
+    """
+
+    kind = "cifti"
+
+    def __init__(
+        self, image: ImageLike, *, structures: Iterable[str] | None = None
+    ) -> None:
+        self.file_axis = self.axis = _load_cifti(image)[1]
+        self.columns: Any = slice(None)
+        if structures is not None:
+            listed = check_list_option("structures", structures, "CiftiSpace")
+            self.columns = self._columns_of(listed)
+            self.axis = self.file_axis[self.columns]
+        self.n_voxels = len(self.axis)
+
+    def _columns_of(self, structures: list[str]) -> NDArray[np.intp]:
+        names = np.asarray(self.file_axis.name)
+        keep = np.zeros(len(names), bool)
+        for structure in structures:
+            wanted = f"CIFTI_STRUCTURE_{structure.upper()}"
+            here = (names == structure) | (names == wanted)
+            if not here.any():
+                known = ", ".join(sorted(set(names.tolist())))
+                raise StudyError(
+                    f"There is no structure {structure!r}; known: {known}."
+                )
+            keep |= here
+        return np.flatnonzero(keep)
+
+    def header(self, run: ImageLike) -> RunHeader:
+        """Check that a run has the same brain models, reading its header only."""
+        image = self._load(run)
+        axis = image.header.get_axis(0)
+        in_seconds = getattr(axis, "unit", None) == "SECOND"
+        return RunHeader(int(image.shape[0]), float(axis.step) if in_seconds else None)
+
+    def _load(self, run: ImageLike) -> Any:
+        image, axis = _load_cifti(run)
+        if axis != self.file_axis:
+            raise StudyError(
+                f"{image_name(run)!r} has other brain models ({len(axis)} "
+                f"grayordinates) than the first file ({len(self.file_axis)}). Give "
+                "each subject runs in one and the same CIFTI space."
+            )
+        return image
+
+    def read(
+        self, run: ImageLike, *, smoothing_fwhm: float | None = None
+    ) -> NDArray[Any]:
+        """Read one run into samples x grayordinates."""
+        self._refuse_smoothing(smoothing_fwhm)
+        image = self._load(run)
+        with reading(run):
+            values = np.asarray(image.dataobj)
+        return np.ascontiguousarray(values[:, self.columns])
+
+    def to_image(self, values: ArrayLike) -> Any:
+        """Make a CIFTI dscalar image with a row per map."""
+        import nibabel as nib
+
+        maps, _ = check_values(values, self.n_voxels)
+        scalars = nib.cifti2.ScalarAxis([f"map {k + 1}" for k in range(len(maps))])
+        image = nib.Cifti2Image(maps, header=(scalars, self.axis))
+        image.update_headers()
+        image.nifti_header.set_intent("NIFTI_INTENT_CONNECTIVITY_DENSE_SCALARS")
+        return image
+
+    def save(self, stem: Path) -> list[Path]:
+        """Write the brain models as an empty dscalar image."""
+        import nibabel as nib
+
+        path = stem.with_name(stem.name + ".dscalar.nii")
+        nib.save(self.to_image(np.zeros(self.n_voxels, np.float32)), path)
+        return [path]
+
+    def _is_same(self, other: "CiftiSpace") -> bool:
+        return bool(self.axis == other.axis)
+
+    def __repr__(self) -> str:
+        return f"CiftiSpace({self.n_voxels} grayordinates)"
+
+
+def _load_cifti(image: ImageLike) -> tuple[Any, Any]:
+    """Open a CIFTI file, and return it and its brain models."""
+    import nibabel as nib
+
+    loaded = load_image(image, nib.Cifti2Image)
+    axes = [loaded.header.get_axis(dimension) for dimension in range(loaded.ndim)]
+    first = (nib.cifti2.SeriesAxis, nib.cifti2.ScalarAxis)
+    if (
+        len(axes) != 2
+        or not isinstance(axes[0], first)
+        or not isinstance(axes[1], nib.cifti2.BrainModelAxis)
+    ):
+        kinds = " x ".join(type(axis).__name__ for axis in axes)
+        raise StudyError(
+            f"{image_name(image)!r} is a CIFTI file of {kinds}; only dtseries and "
+            "dscalar hold samples x grayordinates."
+        )
+    return loaded, axes[1]
 
 
 class SurfaceSpace(ImageSpace):

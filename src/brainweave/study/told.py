@@ -1,18 +1,18 @@
-"""What was done to a study's data: kept in ``Study.record``, and told to people."""
+"""What a reader was asked for, and what was done to the data: options and records."""
 
+import inspect
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, fields, is_dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args, get_type_hints
 
 import numpy as np
 
 from brainweave._version import __version__
-from brainweave.study.formats.image_files import image_name
-
-__all__ = ["cautions", "made_record", "preprocessing", "run_record", "scaled_within"]
+from brainweave.study.spaces import image_name
 
 Record: TypeAlias = Mapping[str, Any]
 Runs: TypeAlias = list[tuple[str, Record]]  # the id of a subject, and one of its runs
@@ -68,13 +68,11 @@ def made_record(
 def run_record(run: Any) -> dict[str, Any]:
     """Tell what was done to a run, whose header is known."""
     n_volumes = run.header.n_samples
-    mask = run.sample_mask
-    kept = n_volumes if mask is None else len(run._volumes("sample_mask", n_volumes))
     return {
         "file": Path(run.name).name,
-        "t_r": run.header.t_r if run.t_r is None else run.t_r,
-        "scrubbed": n_volumes - kept,
-        "samples": run.n_samples(n_volumes),
+        "t_r": run.repetition_time,
+        "scrubbed": n_volumes - len(run.used()),
+        "samples": run.n_samples,
         "volumes": n_volumes,
         **({} if run.plan is None else asdict(run.plan.counts)),
     }
@@ -94,13 +92,7 @@ def _plain(value: Any) -> Any:
 
 
 def preprocessing(record: Record | None) -> list[tuple[str, str]]:
-    """Return what was done, as names and short texts; nothing if it is not known.
-
-    Examples
-    --------
-    >>> preprocessing({"settings": {"samples": "blocks", "hrf_delay": 5.0}})
-    [('samples', 'means of blocks, 5 s after the stimulus')]
-    """
+    """Return what was done, as names and short texts; nothing if it is not known."""
     record = record or {}
     settings = record.get("settings") or {}
     runs = _runs(record)
@@ -121,13 +113,7 @@ def preprocessing(record: Record | None) -> list[tuple[str, str]]:
 
 
 def scaled_within(record: Record | None) -> str | None:
-    """Return what a voxel's scale was taken over: "run", "all" or, if not known, None.
-
-    Examples
-    --------
-    >>> scaled_within({"settings": {"standardize": "psc"}}), scaled_within({})
-    ('run', None)
-    """
+    """Return what a voxel's scale was taken over: "run", "all" or None: not known."""
     record = record or {}
     if record.get("zscore"):
         return str(record["zscore"])
@@ -286,3 +272,44 @@ def _matching(match: Any) -> str:
         return ""
     text = f"{match['how']}: {match['used']} of {match['had']} samples used"
     return text + _counts(match.get("dropped", {}), "; dropped: {}")
+
+
+def gathered(owner: str, details: Mapping[str, Any], *groups: Any) -> tuple[Any, ...]:
+    """Put details that were given to `owner` into the objects that have them.
+
+    So ``load_bids(folder, ignore="rest")`` is short for
+    ``load_bids(folder, events=EventRules(ignore="rest"))``.
+    """
+    names = [[f.name for f in fields(group)] for group in groups]
+    known = [name for listed in names for name in listed]
+    for name in details:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            all_ = (
+                f"{type(group).__name__} has {', '.join(listed)}"
+                for group, listed in zip(groups, names, strict=True)
+            )
+            hint = f"Did you mean {near[0]}?" if near else f"{'; '.join(all_)}."
+            raise TypeError(f"Unknown option {name!r} of {owner}. {hint}")
+    return tuple(
+        replace(group, **{name: details[name] for name in listed if name in details})
+        for group, listed in zip(groups, names, strict=True)
+    )
+
+
+def option_names(function: Callable[..., Any]) -> list[str]:
+    """List the options of a function, with the fields of objects that it takes.
+
+    For those who have names and values only, such as a command line.
+    """
+    hints = get_type_hints(function)
+    names: list[str] = []
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            continue
+        kinds = [k for k in get_args(hints.get(parameter.name)) if is_dataclass(k)]
+        if kinds:
+            names += [f.name for kind in kinds for f in fields(kind)]
+        else:
+            names.append(parameter.name)
+    return names

@@ -1,7 +1,7 @@
 """NIfTI, CIFTI and GIfTI files in: studies made of runs on disk."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -9,21 +9,19 @@ from typing import Any
 import numpy as np
 
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.formats.image_files import (
+from brainweave.study.formats.events import check_t_r_option
+from brainweave.study.formats.runs import Cleaning, Run
+from brainweave.study.formats.sampling import study_of_runs
+from brainweave.study.spaces import (
     ImageLike,
+    VolumeSpace,
     image_name,
     load_image,
     reading,
 )
-from brainweave.study.formats.runs.events import check_t_r_option
-from brainweave.study.formats.runs.runs import Cleaning, Run, subject_of_runs
-from brainweave.study.options import gathered
-from brainweave.study.spaces import CiftiSpace, VolumeSpace
 from brainweave.study.study import Study
-from brainweave.study.surface import SurfaceSpace
-from brainweave.study.told import AS_GIVEN, made_record, run_record
-
-__all__ = ["load_cifti", "load_gifti", "load_nifti", "volume_space"]
+from brainweave.study.surface import CiftiSpace, SurfaceSpace
+from brainweave.study.told import AS_GIVEN, gathered
 
 
 def load_nifti(
@@ -207,36 +205,25 @@ def _make_study(
 ) -> Study:
     (how,) = gathered("the reader of images", details, cleaning or Cleaning())
     t_r = check_t_r_option(t_r)
-    subjects = []
-    records: dict[str, dict[str, Any]] = {}
+    subjects, known = {}, {}
     for id, runs in _listed_runs(files).items():
         own = space(id, [run.image for run in runs])
         if t_r is not None:
             runs = [replace(run, t_r=t_r) for run in runs]
         if confounds is not None:
             runs = _with_confounds(id, runs, entry_of("confounds", confounds, id))
-        subject = subject_of_runs(
-            id,
-            dict(enumerate(runs, start=1)),
-            own,
-            how,
-            dtype,
-            labels=_of_subject("labels", labels, id),
-            stimuli=_of_subject("stimuli", stimuli, id),
-        )
-        subjects.append(subject)
-        read: Any = subject.samples
-        records[id] = {str(n): run_record(r) for n, r in enumerate(read.runs, start=1)}
+        subjects[id] = dict(enumerate(runs, start=1)), own
+        known[id] = {
+            "labels": _of_subject("labels", labels, id),
+            "stimuli": _of_subject("stimuli", stimuli, id),
+        }
+    given = {"labels": labels, "stimuli": stimuli, "confounds": confounds}
     settings = {
         "source": source,
         "mask": mask,
-        "labels": None if labels is None else AS_GIVEN,
-        "stimuli": None if stimuli is None else AS_GIVEN,
-        "confounds": None if confounds is None else AS_GIVEN,
-        "dtype": np.dtype(dtype).name,
-        **asdict(how),
+        **{what: None if v is None else AS_GIVEN for what, v in given.items()},
     }
-    return Study(subjects, name, made_record(settings, subjects, records))
+    return study_of_runs(name, subjects, how, settings, dtype=dtype, known=known)
 
 
 def _with_confounds(id: str, runs: list[Run], confounds: Any) -> list[Run]:

@@ -19,8 +19,6 @@ from brainweave.study.study import Study
 from brainweave.study.subject import Subject
 from brainweave.study.told import AS_GIVEN, made_record
 
-__all__ = ["load_matlab", "read_matlab"]
-
 MatFile: TypeAlias = str | PathLike[str]
 # one 2-D array per subject
 Arrays: TypeAlias = list[NDArray[Any]]

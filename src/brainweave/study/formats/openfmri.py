@@ -1,9 +1,7 @@
 """The old OpenfMRI layout: ``sub001/BOLD/task001_run001`` and onsets in cond files."""
 
 import re
-import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -12,22 +10,19 @@ import numpy as np
 
 from brainweave._validation import check_list_option
 from brainweave.exceptions import StudyError
+from brainweave.study.formats.events import Events
 from brainweave.study.formats.images import volume_space
-from brainweave.study.formats.runs.events import Events
-from brainweave.study.formats.runs.runs import Cleaning, Run, subject_of_runs
-from brainweave.study.formats.runs.sampling import (
+from brainweave.study.formats.runs import Cleaning, Run
+from brainweave.study.formats.sampling import (
     EventRules,
+    HowToSample,
     Sampling,
-    check_samples,
-    cleaning_and_drifts,
-    describe_losses,
+    naming,
     plan_run,
+    study_of_runs,
+    warn_of_runs,
 )
-from brainweave.study.options import gathered
 from brainweave.study.study import Study
-from brainweave.study.told import made_record, run_record
-
-__all__ = ["load_openfmri"]
 
 
 def load_openfmri(
@@ -97,46 +92,35 @@ def load_openfmri(
     root = Path(directory)
     if not root.is_dir():
         raise StudyError(f"There is no folder {str(root)!r}. Check the path.")
-    check_samples(samples)
-    events, sampling, cleaning = gathered(
+    how = HowToSample.told(
         "load_openfmri",
+        samples,
         details,
         events or EventRules(ignore=()),
         sampling or Sampling(),
         cleaning or Cleaning(),
     )
-    how, high_pass = cleaning_and_drifts(samples, cleaning)
-    stated = _scan_key_t_r(root)
+    stated = _scan_key_t_r(root), f"The TR in {str(root / 'scan_key.txt')!r}"
     conditions = _condition_key(root, task, model)
-    listed = []
-    counts = []
-    records: dict[str, dict[str, Any]] = {}
+    planned: dict[str, tuple[dict[int, Run], Any]] = {}
+    every: dict[str, Run] = {}
     for folder, folders in _run_folders(root, task, subjects, runs).items():
         images = [_existing(run / bold) for run in folders.values()]
         own = mask
         if isinstance(mask, str | PathLike) and (folder / mask).is_file():
             own = folder / mask
         space = volume_space(folder.name, own, images, resample_mask)
-        planned, records[folder.name] = {}, {}
+        planned[folder.name] = {}, space
         for (number, run), image in zip(folders.items(), images, strict=True):
             rows = _read_onsets(folder, run.name, model, conditions)
+            rows = [row for row in rows if row[2] not in how.rules.ignore]
             removed = None if confounds is None else _existing(run / confounds)
-            planned[number] = plan_run(
-                folder.name,
-                Run(image, confounds=removed, t_r=sampling.t_r),
-                space,
-                Events.from_rows(row for row in rows if row[2] not in events.ignore),
-                lambda: (stated, f"The TR in {str(root / 'scan_key.txt')!r}"),
-                samples=samples,
-                rules=events,
-                sampling=sampling,
-                high_pass=high_pass,
-            )
-            counts.append((f"{folder.name}/{run.name}", planned[number].plan.counts))
-            records[folder.name][str(number)] = run_record(planned[number])
-        listed.append(subject_of_runs(folder.name, planned, space, how))
-    for message in describe_losses(counts, events.overlap):
-        warnings.warn(message, UserWarning, stacklevel=2)
+            file, seen = Run(image, confounds=removed), Events.from_rows(rows)
+            with naming(folder.name):
+                file = plan_run(file, space, seen, lambda: stated, how)
+            planned[folder.name][0][number] = file
+            every[f"{folder.name}/{run.name}"] = file
+    warn_of_runs(every, how.rules.overlap)
     settings = {
         "source": "openfmri",
         "task": task,
@@ -144,14 +128,10 @@ def load_openfmri(
         "confounds": confounds,
         "mask": mask,
         "labels": "condition_key.txt",
-        "samples": samples,
-        **asdict(events),
-        **asdict(sampling),
-        **asdict(how),
-        "high_pass": high_pass,
+        **how.settings(),
     }
-    record = made_record(settings, listed, records)
-    return Study(listed, root.name if name is None else name, record)
+    study_name = root.name if name is None else name
+    return study_of_runs(study_name, planned, how.cleaning, settings)
 
 
 def _run_folders(

@@ -17,13 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave._progress import Progress
-from brainweave._validation import check_list_option
+from brainweave._validation import check_list_option, check_option
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.formats.folder.files import full_disk_is_an_error
-from brainweave.study.formats.image_files import reading
+from brainweave.study.formats.folder_files import full_disk_is_an_error
 from brainweave.study.formats.matlab import load_matlab
-from brainweave.study.formats.runs.runs import Cleaning, ImageSource, Run
-from brainweave.study.options import gathered
+from brainweave.study.formats.runs import Cleaning, ImageSource, Run
 from brainweave.study.public.download import (
     DownloadPlan,
     RemoteFile,
@@ -31,11 +29,10 @@ from brainweave.study.public.download import (
     cache_folder,
     download,
 )
-from brainweave.study.spaces import VolumeSpace
+from brainweave.study.spaces import VolumeSpace, reading
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
-
-__all__ = ["fetch_haxby", "fetch_raider", "haxby_plan", "raider_plan"]
+from brainweave.study.told import gathered
 
 # The state of the repository whose file ids are listed below.
 _RAIDER_COMMIT = "0cb149b63239b60d6b444d02756c00a775fdfbd3"
@@ -57,7 +54,6 @@ _RAIDER_MOVIE = {
 # nilearn's fetcher downloads from here
 HAXBY_URL = "http://data.pymvpa.org/datasets/haxby2001/"
 _HAXBY_T_R = 2.5
-_HAXBY_MASKS = {"vt": "mask_vt", "face": "mask_face", "house": "mask_house"}
 
 
 def raider_plan(
@@ -65,8 +61,7 @@ def raider_plan(
     cache_dir: str | PathLike[str] | None = None,
 ) -> DownloadPlan:
     """Say what :func:`fetch_raider` would download, how much and where to."""
-    if part not in ("images", "movie"):
-        raise InputError(f'part takes "images" or "movie", got {part!r}.')
+    check_option("part", part, ("images", "movie"), owner="fetch_raider")
     listed = _RAIDER_IMAGES if part == "images" else _RAIDER_MOVIE
     files = tuple(
         RemoteFile(RAIDER_URL + name, name, size, f"git:{id}")
@@ -149,14 +144,10 @@ def _haxby_numbers(subjects: Iterable[int] | None) -> list[int]:
     if subjects is None:
         return list(range(1, 7))
     listed = check_list_option("subjects", subjects, "fetch_haxby")
-    try:
-        numbers = sorted({int(number) for number in listed})
-        unknown = [number for number in numbers if not 1 <= number <= 6]
-    except (TypeError, ValueError):
-        unknown = listed
+    unknown = [number for number in listed if str(number) not in set("123456")]
     if unknown:
         raise InputError(f"Haxby's subjects have numbers from 1 to 6, got {unknown}.")
-    return numbers
+    return sorted({int(number) for number in listed})
 
 
 def fetch_haxby(
@@ -207,9 +198,7 @@ def fetch_haxby(
     .. [1] Haxby, J. V. et al. (2001). Distributed and overlapping representations of
        faces and objects in ventral temporal cortex. Science 293.
     """
-    if mask not in _HAXBY_MASKS:
-        known = ", ".join(map(repr, _HAXBY_MASKS))
-        raise InputError(f"mask takes {known}, got {mask!r}.")
+    check_option("mask", mask, ("vt", "face", "house"), owner="fetch_haxby")
     (how,) = gathered("fetch_haxby", details, cleaning or Cleaning())
     numbers = _haxby_numbers(subjects)
     plan = haxby_plan(numbers, cache_dir, url)
@@ -220,10 +209,10 @@ def fetch_haxby(
         shown = _delayed(labels, runs, round(hrf_delay / _HAXBY_T_R))
         keep = None if keep_rest else np.flatnonzero(shown != "rest")
         rows = np.arange(len(shown)) if keep is None else keep
-        space = VolumeSpace(bunch[_HAXBY_MASKS[mask]][position])
+        space = VolumeSpace(bunch[f"mask_{mask}"][position])
         run = Run(bunch.func[position], keep=keep, t_r=_HAXBY_T_R, segments=runs)
         source = ImageSource([run], space, how)
-        n_volumes = source.headers[0].n_samples
+        n_volumes = source.runs[0].header.n_samples
         if n_volumes != len(shown):
             raise StudyError(
                 f"{run.name!r} has {n_volumes} volumes, but its labels.txt has "

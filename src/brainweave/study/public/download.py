@@ -15,18 +15,23 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from os import PathLike
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
 from brainweave._progress import Progress
 from brainweave.exceptions import StudyError
-from brainweave.study.formats.folder.files import check_room, full_disk_is_an_error
-
-__all__ = ["DownloadPlan", "RemoteFile", "announce", "cache_folder", "download"]
+from brainweave.study.formats.folder_files import check_room, full_disk_is_an_error
 
 _CHUNK = 1 << 18
 _TIMEOUT = 30.0
+_BROKEN = (
+    urllib.error.URLError,
+    http.client.HTTPException,
+    ConnectionError,
+    TimeoutError,
+)
 _ATTEMPTS = 5
 _WAIT = 1.0  # seconds before the second attempt, doubled for each further one
 
@@ -152,34 +157,27 @@ def _download_file(file: RemoteFile, folder: Path, tell: Callable[[int], None]) 
     """Download a file, in several attempts if need be, and return its size."""
     target, part = folder / file.name, folder / f"{file.name}.part"
     target.parent.mkdir(parents=True, exist_ok=True)
-    for attempt in range(1, _ATTEMPTS + 1):
+    for attempt in count(1):
         try:
             with full_disk_is_an_error(part, "fetch again: it resumes"):
                 _receive(file, part, tell)
             break
-        except urllib.error.HTTPError as error:
-            error.close()
-            if error.code < 500:
+        except _BROKEN as error:
+            if isinstance(error, urllib.error.HTTPError):
+                error.close()
+                if error.code < 500:
+                    raise StudyError(
+                        f"{file.url} cannot be downloaded: HTTP {error.code} "
+                        f"({error.reason}). The source may have moved; files put into "
+                        f"{str(folder)!r} by hand are used as they are."
+                    ) from error
+            offline = isinstance(getattr(error, "reason", None), socket.gaierror)
+            if offline or attempt == _ATTEMPTS:
                 raise StudyError(
-                    f"{file.url} cannot be downloaded: HTTP {error.code} "
-                    f"({error.reason}). The source may have moved; files put into "
-                    f"{str(folder)!r} by hand are used as they are."
+                    f"{file.url} cannot be reached ({error}), and {str(target)!r} is "
+                    "not there yet. Try again when online: what has arrived is kept "
+                    "and resumed."
                 ) from error
-            problem: Exception = error
-        except (
-            urllib.error.URLError,
-            http.client.HTTPException,
-            ConnectionError,
-            TimeoutError,
-        ) as error:
-            problem = error
-        offline = isinstance(getattr(problem, "reason", None), socket.gaierror)
-        if offline or attempt == _ATTEMPTS:
-            raise StudyError(
-                f"{file.url} cannot be reached ({problem}), and {str(target)!r} is not "
-                "there yet. Try again when online: what has arrived is kept and "
-                "resumed."
-            ) from problem
         time.sleep(_WAIT * 2 ** (attempt - 1))
     _verify(file, part)
     os.replace(part, target)

@@ -13,15 +13,13 @@ from typing import Any
 from brainweave._io import write_text
 from brainweave._validation import check_list_option
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.formats.folder.files import full_disk_is_an_error
+from brainweave.study.formats.folder_files import full_disk_is_an_error
 from brainweave.study.public.download import (
     DownloadPlan,
     RemoteFile,
     announce,
     cache_folder,
 )
-
-__all__ = ["fetch_openneuro", "openneuro_plan"]
 
 OPENNEURO_API = "https://openneuro.org/crn/graphql"
 # Kept beside the files: what was asked for, and how large each file must be.

@@ -12,19 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave._io import restore, whole_folder
+from brainweave._validation import check_option
 from brainweave._version import __version__
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.formats.folder.files import full_disk_is_an_error
-from brainweave.study.formats.runs.events import Events
-from brainweave.study.simulation.brains import Brain
-from brainweave.study.simulation.confounds import confounds_of_run
-from brainweave.study.simulation.designs import ShownRun
-from brainweave.study.simulation.engine import Simulation
+from brainweave.study.formats.folder_files import full_disk_is_an_error
+from brainweave.study.simulation.engine import Brain, Simulation
 
 if TYPE_CHECKING:
     from brainweave.study.simulation.simulate import SimulatedStudy
-
-__all__ = ["DERIVATIVES", "files_to_replace", "write_bids"]
 
 #: Where the derivatives lie in the dataset.
 DERIVATIVES = Path("derivatives") / "fmriprep"
@@ -95,11 +90,7 @@ def write_bids(
         )
     if not task.isalnum():
         raise InputError(f"task={task!r} must consist of letters and digits.")
-    if image_dtype not in _IMAGE_TYPES:
-        raise InputError(
-            f"image_dtype={image_dtype!r} is not known; choose one of "
-            f"{', '.join(map(repr, _IMAGE_TYPES))}."
-        )
+    check_option("image_dtype", image_dtype, _IMAGE_TYPES, owner="to_bids")
     if not (raw or derivatives):
         raise InputError("raw=False and derivatives=False leave no images to write.")
     replaced = files_to_replace(target, overwrite)
@@ -146,39 +137,53 @@ class _Writer:
     def __init__(
         self, simulation: Simulation, root: Path, task: str, dtype: np.dtype[Any]
     ) -> None:
-        self.simulation = simulation
-        self.root = root
-        self.task = task
-        self.dtype = dtype
+        self.simulation, self.root = simulation, root
+        self.task, self.dtype = task, dtype
         self.space = "MNI152NLin2009cAsym" if simulation.same_mask else "T1w"
 
     def write(self, name: str, raw: bool, derivatives: bool) -> None:
-        self._write_top(name)
-        self._write_stimuli()
-        if derivatives:
-            self._write_top_of_derivatives(name)
-        for subject in range(len(self.simulation.ids)):
-            brain = self.simulation.brain(subject)
-            maps = self.simulation.nuisance_maps(subject, brain)
-            kept = self.simulation.kept_volumes(subject)
+        simulation = self.simulation
+        self._write_top(name, derivatives)
+        categories = simulation.design.categories
+        for subject, id in enumerate(simulation.ids):
+            brain = simulation.brain(subject)
+            maps = simulation.nuisance_maps(subject, brain)
             if raw:
-                self._write_anatomy(subject, brain)
-            runs = self.simulation.runs(subject)
-            for run, usable in zip(runs, kept, strict=True):
-                self._write_events(subject, run)
-                data = self.simulation.volumes(subject, run, brain, maps)
+                anatomy = f"sub-{id}/anat/sub-{id}_T1w"
+                self._save_json(f"{anatomy}.json", _SCANNER)
+                volume = np.where(brain.mask, 100.0, 0.0)
+                self._save_image(f"{anatomy}.nii.gz", volume, brain)
+            kept = simulation.kept_volumes(subject)
+            for run, usable in zip(simulation.runs(subject), kept, strict=True):
+                stem = f"sub-{id}/func/sub-{id}_task-{self.task}_run-{run.number}"
+                events = run.events
+                stimuli = [] if events.stimulus is None else events.stimulus.tolist()
+                for stimulus, label in zip(stimuli, events.label.tolist(), strict=True):
+                    self._save_stimulus(stimulus, categories.index(label))
+                seen = {
+                    "onset": events.onset,
+                    "duration": events.duration,
+                    "trial_type": events.label,
+                    "stim_file": stimuli,
+                }
+                self._save_table(f"{stem}_events.tsv", seen)
+                data = simulation.volumes(subject, run, brain, maps)
                 if raw:
-                    self._write_raw(subject, run, brain, data)
+                    # air is dark but not silent
+                    key = [simulation.seed, subject, run.number, 1000]
+                    noise = self._volume(brain, len(data), np.random.default_rng(key))
+                    volume = np.abs(noise) * (0.01 * float(brain.baseline.mean()))
+                    volume[brain.mask] = data.T
+                    self._save_image(f"{stem}_bold.nii.gz", volume, brain)
                 if derivatives:
-                    self._write_derivatives(subject, run, brain, data, usable)
+                    nuisance = simulation.signals(subject, run).nuisance
+                    lost = np.setdiff1d(np.arange(run.n_volumes), usable)
+                    tr = simulation.design.tr
+                    confounds = confounds_of_run(nuisance, data, tr=tr, lost=lost)
+                    stem = f"{DERIVATIVES.as_posix()}/{stem}"
+                    self._write_derivatives(id, stem, brain, data, confounds)
 
-    def _stem(self, subject: int, run: ShownRun, root: Path) -> Path:
-        id = self.simulation.ids[subject]
-        folder = root / f"sub-{id}" / "func"
-        folder.mkdir(parents=True, exist_ok=True)
-        return folder / f"sub-{id}_task-{self.task}_run-{run.number}"
-
-    def _write_top(self, name: str) -> None:
+    def _write_top(self, name: str, derivatives: bool) -> None:
         design, ids = self.simulation.design, self.simulation.ids
         (self.root / "README.md").write_text(
             f"# {name}\n\nSimulated by brainweave {__version__} "
@@ -186,17 +191,12 @@ class _Writer:
             encoding="utf-8",
         )
         people = {"participant_id": [f"sub-{id}" for id in ids], "age": None}
-        _write_table(self.root / "participants.tsv", people)
+        self._save_table("participants.tsv", people)
         levels = {c: f"Pictures of the category {c}" for c in design.categories}
+        about = {"Name": name, "BIDSVersion": _BIDS_VERSION, "License": "CC0"}
+        raw = {"DatasetType": "raw", "Authors": ["The brainweave developers"]}
         described: dict[str, Mapping[str, Any]] = {
-            "dataset_description": {
-                "Name": name,
-                "BIDSVersion": _BIDS_VERSION,
-                "DatasetType": "raw",
-                "License": "CC0",
-                "Authors": ["The brainweave developers"],
-                "GeneratedBy": [_GENERATOR],
-            },
+            "dataset_description": {**about, **raw, "GeneratedBy": [_GENERATOR]},
             "participants": {
                 "age": {"Description": "Age; nobody was scanned", "Units": "year"}
             },
@@ -210,104 +210,85 @@ class _Writer:
                 "stim_file": {"Description": "What was shown"},
             },
         }
+        if derivatives:
+            what = "Simulated, laid out like the output of fMRIPrep"
+            described[f"{DERIVATIVES.as_posix()}/dataset_description"] = {
+                **about,
+                "Name": f"{name}: preprocessed",
+                "DatasetType": "derivative",
+                "GeneratedBy": [{**_GENERATOR, "Description": what}],
+                "SourceDatasets": [{"URL": "../.."}],
+                "DatasetLinks": {"raw": "../.."},
+            }
         for stem, content in described.items():
-            _write_json(self.root / f"{stem}.json", content)
-
-    def _write_top_of_derivatives(self, name: str) -> None:
-        root = self.root / DERIVATIVES
-        what = "Simulated, laid out like the output of fMRIPrep"
-        about = {
-            "Name": f"{name}: preprocessed",
-            "BIDSVersion": _BIDS_VERSION,
-            "DatasetType": "derivative",
-            "License": "CC0",
-            "GeneratedBy": [{**_GENERATOR, "Description": what}],
-            "SourceDatasets": [{"URL": "../.."}],
-            "DatasetLinks": {"raw": "../.."},
-        }
-        _write_json(root / "dataset_description.json", about)
-        # the specification does not know confounds yet; fMRIPrep does the same
-        (root / ".bidsignore").write_text("*_timeseries.*\n")
-
-    def _reference(self, subject: int) -> str:
-        if self.space != "T1w":
-            return self.space
-        id = self.simulation.ids[subject]
-        return f"bids:raw:sub-{id}/anat/sub-{id}_T1w.nii.gz"
-
-    def _write_stimuli(self) -> None:
-        from PIL import Image
-
-        folder = self.root / "stimuli"
-        folder.mkdir()
-        categories = self.simulation.design.categories
-        shown: dict[str, str] = {}
-        for subject in range(len(self.simulation.ids)):
-            for run in self.simulation.runs(subject):
-                stimuli = _stimuli(run.events)
-                shown |= zip(stimuli, run.events.label.tolist(), strict=True)
-        for name, label in shown.items():
-            shade = categories.index(label) / len(categories)
-            Image.new("L", (8, 8), round(255 * shade)).save(folder / name)
-
-    def _write_events(self, subject: int, run: ShownRun) -> None:
-        events = run.events
-        table = {
-            "onset": events.onset,
-            "duration": events.duration,
-            "trial_type": events.label,
-            "stim_file": _stimuli(events),
-        }
-        stem = self._stem(subject, run, self.root)
-        _write_table(_with_ending(stem, "_events.tsv"), table)
-
-    def _write_anatomy(self, subject: int, brain: Brain) -> None:
-        id = self.simulation.ids[subject]
-        stem = self.root / f"sub-{id}" / "anat" / f"sub-{id}_T1w"
-        _write_json(_with_ending(stem, ".json"), _SCANNER)
-        volume = np.where(brain.mask, 100.0, 0.0)
-        self._save(volume, brain, _with_ending(stem, ".nii.gz"))
-
-    def _write_raw(
-        self, subject: int, run: ShownRun, brain: Brain, data: NDArray[np.float32]
-    ) -> None:
-        # air is dark but not silent
-        rng = np.random.default_rng([self.simulation.seed, subject, run.number, 1000])
-        noise = rng.standard_normal((*brain.mask.shape, len(data)), dtype=np.float32)
-        volume = np.abs(noise) * (0.01 * float(brain.baseline.mean()))
-        volume[brain.mask] = data.T
-        stem = self._stem(subject, run, self.root)
-        self._save(volume, brain, _with_ending(stem, "_bold.nii.gz"))
+            self._save_json(f"{stem}.json", content)
+        if derivatives:
+            # the specification does not know confounds yet; fMRIPrep does the same
+            ignored = self.root / DERIVATIVES / ".bidsignore"
+            ignored.write_text("*_timeseries.*\n")
 
     def _write_derivatives(
         self,
-        subject: int,
-        run: ShownRun,
+        id: str,
+        stem: str,
         brain: Brain,
         data: NDArray[np.float32],
-        usable: NDArray[np.int64],
+        confounds: tuple[Mapping[str, Any], Mapping[str, Any]],
     ) -> None:
-        tr = self.simulation.design.tr
-        stem = self._stem(subject, run, self.root / DERIVATIVES)
-        volume = np.zeros((*brain.mask.shape, len(data)), dtype=np.float32)
+        own = f"bids:raw:sub-{id}/anat/sub-{id}_T1w.nii.gz"
+        reference = {"SpatialReference": own if self.space == "T1w" else self.space}
+        volume = self._volume(brain, len(data))
         volume[brain.mask] = data.T
-        reference = {"SpatialReference": self._reference(subject)}
+        tr = self.simulation.design.tr
         bold = {"TaskName": self.task, "RepetitionTime": tr, "SkullStripped": True}
-        image = _with_ending(stem, f"_space-{self.space}_desc-preproc_bold")
-        self._save(volume, brain, _with_ending(image, ".nii.gz"))
-        _write_json(_with_ending(image, ".json"), {**bold, **reference})
-        mask = _with_ending(stem, f"_space-{self.space}_desc-brain_mask")
-        self._save(brain.mask, brain, _with_ending(mask, ".nii.gz"))
+        image = f"{stem}_space-{self.space}_desc-preproc_bold"
+        self._save_image(f"{image}.nii.gz", volume, brain)
+        self._save_json(f"{image}.json", {**bold, **reference})
+        mask = f"{stem}_space-{self.space}_desc-brain_mask"
+        self._save_image(f"{mask}.nii.gz", brain.mask, brain)
         about_mask = {"Type": "Brain", "RawSources": [], **reference}
-        _write_json(_with_ending(mask, ".json"), about_mask)
-        lost = np.setdiff1d(np.arange(run.n_volumes), usable)
-        nuisance = self.simulation.signals(subject, run).nuisance
-        columns, about = confounds_of_run(nuisance, data, tr=tr, lost=lost)
-        table = _with_ending(stem, "_desc-confounds_timeseries.tsv")
-        _write_table(table, columns)
-        _write_json(table.with_suffix(".json"), about)
+        self._save_json(f"{mask}.json", about_mask)
+        columns, about = confounds
+        self._save_table(f"{stem}_desc-confounds_timeseries.tsv", columns)
+        self._save_json(f"{stem}_desc-confounds_timeseries.json", about)
 
-    def _save(self, volume: NDArray[Any], brain: Brain, path: Path) -> None:
+    @staticmethod
+    def _volume(
+        brain: Brain, n: int, rng: np.random.Generator | None = None
+    ) -> NDArray[np.float32]:
+        shape = (*brain.mask.shape, n)
+        if rng is None:
+            return np.zeros(shape, dtype=np.float32)
+        return rng.standard_normal(shape, dtype=np.float32)
+
+    # -- files, by their place in the dataset ------------------------------------------
+
+    def _path(self, place: str) -> Path:
+        path = self.root / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def _save_json(self, place: str, content: Mapping[str, Any]) -> None:
+        _write_json(self._path(place), content)
+
+    def _save_table(self, place: str, columns: Mapping[str, Any]) -> None:
+        import pandas as pd
+
+        form = {"sep": "\t", "na_rep": "n/a", "float_format": "%.6g", "index": False}
+        path = self._path(place)
+        pd.DataFrame(columns).to_csv(
+            path, lineterminator="\n", encoding="utf-8", **form
+        )
+
+    def _save_stimulus(self, name: str, category: int) -> None:
+        from PIL import Image
+
+        path = self._path(f"stimuli/{name}")
+        if not path.exists():
+            shade = category / len(self.simulation.design.categories)
+            Image.new("L", (8, 8), round(255 * shade)).save(path)
+
+    def _save_image(self, place: str, volume: NDArray[Any], brain: Brain) -> None:
         import nibabel as nib
 
         if volume.dtype == bool:
@@ -322,15 +303,7 @@ class _Writer:
         image.header.set_xyzt_units("mm", "sec")
         image.set_sform(brain.affine, code=4 if self.space != "T1w" else 1)
         image.set_qform(brain.affine, code=1)
-        nib.save(image, path)
-
-
-def _stimuli(events: Events) -> list[str]:
-    return [] if events.stimulus is None else events.stimulus.tolist()
-
-
-def _with_ending(stem: Path, ending: str) -> Path:
-    return stem.with_name(stem.name + ending)
+        nib.save(image, self._path(place))
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
@@ -338,8 +311,73 @@ def _write_json(path: Path, content: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-def _write_table(path: Path, columns: Mapping[str, Any]) -> None:
-    import pandas as pd
+_MOTION = ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z")
+_HEAD_RADIUS = 50.0  # mm, as in framewise displacement
+_N_COMPCOR = 5
 
-    form = {"sep": "\t", "na_rep": "n/a", "float_format": "%.6g", "index": False}
-    pd.DataFrame(columns).to_csv(path, lineterminator="\n", encoding="utf-8", **form)
+
+def confounds_of_run(
+    nuisance: NDArray[np.float32],
+    data: NDArray[np.float32],
+    *,
+    tr: float,
+    lost: NDArray[np.int64],
+) -> tuple[dict[str, NDArray[np.float64]], dict[str, Any]]:
+    """Make the columns of a ``desc-confounds_timeseries.tsv`` and their description.
+
+    `nuisance` are the time courses of structured noise, the strongest first; `data` the
+    volumes, for the global signal; `lost` volumes get a large framewise displacement.
+    """
+    n_volumes = len(data)
+    wanted = len(_MOTION) + 2 + _N_COMPCOR
+    sources = np.zeros((n_volumes, wanted))
+    n_known = min(wanted, nuisance.shape[1])
+    sources[:, :n_known] = nuisance[:, :n_known]
+    # a few hundredths of a millimetre; a radian moves the head's edge by its radius
+    motion = 0.02 * sources[:, : len(_MOTION)]
+    motion[:, 3:] /= _HEAD_RADIUS
+    named = dict(zip(_MOTION, motion.T, strict=True))
+    named["csf"] = 100 + sources[:, 6]
+    named["white_matter"] = 100 + sources[:, 7]
+    named["global_signal"] = data.mean(axis=1, dtype=np.float64)
+    columns: dict[str, NDArray[np.float64]] = {}
+    for name, values in named.items():
+        # no derivative at first
+        derivative = np.concatenate([[np.nan], np.diff(values)])
+        columns[name] = values
+        columns[f"{name}_derivative1"] = derivative
+        columns[f"{name}_power2"] = values**2
+        columns[f"{name}_derivative1_power2"] = derivative**2
+    columns["framewise_displacement"] = _displacement(motion, lost)
+    change = np.sqrt((np.diff(data, axis=0).astype(np.float64) ** 2).mean(axis=1))
+    relative = change / max(float(change.mean()), 1e-12)
+    columns["std_dvars"] = np.concatenate([[np.nan], relative])
+    middle = np.arange(n_volumes) + 0.5
+    for k in range(int(2 * n_volumes * tr / 128)):  # up to 1 / 128 Hz, as fMRIPrep's
+        wave = np.cos(np.pi * (k + 1) * middle / n_volumes)
+        columns[f"cosine{k:02d}"] = np.sqrt(2 / n_volumes) * wave
+    about: dict[str, Any] = {}
+    for k in range(_N_COMPCOR):
+        name = f"a_comp_cor_{k:02d}"
+        columns[name] = sources[:, 8 + k]
+        about[name] = {
+            "Method": "aCompCor",
+            "Mask": "combined",
+            "Retained": True,
+            "SingularValue": float(_N_COMPCOR - k),
+            "VarianceExplained": 0.5 / _N_COMPCOR,
+            "CumulativeVarianceExplained": 0.5 * (k + 1) / _N_COMPCOR,
+        }
+    return columns, about
+
+
+def _displacement(
+    motion: NDArray[np.float64], lost: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    steps = np.abs(np.diff(motion, axis=0))
+    steps[:, 3:] *= _HEAD_RADIUS
+    total = np.concatenate([[np.nan], steps.sum(axis=1)])
+    # no volume that is kept may look lost
+    total = np.minimum(total, 0.4)
+    total[lost] = np.nan_to_num(total[lost]) + 2.0
+    return np.asarray(total)

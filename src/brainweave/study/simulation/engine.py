@@ -11,32 +11,135 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import factorial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave.study.formats.runs.events import Events
-from brainweave.study.formats.runs.sampling import SamplePlan, plan_samples
-from brainweave.study.simulation.brains import (
-    Brain,
-    autoregressive_noise,
-    choose_grid,
-    double_gamma,
-    draw_brain,
-    draw_maps,
-    draw_mask,
-)
+from brainweave.study.formats.events import Events
+from brainweave.study.formats.sampling import SamplePlan, plan_samples
 from brainweave.study.simulation.designs import (
     DESIGNS,
     Design,
+    Noise,
+    Responses,
     ShownRun,
     plan_runs,
     stimulus_number,
 )
-from brainweave.study.simulation.settings import Noise, Responses
 
-__all__ = ["RunSignals", "Simulation", "SubjectSource"]
+# Half-axes of the ellipsoid: left-right, front-back and up-down, about 1.
+_AXES = np.array([0.88, 1.16, 0.96])
+# A human brain's volume and where its middle lies in MNI space, in mm.
+_BRAIN_VOLUME = 1.2e6
+_BRAIN_CENTRE = np.array([0.0, -18.0, 10.0])
+
+
+@dataclass(frozen=True)
+class Brain:
+    """Where the voxels of one subject lie and what they respond to."""
+
+    mask: NDArray[np.bool_]  # the voxels, in a volume
+    affine: NDArray[np.float64]  # from voxel indices to millimetres
+    maps: NDArray[np.float32]  # dimensions of the shared space x voxels
+    baseline: NDArray[np.float32]  # the mean image
+
+
+def choose_grid(n_voxels: int) -> tuple[tuple[int, ...], NDArray[np.float64]]:
+    """Choose shape and affine of a volume: the largest brain is as large as ours."""
+    radius = (3.0 * n_voxels / (4.0 * np.pi)) ** (1.0 / 3.0)
+    # forms differ by up to a tenth (see draw_mask)
+    half = np.ceil(1.1 * radius * _AXES + 0.5).astype(int)
+    size = max(round(2.0 * (_BRAIN_VOLUME / n_voxels) ** (1.0 / 3.0)) / 2.0, 0.5)
+    affine = np.diag([size, size, size, 1.0])
+    affine[:3, 3] = _BRAIN_CENTRE - size * half
+    return tuple(int(2 * h + 1) for h in half), affine
+
+
+def draw_mask(
+    shape: tuple[int, ...], n_voxels: int, rng: np.random.Generator | None = None
+) -> NDArray[np.bool_]:
+    """Draw an ellipsoid of exactly `n_voxels` voxels; `rng` varies its form."""
+    axes = _AXES if rng is None else _AXES * rng.uniform(0.95, 1.05, size=3)
+    grid = np.meshgrid(*(np.arange(n) - (n - 1) / 2 for n in shape), indexing="ij")
+    radius = np.sqrt(sum((g / a) ** 2 for g, a in zip(grid, axes, strict=True)))
+    if rng is not None:
+        radius *= 1 + 0.05 * smooth_fields(shape, 1, 3.0, rng)[0]
+    nearest = np.argsort(radius, axis=None, kind="stable")[:n_voxels]
+    mask = np.zeros(radius.size, dtype=bool)
+    mask[nearest] = True
+    return mask.reshape(shape)
+
+
+def smooth_fields(
+    shape: tuple[int, ...], n_fields: int, width: float, rng: np.random.Generator
+) -> NDArray[np.float32]:
+    """Draw Gaussian random fields with unit variance, smoothed by so many voxels."""
+    from scipy.ndimage import gaussian_filter
+
+    fields = rng.standard_normal((n_fields, *shape), dtype=np.float32)
+    for field in fields:
+        gaussian_filter(field, width, output=field, mode="wrap")
+    scale = fields.std(axis=(1, 2, 3), keepdims=True)
+    fields /= np.where(scale > 0, scale, 1)
+    return fields
+
+
+def draw_maps(
+    mask: NDArray[np.bool_], n_maps: int, smoothness: float, rng: np.random.Generator
+) -> NDArray[np.float32]:
+    """Draw smooth maps over the voxels of a mask, with zero mean and unit power."""
+    maps = smooth_fields(mask.shape, n_maps, smoothness, rng)[:, mask]
+    maps -= maps.mean(axis=1, keepdims=True)
+    scale = np.sqrt((maps**2).mean(axis=1, keepdims=True))
+    maps /= np.where(scale > 0, scale, 1)
+    return maps
+
+
+def draw_brain(
+    mask: NDArray[np.bool_],
+    affine: NDArray[np.float64],
+    *,
+    n_shared: int,
+    smoothness: float,
+    baseline: float,
+    rng: np.random.Generator,
+) -> Brain:
+    """Draw one subject's maps inside a mask, which no other subject shares."""
+    maps = draw_maps(mask, n_shared + 1, smoothness, rng)
+    level = baseline * (1 + 0.05 * np.clip(maps[-1], -3, 3))
+    return Brain(mask, affine, maps[:-1], level.astype(np.float32))
+
+
+def double_gamma(step: float, *, length: float = 32.0) -> NDArray[np.float64]:
+    """Sample the canonical haemodynamic response, scaled to unit sum.
+
+    The difference of two gamma densities, with a peak near 5 s and an undershoot near
+    15 s, as in Friston et al. (1998), NeuroImage 7(1), 30-40.
+    """
+    times = np.arange(0.0, length, step)
+    # gamma densities of shape 6 and 16
+    peak = times**5 * np.exp(-times) / factorial(5)
+    undershoot = times**15 * np.exp(-times) / factorial(15)
+    response = peak - undershoot / 6.0
+    return np.asarray(response / response.sum())
+
+
+def autoregressive_noise(
+    n_samples: int,
+    n_series: int,
+    coefficient: float | NDArray[np.float64],
+    rng: np.random.Generator,
+) -> NDArray[np.float32]:
+    """Draw AR(1) series with unit variance, stationary from the first sample on."""
+    noise = rng.standard_normal((n_samples, n_series), dtype=np.float32)
+    phi = np.broadcast_to(np.asarray(coefficient, dtype=np.float32), (n_series,))
+    noise[1:] *= np.sqrt(1 - phi**2)
+    for t in range(1, n_samples):
+        noise[t] += phi * noise[t - 1]
+    return noise
+
 
 # One number per purpose, so that streams never meet.
 _CENTROIDS, _EXEMPLARS, _BRAIN, _SEQUENCE, _NOISE, _MISSING, _NUISANCE, _RUN_MAPS = (
@@ -63,7 +166,6 @@ class Simulation:
     design: Design
     responses: Responses
     noise: Noise
-    hrf: bool
     voxel_counts: tuple[int, ...]
     own_sequence: bool
     samples: str
@@ -155,7 +257,7 @@ class Simulation:
         signals, noise = self.signals(subject, run), self.noise
         # a stream of its own, so that signals() need not draw the local noise
         rng = self._noise_stream(subject, run, local=True)
-        shape = run.n_volumes, brain.n_voxels
+        shape = run.n_volumes, brain.maps.shape[1]
         data = autoregressive_noise(*shape, noise.autocorrelation, rng)
         data *= np.float32(noise.local_noise)
         scale = self.responses.signal / np.sqrt(self.responses.n_shared)
@@ -165,28 +267,22 @@ class Simulation:
         # each run moves one source of structured noise in three
         maps = maps.copy()
         moves = self._stream(_RUN_MAPS, subject, run.number)
-        maps[2::3] = self._draw_maps(brain, len(maps[2::3]), moves)
-        structured = self._nuisance_scale * signals.nuisance
+        n_moved, smoothness = len(maps[2::3]), self.responses.smoothness
+        maps[2::3] = draw_maps(brain.mask, n_moved, smoothness, moves)
+        # few sources are strong, many are weak
+        power = 1.0 / np.arange(1, noise.n_nuisance + 1)
+        strength = np.sqrt(power / max(power.sum(), 1e-300))
+        structured = noise.structured_noise * strength * signals.nuisance
         data += structured.astype(np.float32) @ maps
         data += brain.baseline
         return data
 
-    @cached_property
-    def _nuisance_scale(self) -> NDArray[np.float64]:
-        """Standard deviation of each structured noise: few strong, many weak."""
-        power = 1.0 / np.arange(1, self.noise.n_nuisance + 1)
-        scale = np.sqrt(power / max(power.sum(), 1e-300))
-        return np.asarray(self.noise.structured_noise * scale)
-
     def nuisance_maps(self, subject: int, brain: Brain) -> NDArray[np.float32]:
         """Draw where the sources of structured noise lie (n_nuisance, n_voxels)."""
-        rng = self._stream(_NUISANCE, subject)
-        return self._draw_maps(brain, self.noise.n_nuisance, rng)
-
-    def _draw_maps(
-        self, brain: Brain, n_maps: int, rng: np.random.Generator
-    ) -> NDArray[np.float32]:
-        return draw_maps(brain.mask, n_maps, self.responses.smoothness, rng)
+        n_maps, smoothness = self.noise.n_nuisance, self.responses.smoothness
+        return draw_maps(
+            brain.mask, n_maps, smoothness, self._stream(_NUISANCE, subject)
+        )
 
     def _plan(self, run: ShownRun, kept: NDArray[np.int64] | None) -> SamplePlan:
         return plan_samples(
@@ -211,7 +307,7 @@ class Simulation:
             stop = min(max(stop, start + 1), len(neural))
             own = self.responses.trial_variability * rng.standard_normal(n_shared)
             neural[start:stop] += self._stimulus(run.events, e, stop - start) + own
-        if not self.hrf:
+        if not self.design.hrf:
             return neural[::_STEPS]
         from scipy.fft import irfft, rfft
 
@@ -284,6 +380,3 @@ class SubjectSource:
             out[start:stop] = plan.apply(simulation.volumes(subject, run, brain, maps))
             start = stop
         return out
-
-    def __repr__(self) -> str:
-        return f"SubjectSource({self.simulation.ids[self.subject]!r}, {self.shape})"

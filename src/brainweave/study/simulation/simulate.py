@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._validation import check_list_option
+from brainweave._validation import check_list_option, check_option
 from brainweave.exceptions import InputError
-from brainweave.study.formats.runs.events import Events
-from brainweave.study.formats.runs.sampling import check_samples
-from brainweave.study.options import gathered
+from brainweave.study.formats.events import Events
+from brainweave.study.formats.sampling import check_samples
 from brainweave.study.simulation.bids_writer import write_bids
-from brainweave.study.simulation.designs import Design, usual
+from brainweave.study.simulation.designs import (
+    DESIGNS,
+    Design,
+    Noise,
+    Responses,
+    Timing,
+)
 from brainweave.study.simulation.engine import Simulation, SubjectSource
-from brainweave.study.simulation.settings import Noise, Responses, Timing
 from brainweave.study.spaces import VolumeSpace
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
-
-__all__ = ["SimulatedStudy", "SimulationTruth", "simulate_like", "simulate_study"]
+from brainweave.study.told import gathered
 
 # The eight categories of Haxby et al. (2001), then others.
 _CATEGORIES = (
@@ -241,7 +244,7 @@ def simulate_study(
     (144, 10)
     """
     names = _check_categories(categories)
-    usual_n_runs, repetitions, duration, gap = usual(design)
+    check_option("design", design, list(DESIGNS), owner="simulate_study")
     timing, responses, noise = gathered(
         "simulate_study",
         details,
@@ -263,17 +266,10 @@ def simulate_study(
         )
     if random_state is None:
         random_state = int(np.random.SeedSequence().generate_state(1)[0])
-    plan = Design(
-        kind=design,
-        categories=names,
-        n_runs=usual_n_runs if n_runs is None else n_runs,
-        repetitions=repetitions if timing.repetitions is None else timing.repetitions,
-        duration=duration if timing.duration is None else timing.duration,
-        gap=gap if timing.gap is None else timing.gap,
-        tr=timing.tr,
-        hrf_delay=timing.hrf_delay,
-        n_samples=n_samples,
-    )
+    asked = {"n_runs": n_runs, **asdict(timing)}
+    chosen = {name: value for name, value in asked.items() if value is not None}
+    shown = {**DESIGNS[design], **chosen, "n_samples": n_samples}
+    plan = Design(kind=design, categories=names, **shown)
     width = max(2, len(str(n_subjects)))
     ids = tuple(f"{i + 1:0{width}d}" for i in range(n_subjects))
     runs = range(1, plan.n_runs + 1)
@@ -283,10 +279,9 @@ def simulate_study(
         design=plan,
         responses=responses,
         noise=noise,
-        hrf=timing.hrf,
         voxel_counts=_count_voxels(n_voxels, n_subjects, int(random_state)),
         own_sequence=design != "movie" if own_sequence is None else own_sequence,
-        samples=check_samples(samples),
+        samples=check_samples(samples, "simulate_study"),
         keep_rest=keep_rest,
         missing_samples=missing_samples,
         missing_runs=_spread("missing_runs", missing_runs, runs, ids),

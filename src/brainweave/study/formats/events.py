@@ -1,4 +1,4 @@
-"""What a subject saw and when, whether that can be, and which volumes show it.
+"""What a subject saw and when, whether that can be, and how volumes show it.
 
 Events are the rows of a BIDS ``events.tsv``: an onset, a duration, a category and, if
 there is one, a stimulus. The module ``sampling`` turns them into samples.
@@ -14,12 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._validation import check_list_option, check_option
+from brainweave._validation import check_list_option
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.formats.image_files import read_table
-from brainweave.study.spaces import RunHeader
-
-__all__ = ["Events", "find_blocks", "match_volumes", "read_events"]
+from brainweave.study.spaces import RunHeader, read_table
 
 #: Rules for volumes under several events, and what they mean.
 OVERLAPS = {
@@ -154,10 +151,6 @@ def event_volumes(
     ``[onset, onset + max(duration, tr))``: the response lags the stimulus by
     `hrf_delay` seconds, and an event shorter than a volume still gets one.
     """
-    if not tr > 0:
-        raise InputError(f"tr={tr!r} must be a positive number of seconds.")
-    if n_volumes < 0:
-        raise InputError(f"n_volumes={n_volumes} must not be negative.")
     times = np.arange(n_volumes) * tr - hrf_delay
     stop = events.onset + np.maximum(events.duration, tr)
     begun = times >= events.onset[:, None] - _TIME_SLACK
@@ -179,15 +172,13 @@ def match_volumes(
     *,
     hrf_delay: float = 5.0,
     overlap: str = "longest",
-    shows: NDArray[np.bool_] | None = None,
 ) -> NDArray[np.int64]:
     """Say which event each volume shows, -1 for none.
 
     Where it shows several (see :func:`event_volumes`), `overlap` decides: the one that
     covers most of it counts (of equals the one that began last), so that a button press
     takes nothing from the block it falls into; the one that began last; none, where
-    their categories differ; or that is an error. `shows` is what
-    :func:`event_volumes` says, if that is known.
+    their categories differ; or that is an error.
 
     Examples
     --------
@@ -195,14 +186,12 @@ def match_volumes(
     >>> match_volumes(events, n_volumes=8, tr=2.0, hrf_delay=4.0).tolist()
     [-1, -1, 0, 0, -1, -1, 1, -1]
     """
-    check_option("overlap", overlap, list(OVERLAPS), owner="match_volumes")
-    if shows is None:
-        shows = event_volumes(events, n_volumes, tr, hrf_delay=hrf_delay)
+    shows = event_volumes(events, n_volumes, tr, hrf_delay=hrf_delay)
     begin = np.arange(n_volumes) * tr - hrf_delay
     found = np.full(n_volumes, -1, dtype=np.int64)
     most = np.full(n_volumes, -1.0)
     stop = events.onset + events.duration
-    for e in np.argsort(events.onset, kind="stable"):
+    for e in range(len(events)):
         covered = np.minimum(begin + tr, stop[e]) - np.maximum(begin, events.onset[e])
         covered = np.maximum(covered, 0.0)
         here = shows[e]
@@ -261,7 +250,6 @@ def find_blocks(events: Events, *, max_gap: float = 4.0) -> Events:
     """
     if len(events) == 0:
         return events
-    events = events.take(np.argsort(events.onset, kind="stable"))
     stop = events.onset + events.duration
     first, ends = [0], [stop[0]]
     for e in range(1, len(events)):
@@ -356,3 +344,89 @@ def check_events(events: Events, n_volumes: int, tr: float) -> int:
 def _unit(times: Any, length: float) -> str:
     looks = 10 * length < times.max() <= 2000 * length
     return "; these look like milliseconds" if looks else ""
+
+
+def standardized(columns: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return columns with mean 0 and variance 1; those that are constant are zero."""
+    centred = columns - columns.mean(axis=0)
+    scale = centred.std(axis=0)
+    return np.asarray(centred / np.where(scale > 0, scale, 1.0))
+
+
+def trial_weights(
+    events: Events,
+    n_volumes: int,
+    tr: float,
+    *,
+    separate: bool,
+    usable: NDArray[np.bool_] | None = None,
+    nuisance: NDArray[np.float64] | None = None,
+    hrf_model: str = "glover",
+) -> NDArray[np.float64]:
+    r"""Return weights (n_trials, n_volumes) that give one amplitude per trial.
+
+    With all trials in one model (least squares all), :math:`\hat\beta = X^+ Y`, and the
+    weights are the trials' rows of :math:`X^+`. With a model per trial (least squares
+    separate, [1]_), :math:`X_j` holds trial j, the sum of the other trials of each
+    category, and the rest, and only the first row of :math:`X_j^+` is kept; that
+    trades a little bias for far less variance when trials follow each other quickly.
+    Volumes that are not `usable` get weight zero; `nuisance` is a constant by default.
+
+    References
+    ----------
+    .. [1] Mumford, J. A., Turner, B. O., Ashby, F. G. and Poldrack, R. A. (2012).
+       Deconvolving BOLD activation in event-related designs for multivoxel pattern
+       classification analyses. NeuroImage, 59(3), 2636-2643.
+    """
+    from nilearn.glm.first_level import compute_regressor
+
+    usable = np.ones(n_volumes, dtype=bool) if usable is None else usable
+    times = np.arange(n_volumes) * tr
+    regressors = np.empty((n_volumes, len(events)))
+    for e in range(len(events)):
+        condition = ([events.onset[e]], [events.duration[e]], [1.0])
+        regressors[:, e] = compute_regressor(condition, hrf_model, times)[0][:, 0]
+    regressors = regressors[usable]
+    rest = np.ones((n_volumes, 1)) if nuisance is None else nuisance
+    nuisance = rest[usable]
+    weights = np.zeros((len(events), n_volumes))
+    if not separate:
+        n_columns = regressors.shape[1] + nuisance.shape[1]
+        if n_columns > len(regressors):
+            raise StudyError(
+                f"{len(events)} trials and {nuisance.shape[1]} other columns do not "
+                f'fit {len(regressors)} volumes. Use samples="trials-lss", which has '
+                "a model per trial, or fewer confounds."
+            )
+        inverse = np.linalg.pinv(np.hstack([regressors, nuisance]))
+        weights[:, usable] = inverse[: len(events)]
+        return weights
+    categories, member = np.unique(events.label, return_inverse=True)
+    sums = regressors @ np.eye(len(categories))[member]
+    for j, category in enumerate(member):
+        others = sums.copy()
+        others[:, category] -= regressors[:, j]
+        # a category with this trial alone leaves a column of rounding errors
+        n_others = np.bincount(member) - (np.arange(len(categories)) == category)
+        others = others[:, n_others > 0]
+        design = np.hstack([regressors[:, j : j + 1], others, nuisance])
+        weights[j, usable] = np.linalg.pinv(design)[0]
+    return weights
+
+
+def nuisance_columns(
+    times: NDArray[np.floating],
+    high_pass: float | None,
+    confounds: NDArray[np.float64] | None,
+) -> NDArray[np.float64]:
+    """Return a constant, cosine drifts and the standardised confounds."""
+    from nilearn.glm.first_level import make_first_level_design_matrix
+
+    drift_model = None if high_pass is None else "cosine"
+    drifts = make_first_level_design_matrix(
+        times, drift_model=drift_model, high_pass=high_pass
+    )
+    columns = [drifts.to_numpy(dtype=np.float64)]
+    if confounds is not None and confounds.shape[1]:
+        columns.append(standardized(confounds))
+    return np.hstack(columns)

@@ -16,11 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave._io import restore
-from brainweave._validation import check_list_option
-from brainweave.exceptions import InputError, StudyError
-from brainweave.study.formats.image_files import read_table
-
-__all__ = ["BidsRun", "Dataset", "find_runs", "inherited", "open_dataset"]
+from brainweave._validation import check_list_option, check_option
+from brainweave.exceptions import StudyError
+from brainweave.study.spaces import read_table
 
 _KINDS = {
     ".nii.gz": "volume",
@@ -301,25 +299,15 @@ def _read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-@dataclass(frozen=True)
-class RunConfounds:
-    """Columns to remove from a run, their names, and the volumes that may be used.
-
-    The table that they are from has so many rows; None, if there is none.
-    """
-
-    columns: NDArray[np.float64] | None = None
-    kept: NDArray[np.int64] | None = None
-    names: tuple[str, ...] = ()
-    n_rows: int | None = None
-
-
 def read_confounds(
     dataset: Dataset, run: BidsRun, confounds: Any, scrub: float | None
-) -> RunConfounds:
-    """Read what ``load_bids`` is asked for from fMRIPrep's confounds of a run."""
+) -> tuple[Any, NDArray[np.int64] | None, int | None]:
+    """Read what ``load_bids`` is asked for from fMRIPrep's confounds of a run.
+
+    Columns to remove, the volumes that may be used, and the rows that the table has.
+    """
     if confounds is None and scrub is None:
-        return RunConfounds()
+        return None, None, None
     tables = inherited(dataset.images, run, "desc-confounds_timeseries", ".tsv")
     if not tables:
         raise StudyError(
@@ -340,26 +328,9 @@ def read_confounds(
             f"{str(table)!r}: scrubbing leaves no volume of this run. Raise scrub=..., "
             "or leave the run out."
         )
-    n_rows = len(read_table(table))
-    if loaded is None or not loaded.shape[1]:
-        return RunConfounds(kept=kept, n_rows=n_rows)
-    names = tuple(map(str, loaded.columns))
-    values = _filled(table, loaded.to_numpy(dtype=np.float64, copy=True), names)
-    return RunConfounds(values, kept, names, n_rows)
-
-
-def _filled(
-    table: Path, values: NDArray[np.float64], names: tuple[str, ...]
-) -> NDArray[np.float64]:
-    """Put zero for the first value, which derivatives lack; refuse other gaps."""
-    values[:1][np.isnan(values[:1])] = 0.0
-    if not np.isfinite(values).all():
-        row, column = np.argwhere(~np.isfinite(values))[0]
-        raise StudyError(
-            f"{str(table)!r}: {names[column]!r} is {values[row, column]:g} in row "
-            f"{row + 1}. Fill it, or choose other columns with confounds=[...]."
-        )
-    return values
+    if loaded is not None and not loaded.shape[1]:
+        loaded = None
+    return loaded, kept, len(read_table(table))
 
 
 def _columns(table: Path, names: list[str]) -> Any:
@@ -383,12 +354,7 @@ def _nilearn_confounds(image: Path, table: Path, confounds: Any) -> tuple[Any, A
     from nilearn.interfaces.fmriprep import load_confounds, load_confounds_strategy
 
     if isinstance(confounds, str):
-        if confounds not in _STRATEGIES:
-            raise InputError(
-                f"confounds={confounds!r} is not known; choose one of "
-                f"{_quoted(_STRATEGIES)}, a tuple of nilearn's components, a list of "
-                "columns, or None."
-            )
+        check_option("confounds", confounds, _STRATEGIES, owner="load_bids")
     elif isinstance(confounds, tuple):
         confounds = {"strategy": confounds}
     elif not isinstance(confounds, Mapping):

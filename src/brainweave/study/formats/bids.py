@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.formats.bids.files import (
+from brainweave.study.formats.bids_files import (
     BidsRun,
     Dataset,
     find_runs,
@@ -23,27 +23,24 @@ from brainweave.study.formats.bids.files import (
     read_confounds,
     repetition_time,
 )
+from brainweave.study.formats.events import Events, read_events
 from brainweave.study.formats.images import volume_space
-from brainweave.study.formats.runs.events import Events, read_events
-from brainweave.study.formats.runs.runs import Cleaning, Run, subject_of_runs
-from brainweave.study.formats.runs.sampling import (
+from brainweave.study.formats.runs import Cleaning, Run
+from brainweave.study.formats.sampling import (
     EventRules,
+    HowToSample,
     Sampling,
-    check_samples,
-    cleaning_and_drifts,
-    describe_losses,
+    naming,
     plan_run,
+    study_of_runs,
+    warn_of_runs,
 )
-from brainweave.study.options import gathered
-from brainweave.study.spaces import CiftiSpace, VolumeSpace, common_space
+from brainweave.study.spaces import VolumeSpace, common_space
 from brainweave.study.study import Study
-from brainweave.study.subject import Subject
-from brainweave.study.surface import SurfaceSpace
-from brainweave.study.told import made_record, run_record
+from brainweave.study.surface import CiftiSpace, SurfaceSpace
 
 logger = logging.getLogger(__name__)
 
-__all__ = ["load_bids"]
 
 _OTHER_GRID = (
     "Read one session or space at a time, or give a mask with resample_mask=True."
@@ -156,9 +153,9 @@ def load_bids(
         A run has no events and is left out; repetition times differ (every run keeps
         its own); events lie outside their run; volumes lie under several events.
     """
-    check_samples(samples)
-    events, sampling, cleaning = gathered(
+    how = HowToSample.told(
         "load_bids",
+        samples,
         details,
         events or EventRules(),
         sampling or Sampling(),
@@ -166,8 +163,10 @@ def load_bids(
     )
     if scrub is not None and not scrub > 0:
         raise InputError(f"scrub={scrub} must be a displacement above zero, in mm.")
-    if label is None and samples != "volumes":
-        raise InputError(f"samples={samples!r} needs events: give label=...")
+    if label is None:
+        if samples != "volumes":
+            raise InputError(f"samples={samples!r} needs events: give label=...")
+        how = replace(how, sampling=replace(how.sampling, keep_rest=True))
     dataset = open_dataset(folder, derivatives)
     found = find_runs(
         dataset,
@@ -180,70 +179,45 @@ def load_bids(
     )
     if isinstance(confounds, str) and confounds == "auto":
         confounds = "simple" if dataset.preprocessed else None
-    how, high_pass = cleaning_and_drifts(samples, cleaning)
-    sampling = replace(sampling, keep_rest=sampling.keep_rest or label is None)
-    shown, without_events = _with_events(dataset, found, label, stimulus, events.ignore)
+    shown, without = _with_events(dataset, found, label, stimulus, how.rules.ignore)
     spaces = _find_spaces(dataset, shown, mask, resample_mask)
-    subjects_read = []
-    records: dict[str, dict[str, Any]] = {}
+    planned: dict[str, tuple[dict[Any, Run], Any]] = {}
     removed: list[str] = []
     for id, pairs in shown.items():
-        planned, records[id], moments = {}, {}, []
+        planned[id] = {}, spaces[id]
         for file, seen in pairs:
-            own = read_confounds(dataset, file, confounds, scrub)
-            run = Run(
-                file.image,
-                confounds=own.columns,
-                sample_mask=own.kept,
-                t_r=sampling.t_r,
-            )
-            run = plan_run(
-                id,
-                run,
-                spaces[id],
-                seen,
-                partial(repetition_time, dataset, file),
-                n_rows=own.n_rows,
-                samples=samples,
-                rules=events,
-                sampling=sampling,
-                high_pass=high_pass,
-            )
-            planned[file.run] = run
-            records[id][str(file.run)] = run_record(run)
-            removed += own.names
-            moments += [f"run-{file.run}@{onset:.2f}" for onset in run.plan.onsets]
-        subject = subject_of_runs(id, planned, spaces[id], how, dtype)
-        if label is None and events.moments:
-            subject = subject._replace(stimuli=moments)
-        subjects_read.append(subject)
-    _warn(subjects_read, events.overlap)
-    settings = {
-        "source": "bids",
-        "task": task,
-        "space": space,
-        "preprocessed": dataset.preprocessed,
-        "confounds": confounds,
-        "mask": mask,
-        "label": label,
-        "scrub": scrub,
-        "dtype": np.dtype(dtype).name,
-        "samples": samples,
-        **asdict(events),
-        **asdict(sampling),
-        **asdict(how),
-        "high_pass": high_pass,
-    }
-    record = made_record(
-        settings,
-        subjects_read,
-        records,
-        confounds=list(dict.fromkeys(removed)),
-        missing_runs=_missing_runs(records),
-        runs_without_events=without_events,
+            columns, kept, n_rows = read_confounds(dataset, file, confounds, scrub)
+            run = Run(file.image, confounds=columns, sample_mask=kept)
+            stated = partial(repetition_time, dataset, file)
+            with naming(id):
+                run = plan_run(run, spaces[id], seen, stated, how, n_rows=n_rows)
+            if label is None and how.rules.moments:
+                moments = [f"run-{file.run}@{t:.2f}" for t in run.plan.onsets]
+                run = replace(run, plan=replace(run.plan, stimuli=np.array(moments)))
+            planned[id][0][file.run] = run
+            removed.extend([] if columns is None else columns.columns)
+    every = [run for own_runs, _ in planned.values() for run in own_runs.values()]
+    warn_of_runs({Path(run.name).name: run for run in every}, how.rules.overlap)
+    return study_of_runs(
+        Path(folder).resolve().name if name is None else name,
+        planned,
+        how.cleaning,
+        {
+            "source": "bids",
+            "task": task,
+            "space": space,
+            "preprocessed": dataset.preprocessed,
+            "confounds": confounds,
+            "mask": mask,
+            "label": label,
+            "scrub": scrub,
+            **how.settings(),
+        },
+        dtype=dtype,
+        confounds=list(dict.fromkeys(map(str, removed))),
+        missing_runs=_missing_runs({id: own for id, (own, _) in planned.items()}),
+        runs_without_events=without,
     )
-    study_name = Path(folder).resolve().name if name is None else name
-    return Study(subjects_read, study_name, record)
 
 
 def _with_events(
@@ -328,29 +302,10 @@ def _brain_mask(dataset: Dataset, run: BidsRun) -> VolumeSpace:
     return VolumeSpace(files[0])
 
 
-def _warn(subjects: Iterable[Subject], overlap: str) -> None:
-    """Warn of repetition times that differ, and of events that are lost or shared."""
-    sources: list[Any] = [subject.samples for subject in subjects]
-    runs = [(Path(run.name).name, run) for source in sources for run in source.runs]
-    messages = describe_losses([(name, run.plan.counts) for name, run in runs], overlap)
-    files: dict[float, str] = {}
-    for name, run in runs:
-        files.setdefault(round(run.t_r, 4), name)
-    if len(files) > 1:
-        listing = ", ".join(f"{t:g} s ({file})" for t, file in files.items())
-        messages.insert(
-            0,
-            f"Repetition times differ: {listing}. Every run keeps its own; samples of "
-            "methods that are locked in time would not correspond.",
-        )
-    for message in messages:
-        warnings.warn(message, UserWarning, stacklevel=3)
-
-
-def _missing_runs(runs: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
+def _missing_runs(runs: Mapping[str, Iterable[Any]]) -> dict[str, list[str]]:
     """Return, and log, which subjects lack runs that others have."""
-    every = {run for own in runs.values() for run in own}
-    missing = {id: sorted(every.difference(own)) for id, own in runs.items()}
+    every = {str(run) for own in runs.values() for run in own}
+    missing = {id: sorted(every.difference(map(str, own))) for id, own in runs.items()}
     missing = {id: lacking for id, lacking in missing.items() if lacking}
     for id, lacking in missing.items():
         logger.info("Subject %s lacks the runs %s", id, ", ".join(lacking))

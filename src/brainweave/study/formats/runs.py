@@ -12,11 +12,8 @@ from numpy.typing import NDArray
 
 from brainweave._validation import check_option
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.formats.image_files import ImageLike, image_name, read_table
-from brainweave.study.spaces import RunHeader
-from brainweave.study.subject import Subject
-
-__all__ = ["Cleaning", "ImageSource", "Run", "read_run", "subject_of_runs"]
+from brainweave.study.formats.events import standardized
+from brainweave.study.spaces import ImageLike, image_name, read_table
 
 
 @dataclass(frozen=True)
@@ -131,9 +128,7 @@ def _without(
 ) -> NDArray[Any]:
     """Take out confounds, fitted with a constant per level to what filters leave."""
     constants = levels[:, None] == np.unique(levels)
-    centred = confounds - confounds.mean(axis=0)
-    scale = centred.std(axis=0)
-    columns = centred / np.where(scale > 0, scale, 1.0)
+    columns = standardized(confounds)
     model = filtered(np.hstack([constants, columns]).astype(np.float64))
     weights = np.linalg.pinv(model, rcond=1e-8)[-columns.shape[1] :]
     kind = values.dtype
@@ -183,7 +178,7 @@ class Run:
     plan: Any = None
     segments: Any = None
     levels: Any = None
-    header: RunHeader | None = None
+    header: Any = None
 
     @property
     def name(self) -> str:
@@ -193,12 +188,35 @@ class Run:
             image = next(iter(image.values()))
         return image_name(image)
 
-    def rows(self, n_volumes: int) -> NDArray[np.intp]:
+    def opened(self, space: Any) -> "Run":
+        """Return the run with its header, which is read unless it is known."""
+        return self if self.header else replace(self, header=space.header(self.image))
+
+    # -- what an opened run says -------------------------------------------------------
+
+    @property
+    def repetition_time(self) -> float | None:
+        """Seconds from volume to volume: as given, or else as the header says."""
+        return self.header.t_r if self.t_r is None else self.t_r
+
+    @property
+    def n_samples(self) -> int:
+        """Number of samples that the run gives."""
+        return len(self.rows() if self.plan is None else self.plan)
+
+    def onsets(self) -> NDArray[Any] | None:
+        """Return the time of each sample in seconds, if the TR is known."""
+        if self.plan is not None:
+            return np.asarray(self.plan.onsets)
+        t_r = self.repetition_time
+        return None if t_r is None else self.rows() * float(t_r)
+
+    def rows(self) -> NDArray[np.intp]:
         """Return the volumes that become samples, counted in the whole run."""
-        used = np.unique(self._volumes("sample_mask", n_volumes))
+        used = self.used()
         if self.keep is None:
             return used
-        keep = self._volumes("keep", n_volumes)
+        keep = self._volumes("keep")
         lost = np.setdiff1d(keep, used)
         if lost.size:
             raise InputError(
@@ -207,23 +225,21 @@ class Run:
             )
         return keep
 
-    def n_samples(self, n_volumes: int) -> int:
-        """Count the samples that a run of so many volumes gives."""
-        return len(self.rows(n_volumes)) if self.plan is None else len(self.plan)
+    def used(self) -> NDArray[np.intp]:
+        """Return the volumes that take part in the cleaning, in order."""
+        return np.unique(self._volumes("sample_mask"))
 
-    def _volumes(self, what: str, n_volumes: int) -> NDArray[np.intp]:
-        chosen = getattr(self, what)
-        if chosen is None:
-            return np.arange(n_volumes)
-        array = np.asarray(chosen)
+    def _volumes(self, what: str) -> NDArray[np.intp]:
+        chosen, n_volumes = getattr(self, what), self.header.n_samples
+        array = np.arange(n_volumes) if chosen is None else np.asarray(chosen).ravel()
         if array.dtype == bool:
-            if array.shape != (n_volumes,):
+            if len(array) != n_volumes:
                 raise InputError(
                     f"{self.name!r} has {n_volumes} volumes, but {what} has shape "
                     f"{array.shape}."
                 )
             return np.flatnonzero(array)
-        array = array.astype(np.intp).ravel()
+        array = array.astype(np.intp)
         bad = array[(array < 0) | (array >= n_volumes)]
         if bad.size:
             raise InputError(
@@ -233,67 +249,66 @@ class Run:
         return array
 
 
+def _as_run(run: Run | ImageLike) -> Run:
+    return run if isinstance(run, Run) else Run(run)
+
+
 def read_run(
     run: Run | ImageLike, space: Any, cleaning: Cleaning | None = None
 ) -> NDArray[Any]:
     """Read one run into samples x voxels: mask, clean, keep the chosen volumes."""
-    run = run if isinstance(run, Run) else Run(run)
+    run = _as_run(run).opened(space)
     cleaning = Cleaning() if cleaning is None else cleaning
-    header = run.header or space.header(run.image)
     values = space.read(run.image, smoothing_fwhm=cleaning.smoothing_fwhm)
+    if len(values) != run.header.n_samples:
+        raise StudyError(
+            f"{run.name!r} gave {len(values)} volumes where its header announced "
+            f"{run.header.n_samples}. It has changed: load the study again."
+        )
     if values.dtype.kind != "f":
         values = values.astype(np.float32)
-    cleaned, used = _clean_run(run, values, cleaning, header)
+    cleaned = _clean_run(run, values, cleaning)
     if run.plan is None and run.keep is None:
         return cleaned
+    used = run.used()
     if len(used) < len(values):
         whole = np.zeros((len(values), cleaned.shape[1]), cleaned.dtype)
         whole[used] = cleaned
         cleaned = whole
     if run.plan is None:
-        return np.asarray(cleaned[run.rows(len(cleaned))])
+        return np.asarray(cleaned[run.rows()])
     return np.asarray(run.plan.apply(cleaned))
 
 
-def _clean_run(
-    run: Run, values: NDArray[Any], cleaning: Cleaning, header: RunHeader
-) -> tuple[NDArray[Any], NDArray[np.intp]]:
-    """Clean the volumes of `sample_mask`, and say which ones those are."""
-    n_volumes = len(values)
-    used = run._volumes("sample_mask", n_volumes)
+def _clean_run(run: Run, values: NDArray[Any], cleaning: Cleaning) -> NDArray[Any]:
+    """Clean the volumes of `sample_mask`, each segment by itself."""
+    n_volumes, used = len(values), run.used()
     confounds = confound_columns(run.confounds, n_volumes, run.name)
-    segments = np.zeros(n_volumes, np.intp)
-    if run.segments is not None:
-        segments = np.asarray(run.segments)
-        if segments.shape != (n_volumes,):
-            raise InputError(
-                f"{run.name!r} has {n_volumes} volumes, but segments have shape "
-                f"{segments.shape}. Give the run of each volume."
-            )
+    segments = np.zeros(n_volumes) if run.segments is None else np.asarray(run.segments)
+    if segments.shape != (n_volumes,):
+        raise InputError(
+            f"{run.name!r} has {n_volumes} volumes, but segments have shape "
+            f"{segments.shape}. Give the run of each volume."
+        )
+    if used.size == 0:
+        raise InputError(f"{run.name!r}: sample_mask leaves no volume at all.")
     cleaned, order = [], []
-    for segment in np.unique(segments):
+    for segment in np.unique(segments[used]):
         rows = np.flatnonzero(segments == segment)
         kept = np.flatnonzero(np.isin(rows, used))
-        if kept.size == 0:
-            continue
-        cleaned.append(
-            cleaning.apply(
-                values if len(rows) == n_volumes else values[rows],
-                name=run.name,
-                confounds=None if confounds is None else confounds[rows],
-                sample_mask=None if len(kept) == len(rows) else kept,
-                t_r=header.t_r if run.t_r is None else run.t_r,
-                levels=None if run.levels is None else np.asarray(run.levels)[rows],
-            )
+        part = cleaning.apply(
+            values if len(rows) == n_volumes else values[rows],
+            name=run.name,
+            confounds=None if confounds is None else confounds[rows],
+            sample_mask=None if len(kept) == len(rows) else kept,
+            t_r=run.repetition_time,
+            levels=None if run.levels is None else np.asarray(run.levels)[rows],
         )
+        cleaned.append(part)
         order.append(rows[kept])
-    if not cleaned:
-        raise InputError(f"{run.name!r}: sample_mask leaves no volume at all.")
     if len(cleaned) == 1:
-        return cleaned[0], order[0]
-    volumes = np.concatenate(order)
-    ascending = np.argsort(volumes)
-    return np.vstack(cleaned)[ascending], volumes[ascending]
+        return cleaned[0]
+    return np.vstack(cleaned)[np.argsort(np.concatenate(order))]
 
 
 def confound_columns(
@@ -324,12 +339,13 @@ def confound_columns(
             f"{name!r} has {n_volumes} volumes, but {source} have shape "
             f"{values.shape}. Give one row per volume."
         )
-    values[0, np.isnan(values[0])] = 0.0
+    values[0, np.isnan(values[0])] = 0.0  # derivatives have no first value
     if not np.isfinite(values).all():
         row, column = np.argwhere(~np.isfinite(values))[0]
+        which = getattr(confounds, "columns", range(values.shape[1]))[column]
         raise StudyError(
-            f"{name!r}: {source} are not finite in row {row}, column {column}. Leave "
-            "that column out, or fill it."
+            f"{name!r}: of {source}, {which!r} is {values[row, column]:g} in row "
+            f"{row + 1}. Fill it, or choose other columns."
         )
     return values
 
@@ -359,86 +375,27 @@ class ImageSource:
         cleaning: Cleaning | None = None,
         dtype: Any = np.float32,
     ) -> None:
-        listed = [run if isinstance(run, Run) else Run(run) for run in runs]
-        self.space = space
-        self.cleaning = Cleaning() if cleaning is None else cleaning
+        self.runs = [_as_run(run).opened(space) for run in runs]
+        self.space, self.cleaning = space, cleaning
         self.dtype: np.dtype[Any] = np.dtype(dtype)
-        if not listed:
+        if not self.runs:
             raise StudyError("A source of samples needs at least one run, got none.")
-        self.headers: list[RunHeader] = [
-            run.header or space.header(run.image) for run in listed
-        ]
-        pairs = zip(listed, self.headers, strict=True)
-        self.runs = [replace(run, header=header) for run, header in pairs]
-        pairs = zip(self.runs, self.headers, strict=True)
-        #: samples of each run
-        self.counts = [run.n_samples(header.n_samples) for run, header in pairs]
-        self.shape = (sum(self.counts), int(space.n_voxels))
+        self.shape = sum(run.n_samples for run in self.runs), int(space.n_voxels)
 
     def read(self) -> NDArray[Any]:
         """Read and clean all runs."""
         samples = np.empty(self.shape, self.dtype)
         start = 0
-        for run, count in zip(self.runs, self.counts, strict=True):
-            values = read_run(run, self.space, self.cleaning)
-            if len(values) != count:
-                raise StudyError(
-                    f"{run.name!r} gave {len(values)} samples where its header "
-                    f"announced {count}. It has changed: load the study again."
-                )
-            samples[start : start + count] = values
-            start += count
+        for run in self.runs:
+            stop = start + run.n_samples
+            samples[start:stop] = read_run(run, self.space, self.cleaning)
+            start = stop
         return samples
 
     def onsets(self) -> NDArray[np.float64] | None:
         """Time of each sample in its run in seconds, if all runs tell their TR."""
-        times = []
-        for run, header in zip(self.runs, self.headers, strict=True):
-            t_r = run.t_r if run.t_r is not None else header.t_r
-            if run.plan is not None:
-                times.append(np.asarray(run.plan.onsets))
-            elif t_r is None:
-                return None
-            else:
-                times.append(run.rows(header.n_samples) * t_r)
-        return np.concatenate(times)
+        known = [times for run in self.runs if (times := run.onsets()) is not None]
+        return np.concatenate(known) if len(known) == len(self.runs) else None
 
     def __repr__(self) -> str:
         return f"ImageSource({len(self.runs)} runs in {self.space!r})"
-
-
-def subject_of_runs(
-    id: str,
-    runs: Mapping[Any, Run],
-    space: Any,
-    cleaning: Cleaning,
-    dtype: Any = np.float32,
-    *,
-    labels: Any = None,
-    stimuli: Any = None,
-) -> Subject:
-    """Make a lazy subject of runs, by their names; plans bring labels and stimuli."""
-    try:
-        source = ImageSource(list(runs.values()), space, cleaning, dtype)
-    except (StudyError, InputError) as error:
-        raise type(error)(f"Subject {id!r}: {error}") from error
-    if source.shape[0] == 0:
-        raise StudyError(
-            f"Subject {id!r} has no samples: its events lie outside of its runs, or "
-            "all are ignored or scrubbed. Check the onsets, the labels and scrub."
-        )
-    plans = [run.plan for run in source.runs if run.plan is not None]
-    if plans:
-        labels = np.concatenate([plan.labels for plan in plans])
-        stimuli = np.concatenate([plan.stimuli for plan in plans])
-    mixed = len(set(map(type, runs))) > 1
-    names = [str(name) if mixed else name for name in runs]
-    return Subject(
-        id,
-        source,
-        labels=labels,
-        runs=np.repeat(names, source.counts),
-        onsets=source.onsets(),
-        stimuli=stimuli,
-        space=space,
-    )

@@ -7,11 +7,12 @@ voxel's samples side by side, so that some voxels of all samples, the unit in wh
 everything else reads, are one stretch of the disk. Files in C order open too.
 """
 
+import contextlib
 import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -19,33 +20,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._io import write_text
+from brainweave._io import restore, whole_folder, write_text
 from brainweave._progress import Progress, shown_progress
 from brainweave._version import __version__
 from brainweave._workers import dead_worker_is_an_error
 from brainweave.exceptions import StudyError
-from brainweave.study.formats.folder.files import (
-    HashingWriter,
+from brainweave.study.formats.folder_files import (
     check_room,
     checked_file,
     described,
-    exchange,
     full_disk_is_an_error,
-    remove_remains,
-    restore,
-    working_folder,
+    read_sample_table,
+    sample_table,
 )
-from brainweave.study.formats.folder.table import read_table, write_table
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
-
-__all__ = ["open_study", "save_study"]
 
 FORMAT = "brainweave-study"
 VERSION = 1
 INDEX = "study.json"
 # Verifying runs at 0.5 to 2 GB a second: under a second for so many bytes.
 _VERIFIED_BYTES = 2**29
+_ENDINGS = r"\.(npy|tsv|nii\.gz|dscalar\.nii|gii|func\.gii)$"
 _WRITTEN_BYTES = 2**26  # turned to the order of the file at a time
 
 
@@ -60,12 +56,11 @@ def save_study(
 ) -> Study:
     """Write a study as a plain folder, all or nothing.
 
-    Everything is written into a temporary folder, which is then renamed: a crash
-    leaves no half-written study under the name asked for. One that is replaced stays
-    until the new ``study.json`` takes the place of the old one, in one step; what a
-    process that was killed left behind is removed by the next one to save there. A
-    lazy study is converted with memory for one subject at a time (for `n_jobs`
-    subjects, if several are converted at once).
+    Everything is written into a temporary folder, which then takes the place of the
+    one asked for: a process that is killed leaves no half-written study, and what it
+    leaves behind is put right by the next one to save or to open there. A lazy study
+    is converted with memory for one subject at a time (for `n_jobs` subjects, if
+    several are converted at once).
 
     Parameters
     ----------
@@ -91,25 +86,25 @@ def save_study(
     Study
         The study as saved, its samples mapped from the folder.
     """
-    target = Path(folder).absolute()
+    target = Path(os.path.abspath(folder))
     restore(target)
-    _check_target(target, overwrite)
-    _check_record(study)
+    _check(study, target, overwrite)
+    if target.is_symlink():
+        target = target.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
-    remove_remains(target)
     _check_room(study, target, dtype)
-    replaces = target.exists()
-    taken = _stems_of([path.name for path in target.iterdir()] if replaces else [])
+    replaced = _listed_files(target / INDEX) if target.exists() else []
+    others = {path.name for path in target.glob("*")}.difference(replaced)
     with (
         full_disk_is_an_error(target, "save again; nothing was left behind"),
-        working_folder(target) as work,
+        whole_folder(target, replaces=replaced) as work,
     ):
+        taken = {re.sub(_ENDINGS, "", name).casefold() for name in others}
         entries = []
         with shown_progress(progress, len(study), "Writing subjects") as tick:
             for entry in _written(study, work, taken, dtype, n_jobs):
                 entries.append(entry)
                 tick(entry["id"])
-        spaces = _write_spaces(study, work, entries, taken)
         index = {
             "format": FORMAT,
             "version": VERSION,
@@ -117,16 +112,10 @@ def save_study(
             "name": study.name,
             "record": study.record,
             "subjects": entries,
-            "spaces": spaces,
+            "spaces": _write_spaces(study, work, entries, taken),
         }
         index["checksum"] = _index_checksum(index)
         write_text(work / INDEX, json.dumps(index, indent=1) + "\n")
-        if replaces:
-            exchange(work, target, INDEX, _listed_files(target / INDEX))
-        elif target.exists():  # it appeared meanwhile; a rename could hide that
-            raise StudyError(f"{str(target)!r} was made by somebody else meanwhile.")
-        else:
-            work.rename(target)
     return open_study(target, verify=False)
 
 
@@ -148,7 +137,7 @@ def open_study(folder: str | PathLike[str], *, verify: bool | None = None) -> St
     Study
     """
     root = Path(folder)
-    restore(root.absolute())
+    restore(root)
     index = _read_index(root)
     try:
         if verify is None:
@@ -175,7 +164,7 @@ def _study_from_index(root: Path, index: dict[str, Any], verify: bool) -> Study:
     for entry in index["subjects"]:
         table = checked_file(root, entry["table"], full=True)
         samples = _map_samples(root, entry["samples"], verify)
-        columns = read_table(table, entry["table"]["types"], len(samples))
+        columns = read_sample_table(table, entry["table"]["types"], len(samples))
         number = entry["space"]
         if number is not None and not 0 <= number < len(spaces):
             raise ValueError(f"there is no space {number!r}")
@@ -215,25 +204,22 @@ def _write_subject(subject: Subject, stem: Path, dtype: Any) -> dict[str, Any]:
     stored = np.dtype(values.dtype if dtype is None else dtype)
     path = stem.with_name(f"{stem.name}.npy")
     with path.open("wb") as file:
-        hashing = HashingWriter(file)
-        _write_by_voxels(hashing, values, stored)
+        _write_by_voxels(file, values, stored)
         file.flush()
         os.fsync(file.fileno())
     shape = {"shape": list(values.shape), "dtype": stored.str}
-    text, types = write_table(subject)
+    text, types = sample_table(subject)
     table = stem.with_name(f"{stem.name}.tsv")
     write_text(table, text)
     return {
         "id": subject.id,
-        "samples": {**described(path, hashing.digest()), **shape},
+        "samples": {**described(path), **shape},
         "table": {**described(table), "types": types},
         "space": None,
     }
 
 
-def _write_by_voxels(
-    file: HashingWriter, values: NDArray[Any], dtype: np.dtype[Any]
-) -> None:
+def _write_by_voxels(file: Any, values: NDArray[Any], dtype: np.dtype[Any]) -> None:
     """Write an ``.npy`` file in Fortran order with memory for a few voxels."""
     n_samples, n_voxels = values.shape
     header = {
@@ -321,22 +307,18 @@ def _index_checksum(index: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
-def _check_target(target: Path, overwrite: bool) -> None:
-    if not (target.exists() or target.is_symlink()):
-        return
-    if not overwrite:
+def _check(study: Study, target: Path, overwrite: bool) -> None:
+    """Refuse a study or a place that cannot be saved, or not there."""
+    if os.path.lexists(target) and not overwrite:
         raise StudyError(
             f"{str(target)!r} exists. Choose another folder, or pass overwrite=True to "
             "replace the study in it."
         )
-    if not (target / INDEX).is_file():
+    if os.path.lexists(target) and not (target / INDEX).is_file():
         raise StudyError(
             f"{str(target)!r} holds no study (no {INDEX}), so it is not replaced. "
             "Choose another folder."
         )
-
-
-def _check_record(study: Study) -> None:
     try:
         json.dumps(study.record)
     except (TypeError, ValueError, RecursionError) as error:
@@ -360,16 +342,14 @@ def _check_room(study: Study, target: Path, dtype: Any) -> None:
 
 
 def _listed_files(index: Path) -> list[str]:
-    """List the files of a study by its index; none, if that cannot be read."""
-    try:
+    """List the files of a study; of an index that cannot be read, itself alone."""
+    listed = [index.name]
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
         content = json.loads(index.read_text(encoding="utf-8"))
-        entries = [
-            e[kind] for e in content["subjects"] for kind in ("samples", "table")
-        ]
-        entries += [file for space in content["spaces"] for file in space["files"]]
-        return [str(entry["file"]) for entry in entries]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return []
+        for part in (*content["spaces"], *content["subjects"]):
+            files = part.get("files") or [part["samples"], part["table"]]
+            listed += [str(file["file"]) for file in files]
+    return listed
 
 
 def _file_stems(ids: list[str], taken: set[str]) -> list[str]:
@@ -382,11 +362,6 @@ def _file_stems(ids: list[str], taken: set[str]) -> list[str]:
         stems.append(_free_stem(wanted, taken))
         taken = taken | {stems[-1].casefold()}
     return stems
-
-
-def _stems_of(names: Sequence[str]) -> set[str]:
-    endings = r"\.(npy|tsv|nii\.gz|dscalar\.nii|npz|gii|func\.gii)$"
-    return {re.sub(endings, "", name).casefold() for name in names}
 
 
 def _free_stem(wanted: str, taken: set[str]) -> str:

@@ -7,8 +7,10 @@ samples at once, and turns volumes into samples later.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from numpy.typing import NDArray
 
 from brainweave._validation import check_list_option, check_option
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.formats.runs.events import (
+from brainweave.study.formats.events import (
     OVERLAPS,
     Events,
     agreed_tr,
@@ -26,12 +28,19 @@ from brainweave.study.formats.runs.events import (
     find_blocks,
     match_volumes,
     name_positions,
+    nuisance_columns,
     shared_volumes,
+    trial_weights,
 )
-from brainweave.study.formats.runs.runs import Cleaning, Run, confound_columns
-from brainweave.study.options import gathered
-
-__all__ = ["EventRules", "SamplePlan", "Sampling", "plan_run", "plan_samples"]
+from brainweave.study.formats.runs import (
+    Cleaning,
+    ImageSource,
+    Run,
+    confound_columns,
+)
+from brainweave.study.study import Study
+from brainweave.study.subject import Subject
+from brainweave.study.told import gathered, made_record, run_record
 
 _SAMPLES = ("volumes", "blocks", "trials", "trials-lsa", "trials-lss")
 
@@ -142,14 +151,9 @@ class SamplePlan:
         return np.asarray(volumes[self.rows])
 
 
-def check_samples(samples: str) -> str:
+def check_samples(samples: Any, owner: str = "plan_samples") -> str:
     """Check the name of a way to make samples."""
-    if samples not in _SAMPLES:
-        raise InputError(
-            f"samples={samples!r} is not known; choose one of "
-            f"{', '.join(map(repr, _SAMPLES))}."
-        )
-    return samples
+    return check_option("samples", samples, _SAMPLES, owner=owner)
 
 
 def plan_samples(
@@ -193,10 +197,8 @@ def plan_samples(
     n_confounds = 0 if confounds is None else confounds.shape[1]
     nuisance = None
     if is_trials or n_confounds:
-        nuisance = _nuisance(np.arange(n_volumes) * tr, high_pass, confounds)
-    shown = match_volumes(
-        events, n_volumes, tr, hrf_delay=delay, overlap=overlap, shows=shows
-    )
+        nuisance = nuisance_columns(np.arange(n_volumes) * tr, high_pass, confounds)
+    shown = match_volumes(events, n_volumes, tr, hrf_delay=delay, overlap=overlap)
     if is_trials:
         # a model tells overlapping trials apart; those not scanned it cannot estimate
         event = np.flatnonzero((shows & usable).any(axis=1))
@@ -268,176 +270,180 @@ def _removed(
     }
 
 
+@dataclass(frozen=True)
+class HowToSample:
+    """All that a reader of runs with events is told of samples; made by `told`."""
+
+    samples: str
+    rules: EventRules
+    sampling: Sampling
+    cleaning: Cleaning
+    high_pass: float | None
+
+    @classmethod
+    def told(cls, owner: str, samples: str, details: Any, *groups: Any) -> HowToSample:
+        """Take options in groups, events, sampling and cleaning, and one by one."""
+        check_samples(samples, owner)
+        rules, sampling, cleaning = gathered(owner, details, *groups)
+        high_pass = cleaning.high_pass
+        if samples.startswith("trials"):  # the models have drift terms of their own
+            cleaning = replace(cleaning, high_pass=None)
+            high_pass = high_pass or DRIFT_CUTOFF
+        return cls(samples, rules, sampling, cleaning, high_pass)
+
+    def settings(self) -> dict[str, Any]:
+        """Return everything by its name, for the record."""
+        groups = (self.rules, self.sampling, self.cleaning)
+        every = {name: v for group in groups for name, v in asdict(group).items()}
+        return {**every, "samples": self.samples, "high_pass": self.high_pass}
+
+
+@contextmanager
+def naming(id: str) -> Iterator[None]:
+    """Say in errors whose data they are about."""
+    try:
+        yield
+    except (StudyError, InputError) as error:
+        raise type(error)(f"Subject {id!r}: {error}") from error
+
+
 def plan_run(
-    id: str,
     run: Run,
     space: Any,
     events: Events,
     stated: Callable[[], tuple[Any, str]],
+    how: HowToSample,
     *,
-    samples: str,
     n_rows: int | None = None,
-    **options: Any,
 ) -> Run:
     """Return a run with its repetition time and with the plan of its samples.
 
     `stated` is asked for the time, and for who says so, if the run itself has none;
-    `n_rows` is the length of its confounds; `options` are those of
-    :func:`plan_samples`. The run's confounds become columns of trial models; other
+    `n_rows` is the length of its confounds. These become columns of trial models; other
     samples are cleaned of them when they are read.
     """
-    try:
-        header = space.header(run.image)
-        if n_rows is not None and n_rows != header.n_samples:
-            raise StudyError(
-                f"{run.name!r} has {header.n_samples} volumes, and its confounds have "
-                f"{n_rows} rows. They must be of the same run."
-            )
-        t_r = run.t_r
-        if t_r is None:
-            t_r = agreed_tr(*stated(), header, run.name)
-        columns = confound_columns(run.confounds, header.n_samples, run.name)
-    except StudyError as error:
-        raise StudyError(f"Subject {id!r}: {error}") from error
+    run = replace(run, t_r=how.sampling.t_r).opened(space)
+    n_volumes, t_r = run.header.n_samples, run.t_r
+    if n_rows not in (None, n_volumes):
+        raise StudyError(
+            f"{run.name!r} has {n_volumes} volumes, and its confounds have {n_rows} "
+            "rows. They must be of the same run."
+        )
+    if t_r is None:
+        t_r = agreed_tr(*stated(), run.header, run.name)
+    columns = confound_columns(run.confounds, n_volumes, run.name)
     try:
         plan = plan_samples(
             events,
-            header.n_samples,
+            n_volumes,
             t_r,
-            samples=samples,
+            samples=how.samples,
+            rules=how.rules,
+            sampling=how.sampling,
             kept_volumes=run.sample_mask,
             confounds=columns,
-            **options,
+            high_pass=how.high_pass,
         )
     except StudyError as error:
-        raise StudyError(f"Subject {id!r}: {run.name!r}: {error}") from error
-    is_trials = samples.startswith("trials")
+        raise StudyError(f"{run.name!r}: {error}") from error
+    is_trials = how.samples.startswith("trials")
     return replace(
         run,
         confounds=None if is_trials else columns,
         levels=plan.shown if plan.counts.levels and not is_trials else None,
         t_r=t_r,
         plan=plan,
-        header=header,
     )
 
 
-def cleaning_and_drifts(
-    samples: str, cleaning: Cleaning
-) -> tuple[Cleaning, float | None]:
-    """Return how volumes are cleaned, and the high-pass of that or of trial models."""
-    if not samples.startswith("trials"):
-        return cleaning, cleaning.high_pass
-    return replace(cleaning, high_pass=None), cleaning.high_pass or DRIFT_CUTOFF
-
-
-def trial_weights(
-    events: Events,
-    n_volumes: int,
-    tr: float,
-    *,
-    separate: bool,
-    usable: NDArray[np.bool_] | None = None,
-    nuisance: NDArray[np.float64] | None = None,
-    hrf_model: str = "glover",
-) -> NDArray[np.float64]:
-    r"""Return weights (n_trials, n_volumes) that give one amplitude per trial.
-
-    With all trials in one model (least squares all), :math:`\hat\beta = X^+ Y`, and the
-    weights are the trials' rows of :math:`X^+`. With a model per trial (least squares
-    separate, [1]_), :math:`X_j` holds trial j, the sum of the other trials of each
-    category, and the rest, and only the first row of :math:`X_j^+` is kept; that
-    trades a little bias for far less variance when trials follow each other quickly.
-    Volumes that are not `usable` get weight zero; `nuisance` is a constant by default.
-
-    References
-    ----------
-    .. [1] Mumford, J. A., Turner, B. O., Ashby, F. G. and Poldrack, R. A. (2012).
-       Deconvolving BOLD activation in event-related designs for multivoxel pattern
-       classification analyses. NeuroImage, 59(3), 2636-2643.
-    """
-    from nilearn.glm.first_level import compute_regressor
-
-    usable = np.ones(n_volumes, dtype=bool) if usable is None else usable
-    times = np.arange(n_volumes) * tr
-    regressors = np.empty((n_volumes, len(events)))
-    for e in range(len(events)):
-        condition = ([events.onset[e]], [events.duration[e]], [1.0])
-        regressors[:, e] = compute_regressor(condition, hrf_model, times)[0][:, 0]
-    regressors = regressors[usable]
-    rest = np.ones((n_volumes, 1)) if nuisance is None else nuisance
-    nuisance = rest[usable]
-    weights = np.zeros((len(events), n_volumes))
-    if not separate:
-        n_columns = regressors.shape[1] + nuisance.shape[1]
-        if n_columns > len(regressors):
-            raise StudyError(
-                f"{len(events)} trials and {nuisance.shape[1]} other columns do not "
-                f'fit {len(regressors)} volumes. Use samples="trials-lss", which has '
-                "a model per trial, or fewer confounds."
-            )
-        inverse = np.linalg.pinv(np.hstack([regressors, nuisance]))
-        weights[:, usable] = inverse[: len(events)]
-        return weights
-    categories, member = np.unique(events.label, return_inverse=True)
-    sums = regressors @ np.eye(len(categories))[member]
-    for j, category in enumerate(member):
-        others = sums.copy()
-        others[:, category] -= regressors[:, j]
-        # a category with this trial alone leaves a column of rounding errors
-        n_others = np.bincount(member) - (np.arange(len(categories)) == category)
-        others = others[:, n_others > 0]
-        design = np.hstack([regressors[:, j : j + 1], others, nuisance])
-        weights[j, usable] = np.linalg.pinv(design)[0]
-    return weights
-
-
-def _nuisance(
-    times: NDArray[np.floating],
-    high_pass: float | None,
-    confounds: NDArray[np.float64] | None,
-) -> NDArray[np.float64]:
-    """Return a constant, cosine drifts and the standardised confounds."""
-    from nilearn.glm.first_level import make_first_level_design_matrix
-
-    drift_model = None if high_pass is None else "cosine"
-    drifts = make_first_level_design_matrix(
-        times, drift_model=drift_model, high_pass=high_pass
-    )
-    columns = [drifts.to_numpy(dtype=np.float64)]
-    if confounds is not None and confounds.shape[1]:
-        centred = confounds - confounds.mean(axis=0)
-        scale = centred.std(axis=0)
-        columns.append(centred / np.where(scale > 0, scale, 1.0))
-    return np.hstack(columns)
-
-
-def describe_losses(
-    counts: Iterable[tuple[str, EventCounts]], overlap: str
-) -> list[str]:
-    """Say in words what runs, by their names, lost or shared: a warning for each."""
-    counts = list(counts)
+def warn_of_runs(runs: Mapping[str, Run], overlap: str) -> None:
+    """Warn of what runs, by their names, lost or shared, and of times that differ."""
+    counts = {name: run.plan.counts for name, run in runs.items()}
     messages = []
-    lost = sum(c.outside for _, c in counts)
+    times: dict[float, str] = {}
+    for name, run in runs.items():
+        times.setdefault(round(run.t_r or 0.0, 4), name)
+    if len(times) > 1:
+        listing = ", ".join(f"{t:g} s ({file})" for t, file in times.items())
+        messages.append(
+            f"Repetition times differ: {listing}. Every run keeps its own; samples of "
+            "methods that are locked in time would not correspond."
+        )
+    lost = sum(c.outside for c in counts.values())
     if lost:
         messages.append(
-            f"{lost} of {sum(c.events for _, c in counts)} events lie before or after "
-            f"their run and have no sample: {_listed(counts, 'outside')}. Check their "
-            "onsets."
+            f"{lost} of {sum(c.events for c in counts.values())} events lie before or "
+            f"after their run and have no sample: {_listed(counts, 'outside')}. Check "
+            "their onsets."
         )
-    shared = sum(c.shared_volumes for _, c in counts)
+    shared = sum(c.shared_volumes for c in counts.values())
     if shared:
-        silent = sum(c.overshadowed for _, c in counts if c.shared_volumes)
+        silent = sum(c.overshadowed for c in counts.values() if c.shared_volumes)
         messages.append(
             f"{shared} volumes lie under events of more than one category "
             f"({_listed(counts, 'shared_volumes')}); {OVERLAPS[overlap]}, and {silent} "
             "events have no volume of their own. Leave events out with ignore=..., or "
             "choose another rule with overlap=..."
         )
-    return messages
+    for message in messages:
+        warnings.warn(message, UserWarning, stacklevel=3)
 
 
-def _listed(counts: list[tuple[str, EventCounts]], what: str) -> str:
-    found = [f"{name}: {getattr(c, what)}" for name, c in counts if getattr(c, what)]
+def _listed(counts: Mapping[str, EventCounts], what: str) -> str:
+    numbers = {name: getattr(count, what) for name, count in counts.items()}
+    found = [f"{name}: {number}" for name, number in numbers.items() if number]
     more = f" and {len(found) - 3} more runs" if len(found) > 3 else ""
     return ", ".join(found[:3]) + more
+
+
+def study_of_runs(
+    name: str,
+    subjects: Mapping[str, tuple[Mapping[Any, Run], Any]],
+    cleaning: Cleaning,
+    settings: Mapping[str, Any],
+    *,
+    dtype: Any = np.float32,
+    known: Mapping[str, Mapping[str, Any]] | None = None,
+    **more: Any,
+) -> Study:
+    """Make a lazy study of each subject's runs, by their names, and its space.
+
+    `known` are labels and stimuli of each subject, where runs have no plans that bring
+    them; `settings` and `more` go into the record.
+    """
+    listed, records = [], {}
+    for id, (runs, space) in subjects.items():
+        own = {} if known is None else known[id]
+        listed.append(_subject_of_runs(id, runs, space, cleaning, dtype, **own))
+        opened: Any = listed[-1].samples
+        pairs = zip(runs, opened.runs, strict=True)
+        records[id] = {str(number): run_record(run) for number, run in pairs}
+    done = {**asdict(cleaning), "dtype": np.dtype(dtype).name, **settings}
+    return Study(listed, name, made_record(done, listed, records, **more))
+
+
+def _subject_of_runs(
+    id: str,
+    runs: Mapping[Any, Run],
+    space: Any,
+    cleaning: Cleaning,
+    dtype: Any,
+    **own: Any,
+) -> Subject:
+    with naming(id):
+        source = ImageSource(list(runs.values()), space, cleaning, dtype)
+    if source.shape[0] == 0:
+        raise StudyError(
+            f"Subject {id!r} has no samples: its events lie outside of its runs, or "
+            "all are ignored or scrubbed. Check the onsets, the labels and scrub."
+        )
+    plans = [run.plan for run in source.runs if run.plan is not None]
+    if plans:
+        own = {
+            what: np.concatenate([getattr(plan, what) for plan in plans])
+            for what in ("labels", "stimuli")
+        }
+    mixed = len(set(map(type, runs))) > 1
+    names = [str(number) if mixed else number for number in runs]
+    numbers = np.repeat(names, [run.n_samples for run in source.runs])
+    return Subject(id, source, runs=numbers, onsets=source.onsets(), space=space, **own)

@@ -1,1 +1,0 @@
-"""BIDS datasets and the output of fMRIPrep."""

@@ -1,1 +1,0 @@
-"""The plain folder format of a study on disk."""

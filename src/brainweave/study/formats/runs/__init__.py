@@ -1,1 +1,0 @@
-"""From the volumes of a run to samples: events, times, cleaning, trials."""

@@ -1,0 +1,389 @@
+"""Files with right checksums and wrong content, and what cannot be stored."""
+
+import copy
+import json
+
+import nibabel as nib
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import brainweave as bw
+from brainweave.aligners.maps import WeightMap
+from brainweave.aligners.parcelwise import Parcelwise
+from brainweave.exceptions import InputError, ModelFileError
+from brainweave.models import container
+from brainweave.models.container import pending, read_container, write_container
+from brainweave.study import Study, Subject
+from brainweave.study.spaces import VolumeSpace
+
+N = 24
+
+
+def make_data(sizes=(30, 30, 30)):
+    rng = np.random.default_rng(0)
+    codes = np.repeat(np.arange(4), 6)
+    centroids = rng.normal(size=(4, 5))
+    X = [
+        centroids[codes] @ rng.normal(size=(5, v)) + rng.normal(size=(N, v))
+        for v in sizes
+    ]
+    return X, [codes] * len(X)
+
+
+def rewritten(path, edit=None, arrays=None, kind="brainweave-model"):
+    """Write a file anew, with another document or other arrays."""
+    read = read_container(path, kind=kind)
+    document = copy.deepcopy(read.document)
+    document.pop("arrays")
+    if edit is not None:
+        edit(document)
+    values = {**read.arrays, **(arrays or {})}
+    target = path.with_name("wrong.safetensors")
+    write_container(
+        target, document, {k: pending(v) for k, v in values.items()}, kind=kind
+    )
+    return target
+
+
+def state_of(document):
+    return document["model"]["aligner"]["state"]
+
+
+def refused(path, match, edit=None, arrays=None):
+    with pytest.raises(ModelFileError, match=match):
+        bw.load(rewritten(path, edit, arrays))
+
+
+# -- bases -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"energy": 0.0}, "wrong energy"),
+        ({"energy": True}, "not a finite number"),
+        ({"offset": 1e301}, "not a finite number"),
+        ({"shape": [1, 30]}, "too few samples"),
+        ({"shape": [24, 30, 1]}, "too many values"),
+        ({"kernel": "cubic"}, "unknown kernel"),
+        ({"standardize": "twice"}, "unknown kernel, type or standardisation"),
+        ({"hp": "x"}, "damaged"),
+        ({"arrays": None}, "damaged"),
+    ],
+)
+def test_wrong_bases_are_refused(tmp_path, change, match):
+    X, y = make_data()
+    model = bw.GDM(3, kernel="gaussian").fit(X, y)
+    path = bw.save(model, tmp_path / "m.safetensors")
+    refused(path, match, lambda d: d["bases"][0].update(change))
+
+
+def test_wrong_arrays_of_bases_are_refused(tmp_path):
+    X, y = make_data()
+    model = bw.GDM(3, kernel="gaussian").fit(X, y)
+    path = bw.save(model, tmp_path / "m.safetensors")
+    names = read_container(path).document["bases"][0]["arrays"]
+    arrays = read_container(path).arrays
+    spectrum, vectors = arrays[names["spectrum"]], arrays[names["vectors"]]
+    for wrong in (spectrum[::-1], -spectrum, np.full(spectrum.shape, np.nan)):
+        refused(path, "spectrum that is not one", None, {names["spectrum"]: wrong})
+    few, one = spectrum[:2], vectors[:, :1]
+    refused(path, "directions of 2", None, {names["spectrum"]: few})
+    refused(path, "fewer directions than", None, {names["vectors"]: one})
+
+
+def test_a_basis_that_two_maps_share_is_stored_once(tmp_path):
+    X, y = make_data()
+    model = bw.GDM(3, kernel="gaussian").fit(X, y)
+    model.twin_ = bw.GDM(3, kernel="gaussian").fit(model.bases_, y)
+    path = bw.save(model, tmp_path / "m.safetensors")
+    assert len(read_container(path).document["bases"]) == len(X)
+    loaded = bw.load(path)
+    assert loaded.twin_.maps_[1].basis is loaded.maps_[1].basis
+
+
+@pytest.mark.parametrize("standardize", [True, False])
+@pytest.mark.parametrize("n_voxels", [10, 60])
+def test_stored_linear_bases_map_new_samples(tmp_path, n_voxels, standardize):
+    (X,), _ = make_data((n_voxels,))
+    basis = bw.SubjectBasis(X, standardize=standardize)
+    loaded = bw.load_basis(bw.save_basis(basis, tmp_path / "b.safetensors"))
+    Z = X[:5] + np.random.default_rng(1).normal(size=(5, n_voxels))
+    got, want = loaded.products_with(Z), basis.products_with(Z)
+    assert_allclose(got.cross, want.cross, atol=1e-9)
+    assert_allclose(got.shift, want.shift, atol=1e-9)
+    Z[2, 3] = np.nan
+    with pytest.raises(InputError, match="NaN or infinite"):
+        loaded.products_with(Z)
+    if n_voxels < N:
+        (columns, whole), *_ = loaded.chunks()
+        assert_allclose(whole, np.hstack([c for _, c in basis.chunks()]), atol=1e-9)
+        assert columns == slice(0, n_voxels)
+    else:
+        with pytest.raises(InputError, match="stored without its samples"):
+            loaded.chunks()
+
+
+def test_stored_kernel_bases_have_their_samples(tmp_path):
+    (X,), _ = make_data((30,))
+    basis = bw.SubjectBasis(X, kernel="gaussian")
+    loaded = bw.load_basis(bw.save_basis(basis, tmp_path / "b.safetensors"))
+    with pytest.raises(InputError, match="only the linear kernel has voxel weights"):
+        loaded.combine(np.ones((N, 2)))
+    for (_, a), (_, b) in zip(loaded.chunks(), basis.chunks(), strict=True):
+        assert_allclose(a, b, atol=1e-9)
+
+
+def test_labels_of_another_length_than_the_basis_are_refused(tmp_path):
+    (X,), (y,) = make_data((30,))
+    subject = Subject("1", X, labels=y)
+    path = tmp_path / "b.safetensors"
+    bw.save_basis(bw.SubjectBasis(X), path, subject=subject)
+    kind = "brainweave-basis"
+    wrong = rewritten(path, lambda d: d.update(labels=[1, 2]), kind=kind)
+    with pytest.raises(ModelFileError, match="not one for each of 24 samples"):
+        bw.load_basis(wrong)
+
+
+# -- maps and aligners -----------------------------------------------------------------
+
+
+def test_a_map_alone_is_described_and_of_a_foreign_kind_refused(tmp_path):
+    X, y = make_data()
+    model = bw.GDM(3).fit(X, y)
+    path = bw.save(model.maps_[0], tmp_path / "map.safetensors")
+    about = bw.describe(path)
+    assert about.what == "a map of one subject, 30 voxels, linear kernel"
+    assert about.facts == {"n_components": 3}
+
+    class Odd(WeightMap):
+        pass
+
+    loaded = bw.load(path)
+    loaded.__class__ = Odd
+    with pytest.raises(ModelFileError, match="is a Odd, which model files do not know"):
+        bw.save(loaded, path)
+
+
+def test_undetermined_dimensions_come_back_and_cannot_exceed_the_features(tmp_path):
+    X, y = make_data()
+    model = bw.GDM(3).fit(X, y)
+    model.maps_[1].n_undetermined = 2
+    path = bw.save(model, tmp_path / "m.safetensors")
+    assert [m.n_undetermined for m in bw.load(path).maps_] == [0, 2, 0]
+
+    def edit(document):
+        state_of(document)["maps_"][1]["map"]["n_undetermined"] = 4
+
+    refused(path, "more undetermined dimensions", edit)
+
+
+def test_the_graph_that_a_function_made_is_stored_for_it(tmp_path):
+    X, y = make_data()
+    model = bw.GDM(3, graph=lambda labels: bw.label_graph(labels)).fit(X, y)
+    loaded = bw.load(bw.save(model, tmp_path / "m.safetensors"))
+    assert loaded.graph.lengths == model.graph_.lengths
+    for a, b in zip(loaded.transform(X), model.transform(X), strict=True):
+        assert_allclose(a, b, atol=1e-10)
+
+
+def test_noise_of_more_subjects_than_there_are_is_refused(tmp_path):
+    X, _ = make_data()
+    path = bw.save(bw.SRM(3, random_state=0).fit(X), tmp_path / "m.safetensors")
+    refused(path, "noise of 5 subjects", None, {"rho2_": np.ones(5)})
+
+
+def test_wrong_parcels_are_refused(tmp_path):
+    X, y = make_data()
+    parcels = np.repeat([1, 2], 15)
+    model = Parcelwise(bw.GDM(2), parcels).fit(X, y)
+    path = bw.save(model, tmp_path / "m.safetensors")
+
+    def parts(document):
+        return state_of(document)["maps_"][0]["map"]["parts"]
+
+    refused(path, "does not fit its voxels", lambda d: parts(d)[0].update(map=3))
+    refused(
+        path,
+        "no parcel with a map",
+        lambda d: [part.update(map=None) for part in parts(d)],
+    )
+
+
+def test_only_aligner_classes_are_registered():
+    with pytest.raises(TypeError, match="takes an aligner class, got 3"):
+        bw.models.register_aligner(3)
+
+
+# -- graphs, texts, spaces -------------------------------------------------------------
+
+
+def test_wrong_graphs_are_refused(tmp_path):
+    X, y = make_data()
+    path = bw.save(bw.GDM(3).fit(X, y), tmp_path / "m.safetensors")
+
+    def graph_of(document):
+        return state_of(document)["graph_"]["graph"]
+
+    def twice(document):
+        names = graph_of(document)["groups"][0]["names"]
+        names[:] = [names[0]] * len(names)
+
+    refused(path, "names a group twice", twice)
+    refused(path, "is not a list", lambda d: graph_of(d).update(lengths=3))
+
+
+def test_wrong_sparse_matrices_are_refused(tmp_path):
+    import scipy.sparse
+
+    X, y = make_data()
+    codes = np.concatenate(y)
+    same = scipy.sparse.csr_array(np.equal.outer(codes, codes).astype(float))
+    path = bw.save(bw.GDM(3, graph=same).fit(X, y), tmp_path / "m.safetensors")
+    arrays = read_container(path).arrays
+    (ends,) = (n for n in arrays if n.startswith("graph_.") and n.endswith("indptr"))
+    refused(path, "rows that do not fit", None, {ends: arrays[ends][::-1].copy()})
+
+    def smaller(document):
+        matrix = state_of(document)["graph_"]["graph"]
+        matrix["lengths"] = [N, N, N - 1]
+
+    refused(path, r"matrix \(72, 72\) for 71 samples", smaller)
+
+
+def test_texts_that_are_none_are_refused(tmp_path):
+    X, y = make_data()
+    model = bw.SemiSupervisedSRM(3, random_state=0, tol=0, max_iter=2)
+    model.fit(X, [np.array(list("abcd"))[codes] for codes in y])
+    path = bw.save(model, tmp_path / "m.safetensors")
+    assert bw.load(path).classes_.tolist() == list("abcd")
+
+    def edit(document):
+        state_of(document)["classes_"]["objects"]["items"][0] = 1
+
+    refused(path, "something else than texts", edit)
+
+
+@pytest.fixture
+def with_space(tmp_path):
+    X, y = make_data((12, 12))
+    mask = nib.Nifti1Image(np.ones((3, 2, 2), np.uint8), np.eye(4))
+    subjects = [
+        Subject(str(i), x, labels=labels, space=VolumeSpace(mask))
+        for i, (x, labels) in enumerate(zip(X, y, strict=True))
+    ]
+    return bw.save(bw.GDM(2).fit(Study(subjects)), tmp_path / "m.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"suffix": "/../../stolen.nii.gz"}, "wrong name"),
+        ({"suffix": "\0"}, "damaged"),
+        ({"file": "none"}, "damaged"),
+    ],
+)
+def test_files_of_spaces_stay_in_their_folder(with_space, change, match):
+    refused(with_space, match, lambda d: d["spaces"][0]["files"][0].update(change))
+
+
+def test_a_space_of_another_size_is_refused(with_space, tmp_path):
+    small = tmp_path / "small.nii.gz"
+    nib.save(nib.Nifti1Image(np.ones((2, 2, 2), np.uint8), np.eye(4)), small)
+    content = np.frombuffer(small.read_bytes(), np.uint8)
+    refused(with_space, "its space 8", None, {"spaces.0.0": content})
+
+
+def test_a_space_that_cannot_be_saved_is_named(tmp_path):
+    class Space:
+        kind, n_voxels = "own", 30
+
+        def to_image(self, values):
+            return values
+
+    (X, Z), y = make_data((30, 30))
+    subjects = [
+        Subject("1", X, labels=y[0], space=Space()),
+        Subject("2", Z, labels=y[1]),
+    ]
+    model = bw.GDM(2).fit(Study(subjects))
+    with pytest.raises(ModelFileError, match="is a Space, which cannot be saved"):
+        bw.save(model, tmp_path / "m.safetensors")
+
+
+# -- the file itself -------------------------------------------------------------------
+
+
+def test_numbers_of_numpy_are_numbers_and_names_of_arrays_are_their_own(tmp_path):
+    X, y = make_data()
+    model, path = bw.GDM(3).fit(X, y), tmp_path / "m.safetensors"
+    bw.save(model, path, provenance={"n": np.int64(3), "x": np.float32(0.5)})
+    assert bw.describe(path).provenance == {"n": 3, "x": 0.5}
+    both = {"a.b": np.arange(2), "a": {"b": np.arange(3)}}
+    with pytest.raises(ModelFileError, match=r"Two arrays .* 'provenance\.a\.b'"):
+        bw.save(model, path, provenance=both)
+    with pytest.raises(ModelFileError, match="ndarray, which a model file"):
+        bw.save(model, path, provenance={"z": np.zeros(2, complex)})
+
+
+def test_what_a_container_cannot_hold_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "m.safetensors"
+    write = {"kind": "brainweave-model"}
+    with pytest.raises(ModelFileError, match="complex128, which model files cannot"):
+        write_container(path, {}, {"a": pending(np.zeros(2, complex))}, **write)
+    write_container(path, {}, {}, **write)
+    assert read_container(path).arrays == {}
+    monkeypatch.setattr(container, "MAX_HEADER", 10)
+    with pytest.raises(ModelFileError, match="too many for one"):
+        write_container(path, {}, {"a": pending(np.zeros(2))}, **write)
+
+
+def written_by_hand(path, text, arrays, *, entries=(), padding=b""):
+    """Write a safetensors file whose document has a right checksum."""
+    lines = ["brainweave-model", "2", "", text]
+    lines[2] = container._checksum(lines[0], lines[1], text)
+    header, data = {"__metadata__": {"brainweave": "\n".join(lines)}}, b""
+    for name, (code, shape, content) in arrays.items():
+        offsets = [len(data), len(data) + len(content)]
+        header[name] = {"dtype": code, "shape": shape, "data_offsets": offsets}
+        data += content
+    head = json.dumps(header).encode()
+    head += b" " * (-len(head) % 8) + padding
+    path.write_bytes(len(head).to_bytes(8, "little") + head + data)
+    return path
+
+
+def test_files_of_other_writers_are_read_or_refused(tmp_path):
+    import hashlib
+
+    path = tmp_path / "m.safetensors"
+    values = np.arange(3.0)
+    digest = hashlib.sha256(values.tobytes()).hexdigest()
+    entry = {"a": ("F64", [3], values.tobytes())}
+    text = json.dumps({"arrays": {"a": ["F64", [3], digest]}})
+    for padding in (b"", b"   "):  # arrays need not be aligned
+        written_by_hand(path, text, entry, padding=padding)
+        assert_array_equal(read_container(path).arrays["a"], values)
+    for text, match in (
+        ("[]", "its description is not a table"),
+        ("{", "its description is not readable"),
+        ("{}", "arrays are not those it describes"),
+        ('{"arrays": {"a": 3}}', "not of the type and shape"),
+        ('{"arrays": {"a": ["F64", [3]]}}', "or no checksum"),
+    ):
+        with pytest.raises(ModelFileError, match=match):
+            read_container(written_by_hand(path, text, entry))
+    half = {"a": ("BF16", [3], bytes(6))}
+    text = json.dumps({"arrays": {"a": ["BF16", [3], digest]}})
+    with pytest.raises(ModelFileError, match="unknown type"):
+        read_container(written_by_hand(path, text, half))
+
+
+def test_a_header_without_all_its_lines_is_refused(tmp_path):
+    from safetensors.numpy import save_file
+
+    path = tmp_path / "m.safetensors"
+    save_file({"a": np.zeros(2)}, path, {"brainweave": "brainweave-model\n2"})
+    with pytest.raises(ModelFileError, match="header lacks checksum, document"):
+        bw.load(path)
