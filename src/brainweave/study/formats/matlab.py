@@ -7,6 +7,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -151,18 +152,13 @@ def read_matlab(path: MatFile) -> dict[str, Any]:
     ) as reader:
         timer = threading.Timer(patience, reader.kill)
         timer.start()
+        stream: Any = reader.stdout
         try:
-            return _received(reader.stdout, path)
+            return _received(stream, path)
         finally:
+            stream.close()  # a reader that would write on ends
+            reader.wait()
             timer.cancel()
-            reader.kill()
-
-
-class _Pipe:
-    """Only reads: NumPy would seek in what it takes for a file."""
-
-    def __init__(self, stream: Any) -> None:
-        self.read = stream.read
 
 
 def _received(stream: Any, path: Path) -> Any:
@@ -171,7 +167,9 @@ def _received(stream: Any, path: Path) -> Any:
     try:
         node = json.loads(stream.readline())
         if node["kind"] == "array":
-            return np.lib.format.read_array(_Pipe(stream), allow_pickle=False)
+            # only reads: NumPy would seek in what it takes for a file
+            pipe: Any = SimpleNamespace(read=stream.read)
+            return np.lib.format.read_array(pipe, allow_pickle=False)
         if node["kind"] == "error":
             reason = node["reason"]
             raise EOFError

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import warnings
+from types import SimpleNamespace
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -22,13 +23,6 @@ _DEEPEST = 32
 
 class _Unreadable(Exception):
     """The file is of a kind that is not read, and the message says why."""
-
-
-class _Pipe:
-    """Only writes: NumPy would seek in what it takes for a file."""
-
-    def __init__(self, out: BinaryIO) -> None:
-        self.write = out.write
 
 
 def _write(value: Any, out: BinaryIO, depth: int = 0) -> None:
@@ -50,7 +44,9 @@ def _write(value: Any, out: BinaryIO, depth: int = 0) -> None:
         node = {"kind": "array"}
     out.write(json.dumps({**node, "holds": len(inside)}).encode() + b"\n")
     if node["kind"] == "array":
-        np.lib.format.write_array(_Pipe(out), value, allow_pickle=False)
+        # only writes: NumPy would seek in what it takes for a file
+        pipe: Any = SimpleNamespace(write=out.write)
+        np.lib.format.write_array(pipe, value, allow_pickle=False)
     for entry in inside:
         _write(entry, out, depth + 1)
 
