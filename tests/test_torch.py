@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse
 from numpy.testing import assert_allclose
 
-from brainweave import GDM, SRM, DetSRM, SubjectBasis
+from brainweave import GDM, SRM, DetSRM, SubjectBasis, match_samples
 from brainweave.aligners.smoother import DeviceSmoother
 from brainweave.aligners.strength import block_criterion, smoother_of
 from brainweave.exceptions import InputError
@@ -334,3 +334,13 @@ def test_threads_do_not_crowd_a_gpu(device, n_jobs, expected):
     assert GDM(device=device, n_jobs=n_jobs)._jobs(arrays) == expected
     if torch.cuda.is_available():
         assert GDM(n_jobs=n_jobs)._jobs([torch.zeros(4, 5, device="cuda")]) == 1
+
+
+def test_categories_of_tensors_are_averaged_as_those_of_arrays(rng):
+    X = [rng.normal(size=(6, 4)), rng.normal(size=(5, 3))]
+    y = [list("abcabc"), list("bacba")]
+    expected = match_samples(X, y, how="average")
+    found = match_samples([torch.from_numpy(x) for x in X], y, how="average")
+    for ours, theirs in zip(found.X, expected.X, strict=True):
+        assert isinstance(ours, torch.Tensor)
+        assert_allclose(ours.numpy(), theirs, atol=1e-12)

@@ -16,13 +16,7 @@ import scipy.sparse
 from brainweave._arrays import Matrix
 from brainweave._validation import check_int, check_list_of_subjects, some_of
 from brainweave.exceptions import InputError
-from brainweave.graph_terms import (
-    NO_GROUP,
-    Graph,
-    GroupTerm,
-    count_alike,
-    weigh_groups,
-)
+from brainweave.graph_terms import NO_GROUP, Graph, GroupTerm, count_alike, weigh_groups
 from brainweave.labels import Encoded, encode_labels
 
 __all__ = [
@@ -131,11 +125,7 @@ def hyperalignment_graph(ids: Sequence[Any], *, missing: Any = None) -> Graph:
 
 
 def affinity_graph(
-    groups: Sequence[Any],
-    affinity: Any,
-    *,
-    missing: Any = None,
-    balance: str = "none",
+    groups: Sequence[Any], affinity: Any, *, missing: Any = None, balance: str = "none"
 ) -> Graph:
     """Weigh samples by an affinity of their groups.
 

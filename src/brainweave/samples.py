@@ -23,12 +23,7 @@ from brainweave._validation import (
     some_of,
 )
 from brainweave.exceptions import InputError
-from brainweave.labels import (
-    NO_LABEL,
-    as_label_list,
-    encode_labels,
-    object_array,
-)
+from brainweave.labels import NO_LABEL, as_label_list, encode_labels, object_array
 
 HOW = ("truncate", "average", "intersect")
 UNLABELLED = "(unlabelled)"

@@ -21,11 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.testing import (
-    assert_allclose,
-    assert_array_equal,
-    assert_raises_regex,
-)
+from numpy.testing import assert_allclose, assert_array_equal, assert_raises_regex
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 

@@ -13,12 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from brainweave._arrays import Codes, Matrix, to_numpy
 from brainweave._validation import check_int, check_list_of_subjects
 from brainweave.aligners.agreement import agreement_of_groups, judge
-from brainweave.aligners.gdm_graph import (
-    GRAPH_NAMES,
-    Solution,
-    is_named,
-    split_known,
-)
+from brainweave.aligners.gdm_graph import GRAPH_NAMES, Solution, is_named, split_known
 from brainweave.aligners.held_out import (
     Fold,
     cross_fit,

@@ -17,13 +17,7 @@ from brainweave._arrays import Matrix
 from brainweave._validation import check_option
 from brainweave.exceptions import InputError, SeparateSubjectsWarning, UniquenessWarning
 from brainweave.graph_terms import BALANCES
-from brainweave.graphs import (
-    Graph,
-    label_graph,
-    matrix_graph,
-    time_graph,
-    weigh_groups,
-)
+from brainweave.graphs import Graph, label_graph, matrix_graph, time_graph, weigh_groups
 from brainweave.labels import as_label_list
 
 LEAST_OVERLAP = 0.05  # classification between subjects suffers below this

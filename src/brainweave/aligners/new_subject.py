@@ -182,12 +182,7 @@ def _join_by_descent(
 
 
 def descend(
-    N: Matrix,
-    F: Matrix,
-    *,
-    size: float = 0.0,
-    max_iter: int = 1000,
-    tol: float = 1e-10,
+    N: Matrix, F: Matrix, *, size: float = 0.0, max_iter: int = 1000, tol: float = 1e-10
 ) -> Joined:
     """Descend from the Procrustes solution, the polar factor of F.
 

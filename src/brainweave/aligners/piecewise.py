@@ -24,12 +24,7 @@ from brainweave._validation import (
     check_shape,
     ids_of,
 )
-from brainweave._workers import (
-    Sent,
-    WarningListener,
-    blas_threads,
-    cluster_workers,
-)
+from brainweave._workers import Sent, WarningListener, blas_threads, cluster_workers
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap
 from brainweave.aligners.pieces import Columns

@@ -113,12 +113,7 @@ def align_folds(
 
 
 def _align(
-    aligner: Any,
-    part: Part,
-    joining: list[int],
-    *,
-    n_jobs: int | None,
-    clock: Clock,
+    aligner: Any, part: Part, joining: list[int], *, n_jobs: int | None, clock: Clock
 ) -> tuple[list[Floats], list[Any], Any]:
     """Align the subjects of a part, of whom some join when the template is finished.
 
