@@ -12,7 +12,7 @@ from brainweave.aligners.smoother import DeviceSmoother
 from brainweave.aligners.strength import block_criterion, smoother_of
 from brainweave.exceptions import InputError
 from brainweave.graphs import NO_GROUP
-from brainweave.voxels import same_samples, sample_signatures
+from brainweave.signatures import same_samples, sample_signatures
 from planted import planted_study
 
 torch = pytest.importorskip("torch", reason="torch comes with the extra 'gpu'")

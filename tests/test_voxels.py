@@ -17,7 +17,7 @@ from brainweave import GDM, Study, Subject, SubjectBasis
 from brainweave import _arrays as arrays
 from brainweave._arrays import backing_map, for_other_process, memory_limit
 from brainweave.exceptions import InputError, SkippedWarning
-from brainweave.voxels import same_samples, sample_signatures
+from brainweave.signatures import same_samples, sample_signatures
 
 
 @pytest.fixture
@@ -508,3 +508,37 @@ def test_memory_of_a_fit_from_a_folder_is_what_the_documentation_says(
 def test_a_limit_that_is_no_size_is_refused(wrong):
     with pytest.raises(InputError, match="such as '2GB'"), memory_limit(wrong):
         pass
+
+
+def _kinds_of_voxels(rng, kind):
+    X = rng.standard_normal((24, 90))
+    if kind == "large means":
+        X += 1000 * rng.standard_normal(90)
+    elif kind == "a few large means":
+        X[:, ::15] += 1e6
+    elif kind == "constant voxels":
+        X[:, ::15] = 7.25
+    elif kind == "other units":
+        X *= 10.0 ** rng.integers(-6, 7, 90)
+    return X
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["plain", "large means", "a few large means", "constant voxels", "other units"],
+)
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("standardize", [True, False])
+@pytest.mark.parametrize("width", [90, 32])
+def test_the_pass_tells_the_signatures_of_the_samples(
+    rng, monkeypatch, kind, order, dtype, standardize, width
+):
+    X = np.asarray(_kinds_of_voxels(rng, kind), dtype=dtype, order=order)
+    expected = sample_signatures(X.astype(np.float64))
+    monkeypatch.setattr(arrays, "chunk_width", lambda n_samples: width)
+    found = SubjectBasis(X, standardize=standardize).signatures
+    norms = np.sqrt((X.astype(np.float64) ** 2).sum(axis=1))
+    off = np.abs(found - expected).max(axis=1) / norms
+    assert off.max() < 20 * np.finfo(dtype).eps  # a fifth of what rounding may do
+    assert same_samples(found, expected).all()

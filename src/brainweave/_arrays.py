@@ -222,15 +222,21 @@ class NumpyOps:
         """Return chunk - mean; what is transient is overwritten by the next call."""
         return np.subtract(chunk, mean, out=self._like(chunk, transient=transient))
 
-    def multiply(self, chunk: Floats, factors: Floats) -> Floats:
-        """Multiply each column with its factor; the next such call overwrites it."""
-        return np.multiply(chunk, factors, out=self._like(chunk, transient=True))
+    def room(self, chunk: Floats, more: int) -> Floats:
+        """Return memory for a chunk and more rows; the next such call overwrites it."""
+        return self._room((len(chunk) + more, chunk.shape[1]), chunk, transient=True)
 
     def _like(self, chunk: Floats, *, transient: bool) -> Floats:
-        if not transient or self._chunk.size < chunk.size:
-            self._chunk = np.empty(chunk.size, self.dtype)
+        return self._room(chunk.shape, chunk, transient=transient)
+
+    def _room(
+        self, shape: tuple[int, ...], chunk: Floats, *, transient: bool
+    ) -> Floats:
+        size = shape[0] * shape[1]
+        if not transient or self._chunk.size < size:
+            self._chunk = np.empty(size, self.dtype)
         order: Any = "F" if chunk.strides[0] < chunk.strides[1] else "C"
-        return self._chunk[: chunk.size].reshape(chunk.shape, order=order)
+        return self._chunk[:size].reshape(shape, order=order)
 
     def clip(self, z: Floats, bound: float) -> Floats:
         """Bring every entry between -bound and bound."""
@@ -240,16 +246,14 @@ class NumpyOps:
         """Sum the products of the entries, accumulated in float64 over the rows."""
         return float(np.einsum("ij,ij->i", a, b).sum(dtype=np.float64))
 
-    def add_gram(self, total: Floats | None, z: Floats) -> Floats:
-        """Add z @ z.T to the float64 matrix total.
+    def gram(self, z: Floats) -> Floats:
+        """Return z @ z.T; the next call overwrites it.
 
         NumPy sees the transpose of the same array and calls ``syrk``, half the work.
         """
-        if total is None:
-            return (z @ z.T).astype(np.float64, copy=False)
-        self._product = np.matmul(z, z.T, out=self._product)
-        total += self._product
-        return total
+        if self._product is None or len(self._product) != len(z):
+            self._product = np.empty((len(z), len(z)), self.dtype)
+        return np.matmul(z, z.T, out=self._product)
 
 
 class TorchOps:

@@ -27,7 +27,8 @@ from brainweave.kernels import (
 from brainweave.labels import object_array
 from brainweave.linalg import leading_eigenpairs
 from brainweave.reliability import Groups, repeated_groups, scale_of_chunks
-from brainweave.voxels import SampleProducts, VoxelPass, sample_signatures
+from brainweave.signatures import sample_signatures
+from brainweave.voxels import SampleProducts, VoxelPass
 
 TIED = 1e-9  # eigenvalues that differ by less, relative to the largest, are equal
 
@@ -96,7 +97,7 @@ class SubjectBasis(VoxelPass):
         Whether voxels were scaled by their reliability.
     signatures : ndarray of shape (n_samples, 4)
         What identifies each sample by its content; see
-        :func:`brainweave.voxels.sample_signatures`.
+        :func:`brainweave.signatures.sample_signatures`.
 
     Notes
     -----

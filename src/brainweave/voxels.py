@@ -3,12 +3,10 @@
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.spatial import KDTree
+from numpy.typing import NDArray
 
 from brainweave._arrays import (
     NumpyOps,
@@ -21,63 +19,13 @@ from brainweave._arrays import (
 )
 from brainweave._device import Device
 from brainweave.exceptions import InputError, SkippedWarning
+from brainweave.signatures import N_SIGNATURES, rounding, signed_sums, voxel_signs
 
 Matrix = NDArray[np.float64]
-N_SIGNATURES = 4
 # Squared means, in variances, up to which a Gram matrix may be centred in place of the
 # voxels: it loses fewer digits by it than a sum of as many products does by itself.
 SMALL_MEAN = {"float64": 16.0, "float32": 1.0}
-
-
-def sample_signatures(X: Any) -> Matrix:
-    """Return four numbers per sample of X that tell it from every other.
-
-    Each is the sum of the sample's voxels, every voxel with a fixed random sign. So
-    they follow from the sample's content alone, whatever the order of the samples, the
-    memory layout or the kind of array, up to the rounding of its dtype; another
-    sample, or the same with its voxels in another order, has others. Values that are
-    not finite count as zero.
-    """
-    ops = ops_for(X)
-    total = np.zeros((X.shape[0], N_SIGNATURES))
-    for columns, raw in column_chunks(X):
-        total += signed_sums(ops, ops.array(raw), columns)
-    return total
-
-
-def signed_sums(ops: NumpyOps | TorchOps, chunk: Any, columns: slice) -> Matrix:
-    """Return what a chunk of columns adds to the signatures of its samples."""
-    signs = _voxel_signs(columns.start, columns.stop).astype(np.float64)
-    with np.errstate(over="ignore", invalid="ignore"):
-        sums = to_numpy(chunk @ ops.array(signs)).astype(np.float64)
-    if not np.isfinite(sums).all():
-        values = to_numpy(chunk)
-        sums = np.where(np.isfinite(values), values, 0).astype(np.float64) @ signs
-    return np.asarray(sums)
-
-
-def same_samples(a: ArrayLike, b: ArrayLike) -> NDArray[np.bool_]:
-    """Return which samples of a occur among those of b, by their signatures.
-
-    So do samples that were stored in single precision in between.
-    """
-    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
-    known = b[np.isfinite(b).all(axis=1)]
-    found = np.isfinite(a).all(axis=1)
-    if not known.size or not found.any():
-        return np.zeros(len(a), dtype=bool)
-    nearest, _ = KDTree(known).query(a[found], p=np.inf)
-    found[found] = nearest <= _rounding(a[found], np.float32)
-    return found
-
-
-def _rounding(signatures: Matrix, dtype: Any) -> Matrix:
-    """Return how far rounding may move each sample's signatures.
-
-    A signature is about as large as the sample's norm, to which the rounding of its sum
-    is relative; a sum of 50,000 float32 voxels is off by 3e-6 of that at most.
-    """
-    return np.asarray(100 * np.finfo(dtype).eps * np.abs(signatures).max(axis=1))
+ALL = slice(None)
 
 
 def warn_of_constant_voxels(passes: Sequence["VoxelPass"], *, stacklevel: int) -> None:
@@ -92,22 +40,6 @@ def warn_of_constant_voxels(passes: Sequence["VoxelPass"], *, stacklevel: int) -
             SkippedWarning,
             stacklevel=stacklevel + 1,
         )
-
-
-@lru_cache(maxsize=16)  # the subjects of a study have the same chunks
-def _voxel_signs(start: int, stop: int) -> NDArray[np.int8]:
-    """Return the fixed signs of some voxels, (n_voxels, 4).
-
-    Each is a bit of a hash of the voxel's number (SplitMix64), so that it depends
-    neither on the chunk nor on a library's random generator: models keep signatures.
-    """
-    x = np.arange(start + 1, stop + 1, dtype=np.uint64)
-    x *= np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    x ^= x >> np.uint64(31)
-    bits = (x[:, None] >> np.arange(N_SIGNATURES, dtype=np.uint64)) & np.uint64(1)
-    return (2 * bits.astype(np.int8) - 1).astype(np.int8, copy=False)
 
 
 @dataclass(frozen=True)
@@ -158,36 +90,40 @@ class VoxelPass:
     def _read_here(self, *, narrow: bool) -> tuple[Matrix, Matrix, float]:
         """Do it chunk by chunk by NumPy."""
         ops, n = NumpyOps(self.dtype), self.n_samples
-        average = np.full((1, n), 1 / n, self.dtype)
         self.mean, self.scale = np.empty(self.n_voxels), np.empty(self.n_voxels)
         signatures = np.zeros((n, N_SIGNATURES))
         kept: list[Matrix] = []
         gram: Any = None
         shift, offset = np.zeros(n), 0.0
-        fused = self.standardize and not narrow
+        fused = with_means = self.standardize and not narrow
         for columns, raw in column_chunks(self._data):
             chunk = ops.array(raw)
-            mean = (average @ chunk)[0].astype(np.float64)
+            mean = _means(chunk).astype(np.float64)
             if not np.isfinite(mean).all():
                 self._refuse_non_finite(columns, chunk)
-            signatures += signed_sums(ops, chunk, columns)
-            scaled = _scaled(ops, chunk, mean) if fused else None
-            z, scale = scaled or _centred(ops, chunk, mean, average)
-            constant = scale <= self._smallest_deviation(mean)
+            room = ops.room(chunk, 0 if narrow else N_SIGNATURES)
+            z = room[:n]
+            scale, constant, centred = self._standardize_into(
+                z, ops, chunk, mean, with_means
+            )
+            with_means = centred is not ALL  # other voxels are like these, mostly
             if not self.standardize:
-                scale = np.ones_like(mean)
                 shift += (z @ ops.array(mean)).astype(np.float64)
                 offset += float(mean @ mean)
-            elif scaled is None:
-                z *= ops.array(np.divide(1, scale, where=~constant, out=0 * scale))
-            elif constant.any():
-                z[:, constant] = 0
             self.mean[columns] = mean
             self.scale[columns] = np.where(constant, np.inf, scale)
             if narrow:
+                signatures += signed_sums(ops, chunk, columns)
                 kept.append(z.astype(np.float64))
-            else:
-                gram = ops.add_gram(gram, z)
+                continue
+            # rows of signs, scaled back, make the product tell the signatures as well
+            signs = voxel_signs(columns.start, columns.stop)
+            room[n:] = (signs * np.where(constant, 0, scale)[:, None]).T
+            product = ops.gram(room)
+            signatures += product[:n, n:]
+            signatures += mean[centred] @ signs[centred]
+            own = product[:n, :n]
+            gram = own.astype(np.float64) if gram is None else np.add(gram, own, gram)
         self.constant_voxels = np.flatnonzero(np.isinf(self.scale))
         if self.constant_voxels.size == self.n_voxels:
             raise InputError(
@@ -200,15 +136,35 @@ class VoxelPass:
             read -= means
             read -= means[:, None] - means.mean()
         squares = _square_sums(read.T) if narrow else read.diagonal()
-        sums = (squares, shift, offset, signatures)
+        self._refuse_overflow(squares, shift, offset, signatures)
+        self.signatures = signatures
+        return read, shift, offset
+
+    def _standardize_into(
+        self, z: Matrix, ops: NumpyOps, chunk: Matrix, mean: Matrix, with_means: Any
+    ) -> tuple[Matrix, NDArray[np.bool_], Any]:
+        """Standardise a chunk, its means still on where that is wanted and safe.
+
+        Return the scale, which voxels are constant, and which were centred.
+        """
+        found = _scaled(ops, chunk, mean, z) if with_means else None
+        scale, centred = found or (_centred(ops, chunk, mean, z), ALL)
+        constant = scale <= self._smallest_deviation(mean)
+        if not self.standardize:
+            return np.ones_like(mean), constant, centred
+        if found is None:
+            z *= ops.array(np.divide(1, scale, where=~constant, out=0 * scale))
+        elif constant.any():
+            z[:, constant] = 0
+        return scale, constant, centred
+
+    def _refuse_overflow(self, *sums: Any) -> None:
         if not all(np.isfinite(values).all() for values in sums):
             remedy = "" if self.standardize else ", or keep standardize=True"
             raise InputError(
                 f"{self.name}: its values are too large for sums of products in "
                 f"{self.dtype}. Divide the samples by a constant{remedy}."
             )
-        self.signatures = signatures
-        return read, shift, offset
 
     def _read_on(self, device: Device) -> tuple[Any, Matrix, float] | None:
         """Do the same on a device: nothing comes back before the last chunk is done.
@@ -220,7 +176,7 @@ class VoxelPass:
         gram, signatures = device.zeros(n, n), device.zeros(n, N_SIGNATURES)
         means, deviations = device.zeros(v), device.zeros(v)
         shift, offset = device.zeros(n), device.zeros(1)
-        signs = device.put(_voxel_signs(0, v)).double()
+        signs = device.put(voxel_signs(0, v)).double()
         for columns, raw in device.chunks(self._data):
             chunk = raw.to(device.dtype)
             mean = chunk.mean(0)
@@ -299,7 +255,7 @@ class VoxelPass:
         if self.signatures is None:
             return
         moved = np.abs(found - self.signatures).max(axis=1)
-        changed = ~(moved <= _rounding(self.signatures, self.dtype))
+        changed = ~(moved <= rounding(self.signatures, self.dtype))
         if changed.any():
             raise InputError(
                 f"{self.name} was changed in place after it was read ({changed.sum()} "
@@ -382,7 +338,7 @@ class VoxelPass:
         """Do so on a device, in double precision."""
         out = device.zeros(self.n_voxels, mixing.shape[1])
         found = device.zeros(self.n_samples, N_SIGNATURES)
-        signs = device.put(_voxel_signs(0, self.n_voxels)).double()
+        signs = device.put(voxel_signs(0, self.n_voxels)).double()
         columns_of, mean = device.put(mixing), device.put(self.mean)
         for columns, raw in device.chunks(self._data):
             chunk = raw.double()
@@ -393,29 +349,36 @@ class VoxelPass:
         return to_numpy(out).astype(self.dtype)
 
 
-def _centred(
-    ops: NumpyOps, chunk: Matrix, mean: Matrix, average: Matrix
-) -> tuple[Matrix, Matrix]:
-    """Take the mean off each column; correct it, in place, and return the deviations.
+def _centred(ops: NumpyOps, chunk: Matrix, mean: Matrix, z: Matrix) -> Matrix:
+    """Take the mean off each column, into z, and return the deviations.
 
-    A mean in float32 is off by rounding; the mean of what is left is not.
+    A mean in float32 is off by rounding; the mean of what is left is not, by which it
+    is corrected, in place.
     """
-    z = ops.subtract(chunk, ops.array(mean), transient=True)
-    rest = average @ z
+    np.subtract(chunk, ops.array(mean), out=z)
+    rest = _means(z)
     z -= rest
-    mean += rest[0]
-    return z, _deviations(z)
+    mean += rest
+    return _deviations(z)
 
 
-def _scaled(ops: NumpyOps, chunk: Matrix, mean: Matrix) -> tuple[Matrix, Matrix] | None:
-    r"""Divide columns by their deviations, their means still on, if that is safe.
+def _means(z: Matrix) -> Any:
+    """Return the mean of each column, by a product: faster than a sum over rows."""
+    return (np.full((1, len(z)), 1 / len(z), z.dtype) @ z)[0]
+
+
+def _scaled(
+    ops: NumpyOps, chunk: Matrix, mean: Matrix, z: Matrix
+) -> tuple[Matrix, Any] | None:
+    r"""Divide columns, into z, by their deviations, means still on, if that is safe.
 
     With :math:`H` the centring of samples, :math:`S` the scales and :math:`m` the means
     of the voxels, :math:`(X - 1 m^\top) S^{-2} (X - 1 m^\top)^\top` is
     :math:`H X S^{-2} X^\top H`: the small matrix can be centred in place of the large
     one, and a chunk is read and written once. That costs digits where means exceed the
     deviations, so the few columns where they do are centred (and their means
-    corrected, in place); where there are many, nothing is done.
+    corrected, in place); where there are many, nothing is done. Return the deviations
+    and the columns that were centred.
     """
     low, high = _safe_range(ops.dtype)
     with np.errstate(all="ignore"):  # what is odd here is seen to below
@@ -427,18 +390,17 @@ def _scaled(ops: NumpyOps, chunk: Matrix, mean: Matrix) -> tuple[Matrix, Matrix]
         if odd.size > chunk.shape[1] // 8:
             return None
         factors = 1 / deviations
-    if not odd.size:
-        return ops.multiply(chunk, ops.array(factors)), deviations
-    part = np.asarray(chunk[:, odd], dtype=np.float64)
-    own = part.mean(axis=0)
-    part -= own
-    mean[odd], deviations[odd] = own, _deviations(part)
-    with np.errstate(divide="ignore", over="ignore"):
+        if not odd.size:
+            np.multiply(chunk, ops.array(factors), out=z)
+            return deviations, odd
+        part = np.asarray(chunk[:, odd], dtype=np.float64)
+        own = part.mean(axis=0)
+        part -= own
+        mean[odd], deviations[odd] = own, _deviations(part)
         factors[odd] = 1 / deviations[odd]
-    z = ops.multiply(chunk, ops.array(np.where(np.isfinite(factors), factors, 0)))
-    with np.errstate(invalid="ignore"):
+        np.multiply(chunk, ops.array(np.where(np.isfinite(factors), factors, 0)), out=z)
         z[:, odd] = part * factors[odd]  # a constant voxel is not a number here
-    return z, deviations
+    return deviations, odd
 
 
 def _deviations(z: Matrix) -> Matrix:

@@ -24,7 +24,7 @@ from brainweave._arrays import (
 from brainweave._validation import check_samples
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError
-from brainweave.voxels import same_samples, sample_signatures
+from brainweave.signatures import same_samples, sample_signatures
 
 
 class SubjectMap:

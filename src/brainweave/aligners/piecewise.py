@@ -30,7 +30,7 @@ from brainweave.aligners.maps import SubjectMap
 from brainweave.aligners.pieces import Columns
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError, SkippedWarning, SolverError
-from brainweave.voxels import N_SIGNATURES, signed_sums
+from brainweave.signatures import N_SIGNATURES, signed_sums
 
 # what a piece with too little in it may raise; anything else is a mistake to show
 LOCAL_ERRORS = (InputError, SolverError, np.linalg.LinAlgError)

@@ -33,7 +33,8 @@ from brainweave.exceptions import InputError, ModelFileError
 from brainweave.kernels import NAMES, Kernel, check_kernel
 from brainweave.models.codec import Reader, Sizes, Writer
 from brainweave.models.container import PendingArray, pending
-from brainweave.voxels import N_SIGNATURES, SampleProducts, sample_signatures
+from brainweave.signatures import N_SIGNATURES, sample_signatures
+from brainweave.voxels import SampleProducts
 
 Matrix = NDArray[np.float64]
 
