@@ -51,6 +51,7 @@ NEAREST = {
     "basis": ["test_basis"],
     "kernels": ["test_kernels"],
     "voxels": ["test_voxels"],
+    "signatures": ["test_voxels"],
     "linalg": ["test_linalg"],
     "labels": ["test_labels"],
     "samples": ["test_samples"],
@@ -69,6 +70,7 @@ NEAREST = {
     "aligners/strength": ["aligners/test_strength", "aligners/test_shrinkage"],
     "aligners/held_out": ["aligners/test_held_out", "aligners/test_components"],
     "aligners/agreement": ["aligners/test_held_out", "aligners/test_components"],
+    "evaluation/tuning": ["evaluation/test_tuning"],
     "evaluation/evaluate": ["evaluation/test_classification", "evaluation/test_scores"],
 }
 LIBRARIES = (
@@ -84,7 +86,7 @@ LIBRARIES += (
 )
 LIBRARIES += ("pandas", "joblib", "nibabel", "h5py", "threadpoolctl", "_pytest.doctest")
 HARMLESS = {"stacklevel", "check_finite", "overwrite_a", "maxsize", "strict"}
-NEED_TORCH = ("DeviceSmoother", "_read_on")
+NEED_TORCH = ("DeviceSmoother", "_read_on", "_combine_on", "products_on_device")
 ASKS_FOR_TORCH = re.compile(r"\bis_torch\(|_device\b")
 COMPARE = {
     ast.Lt: (ast.LtE, ast.GtE),
