@@ -542,3 +542,35 @@ def test_the_pass_tells_the_signatures_of_the_samples(
     off = np.abs(found - expected).max(axis=1) / norms
     assert off.max() < 20 * np.finfo(dtype).eps  # a fifth of what rounding may do
     assert same_samples(found, expected).all()
+
+
+def test_samples_are_known_again_also_where_there_are_none():
+    some, none, unknown = np.ones((3, 4)), np.zeros((0, 4)), np.full((2, 4), np.nan)
+    assert same_samples(some, some).tolist() == [True] * 3
+    for a in (none, unknown):
+        assert same_samples(some, a).tolist() == [False] * 3
+        assert not same_samples(a, some).any()
+        assert len(same_samples(a, some)) == len(a)
+
+
+@pytest.mark.parametrize("unit", [1e-200, 1e200])
+def test_a_voxel_of_an_extreme_unit_may_be_zero_at_times(rng, unit):
+    X = rng.standard_normal((12, 40))
+    X[3, 5] = 0
+    expected = SubjectBasis(X)
+    X[:, 5] *= unit
+    found = SubjectBasis(X)
+    assert found.constant_voxels.size == 0
+    assert found.scale[5] / unit == pytest.approx(expected.scale[5], rel=1e-12)
+    assert_allclose(found.gram, expected.gram, atol=1e-10)
+
+
+@pytest.mark.parametrize("standardize", [True, False])
+def test_products_with_other_samples(rng, standardize):
+    X, Z = rng.standard_normal((12, 40)) + 2, rng.standard_normal((5, 40)) + 2
+    basis = SubjectBasis(X, standardize=standardize)
+    found = basis.products_with(Z)
+    a, b = ((x - X.mean(axis=0)) / basis.scale for x in (X, Z))
+    assert_allclose(found.cross, b @ a.T, atol=1e-10)
+    assert_allclose(found.squares, (b * b).sum(axis=1), atol=1e-10)
+    assert_allclose(found.shift, 0 if standardize else b @ X.mean(axis=0), atol=1e-10)

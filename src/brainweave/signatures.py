@@ -54,8 +54,6 @@ def same_samples(a: ArrayLike, b: ArrayLike) -> NDArray[np.bool_]:
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     known = b[np.isfinite(b).all(axis=1)]
     found = np.isfinite(a).all(axis=1)
-    if not known.size or not found.any():
-        return np.zeros(len(a), dtype=bool)
     nearest, _ = KDTree(known).query(a[found], p=np.inf)
     found[found] = nearest <= rounding(a[found], np.float32)
     return found

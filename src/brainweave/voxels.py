@@ -118,7 +118,7 @@ class VoxelPass:
                 continue
             # rows of signs, scaled back, make the product tell the signatures as well
             signs = voxel_signs(columns.start, columns.stop)
-            room[n:] = (signs * np.where(constant, 0, scale)[:, None]).T
+            room[n:] = (signs * scale[:, None]).T  # nothing is left of constant ones
             product = ops.gram(room)
             signatures += product[:n, n:]
             signatures += mean[centred] @ signs[centred]
