@@ -326,6 +326,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="small shapes, seconds")
     parser.add_argument("--long", action="store_true", help="long recordings alone")
+    parser.add_argument("--shapes", action="store_true", help="the paper's fits only")
     options = parser.parse_args()
     if options.long:
         bench_long(LONG, 4000)
@@ -335,6 +336,8 @@ def main() -> None:
     shapes = QUICK_SHAPES if quick else SHAPES
     bench_shapes(shapes, repeats=2 if quick else 4)
     bench_shrinkage(shapes, repeats=2)
+    if options.shapes:
+        return
     bench_film(*((4, 450, 600, 6, 0.6) if quick else (20, 2000, 3000, 20, 0.6)))
     bench_literal(shapes[0])
     bench_naive([40, 80] if quick else [100, 200, 400], [8] if quick else [8, 16])

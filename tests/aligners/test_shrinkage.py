@@ -286,6 +286,33 @@ def test_many_groups_go_to_the_operator(rng):
     assert compare(smoothers, both).route == "closed"
 
 
+@pytest.mark.parametrize("rho", [1e-8, 2e-4, 0.1, 500, 1e8])
+@pytest.mark.parametrize("n_groups", [5, 25, 90])
+def test_what_a_smoother_does_between_groups(rng, rho, n_groups):
+    X = rng.normal(size=(40, 70))
+    X -= X.mean(axis=0)
+    gram = X @ X.T
+    g = rho * np.trace(gram) / 40
+    U = np.zeros((40, n_groups))
+    rows = np.arange(3, 40)  # some samples are of no group
+    U[rows, rng.integers(0, n_groups, rows.size)] = rng.uniform(0.5, 2, rows.size)
+    found = GramSmoother(gram, g).between(scipy.sparse.csr_array(U))
+    values, V = np.linalg.eigh(gram)
+    values[0] = 0  # of constants, to rounding
+    by_hand = U.T @ (V * (values / (values + g))) @ (V.T @ U)
+    assert_allclose(found, by_hand, rtol=0, atol=1e-10 * np.abs(by_hand).max())
+
+
+def test_many_groups_of_many_samples_are_solved_by_an_inverse(rng):
+    X = [rng.normal(size=(450, 460)) for _ in range(2)]
+    smoothers = smoothers_of([x @ x.T for x in (x - x.mean(axis=0) for x in X)])
+    graph = time_graph([range(450)] * 2)
+    solution = solve_shrinkage(smoothers, graph, K)
+    assert solution.route == "closed"
+    other = solve_shrinkage(smoothers, graph, K, route="operator")
+    assert_allclose(solution.eigenvalues, other.eigenvalues, rtol=1e-9)
+
+
 def test_few_groups_are_solved_in_closed_form(rng):
     X, y = study(rng)
     graph = a_graph("time", y, rng)

@@ -29,13 +29,14 @@ from brainweave._arrays import Matrix, is_torch, to_numpy
 from brainweave._workers import map_subjects
 from brainweave.aligners.gdm_graph import Solution
 from brainweave.aligners.graph_solver import Problem, apply_graph
-from brainweave.aligners.smoother import DeviceSmoother, Smoother
+from brainweave.aligners.smoother import DeviceSmoother, GramSmoother, Smoother
 from brainweave.exceptions import InputError
 from brainweave.graphs import Graph
 from brainweave.linalg import signed_factor, smallest_of_operator
 
 #: More groups than this go to the operator, whose steps do not grow with them.
 FEW_GROUPS = 400
+MANY_GROUPS = 1200  # still few, where subjects have as many samples and more voxels
 FEW_ON_DEVICE = 8192
 ROUTES = ("auto", "closed", "operator", "matrix")
 ROUNDS = 5  # chosen on simulated studies that docs/gdm.md does not report
@@ -93,6 +94,9 @@ class _Problem:
         kinds = {type(smoother) for smoother in smoothers}
         self.on_device = kinds == {DeviceSmoother}
         self.few_groups = FEW_ON_DEVICE if self.on_device else FEW_GROUPS
+        if kinds == {GramSmoother}:  # all by one inverse of its samples' size
+            most = min(MANY_GROUPS, *graph.lengths)
+            self.few_groups = max(FEW_GROUPS, most)
 
     def each(self, function: Any, *lists: Any) -> list[Any]:
         return map_subjects(
