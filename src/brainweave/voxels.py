@@ -116,12 +116,16 @@ class VoxelPass:
                 signatures += signed_sums(ops, chunk, columns)
                 kept.append(z.astype(np.float64))
                 continue
-            # rows of signs, scaled back, make the product tell the signatures as well
-            signs = voxel_signs(columns.start, columns.stop)
-            room[n:] = (signs * scale[:, None]).T  # nothing is left of constant ones
+            if centred is ALL:
+                room[n:] = 0
+                signatures += signed_sums(ops, chunk, columns)
+            else:  # rows of signs, scaled back, let the product tell the signatures
+                signs = voxel_signs(columns.start, columns.stop)
+                room[n:] = (signs * scale[:, None]).T
+                room[n:, centred] = 0  # their means would swamp a small sample
+                signatures += chunk[:, centred].astype(np.float64) @ signs[centred]
             product = ops.gram(room)
             signatures += product[:n, n:]
-            signatures += mean[centred] @ signs[centred]
             own = product[:n, :n]
             gram = own.astype(np.float64) if gram is None else np.add(gram, own, gram)
         self.constant_voxels = np.flatnonzero(np.isinf(self.scale))
