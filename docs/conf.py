@@ -55,7 +55,7 @@ nitpick_ignore = [
     ("py:func", "brainweave.graphs.weigh_groups"),
     ("py:func", "brainweave.study.subject.fingerprint"),
     ("py:func", "brainweave.study.public.download.download"),
-    ("py:func", "brainweave.voxels.sample_signatures"),
+    ("py:func", "brainweave.signatures.sample_signatures"),
     ("py:func", "epi_mask"),
     ("py:class", "brainweave.study.source.Source"),
     ("py:data", "brainweave.paper.METHODS"),
