@@ -33,7 +33,7 @@ class Smoother(ABC):
 
     def __init__(self, strength: float, name: str) -> None:
         self.strength, self.name = float(strength), name
-        if not 1e-4 < self.strength < np.inf:
+        if not 0 < self.strength < np.inf:
             raise InputError(
                 f"The ridge of {name} must be larger than 0 and finite; got "
                 f"{self.strength}. Samples that are all alike cannot be aligned."
