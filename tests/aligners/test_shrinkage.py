@@ -296,7 +296,9 @@ def test_what_a_smoother_does_between_groups(rng, rho, n_groups):
     U = np.zeros((40, n_groups))
     rows = np.arange(3, 40)  # some samples are of no group
     U[rows, rng.integers(0, n_groups, rows.size)] = rng.uniform(0.5, 2, rows.size)
-    found = GramSmoother(gram, g).between(scipy.sparse.csr_array(U))
+    smoother = GramSmoother(gram, g)
+    found = smoother.between(scipy.sparse.csr_array(U))
+    assert "_whole_inverse" not in smoother.__dict__  # nor of a thousand subjects
     values, V = np.linalg.eigh(gram)
     values[0] = 0  # of constants, to rounding
     by_hand = U.T @ (V * (values / (values + g))) @ (V.T @ U)

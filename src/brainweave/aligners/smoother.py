@@ -181,8 +181,8 @@ class GramSmoother(Smoother):
         wide = 2 * U.shape[1] > self.n_samples and not self._by_root
         if not (wide and 1e-4 < self.strength / self.mean_eigenvalue < 1e3):
             return super().between(U)
-        lower = np.tril(self._whole_inverse)
-        inverse = lower + np.tril(lower, -1).T
+        inverse = _symmetric(self._whole_inverse)
+        del self._whole_inverse  # as large as the Gram matrix, of every subject
         means = np.asarray(U.sum(axis=0)).ravel() / self.n_samples
         ridged = np.asarray(U.T @ np.asarray(U.T @ inverse).T)  # U^T (K + g)^-1 U
         # constants, of which K knows nothing, are taken off both sides
@@ -205,8 +205,7 @@ class GramSmoother(Smoother):
         return np.asarray(scipy.linalg.lapack.dpotri(self._factor[0], lower=1)[0])
 
     def _inverse(self, rows: Codes) -> Matrix:
-        lower = np.tril(self._whole_inverse[np.ix_(rows, rows)])  # rows ascend
-        return np.asarray(lower + np.tril(lower, -1).T)
+        return _symmetric(self._whole_inverse[np.ix_(rows, rows)])  # rows ascend
 
 
 class NarrowSmoother(Smoother):
@@ -344,6 +343,12 @@ class DeviceSmoother(Smoother):
 def mean_eigenvalue(gram: Any) -> float:
     """Return the mean eigenvalue of a Gram matrix, also of one on a device."""
     return float(gram.diagonal().sum()) / len(gram)
+
+
+def _symmetric(matrix: Matrix) -> Matrix:
+    """Return the symmetric matrix whose lower triangle this is."""
+    lower = np.tril(matrix)
+    return np.asarray(lower + np.tril(lower, -1).T)
 
 
 def _centred_again(gram: Any) -> Any:
