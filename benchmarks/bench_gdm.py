@@ -329,7 +329,7 @@ def main() -> None:
     parser.add_argument("--shapes", action="store_true", help="the paper's fits only")
     options = parser.parse_args()
     if options.long:
-        bench_long(LONG, 4000)
+        bench_long(LONG, 10_000)
         return
     quick = options.quick
     warnings.simplefilter("ignore", UniquenessWarning)
