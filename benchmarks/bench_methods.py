@@ -273,6 +273,9 @@ def plot(table: pd.DataFrame, path: Path) -> None:
             look = {"marker": marks[package], "color": colors[method], "ms": 4, "lw": 1}
             name = f"{method}, {package}"
             axis.loglog(line[size], line["cpu"], style, **look, label=name)
+        measured = sorted(part[size].unique())
+        axis.set_xticks(measured, [f"{n:,}" for n in measured])
+        axis.xaxis.set_minor_locator(mpl.ticker.NullLocator())
         axis.set_xlabel(size)
     axes[0].set_ylabel("processor seconds, fit + transform")
     axes[-1].legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))

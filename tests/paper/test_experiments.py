@@ -21,7 +21,7 @@ from brainweave.paper import (
     unaligned,
 )
 from brainweave.paper.output import pieman_text
-from brainweave.paper.overlap import _score_design
+from brainweave.paper.overlap import _score_design, _share
 from brainweave.paper.settings import OURS, dataset, grid_study
 from brainweave.study.simulation.simulate import simulate_like, simulate_study
 
@@ -279,6 +279,17 @@ def test_the_verdict_says_so_when_gdm_is_not_the_best():
     assert "held-out protocol GDM is the best method (60.0 %), before HA" in text
     assert "| HA | — | 55.0 ± 10.0 |" in text
     assert "HA, joint, is missing: InputError: too few" in text
+
+
+def test_a_share_has_the_error_of_its_pairs():
+    whole = np.array([0.2, 0.3, 0.4, 0.3])
+    assert_allclose(_share(0.9 * whole, whole), (0.9, 0), atol=1e-15)
+    part = np.array([0.1, 0.3, 0.2, 0.4])
+    flat = np.full(4, 0.5)  # then it is that of a mean
+    assert_allclose(
+        _share(part, flat), (0.5, part.std(ddof=1) / np.sqrt(4) / 0.5), rtol=1e-12
+    )
+    assert np.isnan(_share(part[:1], flat[:1])[1])
 
 
 def test_partly_overlapping_studies_gain_from_all_the_data(tmp_path):

@@ -18,6 +18,7 @@ OVERLAP = "overlap"  # studies that overlap in part, simulated or the story
 SHOWN = (
     *("dataset", "study", "data", "method", "design", "curve", "protocol"),
     *("incompleteness", "energy", "mean", "std", "se", "of_complete"),
+    "of_complete_se",
     *("over_paper", "over_paper_se"),
     *("published", "chance", "p_value", "error"),
 )

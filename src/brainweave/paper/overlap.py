@@ -89,7 +89,8 @@ def overlap(
     DataFrame
         One row per method and design: ``mean``, the share of segments found, its
         standard error ``se`` over simulated studies, else subjects (NaN for one), and
-        ``of_complete``, the share of what the complete study finds.
+        ``of_complete``, the share of what the complete study finds, with that of it
+        (``of_complete_se``, by leaving out one at a time).
     """
     import pandas as pd
 
@@ -106,21 +107,23 @@ def overlap(
         seeds = range(random_state, random_state + (1 if quick else SEEDS))
         study, beds = "simulated", [_simulated_parts(s, quick=quick) for s in seeds]
     folder, rows = result_folder(out), []
+    kept: dict[tuple[str, str], NDArray[np.float64]] = {}
     for method, design in itertools.product(chosen, DESIGNS):
         found = [_score_design(parts, design, chosen[method]) for parts in beds]
         # one value a study, or a subject where there is one study
         scores = np.mean(found, axis=1) if data is None else found[0]
+        kept[method, design] = scores
         se = scores.std(ddof=1) / np.sqrt(len(scores)) if len(scores) > 1 else np.nan
         row = {"study": study, "method": method, "design": design}
         rows.append({**row, "mean": scores.mean(), "se": se})
         if progress is not None:
             progress(len(rows), len(chosen) * len(DESIGNS), f"{method}, {design}")
     table = pd.DataFrame(rows)
-    means = table.set_index(["method", "design"])["mean"]
-    table["of_complete"] = [
-        means[m, d] / means[m, WHOLE[d]] if d in WHOLE else np.nan
-        for m, d in means.index
+    shares = [
+        _share(kept[m, d], kept[m, WHOLE[d]]) if d in WHOLE else (np.nan, np.nan)
+        for m, d in kept
     ]
+    table[["of_complete", "of_complete_se"]] = shares
     write_table(folder, f"overlap_{study}", table, overlap_text(table))
     return table
 
@@ -135,9 +138,21 @@ def overlap_text(table: "pd.DataFrame") -> str:
         for row in found.itertuples():
             cells.append(percent(row.mean, None if np.isnan(row.se) else row.se))
             if row.design in WHOLE:
-                cells.append(percent(row.of_complete))
+                se = row.of_complete_se
+                cells.append(percent(row.of_complete, None if np.isnan(se) else se))
         rows.append(cells)
     return markdown(head, rows)
+
+
+def _share(
+    part: NDArray[np.float64], whole: NDArray[np.float64]
+) -> tuple[float, float]:
+    """Return the ratio of two means over the same units, and its standard error."""
+    share, n = part.mean() / whole.mean(), len(part)
+    if n < 2:
+        return share, np.nan
+    without = (part.sum() - part) / (whole.sum() - whole)
+    return share, np.sqrt((n - 1) / n * ((without - without.mean()) ** 2).sum())
 
 
 def _score_design(parts: Parts, design: str, aligner: Any) -> NDArray[np.float64]:
