@@ -222,6 +222,14 @@ def test_voxels_count_by_how_reliable_they_are(rng, shape, dtype):
     )
 
 
+@pytest.mark.parametrize("standardize", [True, False])
+def test_groups_weigh_voxels_only_if_asked(rng, standardize):
+    X = rng.normal(size=(24, 60))
+    basis = SubjectBasis(X, standardize=standardize, groups=np.arange(24) % 4)
+    assert not basis.reliable
+    assert_allclose(basis.gram, SubjectBasis(X, standardize=standardize).gram)
+
+
 def test_a_precomputed_kernel_cannot_change(rng):
     X = rng.normal(size=(10, 20))
     basis = SubjectBasis(X @ X.T, kernel="precomputed")
@@ -352,6 +360,12 @@ def test_what_a_callable_kernel_gives_is_not_changed(rng):
     basis = SubjectBasis(X, kernel=lambda a, b: kept)
     assert_allclose(basis.gram.mean(0), 0, atol=1e-9)
     np.testing.assert_array_equal(kept, given)
+
+
+def test_a_callable_kernel_compares_new_samples_with_the_aligning_ones(rng):
+    X, Z = rng.standard_normal((25, 60)), rng.standard_normal((4, 60))
+    by_name, basis = SubjectBasis(X), SubjectBasis(X, kernel=lambda a, b: a @ b.T)
+    assert_allclose(basis.kernel_to(Z), by_name.kernel_to(Z), atol=1e-10)
 
 
 def test_what_a_callable_kernel_gives_for_new_samples_is_checked(rng):

@@ -133,10 +133,13 @@ def test_polar_is_that_of_the_singular_vectors(rng, condition, shape):
 
 
 def test_polar_of_almost_orthonormal_columns_needs_no_decomposition(rng, monkeypatch):
-    A = np.linalg.qr(rng.normal(size=(200, 150)))[0] * np.linspace(0.9, 1.05, 150)
-    expected = scipy_polar(A)[0]
+    Q = np.linalg.qr(rng.normal(size=(200, 150)))[0]
+    A = Q * np.linspace(0.9, 1.05, 150)
+    far = Q * np.sqrt(np.where(np.arange(150) % 2, 0.75, 1.25))  # all columns alike
+    expected = [scipy_polar(each)[0] for each in (A, far)]
     monkeypatch.setattr(np.linalg, "eigh", None)
-    assert_allclose(polar(A), expected, atol=1e-13)
+    assert_allclose(polar(A), expected[0], atol=1e-13)
+    assert_allclose(polar(far), expected[1], atol=1e-13)
     B = A[:, :99]  # few columns
     with pytest.raises(TypeError):
         polar(B)

@@ -4,14 +4,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 from brainweave import (
     inter_subject_correlation,
     reconstruction_score,
     time_segment_matching,
 )
-from brainweave.metrics import match_segments, segment_chance
+from brainweave.metrics import (
+    match_segments,
+    mean_pairwise_correlation,
+    segment_chance,
+)
 
 
 def locked(rng, n_subjects=3, n_samples=40, k=4, noise=1.0):
@@ -106,6 +110,19 @@ def test_inter_subject_correlation_of_a_constant_feature_is_missing(rng):
     found = inter_subject_correlation(shared)
     assert np.isnan(found[0, 1])
     assert np.isfinite(np.delete(found, 1, axis=1)).all()
+
+
+def test_subjects_without_common_groups_do_not_count_as_a_pair(rng):
+    means = rng.normal(size=(3, 8, 2))
+    means[2, 1:] = np.nan  # one group in common with the others
+    pair = mean_pairwise_correlation(means[:2])
+    assert_array_equal(mean_pairwise_correlation(means), pair)
+    assert np.isnan(mean_pairwise_correlation(means[1:])).all()
+
+
+def test_correlations_skip_groups_that_a_subject_lacks():
+    means = np.array([[[1.0], [2.0], [np.nan]], [[2.0], [4.0], [9.0]]])
+    assert_allclose(mean_pairwise_correlation(means), [1.0])
 
 
 def test_perfect_reconstruction_scores_one(rng):

@@ -11,6 +11,7 @@ from brainweave.aligners.held_out import (
     Fold,
     _half,
     cross_fit,
+    fit_by_grams,
     gathered,
     halves_of,
     judged_rows,
@@ -40,6 +41,12 @@ def test_an_odd_sample_goes_to_either_half_by_turns():
     codes = np.array([0, 0, 0, 1, 1, 1])
     half, _ = halves_of([codes] * 2, None)
     assert as_flags(half) == "011" + "001"
+
+
+def test_a_category_that_one_subject_has_once_is_divided_in_the_others():
+    often, once = halves_of([np.array([0, 0, 0, 0, 1, 1]), np.array([0, 1, 1])], None)
+    assert as_flags(often) == "0011" + "01"
+    assert as_flags(once) == "1" + "01"
 
 
 def test_time_points_are_early_or_late_by_their_share_of_the_film():
@@ -299,3 +306,16 @@ def test_a_half_keeps_runs_precision_and_number_of_voxels(rng, reliable):
     assert half.runs.tolist() == [0] * 6 + [1] * 6
     assert half.reliable == reliable
     assert held.shape[0] == 12
+
+
+@pytest.mark.parametrize("energy", [0.6, 1.0])
+def test_a_model_of_a_half_has_as_many_components_as_the_half_can(rng, energy):
+    X, _ = planted_study(rng, (24, 24), (40, 40))
+    k = min(bw.SubjectBasis(x, energy=energy).n_kept for x in X)
+    model = bw.DetSRM(k, energy=energy, random_state=0).fit(X)
+    fewest = min(bw.SubjectBasis(x[12:], energy=energy).n_kept for x in X)
+    assert fewest < k
+    rows, others = [np.arange(12)] * 2, [np.arange(12, 24)] * 2
+    seen, new = fit_by_grams(model, model.bases_, k, others, rows)
+    assert [f.shape for f in (*seen, *new)] == [(12, fewest)] * 4
+    assert bw.alignment_check(model, n_permutations=19).available

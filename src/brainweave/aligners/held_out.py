@@ -236,7 +236,7 @@ def fit_by_samples(
 ) -> tuple[list[Matrix], list[Matrix]]:
     """Do the same with an aligner that works on the voxels themselves."""
     model = seeded_copy(aligner, 0)
-    k = model.get_params(deep=False).get("n_components")
+    k = model.get_params().get("n_components")
     if isinstance(k, int):
         model.set_params(n_components=min(k, *(len(r) - 1 for r in rows)))
     aligning, held = (

@@ -297,8 +297,11 @@ class GDMCV(BaseAligner):
             else check_kernel(k, owner=owner)
             for k in _listed("kernels", self.kernels)
         ]
+        hint = "None does not cut, but shrinks, by a strength found in closed form."
         energies = [
-            None if energy is None else check_fraction("energies", energy, owner=owner)
+            None
+            if energy is None
+            else check_fraction("energies", energy, owner=owner, hint=hint)
             for energy in _listed("energies", self.energies)
         ]
         if isinstance(counts, (int, np.integer, str)):
