@@ -54,8 +54,9 @@ def test_vectors_are_orthonormal(rng, shape):
     assert basis.n_kept == min(shape[0] - 1, shape[1])
 
 
-def test_vectors_stay_orthonormal_when_the_covariance_is_ill_conditioned(rng):
-    X = rng.normal(size=(80, 20)) @ np.diag(np.logspace(0, -6, 20))
+@pytest.mark.parametrize("scale", [np.logspace(0, -6, 20), [1] + [1e-5] * 19])
+def test_vectors_stay_orthonormal_when_the_covariance_is_ill_conditioned(rng, scale):
+    X = rng.normal(size=(80, 20)) * scale
     basis = SubjectBasis(X, standardize=False)
     assert basis.uses_covariance
     assert_allclose(basis.vectors.T @ basis.vectors, np.eye(basis.n_kept), atol=1e-10)
@@ -247,6 +248,8 @@ def test_the_gram_matrix_as_an_operator_is_the_kept_one(rng, shape, energy):
     kept = (basis.vectors * basis.values) @ basis.vectors.T
     assert_allclose(basis.gram_times(S), kept @ S, atol=1e-8)
     assert_allclose(basis.power, np.trace(kept), rtol=1e-9)
+    assert_allclose(basis.gram @ basis.restrict(S), kept @ S, atol=1e-8)
+    assert (basis.restrict(S) is S) == (energy == 1)
 
 
 def test_a_gram_matrix_has_no_products_with_other_samples(rng):
@@ -312,6 +315,9 @@ def test_an_hp_that_overflows_is_refused(rng):
     X = rng.standard_normal((25, 60))
     with pytest.raises(InputError, match=r"quadratic kernel overflows with hp=1e\+308"):
         _ = SubjectBasis(X, kernel="quadratic", kernel_params={"hp": 1e308}).gram
+    X[3] *= 1e80  # of which the square overflows
+    with pytest.raises(InputError, match="quadratic kernel overflows with hp=100"):
+        _ = SubjectBasis(X, kernel="quadratic", standardize=False).gram
 
 
 def test_a_kernel_to_which_no_two_samples_are_alike_is_refused(rng):
@@ -378,4 +384,4 @@ def test_what_a_callable_kernel_gives_for_new_samples_is_checked(rng):
     with pytest.raises(InputError, match=r"kernel callable gave NaN .* for Z"):
         basis.kernel_to(X[:4])
     with pytest.raises(InputError, match="Z has NaN or infinite values"):
-        basis.kernel_to(np.full((25, 60), np.nan))
+        basis.kernel_to(np.where(np.arange(60) == 7, np.nan, X))

@@ -131,6 +131,14 @@ def test_symmetric_is_up_to_single_precision(rng):
     assert not is_symmetric(1e-9 * np.triu(np.ones((3, 3))))
 
 
+def test_one_weak_sample_makes_no_others_alike():
+    gram = np.diag([1.0, 1.0, 1e-3]) + 1e-10
+    kernel = Kernel("callable", function=np.dot)
+    with pytest.raises(InputError, match="finds no two samples alike"):
+        kernel.check_gram(gram, "X[1]")
+    kernel.check_gram(gram + 1e-7, "X[1]")
+
+
 def test_what_is_no_gram_matrix_is_refused(rng):
     gram = np.cov(rng.normal(size=(4, 9)))
     assert check_precomputed(gram, "X[1]") is gram

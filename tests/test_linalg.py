@@ -157,6 +157,8 @@ def test_signs_make_the_largest_entry_positive(rng):
     flipped = Y * flip_signs(Y)
     assert (flipped.max(axis=0) >= -flipped.min(axis=0)).all()
     assert_allclose(flip_signs(-flipped), -1)
+    assert_allclose(np.abs(flipped), np.abs(Y))
+    assert flip_signs(np.zeros((3, 1))) == 1
 
 
 @pytest.mark.parametrize("k", [1, 5])

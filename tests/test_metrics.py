@@ -56,6 +56,8 @@ def test_segment_matching_equals_its_literal_definition(rng, window, step):
 def test_identical_subjects_match_all_their_segments(rng):
     story = rng.normal(size=(50, 3))
     assert time_segment_matching([story, 2 * story + 1, story]).mean == 1.0
+    twice = [story[:10]] * 2  # no more than two segments that do not overlap
+    assert time_segment_matching(twice, window=5).mean == 1.0
 
 
 def test_unrelated_subjects_match_at_chance(rng):
@@ -116,6 +118,8 @@ def test_subjects_without_common_groups_do_not_count_as_a_pair(rng):
     means = rng.normal(size=(3, 8, 2))
     means[2, 1:] = np.nan  # one group in common with the others
     pair = mean_pairwise_correlation(means[:2])
+    by_numpy = [np.corrcoef(*means[:2, :, k])[0, 1] for k in range(2)]
+    assert_allclose(pair, by_numpy, rtol=1e-12)
     assert_array_equal(mean_pairwise_correlation(means), pair)
     assert np.isnan(mean_pairwise_correlation(means[1:])).all()
 
