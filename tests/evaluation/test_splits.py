@@ -288,8 +288,9 @@ def test_errors_say_what_is_wrong_and_what_to_do(rng):
     X, y = study_lists(rng, n_subjects=3)
     with pytest.raises(ValueError, match="halves must be 'category', 'run'"):
         split_study(X, y, halves="thirds")
-    with pytest.raises(ValueError, match="halves has 2 masks for 3 subjects"):
-        split_study(X, y, halves=[np.ones(24, bool)] * 2)
+    for n in (1, 2):
+        with pytest.raises(ValueError, match=f"halves has {n} masks for 3 subjects"):
+            split_study(X, y, halves=[np.ones(24, bool)] * n)
     with pytest.raises(ValueError, match="mask of subject '0' must hold 24 booleans"):
         split_study(X, y, halves=[np.ones(24)] * 3)
     with pytest.raises(ValueError, match=r"24 booleans; got bool of shape \(23,\)"):

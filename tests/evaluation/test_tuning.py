@@ -165,6 +165,15 @@ def test_it_is_an_aligner(data):
     assert kept.best_params_ == model.best_params_
 
 
+def test_a_basis_of_a_new_subject_takes_the_kernel_that_was_chosen(data):
+    X, y = data
+    model = GDMCV(energies=(0.5,), kernels=(("gaussian", 50.0),), n_jobs=1).fit(X, y)
+    new = model.fit_new_subject(X[0], y[0])
+    again = model.fit_new_subject(SubjectBasis(X[0]), y[0])
+    assert_allclose(new.transform(X[0]), again.transform(X[0]), atol=1e-9)
+    assert again.basis.kernel.hp == 50.0
+
+
 def test_a_setting_that_cannot_be_scored_says_why_and_the_rest_goes_on(data):
     X, y = data
     model = GDMCV(energies=(0.1, 0.9), n_components=(2, 30), n_jobs=1).fit(X, y)
@@ -205,6 +214,8 @@ def test_label_graphs_refuse_labels_that_do_not_meet(data):
     for graph in ("labels", LabelGraph(-0.5)):
         with pytest.raises(InputError, match="share no label"):
             GDM(2, graph=graph).fit(X, other)
+    with pytest.raises(InputError, match=r"^The subjects fall into 2 groups"):
+        GDMCV().fit(X, other)
 
 
 def test_errors_say_what_is_wrong_and_what_to_do(data):
