@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import brainweave as bw
+from brainweave.cli.methods import Method, make_aligner
 
 
 def test_fit_gives_the_model_of_the_library(study, model):
@@ -46,6 +47,21 @@ def test_options_win_over_the_configuration(study, tmp_path, call):
     params = bw.load(out).get_params()
     assert params["energy"] == 0.5
     assert params["n_components"] == 2
+
+
+@pytest.mark.parametrize(
+    ("short", "cls"),
+    [
+        ("HA", bw.Hyperalignment),
+        ("RHA", bw.RegularizedHyperalignment),
+        ("KHA", bw.KernelHyperalignment),
+        ("SVDHA", bw.SVDHyperalignment),
+        ("RSRM", bw.RobustSRM),
+        ("SSSRM", bw.SemiSupervisedSRM),
+    ],
+)
+def test_methods_answer_to_the_names_that_papers_give_them(short, cls):
+    assert type(make_aligner(Method(method=short))) is cls
 
 
 @pytest.mark.parametrize(

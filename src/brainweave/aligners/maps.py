@@ -135,6 +135,7 @@ class SubjectMap:
         """
         return self._weighted(check_samples(Z, self.n_voxels, name), name)
 
+    @np.errstate(over="ignore", invalid="ignore")  # what is not finite is refused
     def _weighted(self, Z: Any, name: str) -> Any:
         """Multiply standardised samples with the weights, by chunks of columns."""
         device = None if is_torch(Z) else getattr(self.basis, "_device", None)
@@ -153,7 +154,7 @@ class SubjectMap:
                 chunk = ops.subtract(chunk, ops.array(mean), transient=True)
                 features = features + chunk @ ops.array(weights)
             else:  # double precision can take the mean off the product
-                features = features + (chunk @ ops.array(weights))
+                features = features + (ops.array(weights).T @ chunk.T).T
                 features -= ops.array(mean @ weights)
         refuse_non_finite(features, name)
         return features
@@ -342,6 +343,8 @@ class BasisMap(SubjectMap):
         if self.kernel != "linear":
             through = self.basis.kernel_to(Z, name) @ self._weight_mixing()
             return ops_for(Z).array(through)
+        if "weights" not in self.__dict__ and self.basis.holds(Z):
+            return self.aligning_features()
         return self._weighted(Z, name)
 
     def detach(self) -> SubjectMap:

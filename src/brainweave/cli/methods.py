@@ -34,6 +34,14 @@ METHODS = {
     "semi-supervised-srm": "SemiSupervisedSRM",
     "none": "NoAlignment",
 }
+SHORT = {  # as papers call them
+    "ha": "hyperalignment",
+    "rha": "regularized-hyperalignment",
+    "kha": "kernel-hyperalignment",
+    "svdha": "svd-hyperalignment",
+    "rsrm": "robust-srm",
+    "sssrm": "semi-supervised-srm",
+}
 MATCHES = ("truncate", "average", "intersect")
 SHRINKAGES = ("auto", "ledoit-wolf", "oas")
 SCHAEFER = tuple(range(100, 1001, 100))
@@ -94,7 +102,10 @@ class Method:
         "How groups of the graph count: groups (all alike), subjects (by how many have "
         "them) or none; gdm."
     )
-    standardize: bool | None = option("Give every voxel mean 0 and variance 1.")
+    standardize: bool | None = option(
+        "Give every voxel mean 0 and variance 1. Reliable voxels count more with "
+        "--param standardize=reliability."
+    )
     random_state: int | None = option("Seed of methods that start at random.")
     match: str | None = option(
         "Make the samples of all subjects correspond first: truncate, average or "
@@ -118,7 +129,8 @@ def make_aligner(options: Method, *, lenient: bool = False) -> Any:
     """
     import brainweave
 
-    known = METHODS.get(options.method.lower().replace("_", "-"))
+    name = options.method.lower().replace("_", "-")
+    known = METHODS.get(SHORT.get(name, name))
     if known is None:
         several = " (one; compare takes several)" if "," in options.method else ""
         raise UsageError(
