@@ -56,9 +56,13 @@ def test_vectors_are_orthonormal(rng, shape):
 
 @pytest.mark.parametrize("scale", [np.logspace(0, -6, 20), [1] + [1e-5] * 19])
 def test_vectors_stay_orthonormal_when_the_covariance_is_ill_conditioned(rng, scale):
-    X = rng.normal(size=(80, 20)) * scale
+    turn = np.linalg.qr(rng.normal(size=(20, 20)))[0]
+    X = (rng.normal(size=(80, 20)) * scale) @ turn
     basis = SubjectBasis(X, standardize=False)
     assert basis.uses_covariance
+    centred = X - X.mean(axis=0)
+    found = basis.coordinates @ basis.coordinates.T
+    assert_allclose(found, centred @ centred.T, atol=1e-10)
     assert_allclose(basis.vectors.T @ basis.vectors, np.eye(basis.n_kept), atol=1e-10)
 
 
