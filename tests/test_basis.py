@@ -196,6 +196,14 @@ def test_zero_eigenvalues_are_excluded(rng):
         assert SubjectBasis(X.astype(dtype)).n_kept == 3
 
 
+def test_one_direction_suffices_and_none_is_refused(rng):
+    X = np.outer(rng.normal(size=10), rng.normal(size=30))
+    assert SubjectBasis(X, standardize=False).n_kept == 1
+    basis = SubjectBasis(X, kernel=lambda a, b: np.ones((len(a), len(b))))
+    with pytest.raises(InputError, match="gives the same value for all samples"):
+        _ = basis.n_kept
+
+
 def test_a_precomputed_gram_matrix_stands_for_its_samples(rng):
     X = z(rng.normal(size=(10, 20)))
     basis, linear = SubjectBasis(X @ X.T, kernel="precomputed"), SubjectBasis(X)
