@@ -235,6 +235,12 @@ def test_voxels_count_by_how_reliable_they_are(rng, shape, dtype):
     )
 
 
+def test_only_the_linear_kernel_has_weights_of_voxels(rng):
+    basis = SubjectBasis(rng.normal(size=(10, 30)), kernel="gaussian")
+    with pytest.raises(InputError, match="only the linear kernel has"):
+        basis.weights(np.ones((basis.n_kept, 1)))
+
+
 @pytest.mark.parametrize("standardize", [True, False])
 def test_groups_weigh_voxels_only_if_asked(rng, standardize):
     X = rng.normal(size=(24, 60))

@@ -129,10 +129,17 @@ def test_correlations_skip_groups_that_a_subject_lacks():
     assert_allclose(mean_pairwise_correlation(means), [1.0])
 
 
+def test_groups_that_do_not_differ_agree_in_nothing(rng):
+    means = rng.normal(size=(2, 8, 2))
+    means[1, :, 1] = 7.0
+    assert mean_pairwise_correlation(means)[1] == 0
+
+
 def test_perfect_reconstruction_scores_one(rng):
     truth = rng.normal(5, 2, size=(20, 6))
     for score in ("correlation", "r2"):
         assert_allclose(reconstruction_score(truth, truth, score=score), 1, rtol=1e-12)
+    assert_allclose(reconstruction_score(truth, truth / 1000), 1, rtol=1e-12)
 
 
 def test_the_mean_as_prediction_explains_nothing(rng):
@@ -166,6 +173,9 @@ def test_errors_say_what_is_wrong_and_what_to_do(rng):
         reconstruction_score(np.ones((1, 3)), np.ones((1, 3)))
     with pytest.raises(ValueError, match=r"Subject 1 must be samples x features"):
         time_segment_matching([shared[0], shared[1][:, 0]])
+    for name in ("window", "step"):
+        with pytest.raises(ValueError, match=f"{name} of time_segment_matching must"):
+            time_segment_matching(shared, **{name: 0})
     with pytest.raises(ValueError, match="no two segments of window=30"):
         time_segment_matching(shared, window=30)
     with pytest.raises(ValueError, match=r"subject 1 has shape \(39, 4\)"):
