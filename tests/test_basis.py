@@ -54,10 +54,15 @@ def test_vectors_are_orthonormal(rng, shape):
     assert basis.n_kept == min(shape[0] - 1, shape[1])
 
 
-def test_vectors_stay_orthonormal_when_the_covariance_is_ill_conditioned(rng):
-    X = rng.normal(size=(80, 20)) @ np.diag(np.logspace(0, -6, 20))
+@pytest.mark.parametrize("scale", [np.logspace(0, -6, 20), [1] + [1e-5] * 19])
+def test_vectors_stay_orthonormal_when_the_covariance_is_ill_conditioned(rng, scale):
+    turn = np.linalg.qr(rng.normal(size=(20, 20)))[0]
+    X = (rng.normal(size=(80, 20)) * scale) @ turn
     basis = SubjectBasis(X, standardize=False)
     assert basis.uses_covariance
+    centred = X - X.mean(axis=0)
+    found = basis.coordinates @ basis.coordinates.T
+    assert_allclose(found, centred @ centred.T, atol=1e-10)
     assert_allclose(basis.vectors.T @ basis.vectors, np.eye(basis.n_kept), atol=1e-10)
 
 
@@ -191,6 +196,14 @@ def test_zero_eigenvalues_are_excluded(rng):
         assert SubjectBasis(X.astype(dtype)).n_kept == 3
 
 
+def test_one_direction_suffices_and_none_is_refused(rng):
+    X = np.outer(rng.normal(size=10), rng.normal(size=30))
+    assert SubjectBasis(X, standardize=False).n_kept == 1
+    basis = SubjectBasis(X, kernel=lambda a, b: np.ones((len(a), len(b))))
+    with pytest.raises(InputError, match="gives the same value for all samples"):
+        _ = basis.n_kept
+
+
 def test_a_precomputed_gram_matrix_stands_for_its_samples(rng):
     X = z(rng.normal(size=(10, 20)))
     basis, linear = SubjectBasis(X @ X.T, kernel="precomputed"), SubjectBasis(X)
@@ -222,6 +235,20 @@ def test_voxels_count_by_how_reliable_they_are(rng, shape, dtype):
     )
 
 
+def test_only_the_linear_kernel_has_weights_of_voxels(rng):
+    basis = SubjectBasis(rng.normal(size=(10, 30)), kernel="gaussian")
+    with pytest.raises(InputError, match="only the linear kernel has"):
+        basis.weights(np.ones((basis.n_kept, 1)))
+
+
+@pytest.mark.parametrize("standardize", [True, False])
+def test_groups_weigh_voxels_only_if_asked(rng, standardize):
+    X = rng.normal(size=(24, 60))
+    basis = SubjectBasis(X, standardize=standardize, groups=np.arange(24) % 4)
+    assert not basis.reliable
+    assert_allclose(basis.gram, SubjectBasis(X, standardize=standardize).gram)
+
+
 def test_a_precomputed_kernel_cannot_change(rng):
     X = rng.normal(size=(10, 20))
     basis = SubjectBasis(X @ X.T, kernel="precomputed")
@@ -239,6 +266,8 @@ def test_the_gram_matrix_as_an_operator_is_the_kept_one(rng, shape, energy):
     kept = (basis.vectors * basis.values) @ basis.vectors.T
     assert_allclose(basis.gram_times(S), kept @ S, atol=1e-8)
     assert_allclose(basis.power, np.trace(kept), rtol=1e-9)
+    assert_allclose(basis.gram @ basis.restrict(S), kept @ S, atol=1e-8)
+    assert (basis.restrict(S) is S) == (energy == 1)
 
 
 def test_a_gram_matrix_has_no_products_with_other_samples(rng):
@@ -304,6 +333,9 @@ def test_an_hp_that_overflows_is_refused(rng):
     X = rng.standard_normal((25, 60))
     with pytest.raises(InputError, match=r"quadratic kernel overflows with hp=1e\+308"):
         _ = SubjectBasis(X, kernel="quadratic", kernel_params={"hp": 1e308}).gram
+    X[3] *= 1e80  # of which the square overflows
+    with pytest.raises(InputError, match="quadratic kernel overflows with hp=100"):
+        _ = SubjectBasis(X, kernel="quadratic", standardize=False).gram
 
 
 def test_a_kernel_to_which_no_two_samples_are_alike_is_refused(rng):
@@ -354,6 +386,12 @@ def test_what_a_callable_kernel_gives_is_not_changed(rng):
     np.testing.assert_array_equal(kept, given)
 
 
+def test_a_callable_kernel_compares_new_samples_with_the_aligning_ones(rng):
+    X, Z = rng.standard_normal((25, 60)), rng.standard_normal((4, 60))
+    by_name, basis = SubjectBasis(X), SubjectBasis(X, kernel=lambda a, b: a @ b.T)
+    assert_allclose(basis.kernel_to(Z), by_name.kernel_to(Z), atol=1e-10)
+
+
 def test_what_a_callable_kernel_gives_for_new_samples_is_checked(rng):
     X = rng.standard_normal((25, 60))
 
@@ -364,4 +402,4 @@ def test_what_a_callable_kernel_gives_for_new_samples_is_checked(rng):
     with pytest.raises(InputError, match=r"kernel callable gave NaN .* for Z"):
         basis.kernel_to(X[:4])
     with pytest.raises(InputError, match="Z has NaN or infinite values"):
-        basis.kernel_to(np.full((25, 60), np.nan))
+        basis.kernel_to(np.where(np.arange(60) == 7, np.nan, X))

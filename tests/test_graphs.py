@@ -107,6 +107,14 @@ def test_an_empty_graph_is_symmetric():
     assert matrix_graph(np.zeros((3, 3)), [1, 2]).degrees().tolist() == [0, 0, 0]
 
 
+@pytest.mark.parametrize("kind", ["csr", "csc", "coo", "lil", "dok", "dia", "bsr"])
+def test_a_sparse_matrix_may_be_of_any_kind(rng, kind):
+    matrix = rng.integers(0, 3, (5, 5)) @ np.diag([1, 0, 1, 1, 1])
+    matrix = matrix + matrix.T
+    graph = matrix_graph(scipy.sparse.csr_array(matrix).asformat(kind), [2, 3])
+    assert_allclose(graph.to_sparse().toarray(), matrix)
+
+
 def test_neighbors_are_of_other_subjects_and_nearest(rng):
     features = [rng.normal(size=(n, 2)) for n in (6, 5, 7)]
     G = neighbor_graph(features, n_neighbors=1).to_sparse().toarray()

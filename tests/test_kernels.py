@@ -12,6 +12,7 @@ from brainweave.kernels import (
     Kernel,
     center_gram,
     check_kernel,
+    check_precomputed,
     is_symmetric,
 )
 
@@ -128,3 +129,25 @@ def test_symmetric_is_up_to_single_precision(rng):
     A[1, 3], A[3, 1] = 1e-9, 0.0  # of entries near 1
     assert is_symmetric(A)
     assert not is_symmetric(1e-9 * np.triu(np.ones((3, 3))))
+
+
+def test_one_weak_sample_makes_no_others_alike():
+    gram = np.diag([1.0, 1.0, 1e-3]) + 1e-10
+    kernel = Kernel("callable", function=np.dot)
+    with pytest.raises(InputError, match="finds no two samples alike"):
+        kernel.check_gram(gram, "X[1]")
+    kernel.check_gram(gram + 1e-7, "X[1]")
+
+
+def test_what_is_no_gram_matrix_is_refused(rng):
+    gram = np.cov(rng.normal(size=(4, 9)))
+    assert check_precomputed(gram, "X[1]") is gram
+    with pytest.raises(InputError, match=r"X\[1\] must be a square .* \(4, 3\)"):
+        check_precomputed(gram[:, :3], "X[1]")
+    for value in (np.nan, np.inf):
+        wrong = gram.copy()
+        wrong[2, 2] = value
+        with pytest.raises(InputError, match=r"X\[1\] has NaN or infinite values"):
+            check_precomputed(wrong, "X[1]")
+    with pytest.raises(InputError, match=r"X\[1\] is not a symmetric Gram matrix"):
+        check_precomputed(np.triu(gram), "X[1]")

@@ -133,10 +133,13 @@ def test_polar_is_that_of_the_singular_vectors(rng, condition, shape):
 
 
 def test_polar_of_almost_orthonormal_columns_needs_no_decomposition(rng, monkeypatch):
-    A = np.linalg.qr(rng.normal(size=(200, 150)))[0] * np.linspace(0.9, 1.05, 150)
-    expected = scipy_polar(A)[0]
+    Q = np.linalg.qr(rng.normal(size=(200, 150)))[0]
+    A = Q * np.linspace(0.9, 1.05, 150)
+    far = Q * np.sqrt(np.where(np.arange(150) % 2, 0.75, 1.25))  # all columns alike
+    expected = [scipy_polar(each)[0] for each in (A, far)]
     monkeypatch.setattr(np.linalg, "eigh", None)
-    assert_allclose(polar(A), expected, atol=1e-13)
+    assert_allclose(polar(A), expected[0], atol=1e-13)
+    assert_allclose(polar(far), expected[1], atol=1e-13)
     B = A[:, :99]  # few columns
     with pytest.raises(TypeError):
         polar(B)
@@ -154,6 +157,8 @@ def test_signs_make_the_largest_entry_positive(rng):
     flipped = Y * flip_signs(Y)
     assert (flipped.max(axis=0) >= -flipped.min(axis=0)).all()
     assert_allclose(flip_signs(-flipped), -1)
+    assert_allclose(np.abs(flipped), np.abs(Y))
+    assert flip_signs(np.zeros((3, 1))) == 1
 
 
 @pytest.mark.parametrize("k", [1, 5])

@@ -4,14 +4,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 from brainweave import (
     inter_subject_correlation,
     reconstruction_score,
     time_segment_matching,
 )
-from brainweave.metrics import match_segments, segment_chance
+from brainweave.metrics import (
+    match_segments,
+    mean_pairwise_correlation,
+    segment_chance,
+)
 
 
 def locked(rng, n_subjects=3, n_samples=40, k=4, noise=1.0):
@@ -52,6 +56,8 @@ def test_segment_matching_equals_its_literal_definition(rng, window, step):
 def test_identical_subjects_match_all_their_segments(rng):
     story = rng.normal(size=(50, 3))
     assert time_segment_matching([story, 2 * story + 1, story]).mean == 1.0
+    twice = [story[:10]] * 2  # no more than two segments that do not overlap
+    assert time_segment_matching(twice, window=5).mean == 1.0
 
 
 def test_unrelated_subjects_match_at_chance(rng):
@@ -108,10 +114,32 @@ def test_inter_subject_correlation_of_a_constant_feature_is_missing(rng):
     assert np.isfinite(np.delete(found, 1, axis=1)).all()
 
 
+def test_subjects_without_common_groups_do_not_count_as_a_pair(rng):
+    means = rng.normal(size=(3, 8, 2))
+    means[2, 1:] = np.nan  # one group in common with the others
+    pair = mean_pairwise_correlation(means[:2])
+    by_numpy = [np.corrcoef(*means[:2, :, k])[0, 1] for k in range(2)]
+    assert_allclose(pair, by_numpy, rtol=1e-12)
+    assert_array_equal(mean_pairwise_correlation(means), pair)
+    assert np.isnan(mean_pairwise_correlation(means[1:])).all()
+
+
+def test_correlations_skip_groups_that_a_subject_lacks():
+    means = np.array([[[1.0], [2.0], [np.nan]], [[2.0], [4.0], [9.0]]])
+    assert_allclose(mean_pairwise_correlation(means), [1.0])
+
+
+def test_groups_that_do_not_differ_agree_in_nothing(rng):
+    means = rng.normal(size=(2, 8, 2))
+    means[1, :, 1] = 7.0
+    assert mean_pairwise_correlation(means)[1] == 0
+
+
 def test_perfect_reconstruction_scores_one(rng):
     truth = rng.normal(5, 2, size=(20, 6))
     for score in ("correlation", "r2"):
         assert_allclose(reconstruction_score(truth, truth, score=score), 1, rtol=1e-12)
+    assert_allclose(reconstruction_score(truth, truth / 1000), 1, rtol=1e-12)
 
 
 def test_the_mean_as_prediction_explains_nothing(rng):
@@ -145,6 +173,9 @@ def test_errors_say_what_is_wrong_and_what_to_do(rng):
         reconstruction_score(np.ones((1, 3)), np.ones((1, 3)))
     with pytest.raises(ValueError, match=r"Subject 1 must be samples x features"):
         time_segment_matching([shared[0], shared[1][:, 0]])
+    for name in ("window", "step"):
+        with pytest.raises(ValueError, match=f"{name} of time_segment_matching must"):
+            time_segment_matching(shared, **{name: 0})
     with pytest.raises(ValueError, match="no two segments of window=30"):
         time_segment_matching(shared, window=30)
     with pytest.raises(ValueError, match=r"subject 1 has shape \(39, 4\)"):

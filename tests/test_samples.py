@@ -138,6 +138,8 @@ def test_subjects_lose_different_samples():
     rest = drop_samples([rows(30), rows(30)], fraction=0.5, random_state=0)
     assert rest.y is None
     assert not np.array_equal(rest.kept[0], rest.kept[1])
+    alone = drop_samples([rows(30)], fraction=0.5, random_state=0)
+    assert np.array_equal(alone.kept[0], rest.kept[0])
 
 
 class FakeSubject:

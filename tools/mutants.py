@@ -49,7 +49,7 @@ NEAREST = {
     "graphs": ["test_graphs"],
     "graph_terms": ["test_graphs"],
     "basis": ["test_basis"],
-    "kernels": ["test_kernels"],
+    "kernels": ["test_kernels", "test_basis"],
     "voxels": ["test_voxels"],
     "signatures": ["test_voxels"],
     "linalg": ["test_linalg"],
@@ -68,7 +68,10 @@ NEAREST = {
     ],
     "aligners/smoother": ["aligners/test_shrinkage", "aligners/test_strength"],
     "aligners/strength": ["aligners/test_strength", "aligners/test_shrinkage"],
-    "aligners/held_out": ["aligners/test_held_out", "aligners/test_components"],
+    "aligners/held_out": [
+        f"aligners/test_{name}"
+        for name in ("held_out", "reliable_voxels", "components")
+    ],
     "aligners/agreement": ["aligners/test_held_out", "aligners/test_components"],
     "evaluation/tuning": ["evaluation/test_tuning"],
     "evaluation/evaluate": ["evaluation/test_classification", "evaluation/test_scores"],

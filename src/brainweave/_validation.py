@@ -46,7 +46,8 @@ def check_number(
     elif open_below and open_above:
         wanted = f"between {low:g} and {high:g}"
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"{name} of {owner} must be a number {wanted}, got {value!r}.")
+        message = f"{name} of {owner} must be a number {wanted}, got {value!r}. {hint}"
+        raise TypeError(message.rstrip())
     number = float(value)
     high_enough = number > low if open_below else number >= low
     low_enough = number < high if open_above else number <= high
@@ -56,9 +57,9 @@ def check_number(
     return number
 
 
-def check_fraction(name: str, value: Any, *, owner: str) -> float:
+def check_fraction(name: str, value: Any, *, owner: str, hint: str = "") -> float:
     """Return value as a float in (0, 1]."""
-    hint = "82 % is written 0.82; 1 keeps everything."
+    hint = f"82 % is written 0.82; 1 keeps everything. {hint}".rstrip()
     return check_number(name, value, "(0, 1]", owner=owner, hint=hint)
 
 

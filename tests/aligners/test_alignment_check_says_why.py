@@ -9,7 +9,6 @@ from numpy.testing import assert_array_equal
 
 import brainweave as bw
 from brainweave.exceptions import InputError
-from brainweave.metrics import mean_pairwise_correlation
 
 PARCELS = np.repeat([1, 2], 15)
 QUICK = {"n_permutations": 39}
@@ -106,11 +105,3 @@ def test_a_given_or_random_start_is_checked_the_same_every_time(data):
         first, again = (bw.alignment_check(fitted, **QUICK) for _ in range(2))
         assert first.available
         assert_array_equal(first.p, again.p)
-
-
-def test_subjects_without_common_groups_do_not_count_as_a_pair(rng):
-    means = rng.normal(size=(3, 8, 2))
-    means[2, 1:] = np.nan  # one group in common with the others
-    pair = mean_pairwise_correlation(means[:2])
-    assert_array_equal(mean_pairwise_correlation(means), pair)
-    assert np.isnan(mean_pairwise_correlation(means[1:])).all()

@@ -12,7 +12,6 @@ import brainweave as bw
 from brainweave.aligners.components import AlignmentCheck
 from brainweave.aligners.held_out import fit_by_grams, halves_of
 from brainweave.exceptions import AlignmentWarning, InputError
-from brainweave.metrics import mean_pairwise_correlation
 from tests.planted import planted_study
 
 # subjects, samples, voxels, categories, unbalanced, runs
@@ -304,8 +303,3 @@ def test_the_same_seed_gives_the_same_p():
     model = bw.GDM(3).fit(X, y)
     one, two = (bw.alignment_check(model, random_state=4) for _ in range(2))
     assert_array_equal(one.p, two.p)
-
-
-def test_correlations_skip_groups_that_a_subject_lacks():
-    means = np.array([[[1.0], [2.0], [np.nan]], [[2.0], [4.0], [9.0]]])
-    assert_allclose(mean_pairwise_correlation(means), [1.0])

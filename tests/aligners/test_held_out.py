@@ -6,11 +6,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import brainweave as bw
 from brainweave.aligners import agreement
+from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.held_out import (
     BORDER,
     Fold,
     _half,
     cross_fit,
+    fit_by_grams,
     gathered,
     halves_of,
     judged_rows,
@@ -40,6 +42,12 @@ def test_an_odd_sample_goes_to_either_half_by_turns():
     codes = np.array([0, 0, 0, 1, 1, 1])
     half, _ = halves_of([codes] * 2, None)
     assert as_flags(half) == "011" + "001"
+
+
+def test_a_category_that_one_subject_has_once_is_divided_in_the_others():
+    often, once = halves_of([np.array([0, 0, 0, 0, 1, 1]), np.array([0, 1, 1])], None)
+    assert as_flags(often) == "0011" + "01"
+    assert as_flags(once) == "1" + "01"
 
 
 def test_time_points_are_early_or_late_by_their_share_of_the_film():
@@ -141,9 +149,11 @@ def test_either_half_is_held_out_once(rng):
 
 
 @pytest.mark.parametrize(("n", "enough"), [(5, False), (6, True)])
-def test_three_samples_must_align_and_two_be_held_out(rng, n, enough):
-    halves, codes = [np.arange(n) < 3] * 2, [np.zeros(n, int)] * 2
-    full = [rng.normal(size=(n, 1))] * 2
+@pytest.mark.parametrize("first", [True, False])
+def test_either_half_of_every_subject_needs_three_samples(rng, n, enough, first):
+    halves = [np.arange(6) < 3, (np.arange(n) < 3) == first]
+    codes = [np.zeros(6, int), np.zeros(n, int)]
+    full = [rng.normal(size=(6, 1)), rng.normal(size=(n, 1))]
 
     def fit(*rows):
         return tuple([f[r] for f, r in zip(full, some, strict=True)] for some in rows)
@@ -299,3 +309,40 @@ def test_a_half_keeps_runs_precision_and_number_of_voxels(rng, reliable):
     assert half.runs.tolist() == [0] * 6 + [1] * 6
     assert half.reliable == reliable
     assert held.shape[0] == 12
+
+
+@pytest.mark.parametrize("energy", [0.6, 1.0])
+def test_a_model_of_a_half_has_as_many_components_as_the_half_can(rng, energy):
+    X, _ = planted_study(rng, (24, 24), (40, 40))
+    k = min(bw.SubjectBasis(x, energy=energy).n_kept for x in X)
+    model = bw.DetSRM(k, energy=energy, random_state=0).fit(X)
+    fewest = min(bw.SubjectBasis(x[12:], energy=energy).n_kept for x in X)
+    assert fewest < k
+    rows, others = [np.arange(12)] * 2, [np.arange(12, 24)] * 2
+    seen, new = fit_by_grams(model, model.bases_, k, others, rows)
+    assert [f.shape for f in (*seen, *new)] == [(12, fewest)] * 4
+    assert bw.alignment_check(model, n_permutations=19).available
+
+
+class Leading(BaseAligner):
+    """Somebody's own: the leading principal components of every subject."""
+
+    def __init__(self, n_components=2, *, standardize=True):
+        self.n_components, self.standardize = n_components, standardize
+
+    def _solve(self, bases, y):
+        return [self._solve_new(basis, y) for basis in bases]
+
+    def _solve_new(self, basis, y):
+        assert self.n_components <= basis.n_kept
+        return np.eye(basis.n_kept, self.n_components)
+
+
+def test_principal_components_of_a_half_are_no_more_than_its_rank(rng):
+    X = [rng.normal(size=(24, 40)) for _ in range(2)]
+    for x in X:
+        x[:12] = rng.normal(size=(12, 4)) @ rng.normal(size=(4, 40))
+    model = Leading(9).fit(X)
+    rows, others = [np.arange(12)] * 2, [np.arange(12, 24)] * 2
+    seen, new = fit_by_grams(model, model.bases_, 9, rows, others)
+    assert [f.shape for f in (*seen, *new)] == [(12, 4)] * 4

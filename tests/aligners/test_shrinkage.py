@@ -1,6 +1,8 @@
 """The closed form of the shrinkage model equals its dense eigenproblem."""
 
+import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -12,7 +14,12 @@ from brainweave import GDM, SubjectBasis
 from brainweave.aligners.gdm_graph import paired
 from brainweave.aligners.graph_solver import apply_graph
 from brainweave.aligners.shrinkage import scale_features, solve_shrinkage
-from brainweave.aligners.smoother import GramSmoother, NarrowSmoother, mean_eigenvalue
+from brainweave.aligners.smoother import (
+    GramSmoother,
+    NarrowSmoother,
+    _symmetric,
+    mean_eigenvalue,
+)
 from brainweave.exceptions import InputError, UniquenessWarning
 from brainweave.graphs import (
     NO_GROUP,
@@ -303,6 +310,24 @@ def test_what_a_smoother_does_between_groups(rng, rho, n_groups):
     values[0] = 0  # of constants, to rounding
     by_hand = U.T @ (V * (values / (values + g))) @ (V.T @ U)
     assert_allclose(found, by_hand, rtol=0, atol=1e-10 * np.abs(by_hand).max())
+
+
+def test_one_smoother_may_serve_two_threads_at_once(rng, monkeypatch):
+    X = rng.normal(size=(12, 20))
+    X -= X.mean(axis=0)
+    one = GramSmoother(X @ X.T, 3.0)
+    both = threading.Barrier(2, timeout=30)
+
+    def together(matrix):
+        both.wait()
+        return _symmetric(matrix)
+
+    monkeypatch.setattr("brainweave.aligners.smoother._symmetric", together)
+    U = scipy.sparse.eye_array(12, format="csr")
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(one.between, [U, U]))
+    assert_allclose(found[0], one.smooth(np.eye(12)), atol=1e-12)
+    assert_allclose(found[1], found[0], rtol=1e-12)
 
 
 def test_many_groups_of_many_samples_are_solved_by_an_inverse(rng):

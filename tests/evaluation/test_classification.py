@@ -436,15 +436,3 @@ def test_features_of_different_width_cannot_be_classified_together(rng):
     X, y = study_lists(rng)
     with pytest.raises(InputError, match="different numbers of features"):
         between_subject_classification(Untouched(), X, y)
-
-
-def test_a_run_that_never_changes_is_no_copy_of_another(rng):
-    X, y = study_lists(rng)
-    runs = [np.repeat([0, 1, 2, 3], 6)] * 4
-    for x in X:
-        x[:12] = 1.0  # two runs of nothing
-    split = split_study(as_named_study(X, y, runs))
-    assert split.n_subjects == 4
-    X[0][18:] = X[0][12:18]
-    with pytest.raises(InputError, match="are the same ones"):
-        split_study(as_named_study(X, y, runs))

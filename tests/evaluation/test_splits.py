@@ -6,6 +6,7 @@ from numpy.testing import assert_array_equal
 
 from brainweave import GDM, Study, Subject, between_subject_classification, split_study
 from brainweave.evaluation.splits import subject_folds
+from brainweave.exceptions import InputError
 from brainweave.report import write_report
 from brainweave.study.told import preprocessing
 from evaluation_studies import as_named_study, study_lists
@@ -99,6 +100,32 @@ def test_matching_makes_rows_correspond(rng):
     assert [s.n_samples for s in averaged] == [3, 3, 3]
 
 
+def test_matched_samples_tell_how_and_what_was_done_before(rng):
+    X, y = study_lists(rng, n_subjects=2)
+    movie = as_named_study([x[:9] ** 3 for x in X], [list("aab") * 3, list("abb") * 3])
+    aligned = split_study(as_named_study(X, y), align=[movie.zscore("all")])
+    before = aligned.parts[0].aligning.record
+    split = split_study(
+        as_named_study(X, y), align=[movie.zscore("all")], match="truncate"
+    )
+    record = dict(split.parts[0].aligning.record)
+    told = {"had": 18, "used": 12, "dropped": {"s0": 3, "s1": 3}}
+    assert record.pop("match") == {"how": "truncate", **told}
+    assert record == before
+    assert (
+        dict(preprocessing(record))["scale"]
+        == "z-scores of each voxel over all samples"
+    )
+
+
+def test_labels_may_be_those_of_another_study_or_none(rng):
+    X, y = study_lists(rng, n_subjects=2)
+    named, unknown = as_named_study(X, y), as_named_study(X, [None] * 2)
+    masks = [np.arange(24) < 12] * 2
+    assert split_study(unknown, named, halves=masks).categories == [0, 1, 2]
+    assert split_study(named, unknown, halves=masks).categories == []
+
+
 def test_intersecting_goes_by_the_stimuli_if_all_subjects_have_them(rng):
     labels, stimuli = list("aabb") * 2, [list("pqrstuvw"), list("wvutsrqp")]
     X = [numbered(8, None)[0] + [0, i] for i in range(2)]
@@ -140,6 +167,36 @@ def test_samples_that_aligned_are_refused(rng):
         split_study(study)
     kept = part.select(~part.aligned)
     split_study(Study([Subject("s0", X[0], labels=y[0]), kept]))
+
+
+@pytest.mark.parametrize("length", [2, 6])  # of a run
+def test_a_run_or_a_subject_that_is_there_twice_is_refused(rng, length):
+    X, y = study_lists(rng)
+    runs = [np.arange(24) // length] * 4
+    split_study(as_named_study(X, y, runs))
+    X[1][2 * length : 3 * length] = X[1][:length]
+    with pytest.raises(
+        InputError, match="samples of run 0 and run 2 of subject 's1' are the same ones"
+    ):
+        split_study(as_named_study(X, y, runs))
+    X[3] = X[0].copy()
+    with pytest.raises(InputError, match="subject 's0' and subject 's3' are the same"):
+        split_study(as_named_study(X, y))
+
+
+def test_a_run_that_never_changes_is_no_copy_of_another(rng):
+    X, y = study_lists(rng)
+    for x in X:
+        x[:12] = 1.0  # two runs of nothing
+        x[18:20] = 2.0  # two runs of one and the same sample
+    runs = [np.repeat([0, 1, 2, 3, 4, 5], [6, 6, 6, 1, 1, 4])] * 4
+    assert split_study(as_named_study(X, y, runs)).n_subjects == 4
+
+
+def test_a_subject_without_samples_is_named(rng):
+    X, y = study_lists(rng)
+    with pytest.raises(ValueError, match="Subject 's2' has its 0 samples all in one"):
+        split_study(as_named_study([*X[:2], X[2][:0]], [*y[:2], y[2][:0]]))
 
 
 def test_samples_that_are_scored_may_not_align(rng):
@@ -231,8 +288,9 @@ def test_errors_say_what_is_wrong_and_what_to_do(rng):
     X, y = study_lists(rng, n_subjects=3)
     with pytest.raises(ValueError, match="halves must be 'category', 'run'"):
         split_study(X, y, halves="thirds")
-    with pytest.raises(ValueError, match="halves has 2 masks for 3 subjects"):
-        split_study(X, y, halves=[np.ones(24, bool)] * 2)
+    for n in (1, 2):
+        with pytest.raises(ValueError, match=f"halves has {n} masks for 3 subjects"):
+            split_study(X, y, halves=[np.ones(24, bool)] * n)
     with pytest.raises(ValueError, match="mask of subject '0' must hold 24 booleans"):
         split_study(X, y, halves=[np.ones(24)] * 3)
     with pytest.raises(ValueError, match=r"24 booleans; got bool of shape \(23,\)"):

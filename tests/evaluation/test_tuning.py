@@ -17,6 +17,7 @@ from brainweave import (
     split_study,
 )
 from brainweave.evaluation.tuning import LabelGraph
+from brainweave.exceptions import InputError
 from evaluation_studies import CountedArray, as_named_study, study_lists
 
 
@@ -164,13 +165,25 @@ def test_it_is_an_aligner(data):
     assert kept.best_params_ == model.best_params_
 
 
+def test_a_basis_of_a_new_subject_takes_the_kernel_that_was_chosen(data):
+    X, y = data
+    model = GDMCV(energies=(0.5,), kernels=(("gaussian", 50.0),), n_jobs=1).fit(X, y)
+    new = model.fit_new_subject(X[0], y[0])
+    again = model.fit_new_subject(SubjectBasis(X[0]), y[0])
+    assert_allclose(new.transform(X[0]), again.transform(X[0]), atol=1e-9)
+    assert again.basis.kernel.hp == 50.0
+
+
 def test_a_setting_that_cannot_be_scored_says_why_and_the_rest_goes_on(data):
     X, y = data
     model = GDMCV(energies=(0.1, 0.9), n_components=(2, 30), n_jobs=1).fit(X, y)
     errors = model.cv_results_["error"]
     assert any("n_components=30 is more than" in e for e in errors)
     failed = [bool(e) for e in errors]
-    assert_array_equal(np.isnan(model.cv_results_["mean_test_score"]), failed)
+    for column in ("mean_test_score", "std_test_score"):
+        assert_array_equal(np.isnan(model.cv_results_[column]), failed)
+    n_folds = [len(scores) for scores in model.cv_results_["fold_scores"]]
+    assert n_folds == [0 if error else 8 for error in errors]
     assert model.best_params_["n_components"] == 2
 
 
@@ -195,20 +208,33 @@ def test_label_graphs_compare_and_print():
     assert len({LabelGraph(1), LabelGraph(1.0)}) == 1
 
 
+def test_label_graphs_refuse_labels_that_do_not_meet(data):
+    X, y = data
+    other = [y[0] + 10, *y[1:]]
+    for graph in ("labels", LabelGraph(-0.5)):
+        with pytest.raises(InputError, match="share no label"):
+            GDM(2, graph=graph).fit(X, other)
+    with pytest.raises(InputError, match=r"^The subjects fall into 2 groups"):
+        GDMCV().fit(X, other)
+
+
 def test_errors_say_what_is_wrong_and_what_to_do(data):
     X, y = data
     with pytest.raises(ValueError, match="needs their categories"):
         GDMCV().fit(X)
     with pytest.raises(TypeError, match="energies of GDMCV is a list of candidates"):
         GDMCV(energies=0.5).fit(X, y)
-    with pytest.raises(ValueError, match="energies of GDMCV must be in"):
-        GDMCV(energies=[82]).fit(X, y)
+    for energy, error in ((82, ValueError), (0, ValueError), ("auto", TypeError)):
+        with pytest.raises(error, match=r"energies of GDMCV .* written 0\.82;.* None"):
+            GDMCV(energies=[energy]).fit(X, y)
     with pytest.raises(ValueError, match="kernels of GDMCV is empty"):
         GDMCV(kernels=[]).fit(X, y)
     with pytest.raises(ValueError, match="kernel of GDMCV must be a callable or"):
         GDMCV(kernels=["cubic"]).fit(X, y)
     with pytest.raises(ValueError, match="graphs of GDMCV are 'labels', numbers"):
         GDMCV(graphs=["time"]).fit(X, y)
+    with pytest.raises(ValueError, match=r"graphs of GDMCV are .* got True"):
+        GDMCV(graphs=[True]).fit(X, y)
     with pytest.raises(ValueError, match="None of the 1 settings of GDMCV could be"):
         GDMCV(energies=[0.5], n_components=500).fit(X, y)
     with pytest.raises(ValueError, match="protocol of GDMCV must be one of"):

@@ -228,7 +228,8 @@ class GDM(BaseAligner):
     def _joins_by_label(self) -> bool:
         made_by = getattr(self.graph, "func", self.graph)  # of a partial
         named = is_named(made_by, "labels", "labels+time")
-        return named or made_by is label_graph or hasattr(made_by, "makes_label_graph")
+        told = bool(getattr(made_by, "makes_label_graph", False))
+        return named or made_by is label_graph or told
 
     def _joins_by_row(self, y: Any) -> bool:
         return y is None and is_named(self.graph, "time")

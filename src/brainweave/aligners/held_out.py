@@ -58,7 +58,7 @@ def halves_of(codes: list[Codes], runs: list[Any] | None) -> list[Mask]:
     of the samples. Where every subject has several runs, whole runs are taken in turn.
     Samples without a group join the half of the sample before them.
     """
-    size = max((int(c.max(initial=-1)) for c in codes), default=-1) + 1
+    size = max(int(c.max(initial=-1)) for c in codes) + 1
     counts = np.array([np.bincount(c[c != NO_GROUP], minlength=size) for c in codes])
     single = np.asarray((counts <= 1).all(axis=0), dtype=bool)
     each = [] if runs is None else [_alternating(r) for r in runs]
@@ -142,12 +142,12 @@ def cross_fit(
     `full`, those of the model of all samples, within each of the `blocks` of features
     that can be rotated among each other; by default all can.
     """
+    if min(min(half.sum(), (~half).sum()) for half in halves) < 3:
+        raise InputError("There are too few samples to hold half of them out.")
     folds, k = [], full[0].shape[1]
     for held in (True, False):
         aligning = [np.flatnonzero(half != held) for half in halves]
         rows = [np.flatnonzero(half == held) for half in halves]
-        if min(map(len, aligning)) < 3 or min(map(len, rows)) < 2:
-            raise InputError("There are too few samples to hold half of them out.")
         seen, new = fit(aligning, rows)
         A = np.concatenate(seen)
         B = np.concatenate([f[r] for f, r in zip(full, aligning, strict=True)])
@@ -236,7 +236,7 @@ def fit_by_samples(
 ) -> tuple[list[Matrix], list[Matrix]]:
     """Do the same with an aligner that works on the voxels themselves."""
     model = seeded_copy(aligner, 0)
-    k = model.get_params(deep=False).get("n_components")
+    k = model.get_params().get("n_components")
     if isinstance(k, int):
         model.set_params(n_components=min(k, *(len(r) - 1 for r in rows)))
     aligning, held = (

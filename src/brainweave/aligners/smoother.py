@@ -181,8 +181,9 @@ class GramSmoother(Smoother):
         wide = 2 * U.shape[1] > self.n_samples and not self._by_root
         if not (wide and 1e-4 < self.strength / self.mean_eigenvalue < 1e3):
             return super().between(U)
-        inverse = _symmetric(self._whole_inverse)
-        del self._whole_inverse  # as large as the Gram matrix, of every subject
+        # not kept: as large as the Gram matrix, of every subject
+        found = self.__dict__.pop("_whole_inverse", None)
+        inverse = _symmetric(self._invert() if found is None else found)
         means = np.asarray(U.sum(axis=0)).ravel() / self.n_samples
         ridged = np.asarray(U.T @ np.asarray(U.T @ inverse).T)  # U^T (K + g)^-1 U
         # constants, of which K knows nothing, are taken off both sides
@@ -200,9 +201,12 @@ class GramSmoother(Smoother):
             gram = (vectors * np.maximum(values, 0)) @ vectors.T
         return GramSmoother(gram, self.strength, name=self.name)
 
+    def _invert(self) -> Matrix:
+        return np.asarray(scipy.linalg.lapack.dpotri(self._factor[0], lower=1)[0])
+
     @cached_property
     def _whole_inverse(self) -> Matrix:
-        return np.asarray(scipy.linalg.lapack.dpotri(self._factor[0], lower=1)[0])
+        return self._invert()
 
     def _inverse(self, rows: Codes) -> Matrix:
         return _symmetric(self._whole_inverse[np.ix_(rows, rows)])  # rows ascend

@@ -281,11 +281,6 @@ class GDMCV(BaseAligner):
     def fit_new_subject(self, X: Any, y: Any = None) -> SubjectMap:
         """Learn the map of a new subject, as :class:`brainweave.GDM` does."""
         check_is_fitted(self, "best_estimator_")
-        if isinstance(X, SubjectBasis):
-            chosen = self.best_params_
-            X = X.with_kernel(chosen["kernel"], chosen["kernel_params"])
-            if chosen["energy"] is not None:
-                X = X.cut(chosen["energy"])
         return self.best_estimator_.fit_new_subject(X, y)
 
     def _candidates(self) -> tuple[list[Any], ...]:
@@ -297,8 +292,11 @@ class GDMCV(BaseAligner):
             else check_kernel(k, owner=owner)
             for k in _listed("kernels", self.kernels)
         ]
+        hint = "None does not cut, but shrinks, by a strength found in closed form."
         energies = [
-            None if energy is None else check_fraction("energies", energy, owner=owner)
+            None
+            if energy is None
+            else check_fraction("energies", energy, owner=owner, hint=hint)
             for energy in _listed("energies", self.energies)
         ]
         if isinstance(counts, (int, np.integer, str)):
