@@ -314,11 +314,13 @@ def test_partly_overlapping_studies_gain_from_all_the_data(tmp_path):
 
 def test_nobody_aligns_with_the_part_that_is_matched():
     """Three parts take turns in aligning; a fourth, if there is one, is matched."""
-    seen = []
+    seen, seen_by = [], []
 
     class Spy(GDM):
         def fit(self, X, y):
-            seen.append({sample.split(":")[0] for own in y for sample in own})
+            each = [{sample.split(":")[0] for sample in own} for own in y]
+            seen.append(set.union(*each))
+            seen_by.append(each)
             return super().fit(X, y)
 
     rng = np.random.default_rng(0)
@@ -327,10 +329,13 @@ def test_nobody_aligns_with_the_part_that_is_matched():
     maps = rng.normal(size=(6, 3, 9))
     mixed = [[*(shared @ own), rng.normal(size=(40, 9))] for own in maps]
     aligner = Spy(3, graph="time", shrinkage=0.1, constraint="subject")
-    assert _score_design(mixed, "ring", aligner).mean() < 0.2
+    places = np.array([2, 0, 1, 5, 3, 4])
+    assert _score_design(mixed, "ring", aligner, places=places).mean() < 0.2
     assert seen == [{"0", "1", "2"}] * 3
+    assert seen_by[0][:3] == [{"2", "0"}, {"0", "1"}, {"1", "2"}] == seen_by[0][3:]
     # without a fourth it is the part that a subject did not see
-    assert _score_design([own[:3] for own in mixed], "ring", aligner).mean() > 0.9
+    story = [own[:3] for own in mixed]
+    assert _score_design(story, "ring", aligner, places=places).mean() > 0.9
 
 
 def test_all_ways_of_halving(tmp_path):
@@ -363,8 +368,16 @@ def test_ways_of_halving_are_compared_with_the_papers_form(tmp_path):
         assert_allclose(over, ours - theirs, equal_nan=True)
 
 
-def test_a_story_is_cut_into_thirds(tmp_path, rng):
+def test_a_story_is_cut_into_thirds_for_groups_at_random(tmp_path, rng, monkeypatch):
     from scipy.io import savemat
+
+    placed = []
+
+    def score(parts, design, aligner, *, places):
+        placed.append(tuple(places))
+        return _score_design(parts, design, aligner, places=places)
+
+    monkeypatch.setattr(sys.modules[overlap.__module__], "_score_design", score)
 
     shared = rng.normal(size=(60, 4))
     weights = np.empty((1, 6), object)
@@ -383,6 +396,9 @@ def test_a_story_is_cut_into_thirds(tmp_path, rng):
     assert table["se"].notna().all()  # over subjects
     assert (tmp_path / "out" / "overlap_pieman.md").is_file()
     assert steps[-1] == (5, 5, "GDM, shrinkage, intersection")
+    assert len(placed) == 5 * 12
+    assert len(set(placed)) == 12  # the same divisions for every design
+    assert {tuple(sorted(places)) for places in placed} == {tuple(range(6))}
 
 
 def test_without_gdm_nothing_is_said_of_its_rank():

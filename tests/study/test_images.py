@@ -387,6 +387,14 @@ def test_confounds_that_do_not_fit_are_explained(rng, confounds, message):
         ].data()
 
 
+def test_confounds_of_an_empty_run_are_empty():
+    from brainweave.study.formats.runs import confound_columns
+
+    assert confound_columns(np.empty((0, 2)), 0, "a").shape == (0, 2)
+    gap = np.array([[np.nan, 1.0], [2.0, 3.0]])
+    assert confound_columns(gap, 2, "a").tolist() == [[0.0, 1.0], [2.0, 3.0]]
+
+
 def test_confounds_come_from_tables(rng, tmp_path):
     values = rng.normal(size=(8, 2))
     image, mask = make_volume(rng), make_mask(rng)

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 WINDOW = 9
 SEEDS = 6  # simulated studies
+DIVISIONS = 12  # of the story's subjects into groups, at random
 TURNS = 3  # the parts that align, each in every role
 #: The parts that each group of subjects saw.
 DESIGNS: dict[str, list[tuple[int, ...]]] = {
@@ -72,13 +73,15 @@ def overlap(
         Folder for ``overlap_simulated.csv`` (or ``overlap_pieman.csv``) and ``.md``.
     data : path, optional
         Folder of the story (see :func:`load_pieman`), which is cut into thirds, the
-        factors of every subject shuffled. Default: simulated movies, six studies.
+        factors of every subject shuffled, for twelve random divisions of the subjects
+        into groups. Default: simulated movies, six studies.
     methods : sequence of str, optional
         Rows of the table; default all.
     n_components : int, default=10
         Number of shared features.
     quick : bool, default=False
-        One simulated study of 12 subjects and 100 to 150 voxels, to try it out.
+        One simulated study of 12 subjects and 100 to 150 voxels, or one division, to
+        try it out.
     random_state : int, default=0
         Seed; of the first study, where several are simulated.
     progress : callable, optional
@@ -101,17 +104,22 @@ def overlap(
         "GDM, constraint of each subject": GDM(k, graph="time", constraint="subject"),
     }
     chosen = chosen_methods(known, methods)
+    beds: list[tuple[Parts, NDArray[np.intp]]]  # and the place of each subject
     if data is not None:
-        study, beds = "pieman", [_story_in_thirds(data, random_state)]
+        study, rng = "pieman", np.random.default_rng(random_state)
+        story = _story_in_thirds(data, rng)
+        times = range(1 if quick else DIVISIONS)
+        beds = [(story, rng.permutation(len(story))) for _ in times]
     else:
         seeds = range(random_state, random_state + (1 if quick else SEEDS))
-        study, beds = "simulated", [_simulated_parts(s, quick=quick) for s in seeds]
+        made = [_simulated_parts(s, quick=quick) for s in seeds]
+        study, beds = "simulated", [(parts, np.arange(len(parts))) for parts in made]
     folder, rows = result_folder(out), []
     kept: dict[tuple[str, str], NDArray[np.float64]] = {}
     for method, design in itertools.product(chosen, DESIGNS):
-        found = [_score_design(parts, design, chosen[method]) for parts in beds]
+        found = [_score_design(p, design, chosen[method], places=at) for p, at in beds]
         # one value a study, or a subject where there is one study
-        scores = np.mean(found, axis=1) if data is None else found[0]
+        scores = np.mean(found, axis=1 if data is None else 0)
         kept[method, design] = scores
         se = scores.std(ddof=1) / np.sqrt(len(scores)) if len(scores) > 1 else np.nan
         row = {"study": study, "method": method, "design": design}
@@ -155,11 +163,16 @@ def _share(
     return share, np.sqrt((n - 1) / n * ((without - without.mean()) ** 2).sum())
 
 
-def _score_design(parts: Parts, design: str, aligner: Any) -> NDArray[np.float64]:
-    """Return the share of segments found between groups, for each subject."""
+def _score_design(
+    parts: Parts, design: str, aligner: Any, *, places: NDArray[np.intp]
+) -> NDArray[np.float64]:
+    """Return the share of segments found between groups, for each subject.
+
+    Subjects go to the groups by their places, in turn.
+    """
     groups, n = DESIGNS[design], len(parts)
     unseen = range(TURNS, len(parts[0]))  # by everybody
-    belongs = np.arange(n) % len(groups)
+    belongs = places % len(groups)
     scores: list[list[float]] = [[] for _ in range(n)]
     for turn in range(TURNS):
         order = [*((turn + p) % TURNS for p in range(TURNS)), *unseen]
@@ -182,9 +195,8 @@ def _score_design(parts: Parts, design: str, aligner: Any) -> NDArray[np.float64
     return np.array([np.mean(s) for s in scores])
 
 
-def _story_in_thirds(folder: str | PathLike[str], random_state: int) -> Parts:
+def _story_in_thirds(folder: str | PathLike[str], rng: np.random.Generator) -> Parts:
     """Cut the story into thirds; the factors of each subject are shuffled."""
-    rng = np.random.default_rng(random_state)
     parts = []
     for subject in load_pieman(folder):
         x = np.asarray(subject.data(), np.float64)

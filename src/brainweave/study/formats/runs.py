@@ -339,7 +339,8 @@ def confound_columns(
             f"{name!r} has {n_volumes} volumes, but {source} have shape "
             f"{values.shape}. Give one row per volume."
         )
-    values[0, np.isnan(values[0])] = 0.0  # derivatives have no first value
+    first = values[:1]
+    first[np.isnan(first)] = 0.0  # derivatives have no first value
     if not np.isfinite(values).all():
         row, column = np.argwhere(~np.isfinite(values))[0]
         which = getattr(confounds, "columns", range(values.shape[1]))[column]
