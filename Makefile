@@ -8,11 +8,12 @@ TORCH_VENV := .venv-torch
 TORCH ?= torch==2.13.0
 LOWEST := .venv-lowest
 DOCS := .venv-docs
+AUDIT := .venv-audit
 SPHINX := $(DOCS)/$(SCRIPTS)/python -m sphinx -W --keep-going -n -T
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-thorough test-wheel coverage mutants fuzz test-torch test-lowest lint types contracts check bench bench-quick bench-peers peers docs docs-quick results results-page wheel clean
+.PHONY: help demo test test-thorough test-wheel coverage mutants fuzz test-torch test-lowest lint types contracts check bench bench-quick bench-peers peers docs docs-quick results results-page wheel audit clean
 
 help:  ## say what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 14
@@ -101,6 +102,11 @@ test-wheel: $(VENV)/.dev  ## both archives, each installed into an empty environ
 wheel: $(VENV)/.dev  ## build the wheel and the source archive into dist/
 	$(BIN)/python -m build --outdir dist
 
+audit: $(VENV)/.base  ## known holes in what is installed, by the database of PyPI (asks it)
+	@test -x $(AUDIT)/$(SCRIPTS)/pip-audit || { tools/make_venv.sh $(AUDIT) && $(AUDIT)/$(SCRIPTS)/python -m pip --disable-pip-version-check --quiet install pip-audit; }
+	@$(BIN)/python -m pip --disable-pip-version-check freeze --exclude-editable >$(AUDIT)/installed.txt
+	$(AUDIT)/$(SCRIPTS)/pip-audit --strict --no-deps --disable-pip -r $(AUDIT)/installed.txt
+
 lint: $(VENV)/.dev  ## style and spelling
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -141,4 +147,4 @@ bench-peers: $(PEERS)/.ready $(VENV)/.dev  ## time, memory, accuracy beside othe
 	$(BIN)/python tools/results.py --page
 
 clean:  ## remove the environment and all caches
-	rm -rf $(VENV) $(PEERS) $(TORCH_VENV) $(LOWEST) $(DOCS) docs/_build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEERS) $(TORCH_VENV) $(LOWEST) $(DOCS) $(AUDIT) docs/_build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
