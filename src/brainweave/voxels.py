@@ -19,13 +19,7 @@ from brainweave._arrays import (
 )
 from brainweave._device import Device
 from brainweave.exceptions import InputError, SkippedWarning
-from brainweave.signatures import (
-    N_SIGNATURES,
-    rounding,
-    sample_signatures,
-    signed_sums,
-    voxel_signs,
-)
+from brainweave.signatures import N_SIGNATURES, rounding, signed_sums, voxel_signs
 
 Matrix = NDArray[np.float64]
 # Squared means, in variances, up to which a Gram matrix may be centred in place of the
@@ -260,25 +254,12 @@ class VoxelPass:
         z *= ops.array(1 / self.scale[columns])
         return z
 
-    def holds(self, Z: Any) -> bool:
-        """Return whether these are the aligning samples, the array itself, unchanged.
-
-        Their features need no voxel then. Not in single precision, where it shows.
-        """
-        plain = self.dtype == np.float64 and not is_torch(Z)
-        if Z is not self._data or not plain or self.signatures is None:
-            return False
-        return not self._changed(sample_signatures(Z), self.signatures).any()
-
-    def _changed(self, found: Matrix, known: Matrix) -> Any:
-        moved = np.abs(found - known).max(axis=1)
-        return ~(moved <= rounding(known, self.dtype))
-
     def _refuse_changed(self, found: Matrix) -> None:
         """Compare the signatures of samples read again with those of the first pass."""
         if self.signatures is None:
             return
-        changed = self._changed(found, self.signatures)
+        moved = np.abs(found - self.signatures).max(axis=1)
+        changed = ~(moved <= rounding(self.signatures, self.dtype))
         if changed.any():
             raise InputError(
                 f"{self.name} was changed in place after it was read ({changed.sum()} "

@@ -343,8 +343,6 @@ class BasisMap(SubjectMap):
         if self.kernel != "linear":
             through = self.basis.kernel_to(Z, name) @ self._weight_mixing()
             return ops_for(Z).array(through)
-        if "weights" not in self.__dict__ and self.basis.holds(Z):
-            return self.aligning_features()
         return self._weighted(Z, name)
 
     def detach(self) -> SubjectMap:
