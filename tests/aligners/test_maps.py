@@ -72,7 +72,7 @@ def test_features_do_not_depend_on_what_was_asked_before(data, name, dtype, tmp_
     first = model.transform(X)
     model.transform([x[:5] for x in X])
     loaded = bw.load(bw.save(model, tmp_path / "model.safetensors"))
-    for again in (model.transform(X), loaded.transform([x.copy() for x in X])):
+    for again in (model.transform(X), loaded.transform(X)):
         assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
 
 
