@@ -8,6 +8,7 @@ benchmark writes 40 x 1000 x 50,000 in float32 (8 GB), and 1,000 subjects.
 """
 
 import argparse
+import json
 import os
 import re
 import subprocess
@@ -74,11 +75,11 @@ def bench_order(folder: Path, n: int, v: int) -> None:
 
 
 FIT = """
-import re, sys, time
+import json, re, sys, time
 import numpy as np
 from brainweave import GDM, Study
 study = Study.open(sys.argv[1], verify=False)
-graph, how = sys.argv[2], eval(sys.argv[3])
+graph, how = sys.argv[2], json.loads(sys.argv[3])
 status = lambda: open("/proc/self/status").read()
 start, before = time.perf_counter(), time.process_time()
 # row numbers join the samples in time, labels of the study else
@@ -93,7 +94,7 @@ print(f"{seconds:.2f} {cpu:.2f} {peak:.0f}")
 def fit(folder: Path, graph: str, **how: float) -> tuple[float, float, float]:
     """Fit in a process of its own: seconds, processor seconds, peak memory in MB."""
     command = [sys.executable, "-W", "ignore", "-c", FIT]
-    given = [str(folder), graph, repr(how)]
+    given = [str(folder), graph, json.dumps(how)]
     done = subprocess.run([*command, *given], capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(done.stderr)

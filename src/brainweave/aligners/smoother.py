@@ -181,9 +181,7 @@ class GramSmoother(Smoother):
         wide = 2 * U.shape[1] > self.n_samples and not self._by_root
         if not (wide and 1e-4 < self.strength / self.mean_eigenvalue < 1e3):
             return super().between(U)
-        # not kept: as large as the Gram matrix, of every subject
-        found = self.__dict__.pop("_whole_inverse", None)
-        inverse = _symmetric(self._invert() if found is None else found)
+        inverse = _symmetric(self._invert())  # not kept: there is one for every subject
         means = np.asarray(U.sum(axis=0)).ravel() / self.n_samples
         ridged = np.asarray(U.T @ np.asarray(U.T @ inverse).T)  # U^T (K + g)^-1 U
         # constants, of which K knows nothing, are taken off both sides
