@@ -35,6 +35,12 @@ class GroupTerm:
         known = self.codes[self.codes != NO_GROUP]
         return np.bincount(known, minlength=len(self.names)).astype(np.float64)
 
+    @property
+    def within_groups(self) -> bool:
+        """Whether samples of different groups have no weight between them."""
+        own = self.affinity.diagonal()
+        return bool(np.count_nonzero(self.affinity) == np.count_nonzero(own))
+
     def degrees(self) -> Matrix:
         """Sum of the edges of every sample; it depends on the group alone."""
         per_group = np.append(self.affinity @ self.counts, 0.0)  # the last: no group
@@ -230,13 +236,13 @@ def count_alike(graph: Graph) -> Graph:
     for term in graph.groups:
         own, sizes = term.affinity.diagonal(), term.counts
         used = (own != 0) & (sizes > 0)
-        if np.count_nonzero(term.affinity) > np.count_nonzero(own) or not used.any():
-            terms.append(term)
-            continue
-        mean = np.average(own[used] * sizes[used], weights=sizes[used])
-        alike = np.zeros_like(own)
-        alike[used] = mean / sizes[used]
-        terms.append(replace(term, affinity=np.diag(alike)))
+        alike = own.copy()
+        if term.within_groups and used.any():
+            mean = np.average(own[used] * sizes[used], weights=sizes[used])
+            alike[used] = mean / sizes[used]
+        if not np.allclose(alike, own, rtol=1e-12, atol=0):
+            term = replace(term, affinity=np.diag(alike))
+        terms.append(term)
     return Graph(graph.lengths, tuple(terms), graph.matrix)
 
 

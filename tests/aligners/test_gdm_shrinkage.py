@@ -113,7 +113,9 @@ def test_the_fit_is_the_dense_problem(study, rng, kind, kernel):
 def test_without_a_ridge_it_is_the_papers_model_where_degrees_are_equal(rng):
     X, _ = planted_study(rng, lengths=(30, 30, 30), voxels=(60, 70, 80))
     ids = [np.arange(30)] * 3
-    ours = GDM(4, shrinkage=1e-8, graph="time", scale="unit").fit(X, ids)
+    ours = GDM(4, shrinkage=1e-8, graph="time", scale="unit", constraint="global").fit(
+        X, ids
+    )
     paper = GDM(4, energy=1.0, graph=time_graph(ids, balance="subjects"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UniquenessWarning)  # all have eigenvalue 0
@@ -342,7 +344,7 @@ def test_labels_and_ids_come_as_two_columns(rng):
     graph = label_graph(y, different=0, balance="groups") + time_graph(
         ids, balance="subjects"
     )
-    same = GDM(4, shrinkage=RHO, graph=graph).fit(X)
+    same = GDM(4, shrinkage=RHO, graph=graph, constraint="subject").fit(X)
     assert_allclose(gdm.transform(X)[1], same.transform(X)[1], atol=1e-10)
     new = gdm.fit_new_subject(X[0], both[0])
     assert_allclose(new.transform(X[0]), gdm.transform([X[0]], [0])[0], atol=1e-9)
@@ -443,7 +445,7 @@ def test_balance_is_that_of_the_graph_functions(study, balance):
     ids = time_graph([range(30)] * 3, balance=balance)
     for name, graph in {"labels": sizes, "labels+time": sizes + ids}.items():
         named = GDM(3, shrinkage=RHO, graph=name, balance=balance).fit(X, rows)
-        made = GDM(3, shrinkage=RHO, graph=graph).fit(X)
+        made = GDM(3, shrinkage=RHO, graph=graph, constraint=named.constraint_).fit(X)
         assert_allclose(named.eigenvalues_, made.eigenvalues_, rtol=1e-12)
         # halves of the samples have weights already, which are not divided again
         ours, theirs = alignment_check(named), alignment_check(made)

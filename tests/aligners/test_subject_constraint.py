@@ -5,15 +5,26 @@ import pytest
 import scipy.optimize
 from numpy.testing import assert_allclose
 
+from brainweave import GDM, load, save
+from brainweave.aligners.components import alignment_check
 from brainweave.aligners.graph_solver import apply_graph
+from brainweave.aligners.held_out import fit_by_grams
 from brainweave.aligners.shrinkage import (
     _inverse_root,
+    _lift_to_convex,
+    ascend,
     best_map,
     solve_per_subject,
     solve_shrinkage,
 )
 from brainweave.aligners.smoother import GramSmoother, mean_eigenvalue
-from brainweave.graphs import label_graph, matrix_graph, time_graph, weigh_groups
+from brainweave.graphs import (
+    count_alike,
+    label_graph,
+    matrix_graph,
+    time_graph,
+    weigh_groups,
+)
 from planted import planted_study
 
 K = 3
@@ -30,56 +41,74 @@ def movie(rng, n_subjects=6, n_ids=60, voxels=40, noise=3.0, rank=4):
     return [x + noise * rng.normal(size=x.shape) for x in X]
 
 
-def fitted(X, ids, rho=0.3, k=K, graph=None, **options):
+def started(X, ids, rho=0.3, k=K, graph=None):
+    """The smoothers, the graph and the closed form."""
     grams = [centred(x) @ centred(x).T for x in X]
     smoothers = [GramSmoother(g, rho * mean_eigenvalue(g)) for g in grams]
     if graph is None:
         graph = weigh_groups(time_graph(ids), "subjects")
-    start = solve_shrinkage(smoothers, graph, k)
-    return smoothers, start, solve_per_subject(smoothers, graph, start, **options)
+    return smoothers, graph, solve_shrinkage(smoothers, graph, k)
 
 
-def between(graph):
-    """The dense graph without the edges within subjects."""
+def overlapping(X):
+    """Thirds of the subjects saw the first, the middle and the last 40 of 60."""
+    ids = [np.arange(40) + 10 * (i % 3) for i in range(len(X))]
+    return [x[i] for x, i in zip(X, ids, strict=True)], ids
+
+
+GRAPHS = {
+    "labels": lambda y: weigh_groups(label_graph(y, different=0), "groups"),
+    "time": lambda y: weigh_groups(time_graph([range(len(p)) for p in y]), "subjects"),
+    "labels apart": label_graph,
+    "matrix": lambda y: matrix_graph(
+        (label_graph(y) + time_graph([range(len(p)) for p in y])).to_sparse(),
+        [len(p) for p in y],
+    ),
+    "time apart": lambda y: -1.0 * time_graph([range(len(p)) for p in y]),
+}
+
+
+@pytest.mark.parametrize("kind", GRAPHS)
+def test_every_subject_is_white_and_no_round_lowers_the_objective(rng, kind):
+    X, y = planted_study(rng, (30, 24, 36), (70, 80, 90))
+    graph = GRAPHS[kind](y)
+    smoothers, _, start = started(X, y, graph=label_graph(y, different=0), k=2)
+    Y, history = ascend(smoothers, graph, start, max_iter=40, tol=0)
+    for smoother, own in zip(smoothers, Y, strict=True):
+        m = smoother.root[0] @ ((smoother.root[0].T @ own) / eigenvalues(smoother))
+        assert_allclose(
+            own.T @ own + smoother.strength * m.T @ own, np.eye(2), atol=1e-8
+        )
+    stacked, dense = np.concatenate(Y), graph.to_sparse().toarray()
+    assert_allclose(np.trace(stacked.T @ dense @ stacked), history[-1], rtol=1e-9)
+    assert history[-1] > history[0]
+    assert (np.diff(history) >= -1e-9 * np.abs(history[-1])).all()
+
+
+def eigenvalues(smoother):
+    s2 = smoother.root[1][:, None] ** 2
+    return smoother.strength * s2 / (1 - s2)
+
+
+@pytest.mark.parametrize("kind", GRAPHS)
+def test_the_lift_is_what_the_centred_graph_lacks(rng, kind):
+    _, y = planted_study(rng, (30, 24, 36), (70, 80, 90))
+    graph = GRAPHS[kind](y)
     G = graph.to_sparse().toarray()
     for rows in graph.slices():
-        G[rows, rows] = 0
-    return G
-
-
-def test_no_round_lowers_the_objective(rng):
-    X = movie(rng)
-    ids = [np.arange(40) + 10 * (i % 3) for i in range(6)]
-    _, _, solution = fitted([x[i] for x, i in zip(X, ids, strict=True)], ids)
-    gains = np.diff(solution.history)
-    assert len(gains) >= 2
-    assert (gains >= -1e-10 * solution.history[-1]).all()
-
-
-@pytest.mark.parametrize("kind", ["labels", "time", "matrix"])
-def test_every_subject_is_white_and_the_objective_is_the_dense_one(rng, kind):
-    X, y = planted_study(rng, (30, 24, 36), (70, 80, 90))
-    graph = {
-        "labels": weigh_groups(label_graph(y, different=0), "groups"),
-        "time": weigh_groups(time_graph([range(len(p)) for p in y]), "subjects"),
-    }.get(kind)
-    if graph is None:
-        sums = label_graph(y) + time_graph([range(len(p)) for p in y])
-        graph = matrix_graph(sums.to_sparse(), [len(p) for p in y])
-    smoothers, _, s = fitted(X, y, graph=graph, k=2, regress=False)
-    for smoother, m, Y in zip(smoothers, s.maps, s.features, strict=True):
-        assert_allclose(Y, smoother.gram @ m, atol=1e-9)
-        assert_allclose(Y.T @ Y + smoother.strength * m.T @ Y, np.eye(2), atol=1e-9)
-    stacked = np.concatenate(s.features)
-    dense = stacked.T @ between(graph) @ stacked
-    assert_allclose(np.trace(dense), s.history[-1], rtol=1e-9)
-    assert_allclose(dense, np.diag(s.eigenvalues * 6), atol=1e-9 * np.trace(dense))
+        G[rows] -= G[rows].mean(axis=0)
+        G[:, rows] -= G[:, rows].mean(axis=1, keepdims=True)
+    least = np.linalg.eigvalsh(G)[0]
+    assert_allclose(_lift_to_convex(graph), max(0, -least), atol=1e-8)
 
 
 def test_a_step_is_the_best_of_all_maps_of_a_subject(rng):
     x = centred(rng.normal(size=(12, 20)))
     smoother, B = GramSmoother(x @ x.T, 5.0), centred(rng.normal(size=(12, 2)))
-    best = float((B * smoother.features(best_map(smoother, B))).sum())
+    nowhere = np.zeros((12, 2))
+    mixing, features = best_map(smoother, B, 0.0, nowhere, nowhere)
+    assert_allclose(features, x @ x.T @ mixing, atol=1e-10)
+    best = float((B * features).sum())
     # brute force over orthonormal frames in whitened coordinates
     V, s = smoother.root
     linear = (V * s).T @ B
@@ -99,11 +128,22 @@ def test_a_step_is_the_best_of_all_maps_of_a_subject(rng):
 
 def test_it_ends_where_no_subject_wants_to_move(rng):
     X = movie(rng, n_subjects=4)
-    ids = [np.arange(60)] * 4
-    smoothers, _, s = fitted(X, ids, tol=1e-14, max_iter=500, regress=False)
-    for i, smoother in enumerate(smoothers):
-        target = sum(Y for j, Y in enumerate(s.features) if j != i)
-        assert_allclose(best_map(smoother, target), s.maps[i], atol=1e-6)
+    smoothers, graph, start = started(X, [np.arange(60)] * 4)
+    Y, _ = ascend(smoothers, graph, start, tol=1e-14, max_iter=2000)
+    nowhere = np.zeros_like(Y[0])
+    for own, smoother in zip(Y, smoothers, strict=True):
+        _, best = best_map(smoother, sum(Y), 0.0, nowhere, nowhere)
+        assert_allclose(best, own, atol=1e-6)
+
+
+def test_a_rise_too_small_ends_it(rng):
+    smoothers, graph, start = started(*overlapping(movie(rng)))
+    every = ascend(smoothers, graph, start, max_iter=30, tol=0)[1]
+    assert len(every) == 31
+    gains = np.diff(every) / every[1:]
+    tol = gains[12]
+    stopped = ascend(smoothers, graph, start, max_iter=30, tol=tol)[1]
+    assert stopped == every[: 2 + np.flatnonzero(gains <= tol)[0]]
 
 
 def test_partial_overlap_does_not_split_the_subjects(rng):
@@ -111,53 +151,151 @@ def test_partial_overlap_does_not_split_the_subjects(rng):
     X = movie(rng, n_subjects=8, n_ids=90, noise=6.0)
     first, last = np.arange(60), np.arange(30, 90)
     ids = [first if i < 4 else last for i in range(8)]
-    _, start, s = fitted(
-        [x[i] for x, i in zip(X, ids, strict=True)], ids, regress=False
-    )
+    smoothers, graph, start = started([x[i] for x, i in zip(X, ids, strict=True)], ids)
 
     def uneven(features):
         power = np.array([(Y**2).sum(axis=0) for Y in features])
         halves = power[:4].sum(axis=0), power[4:].sum(axis=0)
         return np.max(np.abs(np.log(halves[0] / halves[1])))
 
-    assert uneven(s.features) < 0.3
-    assert uneven(s.features) < uneven(start.features)
+    found, _ = ascend(smoothers, graph, start)
+    assert uneven(found) < 0.3
+    assert uneven(found) < uneven(start.features)
 
 
 def test_maps_are_regressions_on_the_template(rng):
-    """So a subject of the fit that joins anew gets its own map."""
-    X = movie(rng)
-    ids = [np.arange(40) + 10 * (i % 3) for i in range(6)]
-    graph = weigh_groups(time_graph(ids), "groups")
-    smoothers, _, s = fitted(
-        [x[i] for x, i in zip(X, ids, strict=True)], ids, graph=graph
-    )
+    smoothers, graph, start = started(*overlapping(movie(rng)))
+    alike = count_alike(graph)
+    s = solve_per_subject(smoothers, alike, start)
     for i, rows in enumerate(graph.slices()):
-        again = smoothers[i].coefficients(apply_graph(graph, s.template)[rows])
+        again = smoothers[i].coefficients(apply_graph(alike, s.template)[rows])
         assert_allclose(again, s.maps[i], atol=1e-10)
         assert_allclose(smoothers[i].features(again), s.features[i], atol=1e-10)
     Y = np.concatenate(s.features)
     assert_allclose(
         Y.T @ Y / len(Y), np.diag(s.eigenvalues), atol=1e-10 * s.eigenvalues[0]
     )
+    assert len(s.history) == 11  # ten rounds
 
 
 def test_more_components_than_the_groups_tell_apart(rng):
     X, y = planted_study(rng, (30, 24, 36), (70, 80, 90))
     graph = weigh_groups(label_graph(y, different=0), "groups")
-    _, start, s = fitted(X, y, graph=graph, k=10)
+    smoothers, _, start = started(X, y, graph=graph, k=10)
+    s = solve_per_subject(smoothers, graph, start)
     assert start.maps[0].shape[1] == s.maps[0].shape[1] == 3
 
 
-def test_the_unit_of_the_weights_does_not_matter(rng):
-    X = movie(rng, n_subjects=3, n_ids=30)
-    graph = weigh_groups(time_graph([range(30)] * 3), "subjects")
-    options = {"max_iter": 60, "tol": 1e-4}
-    rounds = [
-        len(fitted(X, None, graph=unit * graph, **options)[2].history)
+@pytest.mark.parametrize("kind", ["time", "matrix"])
+def test_the_unit_of_the_weights_does_not_matter(rng, kind):
+    X, y = planted_study(rng, (30, 24, 36), (70, 80, 90))
+    smoothers, _, start = started(X, y, graph=label_graph(y, different=0), k=2)
+    ends = [
+        np.concatenate(ascend(smoothers, unit * GRAPHS[kind](y), start)[0])
         for unit in (1e-4, 1.0, 1e4)
     ]
-    assert rounds[0] == rounds[1] == rounds[2] < 61
+    assert_allclose(ends[0], ends[1], atol=1e-6)
+    assert_allclose(ends[2], ends[1], atol=1e-6)
+
+
+# -- as GDM does it --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("graph", "energy", "used"),
+    [
+        ("labels", None, "global"),
+        ("time", None, "subject"),
+        ("labels+time", None, "subject"),
+        (time_graph([range(36)] * 3), None, "global"),
+        ("time", 0.8, None),
+    ],
+)
+def test_the_default_goes_by_the_name_of_the_graph(rng, tmp_path, graph, energy, used):
+    X, y = planted_study(rng, lengths=(36, 36, 36))
+    y = [y[0]] * 3 if graph == "labels+time" else y
+    known = None if graph == "time" else y
+    gdm = GDM(2, graph=graph, energy=energy).fit(X, known)
+    assert getattr(gdm, "constraint_", None) == used
+    assert gdm.solver_.endswith(", subject") == (used == "subject")
+    back = load(save(gdm, tmp_path / "model.safetensors"))
+    assert getattr(back, "constraint_", None) == used
+    if used is not None:
+        asked = GDM(2, graph=graph, constraint=used).fit(X, known)
+        assert_allclose(asked.eigenvalues_, gdm.eigenvalues_, rtol=1e-12)
+        other = {"global": "subject", "subject": "global"}[used]
+        asked = GDM(2, graph=graph, constraint=other).fit(X, known)
+        assert asked.constraint_ == other
+        assert not np.allclose(asked.eigenvalues_, gdm.eigenvalues_, rtol=1e-3)
+
+
+@pytest.mark.parametrize("graph", ["time", "labels+time"])
+def test_the_order_of_subjects_does_not_matter(rng, graph):
+    X, ids = overlapping(movie(rng))
+    y = ids
+    if graph == "labels+time":
+        y = [np.array([[i % 4, i] for i in own], object) for own in ids]
+    order = rng.permutation(len(X))
+    one = GDM(3, graph=graph).fit(X, y)
+    other = GDM(3, graph=graph).fit([X[i] for i in order], [y[i] for i in order])
+    assert_allclose(one.eigenvalues_, other.eigenvalues_, rtol=1e-9)
+    for place, i in enumerate(order):
+        signs = np.sign((one._features(i) * other._features(place)).sum(axis=0))
+        assert_allclose(one._features(i), other._features(place) * signs, atol=1e-7)
+
+
+@pytest.mark.parametrize("constraint", ["global", "subject"])
+def test_a_subject_who_lacks_samples_joins_as_itself(rng, constraint):
+    X, ids = overlapping(movie(rng, n_subjects=7))  # ids of 2, 3, 5 and 7 subjects
+    gdm = GDM(3, graph="time", constraint=constraint).fit(X, ids)
+    for i in range(7):
+        new = gdm.fit_new_subject(X[i], ids[i])
+        assert_allclose(new.transform(X[i]), gdm.transform([X[i]], [i])[0], atol=1e-9)
+
+
+def test_halves_have_the_constraint_of_the_whole(rng):
+    """Of which the name of the graph tells; a half has a graph without a name."""
+    X, ids = overlapping(movie(rng))
+    checks = {}
+    for constraint in (None, "subject", "global"):
+        gdm = GDM(3, graph="time", constraint=constraint).fit(X, ids)
+        checks[constraint] = alignment_check(gdm).agreement_cv
+    assert_allclose(checks[None], checks["subject"], rtol=1e-12)
+    assert not np.allclose(checks[None], checks["global"], rtol=1e-3)
+    # an aligner of one's own need not have one
+    gdm = GDM(3, graph="time", energy=0.9).fit(X, ids)
+    rows = [np.arange(0, 40, 2)] * 6
+    seen, _ = fit_by_grams(gdm, gdm.bases_, 3, rows, rows, graph=gdm.graph_)
+    assert seen[0].shape == (20, 3)
+
+
+def test_missing_samples_cost_less_than_in_the_papers_form(rng):
+    """A third of the samples of every subject is missing at random."""
+    found = {"default": [], "paper": [], "global": []}
+    for _ in range(4):
+        X = movie(rng, n_subjects=9, n_ids=240, voxels=60, noise=3.0, rank=6)
+        kept = [np.flatnonzero(rng.random(120) > 0.35) for _ in X]
+        some = [x[own] for x, own in zip(X, kept, strict=True)]
+        models = {
+            "default": GDM(6, graph="time"),
+            "paper": GDM(6, graph="time", energy=0.82),
+            "global": GDM(6, graph="time", constraint="global"),
+        }
+        for name, model in models.items():
+            features = model.fit(some, kept).transform([x[120:] for x in X])
+            found[name].append(agreement_with_others(features))
+    mean = {name: np.mean(values) for name, values in found.items()}
+    assert mean["default"] > mean["paper"]
+    assert mean["default"] > mean["global"]
+
+
+def agreement_with_others(features):
+    """How well whole patterns of features correlate with the mean of the others."""
+    found = []
+    for i, own in enumerate(features):
+        others = np.mean([f for j, f in enumerate(features) if j != i], axis=0)
+        found += [np.corrcoef(a, b)[0, 1] for a, b in zip(own, others, strict=True)]
+    return np.mean(found)
 
 
 def test_what_is_zero_to_rounding_has_no_inverse_root():

@@ -294,14 +294,14 @@ def test_a_share_has_the_error_of_its_pairs():
 
 def test_partly_overlapping_studies_gain_from_all_the_data(tmp_path):
     """What the full bed promises, on a study of a size that takes a few seconds."""
-    rows = ["paper's GDM", "GDM, constraint of each subject"]
+    rows = ["paper's GDM", "GDM, default"]
     table = overlap(tmp_path, quick=True, methods=rows)
     found = table.set_index(["method", "design"])
     paper, ours = (found.loc[row, "mean"] for row in rows)
     assert (ours > paper).all()
     assert ours["groups"] > ours["intersection"]
     assert ours["ring"] > ours["intersection"]
-    shares = found.loc["GDM, constraint of each subject", "of_complete"].dropna()
+    shares = found.loc["GDM, default", "of_complete"].dropna()
     assert shares.index.tolist() == ["groups", "ring"]
     assert (shares > 0.9).all()
     assert_allclose(shares["ring"], ours["ring"] / ours["complete, 3 groups"])
@@ -388,14 +388,14 @@ def test_a_story_is_cut_into_thirds_for_groups_at_random(tmp_path, rng, monkeypa
     table = overlap(
         tmp_path / "out",
         data=tmp_path,
-        methods=["GDM, shrinkage"],
+        methods=["GDM, default"],
         n_components=3,
         progress=lambda *step: steps.append(step),
     )
     assert table["study"].unique().tolist() == ["pieman"]
     assert table["se"].notna().all()  # over subjects
     assert (tmp_path / "out" / "overlap_pieman.md").is_file()
-    assert steps[-1] == (5, 5, "GDM, shrinkage, intersection")
+    assert steps[-1] == (5, 5, "GDM, default, intersection")
     assert len(placed) == 5 * 12
     assert len(set(placed)) == 12  # the same divisions for every design
     assert {tuple(sorted(places)) for places in placed} == {tuple(range(6))}

@@ -21,6 +21,7 @@ from brainweave.aligners.components import (
 )
 from brainweave.aligners.gdm_graph import (
     Solution,
+    group_sums,
     is_named,
     known_of,
     make_graph,
@@ -87,10 +88,11 @@ class GDM(BaseAligner):
         predicting groups of samples from others of the same subject, runs being left
         out, or blocks where runs are not known (a Study knows them); where no group
         repeats, "ledoit-wolf". Not used with an energy.
-    constraint : {"global", "subject"}, default="global"
-        Whether the features have unit covariance over all subjects together, or in each
-        subject (approximately), for studies that overlap in part. Not used with an
-        energy.
+    constraint : {"global", "subject"}, optional
+        Whether the features have unit covariance over all subjects together, in closed
+        form, or in each subject, by ten rounds of an ascent from there: then samples
+        that some subjects lack cost less. By default "subject" for the graphs "time"
+        and "labels+time", "global" for others. Not used with an energy.
     scale : {"agreement", "unit"}, default="agreement"
         Whether the spread of a feature is how much subjects agree on it, relative to
         the first, or 1. With an energy it is 1.
@@ -134,6 +136,8 @@ class GDM(BaseAligner):
     shrinkage_ : list of float
         The ridge of each subject, and ``shrinkage_by_``, how it was found: "runs" or
         "blocks" left out, "ledoit-wolf", "oas" or "given" (with shrinkage).
+    constraint_ : str
+        The constraint that was used, "global" or "subject" (with shrinkage).
     spread_ : ndarray of shape (K,)
         Standard deviation of each feature over the aligning samples (with shrinkage).
     bases_ : list of SubjectBasis
@@ -191,7 +195,7 @@ class GDM(BaseAligner):
     _: KW_ONLY
     energy: Any = None
     shrinkage: Any = "auto"
-    constraint: str = "global"
+    constraint: str | None = None
     scale: str = "agreement"
     kernel: Any = "linear"
     kernel_params: Any = None
@@ -206,6 +210,13 @@ class GDM(BaseAligner):
     def _shrinks(self) -> bool:
         """Whether this is the model with a ridge, not the paper's cut."""
         return self.energy is None
+
+    @property
+    def _constraint(self) -> str:
+        """The constraint that is asked for, or that the graph calls for."""
+        if self.constraint is not None:
+            return self.constraint
+        return "subject" if is_named(self.graph, "time", "labels+time") else "global"
 
     @property
     def _keeps(self) -> str:
@@ -239,7 +250,8 @@ class GDM(BaseAligner):
 
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
         for name, allowed in OPTIONS.items():
-            check_option(name, getattr(self, name), allowed, owner=self._owner)
+            given = self._constraint if name == "constraint" else getattr(self, name)
+            check_option(name, given, allowed, owner=self._owner)
         graph, self.joined_by_row_ = make_graph(
             self.graph,
             [b.n_samples for b in bases],
@@ -252,9 +264,8 @@ class GDM(BaseAligner):
         maps, template = solve_it(bases, graph)
         self.graph_ = graph
         # what a new subject needs: sums per group, or, without groups, every sample
-        self.group_sums_ = [
-            np.asarray(term.membership().T @ template) for term in graph.groups
-        ]
+        per_subject = self._shrinks and self._constraint == "subject"
+        self.group_sums_ = group_sums(graph, template, alike=per_subject)
         self.embedding_ = template if graph.matrix is not None else None
         return maps
 
@@ -317,8 +328,10 @@ class GDM(BaseAligner):
             )
             k = informative
         found = found.first(k)
-        if self.constraint == "subject":
-            found = solve_per_subject(smoothers, count_alike(graph), found)
+        self.constraint_ = self._constraint
+        if self.constraint_ == "subject":
+            alike = count_alike(graph)
+            found = solve_per_subject(smoothers, alike, found, n_jobs=self.n_jobs)
         parts = list(zip(smoothers, found.maps, found.features, strict=True))
         covariances = [f.T @ f + s.strength * (m.T @ f) for s, m, f in parts]
         self._describe(found, covariances, dimensions, graph.lengths)

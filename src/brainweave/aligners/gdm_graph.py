@@ -17,7 +17,14 @@ from brainweave._arrays import Matrix
 from brainweave._validation import check_option
 from brainweave.exceptions import InputError, SeparateSubjectsWarning, UniquenessWarning
 from brainweave.graph_terms import BALANCES
-from brainweave.graphs import Graph, label_graph, matrix_graph, time_graph, weigh_groups
+from brainweave.graphs import (
+    Graph,
+    count_alike,
+    label_graph,
+    matrix_graph,
+    time_graph,
+    weigh_groups,
+)
 from brainweave.labels import as_label_list
 
 LEAST_OVERLAP = 0.05  # classification between subjects suffers below this
@@ -222,6 +229,21 @@ class Solution:
             features=[f[:, :k] for f in self.features],
             template=self.template[:, :k],
         )
+
+
+def group_sums(graph: Graph, template: Matrix, *, alike: bool) -> list[Matrix]:
+    """Sum the template over the samples of each group, for subjects who join later.
+
+    With ``alike``, so that the weights of the graph make of it what those of groups
+    that count alike make of the plain sums.
+    """
+    sums = []
+    weighed = (count_alike(graph) if alike else graph).groups
+    for term, target in zip(graph.groups, weighed, strict=True):
+        own, wanted = term.affinity.diagonal(), target.affinity.diagonal()
+        factor = np.divide(wanted, own, out=np.ones_like(own), where=own != 0)
+        sums.append(np.asarray(term.membership().T @ template) * factor[:, None])
+    return sums
 
 
 def subject_overlap(covariances: list[Matrix], lengths: Sequence[int]) -> float:

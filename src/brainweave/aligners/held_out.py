@@ -218,8 +218,10 @@ def fit_by_grams(
         most = _most_components(model, halves, graph)
         model.set_params(n_components=k if most is None else min(k, most))
     if graph is not None:
-        weighed = {"balance": None} if "balance" in params else {}  # already
-        model.set_params(graph=sub_graph(graph, rows), **weighed)
+        # what the name of its graph stands for: weights that it has, a constraint
+        known = {"balance": None, "constraint": getattr(aligner, "_constraint", None)}
+        named = {name: value for name, value in known.items() if name in params}
+        model.set_params(graph=sub_graph(graph, rows), **named)
     if isinstance(params.get("init"), np.ndarray):
         model.set_params(init="random")
     with warnings.catch_warnings():

@@ -9,10 +9,12 @@ eigendecomposition a subject.
 
 The constraint of the closed form is one for all subjects together, so where half the
 subjects saw other stimuli than the rest a component may live in one half and vanish in
-the other. Asking it of each subject forbids that. With all others fixed the best map of
-subject i is :math:`Y_i^\top = S_i B_i (B_i^\top S_i B_i)^{-1/2}`, with
-:math:`B_i = \sum_{j \ne i} G_{ij} Y_j^\top`: K right-hand sides of a factor that exists
-already. One subject after the other, no step lowers the objective.
+the other. Asking it of each subject forbids that. The map of subject i that agrees best
+with targets :math:`B_i = \sum_j G_{ij} Y_j^\top` is then
+:math:`Y_i^\top = S_i B_i (B_i^\top S_i B_i)^{-1/2}`: K right-hand sides of a factor
+that exists already. All subjects take this step at once, so their order does not
+matter, and no step lowers the objective: it is convex, and rises at least as its
+tangent does. (With negative weights a multiple of the constraint makes it convex.)
 
 Few rounds are better than many: the closed form ties subjects who share little, and the
 optimum drifts from that towards what each group of them shares (docs/gdm.md).
@@ -39,7 +41,7 @@ FEW_GROUPS = 400
 MANY_GROUPS = 1200  # still few, where subjects have as many samples and more voxels
 FEW_ON_DEVICE = 8192
 ROUTES = ("auto", "closed", "operator", "matrix")
-ROUNDS = 5  # chosen on simulated studies that docs/gdm.md does not report
+ROUNDS = 10  # chosen on simulated studies that docs/gdm.md does not report
 
 
 def solve_shrinkage(
@@ -77,10 +79,15 @@ def _choose(graph: Graph, k: int, few: int) -> str:
     rank = sum(len(term.names) for term in graph.groups)
     if rank <= max(few, 8 * k):
         return "closed"
-    weights = [(t.affinity, t.affinity.diagonal()) for t in graph.groups]
-    by_group = all(np.count_nonzero(A) == np.count_nonzero(d) for A, d in weights)
-    positive = all((d >= 0).all() for _, d in weights)
-    return "operator" if by_group and positive else "closed"
+    return "operator" if _is_positive(graph) else "closed"
+
+
+def _is_positive(graph: Graph) -> bool:
+    """Whether the graph joins groups, with weights that are not negative."""
+    return graph.matrix is None and all(
+        term.within_groups and bool((term.affinity.diagonal() >= 0).all())
+        for term in graph.groups
+    )
 
 
 class _Problem:
@@ -194,75 +201,92 @@ def solve_per_subject(
     graph: Graph,
     start: Solution,
     *,
-    max_iter: int = ROUNDS,
-    tol: float = 1e-6,
-    regress: bool = True,
+    n_jobs: int | None = None,
 ) -> Solution:
-    """Ascend from the closed form, one subject after the other.
+    """Ascend from the closed form; return the regressions on the template at the end.
 
-    Edges within a subject play no part. The groups of the graph should count alike
-    (``weigh_groups(..., "groups")``), also time ids: the target of a sample is then the
-    mean over who saw it. The features of ``start`` are whitened first; for time ids it
-    is that of a graph in which an id counts by how many saw it (``"subjects"``).
-
-    The maps are the ridge regressions on the template at the end, and the eigenvalues
-    the mean squares of the features; with ``regress=False``, the maps that fulfil the
-    constraint, and their gains per pair of subjects.
+    The groups of the graph should count alike (:func:`count_alike`), also time ids: the
+    target of a sample is then the mean over who saw it. ``start`` is that of a graph in
+    which an id counts by how many saw it. The eigenvalues are the mean squares of the
+    features.
     """
-    maps = [_whiten(s, m) for s, m in zip(smoothers, start.maps, strict=True)]
-    Y = [s.features(m) for s, m in zip(smoothers, maps, strict=True)]
-    links = _Links(graph, Y)
-    history = [links.objective()]
-    for _ in range(max_iter):
-        for i, smoother in enumerate(smoothers):
-            maps[i] = best_map(smoother, links.from_others(i))
-            links.replace(i, smoother.features(maps[i]))
-        history.append(links.objective())
-        if history[-1] - history[-2] <= tol * abs(history[-1]):
-            break
-    if regress:
-        targets = apply_graph(graph, np.concatenate(Y))
-        maps = [
-            s.coefficients(targets[rows])
-            for s, rows in zip(smoothers, links.rows, strict=True)
-        ]
-        final = [s.features(m) for s, m in zip(smoothers, maps, strict=True)]
-        agreement = [y.T @ y / graph.n_samples for y in final]
-    else:
-        final, pairs = Y, len(Y) * (len(Y) - 1)
-        agreement = [y.T @ links.from_others(i) / pairs for i, y in enumerate(Y)]
+    Y, history = ascend(smoothers, graph, start, n_jobs=n_jobs)
+    rows, targets = graph.slices(), apply_graph(graph, np.concatenate(Y))
+
+    def regress(smoother: Smoother, own: slice) -> tuple[Matrix, Matrix]:
+        mixing = smoother.coefficients(targets[own])
+        return mixing, smoother.features(mixing)
+
+    found = map_subjects(regress, smoothers, rows, n_jobs=n_jobs, here=True)
     # any common rotation has the same objective: take the axes of agreement
-    total = np.sum(agreement, axis=0)
+    total = np.sum([f.T @ f for _, f in found], axis=0) / graph.n_samples
     values, axes = np.linalg.eigh((total + total.T) / 2)
     axes = axes[:, ::-1]
     return replace(
         start,
         eigenvalues=np.maximum(values[::-1], 0),
-        maps=[m @ axes for m in maps],
-        features=[y @ axes for y in final],
+        maps=[mixing @ axes for mixing, _ in found],
+        features=[features @ axes for _, features in found],
         template=np.concatenate(Y) @ axes,
         route=f"{start.route}, subject",
         history=history,
     )
 
 
-def best_map(smoother: Smoother, target: Matrix) -> Matrix:
+def ascend(
+    smoothers: Sequence[Smoother],
+    graph: Graph,
+    start: Solution,
+    *,
+    max_iter: int = ROUNDS,
+    tol: float = 1e-6,
+    n_jobs: int | None = None,
+) -> tuple[list[Matrix], list[float]]:
+    """Return features with ``W_i^T (Phi_i Phi_i^T + g_i) W_i = I`` in every subject.
+
+    And the objective ``tr(Y G Y^T)`` after each round. The features of ``start`` are
+    whitened first.
+    """
+    rows, lift = graph.slices(), _lift_to_convex(graph)
+    smoothers = list(smoothers)
+
+    def each(function: Any, *lists: Any) -> list[Any]:
+        return map_subjects(function, smoothers, *lists, n_jobs=n_jobs, here=True)
+
+    white = each(whiten, start.maps, start.features)
+    history: list[float] = []
+    while True:
+        Y = np.concatenate([features for _, features in white])
+        targets = apply_graph(graph, Y)
+        history.append(float((Y * targets).sum()))
+        rise = history[-1] - history[-2] if len(history) > 1 else np.inf
+        if len(history) > max_iter or rise <= tol * abs(history[-1]):
+            return [features for _, features in white], history
+        steps = [(targets[own], lift, *at) for own, at in zip(rows, white, strict=True)]
+        white = each(lambda smoother, step: best_map(smoother, *step), steps)
+
+
+def best_map(
+    smoother: Smoother, target: Matrix, lift: float, mixing: Matrix, features: Matrix
+) -> tuple[Matrix, Matrix]:
     """Return the mixing that agrees best with a target under the constraint.
 
-    It is the ridge regression on the target, whitened. Directions that the target does
-    not have stay zero, which loses nothing of the objective.
+    And its features. It is the ridge regression on the target, whitened; ``lift`` times
+    the mixing where it is now is added to it. Directions that the target does not have
+    stay zero, which loses nothing of the objective.
     """
-    mixing = smoother.coefficients(target)
-    centred = target - target.mean(axis=0)
-    return np.asarray(mixing @ _inverse_root(centred.T @ smoother.features(mixing)))
+    new = smoother.coefficients(target)
+    Y = smoother.features(new)
+    return whiten(smoother, new + lift * mixing, Y + lift * features)
 
 
-def _whiten(smoother: Smoother, mixing: Matrix) -> Matrix:
+def whiten(
+    smoother: Smoother, mixing: Matrix, features: Matrix
+) -> tuple[Matrix, Matrix]:
     """Scale a mixing so that ``W^T (Phi Phi^T + g) W = I``, nearest to what it is."""
-    Y = smoother.features(mixing)
-    return np.asarray(
-        mixing @ _inverse_root(Y.T @ Y + smoother.strength * (mixing.T @ Y))
-    )
+    Y = features
+    root = _inverse_root(Y.T @ Y + smoother.strength * (mixing.T @ Y))
+    return mixing @ root, Y @ root
 
 
 def _inverse_root(matrix: Matrix) -> Matrix:
@@ -272,36 +296,21 @@ def _inverse_root(matrix: Matrix) -> Matrix:
     return np.asarray((vectors * scaled) @ vectors.T)
 
 
-class _Links:
-    """Features, and products of the graph with those of others, by sums of groups."""
+def _lift_to_convex(graph: Graph) -> float:
+    """Return by how much the graph falls short of being positive on centred features.
 
-    def __init__(self, graph: Graph, Y: list[Matrix]) -> None:
-        self.graph, self.rows, self.Y = graph, graph.slices(), Y
-        self.members: list[list[Any]] = [
-            [term.membership(rows) for term in graph.groups] for rows in self.rows
-        ]
-        pairs = zip(self.members, Y, strict=True)
-        self.own = [[Z.T @ y for Z in Zs] for Zs, y in pairs]
-        self.sums = [sum(parts) for parts in zip(*self.own, strict=True)]
+    So much of the constraint, which is constant, makes the objective convex.
+    """
+    if _is_positive(graph):
+        return 0.0
+    rows = graph.slices()
 
-    def replace(self, i: int, new: Matrix) -> None:
-        self.Y[i] = new
-        for t, Z in enumerate(self.members[i]):
-            own = Z.T @ new
-            self.sums[t] = self.sums[t] + own - self.own[i][t]
-            self.own[i][t] = own
+    def centred(x: Matrix) -> Matrix:
+        columns = x.reshape(graph.n_samples, -1)
+        return np.concatenate([columns[r] - columns[r].mean(axis=0) for r in rows])
 
-    def from_others(self, i: int) -> Matrix:
-        """Return sum over j != i of G_ij Y_j."""
-        out = np.zeros_like(self.Y[i])
-        for t, term in enumerate(self.graph.groups):
-            others = self.sums[t] - self.own[i][t]
-            out += self.members[i][t] @ (term.affinity @ others)
-        if self.graph.matrix is not None:
-            rows = self.graph.matrix[self.rows[i]]
-            total = rows @ np.concatenate(self.Y)
-            out += np.asarray(total - rows[:, self.rows[i]] @ self.Y[i])
-        return out
+    def multiply(x: Matrix) -> Matrix:
+        return centred(apply_graph(graph, centred(x))).reshape(x.shape)
 
-    def objective(self) -> float:
-        return float(sum((y * self.from_others(i)).sum() for i, y in enumerate(self.Y)))
+    least = smallest_of_operator(multiply, graph.n_samples, 1)[0][0]
+    return max(0.0, -float(least))

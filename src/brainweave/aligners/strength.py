@@ -33,7 +33,7 @@ Codes = NDArray[np.intp]
 #: The values of rho that are compared.
 GRID = tuple(float(rho) for rho in np.geomspace(0.001, 3, 12))
 N_BLOCKS = 4  # where there are no runs
-N_ASKED = 32  # subjects by whom rho is chosen, evenly spaced, where there are more
+N_ASKED = 12  # subjects by whom rho is chosen, evenly spaced, where there are more
 CHOICES = ("auto", "ledoit-wolf", "oas")
 SEMIDEFINITE = ("linear", "gaussian", "quadratic")  # kernels that always are
 

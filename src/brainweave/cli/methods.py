@@ -90,8 +90,8 @@ class Method:
         "How far each subject is shrunk: a number, auto, ledoit-wolf or oas; gdm."
     )
     constraint: str | None = option(
-        "global, or subject: unit covariance in each subject, for studies that "
-        "overlap in part; gdm."
+        "global, or subject: unit covariance in each subject, the default of graphs "
+        "with time; gdm."
     )
     kernel: str | None = option("linear, gaussian, quadratic or sigmoid.")
     hp: float | None = option("Parameter of the kernel.", "--hp")

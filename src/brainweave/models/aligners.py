@@ -154,6 +154,7 @@ _CLASSES: dict[str, dict[str, Any]] = {
         "overlap_?": float,
         "shrinkage_?": [float],
         "shrinkage_by_?": str,
+        "constraint_?": str,
         "spread_?": "K",
         "mixing_?": ["own K"],
         "objective_": float,

@@ -100,8 +100,8 @@ def overlap(
     k = n_components
     known = {
         "paper's GDM": GDM(k, energy=0.82, graph="time"),
-        "GDM, shrinkage": GDM(k, graph="time"),
-        "GDM, constraint of each subject": GDM(k, graph="time", constraint="subject"),
+        "GDM, one constraint for all": GDM(k, graph="time", constraint="global"),
+        "GDM, default": GDM(k, graph="time"),
     }
     chosen = chosen_methods(known, methods)
     beds: list[tuple[Parts, NDArray[np.intp]]]  # and the place of each subject
