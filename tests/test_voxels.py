@@ -251,6 +251,9 @@ def test_chunks_are_the_samples_standardised(X, standardize, monkeypatch):
 # -- data that changed after the fit ---------------------------------------------------
 
 
+MIXING = np.random.default_rng(7).normal(size=(40, 2))
+
+
 def swap_rows(X):
     X[[4, 11]] = X[[11, 4]]
 
@@ -274,7 +277,7 @@ def test_data_changed_in_place_are_refused(X, change, dtype, read):
     data = X.astype(dtype)
     basis = SubjectBasis(data)
     again = {
-        "combine": lambda: basis.combine(np.eye(40, 2)),
+        "combine": lambda: basis.combine(MIXING),
         "products_with": lambda: basis.products_with(X[:3]),
         "chunks": lambda: list(basis.chunks()),
     }[read]
@@ -288,7 +291,28 @@ def test_the_error_says_which_samples_changed(X):
     basis = SubjectBasis(X)
     swap_rows(X)
     with pytest.raises(InputError, match=r"\(2 of 40 samples, first sample 4\)"):
-        basis.combine(np.eye(40, 2))
+        basis.combine(MIXING)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_change_that_a_mixture_does_not_show_is_none_of_it(X, dtype):
+    """The mixture is right, or refused: never a mixture of other samples."""
+    data = X.astype(dtype)
+    basis = SubjectBasis(data)
+    of_two = np.eye(40, 2)
+    first = basis.combine(of_two)
+    data[30:] *= 2  # of which it takes nothing
+    if dtype == np.float64:
+        assert_allclose(basis.combine(of_two), first, rtol=1e-12)
+    else:  # sample by sample, as of float32 a sum over samples would tell less
+        with pytest.raises(InputError, match="changed in place"):
+            basis.combine(of_two)
+    seen = 1e-6 if dtype == np.float64 else 10  # of values of a thousand
+    for change in (seen, np.nan):
+        data[:] = X
+        data[1, 3] += change
+        with pytest.raises(InputError, match=r"\(1 of 40 samples, first sample 1\)"):
+            basis.combine(of_two)
 
 
 # -- memory maps -----------------------------------------------------------------------

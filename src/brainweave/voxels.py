@@ -19,7 +19,13 @@ from brainweave._arrays import (
 )
 from brainweave._device import Device
 from brainweave.exceptions import InputError, SkippedWarning
-from brainweave.signatures import N_SIGNATURES, rounding, signed_sums, voxel_signs
+from brainweave.signatures import (
+    N_SIGNATURES,
+    rounding,
+    sample_signatures,
+    signed_sums,
+    voxel_signs,
+)
 
 Matrix = NDArray[np.float64]
 # Squared means, in variances, up to which a Gram matrix may be centred in place of the
@@ -95,7 +101,7 @@ class VoxelPass:
         kept: list[Matrix] = []
         gram: Any = None
         shift, offset = np.zeros(n), 0.0
-        fused = with_means = self.standardize and not narrow
+        fused = with_means = not narrow
         for columns, raw in column_chunks(self._data):
             chunk = ops.array(raw)
             mean = _means(chunk).astype(np.float64)
@@ -108,7 +114,8 @@ class VoxelPass:
             )
             with_means = centred is not ALL  # other voxels are like these, mostly
             if not self.standardize:
-                shift += (z @ ops.array(mean)).astype(np.float64)
+                own = (z @ ops.array(mean)).astype(np.float64)
+                shift += own - (0 if centred is ALL else own.mean())
                 offset += float(mean @ mean)
             self.mean[columns] = mean
             self.scale[columns] = np.where(constant, np.inf, scale)
@@ -151,7 +158,8 @@ class VoxelPass:
 
         Return the scale, which voxels are constant, and which were centred.
         """
-        found = _scaled(ops, chunk, mean, z) if with_means else None
+        divide = bool(self.standardize)
+        found = _scaled(ops, chunk, mean, z, divide=divide) if with_means else None
         scale, centred = found or (_centred(ops, chunk, mean, z), ALL)
         constant = scale <= self._smallest_deviation(mean)
         if not self.standardize:
@@ -324,19 +332,34 @@ class VoxelPass:
         ops, single = ops_for(self._data), self.dtype == np.float32
         columns_of, sums = ops.array(mixing), mixing.sum(axis=0)
         found = np.zeros((self.n_samples, N_SIGNATURES))
+        of_mixed = np.zeros((mixing.shape[1], N_SIGNATURES))
         for columns, raw in column_chunks(self._data):
             chunk, mean = ops.array(raw), self.mean[columns]
-            found += signed_sums(ops, chunk, columns)
             if single:
+                found += signed_sums(ops, chunk, columns)
                 z = ops.subtract(chunk, ops.array(mean), transient=True)
                 mixed = to_numpy(z.T @ columns_of).astype(np.float64)
             else:
                 # the mean comes off the product, which spares a copy; this way round
                 # BLAS needs half the time that it needs for z.T @ columns_of
-                mixed = to_numpy(columns_of.T @ chunk).T - mean[:, None] * sums
+                raw_mixed = to_numpy(columns_of.T @ chunk)
+                of_mixed += raw_mixed @ voxel_signs(columns.start, columns.stop)
+                mixed = raw_mixed.T - mean[:, None] * sums
             out[columns] = mixed / self.scale[columns, None]
-        self._refuse_changed(found)
+        if single or not self._is_mixed_of_the_same(of_mixed, mixing):
+            self._refuse_changed(found if single else sample_signatures(self._data))
         return out
+
+    def _is_mixed_of_the_same(self, of_mixed: Matrix, mixing: Matrix) -> bool:
+        """Whether a mixture has the signatures that the mixed samples had at first.
+
+        A change of samples that it does not show did not change the mixture.
+        """
+        if self.signatures is None:
+            return True
+        allowed = np.abs(mixing).T @ rounding(self.signatures, self.dtype)
+        off = np.abs(of_mixed - mixing.T @ self.signatures).max(axis=1)
+        return bool((off <= allowed).all())
 
     def _combine_on(self, device: Device, mixing: Matrix) -> NDArray[Any]:
         """Do so on a device, in double precision."""
@@ -372,9 +395,11 @@ def _means(z: Matrix) -> Any:
 
 
 def _scaled(
-    ops: NumpyOps, chunk: Matrix, mean: Matrix, z: Matrix
+    ops: NumpyOps, chunk: Matrix, mean: Matrix, z: Matrix, *, divide: bool
 ) -> tuple[Matrix, Any] | None:
     r"""Divide columns, into z, by their deviations, means still on, if that is safe.
+
+    Without ``divide`` they are copied as they are.
 
     With :math:`H` the centring of samples, :math:`S` the scales and :math:`m` the means
     of the voxels, :math:`(X - 1 m^\top) S^{-2} (X - 1 m^\top)^\top` is
@@ -393,15 +418,18 @@ def _scaled(
         odd = np.flatnonzero(~(safe & (deviations < high)))
         if odd.size > chunk.shape[1] // 8:
             return None
-        factors = 1 / deviations
-        if not odd.size:
+        factors = 1 / deviations if divide else np.ones_like(deviations)
+        if not odd.size and divide:
             np.multiply(chunk, ops.array(factors), out=z)
+            return deviations, odd
+        if not odd.size:
+            np.copyto(z, chunk)
             return deviations, odd
         part = np.asarray(chunk[:, odd], dtype=np.float64)
         own = part.mean(axis=0)
         part -= own
         mean[odd], deviations[odd] = own, _deviations(part)
-        factors[odd] = 1 / deviations[odd]
+        factors[odd] = 1 / deviations[odd] if divide else 1
         np.multiply(chunk, ops.array(np.where(np.isfinite(factors), factors, 0)), out=z)
         z[:, odd] = part * factors[odd]  # a constant voxel is not a number here
     return deviations, odd

@@ -9,6 +9,7 @@ import numpy as np
 from brainweave._arrays import Matrix
 from brainweave._workers import subject_threads
 from brainweave.aligners.timelocked import (
+    ROUNDING,
     Alignment,
     FromRandomStart,
     GramOnly,
@@ -287,6 +288,6 @@ class Steps:
     def _model(self, aligned: list[Alignment], S: Matrix, sigma: Matrix) -> Model:
         agreement = np.array([(a.features * S).sum() for a in aligned])
         residual = self.power - 2 * agreement + self.n_samples * np.trace(sigma)
-        floor = np.finfo(np.float64).eps * self.power  # noiseless data leave nothing
+        floor = ROUNDING * self.power  # what noiseless data leave is rounding
         rho2 = np.maximum(residual, floor) / (self.n_samples * self.n_voxels)
         return Model(aligned, [a.features for a in aligned], sigma, rho2)

@@ -268,6 +268,10 @@ def _of_gdm(learned: Learned) -> dict[str, bool]:
             or (
                 bool(strengths and learned.get("spread_") is not None)
                 and all(0 < rho < np.inf for rho in strengths)
+                # one for all, unless they were given
+                and (
+                    learned.get("shrinkage_by_") == "given" or len(set(strengths)) == 1
+                )
             )
         ),
         "the sums of its groups do not fit its graph": (
