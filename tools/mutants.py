@@ -58,8 +58,14 @@ NEAREST = {
     "metrics": ["test_metrics"],
     "reliability": ["test_reliability"],
     "evaluation/splits": ["evaluation/test_splits"],
-    "aligners/gdm": [f"aligners/test_gdm{part}" for part in ("", *GDM_PARTS)],
-    "aligners/gdm_graph": [f"aligners/test_gdm{part}" for part in GRAPH_PARTS],
+    "aligners/gdm": [
+        *(f"aligners/test_gdm{part}" for part in ("", *GDM_PARTS)),
+        "aligners/test_subject_constraint",
+    ],
+    "aligners/gdm_graph": [
+        *(f"aligners/test_gdm{part}" for part in GRAPH_PARTS),
+        "aligners/test_subject_constraint",
+    ],
     "aligners/graph_solver": ["aligners/test_gdm_solver"],
     "aligners/new_subject": ["aligners/test_gdm_newcomer"],
     "aligners/shrinkage": [

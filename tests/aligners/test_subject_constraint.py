@@ -1,5 +1,7 @@
 """The per-subject constraint: monotone, stationary, and made for partial overlap."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.optimize
@@ -11,6 +13,7 @@ from brainweave.aligners.graph_solver import apply_graph
 from brainweave.aligners.held_out import fit_by_grams
 from brainweave.aligners.shrinkage import (
     _inverse_root,
+    _is_positive,
     _lift_to_convex,
     ascend,
     best_map,
@@ -19,6 +22,7 @@ from brainweave.aligners.shrinkage import (
 )
 from brainweave.aligners.smoother import GramSmoother, mean_eigenvalue
 from brainweave.graphs import (
+    affinity_graph,
     count_alike,
     label_graph,
     matrix_graph,
@@ -65,6 +69,10 @@ GRAPHS = {
         [len(p) for p in y],
     ),
     "time apart": lambda y: -1.0 * time_graph([range(len(p)) for p in y]),
+    "matrix apart": lambda y: matrix_graph(
+        -time_graph([range(len(p)) for p in y]).to_sparse(), [len(p) for p in y]
+    ),
+    "one apart": lambda y: affinity_graph(y, np.diag([1.0, -1.0, 1.0])),
 }
 
 
@@ -134,6 +142,32 @@ def test_it_ends_where_no_subject_wants_to_move(rng):
     for own, smoother in zip(Y, smoothers, strict=True):
         _, best = best_map(smoother, sum(Y), 0.0, nowhere, nowhere)
         assert_allclose(best, own, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("kind", "positive"),
+    [(kind, kind in ("labels", "time")) for kind in GRAPHS],
+)
+def test_which_graphs_are_positive(rng, kind, positive):
+    _, y = planted_study(rng, (30, 24, 36), (70, 80, 90))
+    assert _is_positive(GRAPHS[kind](y)) is positive
+
+
+def test_groups_that_link_nobody_do_not_make_a_graph_negative():
+    graph = weigh_groups(time_graph([range(5), range(1, 6)]), "subjects")
+    assert 0 in graph.groups[0].affinity.diagonal()
+    assert _is_positive(graph)
+
+
+def test_what_does_not_rise_ends_after_one_round(rng):
+    smoothers, graph, start = started(*overlapping(movie(rng)))
+    Y, _ = ascend(smoothers, graph, start, tol=1e-15, max_iter=5000)
+    maps = [
+        s.root[0] @ ((s.root[0].T @ y) / eigenvalues(s))
+        for s, y in zip(smoothers, Y, strict=True)
+    ]
+    again = ascend(smoothers, graph, replace(start, maps=maps, features=Y))[1]
+    assert len(again) == 2
 
 
 def test_a_rise_too_small_ends_it(rng):

@@ -106,9 +106,7 @@ class _Problem:
             self.few_groups = max(FEW_GROUPS, most)
 
     def each(self, function: Any, *lists: Any) -> list[Any]:
-        return map_subjects(
-            function, self.smoothers, *lists, n_jobs=self.n_jobs, here=True
-        )
+        return _each(function, self.smoothers, *lists, n_jobs=self.n_jobs)
 
     def _columns(self) -> tuple[list[Any], Matrix]:
         """Write the group terms as U J U^T: sparse U_i per subject, and the signs."""
@@ -172,6 +170,12 @@ class _Problem:
         return mu, [targets[rows] for rows in self.rows]
 
 
+def _each(
+    function: Any, smoothers: Sequence[Smoother], *lists: Any, n_jobs: int | None
+) -> list[Any]:
+    return map_subjects(function, smoothers, *lists, n_jobs=n_jobs, here=True)
+
+
 def scale_features(mixing: Matrix, features: Matrix, mu: Matrix | None) -> Matrix:
     """Return a mixing whose features over the aligning samples have the spread mu.
 
@@ -217,7 +221,7 @@ def solve_per_subject(
         mixing = smoother.coefficients(targets[own])
         return mixing, smoother.features(mixing)
 
-    found = map_subjects(regress, smoothers, rows, n_jobs=n_jobs, here=True)
+    found = _each(regress, smoothers, rows, n_jobs=n_jobs)
     # any common rotation has the same objective: take the axes of agreement
     total = np.sum([f.T @ f for _, f in found], axis=0) / graph.n_samples
     values, axes = np.linalg.eigh((total + total.T) / 2)
@@ -248,12 +252,7 @@ def ascend(
     whitened first.
     """
     rows, lift = graph.slices(), _lift_to_convex(graph)
-    smoothers = list(smoothers)
-
-    def each(function: Any, *lists: Any) -> list[Any]:
-        return map_subjects(function, smoothers, *lists, n_jobs=n_jobs, here=True)
-
-    white = each(whiten, start.maps, start.features)
+    white = _each(whiten, smoothers, start.maps, start.features, n_jobs=n_jobs)
     history: list[float] = []
     while True:
         Y = np.concatenate([features for _, features in white])
@@ -263,7 +262,9 @@ def ascend(
         if len(history) > max_iter or rise <= tol * abs(history[-1]):
             return [features for _, features in white], history
         steps = [(targets[own], lift, *at) for own, at in zip(rows, white, strict=True)]
-        white = each(lambda smoother, step: best_map(smoother, *step), steps)
+        white = _each(
+            lambda s, step: best_map(s, *step), smoothers, steps, n_jobs=n_jobs
+        )
 
 
 def best_map(
@@ -306,11 +307,10 @@ def _lift_to_convex(graph: Graph) -> float:
     rows = graph.slices()
 
     def centred(x: Matrix) -> Matrix:
-        columns = x.reshape(graph.n_samples, -1)
-        return np.concatenate([columns[r] - columns[r].mean(axis=0) for r in rows])
+        return np.concatenate([x[own] - x[own].mean(axis=0) for own in rows])
 
     def multiply(x: Matrix) -> Matrix:
-        return centred(apply_graph(graph, centred(x))).reshape(x.shape)
+        return centred(apply_graph(graph, centred(x)))
 
     least = smallest_of_operator(multiply, graph.n_samples, 1)[0][0]
     return max(0.0, -float(least))
