@@ -72,7 +72,7 @@ GRAPHS = {
     "matrix apart": lambda y: matrix_graph(
         -time_graph([range(len(p)) for p in y]).to_sparse(), [len(p) for p in y]
     ),
-    "one apart": lambda y: affinity_graph(y, np.diag([1.0, -1.0, 1.0])),
+    "one apart": lambda y: affinity_graph(y, np.diag([1.0, -1.0, 1.0, 1.0])),
 }
 
 
