@@ -23,6 +23,7 @@ Matrix = NDArray[np.float64]
 Codes = NDArray[np.intp]  # the group of each sample, or numbers of rows
 
 CHUNK_BYTES = 16 * 2**20  # a chunk of columns: wide enough for a fast product
+WIDEST = 4  # times as wide where samples are many
 
 
 _LIMIT: int | None = None  # bytes that this process may take
@@ -75,10 +76,15 @@ def memory_allowed() -> int | None:
 
 
 def chunk_width(n_samples: int) -> int:
-    """Return how many columns a chunk has."""
+    """Return how many columns a chunk has.
+
+    The product of a chunk, samples x samples, is mirrored and added to the others, so
+    the more samples there are, the wider it is: 4 columns a sample, up to a limit.
+    """
+    wanted = min(max(CHUNK_BYTES, 32 * n_samples**2), WIDEST * CHUNK_BYTES)
     if _LIMIT is None:
-        return max(256, CHUNK_BYTES // (8 * n_samples))
-    return max(16, min(CHUNK_BYTES, _LIMIT // 32) // (8 * n_samples))
+        return max(256, wanted // (8 * n_samples))
+    return max(16, min(wanted, _LIMIT // 32) // (8 * n_samples))
 
 
 def process_bytes() -> int:

@@ -8,15 +8,21 @@ only if Sylvester's law of inertia confirms that no eigenvalue was missed.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import scipy.linalg
 import scipy.sparse
 from numpy.typing import NDArray
-from scipy.linalg import lapack
 
 from brainweave._arrays import Matrix
+from brainweave._lapack import (
+    IS_FREE,
+    tridiagonal,
+    tridiagonal_eigenpairs,
+    turn_back,
+)
 from brainweave.exceptions import SolverError
 
 Eigenpairs = tuple[Matrix, Matrix]
@@ -53,18 +59,12 @@ def leading_eigenpairs(A: Matrix, choose: Callable[[Matrix], int]) -> Eigenpairs
     Only these are turned back from the tridiagonal form, a third of LAPACK's work.
     """
     n = len(A)
-    if n >= MANY_COLUMNS:
-        lwork = int(lapack.dsytrd_lwork(n, lower=1)[0])
-        turned, *tridiagonal, tau, info = lapack.dsytrd(A.T, lower=1, lwork=lwork)
-        values, vectors = scipy.linalg.eigh_tridiagonal(
-            *tridiagonal, lapack_driver="stevd", check_finite=False
-        )
-        leading = vectors[:, : -choose(values[::-1]) - 1 : -1].copy(order="F")
-        rest = np.asfortranarray(leading[1:])
-        leading[1:], _, failed = lapack.dormqr(
-            *("L", "N", turned[1:, :-1], tau, rest), lwork=64 * rest.shape[1]
-        )
-        if not info and not failed:
+    if n >= MANY_COLUMNS and IS_FREE:
+        with suppress(scipy.linalg.LinAlgError):
+            *diagonals, turned, tau = tridiagonal(A)
+            values, vectors = tridiagonal_eigenpairs(*diagonals)
+            leading = vectors[:, : -choose(values[::-1]) - 1 : -1].copy(order="F")
+            turn_back(turned, tau, leading)
             return values[::-1], leading
     values, vectors = np.linalg.eigh(A)
     return values[::-1], vectors[:, ::-1]

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from brainweave._arrays import to_numpy
 from brainweave._device import Device
+from brainweave._lapack import cholesky, cholesky_inverse, cholesky_solve
 from brainweave.exceptions import InputError
 
 Matrix = NDArray[np.float64]
@@ -114,10 +115,7 @@ class Smoother(ABC):
         """Factorise, in place, a matrix whose diagonal lacks the ridge."""
         ridged[np.diag_indices_from(ridged)] += self.strength
         try:
-            # symmetric: its transpose is in the order of LAPACK, which copies otherwise
-            return scipy.linalg.cho_factor(
-                ridged.T, lower=True, overwrite_a=True, check_finite=False
-            )
+            return cholesky(ridged)
         except scipy.linalg.LinAlgError as error:
             raise _not_semidefinite(self) from error
 
@@ -163,7 +161,7 @@ class GramSmoother(Smoother):
         if self._by_root:
             V, s = self.root
             return np.asarray(V @ (((1 - s**2) / self.strength)[:, None] * (V.T @ B)))
-        return np.asarray(scipy.linalg.cho_solve(self._factor, B, check_finite=False))
+        return cholesky_solve(self._factor, B)
 
     def features(self, mixing: Matrix) -> Matrix:
         if self._by_root:
@@ -200,7 +198,7 @@ class GramSmoother(Smoother):
         return GramSmoother(gram, self.strength, name=self.name)
 
     def _invert(self) -> Matrix:
-        return np.asarray(scipy.linalg.lapack.dpotri(self._factor[0], lower=1)[0])
+        return cholesky_inverse(self._factor)
 
     @cached_property
     def _whole_inverse(self) -> Matrix:
@@ -235,7 +233,7 @@ class NarrowSmoother(Smoother):
 
     def _solve(self, B: Matrix) -> Matrix:
         X = self.samples  # Woodbury's identity
-        inside = scipy.linalg.cho_solve(self._factor, X.T @ B, check_finite=False)
+        inside = cholesky_solve(self._factor, X.T @ B)
         return np.asarray((B - X @ inside) / self.strength)
 
     def features(self, mixing: Matrix) -> Matrix:
@@ -243,7 +241,7 @@ class NarrowSmoother(Smoother):
 
     def _inverse(self, rows: Codes) -> Matrix:
         X = self.samples[rows]
-        inside = scipy.linalg.cho_solve(self._factor, X.T, check_finite=False)
+        inside = cholesky_solve(self._factor, X.T)
         return np.asarray((np.eye(len(rows)) - X @ inside) / self.strength)
 
 
@@ -363,7 +361,7 @@ def is_semidefinite(gram: Matrix) -> bool:
     lifted = np.array(gram)
     lifted[np.diag_indices_from(lifted)] += 1e-10 * np.abs(gram).max() * len(gram)
     try:
-        scipy.linalg.cholesky(lifted, lower=True, overwrite_a=True, check_finite=False)
+        cholesky(lifted)
     except scipy.linalg.LinAlgError:
         return False
     return True

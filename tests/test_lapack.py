@@ -1,0 +1,125 @@
+"""LAPACK without Python's lock: the same numbers, and threads that do not wait."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+import scipy.linalg
+from numpy.testing import assert_allclose
+
+from brainweave import _lapack
+from brainweave._lapack import (
+    _function,
+    cholesky,
+    cholesky_inverse,
+    cholesky_solve,
+    tridiagonal,
+    tridiagonal_eigenpairs,
+    turn_back,
+)
+from brainweave._workers import blas_threads
+from brainweave.linalg import leading_eigenpairs
+
+
+@pytest.fixture(params=[True, False], ids=["free", "held"])
+def either(request, monkeypatch):
+    monkeypatch.setattr(_lapack, "IS_FREE", request.param)
+
+
+def positive(rng, n):
+    X = rng.normal(size=(n, n + 5))
+    return X @ X.T
+
+
+def test_it_is_free_here():
+    assert _lapack.IS_FREE
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("n", [1, 2, 37])
+def test_factor_inverse_and_solution(either, rng, n, order):
+    A = positive(rng, n)
+    factor = cholesky(np.array(A, order=order))
+    L = np.tril(factor)
+    assert_allclose(L @ L.T, A, rtol=1e-10, atol=1e-10)
+    kept, B = factor.copy(), rng.normal(size=(n, 3))
+    for columns in (B, np.asfortranarray(B), B.astype(np.float32)):
+        given = columns.copy()
+        found = cholesky_solve(factor, columns)
+        assert_allclose(A @ found, columns, atol=1e-6)
+        assert_allclose(columns, given, rtol=0)
+    inverse = np.tril(cholesky_inverse(factor))
+    assert_allclose(inverse, np.tril(np.linalg.inv(A)), rtol=1e-7, atol=1e-9)
+    assert_allclose(factor, kept, rtol=0)
+
+
+def test_a_matrix_in_the_order_of_rows_is_overwritten(rng):
+    A = positive(rng, 6)
+    factor = cholesky(A)
+    assert np.shares_memory(A, factor)
+
+
+def test_what_is_not_positive_definite_has_no_factor(either):
+    with pytest.raises(scipy.linalg.LinAlgError, match="not positive definite"):
+        cholesky(np.diag([1.0, -1.0, 2.0]))
+
+
+def test_eigenvectors_are_turned_back(rng):
+    A = positive(rng, 30)
+    d, e, turned, tau = tridiagonal(A)
+    values, vectors = tridiagonal_eigenpairs(d, e)
+    T = np.diag(d) + np.diag(e, 1) + np.diag(e, -1)
+    assert_allclose(T @ vectors, vectors * values, atol=1e-9)
+    some = vectors[:, -4:].copy(order="F")
+    turn_back(turned, tau, some)
+    assert_allclose(A @ some, some * values[-4:], atol=1e-8)
+    assert_allclose(some.T @ some, np.eye(4), atol=1e-12)
+
+
+def test_what_lapack_refuses_is_an_error():
+    with pytest.raises(scipy.linalg.LinAlgError, match="LAPACK says 3"):
+        _lapack._went_well(3)
+
+
+def test_a_function_that_is_declared_otherwise_is_not_called(monkeypatch):
+    assert _function("dpotrf") is not None
+    monkeypatch.setitem(_lapack._ARGUMENTS, "dpotrf", "char long d long")
+    assert _function("dpotrf") is None
+    monkeypatch.setitem(_lapack._ARGUMENTS, "dnothing", "char")
+    assert _function("dnothing") is None
+
+
+@pytest.mark.parametrize("free", [True, False])
+def test_leading_eigenpairs_with_and_without(rng, monkeypatch, free):
+    import brainweave.linalg
+
+    monkeypatch.setattr(brainweave.linalg, "IS_FREE", free)
+    A = positive(rng, 300)
+    values, vectors = leading_eigenpairs(A, lambda values: 7)
+    assert_allclose(values, np.linalg.eigvalsh(A)[::-1], atol=1e-8 * values[0])
+    assert_allclose(A @ vectors[:, :7], vectors[:, :7] * values[:7], atol=1e-7)
+
+
+def test_the_lock_is_free_while_it_works(rng):
+    """A clock in another thread ticks on."""
+    A, ticks, done = positive(rng, 1500), [], threading.Event()
+
+    def tick():
+        while not done.wait(0.001):
+            ticks.append(time.perf_counter())
+
+    clock = threading.Thread(target=tick)
+    clock.start()
+    try:
+        with blas_threads(1):
+            begun = time.perf_counter()
+            cholesky_inverse(cholesky(A))
+            ended = time.perf_counter()
+    finally:
+        done.set()
+        clock.join()
+    inside = [t for t in ticks if begun < t < ended]
+    # with the lock held it would tick once or twice, between the calls
+    assert len(inside) > (ended - begun) / 0.02
+    assert len(inside) > 3
