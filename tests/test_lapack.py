@@ -77,6 +77,39 @@ def test_eigenvectors_are_turned_back(rng):
     assert_allclose(some.T @ some, np.eye(4), atol=1e-12)
 
 
+def test_lapack_has_the_room_that_it_needs(rng, monkeypatch):
+    """It does not see how large arrays are, and would write behind them."""
+    given = {}
+
+    def watched(name):
+        call = _lapack._FREE[name]
+
+        def record(*arguments):
+            given[name] = arguments
+            return call(*arguments)
+
+        return record
+
+    monkeypatch.setattr(_lapack, "_FREE", {n: watched(n) for n in _lapack._FREE})
+    n, k = 30, 4
+    d, e, turned, tau = tridiagonal(positive(rng, n))
+    _, vectors = tridiagonal_eigenpairs(d, e)
+    turn_back(turned, tau, vectors[:, :k].copy(order="F"))
+    needed = {
+        "dsytrd": {2: n * n, 4: n, 5: n - 1, 6: n - 1, 7: n},
+        "dstevd": {2: n, 3: n - 1, 4: n * n, 6: 1 + 4 * n + n * n, 8: 3 + 5 * n},
+        "dormqr": {5: (n - 1) ** 2, 7: n - 1, 8: (n - 1) * k, 10: k},
+    }
+    for name, sizes in needed.items():
+        for place, size in sizes.items():
+            assert given[name][place].size >= size, (name, place)
+    assert given["dsytrd"][8] == given["dsytrd"][7].size
+    assert given["dstevd"][7] == given["dstevd"][6].size
+    assert given["dstevd"][9] == given["dstevd"][8].size
+    assert given["dormqr"][11] == given["dormqr"][10].size
+    assert given["dstevd"][8].itemsize == 4
+
+
 def test_what_lapack_refuses_is_an_error():
     with pytest.raises(scipy.linalg.LinAlgError, match="LAPACK says 3"):
         _lapack._went_well(3)

@@ -248,6 +248,30 @@ def test_chunks_are_the_samples_standardised(X, standardize, monkeypatch):
     assert_allclose(np.hstack(parts), expected, atol=1e-9)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("standardize", [True, False])
+@pytest.mark.parametrize("n_large", [0, 20, 400])
+def test_products_and_mixtures_whatever_the_means(rng, dtype, standardize, n_large):
+    """None, few or most of the voxels have a mean far above their deviation."""
+    mean, deviation = rng.normal(size=500), rng.uniform(0.5, 3, 500)
+    mean[rng.permutation(500)[:n_large]] += 300
+    X = (mean + deviation * rng.normal(size=(40, 500))).astype(dtype)
+    exact = X.astype(np.float64)
+    z = exact - exact.mean(axis=0)
+    z = z / exact.std(axis=0) if standardize else z
+    basis = SubjectBasis(X, standardize=standardize)
+    tol = 1e-10 if dtype == np.float64 else 2e-4
+    assert_allclose(basis.gram, z @ z.T, atol=tol * np.abs(z @ z.T).max())
+    # not centred: the mean of the voxels must come off it
+    mixing = rng.normal(size=(40, 3)) + 1
+    found = basis.combine(mixing)
+    assert_allclose(found, z.T @ mixing, atol=tol * np.abs(z.T @ mixing).max())
+    if not standardize:
+        assert_allclose(
+            basis._shift, z @ exact.mean(axis=0), atol=tol * np.abs(exact).max() * 500
+        )
+
+
 # -- data that changed after the fit ---------------------------------------------------
 
 

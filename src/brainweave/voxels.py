@@ -419,11 +419,8 @@ def _scaled(
         if odd.size > chunk.shape[1] // 8:
             return None
         factors = 1 / deviations if divide else np.ones_like(deviations)
-        if not odd.size and divide:
-            np.multiply(chunk, ops.array(factors), out=z)
-            return deviations, odd
         if not odd.size:
-            np.copyto(z, chunk)
+            np.multiply(chunk, ops.array(factors), out=z)
             return deviations, odd
         part = np.asarray(chunk[:, odd], dtype=np.float64)
         own = part.mean(axis=0)
