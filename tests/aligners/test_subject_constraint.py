@@ -7,7 +7,7 @@ import pytest
 import scipy.optimize
 from numpy.testing import assert_allclose
 
-from brainweave import GDM, load, save
+from brainweave import GDM, describe, load, save
 from brainweave.aligners.components import alignment_check
 from brainweave.aligners.graph_solver import apply_graph
 from brainweave.aligners.held_out import fit_by_grams
@@ -254,6 +254,8 @@ def test_the_default_goes_by_the_name_of_the_graph(rng, tmp_path, graph, energy,
     assert gdm.solver_.endswith(", subject") == (used == "subject")
     back = load(save(gdm, tmp_path / "model.safetensors"))
     assert getattr(back, "constraint_", None) == used
+    facts = describe(tmp_path / "model.safetensors")
+    assert f"constraint_: {used}" in str(facts) or used is None
     if used is not None:
         asked = GDM(2, graph=graph, constraint=used).fit(X, known)
         assert_allclose(asked.eigenvalues_, gdm.eigenvalues_, rtol=1e-12)

@@ -143,8 +143,9 @@ class GDM(BaseAligner):
     bases_ : list of SubjectBasis
         Reusable: pass them in place of X to fit again without reading voxels.
     eigenvalues_ : ndarray of shape (K,)
-        With shrinkage, what the edges give to each component, descending; with an
-        energy the smallest eigenvalues of :math:`V_*^\top L V_*`, ascending.
+        With shrinkage, what the edges give to each component, descending (with the
+        constraint of each subject, the mean square of its features); with an energy the
+        smallest eigenvalues of :math:`V_*^\top L V_*`, ascending.
     objective_ : float
         Their sum, the objective.
     n_informative_ : int

@@ -387,7 +387,8 @@ def _facts(container: Container) -> tuple[str, dict[str, Any]]:
         name: value if isinstance(value, (int, float, str, type(None), dict)) else "..."
         for name, value in model.get_params(deep=False).items()
     }
-    for name in ("n_informative_", "is_unique_", "objective_", "eigenvalues_"):
+    chosen = ("constraint_", "shrinkage_by_", "n_informative_", "is_unique_")
+    for name in (*chosen, "objective_", "eigenvalues_"):
         value = getattr(model, name, None)
         if value is not None:
             facts[name] = value.tolist() if hasattr(value, "tolist") else value
