@@ -265,6 +265,15 @@ def test_the_default_goes_by_the_name_of_the_graph(rng, tmp_path, graph, energy,
         assert not np.allclose(asked.eigenvalues_, gdm.eigenvalues_, rtol=1e-3)
 
 
+def test_a_fit_of_the_papers_form_keeps_nothing_of_one_before_it(rng, tmp_path):
+    X = movie(rng, n_subjects=3, n_ids=30)
+    gdm = GDM(2, graph="time").fit(X).set_params(energy=0.8).fit(X)
+    fresh = GDM(2, graph="time", energy=0.8).fit(X)
+    assert set(vars(gdm)) == set(vars(fresh))
+    save(gdm, tmp_path / "m.safetensors")
+    assert "constraint_" not in str(describe(tmp_path / "m.safetensors"))
+
+
 @pytest.mark.parametrize("graph", ["time", "labels+time"])
 def test_the_order_of_subjects_does_not_matter(rng, graph):
     X, ids = overlapping(movie(rng))

@@ -44,6 +44,7 @@ from brainweave.graphs import Graph, count_alike, label_graph
 from brainweave.linalg import flip_signs
 
 MOST_TRIED = 100  # components that "auto" looks at
+ONLY_SHRUNK = ("shrinkage_", "shrinkage_by_", "constraint_", "spread_")
 OPTIONS = {
     "solver": ROUTES,
     "constraint": ("global", "subject"),
@@ -274,6 +275,8 @@ class GDM(BaseAligner):
         self, bases: list[SubjectBasis], graph: Graph
     ) -> tuple[list[Matrix], Matrix]:
         """Solve the paper's model; return the maps and the template."""
+        for name in ONLY_SHRUNK:  # of a fit before this one
+            self.__dict__.pop(name, None)
         kept = [b.n_kept for b in bases]
         k, auto = self._wanted_components(sum(kept), graph)
         if k > sum(kept):
