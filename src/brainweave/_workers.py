@@ -8,7 +8,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from io import BytesIO
 from pickle import Pickler, PicklingError, loads
@@ -93,14 +93,13 @@ def map_subjects(
         workers = min(workers, _that_fit([item[0] for item in items], limit))
     if workers <= 1 and cluster is None:
         return [function(*item) for item in items]
-    with blas_threads(max(1, cpu_count() // workers)):
-        if cluster is None:  # plain threads start faster
-            with ThreadPoolExecutor(workers) as pool:
-                return list(pool.map(function, *zip(*items, strict=True)))
-        with dead_worker_is_an_error():
-            answers = Parallel(n_jobs=max(workers, cluster))(
-                delayed(_attempt)(function, *map(_to_send, item)) for item in items
-            )
+    if cluster is None:  # plain threads start faster
+        with subject_threads(workers, workers, share_cores=True) as over_subjects:
+            return over_subjects(function, *zip(*items, strict=True))
+    with blas_threads(max(1, cpu_count() // workers)), dead_worker_is_an_error():
+        answers = Parallel(n_jobs=max(workers, cluster))(
+            delayed(_attempt)(function, *map(_to_send, item)) for item in items
+        )
     for _, error in answers:  # the first subject's error, whichever came first
         if error is not None:
             raise error
@@ -147,21 +146,28 @@ def _that_fit(subjects: list[Any], limit: int) -> int:
 
 @contextmanager
 def subject_threads(
-    n_subjects: int, n_jobs: int | None = None
+    n_subjects: int, n_jobs: int | None = None, *, share_cores: bool = False
 ) -> Iterator[Callable[..., list[Any]]]:
     """Yield a map over subjects whose threads stay alive for a whole iteration.
 
     For many rounds of little work, where :func:`map_subjects` would spend its time on
-    starting. Each subject keeps to one BLAS thread, so the result does not depend on
-    the number of workers in a single bit.
+    starting. BLAS keeps to one thread, so the result does not depend on the number of
+    workers in a single bit. With ``share_cores``, for large matrices, subjects share
+    the cores as in :func:`map_subjects`, and BLAS has all of them in between.
     """
     workers = _workers(n_subjects, n_jobs)
-    with blas_threads(1):
+    with nullcontext() if share_cores else blas_threads(1):
         if workers <= 1:
             yield lambda function, *lists: list(map(function, *lists))
             return
+        n_threads = max(1, cpu_count() // workers)
         with ThreadPoolExecutor(workers) as pool:
-            yield lambda function, *lists: list(pool.map(function, *lists))
+
+            def over_subjects(function: Callable[..., Any], *lists: Any) -> list[Any]:
+                with blas_threads(n_threads) if share_cores else nullcontext():
+                    return list(pool.map(function, *lists))
+
+            yield over_subjects
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from brainweave.exceptions import InputError
 from brainweave.graphs import NO_GROUP
 from brainweave.metrics import mean_pairwise_correlation
 
-CHUNK = 4_000_000  # numbers held at a time while shuffling
+CHUNK = 250_000  # numbers held at a time while shuffling: what a cache holds
 
 
 def judge(
@@ -100,22 +100,28 @@ class _Shuffles:
         self.single, self.rest = np.flatnonzero(single), np.flatnonzero(~single)
         own, spots = codes[self.rest], spots[self.rest]
         changed = np.flatnonzero((np.diff(own) != 0) | (np.diff(spots) != 1))
-        self.blocks = np.split(self.rest, changed + 1)
-        if len(self.blocks) <= len(np.unique(own)):
+        blocks = np.split(self.rest, changed + 1)
+        if len(blocks) <= len(np.unique(own)):
             # sorted by category: the order tells nothing of time
-            self.blocks = [np.array([r]) for r in self.rest]
+            blocks = list(self.rest[:, None])
+        self.blocks = np.full((len(blocks), max(map(len, blocks))), -1)
+        for out, rows in zip(self.blocks, blocks, strict=True):
+            out[: len(rows)] = rows
 
     def draw(self, n: int, *, keep_first: bool) -> NDArray[np.intp]:
         """Return n rows of codes; the first as they are, if asked for."""
         out = np.tile(self.codes, (n, 1))
-        for row in out[1 if keep_first else 0 :]:
+        shuffled = out[1 if keep_first else 0 :]
+        if not self.rest.size:  # no group twice, as of time points
+            shifts = self.rng.integers(len(self.codes), size=(len(shuffled), 1))
+            shuffled[:] = self.codes[np.arange(len(self.codes)) - shifts]
+            return out
+        for row in shuffled:
             if self.single.size > 1:
                 shift = self.rng.integers(self.single.size)
                 row[self.single] = np.roll(row[self.single], shift)
-            if self.rest.size:
-                order = self.rng.permutation(len(self.blocks))
-                shuffled = np.concatenate([self.blocks[i] for i in order])
-                row[self.rest] = self.codes[shuffled]
+            moved = self.blocks[self.rng.permutation(len(self.blocks))]
+            row[self.rest] = self.codes[moved[moved >= 0]]
         return out
 
 
@@ -132,17 +138,19 @@ def _statistics(
         for F, shuffles in zip(features, draws, strict=True):
             codes = shuffles.draw(n, keep_first=start == 0)
             counts = np.bincount(shuffles.codes, minlength=size)
-            weights = 1 / np.sqrt(counts[codes])
-            cells = codes + size * np.arange(n)[:, None]
-            columns = np.broadcast_to(np.arange(len(F)), codes.shape)
-            picked = scipy.sparse.csr_array(
-                (weights.ravel(), (cells.ravel(), columns.ravel())),
-                shape=(n * size, len(F)),
+            weights = np.repeat(1 / np.sqrt(np.maximum(counts, 1)), counts)
+            # each shuffle has a row per group, with the samples of the group
+            rows = np.argsort(codes, axis=1, kind="stable").ravel()
+            ends = np.concatenate([[0], np.cumsum(np.tile(counts, n))])
+            sums = scipy.sparse.csr_array(
+                (np.tile(weights, n), rows, ends), shape=(n * size, len(F))
             )
-            U = np.asarray(picked @ F).reshape(n, size, k)
+            U = np.asarray(sums @ F).reshape(n, size, k)
             total += U
-            own += (U * U).sum(axis=1)
-        values[start : start + n] = ((total * total).sum(axis=1) - own) / 2
+            U *= U
+            own += U.sum(axis=1)
+        total *= total
+        values[start : start + n] = (total.sum(axis=1) - own) / 2
     return values
 
 

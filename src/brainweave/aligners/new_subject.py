@@ -157,8 +157,7 @@ def _regress(basis: SubjectBasis, target: Matrix, rho: float, spread: Matrix) ->
     smoother = smoother_of(basis, rho)
     values = np.linalg.svd(target - target.mean(axis=0), compute_uv=False)
     size = max(float(np.linalg.norm(target, 2)), 1e-300)
-    mixing = smoother.coefficients(target)
-    scaled = scale_features(mixing, smoother.features(mixing), spread)
+    scaled = scale_features(*smoother.regress(target), spread)
     return Joined(scaled, int((values > UNDETERMINED * size).sum()))
 
 

@@ -20,7 +20,7 @@ Few rounds are better than many: the closed form ties subjects who share little,
 optimum drifts from that towards what each group of them shares (docs/gdm.md).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -28,7 +28,7 @@ import numpy as np
 import scipy.sparse
 
 from brainweave._arrays import Matrix, is_torch, to_numpy
-from brainweave._workers import map_subjects
+from brainweave._workers import map_subjects, subject_threads
 from brainweave.aligners.gdm_graph import Solution
 from brainweave.aligners.graph_solver import Problem, apply_graph
 from brainweave.aligners.smoother import DeviceSmoother, GramSmoother, Smoother
@@ -57,18 +57,19 @@ def solve_shrinkage(
     No degrees are used. The maps are mixings, ``W_i = Phi_i @ maps[i]``: the features
     of other samples are their centred kernel to the aligning samples, times this.
     """
-    problem = _Problem(list(smoothers), graph, n_jobs)
-    chosen = _choose(graph, k, problem.few_groups) if route == "auto" else route
-    mu, targets = getattr(problem, f"_{chosen}")(k + 1)
-    scale = max(float(np.abs(mu).max(initial=0.0)), 1e-300)
-    used = min(k, int((mu > 1e-12 * scale).sum()))
-    if not used:
-        raise InputError(
-            "No component gains from the edges of the graph: all its weights are "
-            "negative, or none joins samples that differ."
-        )
-    mixing = problem.each(lambda s, B: s.coefficients(B[:, :used]), targets)
-    features = problem.each(lambda s, m: s.features(m), mixing)
+    with subject_threads(len(smoothers), n_jobs, share_cores=True) as over_subjects:
+        problem = _Problem(smoothers, graph, over_subjects)
+        chosen = _choose(graph, k, problem.few_groups) if route == "auto" else route
+        mu, targets = getattr(problem, f"_{chosen}")(k + 1)
+        scale = max(float(np.abs(mu).max(initial=0.0)), 1e-300)
+        used = min(k, int((mu > 1e-12 * scale).sum()))
+        if not used:
+            raise InputError(
+                "No component gains from the edges of the graph: all its weights are "
+                "negative, or none joins samples that differ."
+            )
+        found = over_subjects(lambda s, B: s.regress(B[:, :used]), smoothers, targets)
+    mixing, features = map(list, zip(*found, strict=True))
     template = np.concatenate(features) / mu[:used]
     return Solution(mu, mu, scale, mixing, features, template, chosen)
 
@@ -94,19 +95,19 @@ class _Problem:
     """The routes; each returns mu and, per subject, the right-hand sides of its map."""
 
     def __init__(
-        self, smoothers: list[Smoother], graph: Graph, n_jobs: int | None
+        self,
+        smoothers: Sequence[Smoother],
+        graph: Graph,
+        over_subjects: Callable[..., list[Any]],
     ) -> None:
-        self.smoothers, self.graph, self.n_jobs = smoothers, graph, n_jobs
-        self.rows = graph.slices()
+        self.smoothers, self.graph = smoothers, graph
+        self.over_subjects, self.rows = over_subjects, graph.slices()
         kinds = {type(smoother) for smoother in smoothers}
         self.on_device = kinds == {DeviceSmoother}
         self.few_groups = FEW_ON_DEVICE if self.on_device else FEW_GROUPS
         if kinds == {GramSmoother}:  # all by one inverse of its samples' size
             most = min(MANY_GROUPS, *graph.lengths)
             self.few_groups = max(FEW_GROUPS, most)
-
-    def each(self, function: Any, *lists: Any) -> list[Any]:
-        return _each(function, self.smoothers, *lists, n_jobs=self.n_jobs)
 
     def _columns(self) -> tuple[list[Any], Matrix]:
         """Write the group terms as U J U^T: sparse U_i per subject, and the signs."""
@@ -127,7 +128,11 @@ class _Problem:
             for smoother, u in zip(self.smoothers, U, strict=True):
                 P = smoother.between(u) + P
         else:
-            P = sum(self.each(lambda s, u: to_numpy(s.between(u)), U))
+            P = sum(
+                self.over_subjects(
+                    lambda s, u: to_numpy(s.between(u)), self.smoothers, U
+                )
+            )
         P = (P + P.T) / 2
         if (signs > 0).all():
             mu, q = self._largest(P, k)
@@ -152,7 +157,11 @@ class _Problem:
 
         def minus_P(x: Matrix) -> Matrix:
             columns = x.reshape(size, -1)
-            total = sum(self.each(lambda s, u: u.T @ s.smooth(u @ columns), U))
+            total = sum(
+                self.over_subjects(
+                    lambda s, u: u.T @ s.smooth(u @ columns), self.smoothers, U
+                )
+            )
             return -np.asarray(total).reshape(x.shape)
 
         values, q = smallest_of_operator(minus_P, size, min(k, size))
@@ -161,19 +170,13 @@ class _Problem:
 
     def _matrix(self, k: int) -> tuple[Matrix, list[Any]]:
         """Lanczos on R^T G R with S = R R^T, whatever the graph is made of."""
-        roots = self.each(lambda s: s.root[0] * s.root[1])
+        roots = self.over_subjects(lambda s: s.root[0] * s.root[1], self.smoothers)
         whole = Problem(roots, self.graph, np.zeros(self.graph.n_samples))
         size = whole.size
         values, vectors = smallest_of_operator(whole.apply, size, min(k, size))
         mu = -values
         targets = _divide(apply_graph(self.graph, whole.up(vectors)), mu)
         return mu, [targets[rows] for rows in self.rows]
-
-
-def _each(
-    function: Any, smoothers: Sequence[Smoother], *lists: Any, n_jobs: int | None
-) -> list[Any]:
-    return map_subjects(function, smoothers, *lists, n_jobs=n_jobs, here=True)
 
 
 def scale_features(mixing: Matrix, features: Matrix, mu: Matrix | None) -> Matrix:
@@ -215,13 +218,14 @@ def solve_per_subject(
     features.
     """
     Y, history = ascend(smoothers, graph, start, n_jobs=n_jobs)
-    rows, targets = graph.slices(), apply_graph(graph, np.concatenate(Y))
-
-    def regress(smoother: Smoother, own: slice) -> tuple[Matrix, Matrix]:
-        mixing = smoother.coefficients(targets[own])
-        return mixing, smoother.features(mixing)
-
-    found = _each(regress, smoothers, rows, n_jobs=n_jobs)
+    targets = apply_graph(graph, np.concatenate(Y))
+    found = map_subjects(
+        lambda s, rows: s.regress(targets[rows]),
+        smoothers,
+        graph.slices(),
+        n_jobs=n_jobs,
+        here=True,
+    )
     # any common rotation has the same objective: take the axes of agreement
     total = np.sum([f.T @ f for _, f in found], axis=0) / graph.n_samples
     values, axes = np.linalg.eigh((total + total.T) / 2)
@@ -252,19 +256,22 @@ def ascend(
     whitened first.
     """
     rows, lift = graph.slices(), _lift_to_convex(graph)
-    white = _each(whiten, smoothers, start.maps, start.features, n_jobs=n_jobs)
     history: list[float] = []
-    while True:
-        Y = np.concatenate([features for _, features in white])
-        targets = apply_graph(graph, Y)
-        history.append(float((Y * targets).sum()))
-        rise = history[-1] - history[-2] if len(history) > 1 else np.inf
-        if len(history) > max_iter or rise <= tol * abs(history[-1]):
-            return [features for _, features in white], history
-        steps = [(targets[own], lift, *at) for own, at in zip(rows, white, strict=True)]
-        white = _each(
-            lambda s, step: best_map(s, *step), smoothers, steps, n_jobs=n_jobs
-        )
+    with subject_threads(len(smoothers), n_jobs, share_cores=True) as over_subjects:
+        white = over_subjects(whiten, smoothers, start.maps, start.features)
+        while True:
+            Y = np.concatenate([features for _, features in white])
+            targets = apply_graph(graph, Y)
+            history.append(float((Y * targets).sum()))
+            rise = history[-1] - history[-2] if len(history) > 1 else np.inf
+            if len(history) > max_iter or rise <= tol * abs(history[-1]):
+                return [features for _, features in white], history
+            white = over_subjects(
+                lambda s, B, at: best_map(s, B, lift, *at),
+                smoothers,
+                [targets[own] for own in rows],
+                white,
+            )
 
 
 def best_map(
@@ -276,8 +283,7 @@ def best_map(
     the mixing where it is now is added to it. Directions that the target does not have
     stay zero, which loses nothing of the objective.
     """
-    new = smoother.coefficients(target)
-    Y = smoother.features(new)
+    new, Y = smoother.regress(target)
     return whiten(smoother, new + lift * mixing, Y + lift * features)
 
 

@@ -79,9 +79,14 @@ class Smoother(ABC):
         B = np.asarray(B.toarray() if scipy.sparse.issparse(B) else B, np.float64)
         return self._solve(B - B.mean(axis=0))  # K is blind to constants, 1 / g is not
 
+    def regress(self, target: Any) -> tuple[Matrix, Matrix]:
+        """Return the mixing of the ridge regression on a target, and its features."""
+        mixing = self.coefficients(target)
+        return mixing, self.features(mixing)
+
     def smooth(self, B: Any) -> Matrix:
         """Return ``S B``."""
-        return self.features(self.coefficients(B))
+        return self.regress(B)[1]
 
     def between(self, U: Any) -> Any:
         """Return ``U^T S U`` for sparse U."""
