@@ -17,7 +17,12 @@ from brainweave.aligners.pieces import (
     labels_per_subject,
     parcel_names,
 )
-from brainweave.aligners.piecewise import Fits, Layout, PiecewiseAligner, Whole
+from brainweave.aligners.piecewise import (
+    Fits,
+    MapSettings,
+    Pieces,
+    PiecewiseAligner,
+)
 from brainweave.exceptions import InputError
 
 
@@ -186,28 +191,30 @@ class Parcelwise(PiecewiseAligner):
 
     parcels: Any = None
 
-    def _lay_out(self, n_voxels: list[int], spaces: list[Any]) -> Layout:
+    def _find_pieces(self, n_voxels: list[int], spaces: list[Any]) -> Pieces:
         labels = labels_per_subject(self.parcels, n_voxels, spaces, owner=self._owner)
         names = parcel_names(labels)
-        return Layout(names, [_columns_of(names, known) for known in labels])
+        return Pieces(names, [_voxels_of_parcels(names, part) for part in labels])
 
-    def _gather(self, layout: Layout, fits: Fits, whole: list[Whole]) -> None:
+    def _combine(self, pieces: Pieces, fits: Fits, settings: list[MapSettings]) -> None:
         kept = list(fits)
-        self.parcels_ = [layout.names[k] for k, _ in kept]
+        self.parcels_ = [pieces.names[k] for k, _ in kept]
         self.aligners_ = [local.aligner for _, local in kept]
         self.n_features_ = [local.maps[0].n_components for _, local in kept]
         self.feature_parcels_ = np.repeat(np.array(self.parcels_), self.n_features_)
         self.n_components_ = sum(self.n_features_)
         self.maps_ = []
-        for i, (columns, known) in enumerate(zip(layout.columns, whole, strict=True)):
+        for i, (columns, of_map) in enumerate(
+            zip(pieces.columns, settings, strict=True)
+        ):
             own, maps = [columns[k] for k, _ in kept], [fit.maps[i] for _, fit in kept]
-            self.maps_.append(self._map(own, maps, known))
+            self.maps_.append(self._map(own, maps, of_map))
 
     def _map(
-        self, columns: list[Columns], maps: list[Any], whole: Whole
+        self, columns: list[Columns], maps: list[Any], settings: MapSettings
     ) -> ParcelwiseMap:
         parts = list(zip(columns, maps, self.n_features_, strict=True))
-        return ParcelwiseMap(parts, **whole)
+        return ParcelwiseMap(parts, **settings)
 
     def fit_new_subject(
         self, X: Any, y: Any = None, *, parcels: Any = None
@@ -239,9 +246,9 @@ class Parcelwise(PiecewiseAligner):
 
         def columns_of(n: int, space: Any) -> list[Columns]:
             (labels,) = labels_per_subject(given, [n], [space], owner=self._owner)
-            return _columns_of(self.parcels_, labels)
+            return _voxels_of_parcels(self.parcels_, labels)
 
-        return self._map(*self._join(X, y, self.parcels_, columns_of))
+        return self._map(*self._join_pieces(X, y, self.parcels_, columns_of))
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
         """Name the shared features by parcel and number: parcel3_0, parcel3_1, ...
@@ -260,6 +267,6 @@ class Parcelwise(PiecewiseAligner):
         return np.array(names, dtype=object)
 
 
-def _columns_of(names: list[Any], labels: NDArray[Any]) -> list[Columns]:
+def _voxels_of_parcels(names: list[Any], labels: NDArray[Any]) -> list[Columns]:
     """Find the voxels of each parcel of a subject."""
     return [np.flatnonzero(labels == name) for name in names]

@@ -4,8 +4,8 @@ import threading
 import warnings
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Iterable
+from contextlib import AbstractContextManager, closing, nullcontext
 from copy import copy
 from dataclasses import KW_ONLY, dataclass
 from pickle import dumps, loads
@@ -38,11 +38,11 @@ LOCAL_ERRORS = (InputError, SolverError, np.linalg.LinAlgError)
 _LISTENER = WarningListener()
 
 # of a local aligner, what is only of use to the subjects it was fitted on
-NOT_FOR_NEWCOMERS = ("bases_", "coef_", "mixing_", "individual_")
+NOT_FOR_NEW_SUBJECTS = ("bases_", "coef_", "mixing_", "individual_")
 
 
-class Layout(NamedTuple):
-    """The pieces of the brain: their names, and per subject the columns of each."""
+class Pieces(NamedTuple):
+    """The pieces of the brain: their names, and per subject the voxels of each."""
 
     names: list[Any]
     columns: list[list[Columns]]
@@ -56,62 +56,38 @@ class LocalFit(NamedTuple):
 
 
 Fits = Iterable[tuple[int, LocalFit]]  # by the number of the piece, as they come
-Whole = dict[str, Any]  # of a subject, what its map keeps beside those of pieces
+MapSettings = dict[str, Any]  # mean, signatures and space of a whole-brain map
 
 
-class Part(NamedTuple):
-    """A piece of one subject, which a worker cuts from the file that it opens."""
+# -- one piece, in a worker ------------------------------------------------------------
 
-    samples: Sent
+
+class FilePiece(NamedTuple):
+    """The voxels of a piece in a mapped file, which a worker of a cluster opens."""
+
+    file: Sent
     columns: Columns
 
 
-def openable(samples: Any) -> Any:
-    """Return samples as they are sent to a cluster: by the name of their file."""
+def file_for_cluster(samples: Any) -> Any:
+    """Return mapped samples as the name of their file, if a cluster works on them."""
     if backing_map(samples) is None or not cluster_workers():
         return samples
     return loads(dumps(Sent(samples)))  # closed once, not once per piece
 
 
-def part_of(samples: Any, columns: Columns) -> Any:
-    """Return the voxels of a piece, or what a worker cuts them from."""
-    known = isinstance(samples, Sent)
-    return Part(samples, columns) if known else samples[:, columns]
+def select_voxels(samples: Any, columns: Columns) -> Any:
+    """Return the voxels of a piece, or where a worker finds them."""
+    if isinstance(samples, Sent):
+        return FilePiece(samples, columns)
+    return samples[:, columns]
 
 
-def cut(part: Any) -> Any:
-    """Return the voxels of a piece, where they are wanted."""
-    known = isinstance(part, Part)
-    return np.asarray(part.samples.open()[:, part.columns]) if known else part
-
-
-class Outcome(NamedTuple):
-    """A result, or why there is none, and the warnings on the way."""
-
-    result: Any
-    reason: str | None
-    warned: list[tuple[type[Warning], str]]
-
-
-def guarded(function: Callable[..., Any], *arguments: Any) -> Outcome:
-    """Run one piece on one thread, so that n_jobs cannot change a bit of the result."""
-    # in another process nobody listens yet, and BLAS has its threads
-    with _listening(), _LISTENER.heard() as warned, blas_threads(1):
-        try:
-            return Outcome(function(*arguments), None, warned)
-        except LOCAL_ERRORS as error:
-            return Outcome(None, str(error), warned)
-
-
-@contextmanager
-def _listening() -> Iterator[None]:
-    """Hear the warnings of all threads; only the main one can, else they just pass."""
-    here = threading.current_thread() is threading.main_thread()
-    if here and not _LISTENER.is_listening:
-        with _LISTENER.listening():
-            yield
-    else:
-        yield
+def read_piece(piece: Any) -> Any:
+    """Return the voxels of a piece, read from the file if they lie there."""
+    if isinstance(piece, FilePiece):
+        return np.asarray(piece.file.open()[:, piece.columns])
+    return piece
 
 
 def fit_local(
@@ -124,12 +100,12 @@ def fit_local(
     local._is_piece = True
     if "n_jobs" in local.get_params(deep=False):
         local.set_params(n_jobs=1)  # pieces are what runs in parallel
-    local.fit([cut(x) for x in X], y)
+    local.fit([read_piece(x) for x in X], y)
     maps = [m.detach() for m in local.maps_]
     for m in maps:
         m.signatures = None  # those of whole samples are kept with the whole map
     light = copy(local)
-    for name in NOT_FOR_NEWCOMERS:
+    for name in NOT_FOR_NEW_SUBJECTS:
         light.__dict__.pop(name, None)
     light.maps_ = []
     return LocalFit(light, maps)
@@ -137,11 +113,39 @@ def fit_local(
 
 def join_local(aligner: Any, X: Any, y: Any) -> SubjectMap:
     """Let a new subject join a local aligner."""
-    joined: SubjectMap = aligner.fit_new_subject(cut(X), y)
+    joined: SubjectMap = aligner.fit_new_subject(read_piece(X), y)
     return joined.detach()
 
 
-class Ledger:
+class Outcome(NamedTuple):
+    """A result, or why there is none, and the warnings on the way."""
+
+    result: Any
+    reason: str | None
+    warned: list[tuple[type[Warning], str]]
+
+
+def try_piece(function: Callable[..., Any], *arguments: Any) -> Outcome:
+    """Run one piece on one thread, so that n_jobs cannot change a bit of the result."""
+    # in another process nobody listens yet, and BLAS has its threads
+    with _catch_warnings(), _LISTENER.heard() as warned, blas_threads(1):
+        try:
+            return Outcome(function(*arguments), None, warned)
+        except LOCAL_ERRORS as error:
+            return Outcome(None, str(error), warned)
+
+
+def _catch_warnings() -> AbstractContextManager[None]:
+    """Catch the warnings of all threads; only the main one can, else they just pass."""
+    main = threading.current_thread() is threading.main_thread()
+    can = main and not _LISTENER.is_listening
+    return _LISTENER.listening() if can else nullcontext()
+
+
+# -- all pieces ------------------------------------------------------------------------
+
+
+class PieceLog:
     """Counts what was skipped and warned of, for one report at the end."""
 
     def __init__(self, what: str) -> None:
@@ -150,7 +154,7 @@ class Ledger:
         self._warned: Counter[type[Warning]] = Counter()
         self._first: dict[type[Warning], str] = {}
 
-    def take(self, name: Any, outcome: Outcome) -> Any:
+    def add(self, name: Any, outcome: Outcome) -> Any:
         """Record an outcome and return its result, None if there is none."""
         self.total += 1
         if outcome.reason is not None:
@@ -193,13 +197,13 @@ class Ledger:
 class PiecewiseAligner(BaseAligner):
     """Base of those that fit an aligner to pieces of the brain.
 
-    A subclass says what the pieces are (:meth:`_lay_out`) and makes whole-brain maps of
-    the maps of pieces (:meth:`_gather`).
+    A subclass finds the pieces (:meth:`_find_pieces`) and combines their maps to maps
+    of the whole brain (:meth:`_combine`).
     """
 
     _from_grams = False
     _takes_bases = False  # a basis of all voxels cannot be cut into pieces
-    _piece = "piece"  # what a piece is called
+    _piece = "piece"  # what messages call one
 
     aligner: BaseAligner
     _: KW_ONLY
@@ -208,14 +212,14 @@ class PiecewiseAligner(BaseAligner):
     progress: Any = False
 
     @abstractmethod
-    def _lay_out(self, n_voxels: list[int], spaces: list[Any]) -> Layout:
-        """Say which voxels of each subject belong to each piece."""
+    def _find_pieces(self, n_voxels: list[int], spaces: list[Any]) -> Pieces:
+        """Return which voxels of each subject belong to each piece."""
 
     @abstractmethod
-    def _gather(self, layout: Layout, fits: Fits, whole: list[Whole]) -> None:
+    def _combine(self, pieces: Pieces, fits: Fits, settings: list[MapSettings]) -> None:
         """Make the maps, and set what was learned; fits come one by one, in order.
 
-        ``whole`` is what :func:`read_whole` returned of each subject.
+        Settings are those of each subject's map, by :func:`read_map_settings`.
         """
 
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -243,116 +247,117 @@ class PiecewiseAligner(BaseAligner):
         y = self._known_samples(subjects, y)
         self._check_labels(y)
         spaces = [getattr(s, "space", None) for s in subjects]
-        layout = self._lay_out([int(x.shape[1]) for x in arrays], spaces)
-        parts = zip(arrays, layout.columns, spaces, strict=True)
-        whole = [read_whole(*part, name=f"X[{i}]") for i, part in enumerate(parts)]
-        ledger = Ledger(self._piece)
-        # closed also after an error, which would keep the generator, and so the
-        # listening, alive with its traceback
+        pieces = self._find_pieces([int(x.shape[1]) for x in arrays], spaces)
+        each = enumerate(zip(arrays, pieces.columns, spaces, strict=True))
+        settings = [read_map_settings(*own, name=f"X[{i}]") for i, own in each]
+        log = PieceLog(self._piece)
         runs = [getattr(s, "runs", None) for s in subjects]
-        with closing(self._fits(layout, arrays, y, runs, ledger)) as fits:
-            self._gather(layout, fits, whole)
-        self.skipped_ = ledger.skipped
-        ledger.warn()
+        # closed also after an error, which would keep the generator alive with its
+        # traceback, and warnings caught
+        with closing(self._fit_pieces(pieces, arrays, y, runs, log)) as fits:
+            self._combine(pieces, fits, settings)
+        self.skipped_ = log.skipped
+        log.warn()
         self.n_subjects_ = len(arrays)
         return self
 
-    def _fits(
+    def _fit_pieces(
         self,
-        layout: Layout,
+        pieces: Pieces,
         arrays: list[Any],
         y: list[Any] | None,
         runs: list[Any],
-        ledger: Ledger,
+        log: PieceLog,
     ) -> Generator[tuple[int, LocalFit]]:
         """Yield the pieces that could be aligned, by number, as they come."""
         least = check_int("min_voxels", self.min_voxels, minimum=1, owner=self._owner)
-        tried = []
-        for k, name in enumerate(layout.names):
-            sizes = [own[k].size for own in layout.columns]
+        numbers = []
+        for k, name in enumerate(pieces.names):
+            sizes = [columns[k].size for columns in pieces.columns]
             i = int(np.argmin(sizes))
             if sizes[i] < least:
                 reason = f"X[{i}] has {sizes[i]} voxel(s) in it, fewer than "
-                ledger.take(name, Outcome(None, f"{reason}min_voxels={least}.", []))
+                log.add(name, Outcome(None, f"{reason}min_voxels={least}.", []))
             else:
-                tried.append(k)
+                numbers.append(k)
+        sources = [file_for_cluster(x) for x in arrays]
 
-        sent = [openable(x) for x in arrays]
+        def voxels(k: int) -> list[Any]:
+            pairs = zip(sources, pieces.columns, strict=True)
+            return [select_voxels(x, columns[k]) for x, columns in pairs]
 
-        def data(k: int) -> list[Any]:
-            pairs = zip(sent, layout.columns, strict=True)
-            return [part_of(x, own[k]) for x, own in pairs]
-
-        tasks = ((self.aligner, data(k), y, runs) for k in tried)
-        names = [layout.names[k] for k in tried]
-        with closing(self._run(fit_local, names, tasks, ledger)) as results:
-            for k, local in zip(tried, results, strict=True):
+        tasks = ((self.aligner, voxels(k), y, runs) for k in numbers)
+        names = [pieces.names[k] for k in numbers]
+        with closing(self._run(fit_local, names, tasks, log)) as results:
+            for k, local in zip(numbers, results, strict=True):
                 if local is not None:
                     yield k, local
 
-    def _join(
+    def _join_pieces(
         self,
         X: Any,
         y: Any,
         names: list[Any],
         columns_of: Callable[[int, Any], list[Columns]],
-        which: list[int] | None = None,
-    ) -> tuple[list[Columns], list[SubjectMap | None], Whole]:
-        """Let a new subject join the aligners of all pieces, or of some.
+        numbers: list[int] | None = None,
+    ) -> tuple[list[Columns], list[SubjectMap | None], MapSettings]:
+        """Let a new subject join the aligners of all pieces, or of those numbers.
 
-        Return its columns, a map per piece (None where it cannot join), and the rest.
+        Return its columns, a map per piece (None where it cannot join), and the
+        settings of its map.
         """
         samples, space = read_samples(X, "the new subject"), getattr(X, "space", None)
         columns = columns_of(int(samples.shape[1]), space)
-        whole = read_whole(samples, columns, space, name="the new subject")
+        settings = read_map_settings(samples, columns, space, name="the new subject")
         if y is None and hasattr(X, "labels"):
             y = self._known_of(X)
-        ledger, sent = Ledger(self._piece), openable(samples)
-        some = columns if which is None else [columns[k] for k in which]
-        pairs = zip(self.aligners_, some, strict=True)
-        tasks = ((local, part_of(sent, own), y) for local, own in pairs)
-        with closing(self._run(join_local, names, tasks, ledger)) as results:
+        log, source = PieceLog(self._piece), file_for_cluster(samples)
+        chosen = columns if numbers is None else [columns[k] for k in numbers]
+        tasks = (
+            (local, select_voxels(source, voxels), y)
+            for local, voxels in zip(self.aligners_, chosen, strict=True)
+        )
+        with closing(self._run(join_local, names, tasks, log)) as results:
             joined = list(results)
-        ledger.warn(stacklevel=4)
-        return columns, joined, whole
+        log.warn(stacklevel=4)
+        return columns, joined, settings
 
     def _run(
         self,
         function: Callable[..., Any],
         names: list[Any],
         tasks: Iterable[tuple[Any, ...]],
-        ledger: Ledger,
+        log: PieceLog,
     ) -> Generator[Any]:
         """Apply a function to the pieces, in threads; yield results in their order.
 
         Inside ``joblib.parallel_config`` the configured backend is used.
         """
 
-        def tell(done: int, total: int, what: str) -> None:
+        def callback(done: int, total: int, what: str) -> None:
             self.progress(done, total)
 
-        told = tell if callable(self.progress) else self.progress
+        progress = callback if callable(self.progress) else self.progress
         n_jobs = check_n_jobs(self.n_jobs)
-        calls = (delayed(guarded)(function, *t) for t in tasks)
         if n_jobs is None and effective_n_jobs(None) == 1:  # nothing is configured
             n_jobs = cpu_count()
         with (
-            shown_progress(told, len(names), "Aligning") as tick,
-            _listening(),
+            shown_progress(progress, len(names), "Aligning") as tick,
+            _catch_warnings(),
             blas_threads(1),
         ):
-            run = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")
-            outcomes = run(calls)
+            parallel = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")
+            outcomes = parallel(delayed(try_piece)(function, *task) for task in tasks)
             try:
                 for name, outcome in zip(names, outcomes, strict=True):
                     tick()
-                    yield ledger.take(name, outcome)
+                    yield log.add(name, outcome)
             finally:
                 # after an error joblib would warn of pieces that were fitted in vain
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
                     outcomes.close()
-        ledger.check_some_left()
+        log.check_some_left()
 
     def _known_of(self, subject: Any) -> Any:
         return self.aligner._known_of(subject)
@@ -393,8 +398,10 @@ def read_samples(subject: Any, name: str) -> Any:
     return samples
 
 
-def read_whole(X: Any, pieces: list[Columns], space: Any, *, name: str) -> Whole:
-    """Return what a whole-brain map keeps of a subject: mean, signatures, space.
+def read_map_settings(
+    X: Any, pieces: list[Columns], space: Any, *, name: str
+) -> MapSettings:
+    """Return what the whole-brain map of a subject keeps: mean, signatures, space.
 
     NaN is refused in the voxels of the pieces, and only there.
     """

@@ -23,7 +23,12 @@ from brainweave.aligners.pieces import (
     given_neighborhoods,
     neighborhoods_within,
 )
-from brainweave.aligners.piecewise import Fits, Layout, PiecewiseAligner, Whole
+from brainweave.aligners.piecewise import (
+    Fits,
+    MapSettings,
+    Pieces,
+    PiecewiseAligner,
+)
 from brainweave.exceptions import InputError
 
 
@@ -44,34 +49,36 @@ class SearchlightMap(WeightMap):
         return features
 
 
-class Places:
-    """Where blocks of a sparse matrix go: pairs of voxels that share a neighbourhood.
+class BlockPattern:
+    """The entries of a sparse matrix that blocks reach, blocks being neighbourhoods.
 
-    The lists are the rows (sources) and columns (targets) of the blocks, one by one.
+    Block k has the rows ``rows[k]`` and the columns ``columns[k]``.
     """
 
     def __init__(
-        self, sources: list[Columns], targets: list[Columns], shape: tuple[int, int]
+        self, rows: list[Columns], columns: list[Columns], shape: tuple[int, int]
     ) -> None:
-        self.sources, self.targets, self.shape = sources, targets, shape
-        reached = _incidence(sources, shape[0]).T @ _incidence(targets, shape[1])
-        reached = scipy.sparse.csr_array(reached)
-        reached.sort_indices()
-        self.indices, self.indptr = reached.indices, reached.indptr
-        rows = np.repeat(np.arange(shape[0]), np.diff(self.indptr))
-        self._order = rows.astype(np.int64) * shape[1] + self.indices
+        self.rows, self.columns, self.shape = rows, columns, shape
+        entries = scipy.sparse.csr_array(
+            _membership(rows, shape[0]).T @ _membership(columns, shape[1])
+        )
+        entries.sort_indices()
+        self.indices, self.indptr = entries.indices, entries.indptr
+        row_of_entry = np.repeat(np.arange(shape[0]), np.diff(self.indptr))
+        self._flat = row_of_entry.astype(np.int64) * shape[1] + self.indices
         self._last: tuple[int, Columns] = (-1, np.empty(0, dtype=np.intp))
 
-    def find(self, number: int) -> Columns:
-        """Return the places of the entries of one block, row by row."""
-        if self._last[0] != number:  # subjects with the same voxels ask again
-            rows = self.sources[number].astype(np.int64) * self.shape[1]
-            wanted = rows[:, None] + self.targets[number]
-            self._last = number, np.searchsorted(self._order, wanted.ravel())
+    def entries_of(self, k: int) -> Columns:
+        """Return the numbers of the entries of one block, row by row."""
+        if self._last[0] != k:  # subjects with the same voxels ask again
+            rows = self.rows[k].astype(np.int64) * self.shape[1]
+            flat = rows[:, None] + self.columns[k]
+            self._last = k, np.searchsorted(self._flat, flat.ravel())
         return self._last[1]
 
 
-def _incidence(lists: list[Columns], n_voxels: int) -> scipy.sparse.csr_array:
+def _membership(lists: list[Columns], n_voxels: int) -> scipy.sparse.csr_array:
+    """Return neighbourhoods x voxels, 1 where a neighbourhood has the voxel."""
     ends = np.cumsum([0, *(c.size for c in lists)])
     ones = np.ones(ends[-1], dtype=np.float32)
     return scipy.sparse.csr_array(
@@ -85,35 +92,35 @@ class BlockAverage:
     So each target voxel gets the average of what its neighbourhoods say, however many.
     """
 
-    def __init__(self, places: Places) -> None:
-        self.places = places
+    def __init__(self, pattern: BlockPattern) -> None:
+        self.pattern = pattern
         self.data: NDArray[Any] | None = None
-        self.counts = np.zeros(places.shape[1], dtype=np.int64)
+        self.counts = np.zeros(pattern.shape[1], dtype=np.int64)
 
-    def add(self, number: int, block: NDArray[Any]) -> None:
+    def add(self, k: int, block: NDArray[Any]) -> None:
         """Add the block of one neighbourhood."""
         if self.data is None:
-            self.data = np.zeros(self.places.indices.size, block.dtype)
-        self.data[self.places.find(number)] += block.ravel()
-        self.counts[self.places.targets[number]] += 1
+            self.data = np.zeros(self.pattern.indices.size, block.dtype)
+        self.data[self.pattern.entries_of(k)] += block.ravel()
+        self.counts[self.pattern.columns[k]] += 1
 
-    def finish(self) -> scipy.sparse.csr_array:
+    def matrix(self) -> scipy.sparse.csr_array:
         """Return the average."""
-        places = self.places
-        data = np.zeros(places.indices.size) if self.data is None else self.data
+        pattern = self.pattern
+        data = np.zeros(pattern.indices.size) if self.data is None else self.data
         share = np.divide(1, self.counts, where=self.counts > 0, out=0.0 * self.counts)
-        data *= share[places.indices].astype(data.dtype)
+        data *= share[pattern.indices].astype(data.dtype)
         matrix = scipy.sparse.csr_array(
-            (data, places.indices, places.indptr), places.shape, copy=True
+            (data, pattern.indices, pattern.indptr), pattern.shape, copy=True
         )
         matrix.eliminate_zeros()
         return matrix
 
 
-class Collector:
+class MapBuilder:
     """Turns the local maps of one subject, forth and back, into its whole-brain map.
 
-    Places that other subjects with the same neighbourhoods have worked out are known.
+    Patterns are shared with subjects that have the same neighbourhoods.
     """
 
     def __init__(
@@ -121,27 +128,28 @@ class Collector:
         own: list[Columns],
         common: list[Columns],
         shape: tuple[int, int],
-        known: dict[tuple[int, int], Places],
+        patterns: dict[tuple[int, int], BlockPattern],
     ) -> None:
-        there, back = (id(own), id(common)), (id(common), id(own))
-        if there not in known:
-            known[there] = Places(own, common, shape)
-        if back not in known:
-            known[back] = Places(common, own, shape[::-1])
+        forth, back = (id(own), id(common)), (id(common), id(own))
+        if forth not in patterns:
+            patterns[forth] = BlockPattern(own, common, shape)
+        if back not in patterns:
+            patterns[back] = BlockPattern(common, own, shape[::-1])
         self.own, self.scale = own, np.full(shape[0], np.inf)
-        self.forth, self.back = BlockAverage(known[there]), BlockAverage(known[back])
+        self.weights = BlockAverage(patterns[forth])
+        self.patterns = BlockAverage(patterns[back])
 
-    def add(self, number: int, local: SubjectMap, reference: SubjectMap) -> None:
+    def add(self, k: int, local: SubjectMap, reference: SubjectMap) -> None:
         """Add one neighbourhood, through its shared space, in both directions."""
-        self.forth.add(number, local.weights @ reference.patterns)
-        self.back.add(number, reference.weights @ local.patterns)
-        self.scale[self.own[number]] = local.scale
+        self.weights.add(k, local.weights @ reference.patterns)
+        self.patterns.add(k, reference.weights @ local.patterns)
+        self.scale[self.own[k]] = local.scale
 
-    def finish(self, whole: Whole) -> SearchlightMap:
+    def build(self, settings: MapSettings) -> SearchlightMap:
         """Return the map."""
-        weights, patterns = self.forth.finish(), self.back.finish()
+        weights, patterns = self.weights.matrix(), self.patterns.matrix()
         return SearchlightMap(
-            weights=weights, patterns=patterns, scale=self.scale, **whole
+            weights=weights, patterns=patterns, scale=self.scale, **settings
         )
 
 
@@ -246,34 +254,34 @@ class Searchlight(PiecewiseAligner):
 
     # -- fitting -----------------------------------------------------------------------
 
-    def _lay_out(self, n_voxels: list[int], spaces: list[Any]) -> Layout:
+    def _find_pieces(self, n_voxels: list[int], spaces: list[Any]) -> Pieces:
         n, owner = len(n_voxels), self._owner
         ref = check_subject_number("reference", self.reference, n, owner=owner)
         lists, self.centers_ = self._neighborhoods(n_voxels, spaces, ref)
         if not lists[ref]:
             raise InputError("There are no neighborhoods.")
-        return Layout(list(range(len(lists[ref]))), lists)
+        return Pieces(list(range(len(lists[ref]))), lists)
 
-    def _gather(self, layout: Layout, fits: Fits, whole: list[Whole]) -> None:
-        ref, places = self.reference, dict[tuple[int, int], Places]()
-        common, n_common = layout.columns[ref], whole[ref]["mean"].size
-        collectors = [
-            Collector(own, common, (known["mean"].size, n_common), places)
-            for own, known in zip(layout.columns, whole, strict=True)
+    def _combine(self, pieces: Pieces, fits: Fits, settings: list[MapSettings]) -> None:
+        ref, patterns = self.reference, dict[tuple[int, int], BlockPattern]()
+        common, n_common = pieces.columns[ref], settings[ref]["mean"].size
+        builders = [
+            MapBuilder(own, common, (of_map["mean"].size, n_common), patterns)
+            for own, of_map in zip(pieces.columns, settings, strict=True)
         ]
         self.n_searchlights_, self.neighborhoods_ = 0, common
         self.joinable_, self.aligners_, self.reference_maps_ = [], [], []
         for k, local in fits:
             self.n_searchlights_ += 1
-            for collector, m in zip(collectors, local.maps, strict=True):
-                collector.add(k, m, local.maps[ref])
+            for builder, m in zip(builders, local.maps, strict=True):
+                builder.add(k, m, local.maps[ref])
             if self.keep_local:
                 self.joinable_.append(k)
                 self.aligners_.append(local.aligner)
                 self.reference_maps_.append(local.maps[ref])
-        self.coverage_ = collectors[ref].forth.counts
-        pairs = zip(collectors, whole, strict=True)
-        self.maps_ = [collector.finish(known) for collector, known in pairs]
+        self.coverage_ = builders[ref].weights.counts
+        pairs = zip(builders, settings, strict=True)
+        self.maps_ = [builder.build(of_map) for builder, of_map in pairs]
         self.n_components_ = n_common
 
     def _neighborhoods(
@@ -338,15 +346,14 @@ class Searchlight(PiecewiseAligner):
             return self._new_neighborhoods(n, space, neighborhoods, coordinates)
 
         numbers = self.joinable_
-        own, maps, whole = self._join(X, y, numbers, columns_of, numbers)
-        shape = (whole["mean"].size, self.n_components_)
-        collector = Collector(own, self.neighborhoods_, shape, {})
-        for k, reference, joined in zip(
-            numbers, self.reference_maps_, maps, strict=True
-        ):
-            if joined is not None:
-                collector.add(k, joined, reference)
-        return collector.finish(whole)
+        own, maps, settings = self._join_pieces(X, y, numbers, columns_of, numbers)
+        shape = (settings["mean"].size, self.n_components_)
+        builder = MapBuilder(own, self.neighborhoods_, shape, {})
+        joined = zip(numbers, self.reference_maps_, maps, strict=True)
+        for k, reference, local in joined:
+            if local is not None:
+                builder.add(k, local, reference)
+        return builder.build(settings)
 
     def _new_neighborhoods(
         self, n_voxels: int, space: Any, neighborhoods: Any, coordinates: Any
