@@ -151,9 +151,9 @@ def test_held_out_features_do_not_know_the_held_out_labels():
     for labels in (codes, swapped):
         model = bw.GDM(3).fit(X, labels)
         rows = [np.flatnonzero(~h) for h in halves]
-        others = [np.flatnonzero(h) for h in halves]
+        held_out = [np.flatnonzero(h) for h in halves]
         graph = model.graph_
-        _, new = fit_by_grams(model, model.bases_, 3, rows, others, graph=graph)
+        _, new = fit_by_grams(model, model.bases_, 3, rows, held_out, graph=graph)
         found.append(new)
     for a, b in zip(*found, strict=True):
         assert_array_equal(a, b)
@@ -164,9 +164,9 @@ def test_half_models_equal_those_fitted_on_half_the_samples():
     X, y = planted_study(np.random.default_rng(2))
     model = bw.GDM(3, energy=0.7, standardize=False).fit(X, y)
     rows = [np.arange(18)] * 3
-    others = [np.arange(18, 36)] * 3
+    held_out = [np.arange(18, 36)] * 3
     graph = model.graph_
-    _, new = fit_by_grams(model, model.bases_, 3, rows, others, graph=graph)
+    _, new = fit_by_grams(model, model.bases_, 3, rows, held_out, graph=graph)
     own = bw.GDM(3, energy=0.7, standardize=False).fit(
         [x[:18] for x in X], [v[:18] for v in y]
     )
@@ -178,9 +178,9 @@ def test_few_voxels_take_the_shorter_way_to_the_same():
     X, y = planted_study(np.random.default_rng(2), voxels=(10, 12, 14))
     model = bw.GDM(3, energy=0.9, standardize=False).fit(X, y)
     assert model.bases_[0].uses_covariance
-    rows, others = [np.arange(18)] * 3, [np.arange(18, 36)] * 3
+    rows, held_out = [np.arange(18)] * 3, [np.arange(18, 36)] * 3
     graph = model.graph_
-    _, new = fit_by_grams(model, model.bases_, 3, rows, others, graph=graph)
+    _, new = fit_by_grams(model, model.bases_, 3, rows, held_out, graph=graph)
     own = bw.GDM(3, energy=0.9, standardize=False).fit(
         [x[:18] for x in X], [v[:18] for v in y]
     )

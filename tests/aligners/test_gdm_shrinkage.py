@@ -22,7 +22,7 @@ from brainweave import (
     save,
     time_graph,
 )
-from brainweave.aligners.gdm_graph import known_of, paired
+from brainweave.aligners.gdm_graph import labels_and_ids, y_for_graph
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import (
     AlignmentWarning,
@@ -339,7 +339,7 @@ def test_wrong_parameters_are_told(study, params, message):
 def test_labels_and_ids_come_as_two_columns(rng):
     X, y = planted_study(rng, lengths=(36, 36, 36))
     ids = [rng.permutation(36) for _ in X]
-    both = [paired(known, own) for known, own in zip(y, ids, strict=True)]
+    both = [labels_and_ids(known, own) for known, own in zip(y, ids, strict=True)]
     gdm = GDM(4, shrinkage=RHO, graph="labels+time").fit(X, both)
     graph = label_graph(y, different=0, balance="groups") + time_graph(
         ids, balance="subjects"
@@ -361,13 +361,13 @@ def test_labels_and_ids_come_as_two_columns(rng):
 def test_a_graph_takes_of_a_subject_what_it_needs():
     both = Subject("1", np.eye(2), labels=["a", "b"], stimuli=[7, 9])
     labelled = Subject("1", np.eye(2), labels=["a", "b"])
-    assert list(known_of(both, "labels")) == ["a", "b"]
-    assert list(known_of(both, "time")) == [7, 9]
-    assert known_of(both, "labels+time").tolist() == [["a", 7], ["b", 9]]
-    assert list(known_of(labelled, "labels+time")) == ["a", "b"]
-    assert known_of(labelled, "time") is None
-    assert known_of(Subject("1", np.eye(2), stimuli=[7, 9]), "labels+time") is None
-    assert list(known_of(both, label_graph)) == ["a", "b"]
+    assert list(y_for_graph(both, "labels")) == ["a", "b"]
+    assert list(y_for_graph(both, "time")) == [7, 9]
+    assert y_for_graph(both, "labels+time").tolist() == [["a", 7], ["b", 9]]
+    assert list(y_for_graph(labelled, "labels+time")) == ["a", "b"]
+    assert y_for_graph(labelled, "time") is None
+    assert y_for_graph(Subject("1", np.eye(2), stimuli=[7, 9]), "labels+time") is None
+    assert list(y_for_graph(both, label_graph)) == ["a", "b"]
 
 
 def test_rows_are_ids_where_all_show_the_same(rng):
@@ -376,7 +376,7 @@ def test_rows_are_ids_where_all_show_the_same(rng):
     gdm = GDM(4, shrinkage=RHO, graph="labels+time").fit(X, [y] * 3)
     assert gdm.joined_by_row_
     same = GDM(4, shrinkage=RHO, graph="labels+time")
-    same.fit(X, [paired(y, range(36))] * 3)
+    same.fit(X, [labels_and_ids(y, range(36))] * 3)
     assert_allclose(gdm.transform(X)[0], same.transform(X)[0], atol=1e-10)
     new = gdm.fit_new_subject(X[0], y)
     assert_allclose(new.transform(X[0]), gdm.transform([X[0]], [0])[0], atol=1e-9)

@@ -10,13 +10,13 @@ from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.held_out import (
     BORDER,
     Fold,
-    _half,
+    _half_basis,
     cross_fit,
     fit_by_grams,
-    gathered,
     halves_of,
-    judged_rows,
-    sub_graph,
+    held_out_features,
+    rows_to_test,
+    select_samples,
 )
 from brainweave.exceptions import InputError
 from brainweave.graphs import NO_GROUP
@@ -78,20 +78,20 @@ def test_runs_are_taken_in_turn_where_all_have_several():
 def test_time_points_next_to_aligning_ones_are_not_judged():
     codes = np.arange(60)
     held = np.arange(20, 60)
-    assert judged_rows(codes, held).tolist() == list(range(BORDER, 40))
+    assert rows_to_test(codes, held).tolist() == list(range(BORDER, 40))
     both_sides = np.arange(20, 44)  # on either side a quarter, if that is less
-    assert judged_rows(codes, both_sides).tolist() == list(range(6, 18))
+    assert rows_to_test(codes, both_sides).tolist() == list(range(6, 18))
     few = np.arange(20, 39)
-    assert judged_rows(codes, few).tolist() == list(range(19))
+    assert rows_to_test(codes, few).tolist() == list(range(19))
     twenty = np.arange(40, 60)
-    assert judged_rows(codes, twenty).tolist() == list(range(5, 20))
+    assert rows_to_test(codes, twenty).tolist() == list(range(5, 20))
     turns = np.flatnonzero(np.arange(64) // 8 % 2)  # runs of eight take turns
     middle = [row for row in range(32) if row % 8 in (2, 3, 4, 5)]
-    assert judged_rows(np.arange(72), turns).tolist() == middle
+    assert rows_to_test(np.arange(72), turns).tolist() == middle
     # categories repeat: all are judged but those without a label
     repeated = np.where(np.arange(60) % 7 == 0, NO_GROUP, np.arange(60) % 3)
     expected = np.flatnonzero(held % 7 != 0).tolist()
-    assert judged_rows(repeated, held).tolist() == expected
+    assert rows_to_test(repeated, held).tolist() == expected
 
 
 @pytest.mark.parametrize("kind", ["labels", "time", "both", "matrix"])
@@ -105,7 +105,7 @@ def test_the_graph_of_a_half_is_that_part_of_the_matrix(rng, kind):
     if kind == "matrix":
         graph = bw.matrix_graph(graph.to_sparse(), (7, 9))
     rows = [np.array([0, 2, 5]), np.array([1, 8])]
-    part = sub_graph(graph, rows)
+    part = select_samples(graph, rows)
     assert part.lengths == (3, 2)
     chosen = [0, 2, 5, 7 + 1, 7 + 8]
     whole = graph.to_sparse().toarray()
@@ -128,7 +128,7 @@ def test_either_half_is_held_out_once(rng):
     assert asked == [[[0, 2, 4, 6], [3, 4, 5]], [[1, 3, 5, 7], [0, 1, 2]]]
     assert [r.tolist() for r in folds[0].rows] == [[1, 3, 5, 7], [0, 1, 2]]
     # for pictures they are turned back; judged they are as they come, cut to size
-    for found, want in zip(gathered(folds, [8, 6]), full, strict=True):
+    for found, want in zip(held_out_features(folds, [8, 6]), full, strict=True):
         assert_allclose(found, want, atol=1e-12)
     assert_allclose(folds[0].features[1], (full[1] @ turn)[:3, :2])
     assert [c.tolist() for c in folds[1].codes] == [[0, 0, 1, 1], [1, 1, 1]]
@@ -142,7 +142,7 @@ def test_either_half_is_held_out_once(rng):
         ),
         blocks=[np.array([0]), np.array([1])],
     )
-    for found, want in zip(gathered(apart, [8, 6]), full, strict=True):
+    for found, want in zip(held_out_features(apart, [8, 6]), full, strict=True):
         assert_allclose(found, want, atol=1e-12)
     with pytest.raises(InputError, match="another number of features"):
         cross_fit(halves, codes, full, fit, blocks=[np.array([0, 1])])
@@ -189,14 +189,14 @@ def test_the_statistic_is_its_definition_however_many_are_shuffled_at_a_time(
     monkeypatch.setattr(agreement, "CHUNK", chunk)
     codes = [rng.integers(4, size=n) for n in (12, 15, 9)]
     features = [rng.normal(size=(len(c), 2)) for c in codes]
-    spots = [np.arange(len(c)) for c in codes]
+    positions = [np.arange(len(c)) for c in codes]
     draws = [agreement._Shuffles(c, s, [0, i]) for i, (c, s) in
-             enumerate(zip(codes, spots, strict=True))]  # fmt: skip
+             enumerate(zip(codes, positions, strict=True))]  # fmt: skip
     values = agreement._statistics(features, draws, 4, 7)
     assert values.shape == (8, 2)
     assert_allclose(values[0], brute_statistic(features, codes), atol=1e-12)
     again = [agreement._Shuffles(c, s, [0, i]) for i, (c, s) in
-             enumerate(zip(codes, spots, strict=True))]  # fmt: skip
+             enumerate(zip(codes, positions, strict=True))]  # fmt: skip
     shuffled = [d.draw(8, keep_first=True) for d in again]
     for n in range(8):
         now = [s[n] for s in shuffled]
@@ -205,8 +205,8 @@ def test_the_statistic_is_its_definition_however_many_are_shuffled_at_a_time(
 
 def test_labels_move_in_the_blocks_in_which_they_were_shown():
     codes = np.array([0, 0, 0, 1, 1, 2, 2, 0, 0, 1])
-    spots = np.arange(10)
-    shuffles = agreement._Shuffles(codes, spots, [0])
+    positions = np.arange(10)
+    shuffles = agreement._Shuffles(codes, positions, [0])
     assert [b[b >= 0].tolist() for b in shuffles.blocks] == [
         [0, 1, 2], [3, 4], [5, 6], [7, 8], [9]
     ]  # fmt: skip
@@ -219,9 +219,9 @@ def test_labels_move_in_the_blocks_in_which_they_were_shown():
         assert len(runs) <= 5  # never torn
     assert (shuffles.draw(50, keep_first=False)[0] != codes).any()
     # a gap in time ends a block; in sorted labels every sample is one
-    gap = agreement._Shuffles(codes, np.where(spots > 0, spots + 1, 0), [0])
+    gap = agreement._Shuffles(codes, np.where(positions > 0, positions + 1, 0), [0])
     assert (gap.blocks >= 0).sum(axis=1).tolist() == [1, 2, 2, 2, 2, 1]
-    in_order = agreement._Shuffles(np.sort(codes), spots, [0])
+    in_order = agreement._Shuffles(np.sort(codes), positions, [0])
     assert_array_equal(in_order.blocks, np.arange(10)[:, None])
 
 
@@ -245,27 +245,27 @@ def test_what_is_shared_is_told_from_noise_and_from_nothing(rng):
         np.column_stack([means[c] + 0.1 * rng.normal(size=24), rng.normal(size=24)])
         for c in codes
     ]
-    agreed, p, rest = agreement.judge(folds_of(features, codes), 199, 0)
+    agreed, p, rest = agreement.permutation_test(folds_of(features, codes), 199, 0)
     assert agreed[0] > 0.95 > abs(agreed[1])
     assert p[0] == rest[0] == 1 / 200
     assert min(p[1], rest[1]) > 0.05
     constant = [np.column_stack([f[:, 0], np.zeros(24)]) for f in features]
-    agreed, p, rest = agreement.judge(folds_of(constant, codes), 199, 0)
+    agreed, p, rest = agreement.permutation_test(folds_of(constant, codes), 199, 0)
     assert p.tolist() == rest.tolist() == [1 / 200, 1.0]
     assert agreed[1] == 0
     # no more than the smallest p that so many permutations can give
-    assert agreement.judge(folds_of(features, codes), 9, 0)[1][0] == 1 / 10
+    assert agreement.permutation_test(folds_of(features, codes), 9, 0)[1][0] == 1 / 10
     scaled = [1e6 * f + 7 for f in features]  # the unit of features does not matter
-    assert agreement.judge(folds_of(scaled, codes), 199, 0)[1][0] == 1 / 200
+    assert agreement.permutation_test(folds_of(scaled, codes), 199, 0)[1][0] == 1 / 200
 
 
 def test_weak_components_are_evidence_together(rng):
     codes = [rng.permutation(np.arange(40) % 4) for _ in range(3)]
     means = 0.45 * rng.normal(size=(4, 12))
     weak = [means[c] + rng.normal(size=(40, 12)) for c in codes]
-    _, p, rest = agreement.judge(folds_of(weak, codes), 199, 0)
+    _, p, rest = agreement.permutation_test(folds_of(weak, codes), 199, 0)
     assert rest[0] < 0.05 < np.median(p)
-    assert_allclose(rest[-1], agreement.judge(
+    assert_allclose(rest[-1], agreement.permutation_test(
         folds_of([w[:, -1:] for w in weak], codes), 199, 0)[1])  # fmt: skip
 
 
@@ -275,9 +275,11 @@ def test_subjects_must_share_two_groups(rng):
     one = [np.arange(8) % 2, 1 + np.arange(8) % 2]
     for codes in (apart, one):
         with pytest.raises(InputError, match="share too few groups"):
-            agreement.judge(folds_of(features, codes), 9, 0)
+            agreement.permutation_test(folds_of(features, codes), 9, 0)
     with pytest.raises(InputError, match="share too few groups"):
-        agreement.judge(folds_of([f[:1] for f in features], [[0], [0]]), 9, 0)
+        agreement.permutation_test(
+            folds_of([f[:1] for f in features], [[0], [0]]), 9, 0
+        )
 
 
 def test_agreement_is_the_correlation_of_group_means(rng):
@@ -302,8 +304,8 @@ def test_a_half_keeps_runs_precision_and_number_of_voxels(rng, reliable):
     how = {"standardize": "reliability", "groups": y[0]} if reliable else {}
     basis = bw.SubjectBasis(x, runs=np.arange(24) // 6, name="X[0]", **how)
     assert basis.reliable == reliable
-    rows, others = np.arange(12), np.arange(12, 24)
-    half, held = _half(basis, rows, others)
+    rows, held_out = np.arange(12), np.arange(12, 24)
+    half, held = _half_basis(basis, rows, held_out)
     assert (half.n_samples, half.n_voxels, half.dtype) == (12, 40, np.float32)
     assert half.constant_voxels.tolist() == [3]
     assert half.runs.tolist() == [0] * 6 + [1] * 6
@@ -318,8 +320,8 @@ def test_a_model_of_a_half_has_as_many_components_as_the_half_can(rng, energy):
     model = bw.DetSRM(k, energy=energy, random_state=0).fit(X)
     fewest = min(bw.SubjectBasis(x[12:], energy=energy).n_kept for x in X)
     assert fewest < k
-    rows, others = [np.arange(12)] * 2, [np.arange(12, 24)] * 2
-    seen, new = fit_by_grams(model, model.bases_, k, others, rows)
+    rows, held_out = [np.arange(12)] * 2, [np.arange(12, 24)] * 2
+    seen, new = fit_by_grams(model, model.bases_, k, held_out, rows)
     assert [f.shape for f in (*seen, *new)] == [(12, fewest)] * 4
     assert bw.alignment_check(model, n_permutations=19).available
 
@@ -343,6 +345,6 @@ def test_principal_components_of_a_half_are_no_more_than_its_rank(rng):
     for x in X:
         x[:12] = rng.normal(size=(12, 4)) @ rng.normal(size=(4, 40))
     model = Leading(9).fit(X)
-    rows, others = [np.arange(12)] * 2, [np.arange(12, 24)] * 2
-    seen, new = fit_by_grams(model, model.bases_, 9, rows, others)
+    rows, held_out = [np.arange(12)] * 2, [np.arange(12, 24)] * 2
+    seen, new = fit_by_grams(model, model.bases_, 9, rows, held_out)
     assert [f.shape for f in (*seen, *new)] == [(12, 4)] * 4

@@ -17,8 +17,8 @@ from brainweave import (
     save,
     save_basis,
 )
-from brainweave.aligners.gdm_graph import paired
-from brainweave.aligners.held_out import _half
+from brainweave.aligners.gdm_graph import labels_and_ids
+from brainweave.aligners.held_out import _half_basis
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import AlignmentWarning, LabelWarning
 from brainweave.reliability import (
@@ -140,14 +140,16 @@ def test_auto_finds_nothing_in_noise(rng):
 @pytest.mark.parametrize("voxels", [30, 90])
 def test_held_out_labels_do_not_scale_the_voxels_of_the_other_half(rng, voxels):
     (x,), (y,) = planted_study(rng, lengths=(60,), voxels=(voxels,))
-    rows, others = np.arange(30), np.arange(30, 60)
+    rows, held_out = np.arange(30), np.arange(30, 60)
     shuffled = np.concatenate([y[:30], rng.permutation(y[30:])])
     one, other = (
         SubjectBasis(x, standardize="reliability", groups=known)
         for known in (y, shuffled)
     )
     assert not np.allclose(one.scale, other.scale)
-    (a, held), (b, again) = (_half(basis, rows, others) for basis in (one, other))
+    (a, held), (b, again) = (
+        _half_basis(basis, rows, held_out) for basis in (one, other)
+    )
     assert_allclose(a.gram, b.gram, rtol=1e-12)
     assert_allclose(a.kernel_to(held), b.kernel_to(again), rtol=1e-12)
     own = SubjectBasis(x[:30], standardize="reliability", groups=y[:30])
@@ -199,7 +201,7 @@ def checked_noise(settings, n_studies):
     for seed in range(n_studies):
         X, y = slow_noise(seed)
         if "graph" in settings:
-            y = [paired(known, range(len(known))) for known in y]
+            y = [labels_and_ids(known, range(len(known))) for known in y]
         check = alignment_check(GDM(3, **settings).fit(X, y))
         assert check.available
         found.append((check.p_value, check.agreement))

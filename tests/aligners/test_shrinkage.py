@@ -11,7 +11,7 @@ import scipy.sparse
 from numpy.testing import assert_allclose
 
 from brainweave import GDM, SubjectBasis
-from brainweave.aligners.gdm_graph import paired
+from brainweave.aligners.gdm_graph import labels_and_ids
 from brainweave.aligners.graph_solver import apply_graph
 from brainweave.aligners.shrinkage import scale_features, solve_shrinkage
 from brainweave.aligners.smoother import (
@@ -244,11 +244,11 @@ def test_new_subject_is_ridge_regression_on_the_scores(rng):
     X, y = study(rng)
     ids = [np.arange(len(part)) for part in y]
     gdm = GDM(K, shrinkage=0.2, scale="unit", standardize=False, graph="labels+time")
-    gdm.fit(X, [paired(a, b) for a, b in zip(y, ids, strict=True)])
+    gdm.fit(X, [labels_and_ids(a, b) for a, b in zip(y, ids, strict=True)])
     x = rng.normal(size=(20, 50))
     labels, ids = rng.integers(4, size=20), rng.permutation(24)[:20]
     known = [None, None, None, *labels[3:]]
-    new = gdm.fit_new_subject(x, paired(known, ids))
+    new = gdm.fit_new_subject(x, labels_and_ids(known, ids))
     x = x - x.mean(axis=0)
     by_label, by_time = (
         term.affinity @ sums

@@ -161,13 +161,13 @@ def test_many_subjects_are_not_all_asked(rng, monkeypatch):
 
     X, y = planted_study(rng, (12,) * 6, (20,) * 6)
     bases, asked = [SubjectBasis(x) for x in X], []
-    whole = strength._reached
+    whole = strength._criterion_at
 
     def counted(basis, *others):
         asked.append(basis)
         return whole(basis, *others)
 
-    monkeypatch.setattr(strength, "_reached", counted)
+    monkeypatch.setattr(strength, "_criterion_at", counted)
     monkeypatch.setattr(strength, "N_ASKED", 3)
     rhos, how = strength.choose_strengths(
         "auto", bases, label_graph(y), n_jobs=1, owner="GDM"

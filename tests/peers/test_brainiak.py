@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import brainweave as bw
-from brainweave.aligners.srm import Model, Steps
+from brainweave.aligners.srm import EMSteps, Model
 from brainweave.basis import SubjectBasis
 from brainweave.linalg import flip_signs
 
@@ -71,7 +71,7 @@ def test_srm_iterates(funcalign, record, n_iter):
     begin = funcalign.SRM(n_iter=0, features=K, rand_seed=1).fit(theirs(X))
     other = funcalign.SRM(n_iter=n_iter, features=K, rand_seed=1).fit(theirs(X))
     bases = [SubjectBasis(x, standardize=False) for x in X]
-    steps = Steps(bases, lambda f, *lists: list(map(f, *lists)))
+    steps = EMSteps(bases, lambda f, *lists: list(map(f, *lists)))
     features = [x @ w for x, w in zip(X, begin.w_, strict=True)]
     model = Model([], features, np.eye(K), np.ones(len(X)))
     for _ in range(n_iter):
@@ -107,7 +107,7 @@ def test_srm_likelihood(funcalign, record):
     other = funcalign.SRM(n_iter=300, features=K).fit(theirs(X))
     bases = [SubjectBasis(x, standardize=False) for x in X]
     features = [x @ w for x, w in zip(X, other.w_, strict=True)]
-    steps = Steps(bases, lambda f, *lists: list(map(f, *lists)))
+    steps = EMSteps(bases, lambda f, *lists: list(map(f, *lists)))
     value = steps.expect(
         Model([], features, other.sigma_s_, other.rho2_)
     ).log_likelihood

@@ -29,7 +29,7 @@ from brainweave.metrics import mean_pairwise_correlation
 CHUNK = 250_000  # numbers held at a time while shuffling: what a cache holds
 
 
-def judge(
+def permutation_test(
     folds: list[Fold], n_permutations: int, random_state: int
 ) -> tuple[Matrix, Matrix, Matrix]:
     """Return the agreement on held-out samples, and two p under shuffled labels.
@@ -40,22 +40,22 @@ def judge(
     observed, null, agreements = np.zeros(k), np.zeros(n_permutations), []
     observed_rest, null_rest = np.zeros(k), np.zeros((n_permutations, k))
     for number, fold in enumerate(folds):
-        if min(map(len, fold.codes)) < 2 or not _meet(fold.codes):
+        if min(map(len, fold.codes)) < 2 or not _share_two_groups(fold.codes):
             raise InputError(
                 "subjects share too few groups of samples once half are held out."
             )
         held = [_standardized(f) for f in fold.features]
         size = max(int(c.max()) for c in fold.codes) + 1
         agreements.append(agreement_of_groups(held, fold.codes, size))
-        pairs = enumerate(zip(fold.codes, fold.judged, strict=True))
+        pairs = enumerate(zip(fold.codes, fold.tested, strict=True))
         draws = [
-            _Shuffles(codes, spots, [random_state, number, i])
-            for i, (codes, spots) in pairs
+            _Shuffles(codes, positions, [random_state, number, i])
+            for i, (codes, positions) in pairs
         ]
-        values = _in_spreads(_statistics(held, draws, size, n_permutations))
+        values = _z_scores(_statistics(held, draws, size, n_permutations))
         observed += values[0] / len(folds)
         null += np.sort(values[1:].max(axis=1)) / len(folds)
-        rest = _in_spreads(np.cumsum(values[:, ::-1], axis=1)[:, ::-1])
+        rest = _z_scores(np.cumsum(values[:, ::-1], axis=1)[:, ::-1])
         observed_rest += rest[0] / len(folds)
         null_rest += np.sort(rest[1:], axis=0) / len(folds)
     # a tie counts against the alignment, also one broken by rounding
@@ -70,7 +70,7 @@ def judge(
     )
 
 
-def _in_spreads(values: Matrix) -> Matrix:
+def _z_scores(values: Matrix) -> Matrix:
     """Standardise statistics over what was observed and all permutations."""
     spread = values.std(axis=0)
     centred = values - values.mean(axis=0)
@@ -83,7 +83,7 @@ def _standardized(features: Matrix) -> Matrix:
     return np.asarray(centred / np.where(scale > 1e-12 * scale.max(), scale, np.inf))
 
 
-def _meet(codes: list[Codes]) -> bool:
+def _share_two_groups(codes: list[Codes]) -> bool:
     """Whether some two subjects have two groups in common."""
     sets = [set(c.tolist()) for c in codes]
     pairs = [(a, b) for i, a in enumerate(sets) for b in sets[i + 1 :]]
@@ -93,17 +93,17 @@ def _meet(codes: list[Codes]) -> bool:
 class _Shuffles:
     """Group codes of one subject's held-out samples: as they are, then shuffled."""
 
-    def __init__(self, codes: Codes, spots: NDArray[np.intp], seed: list[int]) -> None:
+    def __init__(self, codes: Codes, positions: Codes, seed: list[int]) -> None:
         self.codes, self.rng = codes, np.random.default_rng(seed)
         _, first, count = np.unique(codes, return_index=True, return_counts=True)
         single = np.isin(codes, codes[first[count == 1]])
-        self.single, self.rest = np.flatnonzero(single), np.flatnonzero(~single)
-        own, spots = codes[self.rest], spots[self.rest]
-        changed = np.flatnonzero((np.diff(own) != 0) | (np.diff(spots) != 1))
-        blocks = np.split(self.rest, changed + 1)
+        self.single, self.repeated = np.flatnonzero(single), np.flatnonzero(~single)
+        own, positions = codes[self.repeated], positions[self.repeated]
+        changed = np.flatnonzero((np.diff(own) != 0) | (np.diff(positions) != 1))
+        blocks = np.split(self.repeated, changed + 1)
         if len(blocks) <= len(np.unique(own)):
             # sorted by category: the order tells nothing of time
-            blocks = list(self.rest[:, None])
+            blocks = list(self.repeated[:, None])
         self.blocks = np.full((len(blocks), max(map(len, blocks))), -1)
         for out, rows in zip(self.blocks, blocks, strict=True):
             out[: len(rows)] = rows
@@ -112,7 +112,7 @@ class _Shuffles:
         """Return n rows of codes; the first as they are, if asked for."""
         out = np.tile(self.codes, (n, 1))
         shuffled = out[1 if keep_first else 0 :]
-        if not self.rest.size:  # no group twice, as of time points
+        if not self.repeated.size:  # no group twice, as of time points
             shifts = self.rng.integers(len(self.codes), size=(len(shuffled), 1))
             shuffled[:] = self.codes[np.arange(len(self.codes)) - shifts]
             return out
@@ -121,7 +121,7 @@ class _Shuffles:
                 shift = self.rng.integers(self.single.size)
                 row[self.single] = np.roll(row[self.single], shift)
             moved = self.blocks[self.rng.permutation(len(self.blocks))]
-            row[self.rest] = self.codes[moved[moved >= 0]]
+            row[self.repeated] = self.codes[moved[moved >= 0]]
         return out
 
 

@@ -61,7 +61,7 @@ class BaseAligner(FittedAligner):
         return type(self).__name__
 
     @property
-    def _keeps(self) -> str:
+    def _solution_name(self) -> str:
         """What solutions are: "coef_" or "mixing_"; empty if maps alone keep them."""
         return "coef_"
 
@@ -103,7 +103,7 @@ class BaseAligner(FittedAligner):
         None, and subjects are matched by position.
         """
         subjects = check_list_of_subjects(X, owner=self._owner)
-        y = self._known_samples(subjects, y)
+        y = self._find_y(subjects, y)
         self._check_subjects(subjects, y)
         self.ids_ = ids_of(subjects, owner=self._owner)
         self._check_labels(y)
@@ -123,11 +123,11 @@ class BaseAligner(FittedAligner):
         """Tell whether samples are tied by their row, if y is known of them."""
         return False
 
-    def _labels_must_meet(self) -> bool:
+    def _needs_common_labels(self) -> bool:
         """Tell whether nothing else ties them."""
         return self._joins_by_label()
 
-    def _labels_in(self, y: list[Any]) -> list[Any]:
+    def _labels_from(self, y: list[Any]) -> list[Any]:
         """Return the labels in y, which may hold more than these."""
         return y
 
@@ -139,9 +139,9 @@ class BaseAligner(FittedAligner):
         if self.ids_ is not None:
             names = [repr(id) for id in self.ids_]
         check_labels_meet(
-            self._labels_in(y),
+            self._labels_from(y),
             names,
-            refuse=self._labels_must_meet(),
+            refuse=self._needs_common_labels(),
             warn=self._warns_of_input,
             stacklevel=4,
         )
@@ -150,14 +150,14 @@ class BaseAligner(FittedAligner):
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
         """Return a coefficient matrix (n_kept_i, K) per subject; set learned values.
 
-        Or a mixing of samples, if :attr:`_keeps` says so.
+        Or a mixing of samples, if :attr:`_solution_name` says so.
         """
 
-    def _known_samples(self, subjects: list[Any], y: Any) -> list[Any] | None:
+    def _find_y(self, subjects: list[Any], y: Any) -> list[Any] | None:
         """Take y as given, or from subjects that know their labels."""
-        return known_samples(subjects, y, self._known_of, owner=self._owner)
+        return known_samples(subjects, y, self._y_of, owner=self._owner)
 
-    def _known_of(self, subject: Any) -> Any:
+    def _y_of(self, subject: Any) -> Any:
         """Return what is to be known of the samples of a subject that knows them."""
         return subject.labels
 
@@ -166,7 +166,7 @@ class BaseAligner(FittedAligner):
     ) -> list[SubjectBasis]:
         """Make, or take over, one basis per subject; several subjects at a time."""
         n, params = len(subjects), self.get_params(deep=False)
-        labels = [None] * n if y is None else self._labels_in(y)
+        labels = [None] * n if y is None else self._labels_from(y)
         runs = self._runs or [getattr(s, "runs", None) for s in subjects]
         # other processes are sent what the function refers to: not the whole aligner
         read, needs_eigenbasis = self._reader(), self._needs_eigenbasis
@@ -269,8 +269,8 @@ class BaseAligner(FittedAligner):
         self.bases_ = bases
         for name in ("coef_", "mixing_"):  # of another fit
             self.__dict__.pop(name, None)
-        if self._keeps:
-            setattr(self, self._keeps, solution)
+        if self._solution_name:
+            setattr(self, self._solution_name, solution)
         self.maps_ = [
             self._make_map(b, c, space=s)
             for b, c, s in zip(bases, solution, spaces, strict=True)
@@ -281,7 +281,7 @@ class BaseAligner(FittedAligner):
     def _make_map(
         self, basis: SubjectBasis, coef: Matrix, *, space: Any = None
     ) -> SubjectMap:
-        kind = MixingMap if self._keeps == "mixing_" else CoordinateMap
+        kind = MixingMap if self._solution_name == "mixing_" else CoordinateMap
         return kind(basis, coef, isometric=self._isometric, space=space)
 
     # -- a new subject -----------------------------------------------------------------
@@ -312,8 +312,8 @@ class BaseAligner(FittedAligner):
         """Check a new subject and make its basis with the settings of the fit."""
         check_is_fitted(self, "maps_")
         if y is None and hasattr(X, "labels"):
-            y = self._known_of(X)
-        labels = None if y is None else self._labels_in([y])[0]
+            y = self._y_of(X)
+        labels = None if y is None else self._labels_from([y])[0]
         ((kernel, energy),) = self.basis_settings(None)
         basis = self._reader()(X, labels, kernel, energy, name="the new subject")
         if not self._is_piece:

@@ -12,15 +12,20 @@ from sklearn.utils.validation import check_is_fitted
 
 from brainweave._arrays import Codes, Matrix, to_numpy
 from brainweave._validation import check_int, check_list_of_subjects
-from brainweave.aligners.agreement import agreement_of_groups, judge
-from brainweave.aligners.gdm_graph import GRAPH_NAMES, Solution, is_named, split_known
+from brainweave.aligners.agreement import agreement_of_groups, permutation_test
+from brainweave.aligners.gdm_graph import (
+    GRAPH_NAMES,
+    Solution,
+    is_named,
+    split_labels_and_ids,
+)
 from brainweave.aligners.held_out import (
     Fold,
     cross_fit,
     fit_by_grams,
     fit_by_samples,
-    gathered,
     halves_of,
+    held_out_features,
 )
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import AlignmentWarning, BrainweaveError, InputError
@@ -200,23 +205,23 @@ def alignment_check(
         )
     if subjects is not None and all(hasattr(s, "labels") for s in subjects):
         if y is None:
-            y = _all_known(aligner._known_of(s) for s in subjects)
+            y = _list_unless_missing(aligner._y_of(s) for s in subjects)
         if runs is None:
-            runs = _all_known(getattr(s, "runs", None) for s in subjects)
+            runs = _list_unless_missing(getattr(s, "runs", None) for s in subjects)
     bases = getattr(aligner, "bases_", None)
     if subjects is None and bases is None:
-        return _from_table(aligner)
+        return _check_of_file(aligner)
     try:
         lengths = [
             int(s.n_samples if hasattr(s, "n_samples") else len(s))
             for s in (bases or subjects or [])
         ]
-        codes = _known_groups(aligner, lengths, y)
+        codes = _groups_of_samples(aligner, lengths, y)
         if runs is not None and [len(r) for r in runs] != lengths:
             raise InputError("runs do not have one entry per aligning sample.")
-        full, fit, blocks = _models_of_halves(aligner, subjects, y)
+        full, fit, blocks = _prepare_halves(aligner, subjects, y)
         folds = cross_fit(halves_of(codes, runs), codes, full, fit, blocks=blocks)
-        return _judged(folds, codes, n_permutations, random_state)
+        return _test_folds(folds, codes, n_permutations, random_state)
     except BrainweaveError as error:
         return AlignmentCheck(str(error))
 
@@ -230,7 +235,7 @@ def count_holding(
     try:
         codes, full = _graph_codes(graph), found.first(k).features
         folds = cross_fit(halves_of(codes, None), codes, full, fit)
-        check = _judged(folds, codes, N_PERMUTATIONS, 0)
+        check = _test_folds(folds, codes, N_PERMUTATIONS, 0)
     except BrainweaveError:
         return k
     if check.worked:
@@ -247,15 +252,15 @@ def count_holding(
     return k
 
 
-def _judged(
+def _test_folds(
     folds: list[Fold], codes: list[Codes], n_permutations: int, random_state: int
 ) -> AlignmentCheck:
-    agreement, p, rest = judge(folds, n_permutations, random_state)
-    features = gathered(folds, [c.size for c in codes])
+    agreement, p, rest = permutation_test(folds, n_permutations, random_state)
+    features = held_out_features(folds, [c.size for c in codes])
     return AlignmentCheck("", agreement, p, rest, n_permutations, features)
 
 
-def _from_table(aligner: Any) -> AlignmentCheck:
+def _check_of_file(aligner: Any) -> AlignmentCheck:
     """Return the check that came with a model file."""
     table = getattr(aligner, "_component_table", None) or {}
     if "p" not in table:
@@ -314,7 +319,7 @@ def component_table(model: Any, check: AlignmentCheck | None) -> Any:
 # -- what is known of the samples ------------------------------------------------------
 
 
-def _all_known(known: Iterable[Any]) -> list[Any] | None:
+def _list_unless_missing(known: Iterable[Any]) -> list[Any] | None:
     """Return what is known of all subjects; None if it is not known of one."""
     found = list(known)
     return None if any(k is None for k in found) else found
@@ -329,7 +334,7 @@ def _graph_codes(graph: Graph) -> list[Codes]:
     return [graph.groups[0].codes[rows] for rows in graph.slices()]
 
 
-def _known_groups(aligner: Any, lengths: list[int], y: Any) -> list[Codes]:
+def _groups_of_samples(aligner: Any, lengths: list[int], y: Any) -> list[Codes]:
     """Return the group of every sample: what subjects are compared by."""
     graph = getattr(aligner, "graph_", None)
     if graph is not None:
@@ -343,7 +348,7 @@ def _known_groups(aligner: Any, lengths: list[int], y: Any) -> list[Codes]:
     if setting is not None and not is_named(setting, *GRAPH_NAMES):
         raise InputError("the groups of a graph of your own are not known here.")
     if y is not None and is_named(setting, "labels+time"):
-        y = [split_known(known)[0] for known in y]
+        y = [split_labels_and_ids(known)[0] for known in y]
     by_label = inner._joins_by_label()
     if y is None and by_label:
         raise InputError("the labels of the aligning samples are not known; pass y.")
@@ -352,15 +357,15 @@ def _known_groups(aligner: Any, lengths: list[int], y: Any) -> list[Codes]:
         if list(graph.lengths) != lengths:
             raise InputError("y does not have one entry per aligning sample.")
         codes = [graph.groups[0].codes[rows].copy() for rows in graph.slices()]
-        if setting is None and not inner._labels_must_meet():
-            codes = _with_locked(codes, len(graph.groups[0].names))
+        if setting is None and not inner._needs_common_labels():
+            codes = _with_time_locked(codes, len(graph.groups[0].names))
         return codes
     if len(set(lengths)) > 1:
         raise InputError("subjects have different numbers of samples, and no labels.")
     return [np.arange(n, dtype=np.intp) for n in lengths]
 
 
-def _with_locked(codes: list[Codes], n_labels: int) -> list[Codes]:
+def _with_time_locked(codes: list[Codes], n_labels: int) -> list[Codes]:
     """Put samples locked in time in a group each: all of them if all have labels."""
     if all((c != NO_GROUP).all() for c in codes):
         return [np.arange(c.size, dtype=np.intp) for c in codes]
@@ -370,7 +375,7 @@ def _with_locked(codes: list[Codes], n_labels: int) -> list[Codes]:
     return codes
 
 
-def _models_of_halves(
+def _prepare_halves(
     aligner: Any, subjects: list[Any] | None, y: Any
 ) -> tuple[list[Matrix], Any, Any]:
     """Return all features, what fits a half, and features that rotate together."""

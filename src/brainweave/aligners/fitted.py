@@ -324,13 +324,13 @@ class FittedAligner(BaseEstimator):
         known = None
         if y is not None:
             known = [as_label_list(part, f"y[{i}]") for i, part in enumerate(y)]
-        who = self._fitted_ones(entries, subjects)
+        who = self._find_fitted(entries, subjects)
         self._refuse_aligned(samples)
         if who is not None:
             pairs = zip(samples, who, strict=True)
             features = [to_numpy(self.maps_[i].transform(x)) for x, i in pairs]
         else:
-            features, known = self._joined(samples, known)
+            features, known = self._join_new_subjects(samples, known)
         if known is not None:
             return _accuracy(features, known)
         counts = {len(f) for f in features}
@@ -381,7 +381,7 @@ class FittedAligner(BaseEstimator):
         find_subjects([subject], self._ids(), self.n_subjects_, owner=self._owner)
         return SubjectTransformer(self, subject)
 
-    def _fitted_ones(self, entries: list[Any], subjects: Any) -> list[int] | None:
+    def _find_fitted(self, entries: list[Any], subjects: Any) -> list[int] | None:
         """Return which fitted subjects these are; None for new people."""
         if subjects is None:
             own, ids = getattr(self, "ids_", None), ids_of(entries, owner="score")
@@ -400,7 +400,7 @@ class FittedAligner(BaseEstimator):
                         "brainweave.between_subject_classification."
                     )
 
-    def _joined(
+    def _join_new_subjects(
         self, samples: list[Any], known: list[list[Any]] | None
     ) -> tuple[list[NDArray[Any]], list[list[Any]] | None]:
         """Let new people join with half of their samples; return the other half."""

@@ -23,11 +23,11 @@ from brainweave.aligners.gdm_graph import (
     Solution,
     group_sums,
     is_named,
-    known_of,
     make_graph,
-    split_known,
+    split_labels_and_ids,
     subject_overlap,
-    warn_of_space,
+    warn_of_shared_space,
+    y_for_graph,
 )
 from brainweave.aligners.graph_solver import ROUTES, solve
 from brainweave.aligners.maps import SubjectMap
@@ -44,7 +44,7 @@ from brainweave.graphs import Graph, count_alike, label_graph
 from brainweave.linalg import flip_signs
 
 MOST_TRIED = 100  # components that "auto" looks at
-ONLY_SHRUNK = ("shrinkage_", "shrinkage_by_", "constraint_", "spread_")
+WITH_SHRINKAGE_ONLY = ("shrinkage_", "shrinkage_by_", "constraint_", "spread_")
 OPTIONS = {
     "solver": ROUTES,
     "constraint": ("global", "subject"),
@@ -221,7 +221,7 @@ class GDM(BaseAligner):
         return "subject" if is_named(self.graph, "time", "labels+time") else "global"
 
     @property
-    def _keeps(self) -> str:
+    def _solution_name(self) -> str:
         return "mixing_" if self._shrinks else "coef_"
 
     @property
@@ -230,12 +230,12 @@ class GDM(BaseAligner):
 
     # -- fitting -----------------------------------------------------------------------
 
-    def _known_of(self, subject: Any) -> Any:
-        return known_of(subject, self.graph)
+    def _y_of(self, subject: Any) -> Any:
+        return y_for_graph(subject, self.graph)
 
-    def _labels_in(self, y: list[Any]) -> list[Any]:
+    def _labels_from(self, y: list[Any]) -> list[Any]:
         if is_named(self.graph, "labels+time"):
-            return [split_known(known)[0] for known in y]
+            return [split_labels_and_ids(known)[0] for known in y]
         return y
 
     def _joins_by_label(self) -> bool:
@@ -247,7 +247,7 @@ class GDM(BaseAligner):
     def _joins_by_row(self, y: Any) -> bool:
         return y is None and is_named(self.graph, "time")
 
-    def _labels_must_meet(self) -> bool:
+    def _needs_common_labels(self) -> bool:
         return self._joins_by_label() and not is_named(self.graph, "labels+time")
 
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
@@ -262,8 +262,10 @@ class GDM(BaseAligner):
             balance=self.balance,
             owner=self._owner,
         )
-        solve_it = self._shrunk if self._shrinks else self._cut
-        maps, template = solve_it(bases, graph)
+        if self._shrinks:
+            maps, template = self._solve_with_shrinkage(bases, graph)
+        else:
+            maps, template = self._solve_with_energy(bases, graph)
         self.graph_ = graph
         # what a new subject needs: sums per group, or, without groups, every sample
         per_subject = self._shrinks and self._constraint == "subject"
@@ -271,11 +273,11 @@ class GDM(BaseAligner):
         self.embedding_ = template if graph.matrix is not None else None
         return maps
 
-    def _cut(
+    def _solve_with_energy(
         self, bases: list[SubjectBasis], graph: Graph
     ) -> tuple[list[Matrix], Matrix]:
         """Solve the paper's model; return the maps and the template."""
-        for name in ONLY_SHRUNK:  # of a fit before this one
+        for name in WITH_SHRINKAGE_ONLY:  # of a fit before this one
             self.__dict__.pop(name, None)
         kept = [b.n_kept for b in bases]
         k, auto = self._wanted_components(sum(kept), graph)
@@ -299,7 +301,7 @@ class GDM(BaseAligner):
         maps = [E * scale / np.sqrt(b.values)[:, None] for b, E in pairs]
         return maps, found.template * scale
 
-    def _shrunk(
+    def _solve_with_shrinkage(
         self, bases: list[SubjectBasis], graph: Graph
     ) -> tuple[list[Matrix], Matrix]:
         """Solve the model with a ridge; return the maps and the template."""
@@ -371,7 +373,7 @@ class GDM(BaseAligner):
         self.is_unique_ = found.is_unique(k)
         self.solver_ = found.route
         self.overlap_ = subject_overlap(covariances, lengths)
-        warn_of_space(self, dimensions)
+        warn_of_shared_space(self, dimensions)
 
     # -- a new subject -----------------------------------------------------------------
 

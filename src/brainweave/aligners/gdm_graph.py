@@ -36,7 +36,7 @@ def is_named(graph: Any, *names: str) -> bool:
     return isinstance(graph, str) and graph in names
 
 
-def known_of(subject: Any, graph: Any) -> Any:
+def y_for_graph(subject: Any, graph: Any) -> Any:
     """Return what a graph by name needs to know of a subject that knows its samples.
 
     None where it is not known. "labels+time" is content with the labels where there
@@ -47,16 +47,16 @@ def known_of(subject: Any, graph: Any) -> Any:
     if is_named(graph, "time"):
         return stimuli
     if is_named(graph, "labels+time") and labels is not None and stimuli is not None:
-        return paired(labels, stimuli)
+        return labels_and_ids(labels, stimuli)
     return labels
 
 
-def paired(labels: Any, ids: Any) -> NDArray[Any]:
+def labels_and_ids(labels: Any, ids: Any) -> NDArray[Any]:
     """Put labels and ids side by side, as y of ``graph="labels+time"`` has them.
 
     Examples
     --------
-    >>> paired(["cat", "dog"], [7, 9]).tolist()
+    >>> labels_and_ids(["cat", "dog"], [7, 9]).tolist()
     [['cat', 7], ['dog', 9]]
     """
     both = np.empty((len(labels), 2), dtype=object)
@@ -65,7 +65,7 @@ def paired(labels: Any, ids: Any) -> NDArray[Any]:
     return both
 
 
-def split_known(y: Any) -> tuple[Any, Any]:
+def split_labels_and_ids(y: Any) -> tuple[Any, Any]:
     """Return the labels and the ids of one subject; ids are None if y has none."""
     table = np.asarray(y, dtype=object)
     if table.ndim == 2 and table.shape[1] == 2:
@@ -118,7 +118,7 @@ def make_graph(
         check_option("graph", graph, GRAPH_NAMES, owner=owner)
         weights = ("groups", "subjects") if ridge else ("none", "none")
         weights = weights if balance is None else (balance, balance)
-        made, by_row = _by_name(graph, lengths, y, ridge, weights, owner=owner)
+        made, by_row = _named_graph(graph, lengths, y, ridge, weights, owner=owner)
     elif scipy.sparse.issparse(graph) or isinstance(graph, np.ndarray):
         made = matrix_graph(graph, lengths)
     else:
@@ -129,11 +129,11 @@ def make_graph(
         )
     if ridge:
         made = weigh_groups(made, "none")
-    _check_links(made)
+    _check_connected(made)
     return made, by_row
 
 
-def _by_name(
+def _named_graph(
     name: str,
     lengths: list[int],
     y: list[Any] | None,
@@ -153,7 +153,7 @@ def _by_name(
         return label_graph(y or [], **of_labels), False
     labels, ids = None, y
     if name == "labels+time" and y is not None:
-        pairs = [split_known(known) for known in y]
+        pairs = [split_labels_and_ids(known) for known in y]
         labels = [known for known, _ in pairs]
         unknown = any(own is None for _, own in pairs)
         ids = None if unknown else [own for _, own in pairs]
@@ -175,7 +175,7 @@ def _by_name(
     return (time if labels is None else label_graph(labels, **of_labels) + time), by_row
 
 
-def _check_links(graph: Graph) -> None:
+def _check_connected(graph: Graph) -> None:
     """Refuse a graph that leaves subjects without a tie to the others."""
     lonely = graph.lonely_subjects()
     if lonely:
@@ -265,7 +265,7 @@ def subject_overlap(covariances: list[Matrix], lengths: Sequence[int]) -> float:
     return float(min(1.0, (k - alone) / (k * (1 - (shares**2).sum()))))
 
 
-def warn_of_space(model: Any, dimensions: int) -> None:
+def warn_of_shared_space(model: Any, dimensions: int) -> None:
     """Say so when what a GDM found is one of many, or hardly shared."""
     k, informative = model.eigenvalues_.size, model.n_informative_
     if not model.is_unique_:

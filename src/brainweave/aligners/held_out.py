@@ -41,8 +41,8 @@ class Fold:
     """
 
     rows: Rows
-    turned: list[Matrix]
-    judged: Rows
+    rotated: list[Matrix]
+    tested: Rows
     features: list[Matrix]  # of the judged rows
     codes: list[Codes]
 
@@ -61,11 +61,11 @@ def halves_of(codes: list[Codes], runs: list[Any] | None) -> list[Mask]:
     size = max(int(c.max(initial=-1)) for c in codes) + 1
     counts = np.array([np.bincount(c[c != NO_GROUP], minlength=size) for c in codes])
     single = np.asarray((counts <= 1).all(axis=0), dtype=bool)
-    each = [] if runs is None else [_alternating(r) for r in runs]
+    each = [] if runs is None else [_every_other_run(r) for r in runs]
     by_run = [half for half in each if half is not None]
     if len(by_run) < len(codes):
         by_run = []
-    late = _late_groups(codes, single, by_run)
+    late = _in_second_half(codes, single, by_run)
     halves = []
     for i, own in enumerate(codes):
         known = np.flatnonzero(own != NO_GROUP)
@@ -85,7 +85,7 @@ def halves_of(codes: list[Codes], runs: list[Any] | None) -> list[Mask]:
     return halves
 
 
-def _alternating(runs: Any) -> Mask | None:
+def _every_other_run(runs: Any) -> Mask | None:
     """Take every other run; None for one run, or where a run is not known."""
     listed = np.asarray(runs, dtype=object).tolist()
     if any(run is None or run != run for run in listed):  # noqa: PLR0124 (NaN)
@@ -96,7 +96,7 @@ def _alternating(runs: Any) -> Mask | None:
     return np.array([order[run] % 2 == 1 for run in listed], dtype=bool)
 
 
-def _late_groups(codes: list[Codes], single: Mask, by_run: list[Mask]) -> Mask:
+def _in_second_half(codes: list[Codes], single: Mask, by_run: list[Mask]) -> Mask:
     """Say which of the groups that are held as a whole belong to the second half."""
     late = np.zeros(single.size, dtype=bool)
     place: dict[int, float] = {}  # where the first subject who has it shows a group
@@ -112,7 +112,7 @@ def _late_groups(codes: list[Codes], single: Mask, by_run: list[Mask]) -> Mask:
     return late
 
 
-def judged_rows(codes: Codes, rows: NDArray[np.intp]) -> NDArray[np.intp]:
+def rows_to_test(codes: Codes, rows: NDArray[np.intp]) -> NDArray[np.intp]:
     """Leave out what has no group, and time points next to aligning ones.
 
     Responses are slow: a held-out sample next to an aligning one is half known.
@@ -154,29 +154,29 @@ def cross_fit(
         # half of the samples may have more or fewer components
         own = [np.pad(f[:, :k], ((0, 0), (0, max(0, k - f.shape[1])))) for f in new]
         if blocks is None:
-            turned = [f @ polar(A.T @ B) for f in new]
+            rotated = [f @ polar(A.T @ B) for f in new]
         elif A.shape[1] != B.shape[1]:
             raise InputError("half of the samples give another number of features.")
         else:
-            turned = [f.copy() for f in own]
+            rotated = [f.copy() for f in own]
             for block in blocks:
                 R = polar(A[:, block].T @ B[:, block])
-                for out, f in zip(turned, new, strict=True):
+                for out, f in zip(rotated, new, strict=True):
                     out[:, block] = f[:, block] @ R
-        good = [judged_rows(c, r) for c, r in zip(codes, rows, strict=True)]
-        judged = [r[g] for r, g in zip(rows, good, strict=True)]
+        good = [rows_to_test(c, r) for c, r in zip(codes, rows, strict=True)]
+        tested = [r[g] for r, g in zip(rows, good, strict=True)]
         features = [f[g] for f, g in zip(own, good, strict=True)]
-        groups = [c[j] for c, j in zip(codes, judged, strict=True)]
-        folds.append(Fold(rows, turned, judged, features, groups))
+        groups = [c[j] for c, j in zip(codes, tested, strict=True)]
+        folds.append(Fold(rows, rotated, tested, features, groups))
     return folds
 
 
-def gathered(folds: list[Fold], lengths: list[int]) -> list[Matrix]:
+def held_out_features(folds: list[Fold], lengths: list[int]) -> list[Matrix]:
     """Return the turned held-out features of all samples, in their order."""
-    k = folds[0].turned[0].shape[1]
+    k = folds[0].rotated[0].shape[1]
     whole = [np.full((n, k), np.nan) for n in lengths]
     for fold in folds:
-        for out, rows, features in zip(whole, fold.rows, fold.turned, strict=True):
+        for out, rows, features in zip(whole, fold.rows, fold.rotated, strict=True):
             out[rows] = features
     return whole
 
@@ -184,7 +184,7 @@ def gathered(folds: list[Fold], lengths: list[int]) -> list[Matrix]:
 # -- models of a half ------------------------------------------------------------------
 
 
-def sub_graph(graph: Graph, rows: Rows) -> Graph:
+def select_samples(graph: Graph, rows: Rows) -> Graph:
     """Return the graph of some samples of each subject."""
     starts = [s.start for s in graph.slices()]
     chosen = np.concatenate([r + s for r, s in zip(rows, starts, strict=True)])
@@ -200,7 +200,7 @@ def fit_by_grams(
     bases: list[SubjectBasis],
     k: int,
     rows: Rows,
-    others: Rows,
+    held_out: Rows,
     *,
     y: list[Any] | None = None,
     graph: Graph | None = None,
@@ -210,23 +210,23 @@ def fit_by_grams(
     `graph` is that of all samples, for a GDM.
     """
     model = seeded_copy(aligner, 0)
-    pairs = [_half(*each) for each in zip(bases, rows, others, strict=True)]
+    pairs = [_half_basis(*each) for each in zip(bases, rows, held_out, strict=True)]
     halves = [basis for basis, _ in pairs]
     params = model.get_params(deep=False)
     # None: all there are; but of a GDM, as many as hold up, which this tells
     if graph is not None or params.get("n_components") is not None:
-        most = _most_components(model, halves, graph)
+        most = _n_available(model, halves, graph)
         model.set_params(n_components=k if most is None else min(k, most))
     if graph is not None:
         # what the name of its graph stands for: weights that it has, a constraint
         known = {"balance": None, "constraint": getattr(aligner, "_constraint", None)}
         named = {name: value for name, value in known.items() if name in params}
-        model.set_params(graph=sub_graph(graph, rows), **named)
+        model.set_params(graph=select_samples(graph, rows), **named)
     if isinstance(params.get("init"), np.ndarray):
         model.set_params(init="random")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the fit of all samples has said these
-        solution = model._solve(halves, _known(y, rows))
+        solution = model._solve(halves, _select_rows(y, rows))
         model._keep(halves, solution, [None] * len(halves))
         maps = zip(model.maps_, pairs, strict=True)
         new = [np.asarray(m.transform(held), float) for m, (_, held) in maps]
@@ -234,7 +234,7 @@ def fit_by_grams(
 
 
 def fit_by_samples(
-    aligner: Any, subjects: list[Any], rows: Rows, others: Rows, *, y: Any = None
+    aligner: Any, subjects: list[Any], rows: Rows, held_out: Rows, *, y: Any = None
 ) -> tuple[list[Matrix], list[Matrix]]:
     """Do the same with an aligner that works on the voxels themselves."""
     model = seeded_copy(aligner, 0)
@@ -246,23 +246,23 @@ def fit_by_samples(
             s.select(r) if hasattr(s, "select") else s[r]
             for s, r in zip(subjects, some, strict=True)
         ]
-        for some in (rows, others)
+        for some in (rows, held_out)
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model.fit(aligning, _known(y, rows))
+        model.fit(aligning, _select_rows(y, rows))
         seen, new = model.transform(aligning), model.transform(held)
     return [np.asarray(f, float) for f in seen], [np.asarray(f, float) for f in new]
 
 
-def _known(y: list[Any] | None, rows: Rows) -> list[Any] | None:
+def _select_rows(y: list[Any] | None, rows: Rows) -> list[Any] | None:
     if y is None:
         return None
     return [np.asarray(v, object)[r] for v, r in zip(y, rows, strict=True)]
 
 
-def _half(
-    basis: SubjectBasis, rows: NDArray[np.intp], others: NDArray[np.intp]
+def _half_basis(
+    basis: SubjectBasis, rows: NDArray[np.intp], held_out: NDArray[np.intp]
 ) -> tuple[SubjectBasis, Any]:
     """Return the basis of some rows of another, and the others as it maps them."""
     runs = None if basis.runs is None else basis.runs[rows]
@@ -271,7 +271,7 @@ def _half(
         narrow = basis.cut(1.0).coordinates  # few voxels: these are the smaller thing
         half = SubjectBasis(narrow[rows], standardize=False, **how)
         half.dtype = basis.dtype
-        return half, narrow[others]
+        return half, narrow[held_out]
     how["standardize"] = basis.standardize
     if not basis.reliable:
         gram = basis.gram
@@ -279,7 +279,7 @@ def _half(
         # voxels count in some methods; precision is that of the data
         half.n_voxels, half.constant_voxels = basis.n_voxels, basis.constant_voxels
         half.dtype = basis.dtype
-        return half, gram[np.ix_(others, rows)]
+        return half, gram[np.ix_(held_out, rows)]
     # labels scale the voxels: those of the held-out samples must not
     data = basis._data if basis._data is not None else basis.__dict__.get("_narrow")
     groups = getattr(basis, "_groups", None)
@@ -291,7 +291,9 @@ def _half(
             "voxels were scaled by their reliability over all samples, held-out ones "
             "too, and the samples that could tell it anew are not here; pass X."
         )
-    own, held = (data[r] if is_torch(data) else _Rows(data, r) for r in (rows, others))
+    own, held = (
+        data[r] if is_torch(data) else _Rows(data, r) for r in (rows, held_out)
+    )
     half = SubjectBasis(own, kernel=basis.kernel, groups=groups[rows], **how)
     return half, held
 
@@ -309,7 +311,7 @@ class _Rows:
         return self.data[:, key[1]][self.rows]
 
 
-def _most_components(
+def _n_available(
     model: Any, bases: list[SubjectBasis], graph: Graph | None
 ) -> int | None:
     """Return how many components the bases can have; None for any number."""

@@ -72,7 +72,7 @@ class RotationAligner(TimeLocked):
             target = total @ principal_axes(total)
             rotations = over_subjects(lambda Z: rotate_onto(Z, target), coordinates)
         total = sum(Z @ Q for Z, Q in zip(coordinates, rotations, strict=True))
-        self._keep_progress(progress)
+        self._set_convergence(progress)
         self.objective_history_ = [*progress.history, objective(total)]
         return rotations, total / n, (target * target).sum(axis=0)
 

@@ -133,10 +133,10 @@ class SubjectMap:
         name : str
             What messages call it.
         """
-        return self._weighted(check_samples(Z, self.n_voxels, name), name)
+        return self._apply_weights(check_samples(Z, self.n_voxels, name), name)
 
     @np.errstate(over="ignore", invalid="ignore")  # what is not finite is refused
-    def _weighted(self, Z: Any, name: str) -> Any:
+    def _apply_weights(self, Z: Any, name: str) -> Any:
         """Multiply standardised samples with the weights, by chunks of columns."""
         device = None if is_torch(Z) else getattr(self.basis, "_device", None)
         if device is not None:
@@ -180,9 +180,9 @@ class SubjectMap:
             Shared features, of this subject or of others.
         """
         shared = self._check_features(features)
-        return self._with_scale_and_mean(shared @ self.patterns, shared.dtype)
+        return self._unstandardize(shared @ self.patterns, shared.dtype)
 
-    def _with_scale_and_mean(self, voxels: NDArray[Any], dtype: Any) -> NDArray[Any]:
+    def _unstandardize(self, voxels: NDArray[Any], dtype: Any) -> NDArray[Any]:
         """Undo the standardising."""
         scale = np.where(np.isinf(self.scale), 0, self.scale)
         return np.asarray(voxels * scale + self.mean, dtype=dtype)
@@ -226,7 +226,7 @@ class SubjectMap:
         return self
 
 
-def kept_of(basis: Any, space: Any) -> dict[str, Any]:
+def common_settings(basis: Any, space: Any) -> dict[str, Any]:
     """Return what every map keeps of the basis it was learned in, or of another map."""
     kept = {name: getattr(basis, name) for name in ("mean", "scale", "signatures")}
     return {**kept, "space": space}
@@ -278,7 +278,7 @@ class BasisMap(SubjectMap):
     def __init__(
         self, basis: SubjectBasis, *, isometric: bool = False, space: Any = None
     ) -> None:
-        super().__init__(isometric=isometric, **kept_of(basis, space))
+        super().__init__(isometric=isometric, **common_settings(basis, space))
         self.basis = basis
 
     @property
@@ -343,7 +343,7 @@ class BasisMap(SubjectMap):
         if self.kernel != "linear":
             through = self.basis.kernel_to(Z, name) @ self._weight_mixing()
             return ops_for(Z).array(through)
-        return self._weighted(Z, name)
+        return self._apply_weights(Z, name)
 
     def detach(self) -> SubjectMap:
         """Return the same map without a reference to the data (linear kernel)."""
@@ -353,7 +353,7 @@ class BasisMap(SubjectMap):
             weights=self.weights,
             patterns=None if self.isometric else self.patterns,
             isometric=self.isometric,
-            **kept_of(self, self.space),
+            **common_settings(self, self.space),
         )
         plain.objective_history = self.objective_history
         plain.n_undetermined = self.n_undetermined
@@ -364,10 +364,10 @@ class BasisMap(SubjectMap):
         plain = self.detach()
         if plain is self:
             return super().__reduce_ex__(protocol)
-        return _as_it_is, (plain,)
+        return _identity, (plain,)
 
 
-def _as_it_is(m: SubjectMap) -> SubjectMap:
+def _identity(m: SubjectMap) -> SubjectMap:
     return m
 
 

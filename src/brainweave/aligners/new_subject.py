@@ -20,7 +20,7 @@ import scipy.linalg
 import scipy.sparse
 
 from brainweave._arrays import Codes, Matrix
-from brainweave.aligners.gdm_graph import is_named, split_known
+from brainweave.aligners.gdm_graph import is_named, split_labels_and_ids
 from brainweave.aligners.shrinkage import scale_features
 from brainweave.aligners.strength import smoother_of
 from brainweave.basis import SubjectBasis
@@ -44,7 +44,7 @@ def join(
     model: Any, basis: SubjectBasis, y: Any, edges: Any = None, max_iter: int = 1000
 ) -> Joined:
     """Fit the map of a new subject to a fitted GDM, and say what stays undetermined."""
-    inside, towards = edges_of_new(
+    inside, towards = _edges_of_new(
         model, _groups_of_new(model, basis.n_samples, y, edges), edges, basis
     )
     if model.energy is None:
@@ -80,7 +80,7 @@ def _groups_of_new(model: Any, n: int, y: Any, edges: Any) -> list[Codes]:
     if not is_named(model.graph, "labels+time"):
         known = _row_numbers(model, n) if y is None else y
         return [codes_of_new(known, term.names) for term in graph.groups]
-    labels, ids = (None, None) if y is None else split_known(y)
+    labels, ids = (None, None) if y is None else split_labels_and_ids(y)
     if labels is not None and ids is None and model.joined_by_row_:
         ids = _row_numbers(model, n)
     if ids is None:
@@ -112,7 +112,7 @@ def _row_numbers(model: Any, n_samples: int) -> Any:
     return range(n_samples)
 
 
-def edges_of_new(
+def _edges_of_new(
     model: Any, codes: list[Codes], edges: Any, basis: SubjectBasis
 ) -> tuple[Any, Matrix]:
     """Return D - G among new samples, and G to the model's times their features."""

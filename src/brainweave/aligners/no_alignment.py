@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from brainweave._arrays import Matrix, to_numpy
 from brainweave._validation import check_samples
 from brainweave.aligners.base import BaseAligner
-from brainweave.aligners.maps import SubjectMap, kept_of, refuse_non_finite
+from brainweave.aligners.maps import SubjectMap, common_settings, refuse_non_finite
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError
 
@@ -67,7 +67,7 @@ class VoxelMap(SubjectMap):
     def inverse_transform(self, features: Any) -> NDArray[Any]:
         """Undo the standardising: scale and mean restored."""
         voxels = to_numpy(check_samples(features, self.n_voxels, "features"))
-        return self._with_scale_and_mean(voxels, voxels.dtype)
+        return self._unstandardize(voxels, voxels.dtype)
 
     def detach(self) -> Self:
         """Return the same map without a reference to the data."""
@@ -117,7 +117,7 @@ class NoAlignment(BaseAligner):
     """
 
     _joins_samples = False
-    _keeps = ""  # the bases hold mean and scale
+    _solution_name = ""  # the bases hold mean and scale
     _needs_eigenbasis = False
 
     energy: Any = 1.0
@@ -140,7 +140,7 @@ class NoAlignment(BaseAligner):
         axes = None
         if basis.energy < 1:
             axes = basis.combine(basis.vectors / np.sqrt(basis.values))
-        return VoxelMap(basis, axes=axes, **kept_of(basis, space))
+        return VoxelMap(basis, axes=axes, **common_settings(basis, space))
 
     def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
         if basis.n_voxels != self.n_components_:

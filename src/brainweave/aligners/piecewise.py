@@ -244,7 +244,7 @@ class PiecewiseAligner(BaseAligner):
         subjects = check_list_of_subjects(X, owner=self._owner)
         arrays = [read_samples(s, f"X[{i}]") for i, s in enumerate(subjects)]
         self.ids_ = ids_of(subjects, owner=self._owner)
-        y = self._known_samples(subjects, y)
+        y = self._find_y(subjects, y)
         self._check_labels(y)
         spaces = [getattr(s, "space", None) for s in subjects]
         pieces = self._find_pieces([int(x.shape[1]) for x in arrays], spaces)
@@ -310,7 +310,7 @@ class PiecewiseAligner(BaseAligner):
         columns = columns_of(int(samples.shape[1]), space)
         settings = read_map_settings(samples, columns, space, name="the new subject")
         if y is None and hasattr(X, "labels"):
-            y = self._known_of(X)
+            y = self._y_of(X)
         log, source = PieceLog(self._piece), file_for_cluster(samples)
         chosen = columns if numbers is None else [columns[k] for k in numbers]
         tasks = (
@@ -359,11 +359,11 @@ class PiecewiseAligner(BaseAligner):
                     outcomes.close()
         log.check_some_left()
 
-    def _known_of(self, subject: Any) -> Any:
-        return self.aligner._known_of(subject)
+    def _y_of(self, subject: Any) -> Any:
+        return self.aligner._y_of(subject)
 
-    def _labels_in(self, y: list[Any]) -> list[Any]:
-        return self.aligner._labels_in(y)
+    def _labels_from(self, y: list[Any]) -> list[Any]:
+        return self.aligner._labels_from(y)
 
     def _joins_by_label(self) -> bool:
         return self.aligner._joins_by_label()
@@ -371,8 +371,8 @@ class PiecewiseAligner(BaseAligner):
     def _joins_by_row(self, y: Any) -> bool:
         return self.aligner._joins_by_row(y)
 
-    def _labels_must_meet(self) -> bool:
-        return self.aligner._labels_must_meet()
+    def _needs_common_labels(self) -> bool:
+        return self.aligner._needs_common_labels()
 
     def fit_transform(self, X: Any, y: Any = None) -> list[Any]:
         """Fit, and return what :meth:`transform` gives for the same samples."""

@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from brainweave._arrays import Floats, Matrix, NumpyOps, TorchOps, ops_for, to_numpy
 from brainweave._validation import check_int, check_number, check_samples
 from brainweave._workers import subject_threads
-from brainweave.aligners.maps import WeightMap, kept_of, refuse_non_finite
+from brainweave.aligners.maps import WeightMap, common_settings, refuse_non_finite
 from brainweave.aligners.timelocked import (
+    Convergence,
     FromRandomStart,
-    Progress,
     align_to,
     principal_axes,
 )
@@ -118,7 +118,7 @@ def fit_shared(
     bound: float,
     *,
     over_subjects: Callable[..., list[Any]],
-    progress: Progress,
+    progress: Convergence,
 ) -> Matrix:
     """Return the shared response: descend over it, maps and individual terms, by turns.
 
@@ -279,7 +279,7 @@ class RobustSRM(FromRandomStart):
     max_iter: int = 100
 
     _from_grams = False  # the individual terms are of voxels
-    _keeps = ""  # nothing beside the maps
+    _solution_name = ""  # nothing beside the maps
     _needs_eigenbasis = False
 
     def _check_subjects(self, subjects: list[Any], y: list[Any] | None) -> None:
@@ -311,7 +311,7 @@ class RobustSRM(FromRandomStart):
             self.individual_ = over_subjects(
                 lambda v, W: individual_term(v, W, R, bound), subjects, maps
             )
-        self._keep_progress(progress)
+        self._set_convergence(progress)
         return maps
 
     def _make_map(
@@ -321,7 +321,7 @@ class RobustSRM(FromRandomStart):
             weights=solution,
             lam=self._bound(),
             max_iter=check_int("max_iter", self.max_iter, minimum=1, owner=self._owner),
-            **kept_of(basis, space),
+            **common_settings(basis, space),
         )
 
     def _features(self, i: int) -> NDArray[Any]:

@@ -24,7 +24,7 @@ import scipy.optimize
 from scipy.special import log_softmax
 
 from brainweave._arrays import Codes, Matrix
-from brainweave.aligners.timelocked import Progress
+from brainweave.aligners.timelocked import Convergence
 from brainweave.linalg import polar
 
 INNER_STEPS = 10  # of each map, in each round
@@ -62,7 +62,7 @@ class Classifier:
 
 
 @dataclass(frozen=True)
-class Balance:
+class TermWeights:
     """How the terms weigh: (1 - alpha) / n for the rows, alpha / gamma for labels."""
 
     alpha: float
@@ -86,14 +86,14 @@ def step_map(
     subject: Coordinates,
     R: Matrix,
     classifier: Classifier,
-    balance: Balance,
+    term_weights: TermWeights,
     *,
     n_steps: int = INNER_STEPS,
     tol: float = 1e-10,
 ) -> list[float]:
     """Descend over one subject's map, in place; return its values but for constants."""
-    pull = balance.rows(len(R)) * (subject.locked.T @ R)
-    weight = balance.each_label(subject)
+    pull = term_weights.rows(len(R)) * (subject.locked.T @ R)
+    weight = term_weights.each_label(subject)
 
     def evaluate(Q: Matrix) -> tuple[float, Matrix]:
         losses, slope = classifier.losses(subject.labelled @ Q, subject.codes)
@@ -136,13 +136,13 @@ def _descend_once(
 
 
 def fit_classifier(
-    subjects: list[Coordinates], balance: Balance, before: Classifier
+    subjects: list[Coordinates], term_weights: TermWeights, before: Classifier
 ) -> Classifier:
     """Return the best classifier of the labelled features: a convex problem."""
     features = np.concatenate([s.labelled @ s.Q for s in subjects])
     codes = np.concatenate([s.codes for s in subjects])
     counts = [len(s.codes) for s in subjects]
-    weights = np.repeat([balance.each_label(s) for s in subjects], counts)
+    weights = np.repeat([term_weights.each_label(s) for s in subjects], counts)
     k, n_classes = before.theta.shape
 
     def unpack(flat: Matrix) -> Classifier:
@@ -169,27 +169,30 @@ def fit_classifier(
 
 
 def objective(
-    subjects: list[Coordinates], R: Matrix, classifier: Classifier, balance: Balance
+    subjects: list[Coordinates],
+    R: Matrix,
+    classifier: Classifier,
+    term_weights: TermWeights,
 ) -> float:
     """Return the value of the whole objective."""
     total = float((classifier.theta**2).sum()) / 2
     for s in subjects:
         distance = s.locked - R @ s.Q.T
-        total += balance.rows(len(R)) / 2 * float((distance * distance).sum())
+        total += term_weights.rows(len(R)) / 2 * float((distance * distance).sum())
         losses, _ = classifier.losses(s.labelled @ s.Q, s.codes)
-        total += balance.each_label(s) * float(losses.sum())
+        total += term_weights.each_label(s) * float(losses.sum())
     return total
 
 
-def fit_all(
+def fit_model(
     subjects: list[Coordinates],
     start: Matrix,
     n_classes: int,
-    balance: Balance,
+    term_weights: TermWeights,
     *,
     over_subjects: Callable[..., list[Any]],
-    new_progress: Callable[[float], Progress],
-) -> tuple[Matrix, Classifier, Progress]:
+    new_progress: Callable[[float], Convergence],
+) -> tuple[Matrix, Classifier, Convergence]:
     """Descend by turns over maps, which are set, shared response and classifier."""
 
     def mean_response() -> Matrix:
@@ -199,12 +202,12 @@ def fit_all(
         s.Q = polar(s.locked.T @ start)
     R = mean_response()
     nothing = Classifier(np.zeros((start.shape[1], n_classes)), np.zeros(n_classes))
-    classifier = fit_classifier(subjects, balance, nothing)
-    progress = new_progress(objective(subjects, R, classifier, balance))
+    classifier = fit_classifier(subjects, term_weights, nothing)
+    progress = new_progress(objective(subjects, R, classifier, term_weights))
     while progress.go_on():
-        step = partial(step_map, R=R, classifier=classifier, balance=balance)
+        step = partial(step_map, R=R, classifier=classifier, term_weights=term_weights)
         over_subjects(step, subjects)
         R = mean_response()
-        classifier = fit_classifier(subjects, balance, classifier)
-        progress.add(objective(subjects, R, classifier, balance))
+        classifier = fit_classifier(subjects, term_weights, classifier)
+        progress.add(objective(subjects, R, classifier, term_weights))
     return R, classifier, progress

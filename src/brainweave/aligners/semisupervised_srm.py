@@ -19,10 +19,10 @@ from brainweave._validation import (
 from brainweave._workers import subject_threads
 from brainweave.aligners.maps import SubjectMap
 from brainweave.aligners.semisupervised_solver import (
-    Balance,
     Classifier,
     Coordinates,
-    fit_all,
+    TermWeights,
+    fit_model,
     step_map,
 )
 from brainweave.aligners.timelocked import (
@@ -162,7 +162,7 @@ class SemiSupervisedSRM(FromRandomStart):
         return self
 
     def _check_subjects(self, subjects: list[Any], y: list[Any] | None) -> None:
-        self._balance()
+        self._term_weights()
         if y is None:
             raise InputError(
                 f"{self._owner} needs labels for some samples: fit(X, y) with None for "
@@ -187,12 +187,12 @@ class SemiSupervisedSRM(FromRandomStart):
     def _joins_by_label(self) -> bool:
         return True
 
-    def _labels_must_meet(self) -> bool:
+    def _needs_common_labels(self) -> bool:
         return False  # samples that are locked in time tie the subjects, too
 
-    def _balance(self) -> Balance:
+    def _term_weights(self) -> TermWeights:
         hint = "For the shared response alone use DetSRM."
-        return Balance(
+        return TermWeights(
             check_number("alpha", self.alpha, "(0, 1)", owner=self._owner, hint=hint),
             check_number("gamma", self.gamma, "(0, inf)", owner=self._owner),
         )
@@ -205,11 +205,11 @@ class SemiSupervisedSRM(FromRandomStart):
         subjects = [_split(b, c) for b, c in zip(bases, codes, strict=True)]
         start = self._start(len(subjects[0].locked), k)
         with subject_threads(len(bases), self.n_jobs) as over_subjects:
-            R, classifier, progress = fit_all(
+            R, classifier, progress = fit_model(
                 subjects,
                 start,
                 len(names),
-                self._balance(),
+                self._term_weights(),
                 over_subjects=over_subjects,
                 new_progress=self._progress,
             )
@@ -219,7 +219,7 @@ class SemiSupervisedSRM(FromRandomStart):
         self.classes_ = np.array(names, dtype=None if len(kinds) == 1 else object)
         self.labels_locked_ = any((c != NO_GROUP).all() for c in codes)
         self.theta_, self.bias_ = turn.T @ classifier.theta, classifier.bias
-        self._keep_progress(progress)
+        self._set_convergence(progress)
         return [s.Q @ turn for s in subjects]
 
     # -- the classifier ----------------------------------------------------------------
@@ -297,7 +297,9 @@ class SemiSupervisedSRM(FromRandomStart):
         check_rank(basis, self.n_components_)
         known = [None] * basis.n_samples if y is None else y
         codes = codes_of_new(known, self.classes_.tolist())
-        rows = self._known_rows(samples, int((codes == NO_GROUP).sum()), len(codes))
+        rows = self._rows_of_response(
+            samples, int((codes == NO_GROUP).sum()), len(codes)
+        )
         subject = _split(basis, codes, lock_all=bool(len(rows)))
         R = self.shared_response_[rows]
         if len(rows):
@@ -310,7 +312,7 @@ class SemiSupervisedSRM(FromRandomStart):
             subject,
             R,
             Classifier(self.theta_, self.bias_),
-            self._balance(),
+            self._term_weights(),
             n_steps=10 * limit.max_iter,
             tol=1e-3 * limit.tol,
         )
@@ -318,7 +320,7 @@ class SemiSupervisedSRM(FromRandomStart):
         new.objective_history = history
         return new
 
-    def _known_rows(self, samples: Any, n_locked: int, n_samples: int) -> Codes:
+    def _rows_of_response(self, samples: Any, n_locked: int, n_samples: int) -> Codes:
         """Find the rows of the shared response that the new samples are locked to."""
         n = len(self.shared_response_)
         if samples is not None:

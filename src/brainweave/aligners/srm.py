@@ -11,10 +11,10 @@ from brainweave._workers import subject_threads
 from brainweave.aligners.timelocked import (
     ROUNDING,
     Alignment,
+    Convergence,
     FromRandomStart,
     GramOnly,
-    Progress,
-    align_each,
+    align_subjects,
     align_to,
     principal_axes,
 )
@@ -34,7 +34,7 @@ class _SharedResponseModel(FromRandomStart, GramOnly):
         start = self._start(bases[0].n_samples, k)
         with subject_threads(len(bases), self.n_jobs) as over_subjects:
             aligned, turn, progress = self._iterate(bases, start, over_subjects)
-        self._keep_progress(progress)
+        self._set_convergence(progress)
         pairs = zip(bases, aligned, strict=True)
         mixings = [b.restrict(a.mixing @ turn) for b, a in pairs]
         for basis in bases:
@@ -44,7 +44,7 @@ class _SharedResponseModel(FromRandomStart, GramOnly):
     @abstractmethod
     def _iterate(
         self, bases: list[SubjectBasis], start: Matrix, over_subjects: Any
-    ) -> tuple[list[Alignment], Matrix, Progress]:
+    ) -> tuple[list[Alignment], Matrix, Convergence]:
         """Return the maps, the rotation that orders components, and the history."""
 
     def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
@@ -130,11 +130,11 @@ class DetSRM(_SharedResponseModel):
 
     def _iterate(
         self, bases: list[SubjectBasis], start: Matrix, over_subjects: Any
-    ) -> tuple[list[Alignment], Matrix, Progress]:
+    ) -> tuple[list[Alignment], Matrix, Convergence]:
         power = sum(b.power for b in bases)
 
         def step(S: Matrix) -> tuple[list[Alignment], Matrix, float]:
-            aligned = align_each(bases, S, over_subjects)
+            aligned = align_subjects(bases, S, over_subjects)
             mean = sum(a.features for a in aligned) / len(bases)
             return aligned, mean, power - len(bases) * float((mean * mean).sum())
 
@@ -231,8 +231,8 @@ class SRM(_SharedResponseModel):
 
     def _iterate(
         self, bases: list[SubjectBasis], start: Matrix, over_subjects: Any
-    ) -> tuple[list[Alignment], Matrix, Progress]:
-        data = Steps(bases, over_subjects)
+    ) -> tuple[list[Alignment], Matrix, Convergence]:
+        data = EMSteps(bases, over_subjects)
         model = data.first_model(start)
         posterior = data.expect(model)
         progress = self._progress(posterior.log_likelihood)
@@ -248,7 +248,7 @@ class SRM(_SharedResponseModel):
         return model.maps, turn, progress
 
 
-class Steps:
+class EMSteps:
     """The two steps of expectation maximisation on given subjects."""
 
     def __init__(self, bases: list[SubjectBasis], over_subjects: Any) -> None:
@@ -259,7 +259,7 @@ class Steps:
 
     def first_model(self, start: Matrix) -> Model:
         """Align all to the start, and take their mean for the shared response."""
-        aligned = align_each(self.bases, start, self.over_subjects)
+        aligned = align_subjects(self.bases, start, self.over_subjects)
         mean = sum(a.features for a in aligned) / len(self.bases)
         return self._model(aligned, mean, mean.T @ mean / self.n_samples)
 
@@ -282,7 +282,7 @@ class Steps:
     def maximise(self, posterior: Posterior) -> Model:
         """Return the parameters that make the posterior most likely."""
         S = posterior.mean
-        aligned = align_each(self.bases, S, self.over_subjects)
+        aligned = align_subjects(self.bases, S, self.over_subjects)
         return self._model(aligned, S, posterior.covariance + S.T @ S / self.n_samples)
 
     def _model(self, aligned: list[Alignment], S: Matrix, sigma: Matrix) -> Model:

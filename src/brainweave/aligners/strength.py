@@ -33,7 +33,7 @@ Codes = NDArray[np.intp]
 #: The values of rho that are compared.
 GRID = tuple(float(rho) for rho in np.geomspace(0.001, 3, 12))
 N_BLOCKS = 4  # where there are no runs
-N_ASKED = 12  # subjects by whom rho is chosen, evenly spaced, where there are more
+MOST_SUBJECTS = 12  # evenly spaced, by whom rho is chosen where there are more
 CHOICES = ("auto", "ledoit-wolf", "oas")
 SEMIDEFINITE = ("linear", "gaussian", "quadratic")  # kernels that always are
 
@@ -81,8 +81,10 @@ def choose_strengths(
         )
     if shrinkage == "auto" and graph.groups:
         codes = [graph.groups[0].codes[rows] for rows in graph.slices()]
-        chosen = np.unique(np.linspace(0, n - 1, min(n, N_ASKED)).round().astype(int))
-        best, how = _by_blocks(
+        chosen = np.unique(
+            np.linspace(0, n - 1, min(n, MOST_SUBJECTS)).round().astype(int)
+        )
+        best, how = _choose_by_blocks(
             [bases[i] for i in chosen], [codes[i] for i in chosen], n_jobs=n_jobs
         )
         if best is not None:
@@ -109,7 +111,7 @@ def _check_rho(rho: Any, owner: str) -> float:
 # -- by leaving out blocks -------------------------------------------------------------
 
 
-def _by_blocks(
+def _choose_by_blocks(
     bases: Sequence[SubjectBasis], codes: Sequence[Codes], *, n_jobs: int | None
 ) -> tuple[float | None, str]:
     """Return the rho that is best for the subjects together, and what was left out."""
@@ -133,7 +135,7 @@ def _by_blocks(
         each = (*zip(*asked, strict=True), rhos)
         found: Any = rhos
         if any(new):
-            found = map_subjects(_reached, *each, n_jobs=n_jobs, here=True)
+            found = map_subjects(_criterion_at, *each, n_jobs=n_jobs, here=True)
         for table, own, values in zip(tables, new, found, strict=True):
             table.update(zip(own, values, strict=True))
         return [float(np.mean([table[i] for table in tables])) for i in places]
@@ -141,7 +143,7 @@ def _by_blocks(
     return GRID[search_grid(means)], "runs" if by_runs else "blocks"
 
 
-def _reached(
+def _criterion_at(
     basis: SubjectBasis, codes: Codes, runs: Codes | None, rhos: list[float]
 ) -> Any:
     if not rhos:
@@ -216,7 +218,7 @@ def run_blocks(codes: Codes, runs: Codes | None) -> Codes | None:
 
     A group of one run cannot be predicted from the others: two groups must be in two.
     """
-    return runs if runs is not None and _repeated(codes, runs) > 1 else None
+    return runs if runs is not None and _count_repeated(codes, runs) > 1 else None
 
 
 def leave_out_blocks(codes: Codes, runs: Codes | None = None) -> Codes | None:
@@ -235,10 +237,10 @@ def leave_out_blocks(codes: Codes, runs: Codes | None = None) -> Codes | None:
     place = np.arange(codes.size) - np.repeat(first, sizes)  # within its group
     blocks = np.empty(codes.size, np.intp)
     blocks[order] = place * np.minimum(N_BLOCKS, size) // size
-    return blocks if _repeated(codes, blocks) > 1 else None
+    return blocks if _count_repeated(codes, blocks) > 1 else None
 
 
-def _repeated(codes: Codes, blocks: Codes) -> int:
+def _count_repeated(codes: Codes, blocks: Codes) -> int:
     """Count the groups that occur in more than one block."""
     known = codes != NO_GROUP
     n_blocks = int(blocks.max(initial=0)) + 1

@@ -88,7 +88,7 @@ def _shape_of(subject: Any, name: str) -> tuple[int, int]:
     return check_2d(subject, name)
 
 
-class Progress:
+class Convergence:
     """The objective after each iteration, and whether it has settled.
 
     It has once an iteration changes it by no more than ``tol`` times all that was
@@ -145,15 +145,15 @@ class TimeLocked(BaseAligner):
         if self._warns_of_input and y is None:
             warn_of_layout(subjects, owner=self._owner)
 
-    def _progress(self, start: float) -> Progress:
+    def _progress(self, start: float) -> Convergence:
         """Begin to record an iteration with the limits that the user set."""
-        return Progress(
+        return Convergence(
             start,
             max_iter=check_int("max_iter", self.max_iter, minimum=1, owner=self._owner),
             tol=check_number("tol", self.tol, "[0, inf)", owner=self._owner),
         )
 
-    def _keep_progress(self, progress: Progress) -> None:
+    def _set_convergence(self, progress: Convergence) -> None:
         """Set what is known of the iteration, and say so if it was cut short."""
         self.objective_history_ = progress.history
         self.n_iter_ = progress.n_iter
@@ -252,7 +252,7 @@ class GramOnly(TimeLocked):
     """
 
     _needs_eigenbasis = False
-    _keeps = "mixing_"
+    _solution_name = "mixing_"
 
     @property
     def coef_(self) -> list[Matrix]:
@@ -295,7 +295,7 @@ def rotate_onto(coordinates: Matrix, target: Matrix) -> Matrix:
     return polar(coordinates.T @ target)
 
 
-def align_each(
+def align_subjects(
     bases: list[SubjectBasis], S: Matrix, over_subjects: Callable[..., list[Any]]
 ) -> list[Any]:
     """Align several subjects to one target.

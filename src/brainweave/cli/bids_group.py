@@ -112,7 +112,7 @@ def took_part(model: Any, bases: list[Any]) -> list[Any]:
     if not model._joins_samples:
         return [np.zeros(basis.n_samples, bool) for basis in bases]
     by_graph = "graph" in model.get_params(deep=False)
-    known = model._known_samples(bases, None) if by_graph else None
+    known = model._find_y(bases, None) if by_graph else None
     if known is None:  # row by row
         return [np.ones(basis.n_samples, bool) for basis in bases]
     # of labels and ids, either joins a sample

@@ -187,7 +187,7 @@ def add_subject(
     by_row = local.get_params(deep=False).get("graph") == "time"
     with console.stage("Joining subjects", len(new)) as tick:
         for s in new:
-            known = local._known_of(s)
+            known = local._y_of(s)
             if known is None and by_row:
                 known = list(range(s.n_samples))
             _join(fitted, fitted.fit_new_subject(s, known))

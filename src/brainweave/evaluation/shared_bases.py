@@ -75,7 +75,7 @@ class Part:
     def known(self, aligner: Any) -> list[Any] | None:
         """Return the y to align with: categories, or stimulus ids for time graphs."""
         ours = isinstance(aligner, BaseAligner)
-        values = [aligner._known_of(s) if ours else s.labels for s in self.aligning]
+        values = [aligner._y_of(s) if ours else s.labels for s in self.aligning]
         if all(v is None for v in values):
             return None
         return [

@@ -187,7 +187,7 @@ class GDMCV(BaseAligner):
         kernels, *others = self._candidates()
         subjects = check_list_of_subjects(X, owner=self._owner)
         refuse_aligned([s for s in subjects if isinstance(s, Subject)])
-        labels = self._known_samples(subjects, y)
+        labels = self._find_y(subjects, y)
         if labels is None:
             raise InputError(
                 "GDMCV chooses its settings by classifying samples, so it needs their "
