@@ -168,7 +168,7 @@ def test_many_subjects_are_not_all_asked(rng, monkeypatch):
         return whole(basis, *others)
 
     monkeypatch.setattr(strength, "_criterion_at", counted)
-    monkeypatch.setattr(strength, "N_ASKED", 3)
+    monkeypatch.setattr(strength, "MOST_SUBJECTS", 3)
     rhos, how = strength.choose_strengths(
         "auto", bases, label_graph(y), n_jobs=1, owner="GDM"
     )
