@@ -13,8 +13,7 @@ from sklearn.linear_model import LogisticRegression
 
 from brainweave.aligners.semisupervised_solver import (
     Classifier,
-    Coordinates,
-    TermWeights,
+    SubjectTerms,
     fit_classifier,
     objective,
     step_map,
@@ -95,11 +94,11 @@ def test_reduced_steps_equal_steps_on_voxels():
     x = rng.normal(size=(30, 80))
     U, d, Vt = np.linalg.svd(x, full_matrices=False)
     R, theta = rng.normal(size=(20, 3)), rng.normal(size=(3, 4))
-    classifier, term_weights = Classifier(theta, np.zeros(4)), TermWeights(0.9, 0.1)
+    classifier = Classifier(theta, np.zeros(4))
     codes, Q = np.arange(10) % 4, np.linalg.qr(rng.normal(size=(30, 3)))[0]
-    small = Coordinates((U * d)[:20], (U * d)[20:], codes, Q.copy())
-    large = Coordinates(x[:20], x[20:], codes, Vt.T @ Q)
-    histories = [step_map(s, R, classifier, term_weights) for s in (small, large)]
+    small = SubjectTerms((U * d)[:20], (U * d)[20:], codes, 0.9, 0.1, Q.copy())
+    large = SubjectTerms(x[:20], x[20:], codes, 0.9, 0.1, Vt.T @ Q)
+    histories = [step_map(s, R, classifier) for s in (small, large)]
     assert len(histories[0]) > 3
     assert_allclose(histories[0], histories[1], rtol=1e-8)
     assert_allclose(Vt.T @ small.Q, large.Q, atol=1e-6)
@@ -108,18 +107,17 @@ def test_reduced_steps_equal_steps_on_voxels():
 def test_gradient_vanishes_along_the_manifold_at_the_end():
     X, y = make_study()
     model = fitted(X, y, tol=1e-12, max_iter=3000)
-    term_weights = TermWeights(model.alpha, model.gamma)
     for basis, known, Q in zip(model.bases_, y, model.coef_, strict=True):
         rows = basis.coordinates
         codes = np.searchsorted(NAMES, known[N_LOCKED:])
-        subject = Coordinates(rows[:N_LOCKED], rows[N_LOCKED:], codes)
+        subject = SubjectTerms(
+            rows[:N_LOCKED], rows[N_LOCKED:], codes, model.alpha, model.gamma
+        )
         classifier = Classifier(model.theta_, model.bias_)
 
         def value(flat, subject=subject, classifier=classifier, shape=Q.shape):
             subject.Q = flat.reshape(shape)
-            return objective(
-                [subject], model.shared_response_, classifier, term_weights
-            )
+            return objective([subject], model.shared_response_, classifier)
 
         slope = scipy.optimize.approx_fprime(Q.ravel(), value).reshape(Q.shape)
         along = slope - Q @ (Q.T @ slope + slope.T @ Q) / 2
@@ -129,16 +127,17 @@ def test_gradient_vanishes_along_the_manifold_at_the_end():
 def test_classifier_equals_scikit_learn():
     rng = np.random.default_rng(0)
     subjects = [
-        Coordinates(np.empty((0, 3)), rng.normal(size=(m, 3)), np.arange(m) % 4)
+        SubjectTerms(
+            np.empty((0, 3)), rng.normal(size=(m, 3)), np.arange(m) % 4, 0.8, 0.01
+        )
         for m in (30, 50)
     ]
     for s in subjects:
         s.Q = np.eye(3)
-    term_weights = TermWeights(0.8, 0.01)
     start = Classifier(np.zeros((3, 4)), np.zeros(4))
-    ours = fit_classifier(subjects, term_weights, start)
+    ours = fit_classifier(subjects, start)
     weights = np.concatenate([np.full(m, 1 / m) for m in (30, 50)])
-    theirs = LogisticRegression(C=term_weights.labels, tol=1e-10, max_iter=10_000).fit(
+    theirs = LogisticRegression(C=0.8 / 0.01, tol=1e-10, max_iter=10_000).fit(
         np.concatenate([s.labelled for s in subjects]),
         np.concatenate([s.codes for s in subjects]),
         weights,

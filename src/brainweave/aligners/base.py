@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from brainweave._arrays import Matrix, samples_of
+from brainweave._arrays import Matrix, on_gpu, samples_of
 from brainweave._validation import (
     check_fraction,
-    check_int,
     check_list_of_subjects,
     ids_of,
     known_samples,
@@ -62,7 +61,7 @@ class BaseAligner(FittedAligner):
 
     @property
     def _solution_name(self) -> str:
-        """What solutions are: "coef_" or "mixing_"; empty if maps alone keep them."""
+        """The attribute that keeps solutions: "coef_", "mixing_", or none (empty)."""
         return "coef_"
 
     @property
@@ -109,7 +108,9 @@ class BaseAligner(FittedAligner):
         self._check_labels(y)
         bases = self._read_bases(subjects, y)
         solution = self._solve(bases, y)
-        self._keep(bases, solution, [getattr(s, "space", None) for s in subjects])
+        self._set_solution(
+            bases, solution, [getattr(s, "space", None) for s in subjects]
+        )
         return self
 
     def _check_subjects(self, subjects: list[Any], y: list[Any] | None) -> None:
@@ -171,20 +172,22 @@ class BaseAligner(FittedAligner):
         # other processes are sent what the function refers to: not the whole aligner
         read, needs_eigenbasis = self._reader(), self._needs_eigenbasis
 
-        def read_whole(
-            given: Any, known: Any, runs: Any, settings: Any, i: int
+        def read_subject(
+            subject: Any, labels: Any, runs: Any, settings: Any, i: int
         ) -> SubjectBasis:
-            basis = read(given, known, *settings, runs=runs, name=f"X[{i}]")
-            if not isinstance(given, SubjectBasis):
-                basis.id = str(getattr(given, "id", ""))
+            basis = read(subject, labels, *settings, runs=runs, name=f"X[{i}]")
+            if not isinstance(subject, SubjectBasis):
+                basis.id = str(getattr(subject, "id", ""))
             if needs_eigenbasis or basis.energy < 1:
                 _ = basis.n_kept  # the eigenbasis belongs to this stage
             return basis
 
-        each = (subjects, labels, runs, self.basis_settings(n), range(n))
-        read_already = all(isinstance(s, SubjectBasis) for s in subjects)
-        n_jobs = self._jobs(subjects)
-        bases = map_subjects(read_whole, *each, n_jobs=n_jobs, here=read_already)
+        bases = map_subjects(
+            read_subject,
+            *(subjects, labels, runs, self.basis_settings(n), range(n)),
+            n_jobs=self._jobs(subjects),
+            here=all(isinstance(s, SubjectBasis) for s in subjects),
+        )
         for basis in bases:
             if basis.constant_voxels.size:
                 logger.info(
@@ -199,6 +202,15 @@ class BaseAligner(FittedAligner):
         if not self._is_piece:
             warn_of_constant_voxels(bases, stacklevel=3)
         return bases
+
+    def _jobs(self, arrays: list[Any]) -> int | None:
+        params = self.get_params(deep=False)
+        n_jobs: int | None = params.get("n_jobs")
+        if all(map(on_gpu, arrays)):
+            return 1
+        # there, one may bring its voxels while another is worked on
+        there = str(params.get("device")).startswith("cuda")
+        return 2 if there and n_jobs is None else n_jobs
 
     def basis_settings(self, n_subjects: int | None) -> list[tuple[Kernel, float]]:
         """Return the kernel and energy of each subject.
@@ -263,7 +275,7 @@ class BaseAligner(FittedAligner):
                 stacklevel=4,
             )
 
-    def _keep(
+    def _set_solution(
         self, bases: list[SubjectBasis], solution: list[Matrix], spaces: list[Any]
     ) -> None:
         self.bases_ = bases
@@ -323,12 +335,6 @@ class BaseAligner(FittedAligner):
                 f"y has {len(y)} labels for {basis.n_samples} samples of {basis.name}."
             )
         return basis, y
-
-    def _n_components(self) -> int:
-        params = self.get_params(deep=False)
-        return check_int(
-            "n_components", params["n_components"], minimum=1, owner=self._owner
-        )
 
 
 def _read_basis(

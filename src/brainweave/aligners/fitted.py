@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from brainweave._arrays import on_gpu, samples_of, to_numpy
+from brainweave._arrays import samples_of, to_numpy
 from brainweave._subjects import find_subjects, pair
 from brainweave._validation import (
     check_list_of_subjects,
@@ -125,17 +125,13 @@ class FittedAligner(BaseEstimator):
         n_jobs = self._jobs(arrays)
         names = [f"X[{k}] ({self._name_of(i)})" for k, i in enumerate(who)]
         maps = [self.maps_[i] for i in who]
-        return self._output(map_subjects(_mapped, maps, arrays, names, n_jobs=n_jobs))
+        return self._output(
+            map_subjects(_transform_one, maps, arrays, names, n_jobs=n_jobs)
+        )
 
+    @abstractmethod
     def _jobs(self, arrays: list[Any]) -> int | None:
         """Return how many subjects to work on at the same time."""
-        params = self.get_params(deep=False)
-        n_jobs: int | None = params.get("n_jobs")
-        if all(map(on_gpu, arrays)):
-            return 1
-        # there, one may bring its voxels while another is worked on
-        there = str(params.get("device")).startswith("cuda")
-        return 2 if there and n_jobs is None else n_jobs
 
     def fit_transform(self, X: Any, y: Any = None) -> list[Any]:
         """Fit, and return the shared features of the aligning samples.
@@ -432,7 +428,7 @@ def _first_half(labels: list[Any]) -> NDArray[np.bool_]:
     return chosen
 
 
-def _mapped(fitted: Any, samples: Any, name: str) -> Any:
+def _transform_one(fitted: Any, samples: Any, name: str) -> Any:
     return fitted.transform(samples_of(samples), name=name)
 
 

@@ -227,7 +227,7 @@ def fit_by_grams(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the fit of all samples has said these
         solution = model._solve(halves, _select_rows(y, rows))
-        model._keep(halves, solution, [None] * len(halves))
+        model._set_solution(halves, solution, [None] * len(halves))
         maps = zip(model.maps_, pairs, strict=True)
         new = [np.asarray(m.transform(held), float) for m, (_, held) in maps]
     return [np.asarray(m.aligning_features(), float) for m in model.maps_], new

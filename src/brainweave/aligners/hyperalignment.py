@@ -60,20 +60,20 @@ class RotationAligner(TimeLocked):
                 total += aligned[i]
 
             # level 2: each subject to the mean of all others, which follows at once
-            progress = self._progress(objective(total))
-            while progress.go_on():
+            iterations = self._new_iterations(objective(total))
+            while iterations.go_on():
                 for i in order:
                     total -= aligned[i]
                     aligned[i] = coordinates[i] @ rotate_onto(coordinates[i], total)
                     total += aligned[i]
-                progress.add(objective(total))
+                iterations.add(objective(total))
 
             # level 3: all to the common space of level 2, turned to its principal axes
             target = total @ principal_axes(total)
             rotations = over_subjects(lambda Z: rotate_onto(Z, target), coordinates)
         total = sum(Z @ Q for Z, Q in zip(coordinates, rotations, strict=True))
-        self._set_convergence(progress)
-        self.objective_history_ = [*progress.history, objective(total)]
+        self._set_convergence(iterations)
+        self.objective_history_ = [*iterations.history, objective(total)]
         return rotations, total / n, (target * target).sum(axis=0)
 
 

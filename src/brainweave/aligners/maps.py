@@ -306,8 +306,8 @@ class BasisMap(SubjectMap):
         """Return the patterns as mixtures of the aligning samples, (n_samples, K)."""
 
     @abstractmethod
-    def _aligning(self) -> Matrix:
-        """Return the shared features of the aligning samples."""
+    def _aligning_features(self) -> Matrix:
+        """Return the shared features of the aligning samples, in double precision."""
 
     def make_weights(self) -> NDArray[Any]:
         """Compute the weights from the voxels (linear kernel)."""
@@ -319,7 +319,7 @@ class BasisMap(SubjectMap):
 
     def aligning_features(self) -> NDArray[Any]:
         """Return the shared features of the aligning samples, without their voxels."""
-        return np.asarray(self._aligning(), dtype=self.basis.dtype)
+        return np.asarray(self._aligning_features(), dtype=self.basis.dtype)
 
     @cached_property
     def weights(self) -> NDArray[Any]:
@@ -384,10 +384,9 @@ class CoordinateMap(BasisMap):
         coef: Matrix,
         *,
         pattern_coef: Matrix | None = None,
-        isometric: bool = False,
-        space: Any = None,
+        **options: Any,
     ) -> None:
-        super().__init__(basis, isometric=isometric, space=space)
+        super().__init__(basis, **options)
         self.coef, self.given_pattern_coef = coef, pattern_coef
 
     @property
@@ -410,7 +409,7 @@ class CoordinateMap(BasisMap):
         V, d = self.basis.vectors, self.basis.values
         return np.asarray(V @ (self.pattern_coef / np.sqrt(d)).T)
 
-    def _aligning(self) -> Matrix:
+    def _aligning_features(self) -> Matrix:
         return np.asarray(self.basis.coordinates @ self.coef)
 
 
@@ -420,15 +419,8 @@ class MixingMap(BasisMap):
     The weights are ``X.T @ mixing``, X being standardised, within what energy keeps.
     """
 
-    def __init__(
-        self,
-        basis: SubjectBasis,
-        mixing: Matrix,
-        *,
-        isometric: bool = False,
-        space: Any = None,
-    ) -> None:
-        super().__init__(basis, isometric=isometric, space=space)
+    def __init__(self, basis: SubjectBasis, mixing: Matrix, **options: Any) -> None:
+        super().__init__(basis, **options)
         self.mixing = mixing
 
     @cached_property
@@ -442,9 +434,9 @@ class MixingMap(BasisMap):
         return mixing
 
     def _pattern_mixing(self) -> Matrix:
-        features = self._aligning()
+        features = self._aligning_features()
         inverse = np.linalg.pinv(features.T @ features, rcond=1e-10)
         return self.basis.restrict(features @ inverse)
 
-    def _aligning(self) -> Matrix:
+    def _aligning_features(self) -> Matrix:
         return self.basis.gram_times(self.mixing)

@@ -24,8 +24,8 @@ from brainweave._validation import check_int, check_number, check_samples
 from brainweave._workers import subject_threads
 from brainweave.aligners.maps import WeightMap, common_settings, refuse_non_finite
 from brainweave.aligners.timelocked import (
-    Convergence,
     FromRandomStart,
+    Iterations,
     align_to,
     principal_axes,
 )
@@ -118,7 +118,7 @@ def fit_shared(
     bound: float,
     *,
     over_subjects: Callable[..., list[Any]],
-    progress: Convergence,
+    iterations: Iterations,
 ) -> Matrix:
     """Return the shared response: descend over it, maps and individual terms, by turns.
 
@@ -126,15 +126,15 @@ def fit_shared(
     """
     n, previous, R = len(subjects), start, start
     over_subjects(orthonormalize, maps)
-    while progress.go_on():
-        if progress.n_iter:
+    while iterations.go_on():
+        if iterations.n_iter:
             turn = partial(realign, R=previous, target=R, bound=bound)
             over_subjects(turn, subjects, maps)
         results = over_subjects(partial(respond, R=R, bound=bound), subjects, maps)
         previous, R = R, np.asarray(sum(response for response, _ in results) / n)
         # the mean of the responses lowers the objective by their distance from it
         gain = n / 2 * float(((R - previous) ** 2).sum())
-        progress.add(sum(value for _, value in results) - gain)
+        iterations.add(sum(value for _, value in results) - gain)
     return R
 
 
@@ -297,13 +297,13 @@ class RobustSRM(FromRandomStart):
             aligned = over_subjects(lambda b: align_to(b, start), bases)
             R = np.asarray(sum(a.features for a in aligned) / n)
             power = sum(b.power for b in bases)
-            progress = self._progress((power - n * float((R * R).sum())) / 2)
+            iterations = self._new_iterations((power - n * float((R * R).sum())) / 2)
             subjects = [_voxels_of(b) for b in bases]
             maps = over_subjects(lambda b: b.combine(b.restrict(R)), bases)
             R = fit_shared(
                 *(subjects, maps, R, bound),
                 over_subjects=over_subjects,
-                progress=progress,
+                iterations=iterations,
             )
             turn = principal_axes(R)
             self.shared_response_ = R = R @ turn
@@ -311,7 +311,7 @@ class RobustSRM(FromRandomStart):
             self.individual_ = over_subjects(
                 lambda v, W: individual_term(v, W, R, bound), subjects, maps
             )
-        self._set_convergence(progress)
+        self._set_convergence(iterations)
         return maps
 
     def _make_map(
@@ -335,9 +335,9 @@ class RobustSRM(FromRandomStart):
         W, voxels = basis.combine(basis.restrict(target)), _voxels_of(basis)
         orthonormalize(W)
         step = partial(realign, voxels, W, target, target, bound=bound, measure=True)
-        progress = self._progress(step())
-        while progress.go_on():
-            progress.add(step())
+        iterations = self._new_iterations(step())
+        while iterations.go_on():
+            iterations.add(step())
         return W
 
 

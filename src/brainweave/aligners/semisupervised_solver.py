@@ -24,7 +24,7 @@ import scipy.optimize
 from scipy.special import log_softmax
 
 from brainweave._arrays import Codes, Matrix
-from brainweave.aligners.timelocked import Convergence
+from brainweave.aligners.timelocked import Iterations
 from brainweave.linalg import polar
 
 INNER_STEPS = 10  # of each map, in each round
@@ -32,14 +32,26 @@ MOST_TRIALS = 60  # doublings of tau; far more than any data need
 
 
 @dataclass
-class Coordinates:
-    """What one subject brings: rows locked in time, labelled rows, and its map."""
+class SubjectTerms:
+    """The terms of one subject: rows locked in time, labelled rows, and its map Q."""
 
     locked: Matrix
     labelled: Matrix
     codes: Codes
+    alpha: float
+    gamma: float
     Q: Matrix = field(default_factory=lambda: np.empty((0, 0)))
     tau: float = 0.0  # curvature that the last step needed
+
+    @property
+    def row_weight(self) -> float:
+        """Weight of half the squared distance from the shared response."""
+        return (1 - self.alpha) / max(len(self.locked), 1)
+
+    @property
+    def label_weight(self) -> float:
+        """Weight of the loss of one labelled sample."""
+        return self.alpha / self.gamma / max(len(self.codes), 1)
 
 
 @dataclass(frozen=True)
@@ -61,39 +73,17 @@ class Classifier:
         return -log_p[rows, codes], slope
 
 
-@dataclass(frozen=True)
-class TermWeights:
-    """How the terms weigh: (1 - alpha) / n for the rows, alpha / gamma for labels."""
-
-    alpha: float
-    gamma: float
-
-    def rows(self, n_locked: int) -> float:
-        """Weight of half the squared distance from the shared response."""
-        return (1 - self.alpha) / max(n_locked, 1)
-
-    @property
-    def labels(self) -> float:
-        """Weight of a subject's mean loss."""
-        return self.alpha / self.gamma
-
-    def each_label(self, subject: Coordinates) -> float:
-        """Weight of the loss of one sample."""
-        return self.labels / max(len(subject.codes), 1)
-
-
 def step_map(
-    subject: Coordinates,
+    subject: SubjectTerms,
     R: Matrix,
     classifier: Classifier,
-    term_weights: TermWeights,
     *,
     n_steps: int = INNER_STEPS,
     tol: float = 1e-10,
 ) -> list[float]:
     """Descend over one subject's map, in place; return its values but for constants."""
-    pull = term_weights.rows(len(R)) * (subject.locked.T @ R)
-    weight = term_weights.each_label(subject)
+    pull = subject.row_weight * (subject.locked.T @ R)
+    weight = subject.label_weight
 
     def evaluate(Q: Matrix) -> tuple[float, Matrix]:
         losses, slope = classifier.losses(subject.labelled @ Q, subject.codes)
@@ -115,7 +105,7 @@ def step_map(
 
 
 def _descend_once(
-    subject: Coordinates,
+    subject: SubjectTerms,
     value: float,
     gradient: Matrix,
     evaluate: Callable[[Matrix], tuple[float, Matrix]],
@@ -135,14 +125,12 @@ def _descend_once(
     return None
 
 
-def fit_classifier(
-    subjects: list[Coordinates], term_weights: TermWeights, before: Classifier
-) -> Classifier:
+def fit_classifier(subjects: list[SubjectTerms], before: Classifier) -> Classifier:
     """Return the best classifier of the labelled features: a convex problem."""
     features = np.concatenate([s.labelled @ s.Q for s in subjects])
     codes = np.concatenate([s.codes for s in subjects])
     counts = [len(s.codes) for s in subjects]
-    weights = np.repeat([term_weights.each_label(s) for s in subjects], counts)
+    weights = np.repeat([s.label_weight for s in subjects], counts)
     k, n_classes = before.theta.shape
 
     def unpack(flat: Matrix) -> Classifier:
@@ -168,31 +156,25 @@ def fit_classifier(
     return unpack(result.x) if result.fun <= evaluate(start)[0] else before
 
 
-def objective(
-    subjects: list[Coordinates],
-    R: Matrix,
-    classifier: Classifier,
-    term_weights: TermWeights,
-) -> float:
+def objective(subjects: list[SubjectTerms], R: Matrix, classifier: Classifier) -> float:
     """Return the value of the whole objective."""
     total = float((classifier.theta**2).sum()) / 2
     for s in subjects:
         distance = s.locked - R @ s.Q.T
-        total += term_weights.rows(len(R)) / 2 * float((distance * distance).sum())
+        total += s.row_weight / 2 * float((distance * distance).sum())
         losses, _ = classifier.losses(s.labelled @ s.Q, s.codes)
-        total += term_weights.each_label(s) * float(losses.sum())
+        total += s.label_weight * float(losses.sum())
     return total
 
 
 def fit_model(
-    subjects: list[Coordinates],
+    subjects: list[SubjectTerms],
     start: Matrix,
     n_classes: int,
-    term_weights: TermWeights,
     *,
     over_subjects: Callable[..., list[Any]],
-    new_progress: Callable[[float], Convergence],
-) -> tuple[Matrix, Classifier, Convergence]:
+    new_iterations: Callable[[float], Iterations],
+) -> tuple[Matrix, Classifier, Iterations]:
     """Descend by turns over maps, which are set, shared response and classifier."""
 
     def mean_response() -> Matrix:
@@ -202,12 +184,12 @@ def fit_model(
         s.Q = polar(s.locked.T @ start)
     R = mean_response()
     nothing = Classifier(np.zeros((start.shape[1], n_classes)), np.zeros(n_classes))
-    classifier = fit_classifier(subjects, term_weights, nothing)
-    progress = new_progress(objective(subjects, R, classifier, term_weights))
-    while progress.go_on():
-        step = partial(step_map, R=R, classifier=classifier, term_weights=term_weights)
+    classifier = fit_classifier(subjects, nothing)
+    iterations = new_iterations(objective(subjects, R, classifier))
+    while iterations.go_on():
+        step = partial(step_map, R=R, classifier=classifier)
         over_subjects(step, subjects)
         R = mean_response()
-        classifier = fit_classifier(subjects, term_weights, classifier)
-        progress.add(objective(subjects, R, classifier, term_weights))
-    return R, classifier, progress
+        classifier = fit_classifier(subjects, classifier)
+        iterations.add(objective(subjects, R, classifier))
+    return R, classifier, iterations

@@ -20,8 +20,7 @@ from brainweave._workers import subject_threads
 from brainweave.aligners.maps import SubjectMap
 from brainweave.aligners.semisupervised_solver import (
     Classifier,
-    Coordinates,
-    TermWeights,
+    SubjectTerms,
     fit_model,
     step_map,
 )
@@ -162,7 +161,7 @@ class SemiSupervisedSRM(FromRandomStart):
         return self
 
     def _check_subjects(self, subjects: list[Any], y: list[Any] | None) -> None:
-        self._term_weights()
+        self._alpha_and_gamma()
         if y is None:
             raise InputError(
                 f"{self._owner} needs labels for some samples: fit(X, y) with None for "
@@ -190,11 +189,21 @@ class SemiSupervisedSRM(FromRandomStart):
     def _needs_common_labels(self) -> bool:
         return False  # samples that are locked in time tie the subjects, too
 
-    def _term_weights(self) -> TermWeights:
+    def _alpha_and_gamma(self) -> tuple[float, float]:
         hint = "For the shared response alone use DetSRM."
-        return TermWeights(
+        return (
             check_number("alpha", self.alpha, "(0, 1)", owner=self._owner, hint=hint),
             check_number("gamma", self.gamma, "(0, inf)", owner=self._owner),
+        )
+
+    def _terms(
+        self, basis: SubjectBasis, codes: Codes, *, lock_all: bool = True
+    ) -> SubjectTerms:
+        """Take the rows without a label as locked; all of them if all have one."""
+        rows, labelled = basis.coordinates, codes != NO_GROUP
+        locked = ~labelled if not labelled.all() else np.full(len(codes), lock_all)
+        return SubjectTerms(
+            rows[locked], rows[labelled], codes[labelled], *self._alpha_and_gamma()
         )
 
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
@@ -202,16 +211,15 @@ class SemiSupervisedSRM(FromRandomStart):
         k = self._n_components()
         for b in bases:
             check_rank(b, k)
-        subjects = [_split(b, c) for b, c in zip(bases, codes, strict=True)]
+        subjects = [self._terms(b, c) for b, c in zip(bases, codes, strict=True)]
         start = self._start(len(subjects[0].locked), k)
         with subject_threads(len(bases), self.n_jobs) as over_subjects:
-            R, classifier, progress = fit_model(
+            R, classifier, iterations = fit_model(
                 subjects,
                 start,
                 len(names),
-                self._term_weights(),
                 over_subjects=over_subjects,
-                new_progress=self._progress,
+                new_iterations=self._new_iterations,
             )
         turn = principal_axes(R)
         self.shared_response_ = R @ turn
@@ -219,7 +227,7 @@ class SemiSupervisedSRM(FromRandomStart):
         self.classes_ = np.array(names, dtype=None if len(kinds) == 1 else object)
         self.labels_locked_ = any((c != NO_GROUP).all() for c in codes)
         self.theta_, self.bias_ = turn.T @ classifier.theta, classifier.bias
-        self._set_convergence(progress)
+        self._set_convergence(iterations)
         return [s.Q @ turn for s in subjects]
 
     # -- the classifier ----------------------------------------------------------------
@@ -300,19 +308,18 @@ class SemiSupervisedSRM(FromRandomStart):
         rows = self._rows_of_response(
             samples, int((codes == NO_GROUP).sum()), len(codes)
         )
-        subject = _split(basis, codes, lock_all=bool(len(rows)))
+        subject = self._terms(basis, codes, lock_all=bool(len(rows)))
         R = self.shared_response_[rows]
         if len(rows):
             subject.Q = polar(subject.locked.T @ R)
         else:
             centred = self.theta_ - self.theta_.mean(axis=1, keepdims=True)
             subject.Q = polar(subject.labelled.T @ centred.T[subject.codes])
-        limit = self._progress(0.0)
+        limit = self._new_iterations(0.0)
         history = step_map(
             subject,
             R,
             Classifier(self.theta_, self.bias_),
-            self._term_weights(),
             n_steps=10 * limit.max_iter,
             tol=1e-3 * limit.tol,
         )
@@ -338,14 +345,6 @@ class SemiSupervisedSRM(FromRandomStart):
                 "fit_new_subject(X, y, samples=[...])."
             )
         return rows
-
-
-def _split(basis: SubjectBasis, codes: Codes, *, lock_all: bool = True) -> Coordinates:
-    """Take the rows without a label as locked; all of them if all have one."""
-    coordinates = basis.coordinates
-    labelled = codes != NO_GROUP
-    locked = ~labelled if not labelled.all() else np.full(len(codes), lock_all)
-    return Coordinates(coordinates[locked], coordinates[labelled], codes[labelled])
 
 
 def _join_samples(

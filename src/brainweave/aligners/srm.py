@@ -11,9 +11,9 @@ from brainweave._workers import subject_threads
 from brainweave.aligners.timelocked import (
     ROUNDING,
     Alignment,
-    Convergence,
     FromRandomStart,
     GramOnly,
+    Iterations,
     align_subjects,
     align_to,
     principal_axes,
@@ -33,8 +33,8 @@ class _SharedResponseModel(FromRandomStart, GramOnly):
         k = self._wanted_components(bases)
         start = self._start(bases[0].n_samples, k)
         with subject_threads(len(bases), self.n_jobs) as over_subjects:
-            aligned, turn, progress = self._iterate(bases, start, over_subjects)
-        self._set_convergence(progress)
+            aligned, turn, iterations = self._iterate(bases, start, over_subjects)
+        self._set_convergence(iterations)
         pairs = zip(bases, aligned, strict=True)
         mixings = [b.restrict(a.mixing @ turn) for b, a in pairs]
         for basis in bases:
@@ -44,7 +44,7 @@ class _SharedResponseModel(FromRandomStart, GramOnly):
     @abstractmethod
     def _iterate(
         self, bases: list[SubjectBasis], start: Matrix, over_subjects: Any
-    ) -> tuple[list[Alignment], Matrix, Convergence]:
+    ) -> tuple[list[Alignment], Matrix, Iterations]:
         """Return the maps, the rotation that orders components, and the history."""
 
     def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
@@ -130,7 +130,7 @@ class DetSRM(_SharedResponseModel):
 
     def _iterate(
         self, bases: list[SubjectBasis], start: Matrix, over_subjects: Any
-    ) -> tuple[list[Alignment], Matrix, Convergence]:
+    ) -> tuple[list[Alignment], Matrix, Iterations]:
         power = sum(b.power for b in bases)
 
         def step(S: Matrix) -> tuple[list[Alignment], Matrix, float]:
@@ -139,13 +139,13 @@ class DetSRM(_SharedResponseModel):
             return aligned, mean, power - len(bases) * float((mean * mean).sum())
 
         aligned, S, value = step(start)
-        progress = self._progress(value)
-        while progress.go_on():
+        iterations = self._new_iterations(value)
+        while iterations.go_on():
             aligned, S, value = step(S)
-            progress.add(value)
+            iterations.add(value)
         turn = principal_axes(S)
         self.shared_response_ = S @ turn
-        return aligned, turn, progress
+        return aligned, turn, iterations
 
 
 @dataclass(frozen=True)
@@ -231,21 +231,21 @@ class SRM(_SharedResponseModel):
 
     def _iterate(
         self, bases: list[SubjectBasis], start: Matrix, over_subjects: Any
-    ) -> tuple[list[Alignment], Matrix, Convergence]:
+    ) -> tuple[list[Alignment], Matrix, Iterations]:
         data = EMSteps(bases, over_subjects)
         model = data.first_model(start)
         posterior = data.expect(model)
-        progress = self._progress(posterior.log_likelihood)
-        while progress.go_on():
+        iterations = self._new_iterations(posterior.log_likelihood)
+        while iterations.go_on():
             model = data.maximise(posterior)
             posterior = data.expect(model)
-            progress.add(posterior.log_likelihood)
+            iterations.add(posterior.log_likelihood)
         turn = principal_axes(posterior.mean, model.sigma)
         self.shared_response_ = posterior.mean @ turn
         self.sigma_s_ = np.diag(np.linalg.eigvalsh(model.sigma)[::-1])
         self.rho2_ = model.rho2
         self.log_likelihood_ = posterior.log_likelihood
-        return model.maps, turn, progress
+        return model.maps, turn, iterations
 
 
 class EMSteps:

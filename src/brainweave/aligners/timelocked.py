@@ -88,7 +88,7 @@ def _shape_of(subject: Any, name: str) -> tuple[int, int]:
     return check_2d(subject, name)
 
 
-class Convergence:
+class Iterations:
     """The objective after each iteration, and whether it has settled.
 
     It has once an iteration changes it by no more than ``tol`` times all that was
@@ -112,12 +112,15 @@ class Convergence:
 
     def add(self, value: float) -> None:
         """Record the objective after one more iteration."""
-        change = abs(value - self.history[-1])
         self.history.append(value)
-        gained = abs(value - self.history[0])
-        self.converged = self.tol > 0 and change <= max(
-            self.tol * gained, ROUNDING * abs(value)
-        )
+        change, gained = self.last_change()
+        limit = max(self.tol * gained, ROUNDING * abs(value))
+        self.converged = self.tol > 0 and change <= limit
+
+    def last_change(self) -> tuple[float, float]:
+        """Return by how much the last iteration changed the objective, and all did."""
+        start, before, now = self.history[0], self.history[-2], self.history[-1]
+        return abs(now - before), abs(now - start)
 
 
 @dataclass(eq=False, repr=False)
@@ -145,30 +148,34 @@ class TimeLocked(BaseAligner):
         if self._warns_of_input and y is None:
             warn_of_layout(subjects, owner=self._owner)
 
-    def _progress(self, start: float) -> Convergence:
+    def _new_iterations(self, start: float) -> Iterations:
         """Begin to record an iteration with the limits that the user set."""
-        return Convergence(
+        return Iterations(
             start,
             max_iter=check_int("max_iter", self.max_iter, minimum=1, owner=self._owner),
             tol=check_number("tol", self.tol, "[0, inf)", owner=self._owner),
         )
 
-    def _set_convergence(self, progress: Convergence) -> None:
+    def _set_convergence(self, iterations: Iterations) -> None:
         """Set what is known of the iteration, and say so if it was cut short."""
-        self.objective_history_ = progress.history
-        self.n_iter_ = progress.n_iter
-        self.converged_ = progress.converged
-        if not progress.converged and progress.tol > 0:
-            change = abs(progress.history[-1] - progress.history[-2])
-            gained = abs(progress.history[-1] - progress.history[0]) or 1.0
+        self.objective_history_ = iterations.history
+        self.n_iter_ = iterations.n_iter
+        self.converged_ = iterations.converged
+        if not iterations.converged and iterations.tol > 0:
+            change, gained = iterations.last_change()
             warnings.warn(
-                f"{self._owner} did not converge in {progress.n_iter} iterations: the "
-                f"last one still changed the objective by {change / gained:.1e} of all "
-                f"that was gained, more than tol={progress.tol:g}. Increase max_iter "
-                "or tol; tol=0 asks for exactly max_iter iterations.",
+                f"{self._owner} did not converge in {iterations.n_iter} iterations: "
+                f"the last one still changed the objective by "
+                f"{change / (gained or 1.0):.1e} of all that was gained, more than "
+                f"tol={iterations.tol:g}. Increase max_iter or tol; tol=0 asks for "
+                "exactly max_iter iterations.",
                 ConvergenceWarning,
                 stacklevel=4,
             )
+
+    def _n_components(self) -> int:
+        k = self.n_components
+        return check_int("n_components", k, minimum=1, owner=self._owner)
 
     def _wanted_components(self, bases: list[SubjectBasis]) -> int:
         """Return n_components, if every subject has as many dimensions."""
