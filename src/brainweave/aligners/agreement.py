@@ -47,7 +47,7 @@ def permutation_test(
         held = [_standardized(f) for f in fold.features]
         size = max(int(c.max()) for c in fold.codes) + 1
         agreements.append(agreement_of_groups(held, fold.codes, size))
-        pairs = enumerate(zip(fold.codes, fold.tested, strict=True))
+        pairs = enumerate(zip(fold.codes, fold.rows, strict=True))
         draws = [
             _Shuffles(codes, positions, [random_state, number, i])
             for i, (codes, positions) in pairs

@@ -25,7 +25,6 @@ from brainweave.aligners.held_out import (
     fit_by_grams,
     fit_by_samples,
     halves_of,
-    held_out_features,
 )
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import AlignmentWarning, BrainweaveError, InputError
@@ -220,8 +219,8 @@ def alignment_check(
         if runs is not None and [len(r) for r in runs] != lengths:
             raise InputError("runs do not have one entry per aligning sample.")
         full, fit, blocks = _prepare_halves(aligner, subjects, y)
-        folds = cross_fit(halves_of(codes, runs), codes, full, fit, blocks=blocks)
-        return _test_folds(folds, codes, n_permutations, random_state)
+        found = cross_fit(halves_of(codes, runs), codes, full, fit, blocks=blocks)
+        return _check_folds(*found, n_permutations, random_state)
     except BrainweaveError as error:
         return AlignmentCheck(str(error))
 
@@ -234,8 +233,8 @@ def count_holding(
     fit = partial(fit_by_grams, aligner, bases, k, graph=graph)
     try:
         codes, full = _graph_codes(graph), found.first(k).features
-        folds = cross_fit(halves_of(codes, None), codes, full, fit)
-        check = _test_folds(folds, codes, N_PERMUTATIONS, 0)
+        held_out = cross_fit(halves_of(codes, None), codes, full, fit)
+        check = _check_folds(*held_out, N_PERMUTATIONS, 0)
     except BrainweaveError:
         return k
     if check.worked:
@@ -252,11 +251,10 @@ def count_holding(
     return k
 
 
-def _test_folds(
-    folds: list[Fold], codes: list[Codes], n_permutations: int, random_state: int
+def _check_folds(
+    folds: list[Fold], features: list[Matrix], n_permutations: int, random_state: int
 ) -> AlignmentCheck:
     agreement, p, rest = permutation_test(folds, n_permutations, random_state)
-    features = held_out_features(folds, [c.size for c in codes])
     return AlignmentCheck("", agreement, p, rest, n_permutations, features)
 
 

@@ -33,17 +33,14 @@ BORDER = 10
 
 @dataclass(frozen=True)
 class Fold:
-    """One half held out: of each subject all rows, and those that are judged.
+    """Held-out samples that are tested: rows, features and groups of each subject.
 
-    Components are judged as the model of the other half orders them. Turning them to
-    those of the full model, which knows the held-out labels, would let these choose
-    what they are judged by; that is for pictures alone.
+    Components come in the order of the model of the other half. Rotating them to the
+    full model, which knows the held-out labels, would let these choose what is tested.
     """
 
     rows: Rows
-    rotated: list[Matrix]
-    tested: Rows
-    features: list[Matrix]  # of the judged rows
+    features: list[Matrix]
     codes: list[Codes]
 
 
@@ -134,51 +131,58 @@ def cross_fit(
     fit: Callable[[Rows, Rows], tuple[list[Matrix], list[Matrix]]],
     *,
     blocks: list[NDArray[np.intp]] | None = None,
-) -> list[Fold]:
-    """Hold out either half.
+) -> tuple[list[Fold], list[Matrix]]:
+    """Hold out either half; return both folds, and features of all samples to look at.
 
     `fit` takes the aligning and the held-out rows of each subject, and gives the
-    features of both under a model of the former alone. For pictures these are turned to
+    features of both under a model of the former alone. To look at they are rotated to
     `full`, those of the model of all samples, within each of the `blocks` of features
     that can be rotated among each other; by default all can.
     """
     if min(min(half.sum(), (~half).sum()) for half in halves) < 3:
         raise InputError("There are too few samples to hold half of them out.")
     folds, k = [], full[0].shape[1]
+    features = [np.empty(f.shape) for f in full]
     for held in (True, False):
         aligning = [np.flatnonzero(half != held) for half in halves]
         rows = [np.flatnonzero(half == held) for half in halves]
         seen, new = fit(aligning, rows)
-        A = np.concatenate(seen)
-        B = np.concatenate([f[r] for f, r in zip(full, aligning, strict=True)])
+        wanted = [f[r] for f, r in zip(full, aligning, strict=True)]
+        rotated = _rotate(new, np.concatenate(seen), np.concatenate(wanted), blocks)
+        for out, r, f in zip(features, rows, rotated, strict=True):
+            out[r] = f
         # half of the samples may have more or fewer components
         own = [np.pad(f[:, :k], ((0, 0), (0, max(0, k - f.shape[1])))) for f in new]
-        if blocks is None:
-            rotated = [f @ polar(A.T @ B) for f in new]
-        elif A.shape[1] != B.shape[1]:
-            raise InputError("half of the samples give another number of features.")
-        else:
-            rotated = [f.copy() for f in own]
-            for block in blocks:
-                R = polar(A[:, block].T @ B[:, block])
-                for out, f in zip(rotated, new, strict=True):
-                    out[:, block] = f[:, block] @ R
-        good = [rows_to_test(c, r) for c, r in zip(codes, rows, strict=True)]
-        tested = [r[g] for r, g in zip(rows, good, strict=True)]
-        features = [f[g] for f, g in zip(own, good, strict=True)]
-        groups = [c[j] for c, j in zip(codes, tested, strict=True)]
-        folds.append(Fold(rows, rotated, tested, features, groups))
-    return folds
+        chosen = [rows_to_test(c, r) for c, r in zip(codes, rows, strict=True)]
+        tested = [r[c] for r, c in zip(rows, chosen, strict=True)]
+        folds.append(
+            Fold(
+                tested,
+                [f[c] for f, c in zip(own, chosen, strict=True)],
+                [c[r] for c, r in zip(codes, tested, strict=True)],
+            )
+        )
+    return folds, features
 
 
-def held_out_features(folds: list[Fold], lengths: list[int]) -> list[Matrix]:
-    """Return the turned held-out features of all samples, in their order."""
-    k = folds[0].rotated[0].shape[1]
-    whole = [np.full((n, k), np.nan) for n in lengths]
-    for fold in folds:
-        for out, rows, features in zip(whole, fold.rows, fold.rotated, strict=True):
-            out[rows] = features
-    return whole
+def _rotate(
+    features: list[Matrix],
+    A: Matrix,
+    B: Matrix,
+    blocks: list[NDArray[np.intp]] | None,
+) -> list[Matrix]:
+    """Apply the rotation that takes A to B to features, in blocks if there are any."""
+    if blocks is None:
+        R = polar(A.T @ B)
+        return [f @ R for f in features]
+    if A.shape[1] != B.shape[1]:
+        raise InputError("half of the samples give another number of features.")
+    rotated = [f.copy() for f in features]
+    for block in blocks:
+        R = polar(A[:, block].T @ B[:, block])
+        for out, f in zip(rotated, features, strict=True):
+            out[:, block] = f[:, block] @ R
+    return rotated
 
 
 # -- models of a half ------------------------------------------------------------------
