@@ -234,7 +234,7 @@ def test_a_smoother_on_a_device_is_that_of_numpy(rng, device, missing):
     U = scipy.sparse.csr_array(np.eye(4)[np.arange(40) % 4])
     assert_allclose(ours.coefficients(B), theirs.coefficients(B), atol=1e-12)
     assert_allclose(ours.smooth(B), theirs.smooth(B), atol=1e-10)
-    assert_allclose(ours.between(U).cpu(), theirs.between(U), atol=1e-10)
+    assert_allclose(ours.quadratic_form(U).cpu(), theirs.quadratic_form(U), atol=1e-10)
     assert_allclose(ours.root[1], theirs.root[1], atol=1e-10)
     blocks = rng.permutation(np.repeat([0, 1, 4], [5, 20, 15]))  # of three lengths
     assert_allclose(ours.leave_out(B, blocks), theirs.leave_out(B, blocks), atol=1e-9)

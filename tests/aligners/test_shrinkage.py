@@ -304,7 +304,7 @@ def test_what_a_smoother_does_between_groups(rng, rho, n_groups):
     rows = np.arange(3, 40)  # some samples are of no group
     U[rows, rng.integers(0, n_groups, rows.size)] = rng.uniform(0.5, 2, rows.size)
     smoother = GramSmoother(gram, g)
-    found = smoother.between(scipy.sparse.csr_array(U))
+    found = smoother.quadratic_form(scipy.sparse.csr_array(U))
     assert "_whole_inverse" not in smoother.__dict__  # nor of a thousand subjects
     values, V = np.linalg.eigh(gram)
     values[0] = 0  # of constants, to rounding
@@ -325,7 +325,7 @@ def test_one_smoother_may_serve_two_threads_at_once(rng, monkeypatch):
     monkeypatch.setattr("brainweave.aligners.smoother._symmetric", together)
     U = scipy.sparse.eye_array(12, format="csr")
     with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(one.between, [U, U]))
+        found = list(pool.map(one.quadratic_form, [U, U]))
     assert_allclose(found[0], one.smooth(np.eye(12)), atol=1e-12)
     assert_allclose(found[1], found[0], rtol=1e-12)
 

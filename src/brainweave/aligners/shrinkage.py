@@ -126,23 +126,23 @@ class _Problem:
         if self.on_device:  # one after the other: there is room for one sum
             P: Any = 0
             for smoother, u in zip(self.smoothers, U, strict=True):
-                P = smoother.between(u) + P
+                P = smoother.quadratic_form(u) + P
         else:
             P = sum(
                 self.over_subjects(
-                    lambda s, u: to_numpy(s.between(u)), self.smoothers, U
+                    lambda s, u: to_numpy(s.quadratic_form(u)), self.smoothers, U
                 )
             )
         P = (P + P.T) / 2
         if (signs > 0).all():
             mu, q = self._largest(P, k)
-            return mu, _times(U, _divide(q, np.sqrt(np.maximum(mu, 0))))
+            return mu, _multiply_each(U, _divide(q, np.sqrt(np.maximum(mu, 0))))
         P = to_numpy(P)
         # P = L L^T: the problem in the coordinates that L makes orthonormal
         values, vectors = np.linalg.eigh(P)
         L = vectors * np.sqrt(np.maximum(values, 0))
         mu, a = self._largest(L.T @ (signs[:, None] * L), k)
-        return mu, _times(U, _divide(signs[:, None] * (L @ a), mu))
+        return mu, _multiply_each(U, _divide(signs[:, None] * (L @ a), mu))
 
     def _largest(self, P: Any, k: int) -> tuple[Matrix, Matrix]:
         if is_torch(P):
@@ -166,7 +166,7 @@ class _Problem:
 
         values, q = smallest_of_operator(minus_P, size, min(k, size))
         mu = -values
-        return mu, _times(U, _divide(q, np.sqrt(np.maximum(mu, 0))))
+        return mu, _multiply_each(U, _divide(q, np.sqrt(np.maximum(mu, 0))))
 
     def _matrix(self, k: int) -> tuple[Matrix, list[Any]]:
         """Lanczos on R^T G R with S = R R^T, whatever the graph is made of."""
@@ -196,7 +196,7 @@ def _divide(columns: Matrix, by: Matrix) -> Matrix:
     return np.asarray(columns * np.where(by > 0, 1 / np.where(by > 0, by, 1), 0.0))
 
 
-def _times(U: list[Any], c: Matrix) -> list[Matrix]:
+def _multiply_each(U: list[Any], c: Matrix) -> list[Matrix]:
     return [np.asarray(u @ c) for u in U]
 
 

@@ -16,15 +16,11 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 import scipy.sparse
-from numpy.typing import NDArray
 
-from brainweave._arrays import to_numpy
+from brainweave._arrays import Codes, Matrix, to_numpy
 from brainweave._device import Device
 from brainweave._lapack import cholesky, cholesky_inverse, cholesky_solve
 from brainweave.exceptions import InputError
-
-Matrix = NDArray[np.float64]
-Codes = NDArray[np.intp]
 
 
 class Smoother(ABC):
@@ -63,14 +59,14 @@ class Smoother(ABC):
         raise NotImplementedError
 
     @abstractmethod
-    def among(self, rows: Codes) -> "Smoother":
+    def subset(self, rows: Codes) -> "Smoother":
         """Return the smoother of some of the samples, centred again."""
 
     def at(self, rho: float) -> "Smoother":
         """Return the same of another strength, in units of the mean eigenvalue."""
         other = copy(self)
         other.strength = rho * self.mean_eigenvalue
-        for derived in ("_factor", "_whole_inverse", "root"):
+        for derived in ("_factor", "_full_inverse", "root"):
             other.__dict__.pop(derived, None)
         return other
 
@@ -88,7 +84,7 @@ class Smoother(ABC):
         """Return ``S B``."""
         return self.regress(B)[1]
 
-    def between(self, U: Any) -> Any:
+    def quadratic_form(self, U: Any) -> Any:
         """Return ``U^T S U`` for sparse U."""
         return np.asarray(U.T @ self.smooth(U))
 
@@ -175,15 +171,15 @@ class GramSmoother(Smoother):
             return np.asarray(V @ (values[:, None] * (V.T @ mixing)))
         return np.asarray(self._gram @ mixing)
 
-    def between(self, U: Any) -> Any:
+    def quadratic_form(self, U: Any) -> Any:
         """Return ``U^T S U`` for sparse U; by ``S = I - g (K + g)^-1`` where U is wide.
 
         The inverse costs a quarter of solving for as many columns as samples. It loses
-        the digits that the ridge is off the eigenvalues: not where it is far off.
+        digits where the ridge is far from the eigenvalues, and is not used there.
         """
         wide = 2 * U.shape[1] > self.n_samples and not self._by_root
         if not (wide and 1e-4 < self.strength / self.mean_eigenvalue < 1e3):
-            return super().between(U)
+            return super().quadratic_form(U)
         inverse = _symmetric(self._invert())  # not kept: there is one for every subject
         means = np.asarray(U.sum(axis=0)).ravel() / self.n_samples
         ridged = np.asarray(U.T @ np.asarray(U.T @ inverse).T)  # U^T (K + g)^-1 U
@@ -193,10 +189,10 @@ class GramSmoother(Smoother):
         own = (U.T @ U).toarray() - self.n_samples * np.outer(means, means)
         return own - self.strength * ridged
 
-    def among(self, rows: Codes) -> Smoother:
+    def subset(self, rows: Codes) -> Smoother:
         gram = self._gram
         if len(rows) < self.n_samples:
-            gram = _centred_again(gram[np.ix_(rows, rows)])
+            gram = _center(gram[np.ix_(rows, rows)])
         if self._by_root:
             values, vectors = np.linalg.eigh(gram)
             gram = (vectors * np.maximum(values, 0)) @ vectors.T
@@ -206,11 +202,11 @@ class GramSmoother(Smoother):
         return cholesky_inverse(self._factor)
 
     @cached_property
-    def _whole_inverse(self) -> Matrix:
+    def _full_inverse(self) -> Matrix:
         return self._invert()
 
     def _inverse(self, rows: Codes) -> Matrix:
-        return _symmetric(self._whole_inverse[np.ix_(rows, rows)])  # rows ascend
+        return _symmetric(self._full_inverse[np.ix_(rows, rows)])  # rows ascend
 
 
 class NarrowSmoother(Smoother):
@@ -228,7 +224,7 @@ class NarrowSmoother(Smoother):
     def mean_eigenvalue(self) -> float:
         return float((self.samples * self.samples).sum() / self.n_samples)
 
-    def among(self, rows: Codes) -> Smoother:
+    def subset(self, rows: Codes) -> Smoother:
         part = self.samples[rows]
         return NarrowSmoother(part - part.mean(axis=0), self.strength, name=self.name)
 
@@ -257,50 +253,50 @@ class DeviceSmoother(Smoother):
         self, device: Device, gram: Any, strength: float = 1.0, *, name: str = "X"
     ) -> None:
         super().__init__(strength, name)
-        self.device, self._there, self.n_samples = device, gram, len(gram)
-        self._kept: Any = None
+        self.device, self._device_gram, self.n_samples = device, gram, len(gram)
+        self._kept_factor: Any = None
 
     @property
     def gram(self) -> Matrix:
-        return to_numpy(self._there)
+        return to_numpy(self._device_gram)
 
     @property
     def mean_eigenvalue(self) -> float:
-        return mean_eigenvalue(self._there)
+        return mean_eigenvalue(self._device_gram)
 
-    def among(self, rows: Codes) -> Smoother:
-        gram = self._there
+    def subset(self, rows: Codes) -> Smoother:
+        gram = self._device_gram
         if len(rows) < self.n_samples:
             there = self.device.put(rows)
-            gram = _centred_again(gram[there][:, there])
+            gram = _center(gram[there][:, there])
         return DeviceSmoother(self.device, gram, self.strength, name=self.name)
 
     def at(self, rho: float) -> Smoother:
         strength = rho * self.mean_eigenvalue
-        return DeviceSmoother(self.device, self._there, strength, name=self.name)
+        return DeviceSmoother(self.device, self._device_gram, strength, name=self.name)
 
     @property
     def _factor(self) -> Any:
-        if self._kept is not None:
-            return self._kept
-        factor = self.device.cholesky(self._there, self.strength)
+        if self._kept_factor is not None:
+            return self._kept_factor
+        factor = self.device.cholesky(self._device_gram, self.strength)
         if factor is None:
             raise _not_semidefinite(self)
         if self.device.is_roomy:
-            self._kept = factor
+            self._kept_factor = factor
         return factor
 
     def _solve(self, B: Matrix) -> Matrix:
         return to_numpy(self.device.cho_solve(self._factor, self.device.put(B)))
 
     def features(self, mixing: Matrix) -> Matrix:
-        return to_numpy(self._there @ self.device.put(mixing))
+        return to_numpy(self._device_gram @ self.device.put(mixing))
 
-    def between(self, U: Any) -> Any:
+    def quadratic_form(self, U: Any) -> Any:
         """Return ``U^T S U``, which stays on the device."""
         there = self.device.put_sparse(U)
         mixing = self.device.cho_solve(self._factor, there - there.mean(0))
-        return there.T @ (self._there @ mixing)
+        return there.T @ (self._device_gram @ mixing)
 
     def leave_out(self, contrasts: Matrix, blocks: Codes) -> Matrix:
         return self._leave_out([self.strength], contrasts, blocks)[0]
@@ -327,7 +323,7 @@ class DeviceSmoother(Smoother):
         there, filled = device.put(rows), device.put(~known)
         systems, wanted = [], []
         for g in strengths:
-            factor = device.cholesky(self._there, g)
+            factor = device.cholesky(self._device_gram, g)
             if factor is None:
                 raise _not_semidefinite(self)
             T = device.inverse_factor(factor)  # (K + g)^-1 = T^T T
@@ -356,7 +352,7 @@ def _symmetric(matrix: Matrix) -> Matrix:
     return np.asarray(lower + np.tril(lower, -1).T)
 
 
-def _centred_again(gram: Any) -> Any:
+def _center(gram: Any) -> Any:
     means = gram.mean(0)
     return gram - means - means[:, None] + means.mean()
 

@@ -11,8 +11,8 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
+from brainweave._arrays import Codes, Matrix
 from brainweave._validation import one_per_subject
 from brainweave._workers import map_subjects
 from brainweave.aligners.smoother import (
@@ -26,9 +26,6 @@ from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError
 from brainweave.graphs import NO_GROUP, Graph
 from brainweave.labels import encode_labels
-
-Matrix = NDArray[np.float64]
-Codes = NDArray[np.intp]
 
 #: The values of rho that are compared.
 GRID = tuple(float(rho) for rho in np.geomspace(0.001, 3, 12))
@@ -115,32 +112,35 @@ def _choose_by_blocks(
     bases: Sequence[SubjectBasis], codes: Sequence[Codes], *, n_jobs: int | None
 ) -> tuple[float | None, str]:
     """Return the rho that is best for the subjects together, and what was left out."""
-    asked, tables, by_runs = [], [], True
+    usable, tables, by_runs = [], [], True
     for basis, own in zip(bases, codes, strict=True):
         runs = None if basis.runs is None else encode_labels([basis.runs])[0][0]
         known = own != NO_GROUP
-        some = None if runs is None else runs[known]
-        if leave_out_blocks(own[known], some) is None:
+        known_runs = None if runs is None else runs[known]
+        if leave_out_blocks(own[known], known_runs) is None:
             continue
-        by_runs = by_runs and run_blocks(own[known], some) is not None
+        by_runs = by_runs and run_blocks(own[known], known_runs) is not None
         key = own.tobytes() + (b"" if runs is None else runs.tobytes())
-        asked.append((basis, own, runs))
+        usable.append((basis, own, runs))
         tables.append(_CRITERIA.setdefault(basis, {}).setdefault(key, {}))
-    if not asked:
+    if not usable:
         return None, ""
 
-    def means(places: list[int]) -> list[float]:
-        new = [[i for i in places if i not in table] for table in tables]
-        rhos = [[GRID[i] for i in own] for own in new]
-        each = (*zip(*asked, strict=True), rhos)
-        found: Any = rhos
-        if any(new):
-            found = map_subjects(_criterion_at, *each, n_jobs=n_jobs, here=True)
-        for table, own, values in zip(tables, new, found, strict=True):
-            table.update(zip(own, values, strict=True))
+    def mean_criteria(places: list[int]) -> list[float]:
+        missing = [[i for i in places if i not in table] for table in tables]
+        if any(missing):
+            found = map_subjects(
+                _criterion_at,
+                *zip(*usable, strict=True),
+                [[GRID[i] for i in own] for own in missing],
+                n_jobs=n_jobs,
+                here=True,
+            )
+            for table, own, values in zip(tables, missing, found, strict=True):
+                table.update(zip(own, values, strict=True))
         return [float(np.mean([table[i] for table in tables])) for i in places]
 
-    return GRID[search_grid(means)], "runs" if by_runs else "blocks"
+    return GRID[search_grid(mean_criteria)], "runs" if by_runs else "blocks"
 
 
 def _criterion_at(
@@ -151,10 +151,10 @@ def _criterion_at(
     return block_criterion(smoother_of(basis, 1.0), codes, runs=runs, rhos=rhos)
 
 
-def search_grid(means: Callable[[list[int]], list[float]]) -> int:
-    """Return the place in the grid of the best value, without asking for all of them.
+def search_grid(mean_criteria: Callable[[list[int]], list[float]]) -> int:
+    """Return the place in the grid of the best value, without computing all of them.
 
-    Every third is asked for, then the neighbours of the best so far until none is
+    Every third is computed, then the neighbours of the best so far until none is
     better: about 6 of 12, the best of all where there is one summit.
 
     Examples
@@ -163,12 +163,12 @@ def search_grid(means: Callable[[list[int]], list[float]]) -> int:
     9
     """
     known: dict[int, float] = {}
-    ask = list(range(1, len(GRID), 3))
-    while ask:
-        known.update(zip(ask, means(ask), strict=True))
+    places = list(range(1, len(GRID), 3))
+    while places:
+        known.update(zip(places, mean_criteria(places), strict=True))
         best = max(known, key=lambda i: known[i])
         around = (best - 1, best + 1)
-        ask = [i for i in around if 0 <= i < len(GRID) and i not in known]
+        places = [i for i in around if 0 <= i < len(GRID) and i not in known]
     return best
 
 
@@ -185,9 +185,9 @@ def block_criterion(
     runs: Codes | None = None,
     rhos: Sequence[float] = GRID,
 ) -> Matrix | None:
-    """Return what each value of the grid, or some, reaches in one subject.
+    """Return how well groups are predicted in one subject, at each value of the grid.
 
-    It is the correlation of truth and predictions when whole blocks are left out; None
+    By the correlation of truth and predictions when whole blocks are left out; None
     where no group repeats. Samples without a group take no part.
     """
     rows = np.flatnonzero(np.asarray(codes) != NO_GROUP)
@@ -197,7 +197,7 @@ def block_criterion(
     blocks = leave_out_blocks(own, None if runs is None else np.asarray(runs)[rows])
     if blocks is None:
         return None
-    Q, part = group_contrasts(own), smoother.among(rows)
+    Q, part = group_contrasts(own), smoother.subset(rows)
     predicted = part.leave_out_at(rhos, Q, blocks)
     return np.array([_correlation(P, Q) for P in predicted])
 
