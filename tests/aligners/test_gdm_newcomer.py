@@ -112,8 +112,8 @@ def test_the_objective_is_that_of_the_graph_with_the_new_subject(study, rng, kin
     Y = np.concatenate([*gdm.transform(X[:3]), new.transform(X[3])])
     Y /= np.sqrt(len(G))  # the paper's scale
     own, others = Y[-n:], Y[:-n]
-    inside = np.diag(G[-n:].sum(axis=1)) - G[-n:, -n:]
-    expected = (own * (inside @ own - 2 * G[-n:, :-n] @ others)).sum()
+    laplacian = np.diag(G[-n:].sum(axis=1)) - G[-n:, -n:]
+    expected = (own * (laplacian @ own - 2 * G[-n:, :-n] @ others)).sum()
     assert_allclose(new.objective_history[-1], expected, rtol=1e-8)
 
 

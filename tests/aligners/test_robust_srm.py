@@ -13,9 +13,9 @@ from sklearn.exceptions import ConvergenceWarning
 from brainweave._arrays import NumpyOps
 from brainweave.aligners.robust_srm import (
     RobustSRM,
-    Voxels,
+    VoxelReader,
     orthonormalize,
-    respond,
+    update_response,
 )
 from brainweave.aligners.srm import DetSRM
 from brainweave.basis import SubjectBasis
@@ -249,8 +249,8 @@ def test_objective_of_a_pass_is_that_of_the_best_individual_term():
     rng = np.random.default_rng(0)
     X, R = rng.normal(size=(20, 30)), rng.normal(size=(20, 2))
     W = polar(rng.normal(size=(30, 2)))
-    voxels = Voxels(lambda: [(slice(0, 30), X.copy())], NumpyOps(X.dtype))
-    response, value = respond(voxels, W, R, 0.8)
+    voxels = VoxelReader(lambda: [(slice(0, 30), X.copy())], NumpyOps(X.dtype))
+    response, value = update_response(voxels, W, R, 0.8)
     S = shrink(X - R @ W.T, 0.8)
     assert_allclose(value, objective([X], [W], R, [S], 0.8), rtol=1e-12)
     assert_allclose(response, (X - S) @ W, atol=1e-12)

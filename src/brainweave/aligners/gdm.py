@@ -1,6 +1,5 @@
 """The Graph-based Decoding Model of Li, Liu, Chen and Zhang (AAAI 2020)."""
 
-import warnings
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
@@ -21,12 +20,14 @@ from brainweave.aligners.components import (
 )
 from brainweave.aligners.gdm_graph import (
     Solution,
+    check_dimensions,
     group_sums,
     is_named,
     make_graph,
     split_labels_and_ids,
     subject_overlap,
     warn_of_shared_space,
+    warn_of_uninformed,
     y_for_graph,
 )
 from brainweave.aligners.graph_solver import ROUTES, solve
@@ -39,7 +40,6 @@ from brainweave.aligners.shrinkage import (
 )
 from brainweave.aligners.strength import choose_strengths, smoother_of
 from brainweave.basis import SubjectBasis
-from brainweave.exceptions import InputError, UniquenessWarning
 from brainweave.graphs import Graph, count_alike, label_graph
 from brainweave.linalg import flip_signs
 
@@ -239,10 +239,10 @@ class GDM(BaseAligner):
         return y
 
     def _joins_by_label(self) -> bool:
-        made_by = getattr(self.graph, "func", self.graph)  # of a partial
-        named = is_named(made_by, "labels", "labels+time")
-        told = bool(getattr(made_by, "makes_label_graph", False))
-        return named or made_by is label_graph or told
+        graph = getattr(self.graph, "func", self.graph)  # of a partial
+        if is_named(graph, "labels", "labels+time") or graph is label_graph:
+            return True
+        return bool(getattr(graph, "makes_label_graph", False))
 
     def _joins_by_row(self, y: Any) -> bool:
         return y is None and is_named(self.graph, "time")
@@ -281,13 +281,7 @@ class GDM(BaseAligner):
             self.__dict__.pop(name, None)
         kept = [b.n_kept for b in bases]
         k, auto = self._wanted_components(sum(kept), graph)
-        if k > sum(kept):
-            shown = " + ".join(map(str, kept[:6])) + (" + ..." if len(kept) > 6 else "")
-            raise InputError(
-                f"n_components={k} is more than the {sum(kept)} dimensions that the "
-                f"subjects keep together ({shown}). Use fewer components or more "
-                "energy."
-            )
+        check_dimensions(k, kept)
         vectors = [b.vectors for b in bases]
         found = solve(vectors, graph, k, route=self.solver, n_jobs=self.n_jobs)
         if auto:
@@ -317,21 +311,14 @@ class GDM(BaseAligner):
         most = dimensions
         if graph.matrix is None:
             groups = sum(int(np.count_nonzero(t.counts)) for t in graph.groups)
-            most = min(most, groups)
+            most = min(dimensions, groups)
         k, auto = self._wanted_components(most, graph)
         found = solve_shrinkage(smoothers, graph, k, n_jobs=self.n_jobs)
         informative = found.n_informative(k)
         if auto:
             k = count_holding(self, bases, graph, found, k)
         elif k > informative:
-            warnings.warn(
-                f"n_components={k}, but the graph informs {informative} components: "
-                "one less than it has categories, or one per stimulus. "
-                f"{informative} are kept. Use n_components='auto', or a graph of more "
-                "groups, such as graph='labels+time'.",
-                UniquenessWarning,
-                stacklevel=4,
-            )
+            warn_of_uninformed(k, informative)
             k = informative
         found = found.first(k)
         self.constraint_ = self._constraint
@@ -342,8 +329,7 @@ class GDM(BaseAligner):
         covariances = [f.T @ f + s.strength * (m.T @ f) for s, m, f in parts]
         self._describe(found, covariances, dimensions, graph.lengths)
         mu = found.eigenvalues
-        mu = mu if self.scale == "agreement" else np.ones_like(mu)
-        self.spread_ = mu / mu[0]
+        self.spread_ = mu / mu[0] if self.scale == "agreement" else np.ones_like(mu)
         signs = flip_signs(np.concatenate(found.features))
         maps = [scale_features(m * signs, f, self.spread_) for _, m, f in parts]
         for basis in bases:

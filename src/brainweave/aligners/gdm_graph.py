@@ -234,8 +234,8 @@ class Solution:
 def group_sums(graph: Graph, template: Matrix, *, alike: bool) -> list[Matrix]:
     """Sum the template over the samples of each group, for subjects who join later.
 
-    With ``alike``, so that the weights of the graph make of it what those of groups
-    that count alike make of the plain sums.
+    With ``alike`` they are scaled so that the target of a new sample, weights times
+    sums, is that of a graph whose groups count alike.
     """
     sums = []
     weighed = (count_alike(graph) if alike else graph).groups
@@ -263,6 +263,27 @@ def subject_overlap(covariances: list[Matrix], lengths: Sequence[int]) -> float:
     alone = sum(float(((root.T @ C @ root) ** 2).sum()) for C in covariances)
     shares = np.asarray(lengths) / np.sum(lengths)
     return float(min(1.0, (k - alone) / (k * (1 - (shares**2).sum()))))
+
+
+def check_dimensions(k: int, kept: list[int]) -> None:
+    """Refuse more components than the subjects keep dimensions together."""
+    if k > sum(kept):
+        shown = " + ".join(map(str, kept[:6])) + (" + ..." if len(kept) > 6 else "")
+        raise InputError(
+            f"n_components={k} is more than the {sum(kept)} dimensions that the "
+            f"subjects keep together ({shown}). Use fewer components or more energy."
+        )
+
+
+def warn_of_uninformed(k: int, informative: int) -> None:
+    """Say so when more components are asked for than the graph informs."""
+    warnings.warn(
+        f"n_components={k}, but the graph informs {informative} components: one less "
+        f"than it has categories, or one per stimulus. {informative} are kept. Use "
+        "n_components='auto', or a graph of more groups, such as graph='labels+time'.",
+        UniquenessWarning,
+        stacklevel=5,
+    )
 
 
 def warn_of_shared_space(model: Any, dimensions: int) -> None:

@@ -44,14 +44,14 @@ def join(
     model: Any, basis: SubjectBasis, y: Any, edges: Any = None, max_iter: int = 1000
 ) -> Joined:
     """Fit the map of a new subject to a fitted GDM, and say what stays undetermined."""
-    inside, towards = _edges_of_new(
+    laplacian, target = _edges_of_new(
         model, _groups_of_new(model, basis.n_samples, y, edges), edges, basis
     )
     if model.energy is None:
-        joined = _regress(basis, towards, model.shrinkage_[0], model.spread_)
+        joined = _regress(basis, target, model.shrinkage_[0], model.spread_)
     else:
         n_aligning = model.graph_.n_samples
-        joined = _join_by_descent(basis, inside, towards, n_aligning, max_iter)
+        joined = _join_by_descent(basis, laplacian, target, n_aligning, max_iter)
     if joined.n_determined == 0:
         raise InputError(
             f"The edges of {basis.name} are the same for all its samples, so nothing "
@@ -118,8 +118,8 @@ def _edges_of_new(
     """Return D - G among new samples, and G to the model's times their features."""
     graph, n = model.graph_, basis.n_samples
     embedding = getattr(model, "embedding_", None)
-    degrees, linear = np.zeros(n), np.zeros((n, model.n_components_))
-    inside = scipy.sparse.csr_array((n, n))
+    degrees, target = np.zeros(n), np.zeros((n, model.n_components_))
+    among_new = scipy.sparse.csr_array((n, n))
     if edges is not None:
         weights = scipy.sparse.csr_array(edges, dtype=np.float64)
         if embedding is None or weights.shape != (n, len(embedding)):
@@ -129,7 +129,7 @@ def _edges_of_new(
                 f"matrix; got {weights.shape}."
             )
         degrees += np.asarray(weights.sum(axis=1)).ravel()
-        linear += weights @ embedding
+        target += weights @ embedding
     elif graph.matrix is not None:
         raise InputError(
             "This model's graph is a matrix: pass edges, the weights between the "
@@ -139,14 +139,14 @@ def _edges_of_new(
         new = GroupTerm(own, term.affinity, term.names)
         Z = new.membership()
         degrees += Z @ (term.affinity @ (term.counts + new.counts))
-        linear += Z @ (term.affinity @ sums)
-        inside = inside + Z @ scipy.sparse.csr_array(term.affinity) @ Z.T
-    if not linear.any():
+        target += Z @ (term.affinity @ sums)
+        among_new = among_new + Z @ scipy.sparse.csr_array(term.affinity) @ Z.T
+    if not target.any():
         raise InputError(
             f"No sample of {basis.name} has an edge to an aligning sample; its map "
             "cannot be learned. Pass the labels of its samples as y."
         )
-    return scipy.sparse.diags_array(degrees) - inside, linear
+    return scipy.sparse.diags_array(degrees) - among_new, target
 
 
 # -- its map ---------------------------------------------------------------------------
@@ -162,10 +162,10 @@ def _regress(basis: SubjectBasis, target: Matrix, rho: float, spread: Matrix) ->
 
 
 def _join_by_descent(
-    basis: SubjectBasis, inside: Any, towards: Matrix, n_aligning: int, max_iter: int
+    basis: SubjectBasis, laplacian: Any, target: Matrix, n_aligning: int, max_iter: int
 ) -> Joined:
     """Minimise the paper's objective over the new map alone."""
-    V, n, k = basis.vectors, basis.n_samples, towards.shape[1]
+    V, n, k = basis.vectors, basis.n_samples, target.shape[1]
     if basis.n_kept < k:
         raise InputError(
             f"{basis.name} keeps {basis.n_kept} dimensions, fewer than the {k} shared "
@@ -173,9 +173,9 @@ def _join_by_descent(
         )
     # the paper's scaling: features of unit variance over sqrt(number of samples)
     total = n_aligning + n
-    N = V.T @ (inside @ V) * (n / total)
-    F = V.T @ towards * (np.sqrt(n) / total)
-    size = np.linalg.norm(towards, 2) * (np.sqrt(n) / total)
+    N = V.T @ (laplacian @ V) * (n / total)
+    F = V.T @ target * (np.sqrt(n) / total)
+    size = np.linalg.norm(target, 2) * (np.sqrt(n) / total)
     joined = descend(N, F, size=float(size), max_iter=max_iter)
     return joined._replace(map=joined.map * np.sqrt(n / basis.values[:, None]))
 

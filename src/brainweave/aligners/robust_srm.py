@@ -40,7 +40,7 @@ SETTLED = 1e-5  # change of a sample's response, relative to it, that ends the p
 
 
 @dataclass(frozen=True)
-class Voxels:
+class VoxelReader:
     """A way to read one subject's standardised voxels again and again."""
 
     read: Callable[[], Chunks]  # begins a pass; its chunks may be overwritten
@@ -55,7 +55,9 @@ class Voxels:
             yield columns, weights, z
 
 
-def respond(voxels: Voxels, W: Floats, R: Matrix, bound: float) -> tuple[Matrix, float]:
+def update_response(
+    voxels: VoxelReader, W: Floats, R: Matrix, bound: float
+) -> tuple[Matrix, float]:
     """Return the response ``(X - S) W`` with the best S, and the objective before."""
     ops, response, value = voxels.ops, R.copy(), 0.0
     for _, weights, D in voxels.residuals(W, R):
@@ -65,8 +67,8 @@ def respond(voxels: Voxels, W: Floats, R: Matrix, bound: float) -> tuple[Matrix,
     return response, value
 
 
-def realign(
-    voxels: Voxels,
+def update_map(
+    voxels: VoxelReader,
     W: Floats,
     R: Matrix,
     target: Matrix,
@@ -80,10 +82,10 @@ def realign(
     to be measured.
     """
     ops, value = voxels.ops, 0.0
-    carried, wanted = ops.array(R.T @ target), ops.array(target)
+    from_maps, target_there = ops.array(R.T @ target), ops.array(target)
     for columns, weights, D in voxels.residuals(W, R):
         C = ops.clip(D, bound)
-        W[columns] = to_numpy(weights @ carried + C.T @ wanted)
+        W[columns] = to_numpy(weights @ from_maps + C.T @ target_there)
         if measure:
             value += ops.inner(C, D) - ops.inner(C, C) / 2
     orthonormalize(W)
@@ -101,7 +103,7 @@ def orthonormalize(W: Floats) -> None:
 
 
 def individual_term(
-    voxels: Voxels, W: Floats, R: Matrix, bound: float
+    voxels: VoxelReader, W: Floats, R: Matrix, bound: float
 ) -> scipy.sparse.csc_array:
     """Return the best individual term, samples x voxels."""
     parts = [
@@ -112,7 +114,7 @@ def individual_term(
 
 
 def fit_shared(
-    subjects: list[Voxels],
+    subjects: list[VoxelReader],
     maps: list[Floats],
     start: Matrix,
     bound: float,
@@ -128,9 +130,11 @@ def fit_shared(
     over_subjects(orthonormalize, maps)
     while iterations.go_on():
         if iterations.n_iter:
-            turn = partial(realign, R=previous, target=R, bound=bound)
+            turn = partial(update_map, R=previous, target=R, bound=bound)
             over_subjects(turn, subjects, maps)
-        results = over_subjects(partial(respond, R=R, bound=bound), subjects, maps)
+        results = over_subjects(
+            partial(update_response, R=R, bound=bound), subjects, maps
+        )
         previous, R = R, np.asarray(sum(response for response, _ in results) / n)
         # the mean of the responses lowers the objective by their distance from it
         gain = n / 2 * float(((R - previous) ** 2).sum())
@@ -138,8 +142,8 @@ def fit_shared(
     return R
 
 
-def responses(
-    voxels: Voxels, W: Floats, n_samples: int, bound: float, *, max_iter: int
+def robust_responses(
+    voxels: VoxelReader, W: Floats, n_samples: int, bound: float, *, max_iter: int
 ) -> Matrix:
     """Return the robust responses of samples: the best ones for the map W alone.
 
@@ -153,7 +157,9 @@ def responses(
         return R
     moving = np.full(n_samples, True)
     for _ in range(max_iter):
-        moved = np.where(moving[:, None], respond(voxels, W, R, bound)[0] - R, 0)
+        moved = np.where(
+            moving[:, None], update_response(voxels, W, R, bound)[0] - R, 0
+        )
         R += moved
         length = np.linalg.norm(moved, axis=1)
         moving &= length > SETTLED * np.linalg.norm(R, axis=1)
@@ -179,20 +185,24 @@ class RobustMap(WeightMap):
         """Map samples of this subject into the shared space, (n_samples, K)."""
         Z = check_samples(Z, self.n_voxels, name)
         voxels = self._voxels(Z)
-        return voxels.ops.array(self._responses(voxels, Z.shape[0], name))
+        return voxels.ops.array(self._robust_responses(voxels, Z.shape[0], name))
 
     def individual(self, Z: Any, *, name: str = "Z") -> scipy.sparse.csc_array:
         """Return what of the samples is individual, standardised, samples x voxels."""
         Z = check_samples(Z, self.n_voxels, name)
         voxels = self._voxels(Z)
-        R = self._responses(voxels, Z.shape[0], name)
+        R = self._robust_responses(voxels, Z.shape[0], name)
         return individual_term(voxels, self.weights, R, self.lam)
 
-    def _voxels(self, Z: Any) -> Voxels:
-        return Voxels(lambda: self._standardized(Z), ops_for(Z))
+    def _voxels(self, Z: Any) -> VoxelReader:
+        return VoxelReader(lambda: self._standardized(Z), ops_for(Z))
 
-    def _responses(self, voxels: Voxels, n_samples: int, name: str) -> Matrix:
-        R = responses(voxels, self.weights, n_samples, self.lam, max_iter=self.max_iter)
+    def _robust_responses(
+        self, voxels: VoxelReader, n_samples: int, name: str
+    ) -> Matrix:
+        R = robust_responses(
+            voxels, self.weights, n_samples, self.lam, max_iter=self.max_iter
+        )
         refuse_non_finite(R, name)
         return R
 
@@ -298,7 +308,7 @@ class RobustSRM(FromRandomStart):
             R = np.asarray(sum(a.features for a in aligned) / n)
             power = sum(b.power for b in bases)
             iterations = self._new_iterations((power - n * float((R * R).sum())) / 2)
-            subjects = [_voxels_of(b) for b in bases]
+            subjects = [_voxel_reader(b) for b in bases]
             maps = over_subjects(lambda b: b.combine(b.restrict(R)), bases)
             R = fit_shared(
                 *(subjects, maps, R, bound),
@@ -326,30 +336,32 @@ class RobustSRM(FromRandomStart):
 
     def _features(self, i: int) -> NDArray[Any]:
         basis, m = self.bases_[i], cast(RobustMap, self.maps_[i])
-        voxels = Voxels(basis.chunks, basis.ops)
-        R = responses(voxels, m.weights, basis.n_samples, m.lam, max_iter=m.max_iter)
+        voxels = VoxelReader(basis.chunks, basis.ops)
+        R = robust_responses(
+            voxels, m.weights, basis.n_samples, m.lam, max_iter=m.max_iter
+        )
         return R.astype(basis.dtype, copy=False)
 
     def _solve_new(self, basis: SubjectBasis, y: Any) -> Floats:
         target, bound = self.shared_response_[y], self._bound()
-        W, voxels = basis.combine(basis.restrict(target)), _voxels_of(basis)
+        W, voxels = basis.combine(basis.restrict(target)), _voxel_reader(basis)
         orthonormalize(W)
-        step = partial(realign, voxels, W, target, target, bound=bound, measure=True)
+        step = partial(update_map, voxels, W, target, target, bound=bound, measure=True)
         iterations = self._new_iterations(step())
         while iterations.go_on():
             iterations.add(step())
         return W
 
 
-def _voxels_of(basis: SubjectBasis) -> Voxels:
+def _voxel_reader(basis: SubjectBasis) -> VoxelReader:
     """Read the aligning samples of a subject, without what the energy cuts off."""
     # the first maps have read, and verified, the samples just before
     if basis.energy == 1:
-        return Voxels(lambda: basis.chunks(verify=False), basis.ops)
+        return VoxelReader(lambda: basis.chunks(verify=False), basis.ops)
     V = basis.ops.array(basis.vectors)
 
     def read() -> Chunks:
         for columns, z in basis.chunks(verify=False):
             yield columns, V @ (V.T @ z)
 
-    return Voxels(read, basis.ops)
+    return VoxelReader(read, basis.ops)
