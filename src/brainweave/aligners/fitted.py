@@ -121,10 +121,10 @@ class FittedAligner(BaseEstimator):
         :func:`brainweave.between_subject_classification`.
         """
         check_is_fitted(self, "maps_")
-        arrays, who = self._pair(X, subjects)
+        arrays, numbers = self._pair(X, subjects)
         n_jobs = self._jobs(arrays)
-        names = [f"X[{k}] ({self._name_of(i)})" for k, i in enumerate(who)]
-        maps = [self.maps_[i] for i in who]
+        names = [f"X[{k}] ({self._name_of(i)})" for k, i in enumerate(numbers)]
+        maps = [self.maps_[i] for i in numbers]
         return self._output(
             map_subjects(_transform_one, maps, arrays, names, n_jobs=n_jobs)
         )
@@ -175,13 +175,13 @@ class FittedAligner(BaseEstimator):
             In the units of the data that were fitted, mean restored.
         """
         check_is_fitted(self, "maps_")
-        arrays, who = self._pair(shared, subjects)
+        arrays, numbers = self._pair(shared, subjects)
         features = [samples_of(S) for S in arrays]
         for k, S in enumerate(features):
             check_numbers(S, f"shared[{k}]")
         return [
             self.maps_[i].inverse_transform(S)
-            for S, i in zip(features, who, strict=True)
+            for S, i in zip(features, numbers, strict=True)
         ]
 
     def predict_subject(
@@ -317,18 +317,18 @@ class FittedAligner(BaseEstimator):
         entries = check_list_of_subjects(X, owner=f"score of {self._owner}")
         samples = [np.asarray(to_numpy(samples_of(entry))) for entry in entries]
         y = known_samples(entries, y, owner=self._owner)
-        known = None
+        labels = None
         if y is not None:
-            known = [as_label_list(part, f"y[{i}]") for i, part in enumerate(y)]
-        who = self._find_fitted(entries, subjects)
+            labels = [as_label_list(part, f"y[{i}]") for i, part in enumerate(y)]
+        numbers = self._find_fitted(entries, subjects)
         self._refuse_aligned(samples)
-        if who is not None:
-            pairs = zip(samples, who, strict=True)
+        if numbers is not None:
+            pairs = zip(samples, numbers, strict=True)
             features = [to_numpy(self.maps_[i].transform(x)) for x, i in pairs]
         else:
-            features, known = self._join_new_subjects(samples, known)
-        if known is not None:
-            return _accuracy(features, known)
+            features, labels = self._join_new_subjects(samples, labels)
+        if labels is not None:
+            return _accuracy(features, labels)
         counts = {len(f) for f in features}
         if len(counts) > 1:
             raise InputError(
@@ -355,9 +355,9 @@ class FittedAligner(BaseEstimator):
         """
         check_is_fitted(self, "maps_")
         arrays = [to_numpy(a) for a in self.transform(X, subjects)]
-        _, who = self._pair(X, subjects)
+        _, numbers = self._pair(X, subjects)
         ids = self._ids()
-        names = np.array([i if ids is None else ids[i] for i in who])
+        names = np.array([i if ids is None else ids[i] for i in numbers])
         return Stacked(np.vstack(arrays), np.repeat(names, [len(a) for a in arrays]))
 
     def for_subject(self, subject: int | str) -> SubjectTransformer:
@@ -378,18 +378,19 @@ class FittedAligner(BaseEstimator):
         return SubjectTransformer(self, subject)
 
     def _find_fitted(self, entries: list[Any], subjects: Any) -> list[int] | None:
-        """Return which fitted subjects these are; None for new people."""
+        """Return the numbers of fitted subjects; None for new people."""
         if subjects is None:
-            own, ids = getattr(self, "ids_", None), ids_of(entries, owner="score")
-            if own is None or ids is None or not set(ids) & set(own):
+            fitted, ids = getattr(self, "ids_", None), ids_of(entries, owner="score")
+            if fitted is None or ids is None or not set(ids) & set(fitted):
                 return None
         return self._pair(entries, subjects)[1]
 
     def _refuse_aligned(self, samples: list[Any]) -> None:
         for k, x in enumerate(samples):
-            for map_ in self.maps_:
-                known = getattr(map_, "signatures", None) is not None
-                if known and map_.n_voxels == x.shape[1] and map_.took_part(x).any():
+            for m in self.maps_:
+                if getattr(m, "signatures", None) is None or m.n_voxels != x.shape[1]:
+                    continue
+                if m.took_part(x).any():
                     raise InputError(
                         f"X[{k}] has samples that took part in the fit: scoring them "
                         "would be circular. Score other samples, or use "
@@ -397,18 +398,18 @@ class FittedAligner(BaseEstimator):
                     )
 
     def _join_new_subjects(
-        self, samples: list[Any], known: list[list[Any]] | None
+        self, samples: list[Any], labels: list[list[Any]] | None
     ) -> tuple[list[NDArray[Any]], list[list[Any]] | None]:
         """Let new people join with half of their samples; return the other half."""
-        features, kept = [], []
+        features, scored_labels = [], []
         for k, x in enumerate(samples):
-            labels = [None] * len(x) if known is None else known[k]
-            joins = _first_half(labels)
-            y = None if known is None else list(compress(labels, joins))
+            names = [None] * len(x) if labels is None else labels[k]
+            joins = _first_half(names)
+            y = None if labels is None else list(compress(names, joins))
             new = self.fit_new_subject(x[joins], y)
             features.append(to_numpy(new.transform(x[~joins])))
-            kept.append(list(compress(labels, ~joins)))
-        return features, None if known is None else kept
+            scored_labels.append(list(compress(names, ~joins)))
+        return features, None if labels is None else scored_labels
 
     @abstractmethod
     def fit_new_subject(self, X: Any, y: Any = None) -> SubjectMap:
@@ -419,7 +420,7 @@ def _first_half(labels: list[Any]) -> NDArray[np.bool_]:
     """Choose the first half of the samples of each category; None is one, too."""
     chosen = np.zeros(len(labels), dtype=bool)
     for label in dict.fromkeys(labels):
-        rows = [i for i, own in enumerate(labels) if own == label]
+        rows = [i for i, name in enumerate(labels) if name == label]
         chosen[rows[: (len(rows) + 1) // 2]] = True
     if chosen.all():
         raise InputError(
@@ -432,14 +433,15 @@ def _transform_one(fitted: Any, samples: Any, name: str) -> Any:
     return fitted.transform(samples_of(samples), name=name)
 
 
-def _accuracy(features: list[NDArray[Any]], known: list[list[Any]]) -> float:
+def _accuracy(features: list[NDArray[Any]], labels: list[list[Any]]) -> float:
+    """Return the accuracy of a classifier on subjects it was not trained on."""
     from sklearn.model_selection import LeaveOneGroupOut, cross_val_predict
     from sklearn.svm import SVC
 
-    labels = [label for own in known for label in own]
-    shown = [label is not None for label in labels]
-    X, y = np.concatenate(features)[shown], list(compress(labels, shown))
-    groups = np.repeat(np.arange(len(known)), [len(own) for own in known])[shown]
-    cv = LeaveOneGroupOut()
+    joined = [label for names in labels for label in names]
+    labelled = [label is not None for label in joined]
+    X, y = np.concatenate(features)[labelled], list(compress(joined, labelled))
+    groups = np.repeat(np.arange(len(labels)), [len(names) for names in labels])
+    cv, groups = LeaveOneGroupOut(), groups[labelled]
     found = cross_val_predict(SVC(kernel="linear"), X, y, groups=groups, cv=cv)
     return float(np.mean([a == b for a, b in zip(found.tolist(), y, strict=True)]))

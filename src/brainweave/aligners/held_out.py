@@ -58,24 +58,24 @@ def halves_of(codes: list[Codes], runs: list[Any] | None) -> list[Mask]:
     size = max(int(c.max(initial=-1)) for c in codes) + 1
     counts = np.array([np.bincount(c[c != NO_GROUP], minlength=size) for c in codes])
     single = np.asarray((counts <= 1).all(axis=0), dtype=bool)
-    each = [] if runs is None else [_every_other_run(r) for r in runs]
-    by_run = [half for half in each if half is not None]
+    found = [] if runs is None else [_every_other_run(r) for r in runs]
+    by_run = [half for half in found if half is not None]
     if len(by_run) < len(codes):
         by_run = []
-    late = _in_second_half(codes, single, by_run)
+    in_second = _in_second_half(codes, single, by_run)
     halves = []
-    for i, own in enumerate(codes):
-        known = np.flatnonzero(own != NO_GROUP)
-        half = by_run[i].copy() if by_run else np.zeros(own.size, dtype=bool)
-        for group in np.unique(own[known]):
-            members = np.flatnonzero(own == group)
+    for i, groups in enumerate(codes):
+        known = np.flatnonzero(groups != NO_GROUP)
+        half = by_run[i].copy() if by_run else np.zeros(groups.size, dtype=bool)
+        for group in np.unique(groups[known]):
+            members = np.flatnonzero(groups == group)
             if single[group]:
-                half[members] = late[group]
+                half[members] = in_second[group]
             elif not by_run:
                 # an odd one out goes to either half by turns
                 half[members[(len(members) + group % 2) // 2 :]] = True
         if not by_run and known.size:
-            unknown = np.flatnonzero(own == NO_GROUP)
+            unknown = np.flatnonzero(groups == NO_GROUP)
             before = np.searchsorted(known, unknown, side="right") - 1
             half[unknown] = half[known[np.maximum(before, 0)]]
         halves.append(half)
@@ -94,34 +94,35 @@ def _every_other_run(runs: Any) -> Mask | None:
 
 
 def _in_second_half(codes: list[Codes], single: Mask, by_run: list[Mask]) -> Mask:
-    """Say which of the groups that are held as a whole belong to the second half."""
-    late = np.zeros(single.size, dtype=bool)
+    """Return which of the groups that stay whole belong to the second half."""
+    in_second = np.zeros(single.size, dtype=bool)
     place: dict[int, float] = {}  # where the first subject who has it shows a group
-    for i, own in enumerate(codes):
-        for row in np.flatnonzero(own != NO_GROUP):
-            group = int(own[row])
+    for i, groups in enumerate(codes):
+        for row in np.flatnonzero(groups != NO_GROUP):
+            group = int(groups[row])
             if single[group] and group not in place:
-                place[group] = row / own.size
-                late[group] = bool(by_run) and by_run[i][row]
+                place[group] = row / groups.size
+                in_second[group] = bool(by_run) and by_run[i][row]
     if not by_run:
         ordered = sorted(place, key=lambda group: (place[group], group))
-        late[ordered[(len(ordered) + 1) // 2 :]] = True
-    return late
+        in_second[ordered[(len(ordered) + 1) // 2 :]] = True
+    return in_second
 
 
 def rows_to_test(codes: Codes, rows: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Leave out what has no group, and time points next to aligning ones.
+    """Return which held-out rows to test: with a group, and not next to aligning ones.
 
-    Responses are slow: a held-out sample next to an aligning one is half known.
+    Responses are slow: a held-out time point next to an aligning one is half known.
     """
-    own = codes[rows]
-    good = own != NO_GROUP
-    if np.unique(own[good]).size == good.sum() and good.sum() >= 20:
+    groups = codes[rows]
+    chosen = groups != NO_GROUP
+    n = int(chosen.sum())
+    if np.unique(groups[chosen]).size == n and n >= 20:
         aligning = np.setdiff1d(np.arange(codes.size), rows)
-        near = np.abs(rows[:, None] - aligning[None, :]).min(axis=1, initial=codes.size)
+        distance = np.abs(rows[:, None] - aligning).min(axis=1, initial=codes.size)
         # a quarter on either side at most; where runs take turns, half of them stay
-        good &= near > min(BORDER, int(good.sum()) // 4, int(np.median(near[good])))
-    return np.flatnonzero(good)
+        chosen &= distance > min(BORDER, n // 4, int(np.median(distance[chosen])))
+    return np.flatnonzero(chosen)
 
 
 def cross_fit(
