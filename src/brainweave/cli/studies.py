@@ -178,7 +178,7 @@ def matched(study: "Study", how: str | None) -> "Study":
     use = "stimuli" if how == "intersect" else "labels"
     if any(getattr(s, use) is None for s in study):
         raise UsageError(f"--match {how} needs the {use} of all samples.")
-    return splits.matched(study, how)
+    return splits.match_study(study, how)
 
 
 def divided(

@@ -25,7 +25,7 @@ from brainweave.evaluation.splits import (
     as_study,
     half_masks,
     refuse_aligned,
-    selected,
+    select_samples,
 )
 from brainweave.exceptions import (
     AlignmentWarning,
@@ -347,7 +347,10 @@ def _halves_of_voxels(
             )
     study = _named(bases, [basis._data for basis in bases], labels)
     masks = half_masks(study, "category")
-    first, second = selected(study, masks), selected(study, [~m for m in masks])
+    first, second = (
+        select_samples(study, masks),
+        select_samples(study, [~m for m in masks]),
+    )
     return SplitStudy(
         [
             Part(first, second, name="inner half 1"),
