@@ -131,10 +131,10 @@ def column_chunks(X: Any) -> Iterator[tuple[slice, Any]]:
             columns = slice(start, min(start + width, n_voxels))
             yield columns, X[:, columns]
     finally:
-        let_go_of_pages(X)
+        release_pages(X)
 
 
-def let_go_of_pages(X: Any) -> None:
+def release_pages(X: Any) -> None:
     """Take the pages of a mapped file out of this process's memory.
 
     They come back from the file, the very one that was mapped, when they are touched
@@ -156,14 +156,14 @@ def backing_map(X: Any) -> Any:
     return None
 
 
-def for_other_process(X: Any) -> Any:
+def as_sendable(X: Any) -> Any:
     """Return X, or a copy of it where another process would see something else.
 
     joblib sends a memory map by the name of its file: not what a copy-on-write map
     holds in memory, and perhaps another file by now.
     """
     mapped = backing_map(X)
-    if mapped is None or _is_named_file(mapped):
+    if mapped is None or _is_current_file(mapped):
         return X
     order: Any = "C" if mapped.flags.c_contiguous else "F"
     place = {"offset": mapped.offset, "shape": mapped.shape, "order": order}
@@ -180,7 +180,7 @@ def for_other_process(X: Any) -> Any:
     return X if same else np.array(X)
 
 
-def _is_named_file(mapped: Any) -> bool:
+def _is_current_file(mapped: Any) -> bool:
     """Whether a map shows the file that now has its name, where the system tells.
 
     By device and inode of the mapping, so that no voxel is read. Other systems, and

@@ -34,7 +34,7 @@ _swept: set[Path] = set()
 
 
 @contextmanager
-def whole_path(
+def atomic_path(
     path: Path, *, place: Callable[[Path, Path], Any] = os.replace
 ) -> Iterator[Path]:
     """Yield a temporary path that takes the place of `path` once all went well.
@@ -57,7 +57,7 @@ def whole_path(
 def write_text(path: Path, text: str, **how: Any) -> None:
     """Write a text file whole, UTF-8; its folder is made if need be."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_path(path, **how) as work:
+    with atomic_path(path, **how) as work:
         work.write_bytes(text.encode("utf-8"))
 
 
@@ -83,7 +83,7 @@ def _place_new(work: Path, path: Path) -> None:
 
 
 @contextmanager
-def whole_folder(path: Path, *, replaces: Collection[str] = ()) -> Iterator[Path]:
+def atomic_folder(path: Path, *, replaces: Collection[str] = ()) -> Iterator[Path]:
     """Yield a temporary folder that takes the place of `path` once all went well.
 
     `replaces` are the files in `path`, relative to it, with ``/``, that an earlier call

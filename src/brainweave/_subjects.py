@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from numbers import Integral
 from typing import Any
 
-from brainweave._validation import check_list_option, named
+from brainweave._validation import check_list_option, format_ids
 from brainweave._validation import ids_of as ids_of
 from brainweave.exceptions import InputError
 
 
-def refuse_two_meanings(position: int, ids: Sequence[str], *, owner: str) -> None:
+def refuse_ambiguous_number(position: int, ids: Sequence[str], *, owner: str) -> None:
     """Refuse a number that is one subject's position and the id of another."""
     if str(position) not in ids:
         return
@@ -34,12 +34,12 @@ def find_subjects(
     found = []
     for key in check_list_option("subjects", subjects, owner=owner):
         known: Sequence[Any] = ids or ()
-        told, remedy = named(known), "A new one joins by fit_new_subject"
+        told, remedy = format_ids(known), "A new one joins by fit_new_subject"
         if isinstance(key, bool) or not isinstance(key, str | Integral):
             raise TypeError(f"subjects are numbers 0, 1, ... or ids; got {key!r}.")
         if not isinstance(key, str):
             key, told = int(key), f"subjects 0 to {n_subjects - 1}"
-            refuse_two_meanings(key, known, owner=f"This {owner}")
+            refuse_ambiguous_number(key, known, owner=f"This {owner}")
             known = range(n_subjects)
         elif ids is None:
             told = "arrays, which have no ids"
@@ -52,7 +52,7 @@ def find_subjects(
     return found
 
 
-def pair(
+def match_subjects(
     entries: Sequence[Any],
     subjects: Any,
     ids: Sequence[str] | None,

@@ -343,13 +343,13 @@ def ids_of(entries: Iterable[Any], *, owner: str) -> list[str] | None:
     twice = sorted({id for id in ids if ids.count(id) > 1})
     if twice:
         raise InputError(
-            f"{owner} was given subject {named(twice)} more than once. Give every "
+            f"{owner} was given subject {format_ids(twice)} more than once. Give every "
             "subject once."
         )
     return ids
 
 
-def known_samples(
+def labels_per_subject(
     subjects: list[Any],
     y: Any,
     known_of: Any = lambda subject: subject.labels,
@@ -392,19 +392,20 @@ def _labels_of(
         absent = [id for id in ids if id not in own]
         if absent:
             raise InputError(
-                f"y of {owner} has no subject {named(absent)}; it has {named(own)}."
+                f"y of {owner} has no subject {format_ids(absent)}; it has "
+                f"{format_ids(own)}."
             )
         chosen = [known[own.index(id)] for id in ids]
     labels = [s.labels for s in chosen]
     return None if all(own is None for own in labels) else labels
 
 
-def named(ids: Iterable[Any]) -> str:
+def format_ids(ids: Iterable[Any]) -> str:
     """Return ids for a message, some of them if they are many."""
-    return some_of(map(repr, ids))
+    return format_list(map(repr, ids))
 
 
-def some_of(texts: Iterable[str], limit: int = 8, between: str = ", ") -> str:
+def format_list(texts: Iterable[str], limit: int = 8, between: str = ", ") -> str:
     """Join texts for a message, some of them if they are many."""
     listed = list(texts)
     if len(listed) > limit:

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse
 
 from brainweave._arrays import Matrix
-from brainweave._validation import check_int, check_list_of_subjects, some_of
+from brainweave._validation import check_int, check_list_of_subjects, format_list
 from brainweave.exceptions import InputError
 from brainweave.graph_terms import NO_GROUP, Graph, GroupTerm, count_alike, weigh_groups
 from brainweave.labels import Encoded, encode_labels
@@ -158,7 +158,7 @@ def affinity_graph(
     if matrix.shape != (len(names), len(names)):
         raise InputError(
             f"The affinity has shape {matrix.shape}; there are {len(names)} groups "
-            f"({some_of(map(str, names), 5)})."
+            f"({format_list(map(str, names), 5)})."
         )
     return _group_graph(known, matrix, balance)
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave._arrays import Codes, is_torch, to_numpy
-from brainweave._validation import some_of
+from brainweave._validation import format_list
 from brainweave.exceptions import InputError, LabelWarning
 
 NO_LABEL = -1  # the code of a sample without a label
@@ -131,7 +131,7 @@ def encode_labels(labels: Sequence[Any], *, missing: Any = None) -> Encoded:
     return Encoded(codes, names)
 
 
-def codes_of_new(y: Any, names: Sequence[Any]) -> Codes:
+def encode_new_labels(y: Any, names: Sequence[Any]) -> Codes:
     """Return the places of a new subject's labels among the names that a model has."""
     values = as_label_list(y, "y of the new subject")
     code_of = {name: code for code, name in enumerate(names)}
@@ -156,7 +156,7 @@ def object_array(values: Iterable[Any]) -> NDArray[Any]:
 # -- do the labels of different subjects meet? -----------------------------------------
 
 
-def check_labels_meet(
+def check_labels_overlap(
     labels: Sequence[Any],
     names: Sequence[str],
     *,
@@ -246,7 +246,7 @@ def _looks_like(label: Any) -> str:
 
 
 def _some(texts: Iterable[str], between: str = ", ") -> str:
-    return some_of(texts, 6, between)
+    return format_list(texts, 6, between)
 
 
 # -- single values ---------------------------------------------------------------------

@@ -19,8 +19,8 @@ from brainweave._validation import (
     check_list_of_subjects,
     check_number,
     check_option,
-    known_samples,
-    some_of,
+    format_list,
+    labels_per_subject,
 )
 from brainweave.exceptions import InputError
 from brainweave.labels import NO_LABEL, as_label_list, encode_labels, object_array
@@ -154,7 +154,7 @@ def match_samples(X: Any, y: Any = None, how: str = "truncate") -> Samples:
     common = [g for g, count in enumerate(counts) if count > 0]
     if not common:
         first, second = (
-            some_of([repr(names[g]) for g in np.unique(c[c != NO_LABEL])], 5)
+            format_list([repr(names[g]) for g in np.unique(c[c != NO_LABEL])], 5)
             for c in codes[:2]
         )
         raise InputError(
@@ -232,7 +232,7 @@ def _read(
     arrays = [s.data() if hasattr(s, "labels") else s for s in subjects]
     for i, x in enumerate(arrays):
         check_2d(x, f"X[{i}]")
-    known = known_samples(subjects, y, owner=owner)
+    known = labels_per_subject(subjects, y, owner=owner)
     if known is None:
         return arrays, None
     return arrays, [_label_array(part, f"y[{i}]") for i, part in enumerate(known)]

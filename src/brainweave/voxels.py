@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from brainweave._arrays import (
     NumpyOps,
     TorchOps,
+    as_sendable,
     column_chunks,
-    for_other_process,
     is_torch,
     ops_for,
     to_numpy,
@@ -281,7 +281,7 @@ class VoxelPass:
         return other
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {**self.__dict__, "_data": for_other_process(self._data)}
+        state = {**self.__dict__, "_data": as_sendable(self._data)}
         state.pop("_device", None)  # another process may have none
         if "_on_device" in state:
             state["_products"] = to_numpy(state.pop("_on_device"))

@@ -23,7 +23,7 @@ from sklearn.base import clone
 from brainweave._arrays import process_bytes
 from brainweave._progress import Progress
 from brainweave._version import versions
-from brainweave._workers import WarningListener, blas_threads, cluster_workers
+from brainweave._workers import WarningCollector, blas_threads, cluster_workers
 from brainweave.evaluation.align_folds import Clock, takes_bases
 from brainweave.evaluation.evaluate import about, score_folds
 from brainweave.evaluation.grid import Cell, Grid, GridStudy, Job, digest, without
@@ -117,7 +117,7 @@ class _Run:
         self.opened: tuple[str, SplitStudy] | None = None
         self.done = self.total = 0
         self.counting = Lock()
-        self.listener = WarningListener()
+        self.listener = WarningCollector()
 
     def all(self, grids: Sequence[Grid], retry_failed: bool) -> GridResult:
         jobs = [job for grid in grids for job in grid.jobs(*self._shape(grid.study))]
@@ -139,7 +139,7 @@ class _Run:
             self.total,
             self.store.folder,
         )
-        with self.listener.listening(), blas_threads(1):
+        with self.listener.installed(), blas_threads(1):
             while waiting:
                 before = self.done
                 for group, members in waiting.items():
@@ -273,7 +273,7 @@ class _Run:
             "versions": versions(),
         }
         shared, own = Clock(), Clock()
-        with self.listener.heard() as heard, _peak_memory() as peak:
+        with self.listener.collect() as heard, _peak_memory() as peak:
 
             def keep(cell: Cell, facts: dict[str, Any]) -> None:
                 said = dict.fromkeys(f"{c.__name__}: {text}" for c, text in heard)

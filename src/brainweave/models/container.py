@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from brainweave._io import whole_path
+from brainweave._io import atomic_path
 from brainweave.exceptions import ModelFileError
 
 SUFFIX = ".safetensors"
@@ -87,7 +87,7 @@ def write_container(
             )
     with (
         _naming_the_file(path),
-        whole_path(path) as partial,
+        atomic_path(path) as partial,
         # beside the partial file, whose name it has: swept as that is after a kill
         tempfile.TemporaryDirectory(".parts", partial.name, partial.parent) as scratch,
     ):
