@@ -107,7 +107,7 @@ class VoxelPass:
             mean = _means(chunk).astype(np.float64)
             if not np.isfinite(mean).all():
                 self._refuse_non_finite(columns, chunk)
-            room = ops.room(chunk, 0 if narrow else N_SIGNATURES)
+            room = ops.memory_for(chunk, 0 if narrow else N_SIGNATURES)
             z = room[:n]
             scale, constant, centred = self._standardize_into(
                 z, ops, chunk, mean, with_means
