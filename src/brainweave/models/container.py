@@ -39,7 +39,7 @@ CODES = {dtype: code for code, dtype in DTYPES.items()}
 MAX_HEADER = 100_000_000  # the limit of the safetensors format
 MAX_DEPTH = 100  # of lists and tables within each other: readers call themselves
 CHUNK = 2**20
-_LINES = ("format", "version", "checksum", "document")
+_HEADER_LINES = ("format", "version", "checksum", "document")
 
 
 @dataclass(frozen=True)
@@ -86,13 +86,13 @@ def write_container(
                 f"{name} holds {array.dtype}, which model files cannot store."
             )
     with (
-        _naming_the_file(path),
+        _explain_write_errors(path),
         atomic_path(path) as partial,
         # beside the partial file, whose name it has: swept as that is after a kill
         tempfile.TemporaryDirectory(".parts", partial.name, partial.parent) as scratch,
     ):
         work = Path(scratch)
-        made = {name: _made(array, work) for name, array in arrays.items()}
+        made = {name: _materialised(array, work) for name, array in arrays.items()}
         listed = {
             name: [CODES[values.dtype], list(values.shape), _digest(values)]
             for name, values in made.items()
@@ -111,8 +111,8 @@ def write_container(
         (work / path.name).replace(partial)
 
 
-def _made(array: PendingArray, folder: Path) -> NDArray[Any]:
-    """Make an array; what is computed for the file waits on disk, not in memory."""
+def _materialised(array: PendingArray, folder: Path) -> NDArray[Any]:
+    """Return an array; a large one that is computed for the file waits on disk."""
     dtype = array.dtype.newbyteorder("<")
     values = np.ascontiguousarray(array.make(), dtype=dtype).reshape(array.shape)
     if array.is_made or values.nbytes < CHUNK:
@@ -133,8 +133,8 @@ def _checksum(kind: str, version: str, document: str) -> str:
 
 
 @contextmanager
-def _naming_the_file(path: Path) -> Iterator[None]:
-    """Say of a file that cannot be written which it is, and why."""
+def _explain_write_errors(path: Path) -> Iterator[None]:
+    """Turn errors of writing into one that names the file and the remedy."""
     try:
         yield
     except (OSError, SafetensorError) as error:
@@ -174,7 +174,9 @@ def read_container(
             listed = document.get("arrays")
             if not isinstance(listed, dict) or set(listed) != set(entries):
                 raise _damaged(name, "its arrays are not those it describes")
-            arrays = dict(_mapped(file, start, size, entries, listed=listed, name=name))
+            arrays = dict(
+                _map_arrays(file, start, size, entries, listed=listed, name=name)
+            )
             if verify:
                 _verify(file, start, listed, arrays, name)
     except FileNotFoundError:
@@ -227,13 +229,13 @@ def _read_document(
 ) -> tuple[str, int, dict[str, Any]]:
     if "brainweave" in metadata:
         lines = metadata["brainweave"].split("\n")
-        metadata = dict(zip(_LINES, lines, strict=False))
+        metadata = dict(zip(_HEADER_LINES, lines, strict=False))
     kind = metadata.get("format", "")
     if not kind.startswith("brainweave-"):
         raise ModelFileError(
             f"{name} is a safetensors file, but brainweave did not write it."
         )
-    missing = set(_LINES) - set(metadata)
+    missing = set(_HEADER_LINES) - set(metadata)
     if missing:
         raise _damaged(name, f"its header lacks {', '.join(sorted(missing))}")
     if kind not in ((MODEL, BASIS) if wanted is None else (wanted,)):
@@ -263,7 +265,7 @@ def _read_document(
 
 
 def is_nested_too_deeply(document: Any) -> bool:
-    """Say whether tables and lists are within each other more than a file may have."""
+    """Whether tables and lists are nested deeper than a file may have."""
     level = [document]
     for _ in range(MAX_DEPTH):
         inner = (v.values() if isinstance(v, dict) else v for v in level)
@@ -273,7 +275,7 @@ def is_nested_too_deeply(document: Any) -> bool:
     return True
 
 
-def _mapped(
+def _map_arrays(
     file: Any,
     start: int,
     size: int,
@@ -282,7 +284,7 @@ def _mapped(
     listed: dict[str, Any],
     name: str,
 ) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Map what follows the header, copy on write, and yield the arrays in it."""
+    """Yield the arrays behind the header, mapped copy on write."""
     flat: Any = np.empty(0, np.uint8)
     if size > start:
         rest = (size - start,)
@@ -310,7 +312,7 @@ def _mapped(
 def _verify(
     file: Any, start: int, listed: Any, arrays: dict[str, NDArray[Any]], name: str
 ) -> None:
-    """Compare checksums; read from the file, which may be larger than the memory."""
+    """Compare the arrays' checksums with the file, read in pieces."""
     file.seek(start)
     for key, array in arrays.items():
         total, left = hashlib.sha256(), array.nbytes
