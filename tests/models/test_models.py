@@ -455,7 +455,7 @@ def test_a_file_without_verification_opens_at_once(tmp_path):
 
 def rewritten(path, target, edit, arrays=None):
     """Write a file whose checksums are right, but whose document was edited."""
-    read = read_container(path, kind="brainweave-model", newest=2)
+    read = read_container(path, kind="brainweave-model")
     document = json.loads(json.dumps(read.document))
     document.pop("arrays")
     values = {**read.arrays, **(arrays or {})}
@@ -558,7 +558,7 @@ def test_what_is_computed_for_the_file_waits_on_disk(tmp_path):
     write_container(target, {}, arrays, kind="brainweave-model", version=2)
     assert seen == [0, 8 * large, 16 * large]
     assert list(tmp_path.iterdir()) == [target]
-    read = read_container(target, kind="brainweave-model", newest=2).arrays
+    read = read_container(target, kind="brainweave-model").arrays
     assert {k: v[0] for k, v in read.items()} == {"a": 1, "b": 2, "c": 3}
 
 

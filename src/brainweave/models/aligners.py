@@ -16,12 +16,6 @@ from brainweave.exceptions import ModelFileError
 from brainweave.graphs import Graph
 from brainweave.models.codec import Node, Sizes, Writer, array_problem
 
-# imported when a file names one
-_BUILT_IN = {
-    *("DetSRM", "GDM", "Hyperalignment", "KernelHyperalignment", "NoAlignment"),
-    *("Parcelwise", "RegularizedHyperalignment", "RobustSRM", "SRM", "Searchlight"),
-    *("SemiSupervisedSRM", "SVDHyperalignment"),
-}
 _REGISTERED: dict[str, type[BaseAligner]] = {}
 _ATTRIBUTE = re.compile(r"[A-Za-z][A-Za-z0-9_]*_")
 # learned, but as large as the data: maps work without them
@@ -49,7 +43,7 @@ def register_aligner(aligner: type[BaseAligner]) -> type[BaseAligner]:
     if not (isinstance(aligner, type) and issubclass(aligner, BaseAligner)):
         raise TypeError(f"register_aligner takes an aligner class, got {aligner!r}.")
     name = aligner.__name__
-    if name in _BUILT_IN or _REGISTERED.get(name, aligner) is not aligner:
+    if name in _CLASSES or _REGISTERED.get(name, aligner) is not aligner:
         raise ModelFileError(
             f"An aligner named {name} is known already. Choose another name."
         )
@@ -59,7 +53,7 @@ def register_aligner(aligner: type[BaseAligner]) -> type[BaseAligner]:
 
 def _class_of(name: Any) -> type[BaseAligner] | None:
     """Return the class of that name, or None if there is none."""
-    if isinstance(name, str) and name in _BUILT_IN:
+    if isinstance(name, str) and name in _CLASSES:  # imported when a file names one
         found: type[BaseAligner] = getattr(import_module("brainweave"), name)
         return found
     return _REGISTERED.get(str(name))
@@ -138,12 +132,13 @@ def read_aligner(node: Node) -> BaseAligner:
 Learned = Mapping[str, Any]
 _ANY_KIND = "fiubUO"
 
-# What each class learns: a type, an array by its dimensions (K: shared features, n:
+# What our classes learn: a type, an array by its dimensions (K: shared features, n:
 # aligning samples, M: subjects, C: classes, others: any), a list of either, or
 # (dimensions, kinds) of arrays that are not of real numbers. A name with a question
 # mark may be missing, or None.
 _COMMON: dict[str, Any] = {"coef_?": ["own K"], "ids_?": [str]}
 _TIMELOCKED: dict[str, Any] = {"shared_response_": "n K", "mixing_?": ["n K"]}
+_TEMPLATE: dict[str, Any] = {**_TIMELOCKED, "template_": "n d"}
 _CLASSES: dict[str, dict[str, Any]] = {
     "GDM": {
         "graph_": Graph,
@@ -160,14 +155,10 @@ _CLASSES: dict[str, dict[str, Any]] = {
         "objective_": float,
         "solver_": str,
     },
-    "Hyperalignment": {**_TIMELOCKED, "template_": "n d"},
-    "RegularizedHyperalignment": {
-        **_TIMELOCKED,
-        "template_": "n d",
-        "alpha_?": float,
-        "alpha_by_?": str,
-    },
-    "KernelHyperalignment": {**_TIMELOCKED, "template_": "n d"},
+    "NoAlignment": {},
+    "Hyperalignment": _TEMPLATE,
+    "RegularizedHyperalignment": {**_TEMPLATE, "alpha_?": float, "alpha_by_?": str},
+    "KernelHyperalignment": _TEMPLATE,
     "SVDHyperalignment": {**_TIMELOCKED, "joint_": "n K", "singular_values_": "K"},
     "DetSRM": _TIMELOCKED,
     "SRM": {**_TIMELOCKED, "sigma_s_": "K K", "rho2_": "M"},
@@ -213,9 +204,8 @@ def _problem_of(learned: Learned, name: str, *, nested: bool = False) -> str | N
     sizes = {"K": k}
     for key, wanted in {**_COMMON, **_CLASSES.get(name, {})}.items():
         value = learned.get(key.rstrip("?"))
-        if not _matches(value, wanted, sizes) and not (
-            key.endswith("?") and value is None
-        ):
+        absent = value is None and key.endswith("?")
+        if not absent and not _matches(value, wanted, sizes):
             return _describe_lack(key.rstrip("_?"), wanted, sizes)
     if sizes.get("M", 0) > stated:
         return f"it has noise of {sizes['M']} subjects"

@@ -157,8 +157,16 @@ def _explain_write_errors(path: Path) -> Iterator[None]:
 _Entry = tuple[str, tuple[int, ...]]
 
 
+class _Refusal(Exception):
+    """Why a file is refused: what to say behind its name."""
+
+
+def _damaged(why: str) -> _Refusal:
+    return _Refusal(f"is damaged: {why}. Get the file again.")
+
+
 def read_container(
-    path: Path, *, kind: str | None = None, newest: int = VERSION, verify: bool = True
+    path: Path, *, kind: str | None = None, verify: bool = True
 ) -> Container:
     """Open a file after checking all of it; arrays are mapped, not read.
 
@@ -167,18 +175,17 @@ def read_container(
     name = repr(str(path))
     try:
         with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            start = _data_start(file, size, name)
-            metadata, entries = _read_header(path, name)
-            found, version, document = _read_document(metadata, kind, newest, name)
+            start = _data_start(file)
+            metadata, entries = _read_header(path)
+            found, version, document = _read_document(metadata, kind)
             listed = document.get("arrays")
             if not isinstance(listed, dict) or set(listed) != set(entries):
-                raise _damaged(name, "its arrays are not those it describes")
-            arrays = dict(
-                _map_arrays(file, start, size, entries, listed=listed, name=name)
-            )
+                raise _damaged("its arrays are not those it describes")
+            arrays = dict(_map_arrays(file, start, entries, listed))
             if verify:
-                _verify(file, start, listed, arrays, name)
+                _verify(file, start, listed, arrays)
+    except _Refusal as refusal:
+        raise ModelFileError(f"{name} {refusal}") from refusal.__cause__
     except FileNotFoundError:
         raise ModelFileError(f"There is no file {name}. Check the path.") from None
     except OSError as error:
@@ -186,25 +193,23 @@ def read_container(
     return Container(path, found, version, document, arrays)
 
 
-def _damaged(name: str, why: str) -> ModelFileError:
-    return ModelFileError(f"{name} is damaged: {why}. Get the file again.")
+def _size_of(file: Any) -> int:
+    return os.fstat(file.fileno()).st_size
 
 
-def _data_start(file: Any, size: int, name: str) -> int:
+def _data_start(file: Any) -> int:
     """Return where the arrays start, after a look at what kind of file it is."""
     start = file.read(9)
     if len(start) < 9:
-        raise ModelFileError(
-            f"{name} is empty or cut off: it has {size} bytes, fewer than any model."
+        raise _Refusal(
+            f"is empty or cut off: it has {_size_of(file)} bytes, fewer than any model."
         )
     if start[8:] != b"{":
-        raise ModelFileError(
-            f"{name} is not a model file: it is not in the safetensors format."
-        )
+        raise _Refusal("is not a model file: it is not in the safetensors format.")
     return 8 + int.from_bytes(start[:8], "little")
 
 
-def _read_header(path: Path, name: str) -> tuple[dict[str, str], dict[str, _Entry]]:
+def _read_header(path: Path) -> tuple[dict[str, str], dict[str, _Entry]]:
     """Return the metadata and the arrays in the order of the file.
 
     The library has made sure that the arrays fill the file without gaps.
@@ -218,49 +223,45 @@ def _read_header(path: Path, name: str) -> tuple[dict[str, str], dict[str, _Entr
             }
             return opened.metadata() or {}, entries
     except SafetensorError as error:
-        raise ModelFileError(
-            f"{name} was cut off, appended to or damaged in its header ({error}). Get "
-            "the file again."
+        raise _Refusal(
+            f"was cut off, appended to or damaged in its header ({error}). Get the "
+            "file again."
         ) from error
 
 
 def _read_document(
-    metadata: dict[str, str], wanted: str | None, newest: int, name: str
+    metadata: dict[str, str], wanted: str | None
 ) -> tuple[str, int, dict[str, Any]]:
+    """Return the kind of file, its version and its document."""
     if "brainweave" in metadata:
         lines = metadata["brainweave"].split("\n")
         metadata = dict(zip(_HEADER_LINES, lines, strict=False))
     kind = metadata.get("format", "")
     if not kind.startswith("brainweave-"):
-        raise ModelFileError(
-            f"{name} is a safetensors file, but brainweave did not write it."
-        )
+        raise _Refusal("is a safetensors file, but brainweave did not write it.")
     missing = set(_HEADER_LINES) - set(metadata)
     if missing:
-        raise _damaged(name, f"its header lacks {', '.join(sorted(missing))}")
+        raise _damaged(f"its header lacks {', '.join(sorted(missing))}")
     if kind not in ((MODEL, BASIS) if wanted is None else (wanted,)):
-        needed = MODEL if wanted is None else wanted
-        raise ModelFileError(
-            f"{name} is a {kind} file; a {needed} file is needed here."
-        )
+        raise _Refusal(f"is a {kind} file; a {wanted or MODEL} file is needed here.")
     version, text = metadata["version"], metadata["document"]
     if not (version.isascii() and version.isdigit() and len(version) < 9):
-        raise _damaged(name, f"its version is {version[:20]!r}")
-    if int(version) > newest:
-        raise ModelFileError(
-            f"{name} is newer than this brainweave: it has format version {version}, "
-            f"and versions up to {newest} can be read. Update brainweave."
+        raise _damaged(f"its version is {version[:20]!r}")
+    if int(version) > VERSION:
+        raise _Refusal(
+            f"is newer than this brainweave: it has format version {version}, and "
+            f"versions up to {VERSION} can be read. Update brainweave."
         )
     if _checksum(kind, version, text) != metadata["checksum"] or int(version) < 1:
-        raise _damaged(name, "the checksum of its description does not match")
+        raise _damaged("the checksum of its description does not match")
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise _damaged(name, f"its description is not readable ({error})") from error
+        raise _damaged(f"its description is not readable ({error})") from error
     if not isinstance(document, dict):
-        raise _damaged(name, "its description is not a table")
+        raise _damaged("its description is not a table")
     if is_nested_too_deeply(document):
-        raise _damaged(name, "its description is nested too deeply")
+        raise _damaged("its description is nested too deeply")
     return kind, int(version), document
 
 
@@ -276,26 +277,21 @@ def is_nested_too_deeply(document: Any) -> bool:
 
 
 def _map_arrays(
-    file: Any,
-    start: int,
-    size: int,
-    entries: dict[str, _Entry],
-    *,
-    listed: dict[str, Any],
-    name: str,
+    file: Any, start: int, entries: dict[str, _Entry], listed: dict[str, Any]
 ) -> Iterator[tuple[str, NDArray[Any]]]:
     """Yield the arrays behind the header, mapped copy on write."""
     flat: Any = np.empty(0, np.uint8)
-    if size > start:
-        rest = (size - start,)
-        flat = np.asarray(np.memmap(file, np.uint8, "c", offset=start, shape=rest))
+    n_bytes = _size_of(file) - start
+    if n_bytes > 0:
+        flat = np.memmap(file, np.uint8, "c", offset=start, shape=(n_bytes,))
+        flat = np.asarray(flat)
     begin = 0
     for key, (code, shape) in entries.items():
-        about = listed[key]
-        if not isinstance(about, list) or about[:2] != [code, list(shape)]:
-            raise _damaged(name, f"array {key!r} is not of the type and shape written")
-        if code not in DTYPES or not isinstance(about[-1], str):
-            raise _damaged(name, f"array {key!r} has an unknown type, or no checksum")
+        stated = listed[key]
+        if not isinstance(stated, list) or stated[:2] != [code, list(shape)]:
+            raise _damaged(f"array {key!r} is not of the type and shape written")
+        if code not in DTYPES or not isinstance(stated[-1], str):
+            raise _damaged(f"array {key!r} has an unknown type, or no checksum")
         dtype = DTYPES[code]
         part = flat[begin : begin + prod(shape) * dtype.itemsize]
         if (start + begin) % dtype.itemsize:
@@ -303,14 +299,14 @@ def _map_arrays(
         try:
             yield key, part.view(dtype).reshape(shape)
         except ValueError as error:
-            raise _damaged(name, f"array {key!r} has shape {shape}") from error
+            raise _damaged(f"array {key!r} has shape {shape}") from error
         begin += part.size
     if begin != flat.size:
-        raise _damaged(name, "it changed while it was read")
+        raise _damaged("it changed while it was read")
 
 
 def _verify(
-    file: Any, start: int, listed: Any, arrays: dict[str, NDArray[Any]], name: str
+    file: Any, start: int, listed: Any, arrays: dict[str, NDArray[Any]]
 ) -> None:
     """Compare the arrays' checksums with the file, read in pieces."""
     file.seek(start)
@@ -320,4 +316,4 @@ def _verify(
             total.update(file.read(min(left, CHUNK)))
             left -= CHUNK
         if total.hexdigest() != listed[key][-1]:
-            raise _damaged(name, f"the checksum of array {key!r} does not match")
+            raise _damaged(f"the checksum of array {key!r} does not match")
