@@ -63,7 +63,7 @@ def test_a_new_text_is_written_once(tmp_path):
 def test_leftovers_of_dead_processes_are_removed_and_others_are_not(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(_io, "_swept", set())
+    monkeypatch.setattr(_io, "_checked_folders", set())
     here, dead = _io.machine_name(), dead_process()
     gone = tmp_path / f".partial-{here}-{dead}-00000000-study"
     gone.mkdir()
@@ -185,7 +185,7 @@ def test_a_killed_replacement_keeps_the_folder_and_what_others_put_there(
     assert names(folder) == ["index", *others]
     assert (folder / "index").read_text() == ("1" if die_at < 6 else "2")
     assert {(folder / name).read_text() for name in ("link", "sub/mine")} == {"mine"}
-    _io._swept.clear()
+    _io._checked_folders.clear()
     with _io.atomic_folder(folder, replaces=["index"]) as work:
         (work / "index").write_text("3")
     assert names(folder) == ["index", *others]
