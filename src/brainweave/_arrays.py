@@ -29,7 +29,7 @@ _LIMIT: int | None = None  # bytes that this process may take
 
 @contextmanager
 def memory_limit(most: int | str) -> Iterator[None]:
-    """Keep the passes over voxels inside within so much memory of this process.
+    """Limit the memory that this process takes for passes over voxels, as a context.
 
     Parameters
     ----------

@@ -185,7 +185,7 @@ def neighbor_graph(
     from sklearn.neighbors import NearestNeighbors
 
     given = check_list_of_subjects(features, owner="neighbor_graph")
-    arrays = [_real(f, f"features[{i}]") for i, f in enumerate(given)]
+    arrays = [_as_floats(f, f"features[{i}]") for i, f in enumerate(given)]
     for i, array in enumerate(arrays):
         if array.ndim != 2 or array.shape[1] != arrays[0].shape[-1]:
             raise InputError(
@@ -234,9 +234,9 @@ def matrix_graph(matrix: Any, lengths: Sequence[int]) -> Graph:
     """
     if scipy.sparse.issparse(matrix):
         matrix = scipy.sparse.csr_array(matrix)
-        _real(matrix.data, "The graph matrix")
+        _as_floats(matrix.data, "The graph matrix")
     else:  # never as it is: a tuple of three rows would be taken for indices
-        matrix = _real(matrix, "The graph matrix")
+        matrix = _as_floats(matrix, "The graph matrix")
     sparse = scipy.sparse.csr_array(matrix, dtype=np.float64)
     sizes = tuple(int(n) for n in lengths)
     if sparse.shape != (sum(sizes), sum(sizes)):
@@ -255,7 +255,7 @@ def matrix_graph(matrix: Any, lengths: Sequence[int]) -> Graph:
     return Graph(sizes, matrix=sparse)
 
 
-def _real(values: Any, name: str) -> Matrix:
+def _as_floats(values: Any, name: str) -> Matrix:
     """Return values as an array of floats; refuse what is no plain table of numbers."""
     if scipy.sparse.issparse(values):
         raise InputError(f"{name} is sparse: pass it as an array, .toarray().")

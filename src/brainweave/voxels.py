@@ -61,7 +61,7 @@ class SampleProducts:
 
 
 class VoxelPass:
-    """What of a :class:`~brainweave.SubjectBasis` touches voxels.
+    """Reads one subject's voxels: the base of :class:`~brainweave.SubjectBasis`.
 
     Samples are read and standardised in chunks of columns, and read again when voxel
     weights are wanted; signatures of the first pass tell whether they were changed.
