@@ -14,7 +14,7 @@ from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap
 from brainweave.exceptions import ModelFileError
 from brainweave.graphs import Graph
-from brainweave.models.codec import Node, Sizes, Writer, array_problem
+from brainweave.models.codec import Node, Writer, value_problem
 
 _REGISTERED: dict[str, type[BaseAligner]] = {}
 _ATTRIBUTE = re.compile(r"[A-Za-z][A-Za-z0-9_]*_")
@@ -116,9 +116,7 @@ def read_aligner(node: Node) -> BaseAligner:
     for key in learned:
         if not _ATTRIBUTE.fullmatch(key) or hasattr(cls, key):
             node.refuse(f"has a learned value with the name {key[:60]!r}")
-    problem = _problem_of(learned, cls.__name__, nested=nested)
-    if problem is not None:
-        raise ModelFileError(f"{node.file.name} is damaged: {problem}.")
+    _check_learned(node, learned, cls.__name__, nested=nested)
     for key, value in learned.items():
         setattr(model, key, value)
     bases = [m.basis for m in learned["maps_"] if m.basis is not None]
@@ -132,10 +130,8 @@ def read_aligner(node: Node) -> BaseAligner:
 Learned = Mapping[str, Any]
 _ANY_KIND = "fiubUO"
 
-# What our classes learn: a type, an array by its dimensions (K: shared features, n:
-# aligning samples, M: subjects, C: classes, others: any), a list of either, or
-# (dimensions, kinds) of arrays that are not of real numbers. A name with a question
-# mark may be missing, or None.
+# What our classes learn; see Node.check_values. Dimensions are K: shared features, n:
+# aligning samples, M: subjects, C: classes, others: any.
 _COMMON: dict[str, Any] = {"coef_?": ["own K"], "ids_?": [str]}
 _TIMELOCKED: dict[str, Any] = {"shared_response_": "n K", "mixing_?": ["n K"]}
 _TEMPLATE: dict[str, Any] = {**_TIMELOCKED, "template_": "n d"}
@@ -167,87 +163,68 @@ _CLASSES: dict[str, dict[str, Any]] = {
         **_TIMELOCKED,
         "theta_": "K C",
         "bias_": "C",
-        "classes_": ("C", _ANY_KIND),
+        "classes_": ("C", _ANY_KIND, np.ndarray),
         "labels_locked_": bool,
     },
     "Parcelwise": {
         "parcels_": list,
         "n_features_": [int],
         "aligners_": [BaseAligner],
-        "feature_parcels_": ("K", _ANY_KIND),
+        "feature_parcels_": ("K", _ANY_KIND, np.ndarray),
     },
     "Searchlight": {
-        "neighborhoods_": [("own", "i")],
+        "neighborhoods_": [("own", "i", np.ndarray)],
         "joinable_": [int],
         "aligners_": [BaseAligner],
         "reference_maps_": [SubjectMap],
-        "coverage_": ("K", _ANY_KIND),
+        "coverage_": ("K", _ANY_KIND, np.ndarray),
         "centers_?": np.ndarray,
     },
 }
 
 
-def _problem_of(learned: Learned, name: str, *, nested: bool = False) -> str | None:
-    """Return what does not fit together, or None if all does.
+def _check_learned(node: Node, learned: Learned, name: str, *, nested: bool) -> None:
+    """Refuse what does not fit together.
 
     An aligner that is nested in another may have no maps: the other one has them.
     """
     maps: Any = learned.get("maps_")
     k, stated = learned.get("n_components_"), learned.get("n_subjects_")
     empty = nested and maps == []
-    if not _matches(maps, [SubjectMap], {}) or not (maps or empty):
-        return "it has no maps"
+    if value_problem(maps, [SubjectMap], {}) or not (maps or empty):
+        node.refuse("has no maps")
     if type(k) is not int or any(m.n_components != k for m in maps):
-        return f"its maps do not have the {k} shared features it states"
+        node.refuse(f"has maps without the {k} shared features it states")
     if type(stated) is not int or not (empty or stated == len(maps)):
-        return f"it has {len(maps)} maps, but not as many subjects"
+        node.refuse(f"has {len(maps)} maps, but not as many subjects")
     sizes = {"K": k}
-    for key, wanted in {**_COMMON, **_CLASSES.get(name, {})}.items():
-        value = learned.get(key.rstrip("?"))
-        absent = value is None and key.endswith("?")
-        if not absent and not _matches(value, wanted, sizes):
-            return _describe_lack(key.rstrip("_?"), wanted, sizes)
+    node.check_values(learned, {**_COMMON, **_CLASSES.get(name, {})}, sizes)
     if sizes.get("M", 0) > stated:
-        return f"it has noise of {sizes['M']} subjects"
+        node.refuse(f"has noise of {sizes['M']} subjects")
     rules = _RULES[name](learned) if name in _RULES else {}
-    return next((problem for problem, holds in rules.items() if not holds), None)
+    for problem, holds in rules.items():
+        if not holds:
+            node.refuse(f"is not whole: {problem}")
 
 
-def _matches(value: Any, wanted: Any, sizes: Sizes) -> bool:
-    if isinstance(wanted, list):
-        # lengths of their own may differ
-        return isinstance(value, list) and all(
-            _matches(v, wanted[0], dict(sizes)) for v in value
-        )
-    if isinstance(wanted, type):
-        whole = wanted is not int or type(value) is int  # a bool is none
-        return isinstance(value, wanted) and whole
-    dims, kinds = (wanted, "f") if isinstance(wanted, str) else wanted
-    return array_problem(value, dims, sizes, kinds) is None
-
-
-def _describe_lack(name: str, wanted: Any, sizes: Sizes) -> str:
-    """Say that something learned is missing, or not as it should be."""
-    several = isinstance(wanted, list)
-    wanted = wanted[0] if several else wanted
-    if isinstance(wanted, type):
-        form = wanted.__name__
-    else:
-        dims = (wanted if isinstance(wanted, str) else wanted[0]).split()
-        form = " x ".join(str(sizes.get(dim, "any")) for dim in dims)
-    listed = "a list of " if several else ""
-    return f"it does not have {listed}{form} {name.replace('_', ' ')}"
-
-
-# -- rules between what was learned: the problem, and whether there is none ------------
+# -- rules between what was learned: a problem, and whether it is ruled out ------------
 
 
 def _gdm_rules(learned: Learned) -> dict[str, bool]:
     k, graph = learned["n_components_"], learned["graph_"]
-    sums, embedding = learned.get("group_sums_"), learned.get("embedding_")
-    sizes = {"K": k, "n": graph.n_samples}
-    shrinks = any(f"{name}_" in learned for name in ("shrinkage", "shrinkage_by"))
+    sums: Any = learned.get("group_sums_")
+    embedding = learned.get("embedding_")
     strengths = learned.get("shrinkage_") or []
+    one_for_all = len(set(strengths)) == 1 or learned.get("shrinkage_by_") == "given"
+    sums_fit = isinstance(sums, list) and len(sums) == len(graph.groups)
+    if sums_fit:
+        sizes = [{"g": len(term.names), "K": k} for term in graph.groups]
+        sums_fit = not any(map(value_problem, sums, ["g K"] * len(sums), sizes))
+    if graph.matrix is None:
+        embedding_fits = embedding is None
+    else:
+        sizes_of_graph = {"n": graph.n_samples, "K": k}
+        embedding_fits = value_problem(embedding, "n K", sizes_of_graph) is None
     return {
         "its graph is over other subjects": (
             2 <= len(graph.lengths) <= learned["n_subjects_"]
@@ -256,29 +233,15 @@ def _gdm_rules(learned: Learned) -> dict[str, bool]:
             0 <= learned["n_informative_"] <= k
         ),
         "its shrinkage is not a number per subject, with the spread of features": (
-            not shrinks
+            not {"shrinkage_", "shrinkage_by_"} & set(learned)
             or (
-                bool(strengths and learned.get("spread_") is not None)
+                (strengths != [] and learned.get("spread_") is not None)
+                and one_for_all
                 and all(0 < rho < np.inf for rho in strengths)
-                # one for all, unless they were given
-                and (
-                    learned.get("shrinkage_by_") == "given" or len(set(strengths)) == 1
-                )
             )
         ),
-        "the sums of its groups do not fit its graph": (
-            isinstance(sums, list)
-            and len(sums) == len(graph.groups)
-            and all(
-                _matches(s, "g K", {"g": len(term.names), "K": k})
-                for s, term in zip(sums, graph.groups, strict=True)
-            )
-        ),
-        "its aligning samples do not fit its graph": (
-            embedding is None
-            if graph.matrix is None
-            else _matches(embedding, "n K", sizes)
-        ),
+        "the sums of its groups do not fit its graph": sums_fit,
+        "its aligning samples do not fit its graph": embedding_fits,
     }
 
 

@@ -34,14 +34,32 @@ class Kind(NamedTuple):
     read: Callable[["Node"], Any]
 
 
-def array_problem(
-    value: Any, dims: str, sizes: Sizes, kinds: str = "f", form: Any = np.ndarray
-) -> str | None:
-    """Return why a value is no array of these dimensions, or None if it is one.
+def value_problem(value: Any, wanted: Any, sizes: Sizes) -> str | None:
+    """Return why a value is not what is wanted, or None if it is.
 
-    `dims` are names such as "n k": those in `sizes` must have that size, others are
-    added to it. `kinds` are NumPy's kinds of numbers.
+    Wanted is a type; a function that accepts the value; a list with what each entry
+    must be; or an array, as a tuple of its dimensions, NumPy's kinds of its numbers and
+    its type. Dimensions alone, "n k" say, stand for an array of floats: those in
+    `sizes` must have that size, others are added to it.
     """
+    if isinstance(wanted, list):
+        if not isinstance(value, list):
+            return "is not a list"
+        # each entry may have sizes of its own
+        problems = (value_problem(v, wanted[0], dict(sizes)) for v in value)
+        return next(filter(None, problems), None)
+    if isinstance(wanted, type):
+        is_one = isinstance(value, wanted) and (wanted is not int or type(value) is int)
+        return None if is_one else f"is not of type {wanted.__name__}"
+    if callable(wanted):
+        return None if wanted(value) else "has a wrong value"
+    form = (wanted, "f", np.ndarray) if isinstance(wanted, str) else wanted
+    return _array_problem(value, *form, sizes)
+
+
+def _array_problem(
+    value: Any, dims: str, kinds: str, form: Any, sizes: Sizes
+) -> str | None:
     if not isinstance(value, form):
         return f"is not an array of numbers, {form.__name__}"
     if value.dtype.kind not in kinds:
@@ -221,15 +239,27 @@ class Node:
         return float(self.value)
 
     def array(self, dims: str, sizes: Sizes, kinds: str = "f") -> NDArray[Any]:
-        """Return the stored array of this name; see :func:`array_problem`."""
-        return self.checked(self.file.arrays[self.value], dims, sizes, kinds)
+        """Return the stored array of this name; see :func:`value_problem`."""
+        found = self.file.arrays[self.value]
+        self.check(found, (dims, kinds, np.ndarray), sizes)
+        return found
 
-    def checked(self, value: Any, dims: str, sizes: Sizes, *rest: Any) -> Any:
-        """Return an array of these dimensions; see :func:`array_problem`."""
-        why = array_problem(value, dims, sizes, *rest)
-        if why is not None:
-            self.refuse(why)
-        return value
+    def check(self, value: Any, wanted: Any, sizes: Sizes) -> None:
+        """Refuse a value that is not what is wanted; see :func:`value_problem`."""
+        problem = value_problem(value, wanted, sizes)
+        if problem is not None:
+            self.refuse(problem)
+
+    def check_values(
+        self, values: Mapping[str, Any], schema: Mapping[str, Any], sizes: Sizes
+    ) -> None:
+        """Check values by what is wanted of each; "name?" may be missing, or None."""
+        for key, wanted in schema.items():
+            name = key.rstrip("?")
+            value = values.get(name)
+            if value is not None or not key.endswith("?"):
+                where = Node(self.file, value, f"{self.path}.{name}")
+                where.check(value, wanted, sizes)
 
     def check_indices(self, indices: NDArray[Any], n: int, lowest: int = 0) -> None:
         """Refuse indices outside of something of size n."""

@@ -7,10 +7,10 @@ Maps through voxels are stored as weights and patterns, others as a basis and
 coefficients.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -81,14 +81,6 @@ class StoredBasis(SubjectBasis):
         self.runs = None
         self.stimuli: NDArray[Any] | None = None
         self.space: Any = None
-
-    def cut(self, energy: float) -> Self:
-        """Return the same basis at another energy."""
-        other = super().cut(energy)
-        if other.n_kept > self._spectrum.vectors.shape[1]:
-            # the directions that were not stored follow from the inner products
-            other.__dict__.pop("_spectrum", None)
-        return other
 
     def with_kernel(self, kernel: Any, kernel_params: Any = None) -> SubjectBasis:
         """Return the basis of another kernel, if the samples were stored."""
@@ -269,17 +261,21 @@ def _read_arrays(node: Node, kernel: str, n: int, v: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _MapKind:
-    """What is stored of a kind of map.
+    """What is stored of a kind of map, by a schema as of :meth:`Node.check_values`.
 
     Its arrays have the dimensions v (voxels), k (shared features), n (samples), c (kept
-    coordinates) or a (axes); a question mark says that there may be none.
+    coordinates) or a (axes).
     """
 
     make: Any  # the class, or a function
-    arrays: dict[str, str]
-    values: tuple[str, ...] = ()
+    schema: dict[str, Any]
     other: tuple[str, ...] = ()
     classes: tuple[type[SubjectMap], ...] = ()  # if not the class alone
+
+    @property
+    def names(self) -> list[str]:
+        """The names of what is stored."""
+        return [key.rstrip("?") for key in self.schema]
 
 
 def _kernel_map(*, coef: Any, mixing: Any, pattern_coef: Any, **rest: Any) -> Any:
@@ -293,35 +289,43 @@ def _kernel_map(*, coef: Any, mixing: Any, pattern_coef: Any, **rest: Any) -> An
     return CoordinateMap(coef=coef, pattern_coef=pattern_coef, **rest)
 
 
-# plain values: the attribute they are, and what they must be
-_VALUES: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "history": ("objective_history", lambda h: h is None or all(map(isfinite, h))),
-    "isometric": ("isometric", lambda flag: isinstance(flag, bool)),
-    "lam": ("lam", lambda weight: weight is not True and weight > 0),
-    "max_iter": ("max_iter", lambda n: type(n) is int and n >= 0),
-}
+def _is_history(values: Any) -> bool:
+    return values is None or all(map(isfinite, values))
+
+
 _VOXELS = {"mean": "v", "scale": "v"}
+_FOUND = {"history": _is_history, "isometric": bool}
 _MAPS = {
     "kernel": _MapKind(
         _kernel_map,
-        {"coef": "c k?", "mixing": "n k?", "pattern_coef": "k c?"},
-        ("history", "isometric"),
-        ("basis",),
+        {"coef?": "c k", "mixing?": "n k", "pattern_coef?": "k c", **_FOUND},
+        other=("basis",),
         classes=(CoordinateMap, MixingMap),
     ),
     "linear": _MapKind(
         WeightMap,
-        {**_VOXELS, "weights": "v k", "patterns": "k v?"},
-        ("history", "isometric"),
+        {**_VOXELS, "weights": "v k", "patterns?": "k v", **_FOUND},
         classes=(WeightMap, CoordinateMap, MixingMap),
     ),
-    "voxels": _MapKind(VoxelMap, {**_VOXELS, "axes": "v a?"}),
+    "voxels": _MapKind(VoxelMap, {**_VOXELS, "axes?": "v a"}),
     "robust": _MapKind(
-        RobustMap, {**_VOXELS, "weights": "v k"}, ("history", "lam", "max_iter")
+        RobustMap,
+        {
+            **_VOXELS,
+            "weights": "v k",
+            "history": _is_history,
+            "lam": lambda weight: weight is not True and weight > 0,
+            "max_iter": lambda n: type(n) is int and n >= 0,
+        },
     ),
-    "parcels": _MapKind(ParcelwiseMap, {"mean": "v"}, (), ("parts",)),
+    "parcels": _MapKind(ParcelwiseMap, {"mean": "v"}, other=("parts",)),
     "searchlight": _MapKind(
-        SearchlightMap, {**_VOXELS, "weights": "v k", "patterns": "k v"}
+        SearchlightMap,
+        {
+            **_VOXELS,
+            "weights": ("v k", "f", scipy.sparse.csr_array),
+            "patterns": ("k v", "f", scipy.sparse.csr_array),
+        },
     ),
 }
 
@@ -338,14 +342,12 @@ def write_map(writer: Writer, map_: Any, path: str) -> dict[str, Any]:
             f"{path} is a {type(map_).__name__}, which model files do not know."
         )
     body: dict[str, Any] = {"kind": name, "space": writer.space(map_.space, path)}
-    for plain in kind.values:
-        body[plain] = writer.encode(getattr(map_, _VALUES[plain][0]), path)
     if "basis" in kind.other:
         body["basis"] = write_basis(writer, map_.basis, f"{path}.basis")
     if "parts" in kind.other:
         body["parts"] = _write_parts(writer, map_.parts, path)
-    for array in kind.arrays:
-        body[array] = writer.encode(_map_array(map_, array), f"{path}.{array}")
+    for stored in kind.names:
+        body[stored] = writer.encode(_stored_value(map_, stored), f"{path}.{stored}")
     if map_.signatures is not None and not through_kernel:
         body["signatures"] = writer.encode(map_.signatures, f"{path}.signatures")
     if map_.n_undetermined:
@@ -353,8 +355,10 @@ def write_map(writer: Writer, map_: Any, path: str) -> dict[str, Any]:
     return body
 
 
-def _map_array(map_: Any, name: str) -> Any:
-    """Return an array of a map; what is made of voxels waits until it is written."""
+def _stored_value(map_: Any, name: str) -> Any:
+    """Return what is stored of a map; what is made of voxels is a PendingArray."""
+    if name == "history":
+        return map_.objective_history
     if name == "pattern_coef":
         return getattr(map_, "given_pattern_coef", None)
     if name == "coef" and isinstance(map_, MixingMap):
@@ -374,35 +378,23 @@ def _map_array(map_: Any, name: str) -> Any:
 
 def read_map(node: Node) -> SubjectMap:
     """Make the map that a table describes."""
-    name = node.value["kind"]
-    kind = _MAPS[name]
+    kind = _MAPS[node.value["kind"]]
     optional = {"signatures", "n_undetermined"} & set(node.value)  # version 1 has none
-    node.check_keys("kind", "space", *kind.values, *kind.other, *kind.arrays, *optional)
+    node.check_keys("kind", "space", *kind.names, *kind.other, *optional)
     sizes: Sizes = {"signatures": N_SIGNATURES}
-    parts: dict[str, Any] = {}
+    parts = {name: node[name].decode() for name in kind.names}
     if "basis" in kind.other:  # the sizes of the arrays follow from it
         basis = parts["basis"] = read_basis(node["basis"])
         sizes |= {"v": basis.n_voxels, "n": basis.n_samples, "c": basis.n_kept}
-    for array, dims in kind.arrays.items():
-        parts[array] = value = node[array].decode()
-        if value is not None or not dims.endswith("?"):
-            is_sparse = name == "searchlight" and array in ("weights", "patterns")
-            form = scipy.sparse.csr_array if is_sparse else np.ndarray
-            node[array].checked(value, dims.rstrip("?"), sizes, "f", form)
-    for plain in kind.values:
-        parts[plain] = node[plain].decode()
-        if not _VALUES[plain][1](parts[plain]):
-            node.refuse(f"has a wrong {plain}")
+    node.check_values(parts, kind.schema, sizes)
     if "parts" in kind.other:
         parts["parts"] = _read_parts(node["parts"], sizes["v"])
     history = parts.pop("history", None)
     found = kind.make(**parts, space=node["space"].space(sizes["v"]))
     found.objective_history = history
     if "signatures" in optional:
-        signatures = node["signatures"]
-        found.signatures = signatures.checked(
-            signatures.decode(), "rows signatures", sizes
-        )
+        found.signatures = node["signatures"].decode()
+        node.check(found.signatures, "rows signatures", sizes)
     if "n_undetermined" in optional:
         found.n_undetermined = node["n_undetermined"].count()
         if found.n_undetermined > found.n_components:
@@ -425,7 +417,8 @@ def _read_parts(node: Node, n_voxels: int) -> list[Any]:
     parts = []
     for part in node.children():
         part.check_keys("columns", "map", "n_components")
-        columns = part.checked(part["columns"].decode(), "columns", {}, "i")
+        columns = part["columns"].decode()
+        part.check(columns, ("columns", "i", np.ndarray), {})
         part.check_indices(columns, n_voxels)
         k, local = part["n_components"].count(), part["map"].decode()
         if local is not None and (
