@@ -259,9 +259,9 @@ class Watched:
     """A subject that tells when it has been read."""
 
     def __init__(self, subject: Any, tick: Any) -> None:
-        from brainweave._workers import Here
+        from brainweave._workers import LocalCallback
 
-        self._subject, self._tick = subject, Here(tick)
+        self._subject, self._tick = subject, LocalCallback(tick)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # asked of it while it is unpickled

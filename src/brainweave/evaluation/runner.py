@@ -23,7 +23,7 @@ from sklearn.base import clone
 from brainweave._arrays import process_bytes
 from brainweave._progress import Progress
 from brainweave._version import versions
-from brainweave._workers import WarningListener, blas_threads, cluster_workers
+from brainweave._workers import WarningCollector, blas_threads, cluster_workers
 from brainweave.evaluation.align_folds import Clock, takes_bases
 from brainweave.evaluation.evaluate import evaluation_metadata, score_folds
 from brainweave.evaluation.grid import (
@@ -124,7 +124,7 @@ class _Run:
         self.opened: tuple[str, SplitStudy] | None = None
         self.done = self.total = 0
         self.counting = Lock()
-        self.listener = WarningListener()
+        self.warnings = WarningCollector()
 
     def compute(self, grids: Sequence[Grid], retry_failed: bool) -> GridResult:
         jobs = [job for grid in grids for job in grid.jobs(*self._shape(grid.study))]
@@ -146,7 +146,7 @@ class _Run:
             self.total,
             self.store.folder,
         )
-        with self.listener.listening(), blas_threads(1):
+        with self.warnings.installed(), blas_threads(1):
             while waiting:
                 before = self.done
                 for group, members in waiting.items():
@@ -280,7 +280,7 @@ class _Run:
         }
         tested = subject_folds(split.n_subjects, leave_out)
         of_fits, of_fold = Clock(), Clock()
-        with self.listener.heard() as warned, _peak_memory() as peak:
+        with self.warnings.collect() as warned, _peak_memory() as peak:
 
             def keep(cell: Cell, found: dict[str, Any]) -> None:
                 facts = {

@@ -11,11 +11,11 @@ from brainweave._validation import (
     check_int,
     check_list_of_subjects,
     check_option,
-    known_samples,
+    labels_per_subject,
 )
 from brainweave.evaluation.shared_bases import Part
 from brainweave.exceptions import InputError
-from brainweave.labels import check_labels_meet, sort_labels
+from brainweave.labels import check_labels_overlap, sort_labels
 from brainweave.samples import HOW, match_samples
 from brainweave.signatures import same_samples, sample_signatures
 from brainweave.study.study import Study, Subject
@@ -187,7 +187,7 @@ def split_study(
         design["standardised_together"] = shared
     for each in [whole] if align is None else [whole, *(a for _, a, _ in pairs)]:
         names = [repr(id) for id in each.ids]
-        check_labels_meet([s.labels for s in each], names, stacklevel=4)
+        check_labels_overlap([s.labels for s in each], names, stacklevel=4)
     return SplitStudy(
         parts, name=whole.name, fingerprint=whole.fingerprint(), design=design
     )
@@ -283,7 +283,7 @@ def as_study(study: Any, y: Any = None) -> Study:
         )
     if y is None:
         return study
-    labels = known_samples(list(study), y, owner="the evaluation")
+    labels = labels_per_subject(list(study), y, owner="the evaluation")
     pairs = zip(study, labels or [None] * len(study), strict=True)
     return Study((s._replace(labels=known) for s, known in pairs), study.name)
 

@@ -11,8 +11,12 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from brainweave._progress import shown_progress
-from brainweave._subjects import ids_of
-from brainweave._validation import check_fraction, check_list_of_subjects, check_option
+from brainweave._validation import (
+    check_fraction,
+    check_list_of_subjects,
+    check_option,
+    ids_of,
+)
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.gdm import GDM
 from brainweave.aligners.maps import SubjectMap

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave._progress import Progress
-from brainweave._subjects import refuse_two_meanings
+from brainweave._subjects import refuse_ambiguous_number
 from brainweave._validation import check_list_option, check_option
 from brainweave.exceptions import StudyError
 from brainweave.labels import sort_labels
@@ -368,7 +368,7 @@ class Study(Sequence[Subject]):
                 f"There is no subject {key!r} in this study; it has {_join(self.ids)}."
             )
         if isinstance(key, int | np.integer) and not isinstance(key, bool):
-            refuse_two_meanings(int(key), self.ids, owner="The study")
+            refuse_ambiguous_number(int(key), self.ids, owner="The study")
             if -len(self) <= key < len(self):
                 return int(key)
             # IndexError, since sequences are iterated until it is raised

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._io import restore, whole_folder, write_text
+from brainweave._io import atomic_folder, restore, write_text
 from brainweave._progress import Progress, shown_progress
 from brainweave._version import __version__
-from brainweave._workers import dead_worker_is_an_error
+from brainweave._workers import explain_dead_worker
 from brainweave.exceptions import StudyError
 from brainweave.study.formats.folder_files import (
     check_room,
@@ -97,7 +97,7 @@ def save_study(
     others = {path.name for path in target.glob("*")}.difference(replaced)
     with (
         full_disk_is_an_error(target, "save again; nothing was left behind"),
-        whole_folder(target, replaces=replaced) as work,
+        atomic_folder(target, replaces=replaced) as work,
     ):
         taken = {re.sub(_ENDINGS, "", name).casefold() for name in others}
         entries = []
@@ -191,7 +191,7 @@ def _written(
         for subject, stem in zip(study, stems, strict=True)
     )
     # pre_dispatch: hand over a subject only when a worker is free to take it
-    with dead_worker_is_an_error():
+    with explain_dead_worker():
         yield from Parallel(
             n_jobs=-1 if n_jobs is None else n_jobs,
             return_as="generator",
