@@ -38,7 +38,7 @@ class Inputs:
 
     def __init__(self, folder: Path, options: dict[str, Any]) -> None:
         from brainweave.study.formats.bids import load_bids
-        from brainweave.study.told import option_names
+        from brainweave.study.options import option_names
 
         self.folder, self.options = folder, dict(options)
         self.derivatives = self.options.pop("derivatives", "auto")

@@ -12,6 +12,8 @@ from brainweave.exceptions import InputError, StudyError
 from brainweave.study.formats.events import check_t_r_option
 from brainweave.study.formats.runs import Cleaning, Run
 from brainweave.study.formats.sampling import study_of_runs
+from brainweave.study.options import merge_options
+from brainweave.study.provenance import AS_GIVEN
 from brainweave.study.spaces import (
     ImageLike,
     VolumeSpace,
@@ -21,7 +23,6 @@ from brainweave.study.spaces import (
 )
 from brainweave.study.study import Study
 from brainweave.study.surface import CiftiSpace, SurfaceSpace
-from brainweave.study.told import AS_GIVEN, gathered
 
 
 def load_nifti(
@@ -203,7 +204,7 @@ def _make_study(
     cleaning: Cleaning | None = None,
     **details: Any,
 ) -> Study:
-    (how,) = gathered("the reader of images", details, cleaning or Cleaning())
+    (how,) = merge_options("the reader of images", details, cleaning or Cleaning())
     t_r = check_t_r_option(t_r)
     subjects, known = {}, {}
     for id, runs in _listed_runs(files).items():

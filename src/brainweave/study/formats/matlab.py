@@ -16,9 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 from brainweave._validation import check_list_option
 from brainweave.exceptions import InputError, StudyError
 from brainweave.study.formats.images import entry_of
+from brainweave.study.provenance import AS_GIVEN, make_record
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
-from brainweave.study.told import AS_GIVEN, made_record
 
 MatFile: TypeAlias = str | PathLike[str]
 # one 2-D array per subject
@@ -122,7 +122,7 @@ def load_matlab(
         "labels": where,
         "stimuli": None if stimuli is None else AS_GIVEN,
     }
-    return Study(subjects, name, made_record(settings, subjects, {}))
+    return Study(subjects, name, make_record(settings, subjects, {}))
 
 
 def read_matlab(path: MatFile) -> dict[str, Any]:

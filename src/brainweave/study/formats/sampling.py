@@ -38,9 +38,10 @@ from brainweave.study.formats.runs import (
     Run,
     confound_columns,
 )
+from brainweave.study.options import merge_options
+from brainweave.study.provenance import make_record, run_record
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
-from brainweave.study.told import gathered, made_record, run_record
 
 _SAMPLES = ("volumes", "blocks", "trials", "trials-lsa", "trials-lss")
 
@@ -175,7 +176,7 @@ def plan_samples(
     the trial models, whose drift terms stop at `high_pass`, or are removed from other
     samples before.
     """
-    rules, sampling = gathered(
+    rules, sampling = merge_options(
         "plan_samples", details, rules or EventRules(), sampling or Sampling()
     )
     delay = sampling.hrf_delay
@@ -284,7 +285,7 @@ class HowToSample:
     def told(cls, owner: str, samples: str, details: Any, *groups: Any) -> HowToSample:
         """Take options in groups, events, sampling and cleaning, and one by one."""
         check_samples(samples, owner)
-        rules, sampling, cleaning = gathered(owner, details, *groups)
+        rules, sampling, cleaning = merge_options(owner, details, *groups)
         high_pass = cleaning.high_pass
         if samples.startswith("trials"):  # the models have drift terms of their own
             cleaning = replace(cleaning, high_pass=None)
@@ -419,7 +420,7 @@ def study_of_runs(
         pairs = zip(runs, opened.runs, strict=True)
         records[id] = {str(number): run_record(run) for number, run in pairs}
     done = {**asdict(cleaning), "dtype": np.dtype(dtype).name, **settings}
-    return Study(listed, name, made_record(done, listed, records, **more))
+    return Study(listed, name, make_record(done, listed, records, **more))
 
 
 def _subject_of_runs(

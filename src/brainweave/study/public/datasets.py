@@ -16,12 +16,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from brainweave._io import full_disk_is_an_error
 from brainweave._progress import Progress
 from brainweave._validation import check_list_option, check_option
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.formats.folder_files import full_disk_is_an_error
 from brainweave.study.formats.matlab import load_matlab
 from brainweave.study.formats.runs import Cleaning, ImageSource, Run
+from brainweave.study.options import merge_options
 from brainweave.study.public.download import (
     DownloadPlan,
     RemoteFile,
@@ -32,7 +33,6 @@ from brainweave.study.public.download import (
 from brainweave.study.spaces import VolumeSpace, reading
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
-from brainweave.study.told import gathered
 
 # The state of the repository whose file ids are listed below.
 _RAIDER_COMMIT = "0cb149b63239b60d6b444d02756c00a775fdfbd3"
@@ -199,7 +199,7 @@ def fetch_haxby(
        faces and objects in ventral temporal cortex. Science 293.
     """
     check_option("mask", mask, ("vt", "face", "house"), owner="fetch_haxby")
-    (how,) = gathered("fetch_haxby", details, cleaning or Cleaning())
+    (how,) = merge_options("fetch_haxby", details, cleaning or Cleaning())
     numbers = _haxby_numbers(subjects)
     plan = haxby_plan(numbers, cache_dir, url)
     bunch = _nilearn_haxby(plan, numbers, progress, url)

@@ -20,9 +20,9 @@ from os import PathLike
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
+from brainweave._io import check_disk_space, full_disk_is_an_error
 from brainweave._progress import Progress
 from brainweave.exceptions import StudyError
-from brainweave.study.formats.folder_files import check_room, full_disk_is_an_error
 
 _CHUNK = 1 << 18
 _TIMEOUT = 30.0
@@ -132,7 +132,7 @@ def download(plan: DownloadPlan, progress: bool | Progress = True) -> list[Path]
         parts = (plan.folder / f"{file.name}.part" for file in missing)
         there = sum(part.stat().st_size for part in parts if part.exists())
         needed = (plan.n_bytes or 0) - there
-        check_room(plan.folder, needed, plan.title, "choose another cache_dir")
+        check_disk_space(plan.folder, needed, plan.title, "choose another cache_dir")
         with _showing(plan, progress) as report:
             done, in_all = 0, plan.n_bytes or 0
             for file in missing:

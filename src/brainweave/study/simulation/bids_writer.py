@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._io import restore, whole_folder
+from brainweave._io import full_disk_is_an_error, restore, whole_folder
 from brainweave._validation import check_option
 from brainweave._version import __version__
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.formats.folder_files import full_disk_is_an_error
 from brainweave.study.simulation.engine import Brain, Simulation
 
 if TYPE_CHECKING:

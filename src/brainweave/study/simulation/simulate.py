@@ -14,6 +14,7 @@ from brainweave._validation import check_list_option, check_option
 from brainweave.exceptions import InputError
 from brainweave.study.formats.events import Events
 from brainweave.study.formats.sampling import check_samples
+from brainweave.study.options import merge_options
 from brainweave.study.simulation.bids_writer import write_bids
 from brainweave.study.simulation.designs import (
     DESIGNS,
@@ -26,7 +27,6 @@ from brainweave.study.simulation.engine import Simulation, SubjectSource
 from brainweave.study.spaces import VolumeSpace
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
-from brainweave.study.told import gathered
 
 # The eight categories of Haxby et al. (2001), then others.
 _CATEGORIES = (
@@ -245,7 +245,7 @@ def simulate_study(
     """
     names = _check_categories(categories)
     check_option("design", design, list(DESIGNS), owner="simulate_study")
-    timing, responses, noise = gathered(
+    timing, responses, noise = merge_options(
         "simulate_study",
         details,
         timing or Timing(),
