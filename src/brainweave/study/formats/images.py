@@ -178,10 +178,9 @@ def mask_on_grid(mask: ImageLike, image: ImageLike) -> Any:
     import nibabel as nib
     from nilearn.image import resample_img
 
-    space = VolumeSpace(mask)
     target = load_image(image, nib.spatialimages.SpatialImage)
     return resample_img(
-        nib.Nifti1Image(space.mask.astype(np.uint8), space.affine),
+        VolumeSpace(mask).mask_image(),
         target_affine=target.affine,
         target_shape=target.shape[:3],
         interpolation="nearest",
