@@ -640,7 +640,7 @@ class Matlab:
             os._exit(0)
         os.waitpid(pid, 0)  # it may crash: then the answer ends early
         with answer.open("rb") as stream:
-            matlab._received(stream, self.path)
+            matlab._read_value(stream, self.path)
 
 
 class Tags(html.parser.HTMLParser):

@@ -20,7 +20,6 @@ from brainweave.exceptions import StudyError
 from brainweave.study.formats.events import (
     OVERLAPS,
     Events,
-    agreed_tr,
     check_events,
     check_t_r_option,
     event_volumes,
@@ -28,6 +27,7 @@ from brainweave.study.formats.events import (
     match_volumes,
     name_positions,
     nuisance_columns,
+    resolve_tr,
     shared_volumes,
     trial_weights,
 )
@@ -323,7 +323,7 @@ class EventRun:
         n_volumes, t_r = run.header.n_samples, run.t_r
         confounds = confound_columns(run.confounds, n_volumes, run.name)
         if t_r is None:
-            t_r = agreed_tr(*self.stated_tr(), run.header, run.name)
+            t_r = resolve_tr(*self.stated_tr(), run.header, run.name)
         try:
             plan = plan_samples(
                 self.events,
