@@ -26,13 +26,8 @@ from brainweave.study.formats.bids_files import (
 from brainweave.study.formats.events import Events, read_events
 from brainweave.study.formats.images import volume_space
 from brainweave.study.formats.runs import Cleaning, Run
-from brainweave.study.formats.sampling import (
-    EventRules,
-    EventRun,
-    SampleOptions,
-    Sampling,
-    study_of_events,
-)
+from brainweave.study.formats.sampling import EventRun, study_of_events
+from brainweave.study.options import EventRules, SampleOptions, Sampling
 from brainweave.study.spaces import VolumeSpace, common_space
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject

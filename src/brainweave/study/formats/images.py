@@ -1,8 +1,7 @@
 """NIfTI, CIFTI and GIfTI files in: studies made of runs on disk."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,10 @@ import numpy as np
 
 from brainweave.exceptions import InputError, StudyError
 from brainweave.study.formats.events import check_t_r_option
-from brainweave.study.formats.runs import Cleaning, ImageSource, Run
+from brainweave.study.formats.runs import Cleaning, Run
+from brainweave.study.formats.sampling import study_of_runs
 from brainweave.study.options import merge_options
-from brainweave.study.provenance import AS_GIVEN, make_record, run_record
+from brainweave.study.provenance import AS_GIVEN
 from brainweave.study.spaces import (
     ImageLike,
     VolumeSpace,
@@ -22,7 +22,6 @@ from brainweave.study.spaces import (
     reading,
 )
 from brainweave.study.study import Study
-from brainweave.study.subject import Subject
 from brainweave.study.surface import CiftiSpace, SurfaceSpace
 
 
@@ -307,70 +306,3 @@ def subject_entry(what: str, values: Mapping[str, Any], id: str) -> Any:
             f"There is no {what} for subject {id!r}; there is for {known}."
         )
     return values[id]
-
-
-# -- studies of runs, with or without events -------------------------------------------
-
-
-def study_of_runs(
-    name: str,
-    runs: Mapping[str, Mapping[Any, Run]],
-    spaces: Mapping[str, Any],
-    cleaning: Cleaning,
-    settings: Mapping[str, Any],
-    *,
-    dtype: Any = np.float32,
-    labels: Mapping[str, Mapping[str, Any]] | None = None,
-    **more: Any,
-) -> Study:
-    """Make a lazy study of the runs of each subject, by their names, in its space.
-
-    `labels` are labels and stimuli of each subject, where runs have no plans that bring
-    them; `settings` and `more` go into the record.
-    """
-    subjects, records = [], {}
-    for id, own_runs in runs.items():
-        own_labels = {} if labels is None else labels[id]
-        args = id, own_runs, spaces[id], cleaning, dtype
-        subjects.append(_subject_of_runs(*args, **own_labels))
-        opened: Any = subjects[-1].samples
-        pairs = zip(own_runs, opened.runs, strict=True)
-        records[id] = {str(number): run_record(run) for number, run in pairs}
-    settings = {**asdict(cleaning), "dtype": np.dtype(dtype).name, **settings}
-    return Study(subjects, name, make_record(settings, subjects, records, **more))
-
-
-def _subject_of_runs(
-    id: str,
-    runs: Mapping[Any, Run],
-    space: Any,
-    cleaning: Cleaning,
-    dtype: Any,
-    **own: Any,
-) -> Subject:
-    with errors_name_subject(id):
-        source = ImageSource(list(runs.values()), space, cleaning, dtype)
-    if source.shape[0] == 0:
-        raise StudyError(
-            f"Subject {id!r} has no samples: its events lie outside of its runs, or "
-            "all are ignored or scrubbed. Check the onsets, the labels and scrub."
-        )
-    plans = [run.plan for run in source.runs if run.plan is not None]
-    if plans:
-        own = {
-            what: np.concatenate([getattr(plan, what) for plan in plans])
-            for what in ("labels", "stimuli")
-        }
-    mixed = len(set(map(type, runs))) > 1
-    names = [str(number) if mixed else number for number in runs]
-    numbers = np.repeat(names, [run.n_samples for run in source.runs])
-    return Subject(id, source, runs=numbers, onsets=source.onsets(), space=space, **own)
-
-
-@contextmanager
-def errors_name_subject(id: str) -> Iterator[None]:
-    """Begin the text of errors with the subject whose data they are about."""
-    try:
-        yield
-    except (StudyError, InputError) as error:
-        raise type(error)(f"Subject {id!r}: {error}") from error

@@ -13,13 +13,8 @@ from brainweave.exceptions import StudyError
 from brainweave.study.formats.events import Events
 from brainweave.study.formats.images import volume_space
 from brainweave.study.formats.runs import Cleaning, Run
-from brainweave.study.formats.sampling import (
-    EventRules,
-    EventRun,
-    SampleOptions,
-    Sampling,
-    study_of_events,
-)
+from brainweave.study.formats.sampling import EventRun, study_of_events
+from brainweave.study.options import EventRules, SampleOptions, Sampling
 from brainweave.study.study import Study
 
 

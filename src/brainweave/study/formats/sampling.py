@@ -8,20 +8,19 @@ samples at once, and turns volumes into samples later.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._validation import check_list_option, check_option
-from brainweave.exceptions import StudyError
+from brainweave.exceptions import InputError, StudyError
 from brainweave.study.formats.events import (
     OVERLAPS,
     Events,
     check_events,
-    check_t_r_option,
     event_volumes,
     find_blocks,
     match_volumes,
@@ -31,75 +30,23 @@ from brainweave.study.formats.events import (
     shared_volumes,
     trial_weights,
 )
-from brainweave.study.formats.images import errors_name_subject, study_of_runs
-from brainweave.study.formats.runs import Cleaning, Run, confound_columns
-from brainweave.study.options import merge_options
+from brainweave.study.formats.runs import Cleaning, ImageSource, Run, confound_columns
+from brainweave.study.options import (
+    DRIFT_CUTOFF,
+    EventRules,
+    SampleOptions,
+    Sampling,
+    check_samples,
+    merge_options,
+)
+from brainweave.study.provenance import make_record, run_record
 from brainweave.study.study import Study
+from brainweave.study.subject import Subject
 
-_SAMPLES = ("volumes", "blocks", "trials", "trials-lsa", "trials-lss")
-
-#: Where the drift terms of trial models stop, in Hz.
-DRIFT_CUTOFF = 1 / 128
 #: Of a run's degrees of freedom, what events and confounds that are fitted together
 #: may take; beyond, the noise that this adds outweighs the signal that it saves
 #: (benchmarks/confounds.py).
 ROOM = 2 / 5
-
-
-@dataclass(frozen=True)
-class EventRules:
-    """What the events of a run say of its volumes.
-
-    Parameters
-    ----------
-    ignore : str or sequence of str, default=("rest", "baseline", "fixation")
-        Labels that are no category; so is ``n/a``.
-    overlap : {"longest", "last", "drop", "error"}, default="longest"
-        Which event a volume shows that lies under events of several categories: the
-        one that covers most of it, the one that began last, none, or an error. How
-        many volumes that concerns is in a warning and in the record. Trial models
-        tell overlapping trials apart, and need no rule.
-    moments : bool, default=False
-        Add the seconds since the stimulus began to the ids of volumes, so that the
-        same moment of a film has the same id in every subject.
-    """
-
-    ignore: Sequence[str] | str = ("rest", "baseline", "fixation")
-    overlap: str = "longest"
-    moments: bool = False
-
-    def __post_init__(self) -> None:
-        ignored = check_list_option("ignore", self.ignore, "EventRules")
-        object.__setattr__(self, "ignore", tuple(map(str, ignored)))
-        check_option("overlap", self.overlap, list(OVERLAPS), owner="EventRules")
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """How volumes become samples.
-
-    Parameters
-    ----------
-    t_r : float, optional
-        Repetition time in seconds, instead of what sidecars and headers say.
-    hrf_delay : float, default=5.0
-        Seconds from a stimulus to its response, for volumes and blocks.
-    keep_rest : bool, default=False
-        Keep volumes that show nothing, without a label.
-    max_gap : float, default=4.0
-        Most seconds between events of one block.
-    hrf_model : str, default="glover"
-        Response of the trial models, one of nilearn's.
-    """
-
-    t_r: float | None = None
-    hrf_delay: float = 5.0
-    keep_rest: bool = False
-    max_gap: float = 4.0
-    hrf_model: str = "glover"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "t_r", check_t_r_option(self.t_r))
 
 
 @dataclass(frozen=True)
@@ -143,11 +90,6 @@ class SamplePlan:
             weights = self.weights.astype(volumes.dtype, copy=False)
             return np.asarray(weights @ volumes)
         return np.asarray(volumes[self.rows])
-
-
-def check_samples(samples: Any, owner: str = "plan_samples") -> str:
-    """Check the name of a way to make samples."""
-    return check_option("samples", samples, _SAMPLES, owner=owner)
 
 
 def plan_samples(
@@ -272,36 +214,6 @@ def _count_nuisance(
 
 
 @dataclass(frozen=True)
-class SampleOptions:
-    """How a reader of runs with events makes samples; see :meth:`merge`."""
-
-    samples: str
-    rules: EventRules
-    sampling: Sampling
-    cleaning: Cleaning
-    high_pass: float | None
-
-    @classmethod
-    def merge(
-        cls, owner: str, samples: str, details: Any, *groups: Any
-    ) -> SampleOptions:
-        """Take rules, sampling and cleaning, and details that set their fields."""
-        check_samples(samples, owner)
-        rules, sampling, cleaning = merge_options(owner, details, *groups)
-        high_pass = cleaning.high_pass
-        if samples.startswith("trials"):  # the models have drift terms of their own
-            cleaning = replace(cleaning, high_pass=None)
-            high_pass = high_pass or DRIFT_CUTOFF
-        return cls(samples, rules, sampling, cleaning, high_pass)
-
-    def settings(self) -> dict[str, Any]:
-        """Return all fields by their names, for the record."""
-        groups = (self.rules, self.sampling, self.cleaning)
-        fields = {name: v for group in groups for name, v in asdict(group).items()}
-        return {**fields, "samples": self.samples, "high_pass": self.high_pass}
-
-
-@dataclass(frozen=True)
 class EventRun:
     """A run, by a name for warnings, and its events; its samples are not planned yet.
 
@@ -410,3 +322,67 @@ def _list_counts(counts: Mapping[str, EventCounts], what: str) -> str:
     found = [f"{name}: {number}" for name, number in numbers.items() if number]
     more = f" and {len(found) - 3} more runs" if len(found) > 3 else ""
     return ", ".join(found[:3]) + more
+
+
+def study_of_runs(
+    name: str,
+    runs: Mapping[str, Mapping[Any, Run]],
+    spaces: Mapping[str, Any],
+    cleaning: Cleaning,
+    settings: Mapping[str, Any],
+    *,
+    dtype: Any = np.float32,
+    labels: Mapping[str, Mapping[str, Any]] | None = None,
+    **more: Any,
+) -> Study:
+    """Make a lazy study of the runs of each subject, by their names, in its space.
+
+    `labels` are labels and stimuli of each subject, where runs have no plans that bring
+    them; `settings` and `more` go into the record.
+    """
+    subjects, records = [], {}
+    for id, own_runs in runs.items():
+        own_labels = {} if labels is None else labels[id]
+        args = id, own_runs, spaces[id], cleaning, dtype
+        subjects.append(_subject_of_runs(*args, **own_labels))
+        opened: Any = subjects[-1].samples
+        pairs = zip(own_runs, opened.runs, strict=True)
+        records[id] = {str(number): run_record(run) for number, run in pairs}
+    settings = {**asdict(cleaning), "dtype": np.dtype(dtype).name, **settings}
+    return Study(subjects, name, make_record(settings, subjects, records, **more))
+
+
+def _subject_of_runs(
+    id: str,
+    runs: Mapping[Any, Run],
+    space: Any,
+    cleaning: Cleaning,
+    dtype: Any,
+    **own: Any,
+) -> Subject:
+    with errors_name_subject(id):
+        source = ImageSource(list(runs.values()), space, cleaning, dtype)
+    if source.shape[0] == 0:
+        raise StudyError(
+            f"Subject {id!r} has no samples: its events lie outside of its runs, or "
+            "all are ignored or scrubbed. Check the onsets, the labels and scrub."
+        )
+    plans = [run.plan for run in source.runs if run.plan is not None]
+    if plans:
+        own = {
+            what: np.concatenate([getattr(plan, what) for plan in plans])
+            for what in ("labels", "stimuli")
+        }
+    mixed = len(set(map(type, runs))) > 1
+    names = [str(number) if mixed else number for number in runs]
+    numbers = np.repeat(names, [run.n_samples for run in source.runs])
+    return Subject(id, source, runs=numbers, onsets=source.onsets(), space=space, **own)
+
+
+@contextmanager
+def errors_name_subject(id: str) -> Iterator[None]:
+    """Begin the text of errors with the subject whose data they are about."""
+    try:
+        yield
+    except (StudyError, InputError) as error:
+        raise type(error)(f"Subject {id!r}: {error}") from error

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from brainweave._validation import check_list_option, check_option
 from brainweave.exceptions import InputError
 from brainweave.study.formats.events import Events
-from brainweave.study.formats.sampling import check_samples
-from brainweave.study.options import merge_options
+from brainweave.study.options import check_samples, merge_options
 from brainweave.study.simulation.bids_writer import write_bids
 from brainweave.study.simulation.designs import (
     DESIGNS,
