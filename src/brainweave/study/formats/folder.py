@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from brainweave._io import (
     check_disk_space,
+    file_stamp,
     full_disk_is_an_error,
     restore,
     whole_folder,
@@ -388,13 +389,8 @@ def _free_stem(wanted: str, taken: set[str]) -> str:
 
 def describe_file(path: Path) -> dict[str, Any]:
     """Return name, size and checksum of a file, for :func:`verify_file`."""
-    digest = _file_digest(path)
-    return {"file": path.name, "bytes": path.stat().st_size, "sha256": digest}
-
-
-def _file_digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    stamp = file_stamp(path)
+    return {"file": path.name, "bytes": stamp["bytes"], "sha256": stamp["sha256"]}
 
 
 def verify_file(root: Path, entry: dict[str, Any], *, full: bool) -> Path:
@@ -413,7 +409,7 @@ def verify_file(root: Path, entry: dict[str, Any], *, full: bool) -> Path:
     elif (size := path.stat().st_size) != bytes_saved:
         what = "cut off" if size < bytes_saved else "edited or replaced"
         wrong = f"was {what}: it has {size} bytes where {bytes_saved} were saved"
-    elif full and _file_digest(path) != entry["sha256"]:
+    elif full and file_stamp(path)["sha256"] != entry["sha256"]:
         wrong = "was edited or damaged: its checksum does not match"
     if wrong:
         raise StudyError(f"{str(path)!r} {wrong}. Restore it, or save the study again.")
