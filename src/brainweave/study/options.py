@@ -86,10 +86,12 @@ class SampleOptions:
 
     @classmethod
     def merge(
-        cls, owner: str, samples: str, details: Any, *groups: Any
+        cls, owner: str, samples: str, details: Mapping[str, Any], *groups: Any
     ) -> SampleOptions:
-        """Take rules, sampling and cleaning, and details that set their fields."""
+        """Take rules, sampling and cleaning (or None), and details that set fields."""
         check_samples(samples, owner)
+        kinds = EventRules, Sampling, Cleaning
+        groups = tuple(g or kind() for g, kind in zip(groups, kinds, strict=True))
         rules, sampling, cleaning = merge_options(owner, details, *groups)
         high_pass = cleaning.high_pass
         if samples.startswith("trials"):  # the models have drift terms of their own

@@ -259,9 +259,10 @@ def _describe_filters(settings: Record) -> str:
 
 
 def _describe_smoothing(settings: Record) -> str:
-    fwhm = settings.get("smoothing_fwhm")
-    unknown = "" if "smoothing_fwhm" not in settings else "none"
-    return f"{fwhm:g} mm" if fwhm else unknown
+    if "smoothing_fwhm" not in settings:
+        return ""
+    fwhm = settings["smoothing_fwhm"]
+    return f"{fwhm:g} mm" if fwhm else "none"
 
 
 def _describe_mask(settings: Record) -> str:

@@ -148,12 +148,7 @@ def load_bids(
         its own); events lie outside their run; volumes lie under several events.
     """
     options = SampleOptions.merge(
-        "load_bids",
-        samples,
-        details,
-        events or EventRules(),
-        sampling or Sampling(),
-        cleaning or Cleaning(),
+        "load_bids", samples, details, events, sampling, cleaning
     )
     if scrub is not None and not scrub > 0:
         raise InputError(f"scrub={scrub} must be a displacement above zero, in mm.")

@@ -263,10 +263,10 @@ def find_blocks(events: Events, *, max_gap: float = 4.0) -> Events:
     return Events(blocks.onset, ends - blocks.onset, blocks.label, blocks.stimulus)
 
 
-def check_tr(value: Any, where: str) -> float:
+def check_tr(value: Any, where: str, error: type[ValueError] = StudyError) -> float:
     """Return a repetition time in seconds; refuse what cannot be one."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
-        raise StudyError(
+        raise error(
             f"{where} is {value!r}, not a number. Write the seconds from one volume to "
             "the next, such as 2.0."
         )
@@ -275,7 +275,7 @@ def check_tr(value: Any, where: str) -> float:
         hint = ""
         if _SHORTEST_TR <= seconds / 1000 <= _LONGEST_TR:
             hint = f" It looks like milliseconds: write {seconds / 1000:g}."
-        raise StudyError(
+        raise error(
             f"{where} is {seconds:g} s, which no run has: between {_SHORTEST_TR:g} and "
             f"{_LONGEST_TR:g} s are expected.{hint}"
         )
@@ -284,10 +284,7 @@ def check_tr(value: Any, where: str) -> float:
 
 def check_t_r_option(t_r: Any) -> float | None:
     """Return the option `t_r` as a float; refuse what cannot be a repetition time."""
-    try:
-        return None if t_r is None else check_tr(t_r, f"t_r={t_r!r}")
-    except StudyError as error:
-        raise InputError(str(error)) from None
+    return None if t_r is None else check_tr(t_r, f"t_r={t_r!r}", InputError)
 
 
 def resolve_tr(stated: Any, where: str, header: RunHeader, image: str) -> float:

@@ -85,13 +85,9 @@ def load_openfmri(
     root = Path(directory)
     if not root.is_dir():
         raise StudyError(f"There is no folder {str(root)!r}. Check the path.")
+    events = events or EventRules(ignore=())
     options = SampleOptions.merge(
-        "load_openfmri",
-        samples,
-        details,
-        events or EventRules(ignore=()),
-        sampling or Sampling(),
-        cleaning or Cleaning(),
+        "load_openfmri", samples, details, events, sampling, cleaning
     )
     stated_tr = _scan_key_t_r(root), f"The TR in {str(root / 'scan_key.txt')!r}"
     conditions = _condition_key(root, task, model)

@@ -342,41 +342,29 @@ def study_of_runs(
     """
     subjects, records = [], {}
     for id, own_runs in runs.items():
-        own_labels = {} if labels is None else labels[id]
-        args = id, own_runs, spaces[id], cleaning, dtype
-        subjects.append(_subject_of_runs(*args, **own_labels))
-        opened: Any = subjects[-1].samples
-        pairs = zip(own_runs, opened.runs, strict=True)
-        records[id] = {str(number): run_record(run) for number, run in pairs}
+        with errors_name_subject(id):
+            listed = list(own_runs.values())
+            source = ImageSource(listed, spaces[id], cleaning, dtype)
+        if source.shape[0] == 0:
+            raise StudyError(
+                f"Subject {id!r} has no samples: its events lie outside of its runs, "
+                "or all are ignored or scrubbed. Check the onsets, the labels and "
+                "scrub."
+            )
+        annotations = dict(labels[id]) if labels else {}
+        plans = [run.plan for run in source.runs if run.plan is not None]
+        if plans:
+            annotations["labels"] = np.concatenate([plan.labels for plan in plans])
+            annotations["stimuli"] = np.concatenate([plan.stimuli for plan in plans])
+        mixed = len(set(map(type, own_runs))) > 1
+        names = [str(number) if mixed else number for number in own_runs]
+        annotations["runs"] = np.repeat(names, [run.n_samples for run in source.runs])
+        annotations["onsets"] = source.onsets()
+        subjects.append(Subject(id, source, space=spaces[id], **annotations))
+        named_runs = zip(map(str, own_runs), source.runs, strict=True)
+        records[id] = {number: run_record(run) for number, run in named_runs}
     settings = {**asdict(cleaning), "dtype": np.dtype(dtype).name, **settings}
     return Study(subjects, name, make_record(settings, subjects, records, **more))
-
-
-def _subject_of_runs(
-    id: str,
-    runs: Mapping[Any, Run],
-    space: Any,
-    cleaning: Cleaning,
-    dtype: Any,
-    **own: Any,
-) -> Subject:
-    with errors_name_subject(id):
-        source = ImageSource(list(runs.values()), space, cleaning, dtype)
-    if source.shape[0] == 0:
-        raise StudyError(
-            f"Subject {id!r} has no samples: its events lie outside of its runs, or "
-            "all are ignored or scrubbed. Check the onsets, the labels and scrub."
-        )
-    plans = [run.plan for run in source.runs if run.plan is not None]
-    if plans:
-        own = {
-            what: np.concatenate([getattr(plan, what) for plan in plans])
-            for what in ("labels", "stimuli")
-        }
-    mixed = len(set(map(type, runs))) > 1
-    names = [str(number) if mixed else number for number in runs]
-    numbers = np.repeat(names, [run.n_samples for run in source.runs])
-    return Subject(id, source, runs=numbers, onsets=source.onsets(), space=space, **own)
 
 
 @contextmanager

@@ -237,13 +237,12 @@ def _run_client(
 
 def _incomplete_files(folder: Path, files: dict[str, int | None]) -> list[str]:
     """List the files that are not there, or have another size than they should."""
-
-    def is_complete(path: Path, size: int | None) -> bool:
-        return path.is_file() and size in (None, path.stat().st_size)
-
-    return [
-        name for name, size in files.items() if not is_complete(folder / name, size)
-    ]
+    incomplete = []
+    for name, size in files.items():
+        path = folder / name
+        if not path.is_file() or size not in (None, path.stat().st_size):
+            incomplete.append(name)
+    return incomplete
 
 
 def _read_record(folder: Path) -> dict[str, Any]:
