@@ -6,6 +6,7 @@ the next one that writes there.
 """
 
 import contextlib
+import errno
 import hashlib
 import os
 import re
@@ -20,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from brainweave.exceptions import InputError
+from brainweave.exceptions import InputError, StudyError
 
 # leftovers of other machines, whose processes cannot be seen, are removed after a week
 _ABANDONED_AFTER = 7 * 24 * 3600.0
@@ -173,7 +174,7 @@ def _files(folder: Path) -> set[str]:
     }
 
 
-# -- before the work -------------------------------------------------------------------
+# -- is there a place, and room? -------------------------------------------------------
 
 
 def check_can_write(path: Path) -> None:
@@ -186,6 +187,32 @@ def check_can_write(path: Path) -> None:
         folder = folder.parent
     with tempfile.TemporaryFile(dir=folder):
         pass
+
+
+def check_disk_space(folder: Path, n_bytes: int, what: str, way_out: str) -> None:
+    """Refuse, before the work, what the disk has no room for."""
+    from rich.filesize import decimal
+
+    free = shutil.disk_usage(folder).free
+    if n_bytes > free:
+        raise StudyError(
+            f"{what} needs {decimal(n_bytes)} in {str(folder)!r}, where "
+            f"{decimal(free)} are free. Free some space, or {way_out}."
+        )
+
+
+@contextmanager
+def full_disk_is_an_error(target: Path, way_out: str) -> Iterator[None]:
+    """Turn a full disk into a StudyError that names what was being written."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise StudyError(
+            f"The disk was full before {str(target)!r} was complete. Free some space "
+            f"and {way_out}."
+        ) from error
 
 
 # -- what killed processes left --------------------------------------------------------

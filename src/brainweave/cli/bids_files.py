@@ -38,7 +38,7 @@ class Inputs:
 
     def __init__(self, folder: Path, options: dict[str, Any]) -> None:
         from brainweave.study.formats.bids import load_bids
-        from brainweave.study.told import option_names
+        from brainweave.study.options import option_names
 
         self.folder, self.options = folder, dict(options)
         self.derivatives = self.options.pop("derivatives", "auto")
@@ -93,7 +93,7 @@ class Inputs:
         return sorted(paths)
 
     def _of_run(self, run: "BidsRun") -> Iterator[Path]:
-        from brainweave.study.formats.bids_files import inherited
+        from brainweave.study.formats.bids_files import inherited_files
 
         yield from run.image.values() if isinstance(run.image, dict) else [run.image]
         raw, images = self.dataset.raw, self.dataset.images
@@ -105,7 +105,7 @@ class Inputs:
             (images, "desc-confounds_timeseries", ".json"),
             (images, "desc-brain_mask", ".nii.gz"),
         ):
-            yield from inherited(root, run, suffix, ending)
+            yield from inherited_files(root, run, suffix, ending)
 
     def _name(self, path: Path) -> str:
         inside = path.is_relative_to(self.folder)

@@ -203,10 +203,10 @@ def tell_matching(study: "Study", how: str | None, console: Console) -> "Study":
     """Return the matched study; say what was dropped, in the record of both too."""
     found = matched(study, how)
     if how is not None:
-        from brainweave.study.told import preprocessing
+        from brainweave.study.provenance import describe_record
 
         study.record = found.record
-        console.note(f"--match {dict(preprocessing(found.record))['matching']}")
+        console.note(f"--match {dict(describe_record(found.record))['matching']}")
     return found
 
 

@@ -95,8 +95,9 @@ class Part:
             what, expected, found = "categories", first.labels, subject.labels
             if expected is None or found is None:
                 what, expected, found = "stimuli", first.stimuli, subject.stimuli
-            comparable = expected is not None and found is not None
-            if comparable and not np.array_equal(found, expected):
+            if expected is None or found is None:
+                continue
+            if not np.array_equal(found, expected):
                 raise InputError(
                     f"{type(aligner).__name__} joins samples by their row, but the "
                     f"aligning samples of subject {subject.id!r} show other {what} "

@@ -18,8 +18,8 @@ from brainweave.exceptions import InputError
 from brainweave.labels import check_labels_overlap, sort_labels
 from brainweave.samples import HOW, match_samples
 from brainweave.signatures import same_samples, sample_signatures
+from brainweave.study.provenance import scaled_within
 from brainweave.study.study import Study, Subject
-from brainweave.study.told import scaled_within
 
 __all__ = [
     "SplitStudy",
