@@ -17,7 +17,7 @@ from brainweave._validation import (
     check_fraction,
     check_list_of_subjects,
     ids_of,
-    known_samples,
+    labels_per_subject,
     one_per_subject,
 )
 from brainweave._workers import map_subjects
@@ -26,7 +26,7 @@ from brainweave.aligners.maps import CoordinateMap, MixingMap, SubjectMap
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError, KernelWarning
 from brainweave.kernels import Kernel, check_kernel
-from brainweave.labels import check_labels_meet, encode_labels
+from brainweave.labels import check_labels_overlap, encode_labels
 from brainweave.reliability import warn_of_no_reliability
 from brainweave.voxels import warn_of_constant_voxels
 
@@ -139,7 +139,7 @@ class BaseAligner(FittedAligner):
         names = [f"X[{i}]" for i in range(len(y))]
         if self.ids_ is not None:
             names = [repr(id) for id in self.ids_]
-        check_labels_meet(
+        check_labels_overlap(
             self._labels_from(y),
             names,
             refuse=self._needs_common_labels(),
@@ -156,7 +156,7 @@ class BaseAligner(FittedAligner):
 
     def _find_y(self, subjects: list[Any], y: Any) -> list[Any] | None:
         """Take y as given, or from subjects that know their labels."""
-        return known_samples(subjects, y, self._y_of, owner=self._owner)
+        return labels_per_subject(subjects, y, self._y_of, owner=self._owner)
 
     def _y_of(self, subject: Any) -> Any:
         """Return what is to be known of the samples of a subject that knows them."""
@@ -186,7 +186,7 @@ class BaseAligner(FittedAligner):
             read_subject,
             *(subjects, labels, runs, self.basis_settings(n), range(n)),
             n_jobs=self._jobs(subjects),
-            here=all(isinstance(s, SubjectBasis) for s in subjects),
+            threads_only=all(isinstance(s, SubjectBasis) for s in subjects),
         )
         for basis in bases:
             if basis.constant_voxels.size:

@@ -24,7 +24,7 @@ from brainweave._validation import (
     check_shape,
     ids_of,
 )
-from brainweave._workers import Sent, WarningListener, blas_threads, cluster_workers
+from brainweave._workers import Payload, WarningCollector, blas_threads, cluster_workers
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap
 from brainweave.aligners.pieces import Columns
@@ -35,7 +35,7 @@ from brainweave.signatures import N_SIGNATURES, signed_sums
 # what a piece with too little in it may raise; anything else is a mistake to show
 LOCAL_ERRORS = (InputError, SolverError, np.linalg.LinAlgError)
 
-_LISTENER = WarningListener()
+_LISTENER = WarningCollector()
 
 # of a local aligner, what is only of use to the subjects it was fitted on
 NOT_FOR_NEW_SUBJECTS = ("bases_", "coef_", "mixing_", "individual_")
@@ -65,7 +65,7 @@ MapSettings = dict[str, Any]  # mean, signatures and space of a whole-brain map
 class FilePiece(NamedTuple):
     """The voxels of a piece in a mapped file, which a worker of a cluster opens."""
 
-    file: Sent
+    file: Payload
     columns: Columns
 
 
@@ -73,12 +73,12 @@ def file_for_cluster(samples: Any) -> Any:
     """Return mapped samples as the name of their file, if a cluster works on them."""
     if backing_map(samples) is None or not cluster_workers():
         return samples
-    return loads(dumps(Sent(samples)))  # closed once, not once per piece
+    return loads(dumps(Payload(samples)))  # closed once, not once per piece
 
 
 def select_voxels(samples: Any, columns: Columns) -> Any:
     """Return the voxels of a piece, or where a worker finds them."""
-    if isinstance(samples, Sent):
+    if isinstance(samples, Payload):
         return FilePiece(samples, columns)
     return samples[:, columns]
 
@@ -128,7 +128,7 @@ class Outcome(NamedTuple):
 def try_piece(function: Callable[..., Any], *arguments: Any) -> Outcome:
     """Run one piece on one thread, so that n_jobs cannot change a bit of the result."""
     # in another process nobody listens yet, and BLAS has its threads
-    with _catch_warnings(), _LISTENER.heard() as warned, blas_threads(1):
+    with _catch_warnings(), _LISTENER.collect() as warned, blas_threads(1):
         try:
             return Outcome(function(*arguments), None, warned)
         except LOCAL_ERRORS as error:
@@ -138,8 +138,8 @@ def try_piece(function: Callable[..., Any], *arguments: Any) -> Outcome:
 def _catch_warnings() -> AbstractContextManager[None]:
     """Catch the warnings of all threads; only the main one can, else they just pass."""
     main = threading.current_thread() is threading.main_thread()
-    can = main and not _LISTENER.is_listening
-    return _LISTENER.listening() if can else nullcontext()
+    can = main and not _LISTENER.is_installed
+    return _LISTENER.installed() if can else nullcontext()
 
 
 # -- all pieces ------------------------------------------------------------------------

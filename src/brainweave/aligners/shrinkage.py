@@ -224,7 +224,7 @@ def solve_per_subject(
         smoothers,
         graph.slices(),
         n_jobs=n_jobs,
-        here=True,
+        threads_only=True,
     )
     # any common rotation has the same objective: take the axes of agreement
     total = np.sum([f.T @ f for _, f in found], axis=0) / graph.n_samples

@@ -134,7 +134,7 @@ def _choose_by_blocks(
                 *zip(*usable, strict=True),
                 [[GRID[i] for i in own] for own in missing],
                 n_jobs=n_jobs,
-                here=True,
+                threads_only=True,
             )
             for table, own, values in zip(tables, missing, found, strict=True):
                 table.update(zip(own, values, strict=True))

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from brainweave._io import file_stamp, has_changed, whole_path, write_text
+from brainweave._io import atomic_path, file_stamp, has_changed, write_text
 from brainweave._version import __version__
 from brainweave.cli.console import UsageError
 from brainweave.cli.options import refuse_unknown
@@ -38,7 +38,7 @@ class Inputs:
 
     def __init__(self, folder: Path, options: dict[str, Any]) -> None:
         from brainweave.study.formats.bids import load_bids
-        from brainweave.study.told import option_names
+        from brainweave.study.options import option_names
 
         self.folder, self.options = folder, dict(options)
         self.derivatives = self.options.pop("derivatives", "auto")
@@ -93,7 +93,7 @@ class Inputs:
         return sorted(paths)
 
     def _of_run(self, run: "BidsRun") -> Iterator[Path]:
-        from brainweave.study.formats.bids_files import inherited
+        from brainweave.study.formats.bids_files import inherited_files
 
         yield from run.image.values() if isinstance(run.image, dict) else [run.image]
         raw, images = self.dataset.raw, self.dataset.images
@@ -105,7 +105,7 @@ class Inputs:
             (images, "desc-confounds_timeseries", ".json"),
             (images, "desc-brain_mask", ".nii.gz"),
         ):
-            yield from inherited(root, run, suffix, ending)
+            yield from inherited_files(root, run, suffix, ending)
 
     def _name(self, path: Path) -> str:
         inside = path.is_relative_to(self.folder)
@@ -265,7 +265,7 @@ class Derivative:
         path = self._of_subject(basis.id, f"{kind}_desc-brainweave_mask.nii.gz")
         image = basis.space.to_image(np.ones(basis.n_voxels, np.uint8))
         path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_path(path) as work:
+        with atomic_path(path) as work:
             image.to_filename(work)
         about = {"Type": "ROI", "Sources": self.sources(basis.id)}
         self.sidecar(path.with_suffix(""), about)

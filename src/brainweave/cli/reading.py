@@ -148,7 +148,7 @@ def confounds_of(given: list[str]) -> Any:
 def load_any(inputs: list[Path], form: str, options: dict[str, Any]) -> "Study":
     """Read files of any supported kind."""
     import brainweave
-    from brainweave.study.told import option_names
+    from brainweave.study.options import option_names
 
     kind, options = _kind(inputs, form), dict(options)
     source = _source(inputs, kind)

@@ -178,7 +178,7 @@ def matched(study: "Study", how: str | None) -> "Study":
     use = "stimuli" if how == "intersect" else "labels"
     if any(getattr(s, use) is None for s in study):
         raise UsageError(f"--match {how} needs the {use} of all samples.")
-    return splits.matched(study, how)
+    return splits.match_study(study, how)
 
 
 def divided(
@@ -203,10 +203,10 @@ def tell_matching(study: "Study", how: str | None, console: Console) -> "Study":
     """Return the matched study; say what was dropped, in the record of both too."""
     found = matched(study, how)
     if how is not None:
-        from brainweave.study.told import preprocessing
+        from brainweave.study.provenance import describe_record
 
         study.record = found.record
-        console.note(f"--match {dict(preprocessing(found.record))['matching']}")
+        console.note(f"--match {dict(describe_record(found.record))['matching']}")
     return found
 
 
@@ -259,9 +259,9 @@ class Watched:
     """A subject that tells when it has been read."""
 
     def __init__(self, subject: Any, tick: Any) -> None:
-        from brainweave._workers import Here
+        from brainweave._workers import LocalCallback
 
-        self._subject, self._tick = subject, Here(tick)
+        self._subject, self._tick = subject, LocalCallback(tick)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # asked of it while it is unpickled
