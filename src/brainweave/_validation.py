@@ -87,11 +87,18 @@ def check_indices(name: str, values: Any, n: int, *, what: str) -> NDArray[np.in
     return numbers.astype(np.intp)
 
 
-def check_option(name: str, value: Any, allowed: Sequence[str], *, owner: str) -> str:
-    """Return value if it is one of the allowed names."""
+def check_option(
+    name: str,
+    value: Any,
+    allowed: Sequence[str],
+    *,
+    owner: str,
+    or_number: bool = False,
+) -> str:
+    """Return value if it is one of the allowed names; `or_number` is for the hint."""
     if not isinstance(value, str) or value not in allowed:
         listed = ", ".join(map(repr, allowed))
-        number = isinstance(value, str) and value.strip().isdigit()
+        number = or_number and isinstance(value, str) and value.strip().isdigit()
         hint = f" A number has no quotes: {name}={value.strip()}." if number else ""
         raise InputError(
             f"{name} of {owner} must be one of {listed}; got {value!r}.{hint}"
