@@ -401,7 +401,7 @@ class Config:
         }
 
     def try_one(self, rng):
-        from brainweave.cli.options import toml
+        from brainweave.cli.files import toml
 
         # never options that write elsewhere: strings here could name any place
         options = change_json(self.options, rng)

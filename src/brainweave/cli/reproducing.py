@@ -4,11 +4,11 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-from brainweave.cli.console import Console, UsageError, resume_with
-from brainweave.cli.methods import Engine
-from brainweave.cli.options import argument, command, effective, option, write_config
+from brainweave.cli import files
+from brainweave.cli.cluster import Engine
+from brainweave.cli.console import Console, UsageError, set_resume_hint
+from brainweave.cli.options import argument, command, option
 from brainweave.cli.scoring import PROTOCOLS
-from brainweave.cli.studies import open_study, prepare_folder
 
 TABLES = ("table2", "unaligned")
 FIGURES = ("figure1", "figure2", *(f"figureS{i}" for i in range(3, 9)))
@@ -111,12 +111,12 @@ def reproduce(
         options["data"] = _folder(data, named) if data else None
     else:
         options["data"] = _studies(data)
-    prepare_folder(output)
-    resume_with("Run the same command again: finished cells are kept.")
-    with console.counted(f"Running {chosen}") as progress:
+    files.prepare_folder(output)
+    set_resume_hint("Run the same command again: finished cells are kept.")
+    with console.progress(f"Running {chosen}") as progress:
         table = function(*places, **options, progress=progress)
-    used = effective(console, what=named)
-    write_config(output / f"{chosen}.toml", "reproduce", used)
+    used = files.used_options(console, what=named)
+    files.write_config(output / f"{chosen}.toml", "reproduce", used)
     made = sorted(p for p in output.glob(f"{chosen}*") if p.suffix != ".toml")
     shown = [column for column in SHOWN if column in table.columns]
     console.result(table[shown].to_string(index=False, max_colwidth=60))
@@ -167,5 +167,5 @@ def _studies(data: list[str] | None) -> dict[str, Any] | None:
                 "--data takes DATASET=STUDY_FOLDER, or a folder of study folders; got "
                 f"{entry!r}."
             )
-    opened = {name: tuple(map(open_study, of)) for name, of in places.items()}
+    opened = {name: tuple(map(files.open_study, of)) for name, of in places.items()}
     return {n: of if len(of) > 1 else of[0] for n, of in opened.items()} or None
