@@ -201,7 +201,7 @@ class Model:
         self.files = []
         for model in (fitted, bw.DetSRM(2, random_state=0).fit(self.X)):
             path = bw.save(model, folder / f"{len(self.files)}.safetensors")
-            container = read_container(path, kind="brainweave-model", newest=2)
+            container = read_container(path, kind="brainweave-model")
             arrays = {k: pending(v) for k, v in container.arrays.items()}
             document = {k: v for k, v in container.document.items() if k != "arrays"}
             want = bw.load(path).transform(self.X)
@@ -557,9 +557,10 @@ class Confounds:
             ]
         )
         scrub = rng.choice([None, 0.5])
-        columns, _, n_rows = read_confounds(self.dataset, self.run, wanted, scrub)
-        columns = confound_columns(columns, n_rows, "a run")
-        assert columns is None or np.isfinite(columns).all()
+        columns, _ = read_confounds(self.dataset, self.run, wanted, scrub)
+        if columns is not None:
+            columns = confound_columns(columns, len(columns), "a run")
+            assert np.isfinite(columns).all()
 
 
 class OpenFmri:
@@ -639,7 +640,7 @@ class Matlab:
             os._exit(0)
         os.waitpid(pid, 0)  # it may crash: then the answer ends early
         with answer.open("rb") as stream:
-            matlab._received(stream, self.path)
+            matlab._read_value(stream, self.path)
 
 
 class Tags(html.parser.HTMLParser):

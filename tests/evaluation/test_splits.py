@@ -8,7 +8,7 @@ from brainweave import GDM, Study, Subject, between_subject_classification, spli
 from brainweave.evaluation.splits import subject_folds
 from brainweave.exceptions import InputError
 from brainweave.report import write_report
-from brainweave.study.told import preprocessing
+from brainweave.study.provenance import describe_record
 from evaluation_studies import as_named_study, study_lists
 
 
@@ -113,7 +113,7 @@ def test_matched_samples_tell_how_and_what_was_done_before(rng):
     assert record.pop("match") == {"how": "truncate", **told}
     assert record == before
     assert (
-        dict(preprocessing(record))["scale"]
+        dict(describe_record(record))["scale"]
         == "z-scores of each voxel over all samples"
     )
 
@@ -269,7 +269,7 @@ def test_what_was_standardised_together_and_then_divided_is_named(rng, tmp_path)
     ):
         split = split_study(scaled, **how)
         assert split.design.get("standardised_together") == named
-    assert dict(preprocessing(study.zscore().record))["scale"] == (
+    assert dict(describe_record(study.zscore().record))["scale"] == (
         "z-scores of each voxel and run"
     )
     together = study.zscore("all")

@@ -4,11 +4,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
+from brainweave.study import simulate_study
 from brainweave.study.simulation.engine import (
     autoregressive_noise,
     choose_grid,
     double_gamma,
-    draw_brain,
     draw_mask,
     smooth_fields,
 )
@@ -53,19 +53,8 @@ def test_fields_are_smooth_with_unit_variance():
 
 
 def test_maps_have_unit_power_and_differ_between_subjects():
-    shape, affine = choose_grid(800)
-    mask = draw_mask(shape, 800)
-    brains = [
-        draw_brain(
-            mask,
-            affine,
-            n_shared=4,
-            smoothness=1.2,
-            baseline=100.0,
-            rng=np.random.default_rng(seed),
-        )
-        for seed in (3, 4)
-    ]
+    study = simulate_study(n_subjects=2, n_voxels=800, n_shared=4, lazy=True)
+    brains = [study.simulation.brain(subject) for subject in (0, 1)]
     for brain in brains:
         assert_allclose((brain.maps**2).mean(axis=1), 1, rtol=1e-4)
         assert_allclose(brain.baseline.mean(), 100, rtol=0.02)

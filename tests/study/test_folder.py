@@ -398,7 +398,9 @@ def test_killed_savers_leave_a_whole_study_and_no_remains(
         assert Study.open(out).ids == ["1", "2"]
     else:
         assert not out.exists()
-    monkeypatch.setattr("brainweave._io._swept", set())  # as in another process
+    monkeypatch.setattr(
+        "brainweave._io._checked_folders", set()
+    )  # as in another process
     assert_same(study, study.save(out, overwrite=True))
     assert files_of(tmp_path) == ["out"]
     index = (out / "study.json").read_text()
@@ -551,7 +553,6 @@ def test_some_voxels_of_all_samples_are_one_stretch_of_the_file(
 
 def test_folders_whose_files_are_in_c_order_open_as_before(tmp_path):
     from brainweave.study.formats import folder
-    from brainweave.study.formats import folder_files as files
 
     study = make_study()
     study.save(tmp_path / "out")
@@ -559,7 +560,7 @@ def test_folders_whose_files_are_in_c_order_open_as_before(tmp_path):
     for entry, subject in zip(index["subjects"], study, strict=True):
         path = tmp_path / "out" / entry["samples"]["file"]
         np.save(path, np.ascontiguousarray(subject.data()))
-        entry["samples"] |= files.described(path)
+        entry["samples"] |= folder.describe_file(path)
     index["checksum"] = folder._index_checksum(index)
     (tmp_path / "out" / "study.json").write_text(json.dumps(index))
     opened = Study.open(tmp_path / "out", verify=True)

@@ -285,7 +285,7 @@ def test_reader_that_crashes_or_hangs_is_one_clear_error(tmp_path, monkeypatch):
     with pytest.raises(StudyError, match=r"x.mat' .* crashed, or came to no end"):
         load_matlab(path)
     crash.write_text("import time; time.sleep(60)")
-    monkeypatch.setattr("brainweave.study.formats.matlab._PATIENCE", 0.2)
+    monkeypatch.setattr("brainweave.study.formats.matlab._MIN_TIMEOUT", 0.2)
     with pytest.raises(StudyError, match=r"x.mat' .* crashed, or came to no end"):
         load_matlab(path)
 

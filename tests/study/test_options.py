@@ -8,7 +8,7 @@ import pytest
 import brainweave as bw
 from brainweave.exceptions import InputError
 from brainweave.study import Cleaning, EventRules, Noise, Responses, Sampling, Timing
-from brainweave.study.told import gathered, option_names
+from brainweave.study.options import merge_options, option_names
 
 SMALL = {"n_subjects": 2, "categories": 2, "n_voxels": 40, "n_runs": 2}
 
@@ -66,5 +66,5 @@ def test_signatures_are_short_and_every_option_can_be_listed(function):
 
 def test_gathering_leaves_the_objects_as_they_were():
     noise = Noise()
-    (changed,) = gathered("f", {"n_nuisance": 3}, noise)
+    (changed,) = merge_options("f", {"n_nuisance": 3}, noise)
     assert (changed.n_nuisance, noise.n_nuisance) == (3, 40)

@@ -6,10 +6,10 @@ import pytest
 from brainweave.exceptions import InputError, StudyError
 from brainweave.study.formats.events import (
     Events,
-    agreed_tr,
     check_events,
     check_t_r_option,
-    checked_tr,
+    check_tr,
+    resolve_tr,
 )
 from brainweave.study.formats.runs import Run
 from brainweave.study.formats.sampling import EventCounts, warn_of_runs
@@ -17,34 +17,34 @@ from brainweave.study.spaces import RunHeader
 
 
 def test_repetition_times_are_seconds():
-    assert checked_tr(2, "TR") == 2.0
-    assert checked_tr(np.float32(0.72), "TR") == pytest.approx(0.72)
+    assert check_tr(2, "TR") == 2.0
+    assert check_tr(np.float32(0.72), "TR") == pytest.approx(0.72)
     with pytest.raises(StudyError, match=r"TR is 2500 s.*milliseconds: write 2\.5"):
-        checked_tr(2500, "TR")
+        check_tr(2500, "TR")
     for wrong in ("two", True, None, [2.0]):
         with pytest.raises(StudyError, match=r"TR is .* not a number"):
-            checked_tr(wrong, "TR")
+            check_tr(wrong, "TR")
     for wrong in (0, -2.0, float("nan"), float("inf")):
         with pytest.raises(StudyError, match=r"TR is .* which no run has"):
-            checked_tr(wrong, "TR")
+            check_tr(wrong, "TR")
     assert check_t_r_option(None) is None
     with pytest.raises(InputError, match="t_r=0 is 0 s"):
         check_t_r_option(0)
 
 
 def test_sidecar_and_header_must_agree():
-    assert agreed_tr(2.0, "side", RunHeader(100, 2.0005), "bold") == 2.0
-    assert agreed_tr(None, "", RunHeader(100, 1.5), "bold") == 1.5
-    assert agreed_tr(2.0, "side", RunHeader(100, None), "bold") == 2.0
+    assert resolve_tr(2.0, "side", RunHeader(100, 2.0005), "bold") == 2.0
+    assert resolve_tr(None, "", RunHeader(100, 1.5), "bold") == 1.5
+    assert resolve_tr(2.0, "side", RunHeader(100, None), "bold") == 2.0
     # what a header says that nobody filled in
-    assert agreed_tr(2.0, "side", RunHeader(100, 1.0, True), "bold") == 2.0
+    assert resolve_tr(2.0, "side", RunHeader(100, 1.0, True), "bold") == 2.0
     with pytest.raises(StudyError, match=r"side is 2 s, but .* 1 s.* 100 s apart"):
-        agreed_tr(2.0, "side", RunHeader(100, 1.0), "bold")
+        resolve_tr(2.0, "side", RunHeader(100, 1.0), "bold")
     # within one per cent, but half a volume apart at the end of a long run
     with pytest.raises(StudyError, match="overrule both"):
-        agreed_tr(2.0, "side", RunHeader(1000, 2.01), "bold")
+        resolve_tr(2.0, "side", RunHeader(1000, 2.01), "bold")
     with pytest.raises(StudyError, match="no repetition time"):
-        agreed_tr(None, "", RunHeader(100, None), "bold")
+        resolve_tr(None, "", RunHeader(100, None), "bold")
 
 
 def test_events_must_fit_their_run():

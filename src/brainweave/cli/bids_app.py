@@ -90,7 +90,7 @@ class Inputs:
 
     def __init__(self, folder: Path, options: dict[str, Any]) -> None:
         from brainweave.study.formats.bids import load_bids
-        from brainweave.study.told import option_names
+        from brainweave.study.options import option_names
 
         self.folder, self.options = folder, dict(options)
         self.derivatives = self.options.pop("derivatives", "auto")
@@ -144,7 +144,7 @@ class Inputs:
         return sorted(paths)
 
     def _run_files(self, run: "BidsRun") -> Iterator[Path]:
-        from brainweave.study.formats.bids_files import inherited
+        from brainweave.study.formats.bids_files import inherited_files
 
         yield from run.image.values() if isinstance(run.image, dict) else [run.image]
         raw, images = self.dataset.raw, self.dataset.images
@@ -156,7 +156,7 @@ class Inputs:
             (images, "desc-confounds_timeseries", ".json"),
             (images, "desc-brain_mask", ".nii.gz"),
         ):
-            yield from inherited(root, run, suffix, ending)
+            yield from inherited_files(root, run, suffix, ending)
 
     def _name(self, path: Path) -> str:
         inside = path.is_relative_to(self.folder)
@@ -272,7 +272,7 @@ def check_dataset(folder: Path, skip: bool) -> None:
 
 def make_bases(job: Job) -> None:
     """Write the basis of each subject; name those that failed."""
-    from brainweave._workers import Here, map_subjects
+    from brainweave._workers import LocalCallback, map_subjects
 
     ids = _chosen_subjects(job)
     job.derivative.write_description()
@@ -281,7 +281,7 @@ def make_bases(job: Job) -> None:
     targets = [job.derivative.basis_path(id, entities) for id in ids]
     _ = job.inputs.dataset.runs  # listed once, before several threads ask for it
     with job.console.stage("Making bases", len(ids)) as tick:
-        arguments = targets, [job] * len(ids), [Here(tick)] * len(ids)
+        arguments = targets, [job] * len(ids), [LocalCallback(tick)] * len(ids)
         errors = map_subjects(_try_basis, ids, *arguments, n_jobs=_n_jobs(job, ids))
     for target, error in zip(targets, errors, strict=True):
         if not error:

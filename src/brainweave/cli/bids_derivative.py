@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from brainweave._io import whole_path, write_text
+from brainweave._io import atomic_path, write_text
 from brainweave._version import __version__
 from brainweave.cli.console import UsageError
 
@@ -152,7 +152,7 @@ class Derivative:
         path = self._subject_path(basis.id, f"{entities}_desc-brainweave_mask.nii.gz")
         image = basis.space.to_image(np.ones(basis.n_voxels, np.uint8))
         path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_path(path) as work:
+        with atomic_path(path) as work:
             image.to_filename(work)
         content = {"Type": "ROI", "Sources": self.sources(basis.id)}
         self.write_sidecar(path.with_suffix(""), content)

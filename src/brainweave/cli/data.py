@@ -49,9 +49,9 @@ def simulate(
     console: Console,
 ) -> None:
     """Make a study whose shared space is known, to try things on."""
+    from brainweave.study.options import option_names
     from brainweave.study.simulation.bids_writer import files_to_replace
     from brainweave.study.simulation.simulate import simulate_study
-    from brainweave.study.told import option_names
 
     if bids:
         files.check_writable(out)
@@ -111,9 +111,9 @@ def _parse_voxels(text: str) -> int | tuple[int, ...]:
 
 def record_lines(record: dict[str, Any] | None) -> list[str]:
     """Return lines on what was done to the data, and on the samples of each subject."""
-    from brainweave.study.told import preprocessing
+    from brainweave.study.provenance import describe_record
 
-    lines = [f"{name}: {text}" for name, text in preprocessing(record)]
+    lines = [f"{name}: {text}" for name, text in describe_record(record)]
     for id, counts in ((record or {}).get("samples") or {}).items():
         listed = ", ".join(f"{label} {n}" for label, n in counts.items())
         lines.append(f"sub-{id}: {listed}")
@@ -146,7 +146,7 @@ def convert(
     console: Console,
 ) -> None:
     """Turn BIDS, NIfTI, CIFTI, GIfTI, MATLAB or OpenfMRI files into a study folder."""
-    from brainweave.study.told import cautions
+    from brainweave.study.provenance import cautions
 
     if len(sources) < 2:
         raise UsageError("Name the files to read, then the folder to make.")

@@ -270,17 +270,17 @@ def matched(study: "Study", how: str | None) -> "Study":
     by = "stimuli" if how == "intersect" else "labels"
     if any(getattr(s, by) is None for s in study):
         raise UsageError(f"--match {how} needs the {by} of all samples.")
-    return splits.matched(study, how)
+    return splits.match_study(study, how)
 
 
 def match_and_report(study: "Study", how: str | None, console: Console) -> "Study":
     """Return the matched study; print what was dropped, and record it in both."""
     found = matched(study, how)
     if how is not None:
-        from brainweave.study.told import preprocessing
+        from brainweave.study.provenance import describe_record
 
         study.record = found.record
-        console.note(f"--match {dict(preprocessing(found.record))['matching']}")
+        console.note(f"--match {dict(describe_record(found.record))['matching']}")
     return found
 
 
@@ -354,9 +354,9 @@ class ProgressSubject:
     """A subject that calls `tick` when its samples are read."""
 
     def __init__(self, subject: Any, tick: Any) -> None:
-        from brainweave._workers import Here
+        from brainweave._workers import LocalCallback
 
-        self._subject, self._tick = subject, Here(tick)
+        self._subject, self._tick = subject, LocalCallback(tick)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # asked of it while it is unpickled

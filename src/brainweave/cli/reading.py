@@ -149,7 +149,7 @@ ONLY_BIDS = {
 def load_any(inputs: list[Path], form: str, options: dict[str, Any]) -> "Study":
     """Read a study from files or a folder of any supported format."""
     import brainweave
-    from brainweave.study.told import option_names
+    from brainweave.study.options import option_names
 
     kind, options = _format_of(inputs, form), dict(options)
     source = _source(inputs, kind)

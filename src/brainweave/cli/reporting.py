@@ -44,7 +44,7 @@ def info(
 
 
 def _study(path: Path, verify: bool) -> tuple[dict[str, Any], str]:
-    from brainweave.study.told import cautions
+    from brainweave.study.provenance import cautions
 
     study = files.open_study(path, verify=verify or None)
     frame = study.summary().reset_index()

@@ -24,7 +24,7 @@ from brainweave.plotting.style import clean_text, percent, subject_name
 from brainweave.reliability import analysis_of_variance, repeated_groups
 from brainweave.report.elements import TEXTS, Element, Section, Table, render
 from brainweave.report.inputs import SIGNIFICANT, Inputs
-from brainweave.study.told import preprocessing
+from brainweave.study.provenance import describe_record
 
 MAX_STRIPS = 40  # subjects whose sequences are drawn
 MAX_COUNTED = 16  # categories that fit into a table
@@ -37,7 +37,7 @@ def data_section(inputs: Inputs) -> Section | None:
         if inputs.sequences.categories:
             elements.append(_sequences(inputs, inputs.sequences))
         elements.append(_table_of_subjects(inputs, inputs.sequences))
-    done = preprocessing(inputs.record)
+    done = describe_record(inputs.record)
     if done:
         table = Table(["step", "what was done"], done)
         elements.append(Element.make("preprocessing", table=table))

@@ -11,8 +11,8 @@ from .formats.openfmri import load_openfmri as load_openfmri
 from .formats.runs import Cleaning as Cleaning
 from .formats.runs import ImageSource as ImageSource
 from .formats.runs import Run as Run
-from .formats.sampling import EventRules as EventRules
-from .formats.sampling import Sampling as Sampling
+from .options import EventRules as EventRules
+from .options import Sampling as Sampling
 from .public.datasets import fetch_haxby as fetch_haxby
 from .public.datasets import fetch_raider as fetch_raider
 from .public.datasets import haxby_plan as haxby_plan

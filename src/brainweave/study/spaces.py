@@ -221,6 +221,13 @@ class VolumeSpace(ImageSpace):
         if self.n_voxels == 0:
             raise StudyError(f"Mask {name!r} is empty: no voxel is above zero.")
 
+    @classmethod
+    def from_mask(cls, mask: NDArray[Any], affine: NDArray[Any]) -> "VolumeSpace":
+        """Make a space of an array that is above zero inside."""
+        import nibabel as nib
+
+        return cls(nib.Nifti1Image(mask.astype(np.uint8), affine))
+
     def header(self, run: ImageLike) -> RunHeader:
         """Check that a run fits the mask, reading its header only."""
         image = self._load(run)
@@ -283,11 +290,15 @@ class VolumeSpace(ImageSpace):
 
     def save(self, stem: Path) -> list[Path]:
         """Write the mask as an image whose name begins with `stem`."""
+        path = stem.with_name(stem.name + ".nii.gz")
+        self.mask_image().to_filename(path)
+        return [path]
+
+    def mask_image(self) -> Any:
+        """Return the mask as a NIfTI image of zeros and ones."""
         import nibabel as nib
 
-        path = stem.with_name(stem.name + ".nii.gz")
-        nib.save(nib.Nifti1Image(self.mask.astype(np.uint8), self.affine), path)
-        return [path]
+        return nib.Nifti1Image(self.mask.astype(np.uint8), self.affine)
 
     def _is_same(self, other: "VolumeSpace") -> bool:
         return np.array_equal(self.mask, other.mask) and np.allclose(
@@ -333,8 +344,6 @@ def common_space(
     spaces: Iterable[tuple[str, Any]], remedy: str = "Resample them to one grid first."
 ) -> VolumeSpace:
     """Return the voxels inside of all masks on one grid, given with their subjects."""
-    import nibabel as nib
-
     inside: Any = None
     for id, space in spaces:
         if not isinstance(space, VolumeSpace):
@@ -355,4 +364,4 @@ def common_space(
         inside = inside & space.mask
     if not inside.any():
         raise StudyError("The subjects' masks have no voxel in common.")
-    return VolumeSpace(nib.Nifti1Image(inside.astype(np.uint8), affine))
+    return VolumeSpace.from_mask(inside, affine)

@@ -1,5 +1,6 @@
 """Study: samples of many people, chosen, split and handed to aligners."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -8,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave._progress import Progress
-from brainweave._subjects import refuse_two_meanings
-from brainweave._validation import check_list_option, check_option
+from brainweave._subjects import refuse_ambiguous_number
+from brainweave._validation import check_list_option, check_option, format_ids
 from brainweave.exceptions import StudyError
 from brainweave.labels import sort_labels
 from brainweave.study.subject import Subject, fingerprint, is_missing
@@ -73,12 +74,11 @@ class Study(Sequence[Subject]):
                 )
         if not self.subjects:
             raise StudyError("A study needs at least one subject, got none.")
-        ids = self.ids
-        twice = sorted({id for id in ids if ids.count(id) > 1})
+        twice = [id for id, count in Counter(self.ids).items() if count > 1]
         if twice:
             raise StudyError(
-                f"Subject ids must differ, but {_join(twice)} occurs more than once. "
-                "Rename one of them, or join their runs into one Subject."
+                f"Subject ids must differ, but {format_ids(twice)} occurs more than "
+                "once. Rename one of them, or join their runs into one Subject."
             )
 
     @property
@@ -118,14 +118,14 @@ class Study(Sequence[Subject]):
     def __getitem__(self, key: slice) -> "Study": ...
     def __getitem__(self, key: int | str | slice) -> "Subject | Study":
         if isinstance(key, slice):
-            return self._of(self.subjects[key])
+            return self._with_subjects(self.subjects[key])
         return self.subjects[self._position(key)]
 
     def __repr__(self) -> str:
         name = f"{self.name!r}, " if self.name else ""
-        return f"Study({name}{len(self)} subjects: {_join(self.ids)})"
+        return f"Study({name}{len(self)} subjects: {format_ids(self.ids)})"
 
-    def _of(self, subjects: Iterable[Subject]) -> "Study":
+    def _with_subjects(self, subjects: Iterable[Subject]) -> "Study":
         return Study(subjects, self.name, self.record)
 
     def summary(self) -> "pd.DataFrame":
@@ -156,8 +156,7 @@ class Study(Sequence[Subject]):
                 "lazy": subject.is_lazy,
                 "megabytes": round(n_numbers * getattr(dtype, "itemsize", 8) / 1e6, 1),
             }
-        table = pd.DataFrame(list(rows.values()), pd.Index(list(rows), name="subject"))
-        return table
+        return pd.DataFrame.from_dict(rows, orient="index").rename_axis("subject")
 
     def map(self, function: Callable[[Subject], Subject]) -> "Study":
         """Apply a function to each subject and keep the name.
@@ -167,7 +166,7 @@ class Study(Sequence[Subject]):
         function : callable
             Takes a :class:`Subject` and returns one.
         """
-        return self._of(function(subject) for subject in self.subjects)
+        return self._with_subjects(function(subject) for subject in self.subjects)
 
     def subset(
         self,
@@ -201,29 +200,18 @@ class Study(Sequence[Subject]):
             keys = check_list_option("subjects", subjects, owner="subset")
             kept = [self.subjects[self._position(key)] for key in keys]
         if labels is not None:
-            chosen = self._known("labels", labels, self.categories)
-            kept = [_keep(subject, subject.labels, chosen) for subject in kept]
+            chosen = _check_chosen("labels", labels, self.categories)
+            kept = [_select(subject, subject.labels, chosen) for subject in kept]
         if runs is not None:
-            chosen = self._known("runs", runs, self.run_ids)
-            kept = [_keep(subject, subject.runs, chosen) for subject in kept]
+            chosen = _check_chosen("runs", runs, self.run_ids)
+            kept = [_select(subject, subject.runs, chosen) for subject in kept]
         empty = [subject.id for subject in kept if subject.n_samples == 0]
         if empty and not drop_empty:
             raise StudyError(
-                f"Subject {_join(empty)} has no sample with these labels and runs. "
-                "Choose others, or leave such subjects out with drop_empty=True."
+                f"Subject {format_ids(empty)} has no sample with these labels and "
+                "runs. Choose others, or leave such subjects out with drop_empty=True."
             )
-        return self._of(s for s in kept if s.n_samples > 0)
-
-    @staticmethod
-    def _known(what: str, values: Iterable[Any], present: list[Any]) -> list[Any]:
-        chosen = check_list_option(what, values, owner="subset")
-        unknown = [v for v in chosen if v is not None and v not in present]
-        if unknown:
-            raise StudyError(
-                f"No subject has {what} {_join(unknown)}; the study has "
-                f"{_join(present) or 'none'}."
-            )
-        return chosen
+        return self._with_subjects(s for s in kept if s.n_samples > 0)
 
     def split_halves(
         self, by: Literal["category", "run"] = "category"
@@ -264,8 +252,8 @@ class Study(Sequence[Subject]):
                     + (', or split by "category".' if by == "run" else ".")
                 )
         return (
-            self._of(subject.select(mask) for subject, mask in pairs),
-            self._of(subject.select(~mask) for subject, mask in pairs),
+            self._with_subjects(subject.select(mask) for subject, mask in pairs),
+            self._with_subjects(subject.select(~mask) for subject, mask in pairs),
         )
 
     def zscore(self, by: Literal["run", "all"] = "run") -> "Study":
@@ -365,10 +353,11 @@ class Study(Sequence[Subject]):
             if key in self.ids:
                 return self.ids.index(key)
             raise StudyError(
-                f"There is no subject {key!r} in this study; it has {_join(self.ids)}."
+                f"There is no subject {key!r} in this study; it has "
+                f"{format_ids(self.ids)}."
             )
         if isinstance(key, int | np.integer) and not isinstance(key, bool):
-            refuse_two_meanings(int(key), self.ids, owner="The study")
+            refuse_ambiguous_number(int(key), self.ids, owner="The study")
             if -len(self) <= key < len(self):
                 return int(key)
             # IndexError, since sequences are iterated until it is raised
@@ -399,7 +388,21 @@ def _in_runs(subject: Subject, runs: list[Any]) -> NDArray[np.bool_]:
     return np.isin(subject.runs, runs)
 
 
-def _keep(subject: Subject, entries: NDArray[Any] | None, values: list[Any]) -> Subject:
+def _check_chosen(what: str, values: Iterable[Any], present: list[Any]) -> list[Any]:
+    """Return labels or runs as a list; refuse those that the study does not have."""
+    chosen = check_list_option(what, values, owner="subset")
+    unknown = [v for v in chosen if v is not None and v not in present]
+    if unknown:
+        raise StudyError(
+            f"No subject has {what} {format_ids(unknown)}; the study has "
+            f"{format_ids(present) or 'none'}."
+        )
+    return chosen
+
+
+def _select(
+    subject: Subject, entries: NDArray[Any] | None, values: list[Any]
+) -> Subject:
     """Keep the samples whose entries are among the values; None is a missing one."""
     if entries is None:
         entries = np.full(subject.n_samples, None, object)
@@ -407,9 +410,3 @@ def _keep(subject: Subject, entries: NDArray[Any] | None, values: list[Any]) -> 
     for value in values:
         mask |= is_missing(entries) if value is None else entries == value
     return subject.select(mask)
-
-
-def _join(values: Iterable[Any], limit: int = 8) -> str:
-    texts = [repr(value) for value in values]
-    more = f" and {len(texts) - limit} more" if len(texts) > limit else ""
-    return ", ".join(texts[:limit]) + more

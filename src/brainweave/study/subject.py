@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from brainweave._arrays import for_other_process, is_torch, to_numpy
+from brainweave._arrays import as_sendable, is_torch, to_numpy
 from brainweave._validation import check_numbers, check_option, refuse_other_shapes
 from brainweave.exceptions import InputError, StudyError
 from brainweave.labels import as_label_list, object_array, sort_labels
@@ -22,7 +22,7 @@ from brainweave.study.source import (
 )
 
 _LARGEST = int(np.iinfo(np.int64).max)
-# what a subject can know of each sample
+# one entry per sample, or None
 _ANNOTATIONS = ("labels", "runs", "onsets", "stimuli", "aligned")
 
 
@@ -93,14 +93,14 @@ class Subject:
         if not self.id:
             raise InputError("A subject needs an id that is not empty.")
         self.samples = _check_samples(samples, f"Subject {self.id!r}: samples")
-        self.labels = self._known("labels", labels, _as_labels)
-        self.runs = self._known("runs", runs, _as_labels)
-        self.onsets = self._known("onsets", onsets, _as_onsets)
-        self.stimuli = self._known("stimuli", stimuli, _as_labels)
-        self.aligned = self._known("aligned", aligned, _as_flags)
+        self.labels = self._check_annotation("labels", labels, _as_labels)
+        self.runs = self._check_annotation("runs", runs, _as_labels)
+        self.onsets = self._check_annotation("onsets", onsets, _as_onsets)
+        self.stimuli = self._check_annotation("stimuli", stimuli, _as_labels)
+        self.aligned = self._check_annotation("aligned", aligned, _as_flags)
         self.space = space
-        lacking = self.runs is None or is_missing(self.runs).any()
-        if runs is not None and lacking and self.n_samples:
+        incomplete = self.runs is None or is_missing(self.runs).any()
+        if runs is not None and incomplete and self.n_samples:
             raise InputError(
                 f"Subject {self.id!r}: a run is missing for some samples. Give one per "
                 "sample, or no runs at all."
@@ -112,7 +112,7 @@ class Subject:
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "samples": for_other_process(self.samples)}
+        return {**self.__dict__, "samples": as_sendable(self.samples)}
 
     @property
     def n_samples(self) -> int:
@@ -166,14 +166,11 @@ class Subject:
             A mask, or indices in the order wanted.
         """
         rows = self._as_rows(samples)
-        known = {name: getattr(self, name) for name in _ANNOTATIONS}
-        return self._replace(
-            samples=_take_rows(self.samples, rows),
-            **{
-                n: None if values is None else values[rows]
-                for n, values in known.items()
-            },
-        )
+        changes: dict[str, Any] = {"samples": _take_rows(self.samples, rows)}
+        for name in _ANNOTATIONS:
+            values = getattr(self, name)
+            changes[name] = None if values is None else values[rows]
+        return self._replace(**changes)
 
     def zscore(self, by: Literal["run", "all"] = "run") -> "Subject":
         """Standardise each voxel within each run, or over all samples.
@@ -201,8 +198,8 @@ class Subject:
         _, groups = np.unique(runs.astype(str), return_inverse=True)
         counts = np.bincount(groups)
         if counts.min() < 2:
-            lonely = runs[groups == counts.argmin()].tolist()[0]
-            where = f" in run {lonely!r}" if by == "run" else ""
+            short_run = runs[groups == counts.argmin()].tolist()[0]
+            where = f" in run {short_run!r}" if by == "run" else ""
             raise StudyError(
                 f"Subject {self.id!r} has one sample{where}, which cannot be "
                 'standardised. Drop that run, or use zscore(by="all").'
@@ -227,10 +224,10 @@ class Subject:
             text += f", {len(self.run_ids)} runs"
         return f"Subject({self.id!r}: {text})"
 
-    def _known(
-        self, name: str, values: ArrayLike | None, checked: Callable[..., Any]
+    def _check_annotation(
+        self, name: str, values: ArrayLike | None, convert: Callable[..., Any]
     ) -> NDArray[Any] | None:
-        """Return what is known of each sample, checked; None if it is not."""
+        """Return one converted entry per sample; None if nothing is given."""
         if values is None:
             return None
         if isinstance(values, list | tuple | range):
@@ -245,8 +242,8 @@ class Subject:
                 f"Subject {self.id!r} has {self.n_samples} samples, but {name} have "
                 f"shape {array.shape}. Give one per sample."
             )
-        found: NDArray[Any] | None = checked(array, f"Subject {self.id!r}: {name}")
-        return found
+        entries: NDArray[Any] | None = convert(array, f"Subject {self.id!r}: {name}")
+        return entries
 
     def _as_rows(self, samples: ArrayLike) -> NDArray[np.intp]:
         chosen = np.asarray(samples)
@@ -282,7 +279,7 @@ def _as_labels(array: NDArray[Any], owner: str) -> NDArray[Any] | None:
         return array.astype(np.int64)
     cleaned = as_label_list(array, owner)
     if array.dtype.kind != "U":
-        cleaned = [None if v is None else _clean(v, owner) for v in cleaned]
+        cleaned = [None if v is None else _as_label(v, owner) for v in cleaned]
     kinds = {type(value) for value in cleaned if value is not None}
     if len(kinds) > 1:
         raise InputError(
@@ -310,7 +307,7 @@ def _as_flags(array: NDArray[Any], owner: str) -> NDArray[np.bool_]:
     return array.astype(bool)
 
 
-def _clean(value: Any, owner: str) -> int | str:
+def _as_label(value: Any, owner: str) -> int | str:
     """Return a label as text or as an int that is kept exactly."""
     if isinstance(value, str):
         return value
@@ -363,7 +360,7 @@ def _take_rows(samples: Samples, rows: NDArray[np.intp]) -> Samples:
     return RowView(samples, rows)
 
 
-# -- what stands for its content -------------------------------------------------------
+# -- fingerprints ----------------------------------------------------------------------
 
 WHOLE = 2**21  # subjects with so many numbers, or fewer, are read whole
 N_BLOCKS, BLOCK = 8, 32  # of larger ones, so many blocks of so many voxels
@@ -391,14 +388,14 @@ def fingerprint(subjects: Iterable[Subject]) -> str:
 
 
 def _digest(subject: Subject) -> str:
-    known = [
+    annotations = [
         None if values is None else values.tolist()
         for values in (subject.labels, subject.runs, subject.stimuli)
     ]
-    head = [subject.n_samples, subject.n_voxels, *known]
+    head = [subject.n_samples, subject.n_voxels, *annotations]
     content = hashlib.sha256(json.dumps(head).encode())
     samples: Any = subject.data() if subject.is_lazy else subject.samples
-    for columns in _columns(subject.n_samples, subject.n_voxels):
+    for columns in _sampled_columns(subject.n_samples, subject.n_voxels):
         values = to_numpy(samples[:, columns])
         # as float64, so that the same numbers count as the same; and no negative zero
         numbers = np.ascontiguousarray(values, dtype="<f8") + 0.0
@@ -406,7 +403,7 @@ def _digest(subject: Subject) -> str:
     return content.hexdigest()
 
 
-def _columns(n_samples: int, n_voxels: int) -> list[slice]:
+def _sampled_columns(n_samples: int, n_voxels: int) -> list[slice]:
     """Choose the voxels to read, by the shape alone; neighbours share a disk page."""
     if n_samples * n_voxels <= WHOLE or n_voxels <= N_BLOCKS * BLOCK:
         return [slice(0, n_voxels)]

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from xml.parsers import expat
 
 import numpy as np
@@ -182,10 +182,11 @@ class SurfaceSpace(ImageSpace):
         mask : the same form as `run`, optional
             Vertices above zero are in (for instance, all but the medial wall).
         """
-        counts = {name: _gifti_header(image)[1] for name, image in _parts(run).items()}
+        images = _by_structure(run)
+        counts = {name: _gifti_header(i).n_vertices for name, i in images.items()}
         if mask is None:
             return cls(counts)
-        masks = {name: _read_gifti(i)[0] > 0 for name, i in _parts(mask).items()}
+        masks = {name: _read_gifti(i)[0] > 0 for name, i in _by_structure(mask).items()}
         found = {name: len(inside) for name, inside in masks.items()}
         if list(found.items()) != list(counts.items()):
             raise StudyError(
@@ -197,15 +198,15 @@ class SurfaceSpace(ImageSpace):
     def header(self, run: SurfaceRun) -> RunHeader:
         """Check vertex counts and count samples without decoding the data."""
         lengths = {}
-        for name, image in self._parts(run).items():
-            n_samples, n_vertices, _ = _gifti_header(image)
-            if n_vertices != len(self.masks[name]):
+        for name, image in self._images_of(run).items():
+            header = _gifti_header(image)
+            if header.n_vertices != len(self.masks[name]):
                 raise StudyError(
-                    f"{image_name(image)!r} has {n_vertices} vertices where "
+                    f"{image_name(image)!r} has {header.n_vertices} vertices where "
                     f"{len(self.masks[name])} are expected for {name}. Give surfaces "
                     "of one and the same mesh."
                 )
-            lengths[image_name(image)] = n_samples
+            lengths[image_name(image)] = header.n_samples
         if len(set(lengths.values())) > 1:
             raise StudyError(
                 "The hemispheres of a run differ in samples: "
@@ -220,13 +221,13 @@ class SurfaceSpace(ImageSpace):
         """Read one run into samples x vertices, the structures side by side."""
         self._refuse_smoothing(smoothing_fwhm)
         self.header(run)
-        parts = self._parts(run).items()
+        parts = self._images_of(run).items()
         return np.hstack([_read_gifti(i)[:, self.masks[name]] for name, i in parts])
 
-    def _parts(self, run: SurfaceRun) -> dict[str, ImageLike]:
+    def _images_of(self, run: SurfaceRun) -> dict[str, ImageLike]:
         if len(self.masks) == 1 and not isinstance(run, Mapping):
             return {next(iter(self.masks)): run}
-        parts = _parts(run)
+        parts = _by_structure(run)
         if set(parts) != set(self.masks):
             raise StudyError(
                 f"The run has the structures {list(parts)}, but {list(self.masks)} are "
@@ -263,8 +264,9 @@ class SurfaceSpace(ImageSpace):
     @classmethod
     def load(cls, paths: Sequence[Path]) -> "SurfaceSpace":
         """Read what :meth:`save` wrote."""
-        masks = {_gifti_header(path)[2]: _read_gifti(path)[0] > 0 for path in paths}
-        return cls(masks)
+        names = [_gifti_header(path).structure for path in paths]
+        masks = [_read_gifti(path)[0] > 0 for path in paths]
+        return cls(dict(zip(names, masks, strict=True)))
 
     def _is_same(self, other: "SurfaceSpace") -> bool:
         return list(self.masks) == list(other.masks) and all(
@@ -276,10 +278,11 @@ class SurfaceSpace(ImageSpace):
         return f"SurfaceSpace({parts} vertices)"
 
 
-def _parts(run: SurfaceRun) -> dict[str, ImageLike]:
+def _by_structure(run: SurfaceRun) -> dict[str, ImageLike]:
+    """Return the images of a run by their structures."""
     if isinstance(run, Mapping):
         return dict(run)
-    return {_gifti_header(run)[2] or "surface": run}
+    return {_gifti_header(run).structure or "surface": run}
 
 
 def _gifti_image(structure: str, maps: NDArray[Any]) -> Any:
@@ -303,8 +306,14 @@ def _read_gifti(image: ImageLike) -> NDArray[Any]:
     return np.vstack(arrays)
 
 
-def _gifti_header(image: ImageLike) -> tuple[int, int, str]:
-    """Count samples and vertices, and name the structure, without decoding data."""
+class _GiftiHeader(NamedTuple):
+    n_samples: int
+    n_vertices: int
+    structure: str
+
+
+def _gifti_header(image: ImageLike) -> _GiftiHeader:
+    """Read what a functional GIfTI holds, without decoding its data."""
     if isinstance(image, str | PathLike):
         opener = gzip.open if str(image).endswith(".gz") else open
         with _reading_xml(image), opener(image, "rb") as file:
@@ -313,18 +322,18 @@ def _gifti_header(image: ImageLike) -> tuple[int, int, str]:
         shapes = [array.data.shape for array in image.darrays]
         structure = image.meta.get(_STRUCTURE, "")
     if len(shapes) == 1 and len(shapes[0]) == 2:
-        return shapes[0][1], shapes[0][0], structure
+        return _GiftiHeader(shapes[0][1], shapes[0][0], structure)
     if not shapes or len(set(shapes)) != 1 or len(shapes[0]) != 1:
         raise StudyError(
             f"{image_name(image)!r} has data arrays of shapes "
             f"{sorted(set(shapes))}; a functional GIfTI has one value per vertex in "
             "each. Is it a mesh (.surf.gii)?"
         )
-    return len(shapes), shapes[0][0], structure
+    return _GiftiHeader(len(shapes), shapes[0][0], structure)
 
 
 def _scan_gifti(file: Any) -> tuple[list[tuple[int, ...]], str]:
-    """Read shapes and structure from the XML, and pass over the data."""
+    """Return the shapes of the data arrays, and the structure that the XML names."""
     shapes: list[tuple[int, ...]] = []
     words: list[str] = []  # names and values of the metadata, in turn
     text: list[str] = []
@@ -344,8 +353,8 @@ def _scan_gifti(file: Any) -> tuple[list[tuple[int, ...]], str]:
 
     parser.StartElementHandler, parser.EndElementHandler = start, end
     parser.ParseFile(file)
-    found = (value for name, value in pairwise(words) if name == _STRUCTURE and value)
-    return shapes, next(found, "")
+    named = (value for name, value in pairwise(words) if name == _STRUCTURE and value)
+    return shapes, next(named, "")
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from brainweave.study.formats.bids_files import (
     BidsRun,
     Dataset,
     find_runs,
-    inherited,
+    inherited_files,
     open_dataset,
     read_confounds,
     repetition_time,
@@ -26,17 +26,11 @@ from brainweave.study.formats.bids_files import (
 from brainweave.study.formats.events import Events, read_events
 from brainweave.study.formats.images import volume_space
 from brainweave.study.formats.runs import Cleaning, Run
-from brainweave.study.formats.sampling import (
-    EventRules,
-    HowToSample,
-    Sampling,
-    naming,
-    plan_run,
-    study_of_runs,
-    warn_of_runs,
-)
+from brainweave.study.formats.sampling import EventRun, study_of_events
+from brainweave.study.options import EventRules, SampleOptions, Sampling
 from brainweave.study.spaces import VolumeSpace, common_space
 from brainweave.study.study import Study
+from brainweave.study.subject import Subject
 from brainweave.study.surface import CiftiSpace, SurfaceSpace
 
 logger = logging.getLogger(__name__)
@@ -153,20 +147,15 @@ def load_bids(
         A run has no events and is left out; repetition times differ (every run keeps
         its own); events lie outside their run; volumes lie under several events.
     """
-    how = HowToSample.told(
-        "load_bids",
-        samples,
-        details,
-        events or EventRules(),
-        sampling or Sampling(),
-        cleaning or Cleaning(),
+    options = SampleOptions.merge(
+        "load_bids", samples, details, events, sampling, cleaning
     )
     if scrub is not None and not scrub > 0:
         raise InputError(f"scrub={scrub} must be a displacement above zero, in mm.")
     if label is None:
         if samples != "volumes":
             raise InputError(f"samples={samples!r} needs events: give label=...")
-        how = replace(how, sampling=replace(how.sampling, keep_rest=True))
+        options = replace(options, sampling=replace(options.sampling, keep_rest=True))
     dataset = open_dataset(folder, derivatives)
     found = find_runs(
         dataset,
@@ -179,29 +168,25 @@ def load_bids(
     )
     if isinstance(confounds, str) and confounds == "auto":
         confounds = "simple" if dataset.preprocessed else None
-    shown, without = _with_events(dataset, found, label, stimulus, how.rules.ignore)
+    shown, without = _with_events(dataset, found, label, stimulus, options.rules.ignore)
     spaces = _find_spaces(dataset, shown, mask, resample_mask)
-    planned: dict[str, tuple[dict[Any, Run], Any]] = {}
-    removed: list[str] = []
+    event_runs: dict[str, dict[Any, EventRun]] = {}
+    confound_names: dict[str, None] = {}  # in order, each once
     for id, pairs in shown.items():
-        planned[id] = {}, spaces[id]
+        event_runs[id] = {}
         for file, seen in pairs:
-            columns, kept, n_rows = read_confounds(dataset, file, confounds, scrub)
-            run = Run(file.image, confounds=columns, sample_mask=kept)
-            stated = partial(repetition_time, dataset, file)
-            with naming(id):
-                run = plan_run(run, spaces[id], seen, stated, how, n_rows=n_rows)
-            if label is None and how.rules.moments:
-                moments = [f"run-{file.run}@{t:.2f}" for t in run.plan.onsets]
-                run = replace(run, plan=replace(run.plan, stimuli=np.array(moments)))
-            planned[id][0][file.run] = run
-            removed.extend([] if columns is None else columns.columns)
-    every = [run for own_runs, _ in planned.values() for run in own_runs.values()]
-    warn_of_runs({Path(run.name).name: run for run in every}, how.rules.overlap)
-    return study_of_runs(
+            columns, usable = read_confounds(dataset, file, confounds, scrub)
+            if columns is not None:
+                confound_names.update(dict.fromkeys(map(str, columns.columns)))
+            run = Run(file.image, confounds=columns, sample_mask=usable)
+            stated_tr = partial(repetition_time, dataset, file)
+            event_run = EventRun(file.path.name, run, seen, stated_tr)
+            event_runs[id][file.run] = event_run
+    study = study_of_events(
         Path(folder).resolve().name if name is None else name,
-        planned,
-        how.cleaning,
+        event_runs,
+        spaces,
+        options,
         {
             "source": "bids",
             "task": task,
@@ -211,13 +196,21 @@ def load_bids(
             "mask": mask,
             "label": label,
             "scrub": scrub,
-            **how.settings(),
         },
         dtype=dtype,
-        confounds=list(dict.fromkeys(map(str, removed))),
-        missing_runs=_missing_runs({id: own for id, (own, _) in planned.items()}),
+        confounds=list(confound_names),
+        missing_runs=_missing_runs(event_runs),
         runs_without_events=without,
     )
+    if label is None and options.rules.moments:
+        return study.map(_name_moments)
+    return study
+
+
+def _name_moments(subject: Subject) -> Subject:
+    """Name samples without events by their run and their time in it."""
+    pairs = zip(subject.runs, subject.onsets, strict=True)  # type: ignore[arg-type]
+    return subject._replace(stimuli=[f"run-{run}@{time:.2f}" for run, time in pairs])
 
 
 def _with_events(
@@ -231,7 +224,7 @@ def _with_events(
     shown: dict[str, list[tuple[BidsRun, Events]]] = {}
     without: dict[str, list[str]] = {}
     for id, run in ((id, run) for id, runs in found.items() for run in runs):
-        tables = inherited(dataset.raw, run, "events", ".tsv")
+        tables = inherited_files(dataset.raw, run, "events", ".tsv")
         if label is None:
             shown.setdefault(id, []).append((run, Events.from_rows([])))
         elif tables:
@@ -292,7 +285,7 @@ def _find_spaces(
 
 
 def _brain_mask(dataset: Dataset, run: BidsRun) -> VolumeSpace:
-    files = inherited(dataset.images, run, "desc-brain_mask", ".nii.gz")
+    files = inherited_files(dataset.images, run, "desc-brain_mask", ".nii.gz")
     files = [f for f in files if ("space-" in f.name) == ("space" in run.entities)]
     if not files:
         raise StudyError(
@@ -305,8 +298,10 @@ def _brain_mask(dataset: Dataset, run: BidsRun) -> VolumeSpace:
 def _missing_runs(runs: Mapping[str, Iterable[Any]]) -> dict[str, list[str]]:
     """Return, and log, which subjects lack runs that others have."""
     every = {str(run) for own in runs.values() for run in own}
-    missing = {id: sorted(every.difference(map(str, own))) for id, own in runs.items()}
-    missing = {id: lacking for id, lacking in missing.items() if lacking}
-    for id, lacking in missing.items():
-        logger.info("Subject %s lacks the runs %s", id, ", ".join(lacking))
+    missing = {}
+    for id, own in runs.items():
+        lacking = sorted(every.difference(map(str, own)))
+        if lacking:
+            missing[id] = lacking
+            logger.info("Subject %s lacks the runs %s", id, ", ".join(lacking))
     return missing

@@ -251,13 +251,13 @@ def _unpadded(value: str) -> str:
     return value.lstrip("0") or "0" if value.isdigit() else value
 
 
-def inherited(dataset_root: Path, run: BidsRun, suffix: str, ending: str) -> list[Path]:
+def inherited_files(root: Path, run: BidsRun, suffix: str, ending: str) -> list[Path]:
     """Find files that apply to a run by the inheritance principle, nearest first.
 
     A file applies if all entities in its name are those of the run, at the run's own
     level or at a level above.
     """
-    levels = [dataset_root, dataset_root / f"sub-{run.entities['sub']}"]
+    levels = [root, root / f"sub-{run.entities['sub']}"]
     if "ses" in run.entities:
         levels.append(levels[-1] / f"ses-{run.entities['ses']}")
     levels.append(levels[-1] / "func")
@@ -282,7 +282,7 @@ def inherited(dataset_root: Path, run: BidsRun, suffix: str, ending: str) -> lis
 def repetition_time(dataset: Dataset, run: BidsRun) -> tuple[Any, str]:
     """Read what a sidecar states, the image's own before the raw ones, and which."""
     for root in dict.fromkeys((dataset.images, dataset.raw)):
-        for path in inherited(root, run, "bold", ".json"):
+        for path in inherited_files(root, run, "bold", ".json"):
             value = _read_json(path).get("RepetitionTime")
             if value is not None:
                 return value, f"RepetitionTime in {str(path)!r}"
@@ -301,36 +301,37 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def read_confounds(
     dataset: Dataset, run: BidsRun, confounds: Any, scrub: float | None
-) -> tuple[Any, NDArray[np.int64] | None, int | None]:
-    """Read what ``load_bids`` is asked for from fMRIPrep's confounds of a run.
+) -> tuple[Any, NDArray[np.bool_] | None]:
+    """Read fMRIPrep's confounds of a run, as ``load_bids`` is asked for them.
 
-    Columns to remove, the volumes that may be used, and the rows that the table has.
+    Return the columns to remove (a DataFrame) and a mask of the volumes that may be
+    used; both are None if nothing is asked for.
     """
     if confounds is None and scrub is None:
-        return None, None, None
-    tables = inherited(dataset.images, run, "desc-confounds_timeseries", ".tsv")
+        return None, None
+    tables = inherited_files(dataset.images, run, "desc-confounds_timeseries", ".tsv")
     if not tables:
         raise StudyError(
             f"{str(run.path)!r} has no confounds (*_desc-confounds_timeseries.tsv) "
             "beside it. Use confounds=None and scrub=None, or the output of fMRIPrep."
         )
     table, kept = tables[0], None
-    if confounds is None or isinstance(confounds, list):
-        loaded = _columns(table, confounds or [])
-    else:
+    columns = _columns(table, confounds if isinstance(confounds, list) else [])
+    usable = np.ones(len(columns), bool)
+    if not (confounds is None or isinstance(confounds, list)):
         loaded, kept = _nilearn_confounds(run.path, table, confounds)
+        columns = columns if loaded is None else loaded
+        if kept is not None:
+            usable = np.isin(np.arange(len(usable)), kept)
     if scrub is not None:
         displacement = _columns(table, ["framewise_displacement"]).to_numpy()[:, 0]
-        still = np.flatnonzero(~(displacement > scrub))
-        kept = still if kept is None else np.intersect1d(kept, still)
-    if kept is not None and len(kept) == 0:
+        usable &= ~(displacement > scrub)
+    if not usable.any():
         raise StudyError(
             f"{str(table)!r}: scrubbing leaves no volume of this run. Raise scrub=..., "
             "or leave the run out."
         )
-    if loaded is not None and not loaded.shape[1]:
-        loaded = None
-    return loaded, kept, len(read_table(table))
+    return columns, usable
 
 
 def _columns(table: Path, names: list[str]) -> Any:

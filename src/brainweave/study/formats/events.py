@@ -116,8 +116,8 @@ def read_events(
         ids = table[stimulus].str.strip().replace(list(MISSING), "")
         ids = ids.to_numpy(dtype=np.str_)
     ignored = map(str, check_list_option("ignore", ignore, "read_events"))
-    named = ~np.isin(names, [*MISSING, *ignored])
-    for row in np.flatnonzero(named):
+    has_category = ~np.isin(names, [*MISSING, *ignored])
+    for row in np.flatnonzero(has_category):
         if np.isnan(onset[row]):
             raise StudyError(f"{path}: the onset in row {row + 1} is missing.")
         if not (np.isfinite([onset[row], duration[row]]).all() and duration[row] >= 0):
@@ -126,7 +126,7 @@ def read_events(
                 f"lasts {duration[row]:g} s. An event needs an onset and a duration of "
                 'zero or more; write "n/a" for a duration that is not known.'
             )
-    events = Events(onset, duration, names, ids).take(named)
+    events = Events(onset, duration, names, ids).take(has_category)
     return events.take(np.argsort(events.onset, kind="stable"))
 
 
@@ -263,10 +263,10 @@ def find_blocks(events: Events, *, max_gap: float = 4.0) -> Events:
     return Events(blocks.onset, ends - blocks.onset, blocks.label, blocks.stimulus)
 
 
-def checked_tr(value: Any, where: str) -> float:
-    """Return a repetition time in seconds, if it can be one."""
+def check_tr(value: Any, where: str, error: type[ValueError] = StudyError) -> float:
+    """Return a repetition time in seconds; refuse what cannot be one."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
-        raise StudyError(
+        raise error(
             f"{where} is {value!r}, not a number. Write the seconds from one volume to "
             "the next, such as 2.0."
         )
@@ -275,7 +275,7 @@ def checked_tr(value: Any, where: str) -> float:
         hint = ""
         if _SHORTEST_TR <= seconds / 1000 <= _LONGEST_TR:
             hint = f" It looks like milliseconds: write {seconds / 1000:g}."
-        raise StudyError(
+        raise error(
             f"{where} is {seconds:g} s, which no run has: between {_SHORTEST_TR:g} and "
             f"{_LONGEST_TR:g} s are expected.{hint}"
         )
@@ -283,14 +283,11 @@ def checked_tr(value: Any, where: str) -> float:
 
 
 def check_t_r_option(t_r: Any) -> float | None:
-    """Check a repetition time that the user gave."""
-    try:
-        return None if t_r is None else checked_tr(t_r, f"t_r={t_r!r}")
-    except StudyError as error:
-        raise InputError(str(error)) from None
+    """Return the option `t_r` as a float; refuse what cannot be a repetition time."""
+    return None if t_r is None else check_tr(t_r, f"t_r={t_r!r}", InputError)
 
 
-def agreed_tr(stated: Any, where: str, header: RunHeader, image: str) -> float:
+def resolve_tr(stated: Any, where: str, header: RunHeader, image: str) -> float:
     """Return the repetition time that a sidecar (`where`) and the header agree on."""
     if stated is None and header.t_r is None:
         raise StudyError(
@@ -298,8 +295,8 @@ def agreed_tr(stated: Any, where: str, header: RunHeader, image: str) -> float:
             "header. Add RepetitionTime to its JSON file, or give t_r=..."
         )
     if stated is None:
-        return checked_tr(header.t_r, f"The repetition time in {image!r}")
-    seconds = checked_tr(stated, where)
+        return check_tr(header.t_r, f"The repetition time in {image!r}")
+    seconds = check_tr(stated, where)
     if header.t_r is None or header.t_r_is_default:
         return seconds
     apart = abs(seconds - header.t_r)
@@ -327,7 +324,8 @@ def check_events(events: Events, n_volumes: int, tr: float) -> int:
         raise StudyError(
             f"The event at {events.onset[longest]:g} s lasts "
             f"{events.duration[longest]:g} s, but the run has {n_volumes} volumes, "
-            f"{length:g} s. Durations are in seconds{_unit(events.duration, length)}."
+            f"{length:g} s. Durations are in seconds"
+            f"{_unit_hint(events.duration, length)}."
         )
     before = events.onset + np.maximum(events.duration, tr) <= 0
     outside = int(np.count_nonzero(before | (events.onset >= length)))
@@ -336,14 +334,14 @@ def check_events(events: Events, n_volumes: int, tr: float) -> int:
             f"{outside} of {len(events)} events lie outside the run, which has "
             f"{n_volumes} volumes, {length:g} s; onsets go from "
             f"{events.onset.min():g} to {events.onset.max():g}. Onsets are in seconds "
-            f"from the first volume{_unit(events.onset, length)}."
+            f"from the first volume{_unit_hint(events.onset, length)}."
         )
     return outside
 
 
-def _unit(times: Any, length: float) -> str:
-    looks = 10 * length < times.max() <= 2000 * length
-    return "; these look like milliseconds" if looks else ""
+def _unit_hint(times: Any, length: float) -> str:
+    in_milliseconds = 10 * length < times.max() <= 2000 * length
+    return "; these look like milliseconds" if in_milliseconds else ""
 
 
 def standardized(columns: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -20,19 +20,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._io import restore, whole_folder, write_text
+from brainweave._io import (
+    atomic_folder,
+    check_disk_space,
+    file_stamp,
+    full_disk_is_an_error,
+    restore,
+    write_text,
+)
 from brainweave._progress import Progress, shown_progress
 from brainweave._version import __version__
-from brainweave._workers import dead_worker_is_an_error
+from brainweave._workers import explain_dead_worker
 from brainweave.exceptions import StudyError
-from brainweave.study.formats.folder_files import (
-    check_room,
-    checked_file,
-    described,
-    full_disk_is_an_error,
-    read_sample_table,
-    sample_table,
-)
+from brainweave.labels import object_array
+from brainweave.study.spaces import load_space, read_table
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
 
@@ -43,6 +44,15 @@ INDEX = "study.json"
 _VERIFIED_BYTES = 2**29
 _ENDINGS = r"\.(npy|tsv|nii\.gz|dscalar\.nii|gii|func\.gii)$"
 _WRITTEN_BYTES = 2**26  # turned to the order of the file at a time
+_MISSING = "n/a"  # as in BIDS
+# column in the file -> attribute of the subject; the last is written only if known
+_COLUMNS = {
+    "label": "labels",
+    "run": "runs",
+    "onset": "onsets",
+    "stimulus": "stimuli",
+    "aligned": "aligned",
+}
 
 
 def save_study(
@@ -88,21 +98,23 @@ def save_study(
     """
     target = Path(os.path.abspath(folder))
     restore(target)
-    _check(study, target, overwrite)
+    _check_target(target, overwrite)
+    _check_study(study)
     if target.is_symlink():
         target = target.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
-    _check_room(study, target, dtype)
-    replaced = _listed_files(target / INDEX) if target.exists() else []
+    n_bytes = sum(_n_bytes(subject, dtype) for subject in study)
+    check_disk_space(target.parent, n_bytes, "The study", 'pass dtype="float32"')
+    replaced = _files_of_study(target / INDEX) if target.exists() else []
     others = {path.name for path in target.glob("*")}.difference(replaced)
     with (
         full_disk_is_an_error(target, "save again; nothing was left behind"),
-        whole_folder(target, replaces=replaced) as work,
+        atomic_folder(target, replaces=replaced) as work,
     ):
         taken = {re.sub(_ENDINGS, "", name).casefold() for name in others}
         entries = []
         with shown_progress(progress, len(study), "Writing subjects") as tick:
-            for entry in _written(study, work, taken, dtype, n_jobs):
+            for entry in _write_subjects(study, work, taken, dtype, n_jobs):
                 entries.append(entry)
                 tick(entry["id"])
         index = {
@@ -154,17 +166,15 @@ def open_study(folder: str | PathLike[str], *, verify: bool | None = None) -> St
 
 
 def _study_from_index(root: Path, index: dict[str, Any], verify: bool) -> Study:
-    from brainweave.study.spaces import load_space
-
     spaces = []
     for entry in index["spaces"]:
-        paths = [checked_file(root, file, full=True) for file in entry["files"]]
+        paths = [verify_file(root, file, full=True) for file in entry["files"]]
         spaces.append(load_space(entry["kind"], paths))
     subjects = []
     for entry in index["subjects"]:
-        table = checked_file(root, entry["table"], full=True)
+        table = verify_file(root, entry["table"], full=True)
         samples = _map_samples(root, entry["samples"], verify)
-        columns = read_sample_table(table, entry["table"]["types"], len(samples))
+        columns = _read_table(table, entry["table"]["types"], len(samples))
         number = entry["space"]
         if number is not None and not 0 <= number < len(spaces):
             raise ValueError(f"there is no space {number!r}")
@@ -179,19 +189,19 @@ def _study_from_index(root: Path, index: dict[str, Any], verify: bool) -> Study:
     return Study(subjects, index["name"], record)
 
 
-def _written(
+def _write_subjects(
     study: Study, work: Path, taken: set[str], dtype: Any, n_jobs: int | None
 ) -> Iterator[dict[str, Any]]:
     """Write the subjects, and yield their entries in the index."""
     from joblib import Parallel, delayed
 
-    stems = _file_stems(study.ids, taken)
+    stems = [_free_stem(_subject_stem(id), taken) for id in study.ids]
     jobs = (
         delayed(_write_subject)(subject, work / stem, dtype)
         for subject, stem in zip(study, stems, strict=True)
     )
     # pre_dispatch: hand over a subject only when a worker is free to take it
-    with dead_worker_is_an_error():
+    with explain_dead_worker():
         yield from Parallel(
             n_jobs=-1 if n_jobs is None else n_jobs,
             return_as="generator",
@@ -208,13 +218,13 @@ def _write_subject(subject: Subject, stem: Path, dtype: Any) -> dict[str, Any]:
         file.flush()
         os.fsync(file.fileno())
     shape = {"shape": list(values.shape), "dtype": stored.str}
-    text, types = sample_table(subject)
+    text, types = _format_table(subject)
     table = stem.with_name(f"{stem.name}.tsv")
     write_text(table, text)
     return {
         "id": subject.id,
-        "samples": {**described(path), **shape},
-        "table": {**described(table), "types": types},
+        "samples": {**describe_file(path), **shape},
+        "table": {**describe_file(table), "types": types},
         "space": None,
     }
 
@@ -252,7 +262,9 @@ def _write_spaces(
                 )
             distinct.append(space)
             files = space.save(work / _free_stem(f"space-{len(distinct)}", taken))
-            written.append({"kind": space.kind, "files": [described(f) for f in files]})
+            written.append(
+                {"kind": space.kind, "files": [describe_file(f) for f in files]}
+            )
         entry["space"] = distinct.index(space)
     return written
 
@@ -286,7 +298,7 @@ def _read_index(root: Path) -> dict[str, Any]:
 
 
 def _map_samples(root: Path, entry: dict[str, Any], verify: bool) -> NDArray[Any]:
-    path = checked_file(root, entry, full=False)
+    path = verify_file(root, entry, full=False)
     try:
         samples = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
@@ -298,7 +310,7 @@ def _map_samples(root: Path, entry: dict[str, Any], verify: bool) -> NDArray[Any
             "saved."
         )
     if verify:
-        checked_file(root, entry, full=True)
+        verify_file(root, entry, full=True)
     return np.asanyarray(samples)
 
 
@@ -307,18 +319,14 @@ def _index_checksum(index: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
-def _check(study: Study, target: Path, overwrite: bool) -> None:
-    """Refuse a study or a place that cannot be saved, or not there."""
-    if os.path.lexists(target) and not overwrite:
-        raise StudyError(
-            f"{str(target)!r} exists. Choose another folder, or pass overwrite=True to "
-            "replace the study in it."
-        )
-    if os.path.lexists(target) and not (target / INDEX).is_file():
-        raise StudyError(
-            f"{str(target)!r} holds no study (no {INDEX}), so it is not replaced. "
-            "Choose another folder."
-        )
+def _check_study(study: Study) -> None:
+    """Refuse a study that cannot be saved."""
+    for subject in study:
+        if subject.n_samples == 0:
+            raise StudyError(
+                f"Subject {subject.id!r} has no samples, so the study cannot be saved. "
+                "Leave it out with subset(subjects=...)."
+            )
     try:
         json.dumps(study.record)
     except (TypeError, ValueError, RecursionError) as error:
@@ -327,21 +335,28 @@ def _check(study: Study, target: Path, overwrite: bool) -> None:
         ) from error
 
 
-def _check_room(study: Study, target: Path, dtype: Any) -> None:
-    needed = 0
-    for subject in study:
-        if subject.n_samples == 0:
-            raise StudyError(
-                f"Subject {subject.id!r} has no samples, so the study cannot be saved. "
-                "Leave it out with subset(subjects=...)."
-            )
-        stored = np.dtype(dtype) if dtype else getattr(subject.samples, "dtype", None)
-        itemsize = getattr(stored, "itemsize", 8)
-        needed += subject.n_samples * subject.n_voxels * itemsize
-    check_room(target.parent, needed, "The study", 'pass dtype="float32"')
+def _check_target(target: Path, overwrite: bool) -> None:
+    """Refuse a folder that may not be replaced."""
+    if not os.path.lexists(target):
+        return
+    if not overwrite:
+        raise StudyError(
+            f"{str(target)!r} exists. Choose another folder, or pass overwrite=True to "
+            "replace the study in it."
+        )
+    if not (target / INDEX).is_file():
+        raise StudyError(
+            f"{str(target)!r} holds no study (no {INDEX}), so it is not replaced. "
+            "Choose another folder."
+        )
 
 
-def _listed_files(index: Path) -> list[str]:
+def _n_bytes(subject: Subject, dtype: Any) -> int:
+    stored = np.dtype(dtype) if dtype else getattr(subject.samples, "dtype", None)
+    return subject.n_samples * subject.n_voxels * getattr(stored, "itemsize", 8)
+
+
+def _files_of_study(index: Path) -> list[str]:
     """List the files of a study; of an index that cannot be read, itself alone."""
     listed = [index.name]
     with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
@@ -352,21 +367,120 @@ def _listed_files(index: Path) -> list[str]:
     return listed
 
 
-def _file_stems(ids: list[str], taken: set[str]) -> list[str]:
-    """Name the files of each subject so that any file system takes them."""
-    stems: list[str] = []
-    for id in ids:
-        safe = re.sub(r"[^A-Za-z0-9._-]+", "_", id)[:80].rstrip(".")
-        # the prefix keeps clear of dot files and of names that Windows reserves
-        wanted = safe if safe.startswith("sub") else f"sub-{safe}"
-        stems.append(_free_stem(wanted, taken))
-        taken = taken | {stems[-1].casefold()}
-    return stems
+def _subject_stem(id: str) -> str:
+    """Return an id as the beginning of a file name that any file system takes."""
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "_", id)[:80].rstrip(".")
+    # the prefix keeps clear of dot files and of names that Windows reserves
+    return safe if safe.startswith("sub") else f"sub-{safe}"
 
 
 def _free_stem(wanted: str, taken: set[str]) -> str:
+    """Return a name that is not taken, and take it."""
     stem, number = wanted, 1
     while stem.casefold() in taken:  # "a/b" and "a_b", or "A" and "a"
         number += 1
         stem = f"{wanted}~{number}"
+    taken.add(stem.casefold())
     return stem
+
+
+# -- files, checked when read ----------------------------------------------------------
+
+
+def describe_file(path: Path) -> dict[str, Any]:
+    """Return name, size and checksum of a file, for :func:`verify_file`."""
+    stamp = file_stamp(path)
+    return {"file": path.name, "bytes": stamp["bytes"], "sha256": stamp["sha256"]}
+
+
+def verify_file(root: Path, entry: dict[str, Any], *, full: bool) -> Path:
+    """Return the path of a file that is as described; `full` compares checksums too."""
+    name, bytes_saved = str(entry["file"]), entry["bytes"]
+    if Path(name).name != name:
+        raise StudyError(
+            f"{str(root)!r}: the study names {name!r}, outside its folder."
+        )
+    path = root / name
+    wrong = ""
+    if path.is_symlink():
+        wrong = "is a link, and a study's files lie in its own folder"
+    elif not path.is_file():
+        wrong = "is missing from the study"
+    elif (size := path.stat().st_size) != bytes_saved:
+        what = "cut off" if size < bytes_saved else "edited or replaced"
+        wrong = f"was {what}: it has {size} bytes where {bytes_saved} were saved"
+    elif full and file_stamp(path)["sha256"] != entry["sha256"]:
+        wrong = "was edited or damaged: its checksum does not match"
+    if wrong:
+        raise StudyError(f"{str(path)!r} {wrong}. Restore it, or save the study again.")
+    return path
+
+
+# -- a row per sample, without loss of type --------------------------------------------
+
+
+def _format_table(subject: Subject) -> tuple[str, dict[str, str | None]]:
+    """Return the text of the table, with a header line, and the type of each column."""
+    columns, types = [], {}
+    for column, name in _COLUMNS.items():
+        values = getattr(subject, name)
+        if values is not None or column != "aligned":
+            types[column], texts = _format_column(values, subject.n_samples)
+            columns.append([column, *texts])
+    rows = zip(*columns, strict=True)
+    return "".join("\t".join(map(_quote_cell, row)) + "\n" for row in rows), types
+
+
+def _format_column(values: NDArray[Any] | None, n: int) -> tuple[str | None, list[str]]:
+    if values is None:
+        return None, [_MISSING] * n
+    listed = values.tolist()
+    if values.dtype == bool:
+        return "bool", [str(int(value)) for value in listed]
+    if values.dtype.kind == "f":
+        return "float", [_MISSING if np.isnan(v) else str(v) for v in listed]
+    kind = "str" if any(isinstance(value, str) for value in listed) else "int"
+    return kind, [_MISSING if value is None else str(value) for value in listed]
+
+
+def _quote_cell(text: str) -> str:
+    # csv.writer leaves a lone carriage return bare, which csv.reader takes as a line
+    if any(mark in text for mark in '\t\r\n"'):
+        return '"' + text.replace('"', '""') + '"'
+    return text
+
+
+def _read_table(
+    path: Path, types: dict[str, str | None], n_samples: int
+) -> dict[str, NDArray[Any] | None]:
+    """Read a table back into the arguments of :class:`Subject`."""
+    as_written: dict[str, Any] = {"header": None, "dtype": str, "na_filter": False}
+    table = read_table(path, skip_blank_lines=False, encoding="utf-8", **as_written)
+    header, *rows = table.to_numpy(object).tolist()
+    expected = [c for c in _COLUMNS if c != "aligned" or c in types]
+    if header != expected or len(rows) != n_samples:
+        raise StudyError(
+            f"{str(path)!r} has {len(rows)} rows and the columns {header}; expected "
+            f"{n_samples} rows with {expected}."
+        )
+    try:
+        return {
+            _COLUMNS[column]: _parse_column(texts, types[column])
+            for column, texts in zip(header, zip(*rows, strict=True), strict=True)
+        }
+    except (ValueError, KeyError, OverflowError) as error:
+        raise StudyError(
+            f"{str(path)!r} holds what its column cannot ({error})."
+        ) from error
+
+
+def _parse_column(texts: tuple[str, ...], kind: str | None) -> NDArray[Any] | None:
+    if kind is None:
+        return None
+    if kind == "bool":
+        return np.array([{"0": False, "1": True}[text] for text in texts], bool)
+    if kind == "float":
+        return np.array([np.nan if t == _MISSING else float(t) for t in texts])
+    parse = {"int": int, "str": str}[kind]
+    values = [None if text == _MISSING else parse(text) for text in texts]
+    return object_array(values) if None in values else np.array(values)

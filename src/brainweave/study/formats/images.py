@@ -12,6 +12,8 @@ from brainweave.exceptions import InputError, StudyError
 from brainweave.study.formats.events import check_t_r_option
 from brainweave.study.formats.runs import Cleaning, Run
 from brainweave.study.formats.sampling import study_of_runs
+from brainweave.study.options import merge_options
+from brainweave.study.provenance import AS_GIVEN
 from brainweave.study.spaces import (
     ImageLike,
     VolumeSpace,
@@ -21,7 +23,6 @@ from brainweave.study.spaces import (
 )
 from brainweave.study.study import Study
 from brainweave.study.surface import CiftiSpace, SurfaceSpace
-from brainweave.study.told import AS_GIVEN, gathered
 
 
 def load_nifti(
@@ -135,8 +136,8 @@ def load_gifti(
 def volume_space(
     id: str, mask: Any, images: Sequence[ImageLike], resample: bool
 ) -> VolumeSpace:
-    """Return the voxels of one subject: a mask for all or by subject, or "epi"."""
-    mask = _of_masker(_of_subject("mask", mask, id))
+    """Return the voxels inside the mask of a subject (see `mask` of `load_nifti`)."""
+    mask = _masker_image(_entry_or_value("mask", mask, id))
     if isinstance(mask, str) and mask == "epi":
         return VolumeSpace(epi_mask(images))
     return VolumeSpace(mask_on_grid(mask, images[0]) if resample else mask)
@@ -176,10 +177,9 @@ def mask_on_grid(mask: ImageLike, image: ImageLike) -> Any:
     import nibabel as nib
     from nilearn.image import resample_img
 
-    space = VolumeSpace(mask)
     target = load_image(image, nib.spatialimages.SpatialImage)
     return resample_img(
-        nib.Nifti1Image(space.mask.astype(np.uint8), space.affine),
+        VolumeSpace(mask).mask_image(),
         target_affine=target.affine,
         target_shape=target.shape[:3],
         interpolation="nearest",
@@ -203,19 +203,19 @@ def _make_study(
     cleaning: Cleaning | None = None,
     **details: Any,
 ) -> Study:
-    (how,) = gathered("the reader of images", details, cleaning or Cleaning())
+    (how,) = merge_options("the reader of images", details, cleaning or Cleaning())
     t_r = check_t_r_option(t_r)
-    subjects, known = {}, {}
-    for id, runs in _listed_runs(files).items():
-        own = space(id, [run.image for run in runs])
+    subject_runs, spaces, known = {}, {}, {}
+    for id, runs in _runs_by_subject(files).items():
+        spaces[id] = space(id, [run.image for run in runs])
         if t_r is not None:
             runs = [replace(run, t_r=t_r) for run in runs]
         if confounds is not None:
-            runs = _with_confounds(id, runs, entry_of("confounds", confounds, id))
-        subjects[id] = dict(enumerate(runs, start=1)), own
+            runs = _with_confounds(id, runs, subject_entry("confounds", confounds, id))
+        subject_runs[id] = dict(enumerate(runs, start=1))
         known[id] = {
-            "labels": _of_subject("labels", labels, id),
-            "stimuli": _of_subject("stimuli", stimuli, id),
+            "labels": _entry_or_value("labels", labels, id),
+            "stimuli": _entry_or_value("stimuli", stimuli, id),
         }
     given = {"labels": labels, "stimuli": stimuli, "confounds": confounds}
     settings = {
@@ -223,7 +223,8 @@ def _make_study(
         "mask": mask,
         **{what: None if v is None else AS_GIVEN for what, v in given.items()},
     }
-    return study_of_runs(name, subjects, how, settings, dtype=dtype, known=known)
+    options: dict[str, Any] = {"dtype": dtype, "labels": known}
+    return study_of_runs(name, subject_runs, spaces, how, settings, **options)
 
 
 def _with_confounds(id: str, runs: list[Run], confounds: Any) -> list[Run]:
@@ -236,9 +237,9 @@ def _with_confounds(id: str, runs: list[Run], confounds: Any) -> list[Run]:
     return [replace(r, confounds=c) for r, c in zip(runs, listed, strict=True)]
 
 
-def _listed_runs(files: Any) -> dict[str, list[Run]]:
+def _runs_by_subject(files: Any) -> dict[str, list[Run]]:
     if isinstance(files, list | tuple) and files:
-        files = _by_name(files)
+        files = _group_by_subject(files)
     if not isinstance(files, Mapping):
         raise TypeError(
             "files must map subject ids to files, such as {'01': ['run1.nii.gz']}; got "
@@ -255,8 +256,8 @@ def _listed_runs(files: Any) -> dict[str, list[Run]]:
     return listed
 
 
-def _by_name(files: Sequence[Any]) -> dict[str, list[Any]]:
-    """Sort files into subjects by their names; refuse a list that does not say."""
+def _group_by_subject(files: Sequence[Any]) -> dict[str, list[Any]]:
+    """Group files by the subject that their names begin with, ``sub-<id>``."""
     found: dict[str, list[Any]] = {}
     for file in files:
         stem = Path(file).name if isinstance(file, str | PathLike) else ""
@@ -272,7 +273,7 @@ def _by_name(files: Sequence[Any]) -> dict[str, list[Any]]:
     return found
 
 
-def _of_masker(mask: Any) -> Any:
+def _masker_image(mask: Any) -> Any:
     """Return the mask image of a nilearn masker; anything else as it is."""
     if not hasattr(mask, "inverse_transform") or not hasattr(mask, "get_params"):
         return mask
@@ -282,8 +283,8 @@ def _of_masker(mask: Any) -> Any:
             f"The masker ({type(mask).__name__}) is not fitted, or keeps no voxels "
             "apart. Fit a NiftiMasker, or pass a mask image."
         )
-    asked = {"smoothing_fwhm", "standardize", "detrend", "high_pass", "low_pass"}
-    chosen = {k for k, v in mask.get_params().items() if k in asked and v}
+    cleaning = {"smoothing_fwhm", "standardize", "detrend", "high_pass", "low_pass"}
+    chosen = {k for k, v in mask.get_params().items() if k in cleaning and v}
     if chosen:
         raise InputError(
             f"The masker also asks for {', '.join(sorted(chosen))}; give these to the "
@@ -292,13 +293,13 @@ def _of_masker(mask: Any) -> Any:
     return image
 
 
-def _of_subject(what: str, values: Any, id: str) -> Any:
-    """Return what a mapping has for one subject; anything else is for all."""
-    return entry_of(what, values, id) if isinstance(values, Mapping) else values
+def _entry_or_value(what: str, values: Any, id: str) -> Any:
+    """Return a mapping's entry for a subject; a value that is no mapping is for all."""
+    return subject_entry(what, values, id) if isinstance(values, Mapping) else values
 
 
-def entry_of(what: str, values: Mapping[str, Any], id: str) -> Any:
-    """Return what a mapping has for a subject, or say who is in it."""
+def subject_entry(what: str, values: Mapping[str, Any], id: str) -> Any:
+    """Return a mapping's entry for a subject; the error lists whom it has."""
     if id not in values:
         known = ", ".join(map(repr, values))
         raise InputError(

@@ -15,10 +15,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from brainweave._validation import check_list_option
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.formats.images import entry_of
+from brainweave.labels import object_array
+from brainweave.study.formats.images import subject_entry
+from brainweave.study.provenance import AS_GIVEN, make_record
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
-from brainweave.study.told import AS_GIVEN, made_record
 
 MatFile: TypeAlias = str | PathLike[str]
 # one 2-D array per subject
@@ -26,8 +27,8 @@ Arrays: TypeAlias = list[NDArray[Any]]
 
 # A damaged file may send a reader into a loop: seconds to wait at least, and the
 # bytes that even a slow disk gives in one more.
-_PATIENCE = 60.0
-_SLOWEST = 1e6
+_MIN_TIMEOUT = 60.0
+_MIN_BYTES_PER_SECOND = 1e6
 
 _AXES = {"voxels", "samples", "subjects"}
 
@@ -93,14 +94,14 @@ def load_matlab(
     if not listed:
         raise InputError("No MATLAB files were given.")
     parts = [_subject_arrays(Path(file), variable, order) for file in listed]
-    arrays = _stacked(parts, [Path(file) for file in listed])
-    ids = _ids(ids, len(arrays))
+    arrays = _stack_voxels(parts, [Path(file) for file in listed])
+    ids = _check_ids(ids, len(arrays))
     if runs is not None and samples_per_run is not None:
         raise InputError("Give runs or samples_per_run, not both.")
     where = None if labels is None else AS_GIVEN
     if isinstance(labels, str | PathLike):
         where = Path(labels).name
-        labels = _only_vector(Path(labels), len(arrays))
+        labels = _read_labels(Path(labels), len(arrays))
     subjects = []
     for position, (id, samples) in enumerate(zip(ids, arrays, strict=True)):
         own = runs
@@ -122,7 +123,7 @@ def load_matlab(
         "labels": where,
         "stimuli": None if stimuli is None else AS_GIVEN,
     }
-    return Study(subjects, name, made_record(settings, subjects, {}))
+    return Study(subjects, name, make_record(settings, subjects, {}))
 
 
 def read_matlab(path: MatFile) -> dict[str, Any]:
@@ -142,7 +143,7 @@ def read_matlab(path: MatFile) -> dict[str, Any]:
     path = Path(path)
     if not path.is_file():
         raise StudyError(f"There is no file {str(path)!r}. Check the path.")
-    patience = _PATIENCE + path.stat().st_size / _SLOWEST
+    timeout = _MIN_TIMEOUT + path.stat().st_size / _MIN_BYTES_PER_SECOND
     command = [sys.executable, "-P", str(Path(__file__).with_name("matlab_reader.py"))]
     with subprocess.Popen(
         [*command, str(path.absolute())],
@@ -150,60 +151,56 @@ def read_matlab(path: MatFile) -> dict[str, Any]:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
     ) as reader:
-        timer = threading.Timer(patience, reader.kill)
+        timer = threading.Timer(timeout, reader.kill)
         timer.start()
         stream: Any = reader.stdout
         try:
-            return _received(stream, path)
+            return _read_value(stream, path)
         finally:
             stream.close()  # a reader that would write on ends
             reader.wait()
             timer.cancel()
 
 
-def _received(stream: Any, path: Path) -> Any:
-    """Take a value that :mod:`brainweave.study.formats.matlab_reader` writes."""
-    reason = "reading it crashed, or came to no end"
+def _read_value(stream: Any, path: Path) -> Any:
+    """Read a value that :mod:`brainweave.study.formats.matlab_reader` wrote."""
     try:
         node = json.loads(stream.readline())
         if node["kind"] == "array":
             # only reads: NumPy would seek in what it takes for a file
             pipe: Any = SimpleNamespace(read=stream.read)
             return np.lib.format.read_array(pipe, allow_pickle=False)
-        if node["kind"] == "error":
-            reason = node["reason"]
-            raise EOFError
-    except (ValueError, EOFError, OSError) as error:
+    except (ValueError, EOFError, OSError):
+        node = {"kind": "error", "reason": "reading it crashed, or came to no end"}
+    kind = node["kind"]
+    if kind == "error":
         raise StudyError(
-            f"{str(path)!r} is not a readable MATLAB file ({reason}). It may be cut "
-            "off or damaged: get the file again."
-        ) from error
-    inside = [_received(stream, path) for _ in range(node["holds"])]
-    if node["kind"] == "none":
+            f"{str(path)!r} is not a readable MATLAB file ({node['reason']}). It may "
+            "be cut off or damaged: get the file again."
+        )
+    parts = [_read_value(stream, path) for _ in range(node["holds"])]
+    if kind == "none":
         return None
-    if node["kind"] == "list":
-        return inside
-    if node["kind"] == "variables":
-        found = zip(node["names"], inside, strict=True)
+    if kind == "list":
+        return parts
+    if kind == "variables":
+        found = zip(node["names"], parts, strict=True)
         return {name: value for name, value in found if value is not None}
-    if node["kind"] == "struct":
+    if kind == "struct":
         struct = np.empty(node["shape"], [(name, object) for name in node["names"]])
-        for name, field in zip(node["names"], inside, strict=True):
+        for name, field in zip(node["names"], parts, strict=True):
             struct[name] = field
         return struct
-    cell = np.empty(len(inside), object)
-    for position, entry in enumerate(inside):
-        cell[position] = entry
-    return cell.reshape(node["shape"])
+    return object_array(parts).reshape(node["shape"])
 
 
 def _subject_arrays(
     path: Path, variable: str | None, order: Sequence[str] | None
 ) -> Arrays:
     """Read one file into a (n_samples x n_voxels) array per subject."""
-    name, value = _choose(path, read_matlab(path), variable)
+    name, value = _select_variable(path, read_matlab(path), variable)
     if isinstance(value, list):
-        axes = _checked_order(order or ("samples", "voxels"), 2)
+        axes = _check_order(order or ("samples", "voxels"), 2)
         for number, entry in enumerate(value, start=1):
             if not isinstance(entry, np.ndarray) or entry.ndim != 2 or not entry.size:
                 raise StudyError(
@@ -212,14 +209,14 @@ def _subject_arrays(
                 )
         arrays = [entry if axes[0] == "samples" else entry.T for entry in value]
     else:
-        axes = _checked_order(order or ("voxels", "samples", "subjects"), value.ndim)
+        axes = _check_order(order or ("voxels", "samples", "subjects"), value.ndim)
         wanted = [a for a in ("subjects", "samples", "voxels") if a in axes]
         moved = np.transpose(value, [axes.index(axis) for axis in wanted])
         arrays = list(moved) if "subjects" in axes else [moved]
     return [np.ascontiguousarray(array) for array in arrays]
 
 
-def _checked_order(order: Sequence[str], n_dimensions: int) -> list[str]:
+def _check_order(order: Sequence[str], n_dimensions: int) -> list[str]:
     axes = list(order)
     if n_dimensions == 2 and len(axes) == 3:  # MATLAB drops a last dimension of 1
         axes = [axis for axis in axes if axis != "subjects"]
@@ -236,7 +233,7 @@ def _checked_order(order: Sequence[str], n_dimensions: int) -> list[str]:
     return axes
 
 
-def _choose(
+def _select_variable(
     path: Path, content: Mapping[str, Any], variable: str | None
 ) -> tuple[str, Any]:
     if variable is not None:
@@ -265,7 +262,7 @@ def _choose(
     return next(iter(candidates.items()))
 
 
-def _stacked(parts: list[Arrays], files: list[Path]) -> Arrays:
+def _stack_voxels(parts: list[Arrays], files: list[Path]) -> Arrays:
     first = parts[0]
     for part, file in zip(parts[1:], files[1:], strict=True):
         if len(part) != len(first):
@@ -282,7 +279,7 @@ def _stacked(parts: list[Arrays], files: list[Path]) -> Arrays:
     return [np.hstack(arrays) for arrays in zip(*parts, strict=True)]
 
 
-def _ids(ids: Sequence[str] | None, n_subjects: int) -> list[str]:
+def _check_ids(ids: Sequence[str] | None, n_subjects: int) -> list[str]:
     if ids is None:
         width = max(2, len(str(n_subjects)))
         return [f"{number:0{width}d}" for number in range(1, n_subjects + 1)]
@@ -310,7 +307,7 @@ def _runs_from_counts(
     return np.repeat(np.arange(1, len(counts) + 1), counts)
 
 
-def _only_vector(path: Path, n_subjects: int) -> Any:
+def _read_labels(path: Path, n_subjects: int) -> Any:
     content = {
         name: value
         for name, value in read_matlab(path).items()
@@ -336,7 +333,7 @@ def _only_vector(path: Path, n_subjects: int) -> Any:
 def _of_subject(what: str, values: Any, position: int, ids: Sequence[str]) -> Any:
     n_subjects = len(ids)
     if isinstance(values, Mapping):
-        return entry_of(what, values, ids[position])
+        return subject_entry(what, values, ids[position])
     if isinstance(values, list | tuple) and len(values) == n_subjects:
         entry = values[position]
         if isinstance(entry, list | tuple | np.ndarray):

@@ -16,19 +16,19 @@ from typing import Any, BinaryIO
 import numpy as np
 
 # A gzip stream cannot hold more than 1032 times its own size.
-_MOST_EXPANSION = 1100
-_MOST_OBJECTS = 1_000_000
-_DEEPEST = 32
+_MAX_EXPANSION = 1100
+_MAX_OBJECTS = 1_000_000
+_MAX_DEPTH = 32
 
 
 class _Unreadable(Exception):
-    """The file is of a kind that is not read, and the message says why."""
+    """The file cannot be read; the message says why."""
 
 
 def _write(value: Any, out: BinaryIO, depth: int = 0) -> None:
-    """Write a value, and then those that it holds."""
-    if depth > _DEEPEST:
-        raise _Unreadable(f"it nests cells more than {_DEEPEST} deep")
+    """Write a value, and then the values inside of it."""
+    if depth > _MAX_DEPTH:
+        raise _Unreadable(f"it nests cells more than {_MAX_DEPTH} deep")
     node: dict[str, Any] = {"kind": "none"}  # sparse matrices, functions, objects
     inside: list[Any] = []
     if isinstance(value, dict):
@@ -86,28 +86,28 @@ class _Hdf5Reader:
                     content[name] = self._value(item, file, ())
         return content
 
-    def _value(self, item: Any, file: Any, within: tuple[int, ...]) -> Any:
+    def _value(self, item: Any, file: Any, parents: tuple[int, ...]) -> Any:
         import h5py
 
         address = h5py.h5o.get_info(item.id).addr
         self.n_objects += 1
-        if address in within or len(within) > _DEEPEST:
+        if address in parents or len(parents) > _MAX_DEPTH:
             raise _Unreadable("its cells refer to each other in a circle")
-        if self.n_objects > _MOST_OBJECTS:
-            raise _Unreadable(f"it holds more than {_MOST_OBJECTS} objects")
+        if self.n_objects > _MAX_OBJECTS:
+            raise _Unreadable(f"it holds more than {_MAX_OBJECTS} objects")
         if not isinstance(item, h5py.Dataset):
             return None  # a struct in a cell
         if item.external is not None or item.is_virtual:
             raise _Unreadable(
                 f"{item.name!r} lies in other files, and those are not read"
             )
-        if item.nbytes > _MOST_EXPANSION * self.n_bytes:
+        if item.nbytes > _MAX_EXPANSION * self.n_bytes:
             raise _Unreadable(
                 f"{item.name!r} claims {item.nbytes} bytes in a file of {self.n_bytes}"
             )
         values = item[()]
         if h5py.check_ref_dtype(item.dtype) is h5py.Reference:
-            inside = (*within, address)
+            inside = (*parents, address)
             entries = np.asarray(values).T.ravel()
             return [self._value(file[entry], file, inside) for entry in entries]
         if item.dtype.kind not in "fiubSU":

@@ -13,15 +13,8 @@ from brainweave.exceptions import StudyError
 from brainweave.study.formats.events import Events
 from brainweave.study.formats.images import volume_space
 from brainweave.study.formats.runs import Cleaning, Run
-from brainweave.study.formats.sampling import (
-    EventRules,
-    HowToSample,
-    Sampling,
-    naming,
-    plan_run,
-    study_of_runs,
-    warn_of_runs,
-)
+from brainweave.study.formats.sampling import EventRun, study_of_events
+from brainweave.study.options import EventRules, SampleOptions, Sampling
 from brainweave.study.study import Study
 
 
@@ -92,35 +85,32 @@ def load_openfmri(
     root = Path(directory)
     if not root.is_dir():
         raise StudyError(f"There is no folder {str(root)!r}. Check the path.")
-    how = HowToSample.told(
-        "load_openfmri",
-        samples,
-        details,
-        events or EventRules(ignore=()),
-        sampling or Sampling(),
-        cleaning or Cleaning(),
+    events = events or EventRules(ignore=())
+    options = SampleOptions.merge(
+        "load_openfmri", samples, details, events, sampling, cleaning
     )
-    stated = _scan_key_t_r(root), f"The TR in {str(root / 'scan_key.txt')!r}"
+    stated_tr = _scan_key_t_r(root), f"The TR in {str(root / 'scan_key.txt')!r}"
     conditions = _condition_key(root, task, model)
-    planned: dict[str, tuple[dict[int, Run], Any]] = {}
-    every: dict[str, Run] = {}
-    for folder, folders in _run_folders(root, task, subjects, runs).items():
-        images = [_existing(run / bold) for run in folders.values()]
-        own = mask
+    event_runs: dict[str, dict[int, EventRun]] = {}
+    spaces = {}
+    for folder, run_folders in _run_folders(root, task, subjects, runs).items():
+        images = [_existing(path / bold) for path in run_folders.values()]
+        own_mask = mask
         if isinstance(mask, str | PathLike) and (folder / mask).is_file():
-            own = folder / mask
-        space = volume_space(folder.name, own, images, resample_mask)
-        planned[folder.name] = {}, space
-        for (number, run), image in zip(folders.items(), images, strict=True):
-            rows = _read_onsets(folder, run.name, model, conditions)
-            rows = [row for row in rows if row[2] not in how.rules.ignore]
-            removed = None if confounds is None else _existing(run / confounds)
-            file, seen = Run(image, confounds=removed), Events.from_rows(rows)
-            with naming(folder.name):
-                file = plan_run(file, space, seen, lambda: stated, how)
-            planned[folder.name][0][number] = file
-            every[f"{folder.name}/{run.name}"] = file
-    warn_of_runs(every, how.rules.overlap)
+            own_mask = folder / mask
+        id = folder.name
+        spaces[id] = volume_space(id, own_mask, images, resample_mask)
+        event_runs[id] = {}
+        for (number, path), image in zip(run_folders.items(), images, strict=True):
+            rows = _read_onsets(folder, path.name, model, conditions)
+            rows = [row for row in rows if row[2] not in options.rules.ignore]
+            columns = None if confounds is None else _existing(path / confounds)
+            event_runs[id][number] = EventRun(
+                f"{id}/{path.name}",
+                Run(image, confounds=columns),
+                Events.from_rows(rows),
+                lambda: stated_tr,
+            )
     settings = {
         "source": "openfmri",
         "task": task,
@@ -128,10 +118,9 @@ def load_openfmri(
         "confounds": confounds,
         "mask": mask,
         "labels": "condition_key.txt",
-        **how.settings(),
     }
     study_name = root.name if name is None else name
-    return study_of_runs(study_name, planned, how.cleaning, settings)
+    return study_of_events(study_name, event_runs, spaces, options, settings)
 
 
 def _run_folders(

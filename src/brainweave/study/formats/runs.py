@@ -68,8 +68,8 @@ class Cleaning:
         t_r: float | None = None,
         levels: NDArray[np.intp] | None = None,
     ) -> NDArray[Any]:
-        """Clean one run; volumes outside of `sample_mask` take no part in anything."""
-        values = self._finite(values, name)
+        """Return the volumes of `sample_mask`, cleaned; others are not looked at."""
+        values = self._check_finite(values, name)
         filters = self.low_pass is not None or self.high_pass is not None
         if filters and t_r is None:
             raise InputError(
@@ -86,7 +86,6 @@ class Cleaning:
             return values if sample_mask is None else values[sample_mask]
         from nilearn.signal import clean  # slow to import, and seldom needed
 
-        zscore = self.standardize == "zscore"
         filtered = partial(
             clean,
             detrend=self.detrend,
@@ -98,11 +97,12 @@ class Cleaning:
             t_r=t_r if filters else None,
         )
         if confounds is not None and levels is not None:
-            values, confounds = _without(values, confounds, levels, filtered), None
-        how = "zscore_sample" if zscore else self.standardize
-        return np.asarray(filtered(values, confounds=confounds, standardize=how))
+            values = _remove_confounds(values, confounds, levels, filtered)
+            confounds = None
+        scale = "zscore_sample" if self.standardize == "zscore" else self.standardize
+        return np.asarray(filtered(values, confounds=confounds, standardize=scale))
 
-    def _finite(self, values: NDArray[Any], name: str) -> NDArray[Any]:
+    def _check_finite(self, values: NDArray[Any], name: str) -> NDArray[Any]:
         # A sum is finite if all its terms are: one pass, nothing of the data's size.
         with np.errstate(invalid="ignore", over="ignore"):
             sums = values.sum(axis=0, dtype=np.float64)
@@ -120,13 +120,13 @@ class Cleaning:
         return values
 
 
-def _without(
+def _remove_confounds(
     values: NDArray[Any],
     confounds: NDArray[Any],
     levels: NDArray[np.intp],
     filtered: Callable[..., Any],
 ) -> NDArray[Any]:
-    """Take out confounds, fitted with a constant per level to what filters leave."""
+    """Subtract confounds; they are fitted, filtered, together with a mean per level."""
     constants = levels[:, None] == np.unique(levels)
     columns = standardized(confounds)
     model = filtered(np.hstack([constants, columns]).astype(np.float64))
@@ -216,7 +216,7 @@ class Run:
         used = self.used()
         if self.keep is None:
             return used
-        keep = self._volumes("keep")
+        keep = self._check_volumes("keep")
         lost = np.setdiff1d(keep, used)
         if lost.size:
             raise InputError(
@@ -227,9 +227,10 @@ class Run:
 
     def used(self) -> NDArray[np.intp]:
         """Return the volumes that take part in the cleaning, in order."""
-        return np.unique(self._volumes("sample_mask"))
+        return np.unique(self._check_volumes("sample_mask"))
 
-    def _volumes(self, what: str) -> NDArray[np.intp]:
+    def _check_volumes(self, what: str) -> NDArray[np.intp]:
+        """Return `keep` or `sample_mask` as numbers of volumes; all if it is None."""
         chosen, n_volumes = getattr(self, what), self.header.n_samples
         array = np.arange(n_volumes) if chosen is None else np.asarray(chosen).ravel()
         if array.dtype == bool:

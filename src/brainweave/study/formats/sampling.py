@@ -8,7 +8,7 @@ samples at once, and turns volumes into samples later.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -16,96 +16,37 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._validation import check_list_option, check_option
 from brainweave.exceptions import InputError, StudyError
 from brainweave.study.formats.events import (
     OVERLAPS,
     Events,
-    agreed_tr,
     check_events,
-    check_t_r_option,
     event_volumes,
     find_blocks,
     match_volumes,
     name_positions,
     nuisance_columns,
+    resolve_tr,
     shared_volumes,
     trial_weights,
 )
-from brainweave.study.formats.runs import (
-    Cleaning,
-    ImageSource,
-    Run,
-    confound_columns,
+from brainweave.study.formats.runs import Cleaning, ImageSource, Run, confound_columns
+from brainweave.study.options import (
+    DRIFT_CUTOFF,
+    EventRules,
+    SampleOptions,
+    Sampling,
+    check_samples,
+    merge_options,
 )
+from brainweave.study.provenance import make_record, run_record
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
-from brainweave.study.told import gathered, made_record, run_record
 
-_SAMPLES = ("volumes", "blocks", "trials", "trials-lsa", "trials-lss")
-
-#: Where the drift terms of trial models stop, in Hz.
-DRIFT_CUTOFF = 1 / 128
 #: Of a run's degrees of freedom, what events and confounds that are fitted together
 #: may take; beyond, the noise that this adds outweighs the signal that it saves
 #: (benchmarks/confounds.py).
 ROOM = 2 / 5
-
-
-@dataclass(frozen=True)
-class EventRules:
-    """What the events of a run say of its volumes.
-
-    Parameters
-    ----------
-    ignore : str or sequence of str, default=("rest", "baseline", "fixation")
-        Labels that are no category; so is ``n/a``.
-    overlap : {"longest", "last", "drop", "error"}, default="longest"
-        Which event a volume shows that lies under events of several categories: the
-        one that covers most of it, the one that began last, none, or an error. How
-        many volumes that concerns is in a warning and in the record. Trial models
-        tell overlapping trials apart, and need no rule.
-    moments : bool, default=False
-        Add the seconds since the stimulus began to the ids of volumes, so that the
-        same moment of a film has the same id in every subject.
-    """
-
-    ignore: Sequence[str] | str = ("rest", "baseline", "fixation")
-    overlap: str = "longest"
-    moments: bool = False
-
-    def __post_init__(self) -> None:
-        ignored = check_list_option("ignore", self.ignore, "EventRules")
-        object.__setattr__(self, "ignore", tuple(map(str, ignored)))
-        check_option("overlap", self.overlap, list(OVERLAPS), owner="EventRules")
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """How volumes become samples.
-
-    Parameters
-    ----------
-    t_r : float, optional
-        Repetition time in seconds, instead of what sidecars and headers say.
-    hrf_delay : float, default=5.0
-        Seconds from a stimulus to its response, for volumes and blocks.
-    keep_rest : bool, default=False
-        Keep volumes that show nothing, without a label.
-    max_gap : float, default=4.0
-        Most seconds between events of one block.
-    hrf_model : str, default="glover"
-        Response of the trial models, one of nilearn's.
-    """
-
-    t_r: float | None = None
-    hrf_delay: float = 5.0
-    keep_rest: bool = False
-    max_gap: float = 4.0
-    hrf_model: str = "glover"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "t_r", check_t_r_option(self.t_r))
 
 
 @dataclass(frozen=True)
@@ -151,11 +92,6 @@ class SamplePlan:
         return np.asarray(volumes[self.rows])
 
 
-def check_samples(samples: Any, owner: str = "plan_samples") -> str:
-    """Check the name of a way to make samples."""
-    return check_option("samples", samples, _SAMPLES, owner=owner)
-
-
 def plan_samples(
     events: Events,
     n_volumes: int,
@@ -175,32 +111,35 @@ def plan_samples(
     the trial models, whose drift terms stop at `high_pass`, or are removed from other
     samples before.
     """
-    rules, sampling = gathered(
+    rules, sampling = merge_options(
         "plan_samples", details, rules or EventRules(), sampling or Sampling()
     )
-    delay = sampling.hrf_delay
     check_samples(samples)
-    n_events, outside = len(events), check_events(events, n_volumes, tr)
+    n_events, n_outside = len(events), check_events(events, n_volumes, tr)
     usable = np.ones(n_volumes, dtype=bool)
     if kept_volumes is not None:
-        usable[:] = False
-        usable[kept_volumes] = True
+        usable = np.isin(np.arange(n_volumes), kept_volumes)
     if samples == "blocks":
         events = find_blocks(events, max_gap=sampling.max_gap)
-    shows = event_volumes(events, n_volumes, tr, hrf_delay=delay)
-    within = (events.onset < n_volumes * tr) & (events.onset + events.duration >= 0)
-    unseen = within & ~shows.any(axis=1)
-    shared = overshadowed = np.zeros(0, dtype=bool)
-    rows = weights = None
-    is_trials = samples.startswith("trials")
+    is_trials, delay = samples.startswith("trials"), sampling.hrf_delay
+    # a model tells overlapping trials apart and needs no rule
     overlap = "longest" if is_trials else rules.overlap
+    shows = event_volumes(events, n_volumes, tr, hrf_delay=delay)
+    shown = match_volumes(events, n_volumes, tr, hrf_delay=delay, overlap=overlap)
     n_confounds = 0 if confounds is None else confounds.shape[1]
     nuisance = None
     if is_trials or n_confounds:
         nuisance = nuisance_columns(np.arange(n_volumes) * tr, high_pass, confounds)
-    shown = match_volumes(events, n_volumes, tr, hrf_delay=delay, overlap=overlap)
-    if is_trials:
-        # a model tells overlapping trials apart; those not scanned it cannot estimate
+    rows = weights = None
+    if samples == "volumes":
+        rows = np.flatnonzero(usable & (sampling.keep_rest | (shown >= 0)))
+        event = shown[rows]
+    elif samples == "blocks":
+        event = np.unique(shown[usable & (shown >= 0)])
+        member = usable & (shown == event[:, None])
+        weights = member / member.sum(axis=1, keepdims=True)
+    else:
+        # what was not scanned cannot be estimated
         event = np.flatnonzero((shows & usable).any(axis=1))
         weights = trial_weights(
             events.take(event),
@@ -211,21 +150,18 @@ def plan_samples(
             nuisance=nuisance,
             hrf_model=sampling.hrf_model,
         )
-    else:
-        shared = shared_volumes(events, shows)
-        overshadowed = shows.any(axis=1) & ~np.isin(np.arange(len(events)), shown)
-        if samples == "volumes":
-            rows = np.flatnonzero(usable & (sampling.keep_rest | (shown >= 0)))
-            event = shown[rows]
-        else:
-            event = np.unique(shown[usable & (shown >= 0)])
-            member = usable & (shown == event[:, None])
-            weights = member / member.sum(axis=1, keepdims=True)
     # position -1, for rest, finds the empty text at the end
     stimuli = np.full(len(events), "") if events.stimulus is None else events.stimulus
     stimuli = np.append(stimuli, "")[event]
     if rows is not None and rules.moments:
         stimuli = name_positions(events, shown, tr, hrf_delay=delay)[rows]
+    counts = EventCounts(
+        events=n_events,
+        outside=n_outside,
+        volumes=n_volumes,
+        **_count_lost_events(events, shows, None if is_trials else shown, tr),
+        **_count_nuisance(shown, events.label, usable, nuisance, n_confounds),
+    )
     return SamplePlan(
         np.append(events.label, "")[event],
         stimuli,
@@ -233,26 +169,33 @@ def plan_samples(
         rows,
         weights,
         shown,
-        EventCounts(
-            n_events,
-            outside,
-            int(unseen.sum()),
-            int(shared.sum()),
-            int(overshadowed.sum()),
-            n_volumes,
-            **_removed(shown, events.label, usable, nuisance, n_confounds),
-        ),
+        counts,
     )
 
 
-def _removed(
+def _count_lost_events(
+    events: Events, shows: NDArray[np.bool_], shown: NDArray[np.int64] | None, tr: float
+) -> dict[str, int]:
+    """Count events without a volume; `shown` is None if events may share volumes."""
+    has_volume = shows.any(axis=1)
+    begins_within = events.onset < shows.shape[1] * tr
+    within = begins_within & (events.onset + events.duration >= 0)
+    counts = {"unseen": int((within & ~has_volume).sum())}
+    if shown is not None:
+        preferred = np.isin(np.arange(len(events)), shown)
+        counts["shared_volumes"] = int(shared_volumes(events, shows).sum())
+        counts["overshadowed"] = int((has_volume & ~preferred).sum())
+    return counts
+
+
+def _count_nuisance(
     shown: NDArray[np.int64],
     labels: NDArray[np.str_],
     usable: NDArray[np.bool_],
     nuisance: NDArray[np.float64] | None,
     n_confounds: int,
 ) -> dict[str, Any]:
-    """Count what is removed, and say what of the categories' courses goes with it."""
+    """Count confounds and drifts, and the share of the categories that they explain."""
     if nuisance is None:
         return {}
     # the first column is a constant
@@ -271,93 +214,78 @@ def _removed(
 
 
 @dataclass(frozen=True)
-class HowToSample:
-    """All that a reader of runs with events is told of samples; made by `told`."""
+class EventRun:
+    """A run, by a name for warnings, and its events; its samples are not planned yet.
 
-    samples: str
-    rules: EventRules
-    sampling: Sampling
-    cleaning: Cleaning
-    high_pass: float | None
-
-    @classmethod
-    def told(cls, owner: str, samples: str, details: Any, *groups: Any) -> HowToSample:
-        """Take options in groups, events, sampling and cleaning, and one by one."""
-        check_samples(samples, owner)
-        rules, sampling, cleaning = gathered(owner, details, *groups)
-        high_pass = cleaning.high_pass
-        if samples.startswith("trials"):  # the models have drift terms of their own
-            cleaning = replace(cleaning, high_pass=None)
-            high_pass = high_pass or DRIFT_CUTOFF
-        return cls(samples, rules, sampling, cleaning, high_pass)
-
-    def settings(self) -> dict[str, Any]:
-        """Return everything by its name, for the record."""
-        groups = (self.rules, self.sampling, self.cleaning)
-        every = {name: v for group in groups for name, v in asdict(group).items()}
-        return {**every, "samples": self.samples, "high_pass": self.high_pass}
-
-
-@contextmanager
-def naming(id: str) -> Iterator[None]:
-    """Say in errors whose data they are about."""
-    try:
-        yield
-    except (StudyError, InputError) as error:
-        raise type(error)(f"Subject {id!r}: {error}") from error
-
-
-def plan_run(
-    run: Run,
-    space: Any,
-    events: Events,
-    stated: Callable[[], tuple[Any, str]],
-    how: HowToSample,
-    *,
-    n_rows: int | None = None,
-) -> Run:
-    """Return a run with its repetition time and with the plan of its samples.
-
-    `stated` is asked for the time, and for who says so, if the run itself has none;
-    `n_rows` is the length of its confounds. These become columns of trial models; other
-    samples are cleaned of them when they are read.
+    `stated_tr` returns a repetition time and where it is stated.
     """
-    run = replace(run, t_r=how.sampling.t_r).opened(space)
-    n_volumes, t_r = run.header.n_samples, run.t_r
-    if n_rows not in (None, n_volumes):
-        raise StudyError(
-            f"{run.name!r} has {n_volumes} volumes, and its confounds have {n_rows} "
-            "rows. They must be of the same run."
+
+    name: str
+    run: Run
+    events: Events
+    stated_tr: Callable[[], tuple[Any, str]]
+
+    def planned(self, space: Any, options: SampleOptions) -> Run:
+        """Return the run with its repetition time and the plan of its samples.
+
+        Confounds become columns of trial models; other samples are cleaned of them when
+        they are read.
+        """
+        run = replace(self.run, t_r=options.sampling.t_r).opened(space)
+        n_volumes, t_r = run.header.n_samples, run.t_r
+        confounds = confound_columns(run.confounds, n_volumes, run.name)
+        if t_r is None:
+            t_r = resolve_tr(*self.stated_tr(), run.header, run.name)
+        try:
+            plan = plan_samples(
+                self.events,
+                n_volumes,
+                t_r,
+                samples=options.samples,
+                rules=options.rules,
+                sampling=options.sampling,
+                kept_volumes=run.used(),
+                confounds=confounds,
+                high_pass=options.high_pass,
+            )
+        except StudyError as error:
+            raise StudyError(f"{run.name!r}: {error}") from error
+        cleans = confounds is not None and confounds.shape[1] > 0
+        cleans = cleans and not options.samples.startswith("trials")
+        return replace(
+            run,
+            confounds=confounds if cleans else None,
+            levels=plan.shown if cleans and plan.counts.levels else None,
+            t_r=t_r,
+            plan=plan,
         )
-    if t_r is None:
-        t_r = agreed_tr(*stated(), run.header, run.name)
-    columns = confound_columns(run.confounds, n_volumes, run.name)
-    try:
-        plan = plan_samples(
-            events,
-            n_volumes,
-            t_r,
-            samples=how.samples,
-            rules=how.rules,
-            sampling=how.sampling,
-            kept_volumes=run.sample_mask,
-            confounds=columns,
-            high_pass=how.high_pass,
-        )
-    except StudyError as error:
-        raise StudyError(f"{run.name!r}: {error}") from error
-    is_trials = how.samples.startswith("trials")
-    return replace(
-        run,
-        confounds=None if is_trials else columns,
-        levels=plan.shown if plan.counts.levels and not is_trials else None,
-        t_r=t_r,
-        plan=plan,
-    )
+
+
+def study_of_events(
+    name: str,
+    runs: Mapping[str, Mapping[Any, EventRun]],
+    spaces: Mapping[str, Any],
+    options: SampleOptions,
+    settings: Mapping[str, Any],
+    **more: Any,
+) -> Study:
+    """Make a lazy study of the runs of each subject, by their numbers, in its space.
+
+    `settings` and `more` are those of :func:`study_of_runs`.
+    """
+    planned: dict[str, dict[Any, Run]] = {}
+    by_name: dict[str, Run] = {}
+    for id, listed in runs.items():
+        with errors_name_subject(id):
+            planned[id] = {n: r.planned(spaces[id], options) for n, r in listed.items()}
+        by_name |= {run.name: planned[id][number] for number, run in listed.items()}
+    warn_of_runs(by_name, options.rules.overlap)
+    settings = {**settings, **options.settings()}
+    return study_of_runs(name, planned, spaces, options.cleaning, settings, **more)
 
 
 def warn_of_runs(runs: Mapping[str, Run], overlap: str) -> None:
-    """Warn of what runs, by their names, lost or shared, and of times that differ."""
+    """Warn of events that were lost or share volumes, and of times that differ."""
     counts = {name: run.plan.counts for name, run in runs.items()}
     messages = []
     times: dict[float, str] = {}
@@ -373,23 +301,23 @@ def warn_of_runs(runs: Mapping[str, Run], overlap: str) -> None:
     if lost:
         messages.append(
             f"{lost} of {sum(c.events for c in counts.values())} events lie before or "
-            f"after their run and have no sample: {_listed(counts, 'outside')}. Check "
-            "their onsets."
+            f"after their run and have no sample: {_list_counts(counts, 'outside')}. "
+            "Check their onsets."
         )
     shared = sum(c.shared_volumes for c in counts.values())
     if shared:
         silent = sum(c.overshadowed for c in counts.values() if c.shared_volumes)
         messages.append(
             f"{shared} volumes lie under events of more than one category "
-            f"({_listed(counts, 'shared_volumes')}); {OVERLAPS[overlap]}, and {silent} "
-            "events have no volume of their own. Leave events out with ignore=..., or "
-            "choose another rule with overlap=..."
+            f"({_list_counts(counts, 'shared_volumes')}); {OVERLAPS[overlap]}, and "
+            f"{silent} events have no volume of their own. Leave events out with "
+            "ignore=..., or choose another rule with overlap=..."
         )
     for message in messages:
-        warnings.warn(message, UserWarning, stacklevel=3)
+        warnings.warn(message, UserWarning, stacklevel=4)
 
 
-def _listed(counts: Mapping[str, EventCounts], what: str) -> str:
+def _list_counts(counts: Mapping[str, EventCounts], what: str) -> str:
     numbers = {name: getattr(count, what) for name, count in counts.items()}
     found = [f"{name}: {number}" for name, number in numbers.items() if number]
     more = f" and {len(found) - 3} more runs" if len(found) > 3 else ""
@@ -398,52 +326,51 @@ def _listed(counts: Mapping[str, EventCounts], what: str) -> str:
 
 def study_of_runs(
     name: str,
-    subjects: Mapping[str, tuple[Mapping[Any, Run], Any]],
+    runs: Mapping[str, Mapping[Any, Run]],
+    spaces: Mapping[str, Any],
     cleaning: Cleaning,
     settings: Mapping[str, Any],
     *,
     dtype: Any = np.float32,
-    known: Mapping[str, Mapping[str, Any]] | None = None,
+    labels: Mapping[str, Mapping[str, Any]] | None = None,
     **more: Any,
 ) -> Study:
-    """Make a lazy study of each subject's runs, by their names, and its space.
+    """Make a lazy study of the runs of each subject, by their names, in its space.
 
-    `known` are labels and stimuli of each subject, where runs have no plans that bring
+    `labels` are labels and stimuli of each subject, where runs have no plans that bring
     them; `settings` and `more` go into the record.
     """
-    listed, records = [], {}
-    for id, (runs, space) in subjects.items():
-        own = {} if known is None else known[id]
-        listed.append(_subject_of_runs(id, runs, space, cleaning, dtype, **own))
-        opened: Any = listed[-1].samples
-        pairs = zip(runs, opened.runs, strict=True)
-        records[id] = {str(number): run_record(run) for number, run in pairs}
-    done = {**asdict(cleaning), "dtype": np.dtype(dtype).name, **settings}
-    return Study(listed, name, made_record(done, listed, records, **more))
+    subjects, records = [], {}
+    for id, own_runs in runs.items():
+        with errors_name_subject(id):
+            listed = list(own_runs.values())
+            source = ImageSource(listed, spaces[id], cleaning, dtype)
+        if source.shape[0] == 0:
+            raise StudyError(
+                f"Subject {id!r} has no samples: its events lie outside of its runs, "
+                "or all are ignored or scrubbed. Check the onsets, the labels and "
+                "scrub."
+            )
+        annotations = dict(labels[id]) if labels else {}
+        plans = [run.plan for run in source.runs if run.plan is not None]
+        if plans:
+            annotations["labels"] = np.concatenate([plan.labels for plan in plans])
+            annotations["stimuli"] = np.concatenate([plan.stimuli for plan in plans])
+        mixed = len(set(map(type, own_runs))) > 1
+        names = [str(number) if mixed else number for number in own_runs]
+        annotations["runs"] = np.repeat(names, [run.n_samples for run in source.runs])
+        annotations["onsets"] = source.onsets()
+        subjects.append(Subject(id, source, space=spaces[id], **annotations))
+        named_runs = zip(map(str, own_runs), source.runs, strict=True)
+        records[id] = {number: run_record(run) for number, run in named_runs}
+    settings = {**asdict(cleaning), "dtype": np.dtype(dtype).name, **settings}
+    return Study(subjects, name, make_record(settings, subjects, records, **more))
 
 
-def _subject_of_runs(
-    id: str,
-    runs: Mapping[Any, Run],
-    space: Any,
-    cleaning: Cleaning,
-    dtype: Any,
-    **own: Any,
-) -> Subject:
-    with naming(id):
-        source = ImageSource(list(runs.values()), space, cleaning, dtype)
-    if source.shape[0] == 0:
-        raise StudyError(
-            f"Subject {id!r} has no samples: its events lie outside of its runs, or "
-            "all are ignored or scrubbed. Check the onsets, the labels and scrub."
-        )
-    plans = [run.plan for run in source.runs if run.plan is not None]
-    if plans:
-        own = {
-            what: np.concatenate([getattr(plan, what) for plan in plans])
-            for what in ("labels", "stimuli")
-        }
-    mixed = len(set(map(type, runs))) > 1
-    names = [str(number) if mixed else number for number in runs]
-    numbers = np.repeat(names, [run.n_samples for run in source.runs])
-    return Subject(id, source, runs=numbers, onsets=source.onsets(), space=space, **own)
+@contextmanager
+def errors_name_subject(id: str) -> Iterator[None]:
+    """Begin the text of errors with the subject whose data they are about."""
+    try:
+        yield
+    except (StudyError, InputError) as error:
+        raise type(error)(f"Subject {id!r}: {error}") from error

@@ -16,12 +16,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from brainweave._io import full_disk_is_an_error
 from brainweave._progress import Progress
 from brainweave._validation import check_list_option, check_option
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.formats.folder_files import full_disk_is_an_error
 from brainweave.study.formats.matlab import load_matlab
 from brainweave.study.formats.runs import Cleaning, ImageSource, Run
+from brainweave.study.options import merge_options
 from brainweave.study.public.download import (
     DownloadPlan,
     RemoteFile,
@@ -32,7 +33,6 @@ from brainweave.study.public.download import (
 from brainweave.study.spaces import VolumeSpace, reading
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
-from brainweave.study.told import gathered
 
 # The state of the repository whose file ids are listed below.
 _RAIDER_COMMIT = "0cb149b63239b60d6b444d02756c00a775fdfbd3"
@@ -199,31 +199,31 @@ def fetch_haxby(
        faces and objects in ventral temporal cortex. Science 293.
     """
     check_option("mask", mask, ("vt", "face", "house"), owner="fetch_haxby")
-    (how,) = gathered("fetch_haxby", details, cleaning or Cleaning())
+    (how,) = merge_options("fetch_haxby", details, cleaning or Cleaning())
     numbers = _haxby_numbers(subjects)
     plan = haxby_plan(numbers, cache_dir, url)
     bunch = _nilearn_haxby(plan, numbers, progress, url)
     listed = []
     for position, number in enumerate(numbers):
         labels, runs = _haxby_labels(Path(bunch.session_target[position]))
-        shown = _delayed(labels, runs, round(hrf_delay / _HAXBY_T_R))
-        keep = None if keep_rest else np.flatnonzero(shown != "rest")
-        rows = np.arange(len(shown)) if keep is None else keep
+        labels = _shift_labels(labels, runs, round(hrf_delay / _HAXBY_T_R))
+        keep = None if keep_rest else np.flatnonzero(labels != "rest")
+        rows = np.arange(len(labels)) if keep is None else keep
         space = VolumeSpace(bunch[f"mask_{mask}"][position])
         run = Run(bunch.func[position], keep=keep, t_r=_HAXBY_T_R, segments=runs)
         source = ImageSource([run], space, how)
         n_volumes = source.runs[0].header.n_samples
-        if n_volumes != len(shown):
+        if n_volumes != len(labels):
             raise StudyError(
                 f"{run.name!r} has {n_volumes} volumes, but its labels.txt has "
-                f"{len(shown)} rows. Delete the folder to fetch it anew."
+                f"{len(labels)} rows. Delete the folder to fetch it anew."
             )
         first = np.array([np.flatnonzero(runs == run)[0] for run in runs])
         listed.append(
             Subject(
                 f"subj{number}",
                 source,
-                labels=np.where(shown == "rest", "", shown)[rows],
+                labels=np.where(labels == "rest", "", labels)[rows],
                 runs=runs[rows] + 1,
                 onsets=((np.arange(len(runs)) - first) * _HAXBY_T_R)[rows],
                 space=space,
@@ -279,13 +279,13 @@ def _haxby_labels(path: Path) -> tuple[NDArray[np.str_], NDArray[np.intp]]:
     return np.array(labels), np.array(runs)
 
 
-def _delayed(
+def _shift_labels(
     labels: NDArray[np.str_], runs: NDArray[np.intp], n_volumes: int
 ) -> NDArray[np.str_]:
     """Move labels later by some volumes within each run."""
-    shown = np.full(len(labels), "rest", dtype=labels.dtype)
+    shifted = np.full(len(labels), "rest", dtype=labels.dtype)
     for run in np.unique(runs):
         rows = np.flatnonzero(runs == run)
-        kept = max(len(rows) - n_volumes, 0)
-        shown[rows[len(rows) - kept :]] = labels[rows[:kept]]
-    return shown
+        n_kept = max(len(rows) - n_volumes, 0)
+        shifted[rows[len(rows) - n_kept :]] = labels[rows[:n_kept]]
+    return shifted

@@ -20,13 +20,13 @@ from os import PathLike
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
+from brainweave._io import check_disk_space, full_disk_is_an_error
 from brainweave._progress import Progress
 from brainweave.exceptions import StudyError
-from brainweave.study.formats.folder_files import check_room, full_disk_is_an_error
 
 _CHUNK = 1 << 18
 _TIMEOUT = 30.0
-_BROKEN = (
+_CONNECTION_ERRORS = (
     urllib.error.URLError,
     http.client.HTTPException,
     ConnectionError,
@@ -130,17 +130,19 @@ def download(plan: DownloadPlan, progress: bool | Progress = True) -> list[Path]
     if missing:
         plan.folder.mkdir(parents=True, exist_ok=True)
         parts = (plan.folder / f"{file.name}.part" for file in missing)
-        there = sum(part.stat().st_size for part in parts if part.exists())
-        needed = (plan.n_bytes or 0) - there
-        check_room(plan.folder, needed, plan.title, "choose another cache_dir")
-        with _showing(plan, progress) as report:
-            done, in_all = 0, plan.n_bytes or 0
+        received = sum(part.stat().st_size for part in parts if part.exists())
+        needed = (plan.n_bytes or 0) - received
+        check_disk_space(plan.folder, needed, plan.title, "choose another cache_dir")
+        with _progress_callback(plan, progress) as callback:
+            done, total = 0, plan.n_bytes or 0
             for file in missing:
 
-                def tell(n_bytes: int, done: int = done, name: str = file.name) -> None:
-                    report(done + n_bytes, in_all, name)
+                def report(
+                    n_bytes: int, done: int = done, name: str = file.name
+                ) -> None:
+                    callback(done + n_bytes, total, name)
 
-                done += _download_file(file, plan.folder, tell)
+                done += _download_file(file, plan.folder, report)
     return [plan.folder / file.name for file in plan.files]
 
 
@@ -153,16 +155,18 @@ def announce(plan: DownloadPlan) -> Any:
     return console
 
 
-def _download_file(file: RemoteFile, folder: Path, tell: Callable[[int], None]) -> int:
+def _download_file(
+    file: RemoteFile, folder: Path, report: Callable[[int], None]
+) -> int:
     """Download a file, in several attempts if need be, and return its size."""
     target, part = folder / file.name, folder / f"{file.name}.part"
     target.parent.mkdir(parents=True, exist_ok=True)
     for attempt in count(1):
         try:
             with full_disk_is_an_error(part, "fetch again: it resumes"):
-                _receive(file, part, tell)
+                _append_missing(file, part, report)
             break
-        except _BROKEN as error:
+        except _CONNECTION_ERRORS as error:
             if isinstance(error, urllib.error.HTTPError):
                 error.close()
                 if error.code < 500:
@@ -184,7 +188,9 @@ def _download_file(file: RemoteFile, folder: Path, tell: Callable[[int], None]) 
     return target.stat().st_size
 
 
-def _receive(file: RemoteFile, part: Path, tell: Callable[[int], None]) -> None:
+def _append_missing(
+    file: RemoteFile, part: Path, report: Callable[[int], None]
+) -> None:
     """Append to the part file what is missing."""
     start = part.stat().st_size if part.exists() and file.checksum else 0
     if file.size is not None and start > file.size:
@@ -209,7 +215,7 @@ def _receive(file: RemoteFile, part: Path, tell: Callable[[int], None]) -> None:
             while chunk := response.read(_CHUNK):
                 out.write(chunk)
                 received += len(chunk)
-                tell(received)
+                report(received)
     if expected not in (None, received):
         raise ConnectionError("the connection closed early")
 
@@ -240,13 +246,15 @@ def _verify(file: RemoteFile, part: Path) -> None:
 
 
 @contextmanager
-def _showing(plan: DownloadPlan, progress: bool | Progress) -> Iterator[Progress]:
+def _progress_callback(
+    plan: DownloadPlan, progress: bool | Progress
+) -> Iterator[Progress]:
     """Announce a plan and yield the function that is told of its progress."""
     if callable(progress):
         yield progress
         return
     if not progress:
-        yield lambda done, in_all, name: None
+        yield lambda done, total, name: None
         return
     from rich import progress as shown
 
@@ -256,6 +264,6 @@ def _showing(plan: DownloadPlan, progress: bool | Progress) -> Iterator[Progress
         "{task.description}", *columns, console=console, transient=True
     ) as bar:
         task = bar.add_task("starting", total=plan.n_bytes)
-        yield lambda done, in_all, name: bar.update(
+        yield lambda done, total, name: bar.update(
             task, completed=done, description=name
         )

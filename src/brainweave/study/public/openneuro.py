@@ -10,10 +10,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from brainweave._io import write_text
+from brainweave._io import full_disk_is_an_error, write_text
 from brainweave._validation import check_list_option
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.formats.folder_files import full_disk_is_an_error
 from brainweave.study.public.download import (
     DownloadPlan,
     RemoteFile,
@@ -69,15 +68,12 @@ def fetch_openneuro(
     Path
         The folder, for :func:`brainweave.load_bids`.
     """
-    request = _request(subjects, task, include, exclude)
+    request = _make_request(subjects, task, include, exclude)
     folder = _folder(accession, tag, cache_dir)
     record = _read_record(folder)
-    known = {
-        file: size
-        for file, size in record.get("files", {}).items()
-        if _matches(file, request)
-    }
-    if request in record.get("requests", []) and not _not_whole(folder, known):
+    sizes = record.get("files", {})
+    kept = {file: size for file, size in sizes.items() if _matches(file, request)}
+    if request in record.get("requests", []) and not _incomplete_files(folder, kept):
         return folder
     listing = _list_files(accession, tag)
     plan = _plan(accession, folder, listing, request)
@@ -86,7 +82,7 @@ def fetch_openneuro(
     wanted = {file.name: file.size for file in plan.files}
     everything = len(wanted) == len(listing)
     _run_client(accession, tag, folder, None if everything else list(wanted))
-    lacking = _not_whole(folder, wanted)
+    lacking = _incomplete_files(folder, wanted)
     if lacking:
         path = folder / lacking[0]
         state = f"{path.stat().st_size} bytes" if path.is_file() else "nothing"
@@ -111,7 +107,7 @@ def openneuro_plan(
 
     The choice is the same: `subjects`, `task`, `include` and `exclude`.
     """
-    request = _request(**choice)
+    request = _make_request(**choice)
     folder = _folder(accession, tag, cache_dir)
     return _plan(accession, folder, _list_files(accession, tag), request)
 
@@ -151,7 +147,7 @@ def _plan(
     return DownloadPlan(f"OpenNeuro {accession}", files, folder)
 
 
-def _request(
+def _make_request(
     subjects: Iterable[str] | None = None,
     task: str | None = None,
     include: Iterable[str] | None = None,
@@ -239,13 +235,14 @@ def _run_client(
         ) from error
 
 
-def _not_whole(folder: Path, files: dict[str, int | None]) -> list[str]:
+def _incomplete_files(folder: Path, files: dict[str, int | None]) -> list[str]:
     """List the files that are not there, or have another size than they should."""
-
-    def is_whole(path: Path, size: int | None) -> bool:
-        return path.is_file() and size in (None, path.stat().st_size)
-
-    return [name for name, size in files.items() if not is_whole(folder / name, size)]
+    incomplete = []
+    for name, size in files.items():
+        path = folder / name
+        if not path.is_file() or size not in (None, path.stat().st_size):
+            incomplete.append(name)
+    return incomplete
 
 
 def _read_record(folder: Path) -> dict[str, Any]:

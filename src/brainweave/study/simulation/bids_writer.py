@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._io import restore, whole_folder
+from brainweave._io import atomic_folder, full_disk_is_an_error, restore
 from brainweave._validation import check_option
 from brainweave._version import __version__
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.formats.folder_files import full_disk_is_an_error
 from brainweave.study.simulation.engine import Brain, Simulation
 
 if TYPE_CHECKING:
@@ -96,13 +95,13 @@ def write_bids(
     replaced = files_to_replace(target, overwrite)
     with (
         full_disk_is_an_error(target, "write again, or choose another folder"),
-        whole_folder(target, replaces=replaced) as work,
+        atomic_folder(target, replaces=replaced) as work,
     ):
         writer = _Writer(simulation, work, task, np.dtype(image_dtype))
         writer.write(study.name or "Simulated study", raw, derivatives)
         files = [p.relative_to(work).as_posix() for p in work.rglob("*") if p.is_file()]
         listing = {"brainweave": __version__, "files": sorted(files)}
-        _write_json(work / _WRITTEN, listing)
+        writer.save_json(_WRITTEN.as_posix(), listing)
     return target
 
 
@@ -150,11 +149,10 @@ class _Writer:
             maps = simulation.nuisance_maps(subject, brain)
             if raw:
                 anatomy = f"sub-{id}/anat/sub-{id}_T1w"
-                self._save_json(f"{anatomy}.json", _SCANNER)
+                self.save_json(f"{anatomy}.json", _SCANNER)
                 volume = np.where(brain.mask, 100.0, 0.0)
                 self._save_image(f"{anatomy}.nii.gz", volume, brain)
-            kept = simulation.kept_volumes(subject)
-            for run, usable in zip(simulation.runs(subject), kept, strict=True):
+            for run in simulation.runs(subject):
                 stem = f"sub-{id}/func/sub-{id}_task-{self.task}_run-{run.number}"
                 events = run.events
                 stimuli = [] if events.stimulus is None else events.stimulus.tolist()
@@ -171,13 +169,15 @@ class _Writer:
                 if raw:
                     # air is dark but not silent
                     key = [simulation.seed, subject, run.number, 1000]
-                    noise = self._volume(brain, len(data), np.random.default_rng(key))
+                    noise = np.random.default_rng(key).standard_normal(
+                        (*brain.mask.shape, len(data)), dtype=np.float32
+                    )
                     volume = np.abs(noise) * (0.01 * float(brain.baseline.mean()))
                     volume[brain.mask] = data.T
                     self._save_image(f"{stem}_bold.nii.gz", volume, brain)
                 if derivatives:
                     nuisance = simulation.signals(subject, run).nuisance
-                    lost = np.setdiff1d(np.arange(run.n_volumes), usable)
+                    lost = np.setdiff1d(np.arange(run.n_volumes), run.kept)
                     tr = simulation.design.tr
                     confounds = confounds_of_run(nuisance, data, tr=tr, lost=lost)
                     stem = f"{DERIVATIVES.as_posix()}/{stem}"
@@ -221,7 +221,7 @@ class _Writer:
                 "DatasetLinks": {"raw": "../.."},
             }
         for stem, content in described.items():
-            self._save_json(f"{stem}.json", content)
+            self.save_json(f"{stem}.json", content)
         if derivatives:
             # the specification does not know confounds yet; fMRIPrep does the same
             ignored = self.root / DERIVATIVES / ".bidsignore"
@@ -237,29 +237,20 @@ class _Writer:
     ) -> None:
         own = f"bids:raw:sub-{id}/anat/sub-{id}_T1w.nii.gz"
         reference = {"SpatialReference": own if self.space == "T1w" else self.space}
-        volume = self._volume(brain, len(data))
+        volume = np.zeros((*brain.mask.shape, len(data)), np.float32)
         volume[brain.mask] = data.T
         tr = self.simulation.design.tr
         bold = {"TaskName": self.task, "RepetitionTime": tr, "SkullStripped": True}
         image = f"{stem}_space-{self.space}_desc-preproc_bold"
         self._save_image(f"{image}.nii.gz", volume, brain)
-        self._save_json(f"{image}.json", {**bold, **reference})
+        self.save_json(f"{image}.json", {**bold, **reference})
         mask = f"{stem}_space-{self.space}_desc-brain_mask"
         self._save_image(f"{mask}.nii.gz", brain.mask, brain)
         about_mask = {"Type": "Brain", "RawSources": [], **reference}
-        self._save_json(f"{mask}.json", about_mask)
+        self.save_json(f"{mask}.json", about_mask)
         columns, about = confounds
         self._save_table(f"{stem}_desc-confounds_timeseries.tsv", columns)
-        self._save_json(f"{stem}_desc-confounds_timeseries.json", about)
-
-    @staticmethod
-    def _volume(
-        brain: Brain, n: int, rng: np.random.Generator | None = None
-    ) -> NDArray[np.float32]:
-        shape = (*brain.mask.shape, n)
-        if rng is None:
-            return np.zeros(shape, dtype=np.float32)
-        return rng.standard_normal(shape, dtype=np.float32)
+        self.save_json(f"{stem}_desc-confounds_timeseries.json", about)
 
     # -- files, by their place in the dataset ------------------------------------------
 
@@ -268,8 +259,10 @@ class _Writer:
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
-    def _save_json(self, place: str, content: Mapping[str, Any]) -> None:
-        _write_json(self._path(place), content)
+    def save_json(self, place: str, content: Mapping[str, Any]) -> None:
+        """Write a JSON file at a place in the dataset."""
+        text = json.dumps(content, indent=2) + "\n"
+        self._path(place).write_text(text, encoding="utf-8")
 
     def _save_table(self, place: str, columns: Mapping[str, Any]) -> None:
         import pandas as pd
@@ -304,11 +297,6 @@ class _Writer:
         image.set_sform(brain.affine, code=4 if self.space != "T1w" else 1)
         image.set_qform(brain.affine, code=1)
         nib.save(image, self._path(place))
-
-
-def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 _MOTION = ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z")

@@ -115,15 +115,17 @@ class Noise:
             )
 
 
-def _check(group: object, *names: str, above_zero: bool) -> None:
+def _check(options: object, *names: str, above_zero: bool) -> None:
+    """Refuse fields that are too low; None is a field that is left open."""
     for name in names:
-        value = getattr(group, name)
-        if not (value > 0 if above_zero else value >= 0):
+        value = getattr(options, name)
+        if value is not None and not (value > 0 if above_zero else value >= 0):
             wanted = "be positive" if above_zero else "not be negative"
             raise InputError(f"{name}={value} must {wanted}.")
 
 
-# kind -> runs, presentations of a category, seconds of one, and (least, most) between
+# What is left open: runs, presentations of a category and run, seconds of one, and
+# (least, most) seconds between them.
 DESIGNS: dict[str, dict[str, Any]] = {
     "blocks": {"n_runs": 4, "repetitions": 1, "duration": 22.5, "gap": (10.0, 15.0)},
     "events": {"n_runs": 4, "repetitions": 6, "duration": 2.0, "gap": (4.0, 8.0)},
@@ -132,39 +134,35 @@ DESIGNS: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class ShownRun:
-    """One run: its number (from 1), what was shown, and how long it was scanned."""
+class RunDesign:
+    """One run: its number (from 1), what is shown, and how long it is scanned."""
 
     number: int
     events: Events
     n_volumes: int
 
 
-@dataclass(frozen=True)
-class Design:
-    """The parameters of a design; see :func:`brainweave.simulate_study`."""
+@dataclass(frozen=True, kw_only=True)
+class Design(Timing):
+    """A timing that leaves nothing open, what is shown, and how often."""
 
     kind: str
     categories: tuple[str, ...]
     n_runs: int
+    n_samples: int | None = None
     repetitions: int
     duration: float
     gap: tuple[float, float]
-    tr: float
-    hrf_delay: float
-    hrf: bool = True
-    n_samples: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("n_runs", "repetitions", "duration", "n_samples"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise InputError(f"{name}={value} must be positive.")
+        super().__post_init__()
+        positive = ("n_runs", "repetitions", "duration", "n_samples")
+        _check(self, *positive, above_zero=True)
         if len(self.gap) != 2 or not 0 <= self.gap[0] <= self.gap[1]:
             raise InputError(f"gap={self.gap} must be (least, most) in seconds.")
 
 
-def plan_runs(design: Design, rng: np.random.Generator) -> list[ShownRun]:
+def plan_runs(design: Design, rng: np.random.Generator) -> list[RunDesign]:
     """Draw the order and the gaps of all runs of one subject.
 
     Subjects that share a sequence get it by being given generators in the same state.
@@ -183,7 +181,7 @@ def plan_runs(design: Design, rng: np.random.Generator) -> list[ShownRun]:
     runs = []
     for number, n_presentations in enumerate(per_run, start=1):
         order = _draw_order(n_categories, n_presentations, rng)
-        run, left = _place(design, number, order, rng=rng, shown=shown, left=left)
+        run, left = _schedule(design, number, order, rng=rng, shown=shown, left=left)
         runs.append(run)
     return runs
 
@@ -193,7 +191,7 @@ def stimulus_number(stimulus: str) -> int:
     return int(stimulus.removesuffix(".png").rpartition("_")[2])
 
 
-def _place(
+def _schedule(
     design: Design,
     number: int,
     order: NDArray[np.int64],
@@ -201,7 +199,7 @@ def _place(
     rng: np.random.Generator,
     shown: NDArray[np.int64],
     left: int | None,
-) -> tuple[ShownRun, int | None]:
+) -> tuple[RunDesign, int | None]:
     """Put presentations on the clock, on volume boundaries unless they are brief."""
     tr, brief = design.tr, design.kind == "events"
     step = min(tr, 0.5) if brief else tr
@@ -224,7 +222,7 @@ def _place(
     last = int(np.ceil((rows[-1][0] + rows[-1][1]) / tr + 1e-9))
     # scan on until the last response has passed
     after = int(np.ceil(design.hrf_delay / tr)) + _volumes(max(design.gap[1], tr), tr)
-    return ShownRun(number, Events.from_rows(rows), last + after), left
+    return RunDesign(number, Events.from_rows(rows), last + after), left
 
 
 def _draw_order(

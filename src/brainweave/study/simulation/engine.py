@@ -24,7 +24,7 @@ from brainweave.study.simulation.designs import (
     Design,
     Noise,
     Responses,
-    ShownRun,
+    RunDesign,
     plan_runs,
     stimulus_number,
 )
@@ -97,21 +97,6 @@ def draw_maps(
     return maps
 
 
-def draw_brain(
-    mask: NDArray[np.bool_],
-    affine: NDArray[np.float64],
-    *,
-    n_shared: int,
-    smoothness: float,
-    baseline: float,
-    rng: np.random.Generator,
-) -> Brain:
-    """Draw one subject's maps inside a mask, which no other subject shares."""
-    maps = draw_maps(mask, n_shared + 1, smoothness, rng)
-    level = baseline * (1 + 0.05 * np.clip(maps[-1], -3, 3))
-    return Brain(mask, affine, maps[:-1], level.astype(np.float32))
-
-
 def double_gamma(step: float, *, length: float = 32.0) -> NDArray[np.float64]:
     """Sample the canonical haemodynamic response, scaled to unit sum.
 
@@ -147,6 +132,14 @@ _CENTROIDS, _EXEMPLARS, _BRAIN, _SEQUENCE, _NOISE, _MISSING, _NUISANCE, _RUN_MAP
 )
 # Fine steps per volume for the neural time course.
 _STEPS = 10
+
+
+@dataclass(frozen=True)
+class SimulatedRun(RunDesign):
+    """One run of one subject, and what of it becomes samples."""
+
+    plan: SamplePlan
+    kept: NDArray[np.int64]  # the volumes that are not lost
 
 
 class RunSignals(NamedTuple):
@@ -189,54 +182,34 @@ class Simulation:
     def brain(self, subject: int) -> Brain:
         """Draw the brain of a subject (always the same)."""
         shape, affine = choose_grid(max(self.voxel_counts))
-        rng = self._stream(_BRAIN, subject)
+        rng, responses = self._stream(_BRAIN, subject), self.responses
         form = None if self.same_mask else rng
-        return draw_brain(
-            draw_mask(shape, self.voxel_counts[subject], form),
-            affine,
-            n_shared=self.responses.n_shared,
-            smoothness=self.responses.smoothness,
-            baseline=self.responses.baseline,
-            rng=rng,
-        )
+        mask = draw_mask(shape, self.voxel_counts[subject], form)
+        maps = draw_maps(mask, responses.n_shared + 1, responses.smoothness, rng)
+        level = responses.baseline * (1 + 0.05 * np.clip(maps[-1], -3, 3))
+        return Brain(mask, affine, maps[:-1], level.astype(np.float32))
 
-    def runs(self, subject: int) -> list[ShownRun]:
-        """List the runs that the subject has, with the events that it saw."""
+    def runs(self, subject: int) -> list[SimulatedRun]:
+        """List the runs that the subject has, with what it saw and its samples."""
         sequence = self._stream(_SEQUENCE, subject if self.own_sequence else 0)
         lacking = list(self.missing_categories[subject])
-        runs = [
+        designed = [
             replace(run, events=run.events.take(~np.isin(run.events.label, lacking)))
             for run in plan_runs(self.design, sequence)
             if run.number not in self.missing_runs[subject]
         ]
-        if self.missing_samples and self.samples != "volumes":
-            lost = self._choose_lost(subject, [len(run.events) for run in runs])
-            runs = [
-                replace(run, events=run.events.take(~here))
-                for run, here in zip(runs, lost, strict=True)
-            ]
+        runs, lost_by_run = [], self._choose_lost(subject, designed)
+        for run, lost in zip(designed, lost_by_run, strict=True):
+            events, kept = run.events, np.arange(run.n_volumes)
+            if self.samples == "volumes":
+                kept = np.setdiff1d(kept, lost)
+            else:
+                events = events.take(np.setdiff1d(np.arange(len(events)), lost))
+            plan = self._plan(events, run.n_volumes, kept)
+            runs.append(SimulatedRun(run.number, events, run.n_volumes, plan, kept))
         return runs
 
-    def plans(self, subject: int) -> list[SamplePlan]:
-        """Plan the samples of each run of a subject."""
-        pairs = zip(self.runs(subject), self.kept_volumes(subject), strict=True)
-        return [self._plan(run, kept) for run, kept in pairs]
-
-    def kept_volumes(self, subject: int) -> list[NDArray[np.int64]]:
-        """List the volumes of each run that are not lost."""
-        runs = self.runs(subject)
-        kept = [np.arange(run.n_volumes) for run in runs]
-        if self.samples != "volumes" or not self.missing_samples:
-            return kept
-        rows = [self._plan(run, None).rows for run in runs]
-        shown = [r for r in rows if r is not None]  # all, since samples are volumes
-        lost = self._choose_lost(subject, [len(r) for r in shown])
-        return [
-            np.setdiff1d(all_, r[here])
-            for all_, r, here in zip(kept, shown, lost, strict=True)
-        ]
-
-    def signals(self, subject: int, run: ShownRun) -> RunSignals:
+    def signals(self, subject: int, run: RunDesign) -> RunSignals:
         """Draw what the run is made of; the same at every call."""
         rng = self._noise_stream(subject, run)
         shared = self._shared_responses(run, rng)
@@ -248,7 +221,7 @@ class Simulation:
         return RunSignals(shared, spontaneous, nuisance)
 
     def volumes(
-        self, subject: int, run: ShownRun, brain: Brain, maps: NDArray[np.float32]
+        self, subject: int, run: RunDesign, brain: Brain, maps: NDArray[np.float32]
     ) -> NDArray[np.float32]:
         """Simulate all volumes of one run (n_volumes, n_voxels).
 
@@ -284,10 +257,31 @@ class Simulation:
             brain.mask, n_maps, smoothness, self._stream(_NUISANCE, subject)
         )
 
-    def _plan(self, run: ShownRun, kept: NDArray[np.int64] | None) -> SamplePlan:
+    def _choose_lost(
+        self, subject: int, runs: Sequence[RunDesign]
+    ) -> list[NDArray[np.int64]]:
+        """Choose what is lost in each run: volumes of samples, else events."""
+        if not self.missing_samples:
+            return [np.empty(0, np.int64) for _ in runs]
+        if self.samples == "volumes":
+            plans = (self._plan(run.events, run.n_volumes) for run in runs)
+            found = [np.asarray(plan.rows) for plan in plans]
+        else:
+            found = [np.arange(len(run.events)) for run in runs]
+        counts = [len(places) for places in found]
+        n = sum(counts)
+        lost = np.zeros(n, dtype=bool)
+        rng = self._stream(_MISSING, subject)
+        lost[rng.permutation(n)[: round(self.missing_samples * n)]] = True
+        parts = np.split(lost, np.cumsum(counts)[:-1])
+        return [places[part] for places, part in zip(found, parts, strict=True)]
+
+    def _plan(
+        self, events: Events, n_volumes: int, kept: NDArray[np.int64] | None = None
+    ) -> SamplePlan:
         return plan_samples(
-            run.events,
-            run.n_volumes,
+            events,
+            n_volumes,
             self.design.tr,
             samples=self.samples,
             hrf_delay=self.design.hrf_delay,
@@ -297,7 +291,7 @@ class Simulation:
         )
 
     def _shared_responses(
-        self, run: ShownRun, rng: np.random.Generator
+        self, run: RunDesign, rng: np.random.Generator
     ) -> NDArray[np.float64]:
         step, n_shared = self.design.tr / _STEPS, self.responses.n_shared
         neural = np.zeros((run.n_volumes * _STEPS, n_shared))
@@ -338,18 +332,8 @@ class Simulation:
         course /= max(float(course.std()), 1e-12)
         return np.asarray(level + course)
 
-    def _choose_lost(
-        self, subject: int, counts: Sequence[int]
-    ) -> list[NDArray[np.bool_]]:
-        """Mark what is lost of so many samples or events in each run."""
-        n = sum(counts)
-        lost = np.zeros(n, dtype=bool)
-        rng = self._stream(_MISSING, subject)
-        lost[rng.permutation(n)[: round(self.missing_samples * n)]] = True
-        return np.split(lost, np.cumsum(counts)[:-1])
-
     def _noise_stream(
-        self, subject: int, run: ShownRun, *, local: bool = False
+        self, subject: int, run: RunDesign, *, local: bool = False
     ) -> np.random.Generator:
         kind = list(DESIGNS).index(self.design.kind)
         return self._stream(_NOISE, subject, run.number, kind, int(local))
@@ -361,9 +345,11 @@ class Simulation:
 class SubjectSource:
     """The samples of one simulated subject, computed when read."""
 
-    def __init__(self, simulation: Simulation, subject: int, n_samples: int) -> None:
-        self.simulation = simulation
-        self.subject = subject
+    def __init__(
+        self, simulation: Simulation, subject: int, runs: Sequence[SimulatedRun]
+    ) -> None:
+        self.simulation, self.subject, self.runs = simulation, subject, runs
+        n_samples = sum(len(run.plan) for run in runs)
         self.shape = (n_samples, simulation.voxel_counts[subject])
         self.dtype: np.dtype[Any] = np.dtype(simulation.dtype)
 
@@ -374,9 +360,9 @@ class SubjectSource:
         maps = simulation.nuisance_maps(subject, brain)
         out = np.empty(self.shape, dtype=self.dtype)
         start = 0
-        pairs = zip(simulation.runs(subject), simulation.plans(subject), strict=True)
-        for run, plan in pairs:
-            stop = start + len(plan)
-            out[start:stop] = plan.apply(simulation.volumes(subject, run, brain, maps))
+        for run in self.runs:
+            stop = start + len(run.plan)
+            volumes = simulation.volumes(subject, run, brain, maps)
+            out[start:stop] = run.plan.apply(volumes)
             start = stop
         return out

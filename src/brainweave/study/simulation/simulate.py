@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from brainweave._validation import check_list_option, check_option
 from brainweave.exceptions import InputError
 from brainweave.study.formats.events import Events
-from brainweave.study.formats.sampling import check_samples
+from brainweave.study.options import check_samples, merge_options
 from brainweave.study.simulation.bids_writer import write_bids
 from brainweave.study.simulation.designs import (
     DESIGNS,
@@ -26,7 +26,6 @@ from brainweave.study.simulation.engine import Simulation, SubjectSource
 from brainweave.study.spaces import VolumeSpace
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
-from brainweave.study.told import gathered
 
 # The eight categories of Haxby et al. (2001), then others.
 _CATEGORIES = (
@@ -95,15 +94,12 @@ class SimulatedStudy(Study):
     def __init__(
         self, simulation: Simulation, name: str = "simulated", *, lazy: bool = False
     ) -> None:
-        import nibabel as nib
-
         self.simulation = simulation
         subjects, shared, brains, events = [], [], [], []
         for i, id in enumerate(simulation.ids):
-            brain = simulation.brain(i)
-            runs, plans = simulation.runs(i), simulation.plans(i)
-            source = SubjectSource(simulation, i, sum(map(len, plans)))
-            mask = nib.Nifti1Image(brain.mask.astype(np.uint8), brain.affine)
+            brain, runs = simulation.brain(i), simulation.runs(i)
+            plans = [run.plan for run in runs]
+            source = SubjectSource(simulation, i, runs)
             subjects.append(
                 Subject(
                     id,
@@ -112,13 +108,11 @@ class SimulatedStudy(Study):
                     runs=np.repeat([r.number for r in runs], [len(p) for p in plans]),
                     onsets=np.concatenate([plan.onsets for plan in plans]),
                     stimuli=np.concatenate([plan.stimuli for plan in plans]),
-                    space=VolumeSpace(mask),
+                    space=VolumeSpace.from_mask(brain.mask, brain.affine),
                 )
             )
-            responses = [
-                plan.apply(simulation.signals(i, run).shared)
-                for run, plan in zip(runs, plans, strict=True)
-            ]
+            signals = [simulation.signals(i, run) for run in runs]
+            responses = [p.apply(s.shared) for p, s in zip(plans, signals, strict=True)]
             shared.append(np.concatenate(responses))
             brains.append(brain)
             events.append({run.number: run.events for run in runs})
@@ -245,7 +239,7 @@ def simulate_study(
     """
     names = _check_categories(categories)
     check_option("design", design, list(DESIGNS), owner="simulate_study")
-    timing, responses, noise = gathered(
+    timing, responses, noise = merge_options(
         "simulate_study",
         details,
         timing or Timing(),
@@ -256,8 +250,8 @@ def simulate_study(
         raise InputError(f"n_subjects={n_subjects} must be positive.")
     if not 0 <= missing_samples < 1:
         raise InputError(f"missing_samples={missing_samples} must be in [0, 1).")
-    kept = np.dtype(dtype).name
-    if kept not in ("float32", "float64"):
+    dtype_name = np.dtype(dtype).name
+    if dtype_name not in ("float32", "float64"):
         raise InputError(f'dtype={dtype!r} must be "float32" or "float64".')
     if n_samples is not None and design == "events":
         raise InputError(
@@ -266,10 +260,10 @@ def simulate_study(
         )
     if random_state is None:
         random_state = int(np.random.SeedSequence().generate_state(1)[0])
-    asked = {"n_runs": n_runs, **asdict(timing)}
-    chosen = {name: value for name, value in asked.items() if value is not None}
-    shown = {**DESIGNS[design], **chosen, "n_samples": n_samples}
-    plan = Design(kind=design, categories=names, **shown)
+    given = {"n_runs": n_runs, **asdict(timing)}
+    given = {name: value for name, value in given.items() if value is not None}
+    fields = {**DESIGNS[design], **given, "n_samples": n_samples}
+    plan = Design(kind=design, categories=names, **fields)
     width = max(2, len(str(n_subjects)))
     ids = tuple(f"{i + 1:0{width}d}" for i in range(n_subjects))
     runs = range(1, plan.n_runs + 1)
@@ -284,11 +278,11 @@ def simulate_study(
         samples=check_samples(samples, "simulate_study"),
         keep_rest=keep_rest,
         missing_samples=missing_samples,
-        missing_runs=_spread("missing_runs", missing_runs, runs, ids),
-        missing_categories=_spread(
+        missing_runs=_missing_by_subject("missing_runs", missing_runs, runs, ids),
+        missing_categories=_missing_by_subject(
             "missing_categories", missing_categories, names, ids
         ),
-        dtype=kept,
+        dtype=dtype_name,
     )
     return SimulatedStudy(simulation, name, lazy=lazy)
 
@@ -380,13 +374,13 @@ def _count_voxels(
     return tuple(counts)
 
 
-def _spread(
+def _missing_by_subject(
     name: str,
     missing: int | Mapping[str, Sequence[Any]],
     known: Sequence[Any],
     ids: tuple[str, ...],
 ) -> tuple[tuple[Any, ...], ...]:
-    """Say what each subject lacks: what was asked, or one thing for some subjects."""
+    """Return what each subject lacks: as given, or one thing for the last subjects."""
     if isinstance(missing, Integral):
         n = int(missing)
         if not 0 <= n <= len(ids):

@@ -3,10 +3,10 @@
 import numpy as np
 
 from brainweave.study import Subject
-from brainweave.study.told import (
+from brainweave.study.provenance import (
     cautions,
-    made_record,
-    preprocessing,
+    describe_record,
+    make_record,
     scaled_within,
 )
 
@@ -45,7 +45,7 @@ RECORD = {
 
 
 def test_every_step_is_told():
-    told = dict(preprocessing(RECORD))
+    told = dict(describe_record(RECORD))
     assert told["samples"].startswith("one estimate per trial (least squares separate)")
     assert told["confounds"] == "motion: 2 columns (trans_x, rot_x)"
     assert told["scrubbing"] == "above 0.5 mm: 60 of 150 volumes (sub-01 60)"
@@ -56,7 +56,7 @@ def test_every_step_is_told():
     assert told["repetition time"] == "2 s"
     assert "3 volumes lie under events" in told["overlapping events"]
     assert told["matching"] == "truncate: 8 of 10 samples used; dropped: sub-01 2"
-    assert preprocessing(None) == []
+    assert describe_record(None) == []
 
 
 def test_what_to_be_careful_about():
@@ -79,19 +79,21 @@ def test_confounds_that_go_with_the_events_are_told():
     assert "The 20 confounds and drifts explain 61% of the categories' own" in text
     assert "in 1 of 2 runs more than half" in text
     fitted = ", fitted with a level for each event"
-    assert dict(preprocessing(record))["confounds"] == "simple" + fitted
+    assert dict(describe_record(record))["confounds"] == "simple" + fitted
     record["runs"]["01"]["2"]["levels"] = 0
-    assert dict(preprocessing(record))["confounds"].endswith(f"{fitted} in 1 of 2 runs")
+    assert dict(describe_record(record))["confounds"].endswith(
+        f"{fitted} in 1 of 2 runs"
+    )
     record["runs"]["01"]["1"]["levels"] = 0
-    assert dict(preprocessing(record))["confounds"] == "simple, fitted without events"
+    assert dict(describe_record(record))["confounds"] == "simple, fitted without events"
     settings["samples"] = "trials-lss"
-    assert dict(preprocessing(record))["confounds"] == "simple"
+    assert dict(describe_record(record))["confounds"] == "simple"
 
 
 def test_files_labels_and_scale_are_told():
     settings = {"source": "nifti", "labels": "labels.tsv", "standardize": "zscore"}
     runs = {"01": {"1": {"t_r": 2.0, "volumes": 9}, "2": {"t_r": 2.0, "volumes": 9}}}
-    assert preprocessing({"settings": settings, "runs": runs}) == [
+    assert describe_record({"settings": settings, "runs": runs}) == [
         ("images", "NIfTI, 2 runs"),
         ("labels", "labels.tsv"),
         ("repetition time", "2 s"),
@@ -99,20 +101,20 @@ def test_files_labels_and_scale_are_told():
     ]
     matlab = {"source": "matlab", "files": ["a.mat", "b.mat"], "labels": None}
     told = [("images", "MATLAB, a.mat, b.mat"), ("labels", "none")]
-    assert preprocessing({"settings": matlab}) == told
+    assert describe_record({"settings": matlab}) == told
 
 
 def test_scales_confounds_and_odd_settings_are_told():
     scaled = {"settings": {"standardize": "psc", "confounds": None}, "zscore": "all"}
-    told = dict(preprocessing(scaled))
+    told = dict(describe_record(scaled))
     assert told["scale"] == "z-scores of each voxel over all samples"
     assert told["confounds"] == "none removed"
     assert scaled_within(scaled) == "all"
     assert scaled_within({"settings": {"standardize": "psc"}}) == "run"
     assert scaled_within({}) is None
-    shown = preprocessing({"settings": {"samples": "blocks", "hrf_delay": 5.0}})
+    shown = describe_record({"settings": {"samples": "blocks", "hrf_delay": 5.0}})
     assert shown == [("samples", "means of blocks, 5 s after the stimulus")]
     subject = Subject("1", np.eye(2), labels=["a", None])
-    record = made_record({"n": np.int64(3), "some": {"x"}}, [subject], {})
+    record = make_record({"n": np.int64(3), "some": {"x"}}, [subject], {})
     assert record["settings"] == {"n": 3, "some": ["x"]}
     assert record["samples"] == {"1": {"a": 1, "n/a": 1}}
