@@ -118,11 +118,11 @@ def took_part(model: Any, bases: list[Any]) -> list[Any]:
     if not model._joins_samples:
         return [np.zeros(basis.n_samples, bool) for basis in bases]
     by_graph = "graph" in model.get_params(deep=False)
-    known = model._known_samples(bases, None) if by_graph else None
-    if known is None:  # row by row
+    ys = model._known_samples(bases, None) if by_graph else None
+    if ys is None:  # row by row
         return [np.ones(basis.n_samples, bool) for basis in bases]
     # a label or an id is enough
-    tables = [np.asarray(ys, dtype=object).reshape(len(ys), -1) for ys in known]
+    tables = [np.asarray(y, dtype=object).reshape(len(y), -1) for y in ys]
     return [
         np.array([not all(map(is_missing, row)) for row in table]) for table in tables
     ]

@@ -149,20 +149,20 @@ def load_model(
     return model, _subject_ids(path, model.n_subjects_, ids, subjects), made
 
 
-def _subject_ids(path: Path, n: int, known: list[str], given: str | None) -> list[str]:
+def _subject_ids(path: Path, n: int, stored: list[str], given: str | None) -> list[str]:
     """Return the ids of a model's subjects, from its file or from --subjects."""
     if given is None:
-        if not known:
+        if not stored:
             raise UsageError(
                 f"{str(path)!r} does not say who its {n} subjects are: it was fitted "
                 "on arrays, without ids. Name them in the order of the fit, such as "
                 "--subjects 01,02,03, or fit on a Study."
             )
-        return known
+        return stored
     ids = [id.strip().removeprefix("sub-") for id in given.split(",") if id.strip()]
-    if known and ids != known:
+    if stored and ids != stored:
         raise UsageError(
-            f"--subjects {given} contradicts the model, which has {', '.join(known)}. "
+            f"--subjects {given} contradicts the model, which has {', '.join(stored)}. "
             "Leave it out."
         )
     if len(ids) != n or len(set(ids)) != n:

@@ -66,12 +66,12 @@ def read_config(context: Any, path: Path | None) -> Path | None:
                 f"are: {', '.join(sorted(commands))}."
             )
     top = {_parameter_name(k): v for k, v in document.items() if k not in tables}
-    own = {_parameter_name(k): v for k, v in tables.get(command, {}).items()}
+    in_table = {_parameter_name(k): v for k, v in tables.get(command, {}).items()}
     message = f"{str(path)!r} has '{{}}', which is no option of "
-    refuse_unknown(own, options[command], message + command)
+    refuse_unknown(in_table, options[command], message + command)
     refuse_unknown(top, set.union(*options.values()), f"{message}any command")
     shared = {k: v for k, v in top.items() if k in options[command]}
-    context.default_map = {**(context.default_map or {}), **shared, **own}
+    context.default_map = {**(context.default_map or {}), **shared, **in_table}
     return path
 
 

@@ -139,10 +139,12 @@ def table_text(table: "pd.DataFrame", *, published: bool) -> str:
         rows.append(
             [f"{name} ({data})", str(protocol), *(cells.get(m, "") for m in methods)]
         )
-        known = found["published_mean"].notna()
-        if published and known.any() and protocol == "joint":
+        is_published = found["published_mean"].notna()
+        if published and is_published.any() and protocol == "joint":
             numbers = found[["published_mean", "published_std"]]
-            texts = [percent(*numbers.loc[m]) if known.get(m) else "" for m in methods]
+            texts = [
+                percent(*numbers.loc[m]) if is_published.get(m) else "" for m in methods
+            ]
             rows.append([f"{name} (published)", "joint", *texts])
     text = markdown(["dataset", "protocol", *methods], rows)
     text += "\nAccuracy in per cent, mean ± standard deviation over folds.\n"
@@ -320,10 +322,10 @@ def draw_curves(
             _panel(
                 f"Raider images, {protocol}",
                 found[found["protocol"] == protocol],
-                own["mean"],
+                others["mean"],
                 guess,
             )
-            for protocol, own in _by_protocol(table).items()
+            for protocol, others in _by_protocol(table).items()
         ]
         columns = ["protocol", "x", "mean", "std", "n_folds", "n_failed", "error"]
         numbers = found[columns].rename(columns={"x": what})

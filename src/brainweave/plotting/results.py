@@ -120,10 +120,10 @@ def plot_sequences(
     ax.tick_params(axis="y", length=0)
     ax.set_xlabel("sample, in the order seen")
     ax.spines[:].set_visible(False)
-    known = sequences.legend() if legend and categories else []
-    if known:
-        handles = [Patch(color=color) for _, color in known]
-        style.add_legend(ax, handles, [name for name, _ in known])
+    entries = sequences.legend() if legend and categories else []
+    if entries:
+        handles = [Patch(color=color) for _, color in entries]
+        style.add_legend(ax, handles, [name for name, _ in entries])
     return figure
 
 
@@ -164,6 +164,9 @@ class Scored:
         self.p: float | None = getattr(result, "p_value", None)
         folds = getattr(result, "folds", None) or []
         self.folds = [fold if isinstance(fold, Mapping) else {} for fold in folds]
+        self.seconds: Mapping[str, float] = getattr(result, "seconds", None) or {}
+        self.study: Mapping[str, Any] = getattr(result, "study", None) or {}
+        self.design: Mapping[str, Any] = getattr(result, "design", None) or {}
 
     def shown(self, members: Sequence["Scored"]) -> str:
         """Return the label of the method, or the name where members share the label."""

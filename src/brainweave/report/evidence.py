@@ -116,22 +116,22 @@ def reliable_share(X: Any, labels: Sequence[Any], runs: Sequence[Any]) -> float 
     """
     rows = [i for i, label in enumerate(labels) if label is not None]
     by_run = all(runs[i] is not None for i in rows)
-    cells = [(runs[i] if by_run else i, labels[i]) for i in rows]
-    names = list(dict.fromkeys(cells))
-    kinds = list(dict.fromkeys(label for _, label in names))
-    groups = repeated_groups([kinds.index(label) for _, label in names])
-    parts = list(dict.fromkeys(part for part, _ in names)) if by_run else []
-    freedom = 0 if groups is None else groups.within - max(0, len(parts) - 1)
+    cell_of_row = [(runs[i] if by_run else i, labels[i]) for i in rows]
+    cells = list(dict.fromkeys(cell_of_row))
+    categories = list(dict.fromkeys(label for _, label in cells))
+    groups = repeated_groups([categories.index(label) for _, label in cells])
+    run_names = list(dict.fromkeys(run for run, _ in cells)) if by_run else []
+    freedom = 0 if groups is None else groups.within - max(0, len(run_names) - 1)
     if groups is None or freedom < 1:
         return None
     means = np.asarray(X)[rows]
     if by_run:
-        codes = {name: code for code, name in enumerate(names)}
-        of_cell = np.eye(len(names))[[codes[cell] for cell in cells]].T
-        means = of_cell / of_cell.sum(axis=1, keepdims=True) @ means
-    for part in parts:
-        own = [i for i, (run, _) in enumerate(names) if run == part]
-        means[own] -= means[own].mean(axis=0)
+        codes = {cell: code for code, cell in enumerate(cells)}
+        members = np.eye(len(cells))[[codes[cell] for cell in cell_of_row]].T
+        means = members / members.sum(axis=1, keepdims=True) @ means
+    for name in run_names:
+        in_run = [i for i, (run, _) in enumerate(cells) if run == name]
+        means[in_run] -= means[in_run].mean(axis=0)
     between, within = analysis_of_variance(means, groups)
     varies = within > 0
     if not varies.any():
@@ -365,8 +365,8 @@ def above_chance(scored: Scored) -> float | None:
 def compare_methods(members: list[tuple[str, Scored]]) -> list[Comparison]:
     """Test all pairs of methods of one protocol, paired over their subjects."""
     pairs: list[Comparison] = []
-    known = [(name, subject_accuracies(scored)) for name, scored in members]
-    for (a, scores_a), (b, scores_b) in combinations(known, 2):
+    accuracies = [(name, subject_accuracies(scored)) for name, scored in members]
+    for (a, scores_a), (b, scores_b) in combinations(accuracies, 2):
         common = [id for id in scores_a if id in scores_b]
         if len(common) < MIN_SUBJECTS:
             continue

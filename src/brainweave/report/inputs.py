@@ -34,7 +34,7 @@ class Inputs:
     names: list[str] = field(default_factory=list)  # of the subjects
     sequences: Sequences | None = None  # labels and runs of the samples
     shared: list[NDArray[np.float64]] | None = None  # features of each subject
-    drawn: str = "given"  # or of samples that did "not align", or may have "aligned"
+    drawn: str = "given"  # or features of samples that did "not align", or "aligned"
     method: str = ""  # class of the model
     check: AlignmentCheck | None = None  # on samples that did not align
     notes: list[str] = field(default_factory=list)  # how these fit together
@@ -61,9 +61,9 @@ class Inputs:
 
     def main_result(self, members: list[Scored]) -> Scored:
         """Return the result of the model's method, else of the best that aligns."""
-        own = [m for m in members if self.method and m.method == self.method]
+        of_model = [m for m in members if self.method and m.method == self.method]
         aligned = [m for m in members if not m.aligns_nothing]
-        return max(own or aligned or members, key=lambda m: m.mean)
+        return max(of_model or aligned or members, key=lambda m: m.mean)
 
 
 def gather(*, study: Any, model: Any, results: Any, config: Any, shared: Any) -> Inputs:
@@ -115,20 +115,20 @@ def _sequences_of_graph(model: Any, names: list[str]) -> Sequences | None:
     groups = getattr(graph, "groups", ())
     if graph is None or not groups or not hasattr(groups[0], "codes"):
         return None
-    codes, known = np.asarray(groups[0].codes), groups[0].names
+    codes, categories = np.asarray(groups[0].codes), groups[0].names
     labels = [
-        [known[code] if code >= 0 else None for code in codes[rows]]
+        [categories[code] if code >= 0 else None for code in codes[rows]]
         for rows in graph.slices()
     ]
-    return Sequences(list(names), labels, [[None] * len(known) for known in labels])
+    return Sequences(list(names), labels, [[None] * len(values) for values in labels])
 
 
 def _default_features(inputs: Inputs) -> tuple[str, Any]:
-    """Return of which samples features are drawn ("drawn"), and these features."""
+    """Return which kind of samples is drawn (see Inputs), and their features."""
     model, held = inputs.model, None if inputs.check is None else inputs.check.features
     if held is not None and all(np.isfinite(a).all() for a in held):
-        known = inputs.sequences
-        if known is None or [len(a) for a in held] == known.lengths:
+        sequences = inputs.sequences
+        if sequences is None or [len(a) for a in held] == sequences.lengths:
             return "not align", held
     if inputs.study is not None:
         return "aligned", model.transform(list(inputs.study))
@@ -220,21 +220,18 @@ def _check_model(study: Any, model: Any, fingerprint: str | None) -> list[str]:
 
 def _check_result(study: Any, scored: Scored, *, differs: bool) -> list[str]:
     """Check a result whose fingerprint differs from that of the study, or lacks."""
-    its_study = getattr(scored.result, "study", None)
-    its_study = its_study if isinstance(its_study, dict) else {}
     have = {str(s.id): int(s.n_samples) for s in study}
     tested = {str(i) for fold in scored.folds for i in fold.get("test_subjects", ())}
     strange = sorted(
-        (tested | set(map(str, its_study.get("subjects", ())))) - set(have)
+        (tested | set(map(str, scored.study.get("subjects", ())))) - set(have)
     )
     if strange:
         raise InputError(
             f"The result {scored.name!r} is of another study: it has subject "
             f"{strange[0]!r}, the study given has {_list_ids(list(have))}."
         )
-    counts = {str(i): int(n) for i, n in (its_study.get("n_samples") or {}).items()}
-    design = getattr(scored.result, "design", None)
-    matched = isinstance(design, dict) and design.get("match")
+    counts = {str(i): int(n) for i, n in (scored.study.get("n_samples") or {}).items()}
+    matched = scored.design.get("match")
     fewer = any(n < have.get(i, n) for i, n in counts.items())
     if differs and not (matched or fewer):
         raise InputError(
@@ -242,9 +239,9 @@ def _check_result(study: Any, scored: Scored, *, differs: bool) -> list[str]:
             "an older state of it. Score the study again, or give the study it is of."
         )
     labels = [s.labels for s in study if s.labels is not None]
-    known = {str(v) for values in labels for v in np.asarray(values, object).tolist()}
+    labels_seen = {str(v) for values in labels for v in np.asarray(values, object)}
     others = [
-        c for c in getattr(scored.result, "categories", ()) if str(c) not in known
+        c for c in getattr(scored.result, "categories", ()) if str(c) not in labels_seen
     ]
     if labels and others:
         raise InputError(

@@ -150,8 +150,7 @@ def _times(inputs: Inputs, seconds: Mapping[str, float] | None) -> Table:
     """Tabulate the seconds of each stage: of this run, and of each result."""
     spent = {"this run": seconds or {}}
     for scored in inputs.results:
-        name = clean_text(scored.full_name, 60)
-        spent[name] = getattr(scored.result, "seconds", None) or {}
+        spent[clean_text(scored.full_name, 60)] = scored.seconds
     stages = list(dict.fromkeys(stage for times in spent.values() for stage in times))
     stages.sort(key=lambda stage: stage == "total")  # the sum comes last
     rows = [
@@ -270,11 +269,12 @@ def space_section(inputs: Inputs) -> Section | None:
 
 def _list_samples(inputs: Inputs, shared: Sequence[NDArray[Any]]) -> Iterator[Sample]:
     """Yield the subject (from 0), number (from 1), run and label of every sample."""
-    known = inputs.sequences
+    sequences = inputs.sequences
     for subject, features in enumerate(shared):
         n = len(features)
-        runs = [None] * n if known is None else known.runs[subject]
-        labels = [None] * n if known is None else known.labels[subject]
+        labels = runs = [None] * n
+        if sequences is not None:
+            labels, runs = sequences.labels[subject], sequences.runs[subject]
         yield from zip([subject] * n, range(1, n + 1), runs, labels, strict=True)
 
 

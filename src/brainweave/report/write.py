@@ -334,13 +334,13 @@ class _Citations:
 
     def name(self, method: str) -> str:
         """Return the full name of a method with its citation."""
-        known, short = TEXTS["methods"].get(method, (method, None))
+        full, short = TEXTS["methods"].get(method, (method, None))
         if short is None:
             return str(method)
         # a bracket takes the citation in, where there is one
-        opened, bracket, rest = known.partition(")")
+        opened, bracket, rest = full.partition(")")
         self.cite(short)
-        return f"{opened}; {short}){rest}" if bracket else f"{known} ({short})"
+        return f"{opened}; {short}){rest}" if bracket else f"{full} ({short})"
 
     def accuracies(self, members: Sequence[Scored]) -> str:
         """Return the accuracies of methods; cite those that have not been cited."""
@@ -369,8 +369,7 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> Methods:
     ridges = sorted(getattr(model, "shrinkage_", None) or [])
     folds = [fold for scored in inputs.results for fold in scored.folds or [{}]]
     nus = {fold.get("nu") for fold in folds}
-    designs = [getattr(r.result, "design", None) or {} for r in inputs.results]
-    together = {str(d.get("standardised_together")) for d in designs} & {"run", "all"}
+    scales = {str(r.design.get("standardised_together")) for r in inputs.results}
     text = render(
         "methods.txt.jinja",
         escape=False,
@@ -396,7 +395,7 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> Methods:
         panels=inputs.panels,
         nu=nus.pop() if len(nus) == 1 else None,
         by_means=any(fold.get("n_by_means") for fold in folds),
-        together=min(together, default=None),
+        together=min(scales & {"run", "all"}, default=None),
         chances=sorted({percent(scored.chance) for scored in inputs.results}),
         shows_maps=shows_maps,
         version=__version__,
