@@ -16,7 +16,6 @@ from brainweave.cli.console import (
     PartlyFailed,
     UsageError,
     error_message,
-    set_resume_hint,
 )
 from brainweave.cli.methods import Method, make_aligner, resolved_options
 from brainweave.cli.options import (
@@ -276,7 +275,9 @@ def make_bases(job: Job) -> None:
 
     ids = _chosen_subjects(job)
     job.derivative.write_description()
-    set_resume_hint("Run the same command again: subjects that are done are kept.")
+    job.console.resume_hint = (
+        "Run the same command again: subjects that are done are kept."
+    )
     entities = selected_entities(job.selection)
     targets = [job.derivative.basis_path(id, entities) for id in ids]
     _ = job.inputs.dataset.runs  # listed once, before several threads ask for it

@@ -13,9 +13,8 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -38,41 +37,12 @@ class PartlyFailed(BrainweaveError):
     """Some subjects failed and were named; the others are done."""
 
 
-@dataclass
-class _Running:
-    """The command that runs, as far as messages need to know it."""
-
-    option_names: set[str] = field(default_factory=set)
-    subject_ids: list[str] = field(default_factory=list)
-    resume_hint: str = "Run the same command again."
-    interrupted: bool = False
-
-
-_running = _Running()
-
-
-def set_option_names(names: Iterable[str]) -> None:
-    """Set the options of the command that runs, which messages then speak of."""
-    _running.option_names = set(names)
-
-
-def set_subject_ids(ids: Iterable[str]) -> None:
-    """Set the ids of the subjects that messages of a fit call X[0], X[1], ..."""
-    _running.subject_ids = list(ids)
-
-
-def set_resume_hint(hint: str) -> None:
-    """Set what to do after an interruption of the command that runs."""
-    _running.resume_hint = hint
-
-
 def run(arguments: Sequence[str]) -> int:
     """Run the command line; return the exit code."""
     from brainweave.cli.app import app
     from brainweave.cli.options import repeat_option_names
 
-    global _running
-    _running = _Running()
+    Console().make_current()
     try:
         with remembering_interrupts():
             code = app(
@@ -96,7 +66,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _report_interruption() -> int:
     whole = "Interrupted. Every file that is there is whole."
-    _print_error(whole, _running.resume_hint)
+    _print_error(whole, _current.resume_hint)
     return INTERRUPTED
 
 
@@ -191,7 +161,7 @@ def use_option_names(text: str) -> str:
     Examples
     --------
     >>> options = "task leave_out n_components param overwrite"
-    >>> _running.option_names = set(options.split())
+    >>> _current.params = dict.fromkeys(options.split())
     >>> use_option_names("Choose one with task=...")
     'Choose one with --task ...'
     >>> use_option_names("leave_out=9 leaves no subject")
@@ -202,7 +172,7 @@ def use_option_names(text: str) -> str:
     '--n-components must be >= 1, got 0.'
     >>> use_option_names("Give derivatives=..., or overwrite=True.")
     'Give --param derivatives=..., or --overwrite.'
-    >>> _running.option_names = set()
+    >>> _current.params = {}
     """
     word = r"([a-z][a-z_]*)"
     text = re.sub(rf"\b{word}=(True\b|False\b|\.\.\.|[^\s,;:=]+)", _assignment, text)
@@ -210,7 +180,7 @@ def use_option_names(text: str) -> str:
     text = re.sub(rf"\b{word} of {owner}\b", _parameter, text)
     text = re.sub(rf"^{word}(?= must be )", _parameter, text)
     text = re.sub(r"\bX\[(\d+)\]", _subject, text)
-    if "match" in _running.option_names:
+    if "match" in _current.params:
         ways = "--match truncate, average or intersect"
         text = re.sub(r"brainweave\.match_samples\(.*?\)", ways, text)
     return text
@@ -219,13 +189,13 @@ def use_option_names(text: str) -> str:
 def _assignment(found: "re.Match[str]") -> str:
     """Replace ``task='x'`` by ``--task x``."""
     name, value = found[1], found[2]
-    if name in _running.option_names:
+    if name in _current.params:
         option = f"--{name.replace('_', '-')}"
         if value in ("True", "False"):
             return option if value == "True" else option.replace("--", "--no-", 1)
         return f"{option} {value.strip(QUOTE)}"
     for free in ("param", "bids_param"):
-        if free in _running.option_names and value == "...":
+        if free in _current.params and value == "...":
             return f"--{free.replace('_', '-')} {name}=..."
     return found[0]
 
@@ -233,19 +203,20 @@ def _assignment(found: "re.Match[str]") -> str:
 def _parameter(found: "re.Match[str]") -> str:
     """Replace ``task of load_bids`` by ``--task``."""
     return (
-        f"--{found[1].replace('_', '-')}"
-        if found[1] in _running.option_names
-        else found[0]
+        f"--{found[1].replace('_', '-')}" if found[1] in _current.params else found[0]
     )
 
 
 def _subject(found: "re.Match[str]") -> str:
     """Replace ``X[0]`` by ``sub-01``."""
-    number, ids = int(found[1]), _running.subject_ids
+    number, ids = int(found[1]), _current.subject_ids
     return f"sub-{ids[number]}" if number < len(ids) else found[0]
 
 
 # -- interruptions ---------------------------------------------------------------------
+
+
+_interrupted = threading.Event()
 
 
 @contextmanager
@@ -255,13 +226,13 @@ def remembering_interrupts() -> Iterator[None]:
     Python raises KeyboardInterrupt wherever it happens to be; inside a destructor or a
     callback of a compiled library it is printed and lost.
     """
-    _running.interrupted = False
+    _interrupted.clear()
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread gets signals
         return
 
     def remember(*_: Any) -> None:
-        _running.interrupted = True
+        _interrupted.set()
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGINT, remember)
@@ -269,12 +240,12 @@ def remembering_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-        _running.interrupted = False
+        _interrupted.clear()
 
 
 def check_interrupted() -> None:
     """Raise KeyboardInterrupt if an earlier one got lost."""
-    if _running.interrupted:
+    if _interrupted.is_set():
         raise KeyboardInterrupt
 
 
@@ -291,12 +262,19 @@ class Console:
 
     def __init__(self, quiet: bool = False) -> None:
         self.quiet = quiet
+        self.resume_hint = "Run the same command again."  # after an interruption
+        self.subject_ids: list[str] = []  # messages of a fit call them X[0], X[1], ...
         self.bars = not quiet and sys.stderr.isatty()
         self.command = ""  # that runs
         self.params: dict[str, Any] = {}  # its options
         self.given: set[str] = set()  # those of them that are not left at defaults
         self.seconds: dict[str, float] = {}  # of each stage
         self.warnings: list[str] = []
+
+    def make_current(self) -> None:
+        """Let error messages know the options of this command, its hint and ids."""
+        global _current
+        _current = self
 
     def result(self, text: str) -> None:
         """Print a result on standard output."""
@@ -401,6 +379,9 @@ class Console:
         if text not in self.warnings:
             self.warnings.append(text)
             print(f"Warning: {text}", file=sys.stderr)
+
+
+_current = Console()
 
 
 def table(rows: list[list[Any]], header: list[str]) -> str:

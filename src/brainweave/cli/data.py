@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from brainweave.cli import files
-from brainweave.cli.console import Console, UsageError, set_resume_hint
+from brainweave.cli.console import Console, UsageError
 from brainweave.cli.methods import format_range
 from brainweave.cli.options import (
     Overwrite,
@@ -152,7 +152,7 @@ def convert(
         raise UsageError("Name the files to read, then the folder to make.")
     *inputs, out = sources
     files.check_new_folder(out, overwrite)
-    set_resume_hint("Nothing was left behind; run the same command again.")
+    console.resume_hint = "Nothing was left behind; run the same command again."
     options = {
         **reading.load_options(),
         "subjects": reading.participant_label or None,
@@ -191,7 +191,7 @@ def fetch(
     console: Console,
 ) -> None:
     """Download a public dataset and make a study folder of it."""
-    set_resume_hint(
+    console.resume_hint = (
         "Run the same command again: the download goes on where it stopped."
     )
     download, plan, options = _find_dataset(dataset, participant_label or None, task)

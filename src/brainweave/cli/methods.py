@@ -4,13 +4,11 @@ import inspect
 import re
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, make_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import typer
-
-from brainweave.cli.console import Console, UsageError, set_subject_ids
+from brainweave.cli.console import Console, UsageError
 from brainweave.cli.options import (
     RUN_PANEL,
     option,
@@ -53,31 +51,17 @@ SHARED = (
     *("n_components", "energy", "shrinkage", "constraint", "kernel", "hp", "graph"),
     *("balance", "standardize", "random_state", "n_jobs"),
 )
-PANEL = "Method"
-
-Parcels = Annotated[
-    str | None,
-    typer.Option(
-        help="Align parcel by parcel: an atlas image with a label per voxel, or "
-        "schaefer-100 (200, ... 1000) where nilearn has it in its cache.",
-        rich_help_panel=PANEL,
-    ),
-]
-SearchlightRadius = Annotated[
-    float | None,
-    typer.Option(
-        help="Align in every neighbourhood of this radius in mm, and average to one "
-        "map.",
-        rich_help_panel=PANEL,
-    ),
-]
+SHARED_BY_METHODS = (
+    *("n_components", "energy", "random_state", "match", "parcels", "searchlight"),
+    "n_jobs",
+)
 
 
 @dataclass
 class Method:
     """Which aligner, and its parameters; None leaves the aligner's own default."""
 
-    panel: ClassVar[str] = PANEL
+    panel: ClassVar[str] = "Method"
     method: str = option(
         "gdm, gdmcv (chooses its settings inside the aligning samples), "
         "hyperalignment, regularized-hyperalignment, kernel-hyperalignment, "
@@ -114,8 +98,13 @@ class Method:
         "Make the samples of all subjects correspond first: truncate, average or "
         "intersect. For methods that are locked in time."
     )
-    parcels: Parcels = None
-    searchlight: SearchlightRadius = None
+    parcels: str | None = option(
+        "Align parcel by parcel: an atlas image with a label per voxel, or "
+        "schaefer-100 (200, ... 1000) where nilearn has it in its cache."
+    )
+    searchlight: float | None = option(
+        "Align in every neighbourhood of this radius in mm, and average to one map."
+    )
     param: list[str] | None = option(
         "Any other parameter, NAME=VALUE; may be repeated.", "--param"
     )
@@ -123,6 +112,18 @@ class Method:
         "Subjects worked on at the same time; default one per core.",
         rich_help_panel=RUN_PANEL,
     )
+
+
+# options of comparisons, which hold for all methods
+SharedOptions: Any = make_dataclass(
+    "SharedOptions",
+    [
+        (f.name, f.type, field(default=f.default, metadata=f.metadata))
+        for f in fields(Method)
+        if f.name in SHARED_BY_METHODS
+    ],
+    namespace={"panel": Method.panel},
+)
 
 
 def make_aligner(options: Method, *, lenient: bool = False) -> Any:
@@ -372,6 +373,6 @@ class ProgressSubject:
 
 def fit_study(aligner: Any, study: "Study", console: Console) -> Any:
     """Fit an aligner on a study with a bar that counts subjects."""
-    set_subject_ids(study.ids)
+    console.subject_ids = list(study.ids)
     with console.stage("Reading and aligning subjects", len(study)) as tick:
         return aligner.fit([ProgressSubject(s, tick) for s in study])

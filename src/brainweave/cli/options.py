@@ -18,7 +18,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from brainweave.cli.console import Console, UsageError, set_option_names
+from brainweave.cli.console import Console, UsageError
 
 RUN_PANEL = "How to run"
 # options that a configuration file cannot set
@@ -155,10 +155,10 @@ def command(**bundles: type) -> Callable[[Callable[..., Any]], Callable[..., Any
         def run(
             *, context: typer.Context, quiet: bool, config: Any, **given: Any
         ) -> Any:
-            set_option_names(context.params)
             if given.get("n_jobs") == 0:
                 raise UsageError("--n-jobs must be a number other than 0; got 0.")
             console = Console(quiet)
+            console.make_current()
             console.command = str(context.info_name)
             console.params = context.params
             sources = {n: context.get_parameter_source(n) for n in context.params}

@@ -15,7 +15,7 @@ from brainweave.cli.scoring import (
     PROTOCOLS,
     Scoring,
     read_results,
-    rows_of,
+    result_rows,
     score_all,
     write_scores,
 )
@@ -220,7 +220,7 @@ def demo(
     page = files.write_page(
         out / "report.html", console, title="brainweave demo", **content
     )
-    console.result(table(rows_of(results), HEADER))
+    console.result(table(result_rows(results), HEADER))
     console.result(f"Report: {page}")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from brainweave.cli import files
 from brainweave.cli.cluster import Engine
-from brainweave.cli.console import Console, UsageError, set_resume_hint
+from brainweave.cli.console import Console, UsageError
 from brainweave.cli.options import argument, command, option
 from brainweave.cli.scoring import PROTOCOLS
 
@@ -110,7 +110,7 @@ def reproduce(
     else:
         arguments["data"] = _open_studies(data)
     files.prepare_folder(output)
-    set_resume_hint("Run the same command again: finished cells are kept.")
+    console.resume_hint = "Run the same command again: finished cells are kept."
     with console.progress(f"Running {experiment}") as progress:
         table = function(*paths, **arguments, progress=progress)
     options = files.used_options(console, what=name)

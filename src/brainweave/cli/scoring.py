@@ -4,7 +4,7 @@ import json
 import re
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -18,13 +18,11 @@ from brainweave.cli.console import (
     Console,
     PartlyFailed,
     UsageError,
-    set_resume_hint,
     table,
 )
 from brainweave.cli.methods import (
     Method,
-    Parcels,
-    SearchlightRadius,
+    SharedOptions,
     make_aligner,
     match_and_report,
     needing_common_voxels,
@@ -131,28 +129,22 @@ def evaluate(
     options = files.used_options(console, **resolved_options(aligner))
     report_on = subjects if scoring.report else None
     write_scores(output, results, options, console, report_on=report_on)
-    console.result(f"{table(rows_of(results), HEADER)}\n{output}")
+    console.result(f"{table(result_rows(results), HEADER)}\n{output}")
 
 
 def _row_name(method: str, protocol: str, protocols: tuple[str, ...]) -> str:
     return method if len(protocols) == 1 else f"{method} ({protocol})"
 
 
-@command(scoring=Scoring, engine=Engine)
+@command(shared=SharedOptions, scoring=Scoring, engine=Engine)
 def compare(
     study: StudyFolder,
     *,
     method: list[str] | None = option(
         "Methods to compare, one after another or with commas; gdm none."
     ),
-    n_components: str | None = option("Shared features, for all methods."),
-    energy: float | None = option("Energy, for all methods that take it."),
-    match: str | None = option("truncate or intersect, for methods locked in time."),
-    parcels: Parcels = None,
-    searchlight: SearchlightRadius = None,
-    random_state: int | None = option("Seed."),
-    n_jobs: int | None = option("Subjects at a time."),
     output: OutFolder = Path("comparison"),
+    shared: SharedOptions,
     scoring: Scoring,
     console: Console,
 ) -> None:
@@ -165,26 +157,18 @@ def compare(
     protocols = scoring.protocols()
     given = [n.strip() for text in method or ["gdm,none"] for n in text.split(",")]
     names = list(dict.fromkeys(given))
-    base = Method(
-        n_components=n_components,
-        energy=energy,
-        match=match,
-        parcels=parcels,
-        searchlight=searchlight,
-        random_state=random_state,
-        n_jobs=n_jobs,
-    )
-    aligners = {n: make_aligner(replace(base, method=n), lenient=True) for n in names}
+    methods = {name: Method(method=name, **vars(shared)) for name in names}
+    aligners = {n: make_aligner(m, lenient=True) for n, m in methods.items()}
     subjects = files.open_study(study)
     files.prepare_folder(output)
-    match_and_report(subjects, match, console)
-    set_resume_hint(
+    match_and_report(subjects, shared.match, console)
+    console.resume_hint = (
         "Run the same command again: folds of methods that are done are kept."
     )
     options = files.used_options(console, method=names)
     with console.progress("Scoring methods") as progress:
-        grids = _make_grids(study, subjects, aligners, scoring, base)
-        how: Any = {"n_jobs": n_jobs, "retry_failed": True, "progress": progress}
+        grids = _make_grids(study, subjects, aligners, scoring, shared)
+        how: Any = {"n_jobs": shared.n_jobs, "retry_failed": True, "progress": progress}
         found = run_grid(grids, output / "store", **how)
     outcomes = {(name, p): result for name, p, result in found.classifications()}
     results: dict[str, ClassificationResult] = {}
@@ -198,7 +182,7 @@ def compare(
     for name in names:
         for text in _group_warnings(found.warnings_of(name)):
             warnings.warn(f"{name}: {text}", stacklevel=1)
-    rows, header = rows_of(results), [*HEADER, "error"]
+    rows, header = result_rows(results), [*HEADER, "error"]
     with_errors = [*([*row, ""] for row in rows), *failed]
     files.write_tsv(output / "comparison.tsv", [header, *with_errors])
     if results:
@@ -234,7 +218,7 @@ def _make_grids(
     study: "Study",
     aligners: dict[str, Any],
     scoring: Scoring,
-    method: Method,
+    shared: SharedOptions,
 ) -> list[Any]:
     """Return a grid of the methods on all voxels, and one of those on common ones."""
     import hashlib
@@ -244,7 +228,7 @@ def _make_grids(
 
     # the index of a study lists the checksums of all its files
     index = hashlib.sha256((path / "study.json").read_bytes()).hexdigest()
-    halves, match = scoring.halves, method.match
+    halves, match = scoring.halves, shared.match
     version = f"{index}, match {match}, halves {halves}"
     on_common = needing_common_voxels(aligners, study)
     grids = []
@@ -263,7 +247,7 @@ def _make_grids(
                 members,
                 protocols=scoring.protocols(),
                 measure=Classification(None, scoring.n_permutations),
-                random_state=method.random_state or 0,
+                random_state=shared.random_state or 0,
             )
             grids.append(grid)
     return grids
@@ -312,7 +296,7 @@ def _plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
-def rows_of(results: "Mapping[str, ClassificationResult]") -> list[list[Any]]:
+def result_rows(results: "Mapping[str, ClassificationResult]") -> list[list[Any]]:
     """Return the rows of a table of methods."""
     return [
         [
@@ -358,10 +342,10 @@ def _from_json(values: Any) -> "ClassificationResult":
 
     from brainweave.evaluation.results import ClassificationResult
 
+    _require(isinstance(values, dict), "a result is not an object")
+    values = {**{name: {} for name in ADDED_LATER}, **values}
     _require_fields(values, RESULT_FIELDS, "a result")
-    given = {name: values.get(name) for name in RESULT_FIELDS}
-    for name in ADDED_LATER:
-        given[name] = given[name] or {}
+    given = {name: values[name] for name in RESULT_FIELDS}
     accuracies = [fold["accuracy"] for fold in given["folds"]]
     _require(bool(accuracies), "it has no folds")
     _require(given["scores"] == accuracies, "'scores' are not those of 'folds'")
@@ -374,12 +358,13 @@ def _from_json(values: Any) -> "ClassificationResult":
     return ClassificationResult(**given)
 
 
-def _require_fields(
-    values: Any, fields: Mapping[str, Callable[[Any], bool]], what: str
-) -> None:
+def _require_fields(values: Any, fields: Mapping[str, Any], what: str) -> None:
+    from brainweave.models.codec import value_problem
+
     _require(isinstance(values, dict), f"{what} is not an object")
-    for name, holds in fields.items():
-        _require(holds(values.get(name)), f"{name!r} of {what} is missing or wrong")
+    for name, wanted in fields.items():
+        problem = value_problem(values.get(name), wanted, {})
+        _require(problem is None, f"{name!r} of {what} {problem}")
 
 
 def _require(holds: bool, message: str) -> None:
@@ -399,14 +384,6 @@ def _is_share(value: Any) -> bool:
     return _is_number(value) and 0 <= value <= 1
 
 
-def _is(*kinds: type) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, kinds)
-
-
-def _list_of(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, list) and all(map(holds, value))
-
-
 def _or_none(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: value is None or holds(value)
 
@@ -416,33 +393,33 @@ def _is_fold(value: Any) -> bool:
     return True
 
 
-# what the values of a fold and of a result must be
-FOLD_FIELDS: dict[str, Callable[[Any], bool]] = {
+# what the values of a fold and of a result must be: a type, a check, or a list of such
+FOLD_FIELDS: dict[str, Any] = {
     "half": _is_count,
     "fold": _is_count,
     "n_train": _is_count,
     "n_test": _is_count,
-    "test_subjects": _list_of(_is(str)),
+    "test_subjects": [str],
     "accuracy": _is_share,
     "balanced_accuracy": _is_share,
     "nu": _or_none(_is_number),
     "n_by_means": _or_none(_is_count),
     "n_components": _or_none(_is_count),
-    "best_params": _or_none(_is(dict)),
+    "best_params": lambda value: isinstance(value, dict | None),
 }
-RESULT_FIELDS: dict[str, Callable[[Any], bool]] = {
-    "scores": _list_of(_is_share),
-    "confusion": _list_of(_list_of(_is_count)),
-    "permutation_scores": _list_of(_is_number),
-    "folds": _list_of(_is_fold),
-    "categories": _list_of(_is(str, int, float)),
-    "protocol": _is(str),
-    "method": _is(str),
+RESULT_FIELDS: dict[str, Any] = {
+    "scores": [_is_share],
+    "confusion": [[_is_count]],
+    "permutation_scores": [_is_number],
+    "folds": [_is_fold],
+    "categories": [lambda value: isinstance(value, str | int | float)],
+    "protocol": str,
+    "method": str,
     "seconds": lambda v: isinstance(v, dict) and all(map(_is_number, v.values())),
     "chance": _is_share,
     "p_value": _or_none(_is_share),
-    "settings": _or_none(_is(dict)),
-    "study": _or_none(_is(dict)),
-    "design": _or_none(_is(dict)),
+    "settings": dict,
+    "study": dict,
+    "design": dict,
 }
 ADDED_LATER = ("settings", "study", "design")  # files of the first versions lack them

@@ -140,7 +140,7 @@ class Scored:
     """A result and its name, with defaults for what results of others may lack.
 
     ``method`` is the class of the aligner, ``label`` its name to show, ``p`` that of
-    the permutation test.
+    the permutation test; ``folds`` has a mapping, maybe empty, for each score.
     """
 
     def __init__(self, name: str, result: Any) -> None:
@@ -162,8 +162,11 @@ class Scored:
         self.scores = np.asarray(result.scores, dtype=float)
         self.mean, self.chance = float(self.scores.mean()), float(result.chance)
         self.p: float | None = getattr(result, "p_value", None)
-        folds = getattr(result, "folds", None) or []
-        self.folds = [fold if isinstance(fold, Mapping) else {} for fold in folds]
+        folds = [*(getattr(result, "folds", None) or []), *[{}] * len(self.scores)]
+        self.folds: list[Mapping[str, Any]] = [
+            fold if isinstance(fold, Mapping) else {}
+            for fold in folds[: len(self.scores)]
+        ]
         self.seconds: Mapping[str, float] = getattr(result, "seconds", None) or {}
         self.study: Mapping[str, Any] = getattr(result, "study", None) or {}
         self.design: Mapping[str, Any] = getattr(result, "design", None) or {}

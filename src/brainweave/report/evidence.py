@@ -216,14 +216,12 @@ def _numbers(scored: Scored) -> dict[str, Any]:
 
 def _fold_rows(scored: Scored) -> list[list[Any]]:
     rows = []
-    for i, score in enumerate(scored.scores):
-        fold = scored.folds[i] if i < len(scored.folds) else {}
-        who = next((v for k, v in fold.items() if "subjects" in str(k)), "")
-        if isinstance(who, (list, tuple, np.ndarray)):
-            who = " ".join(map(str, who))
-        rows.append(
-            [scored.name, scored.protocol, i + 1, who, float(score), scored.chance]
-        )
+    for number, (fold, score) in enumerate(
+        zip(scored.folds, scored.scores, strict=True)
+    ):
+        tested = " ".join(map(str, fold.get("test_subjects", ())))
+        head = [scored.name, scored.protocol, number + 1, tested]
+        rows.append([*head, float(score), scored.chance])
     return rows
 
 
@@ -331,8 +329,6 @@ def subject_accuracies(scored: Scored) -> dict[str, float]:
     who was tested.
     """
     found: dict[str, list[float]] = {}
-    if len(scored.folds) != len(scored.scores):
-        return {}
     for fold, score in zip(scored.folds, scored.scores, strict=True):
         who = fold.get("test_subjects")
         if not isinstance(who, list | tuple) or not who:

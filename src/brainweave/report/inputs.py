@@ -248,7 +248,7 @@ def _check_result(study: Any, scored: Scored, *, differs: bool) -> list[str]:
             f"The result {scored.name!r} is of another study: it has the category "
             f"{clean_text(others[0])!r}, which the study given does not have."
         )
-    halves = {fold.get("half") for fold in scored.folds}
+    halves = {fold["half"] for fold in scored.folds if "half" in fold}
     n_tested = sum(int(fold.get("n_test") or 0) for fold in scored.folds)
     if n_tested > sum(have.values()) * max(1, len(halves)):
         raise InputError(

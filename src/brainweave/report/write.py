@@ -367,7 +367,7 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> Methods:
     params = {} if model is None else {"graph": "", **model.get_params(deep=False)}
     energy, kernel = params.get("energy"), params.get("kernel")
     ridges = sorted(getattr(model, "shrinkage_", None) or [])
-    folds = [fold for scored in inputs.results for fold in scored.folds or [{}]]
+    folds = [fold for scored in inputs.results for fold in scored.folds]
     nus = {fold.get("nu") for fold in folds}
     scales = {str(r.design.get("standardised_together")) for r in inputs.results}
     text = render(
