@@ -101,7 +101,7 @@ class VoxelPass:
         kept: list[Matrix] = []
         gram: Any = None
         shift, offset = np.zeros(n), 0.0
-        fused = with_means = not narrow
+        with_means = not narrow
         for columns, raw in column_chunks(self._data):
             chunk = ops.array(raw)
             mean = _means(chunk).astype(np.float64)
@@ -142,7 +142,7 @@ class VoxelPass:
                 "samples; there is nothing to align. Check the mask and the file."
             )
         read = np.hstack(kept) if narrow else gram
-        if fused:  # voxels were scaled with their means on
+        if not narrow:  # voxels were scaled with their means on
             means = read.mean(axis=0)
             read -= means
             read -= means[:, None] - means.mean()
