@@ -197,7 +197,7 @@ class SubjectBasis(VoxelPass):
             return to_numpy(self.__dict__.pop("_on_device"))
         if "_narrow" in self.__dict__:
             return np.asarray(self._narrow @ self._narrow.T)
-        # left on the device with the eigenvectors, and now asked for after all
+        # given up by leave_device, and needed after all
         known = self.signatures
         read = to_numpy(self._read_voxels(narrow=False)[0])
         found, self.signatures = cast(Matrix, self.signatures), known
@@ -248,7 +248,7 @@ class SubjectBasis(VoxelPass):
         return gram
 
     def leave_device(self) -> None:
-        """Free the room on the device; who asks for the Gram matrix reads it again."""
+        """Free the device's memory; the Gram matrix is read again if it is needed."""
         self.__dict__.pop("_on_device", None)
 
     @cached_property
@@ -416,7 +416,7 @@ class SubjectBasis(VoxelPass):
         return self._centring.center_new(samples)
 
     def products_with(self, Z: Any, name: str = "Z") -> SampleProducts:
-        """Return the inner products of other samples with the aligning ones, once."""
+        """Return the inner products of other samples with the aligning ones."""
         if self.kernel.name == "precomputed":
             raise InputError(f"{self.name} is a Gram matrix: it has no voxels.")
         return self._products_with(self.check_samples(Z, name), name)
