@@ -61,11 +61,14 @@ def load_nifti(
     Study
         Lazy: only headers (and masks) are read.
     """
-
-    def space(id: str, images: list[ImageLike]) -> VolumeSpace:
-        return volume_space(id, mask, images, resample_mask)
-
-    return _make_study("nifti", files, space, name, mask=mask, **options)
+    return _make_study(
+        "nifti",
+        files,
+        lambda id, images: volume_space(id, mask, images, resample_mask),
+        name,
+        mask=mask,
+        **options,
+    )
 
 
 def load_cifti(
@@ -93,13 +96,15 @@ def load_cifti(
     Study
         Lazy: only headers are read.
     """
-
-    def space(id: str, images: list[ImageLike]) -> CiftiSpace:
-        return CiftiSpace(images[0], structures=structures)
-
     chosen = [structures] if isinstance(structures, str) else structures
-    mask = "all grayordinates" if chosen is None else ", ".join(map(str, chosen))
-    return _make_study("cifti", files, space, name, mask=mask, **options)
+    return _make_study(
+        "cifti",
+        files,
+        lambda _, images: CiftiSpace(images[0], structures=structures),
+        name,
+        mask="all grayordinates" if chosen is None else ", ".join(map(str, chosen)),
+        **options,
+    )
 
 
 def load_gifti(
@@ -125,12 +130,14 @@ def load_gifti(
     Study
         Lazy: the data of the files are not decoded.
     """
-
-    def space(id: str, images: list[ImageLike]) -> SurfaceSpace:
-        return SurfaceSpace.from_run(images[0], mask)
-
-    shown = "all vertices" if mask is None else mask
-    return _make_study("gifti", files, space, name, mask=shown, **options)
+    return _make_study(
+        "gifti",
+        files,
+        lambda _, images: SurfaceSpace.from_run(images[0], mask),
+        name,
+        mask="all vertices" if mask is None else mask,
+        **options,
+    )
 
 
 def volume_space(
@@ -191,7 +198,7 @@ def mask_on_grid(mask: ImageLike, image: ImageLike) -> Any:
 def _make_study(
     source: str,
     files: Any,
-    space: Callable[[str, list[ImageLike]], Any],
+    space_of: Callable[[str, list[ImageLike]], Any],
     name: str,
     *,
     mask: Any,
@@ -203,11 +210,11 @@ def _make_study(
     cleaning: Cleaning | None = None,
     **details: Any,
 ) -> Study:
-    (how,) = merge_options("the reader of images", details, cleaning or Cleaning())
+    (cleaning,) = merge_options("the reader of images", details, cleaning or Cleaning())
     t_r = check_t_r_option(t_r)
     subject_runs, spaces, known = {}, {}, {}
     for id, runs in _runs_by_subject(files).items():
-        spaces[id] = space(id, [run.image for run in runs])
+        spaces[id] = space_of(id, [run.image for run in runs])
         if t_r is not None:
             runs = [replace(run, t_r=t_r) for run in runs]
         if confounds is not None:
@@ -224,7 +231,7 @@ def _make_study(
         **{what: None if v is None else AS_GIVEN for what, v in given.items()},
     }
     options: dict[str, Any] = {"dtype": dtype, "labels": known}
-    return study_of_runs(name, subject_runs, spaces, how, settings, **options)
+    return study_of_runs(name, subject_runs, spaces, cleaning, settings, **options)
 
 
 def _with_confounds(id: str, runs: list[Run], confounds: Any) -> list[Run]:

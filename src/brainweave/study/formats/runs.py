@@ -1,6 +1,6 @@
 """Runs of one subject, read and cleaned (by nilearn) when needed."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
@@ -183,10 +183,7 @@ class Run:
     @property
     def name(self) -> str:
         """Name for messages: the path of the image."""
-        image = self.image
-        if isinstance(image, Mapping):
-            image = next(iter(image.values()))
-        return image_name(image)
+        return image_name(self.image)
 
     def opened(self, space: Any) -> "Run":
         """Return the run with its header, which is read unless it is known."""
