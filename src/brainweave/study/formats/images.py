@@ -6,13 +6,14 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import nibabel as nib
 import numpy as np
 
 from brainweave.exceptions import InputError, StudyError
 from brainweave.study.formats.events import check_t_r_option
 from brainweave.study.formats.runs import Cleaning, Run
 from brainweave.study.formats.sampling import study_of_runs
-from brainweave.study.options import merge_options
+from brainweave.study.options import merge_options, subject_entry
 from brainweave.study.provenance import AS_GIVEN
 from brainweave.study.spaces import (
     ImageLike,
@@ -156,7 +157,6 @@ def epi_mask(images: Sequence[ImageLike]) -> Any:
     Voxels that are in the mask of at least half of the runs
     (:func:`nilearn.masking.compute_epi_mask` of each).
     """
-    import nibabel as nib
     from nilearn.masking import compute_multi_epi_mask
 
     loaded = [load_image(image, nib.spatialimages.SpatialImage) for image in images]
@@ -181,7 +181,6 @@ def epi_mask(images: Sequence[ImageLike]) -> Any:
 
 def mask_on_grid(mask: ImageLike, image: ImageLike) -> Any:
     """Resample a mask to the grid of an image, by nearest neighbour."""
-    import nibabel as nib
     from nilearn.image import resample_img
 
     target = load_image(image, nib.spatialimages.SpatialImage)
@@ -303,13 +302,3 @@ def _masker_image(mask: Any) -> Any:
 def _entry_or_value(what: str, values: Any, id: str) -> Any:
     """Return a mapping's entry for a subject; a value that is no mapping is for all."""
     return subject_entry(what, values, id) if isinstance(values, Mapping) else values
-
-
-def subject_entry(what: str, values: Mapping[str, Any], id: str) -> Any:
-    """Return a mapping's entry for a subject; the error lists whom it has."""
-    if id not in values:
-        known = ", ".join(map(repr, values))
-        raise InputError(
-            f"There is no {what} for subject {id!r}; there is for {known}."
-        )
-    return values[id]
