@@ -15,7 +15,8 @@ from brainweave._io import full_disk_is_an_error, restore, whole_folder
 from brainweave._validation import check_option
 from brainweave._version import __version__
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.simulation.engine import Brain, Simulation
+from brainweave.study.formats.events import Events
+from brainweave.study.simulation.engine import Brain, SimulatedRun, Simulation
 
 if TYPE_CHECKING:
     from brainweave.study.simulation.simulate import SimulatedStudy
@@ -143,7 +144,6 @@ class _Writer:
     def write(self, name: str, raw: bool, derivatives: bool) -> None:
         simulation = self.simulation
         self._write_top(name, derivatives)
-        categories = simulation.design.categories
         for subject, id in enumerate(simulation.ids):
             brain = simulation.brain(subject)
             maps = simulation.nuisance_maps(subject, brain)
@@ -154,27 +154,11 @@ class _Writer:
                 self._save_image(f"{anatomy}.nii.gz", volume, brain)
             for run in simulation.runs(subject):
                 stem = f"sub-{id}/func/sub-{id}_task-{self.task}_run-{run.number}"
-                events = run.events
-                stimuli = [] if events.stimulus is None else events.stimulus.tolist()
-                for stimulus, label in zip(stimuli, events.label.tolist(), strict=True):
-                    self._save_stimulus(stimulus, categories.index(label))
-                seen = {
-                    "onset": events.onset,
-                    "duration": events.duration,
-                    "trial_type": events.label,
-                    "stim_file": stimuli,
-                }
-                self._save_table(f"{stem}_events.tsv", seen)
+                self._write_events(stem, run.events)
                 data = simulation.volumes(subject, run, brain, maps)
                 if raw:
-                    # air is dark but not silent
-                    key = [simulation.seed, subject, run.number, 1000]
-                    noise = np.random.default_rng(key).standard_normal(
-                        (*brain.mask.shape, len(data)), dtype=np.float32
-                    )
-                    volume = np.abs(noise) * (0.01 * float(brain.baseline.mean()))
-                    volume[brain.mask] = data.T
-                    self._save_image(f"{stem}_bold.nii.gz", volume, brain)
+                    air = self._draw_air(subject, run, brain)
+                    self._save_run(f"{stem}_bold.nii.gz", data, brain, air)
                 if derivatives:
                     nuisance = simulation.signals(subject, run).nuisance
                     lost = np.setdiff1d(np.arange(run.n_volumes), run.kept)
@@ -182,6 +166,30 @@ class _Writer:
                     confounds = confounds_of_run(nuisance, data, tr=tr, lost=lost)
                     stem = f"{DERIVATIVES.as_posix()}/{stem}"
                     self._write_derivatives(id, stem, brain, data, confounds)
+
+    def _write_events(self, stem: str, events: Events) -> None:
+        labels = events.label.tolist()
+        stimuli = [] if events.stimulus is None else events.stimulus.tolist()
+        for stimulus, label in zip(stimuli, labels, strict=True):
+            self._save_stimulus(
+                stimulus, self.simulation.design.categories.index(label)
+            )
+        columns = {
+            "onset": events.onset,
+            "duration": events.duration,
+            "trial_type": events.label,
+            "stim_file": stimuli,
+        }
+        self._save_table(f"{stem}_events.tsv", columns)
+
+    def _draw_air(
+        self, subject: int, run: SimulatedRun, brain: Brain
+    ) -> NDArray[np.float32]:
+        """Draw what a scanner records around the brain: dark, but not silent."""
+        rng = np.random.default_rng([self.simulation.seed, subject, run.number, 1000])
+        shape = (*brain.mask.shape, run.n_volumes)
+        noise = np.abs(rng.standard_normal(shape, dtype=np.float32))
+        return noise * (0.01 * float(brain.baseline.mean()))
 
     def _write_top(self, name: str, derivatives: bool) -> None:
         design, ids = self.simulation.design, self.simulation.ids
@@ -237,12 +245,11 @@ class _Writer:
     ) -> None:
         own = f"bids:raw:sub-{id}/anat/sub-{id}_T1w.nii.gz"
         reference = {"SpatialReference": own if self.space == "T1w" else self.space}
-        volume = np.zeros((*brain.mask.shape, len(data)), np.float32)
-        volume[brain.mask] = data.T
+        empty = np.zeros((*brain.mask.shape, len(data)), np.float32)
         tr = self.simulation.design.tr
         bold = {"TaskName": self.task, "RepetitionTime": tr, "SkullStripped": True}
         image = f"{stem}_space-{self.space}_desc-preproc_bold"
-        self._save_image(f"{image}.nii.gz", volume, brain)
+        self._save_run(f"{image}.nii.gz", data, brain, empty)
         self.save_json(f"{image}.json", {**bold, **reference})
         mask = f"{stem}_space-{self.space}_desc-brain_mask"
         self._save_image(f"{mask}.nii.gz", brain.mask, brain)
@@ -280,6 +287,17 @@ class _Writer:
         if not path.exists():
             shade = category / len(self.simulation.design.categories)
             Image.new("L", (8, 8), round(255 * shade)).save(path)
+
+    def _save_run(
+        self,
+        place: str,
+        data: NDArray[np.float32],
+        brain: Brain,
+        background: NDArray[np.float32],
+    ) -> None:
+        """Write volumes as an image; `background` is overwritten inside the brain."""
+        background[brain.mask] = data.T
+        self._save_image(place, background, brain)
 
     def _save_image(self, place: str, volume: NDArray[Any], brain: Brain) -> None:
         import nibabel as nib
