@@ -157,8 +157,9 @@ class _Writer:
                 self._write_events(stem, run.events)
                 data = simulation.volumes(subject, run, brain, maps)
                 if raw:
-                    air = self._draw_air(subject, run, brain)
-                    self._save_run(f"{stem}_bold.nii.gz", data, brain, air)
+                    volume = self._draw_air(subject, run, brain)
+                    volume[brain.mask] = data.T
+                    self._save_image(f"{stem}_bold.nii.gz", volume, brain)
                 if derivatives:
                     nuisance = simulation.signals(subject, run).nuisance
                     lost = np.setdiff1d(np.arange(run.n_volumes), run.kept)
@@ -168,12 +169,9 @@ class _Writer:
                     self._write_derivatives(id, stem, brain, data, confounds)
 
     def _write_events(self, stem: str, events: Events) -> None:
-        labels = events.label.tolist()
         stimuli = [] if events.stimulus is None else events.stimulus.tolist()
-        for stimulus, label in zip(stimuli, labels, strict=True):
-            self._save_stimulus(
-                stimulus, self.simulation.design.categories.index(label)
-            )
+        for stimulus, label in zip(stimuli, events.label.tolist(), strict=True):
+            self._save_stimulus(stimulus, label)
         columns = {
             "onset": events.onset,
             "duration": events.duration,
@@ -245,11 +243,12 @@ class _Writer:
     ) -> None:
         own = f"bids:raw:sub-{id}/anat/sub-{id}_T1w.nii.gz"
         reference = {"SpatialReference": own if self.space == "T1w" else self.space}
-        empty = np.zeros((*brain.mask.shape, len(data)), np.float32)
+        volume = np.zeros((*brain.mask.shape, len(data)), np.float32)
+        volume[brain.mask] = data.T
         tr = self.simulation.design.tr
         bold = {"TaskName": self.task, "RepetitionTime": tr, "SkullStripped": True}
         image = f"{stem}_space-{self.space}_desc-preproc_bold"
-        self._save_run(f"{image}.nii.gz", data, brain, empty)
+        self._save_image(f"{image}.nii.gz", volume, brain)
         self.save_json(f"{image}.json", {**bold, **reference})
         mask = f"{stem}_space-{self.space}_desc-brain_mask"
         self._save_image(f"{mask}.nii.gz", brain.mask, brain)
@@ -280,24 +279,14 @@ class _Writer:
             path, lineterminator="\n", encoding="utf-8", **form
         )
 
-    def _save_stimulus(self, name: str, category: int) -> None:
+    def _save_stimulus(self, name: str, category: str) -> None:
         from PIL import Image
 
         path = self._path(f"stimuli/{name}")
         if not path.exists():
-            shade = category / len(self.simulation.design.categories)
+            categories = self.simulation.design.categories
+            shade = categories.index(category) / len(categories)
             Image.new("L", (8, 8), round(255 * shade)).save(path)
-
-    def _save_run(
-        self,
-        place: str,
-        data: NDArray[np.float32],
-        brain: Brain,
-        background: NDArray[np.float32],
-    ) -> None:
-        """Write volumes as an image; `background` is overwritten inside the brain."""
-        background[brain.mask] = data.T
-        self._save_image(place, background, brain)
 
     def _save_image(self, place: str, volume: NDArray[Any], brain: Brain) -> None:
         import nibabel as nib
