@@ -21,8 +21,8 @@ import numpy as np
 from sklearn.svm import NuSVC
 
 from brainweave._workers import blas_threads
-from brainweave.evaluation.align_folds import seeded
-from brainweave.evaluation.classifiers import feasible
+from brainweave.evaluation.align_folds import copy_with_seed
+from brainweave.evaluation.classifiers import with_feasible_nu
 from brainweave.evaluation.grid import Grid, GridStudy
 from brainweave.evaluation.measures import Classification
 from brainweave.evaluation.runner import run_grid
@@ -42,13 +42,13 @@ def naive_table(study, methods, classifier, leave_out):
         scores[name] = []
         for aligning, scored in ((first, second), (second, first)):
             for test in subject_folds(len(study), leave_out):
-                aligner = seeded(method, 0).set_params(n_jobs=1)
+                aligner = copy_with_seed(method, 0).set_params(n_jobs=1)
                 aligner.fit(*aligning.to_lists())
                 features = aligner.transform([s.samples for s in scored])
                 train = [i for i in range(len(study)) if i not in test]
                 labels = np.concatenate([scored[i].labels for i in train])
                 # the largest nu that these labels allow
-                model, _ = feasible(
+                model, _ = with_feasible_nu(
                     classifier, np.unique(labels, return_inverse=True)[1]
                 )
                 model.fit(np.concatenate([features[i] for i in train]), labels)

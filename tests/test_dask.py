@@ -26,8 +26,8 @@ from brainweave import (
     load,
     simulate_study,
 )
-from brainweave._arrays import _is_named_file, backing_map, for_other_process
-from brainweave._workers import Sent, map_subjects
+from brainweave._arrays import _is_current_file, as_sendable, backing_map
+from brainweave._workers import Payload, map_subjects
 from brainweave.cli.console import run as run_command
 from brainweave.exceptions import InputError
 
@@ -68,7 +68,7 @@ def content(value):
 @pytest.mark.parametrize("kind", ["subject", "rows", "map", "view", "basis"])
 def test_mapped_voxels_are_not_sent(study, kind):
     value = views(study)[kind]
-    sent = pickle.dumps(Sent(value))
+    sent = pickle.dumps(Payload(value))
     voxel_sized = 4 * V * 8  # mean and scale of a basis, and some room
     assert len(sent) < (voxel_sized if kind == "basis" else 20_000)
     passed_on = pickle.dumps(pickle.loads(sent))  # as a scheduler does
@@ -85,12 +85,12 @@ def test_what_exists_only_in_memory_is_sent(study):
     path = study[0].samples.filename
     held = np.load(path, mmap_mode="c")
     held -= 1
-    assert_array_equal(pickle.loads(pickle.dumps(Sent(held))).open(), held)
+    assert_array_equal(pickle.loads(pickle.dumps(Payload(held))).open(), held)
 
 
 def test_a_worker_that_sees_another_file_says_so(study):
     path = study[0].samples.filename
-    sent = pickle.dumps(Sent(study[0]))
+    sent = pickle.dumps(Payload(study[0]))
     os.utime(path, ns=(1, 1))
     with pytest.raises(InputError, match="sees another file as"):
         pickle.loads(sent).open()
@@ -103,7 +103,7 @@ def test_the_function_that_is_sent_holds_no_model_and_no_voxels(study, monkeypat
     cloudpickle = pytest.importorskip("cloudpickle", reason="comes with Dask")
     seen = []
 
-    def spy(function, *lists, n_jobs=None, here=False):
+    def spy(function, *lists, n_jobs=None, threads_only=False):
         seen.append(len(cloudpickle.dumps(function)))
         return map_subjects(function, *lists, n_jobs=n_jobs)
 
@@ -202,12 +202,12 @@ def test_a_map_is_known_by_its_file_without_reading_it(study, monkeypatch):
     samples = study[0].samples
     if not os.path.exists("/proc/self/maps"):
         pytest.skip("this system does not tell which file is mapped")
-    assert _is_named_file(samples)
+    assert _is_current_file(samples)
     path = samples.filename
     os.rename(path, f"{path}.old")
     np.save(path, np.zeros((N, V)))
-    assert not _is_named_file(samples)
-    assert np.any(for_other_process(samples))
+    assert not _is_current_file(samples)
+    assert np.any(as_sendable(samples))
 
 
 def test_commands_send_no_voxels(study, sent, tmp_path):

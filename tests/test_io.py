@@ -34,7 +34,7 @@ def test_what_fails_midway_leaves_the_old_file(tmp_path):
     path.write_bytes(b"old")
 
     def fail():
-        with _io.whole_path(path) as work:
+        with _io.atomic_path(path) as work:
             work.write_bytes(b"new")
             raise KeyboardInterrupt
 
@@ -46,7 +46,7 @@ def test_what_fails_midway_leaves_the_old_file(tmp_path):
 
 def test_the_temporary_name_keeps_the_ending_and_fits_the_file_system(tmp_path):
     path = tmp_path / ("x" * 240 + ".nii.gz")
-    with _io.whole_path(path) as work:
+    with _io.atomic_path(path) as work:
         assert work.name.endswith(".nii.gz")
         work.write_bytes(b"image")
     assert path.read_bytes() == b"image"
@@ -63,7 +63,7 @@ def test_a_new_text_is_written_once(tmp_path):
 def test_leftovers_of_dead_processes_are_removed_and_others_are_not(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(_io, "_swept", set())
+    monkeypatch.setattr(_io, "_checked_folders", set())
     here, dead = _io.machine_name(), dead_process()
     gone = tmp_path / f".partial-{here}-{dead}-00000000-study"
     gone.mkdir()
@@ -83,7 +83,7 @@ def test_leftovers_of_dead_processes_are_removed_and_others_are_not(
 
 
 def make(folder, **files):
-    with _io.whole_folder(folder) as work:
+    with _io.atomic_folder(folder) as work:
         for name, text in files.items():
             path = work / name.replace("__", "/")
             path.parent.mkdir(exist_ok=True)
@@ -98,7 +98,7 @@ def test_a_folder_is_replaced_file_by_file_of_ours(tmp_path):
     (folder / "results").mkdir()
     (folder / "results" / "r").write_text("mine")
     (folder / "link").symlink_to("notes")
-    with _io.whole_folder(folder, replaces=["index", "sub/a", "sub/b"]) as work:
+    with _io.atomic_folder(folder, replaces=["index", "sub/a", "sub/b"]) as work:
         (work / "index").write_text("2")
         (work / "sub").mkdir()
         (work / "sub" / "a").write_text("2")
@@ -121,7 +121,7 @@ def test_a_file_of_others_is_never_replaced(tmp_path):
 
 def test_a_folder_that_fails_midway_leaves_nothing(tmp_path):
     def fail():
-        with _io.whole_folder(tmp_path / "data") as work:
+        with _io.atomic_folder(tmp_path / "data") as work:
             (work / "half").write_text("")
             raise OSError
 
@@ -159,7 +159,7 @@ def hook(event, arguments):
         if seen[0] == {die_at}:
             os.kill(os.getpid(), signal.SIGKILL)
 sys.addaudithook(hook)
-with _io.whole_folder(_io.Path({folder!r}), replaces=["index"]) as work:
+with _io.atomic_folder(_io.Path({folder!r}), replaces=["index"]) as work:
     (work / "index").write_text("2")
 seen[0] = -100  # what follows is not ours: a tool that measures coverage writes files
 """
@@ -185,8 +185,8 @@ def test_a_killed_replacement_keeps_the_folder_and_what_others_put_there(
     assert names(folder) == ["index", *others]
     assert (folder / "index").read_text() == ("1" if die_at < 6 else "2")
     assert {(folder / name).read_text() for name in ("link", "sub/mine")} == {"mine"}
-    _io._swept.clear()
-    with _io.whole_folder(folder, replaces=["index"]) as work:
+    _io._checked_folders.clear()
+    with _io.atomic_folder(folder, replaces=["index"]) as work:
         (work / "index").write_text("3")
     assert names(folder) == ["index", *others]
     assert [p.name for p in tmp_path.iterdir()] == ["data"]

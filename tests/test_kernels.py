@@ -43,7 +43,7 @@ def test_centring_equals_scikit_learn(rng):
     centred, centring = center_gram(gram)
     reference = KernelCenterer().fit(gram)
     assert_allclose(centred, reference.transform(gram), atol=1e-12)
-    assert_allclose(centring.new(cross), reference.transform(cross), atol=1e-12)
+    assert_allclose(centring.center_new(cross), reference.transform(cross), atol=1e-12)
 
 
 @settings(max_examples=25, deadline=None)

@@ -15,7 +15,7 @@ from brainweave import (
 from brainweave.exceptions import InputError, LabelWarning
 from brainweave.labels import (
     as_label_list,
-    check_labels_meet,
+    check_labels_overlap,
     encode_labels,
     is_missing,
     sort_labels,
@@ -107,13 +107,13 @@ def test_one_order_for_all():
 
 @pytest.mark.filterwarnings("error::brainweave.exceptions.LabelWarning")
 def test_equal_sets_of_labels_meet():
-    check_labels_meet([["a", "b", None], ["b", "a"], None], ["s1", "s2", "s3"])
+    check_labels_overlap([["a", "b", None], ["b", "a"], None], ["s1", "s2", "s3"])
 
 
 def test_a_category_that_some_lack_is_named_with_who():
     labels = [["a", "b"], ["a", "b", "c"], ["b", "c"]]
     with pytest.warns(LabelWarning) as said:
-        check_labels_meet(labels, ["s1", "s2", "s3"])
+        check_labels_overlap(labels, ["s1", "s2", "s3"])
     assert len(said) == 1
     text = str(said[0].message)
     assert "2 of 3 categories are not held by all subjects" in text
@@ -123,7 +123,7 @@ def test_a_category_that_some_lack_is_named_with_who():
 def test_groups_that_share_no_label_are_refused():
     labels = [["a", "b"], ["b", "c"], ["x", "y"], ["y"], None]
     with pytest.raises(InputError) as error:
-        check_labels_meet(labels, ["s1", "s2", "s3", "s4", "s5"])
+        check_labels_overlap(labels, ["s1", "s2", "s3", "s4", "s5"])
     assert "s1, s2 have 'a', 'b', 'c'; s3, s4 have 'x', 'y'" in str(error.value)
 
 
@@ -139,12 +139,12 @@ def test_groups_that_share_no_label_are_refused():
 )
 def test_labels_that_look_alike_are_pointed_out(one, other):
     with pytest.warns(LabelWarning, match="differ by case, blanks or type only"):
-        check_labels_meet([one, other], ["s1", "s2"])
+        check_labels_overlap([one, other], ["s1", "s2"])
     both = [*one, *other]
-    check_labels_meet([both, both], ["s1", "s2"])  # all hold both: they differ
+    check_labels_overlap([both, both], ["s1", "s2"])  # all hold both: they differ
     more = [*both, "other"]
     with pytest.warns(LabelWarning, match="'other' not by s2") as said:
-        check_labels_meet([more, both, more], ["s1", "s2", "s3"])
+        check_labels_overlap([more, both, more], ["s1", "s2", "s3"])
     assert "are they one" not in str(said[0].message)
 
 

@@ -11,12 +11,12 @@ from numpy.testing import assert_allclose
 from brainweave import _lapack
 from brainweave._lapack import (
     _function,
+    back_transform,
     cholesky,
     cholesky_inverse,
     cholesky_solve,
     tridiagonal,
     tridiagonal_eigenpairs,
-    turn_back,
 )
 from brainweave._workers import blas_threads
 from brainweave.linalg import leading_eigenpairs
@@ -24,7 +24,7 @@ from brainweave.linalg import leading_eigenpairs
 
 @pytest.fixture(params=[True, False], ids=["free", "held"])
 def either(request, monkeypatch):
-    monkeypatch.setattr(_lapack, "IS_FREE", request.param)
+    monkeypatch.setattr(_lapack, "RELEASES_GIL", request.param)
 
 
 def positive(rng, n):
@@ -33,7 +33,7 @@ def positive(rng, n):
 
 
 def test_it_is_free_here():
-    assert _lapack.IS_FREE
+    assert _lapack.RELEASES_GIL
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
@@ -72,7 +72,7 @@ def test_eigenvectors_are_turned_back(rng):
     T = np.diag(d) + np.diag(e, 1) + np.diag(e, -1)
     assert_allclose(T @ vectors, vectors * values, atol=1e-9)
     some = vectors[:, -4:].copy(order="F")
-    turn_back(turned, tau, some)
+    back_transform(turned, tau, some)
     assert_allclose(A @ some, some * values[-4:], atol=1e-8)
     assert_allclose(some.T @ some, np.eye(4), atol=1e-12)
 
@@ -82,7 +82,7 @@ def test_lapack_has_the_room_that_it_needs(rng, monkeypatch):
     given = {}
 
     def watched(name):
-        call = _lapack._FREE[name]
+        call = _lapack._NOGIL[name]
 
         def record(*arguments):
             given[name] = arguments
@@ -90,11 +90,11 @@ def test_lapack_has_the_room_that_it_needs(rng, monkeypatch):
 
         return record
 
-    monkeypatch.setattr(_lapack, "_FREE", {n: watched(n) for n in _lapack._FREE})
+    monkeypatch.setattr(_lapack, "_NOGIL", {n: watched(n) for n in _lapack._NOGIL})
     n, k = 30, 4
     d, e, turned, tau = tridiagonal(positive(rng, n))
     _, vectors = tridiagonal_eigenpairs(d, e)
-    turn_back(turned, tau, vectors[:, :k].copy(order="F"))
+    back_transform(turned, tau, vectors[:, :k].copy(order="F"))
     needed = {
         "dsytrd": {2: n * n, 4: n, 5: n - 1, 6: n - 1, 7: n},
         "dstevd": {2: n, 3: n - 1, 4: n * n, 6: 1 + 4 * n + n * n, 8: 3 + 5 * n},
@@ -112,7 +112,7 @@ def test_lapack_has_the_room_that_it_needs(rng, monkeypatch):
 
 def test_what_lapack_refuses_is_an_error():
     with pytest.raises(scipy.linalg.LinAlgError, match="LAPACK says 3"):
-        _lapack._went_well(3)
+        _lapack._check_info(3)
 
 
 def test_a_function_that_is_declared_otherwise_is_not_called(monkeypatch):
@@ -127,7 +127,7 @@ def test_a_function_that_is_declared_otherwise_is_not_called(monkeypatch):
 def test_leading_eigenpairs_with_and_without(rng, monkeypatch, free):
     import brainweave.linalg
 
-    monkeypatch.setattr(brainweave.linalg, "IS_FREE", free)
+    monkeypatch.setattr(brainweave.linalg, "RELEASES_GIL", free)
     A = positive(rng, 300)
     values, vectors = leading_eigenpairs(A, lambda values: 7)
     assert_allclose(values, np.linalg.eigvalsh(A)[::-1], atol=1e-8 * values[0])

@@ -15,7 +15,7 @@ from numpy.testing import assert_allclose
 
 from brainweave import GDM, Study, Subject, SubjectBasis
 from brainweave import _arrays as arrays
-from brainweave._arrays import backing_map, for_other_process, memory_limit
+from brainweave._arrays import as_sendable, backing_map, memory_limit
 from brainweave.exceptions import InputError, SkippedWarning
 from brainweave.signatures import same_samples, sample_signatures
 
@@ -389,17 +389,17 @@ def test_the_pages_of_a_map_leave_the_process_after_a_pass(tmp_path, rng):
 
 def test_other_processes_get_what_this_one_holds(tmp_path, X):
     held = mapped(tmp_path, X, "c")
-    assert for_other_process(held) is held  # the file says the same
+    assert as_sendable(held) is held  # the file says the same
     view = as_view(held)[3:9]
     held -= 1
-    np.testing.assert_array_equal(for_other_process(view), X[3:9] - 1)
-    assert backing_map(for_other_process(view)) is None
+    np.testing.assert_array_equal(as_sendable(view), X[3:9] - 1)
+    assert backing_map(as_sendable(view)) is None
     held = mapped(tmp_path, X, "r")
-    assert for_other_process(held) is held
+    assert as_sendable(held) is held
     replace_file(tmp_path, X + 1)
-    np.testing.assert_array_equal(for_other_process(held), X)
+    np.testing.assert_array_equal(as_sendable(held), X)
     (tmp_path / "x.npy").unlink()
-    np.testing.assert_array_equal(for_other_process(held), X)
+    np.testing.assert_array_equal(as_sendable(held), X)
 
 
 def test_pickles_hold_what_the_map_holds(tmp_path, X):

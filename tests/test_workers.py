@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from brainweave import memory_limit
-from brainweave._workers import WarningListener, map_subjects
+from brainweave._workers import WarningCollector, map_subjects
 from brainweave.exceptions import InputError
 
 
@@ -32,10 +32,10 @@ def test_a_limit_of_memory_is_for_voxels_alone():
 
 
 def test_who_does_not_listen_lets_warnings_through():
-    listener = WarningListener()
-    with warnings.catch_warnings(record=True) as shown, listener.listening():
-        with listener.heard() as heard:
+    collector = WarningCollector()
+    with warnings.catch_warnings(record=True) as shown, collector.installed():
+        with collector.collect() as caught:
             warnings.warn("to one", UserWarning, stacklevel=1)
         warnings.warn("to all", UserWarning, stacklevel=1)
-    assert heard == [(UserWarning, "to one")]
+    assert caught == [(UserWarning, "to one")]
     assert [str(warning.message) for warning in shown] == ["to all"]

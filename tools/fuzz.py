@@ -201,7 +201,7 @@ class Model:
         self.files = []
         for model in (fitted, bw.DetSRM(2, random_state=0).fit(self.X)):
             path = bw.save(model, folder / f"{len(self.files)}.safetensors")
-            container = read_container(path, kind="brainweave-model", newest=2)
+            container = read_container(path, kind="brainweave-model")
             arrays = {k: pending(v) for k, v in container.arrays.items()}
             document = {k: v for k, v in container.document.items() if k != "arrays"}
             want = bw.load(path).transform(self.X)

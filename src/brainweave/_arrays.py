@@ -24,14 +24,12 @@ Codes = NDArray[np.intp]  # the group of each sample, or numbers of rows
 
 CHUNK_BYTES = 16 * 2**20  # a chunk of columns: wide enough for a fast product
 WIDEST = 4  # times as wide where samples are many
-
-
 _LIMIT: int | None = None  # bytes that this process may take
 
 
 @contextmanager
 def memory_limit(most: int | str) -> Iterator[None]:
-    """Keep the passes over voxels inside within so much memory of this process.
+    """Limit the memory that this process takes for passes over voxels, as a context.
 
     Parameters
     ----------
@@ -67,19 +65,20 @@ def _bytes_of(most: int | str) -> int:
             f"memory_limit must be a number of bytes, or a text such as '2GB'; got "
             f"{most!r}."
         )
-    return int(float(found[1]) * 1000 ** ("", "k", "M", "G", "T").index(found[2]))
+    number, unit = found.groups()
+    return int(float(number) * 1000 ** " kMGT".index(unit or " "))
 
 
 def memory_allowed() -> int | None:
-    """Return the bytes that this process may take; None where nobody said."""
+    """Return the bytes that this process may take; None if there is no limit."""
     return _LIMIT
 
 
 def chunk_width(n_samples: int) -> int:
-    """Return how many columns a chunk has.
+    """Return how many columns a chunk has: 4 a sample, between two limits.
 
     The product of a chunk, samples x samples, is mirrored and added to the others, so
-    the more samples there are, the wider it is: 4 columns a sample, up to a limit.
+    more samples are worth wider chunks.
     """
     wanted = min(max(CHUNK_BYTES, 32 * n_samples**2), WIDEST * CHUNK_BYTES)
     if _LIMIT is None:
@@ -105,9 +104,9 @@ def on_gpu(X: Any) -> bool:
 
 
 def samples_of(subject: Any) -> Any:
-    """Return the samples of a Subject, which knows its labels, or the array itself.
+    """Return the samples of a Subject, unread if they can be read by chunks.
 
-    What is sliced by columns stays where it is, to be read chunk by chunk.
+    An array, which has no labels, is returned as it is.
     """
     if not hasattr(subject, "labels"):
         return subject
@@ -116,7 +115,7 @@ def samples_of(subject: Any) -> Any:
 
 
 def working_dtype(X: Any) -> np.dtype[Any]:
-    """float32 stays float32 (float16 joins it); everything else works in float64."""
+    """Return float32 for floats of up to 32 bits, float64 for everything else."""
     name = str(X.dtype).removeprefix("torch.")
     single = name in ("float32", "float16", "bfloat16")
     return np.dtype(np.float32 if single else np.float64)
@@ -131,14 +130,13 @@ def column_chunks(X: Any) -> Iterator[tuple[slice, Any]]:
             columns = slice(start, min(start + width, n_voxels))
             yield columns, X[:, columns]
     finally:
-        let_go_of_pages(X)
+        release_pages(X)
 
 
-def let_go_of_pages(X: Any) -> None:
-    """Take the pages of a mapped file out of this process's memory.
+def release_pages(X: Any) -> None:
+    """Take the pages of a mapped file out of this process's memory, until next used.
 
-    They come back from the file, the very one that was mapped, when they are touched
-    again. A copy-on-write map keeps its pages: what was changed exists nowhere else.
+    A copy-on-write map keeps its pages: what was changed exists nowhere else.
     """
     mapped = backing_map(X)
     if mapped is None or mapped.mode == "c" or not hasattr(mmap, "MADV_DONTNEED"):
@@ -156,35 +154,22 @@ def backing_map(X: Any) -> Any:
     return None
 
 
-def for_other_process(X: Any) -> Any:
+def as_sendable(X: Any) -> Any:
     """Return X, or a copy of it where another process would see something else.
 
     joblib sends a memory map by the name of its file: not what a copy-on-write map
     holds in memory, and perhaps another file by now.
     """
     mapped = backing_map(X)
-    if mapped is None or _is_named_file(mapped):
+    if mapped is None or _is_current_file(mapped) or _equals_its_file(mapped):
         return X
-    order: Any = "C" if mapped.flags.c_contiguous else "F"
-    place = {"offset": mapped.offset, "shape": mapped.shape, "order": order}
-    try:
-        named = np.memmap(mapped.filename, mapped.dtype, "r", **place)
-    except (OSError, TypeError, ValueError):  # gone, shorter, or without a name
-        return np.array(X)
-    ours, theirs = (mapped, named) if order == "C" else (mapped.T, named.T)
-    rows = max(1, CHUNK_BYTES // max(1, ours[:1].nbytes))
-    same = all(
-        ours[i : i + rows].tobytes() == theirs[i : i + rows].tobytes()
-        for i in range(0, len(ours), rows)
-    )
-    return X if same else np.array(X)
+    return np.array(X)
 
 
-def _is_named_file(mapped: Any) -> bool:
-    """Whether a map shows the file that now has its name, where the system tells.
+def _is_current_file(mapped: Any) -> bool:
+    """Whether a map shows the file that now has its name, by device and inode.
 
-    By device and inode of the mapping, so that no voxel is read. Other systems, and
-    maps whose changes are their own, are compared by content.
+    No voxel is read. False for copy-on-write maps, and where the system does not tell.
     """
     if mapped.mode == "c":
         return False
@@ -196,13 +181,26 @@ def _is_named_file(mapped: Any) -> bool:
                 place, _, _, device, inode, *_ = line.split(maxsplit=5)
                 if int(place.partition("-")[0], 16) == address:
                     major, minor = (int(part, 16) for part in device.split(":"))
-                    known = (os.makedev(major, minor), int(inode))
-                    return known == (found.st_dev, found.st_ino)
+                    shown = (os.makedev(major, minor), int(inode))
+                    return shown == (found.st_dev, found.st_ino)
     return False
 
 
+def _equals_its_file(mapped: Any) -> bool:
+    """Whether the file that now has a map's name holds the same bytes."""
+    held = mapped._mmap
+    with suppress(OSError, TypeError), open(mapped.filename, "rb") as file:
+        file.seek(mapped.offset - mapped.offset % mmap.ALLOCATIONGRANULARITY)
+        for start in range(0, len(held), CHUNK_BYTES):
+            part = held[start : start + CHUNK_BYTES]
+            if file.read(len(part)) != part:
+                return False
+        return True
+    return False  # the file is gone, or never had a name
+
+
 def to_numpy(x: Any) -> Floats:
-    """Bring an array to the processor's memory."""
+    """Return an array, or a tensor of any device, as a NumPy array."""
     if is_torch(x):
         x = x.detach().cpu()
         x = (x.float() if "bfloat16" in str(x.dtype) else x).numpy()
@@ -226,18 +224,13 @@ class NumpyOps:
         self, chunk: Floats, mean: Floats, *, transient: bool = False
     ) -> Floats:
         """Return chunk - mean; what is transient is overwritten by the next call."""
-        return np.subtract(chunk, mean, out=self._like(chunk, transient=transient))
+        return np.subtract(chunk, mean, out=self.memory_for(chunk, transient=transient))
 
-    def room(self, chunk: Floats, more: int) -> Floats:
-        """Return memory for a chunk and more rows; the next such call overwrites it."""
-        return self._room((len(chunk) + more, chunk.shape[1]), chunk, transient=True)
-
-    def _like(self, chunk: Floats, *, transient: bool) -> Floats:
-        return self._room(chunk.shape, chunk, transient=transient)
-
-    def _room(
-        self, shape: tuple[int, ...], chunk: Floats, *, transient: bool
+    def memory_for(
+        self, chunk: Floats, more_rows: int = 0, *, transient: bool = True
     ) -> Floats:
+        """Return memory for a chunk; what is transient goes to the next call too."""
+        shape = len(chunk) + more_rows, chunk.shape[1]
         size = shape[0] * shape[1]
         if not transient or self._chunk.size < size:
             self._chunk = np.empty(size, self.dtype)
@@ -263,7 +256,7 @@ class NumpyOps:
 
 
 class TorchOps:
-    """The same on the device of a torch tensor."""
+    """What a pass over voxels needs, on the device of a torch tensor."""
 
     def __init__(self, like: Any) -> None:
         self.torch = import_module("torch")
@@ -290,5 +283,5 @@ class TorchOps:
 
 
 def ops_for(X: Any) -> NumpyOps | TorchOps:
-    """Take the operations from the kind of array, never from a global switch."""
+    """Return the operations for the kind of array that X is."""
     return TorchOps(X) if is_torch(X) else NumpyOps(working_dtype(X))

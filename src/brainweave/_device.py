@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from brainweave._arrays import (
     Floats,
     is_torch,
-    let_go_of_pages,
     on_gpu,
+    release_pages,
     to_numpy,
     working_dtype,
 )
@@ -92,7 +92,7 @@ class Device:
             else:
                 yield from self._streamed(X, cuts)
         finally:
-            let_go_of_pages(X)
+            release_pages(X)
 
     def _host_block(self, X: Any, columns: slice) -> Any:
         block = X[:, columns]

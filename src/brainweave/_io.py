@@ -1,8 +1,8 @@
-"""Write files and folders whole, and know them again.
+"""Write files and folders atomically, and tell whether files changed.
 
-Whatever has a name is complete: work is done under a temporary name in the same folder,
-forced to disk, then renamed. What a killed process left behind is removed by the next
-one that writes there.
+A file is written under a temporary name in its folder, forced to disk, then renamed, so
+whatever has its final name is complete. What a killed process left behind is removed by
+the next one that writes there.
 """
 
 import contextlib
@@ -23,55 +23,55 @@ from typing import Any
 
 from brainweave.exceptions import InputError, StudyError
 
-# a leftover of another machine, or one whose process cannot be asked for, is given up
-_GIVEN_UP = 7 * 24 * 3600.0
-_WORK = re.compile(r"\.partial-([0-9a-f]{8})-(\d+)-[0-9a-f]{8}-")
-_REPLACED = re.compile(r"\.replaced-([0-9a-f]{8})-(\d+)-([0-9a-f]+)-(.*)", re.DOTALL)
-_ENDING = 100  # names may have 255 bytes: of a long one the end matters, the format
-_swept: set[Path] = set()
+# leftovers of other machines, whose processes cannot be seen, are removed after a week
+_ABANDONED_AFTER = 7 * 24 * 3600.0
+_TEMPORARY_NAME = re.compile(r"\.partial-([0-9a-f]{8})-(\d+)-[0-9a-f]{8}-")
+_REPLACED_NAME = re.compile(r"\.replaced-([0-9a-f]{8})-(\d+)-([0-9a-f]+)-(.*)", re.S)
+_KEPT_LENGTH = 100  # of a name, which may have 255 bytes: its end, the format
+_checked_folders: set[Path] = set()
+
+Move = Callable[[Path, Path], Any]
 
 
 # -- files -----------------------------------------------------------------------------
 
 
 @contextmanager
-def whole_path(
-    path: Path, *, place: Callable[[Path, Path], Any] = os.replace
-) -> Iterator[Path]:
-    """Yield a temporary path that takes the place of `path` once all went well.
+def atomic_path(path: Path, *, move: Move = os.replace) -> Iterator[Path]:
+    """Yield a temporary path, which is renamed to `path` if no error is raised.
 
     The temporary name ends like that of `path`, so that any library can write there.
     The folder must exist.
     """
-    sweep(path.parent)
-    work = _work_name(path)
+    remove_leftovers(path.parent)
+    work = _temporary_path(path)
     try:
         yield work
         with work.open("rb+") as file:
             os.fsync(file.fileno())
-        place(work, path)
+        move(work, path)
     finally:
         work.unlink(missing_ok=True)
-    _flush_folder(path.parent)
+    _sync_folder(path.parent)
 
 
-def write_text(path: Path, text: str, **how: Any) -> None:
-    """Write a text file whole, UTF-8; its folder is made if need be."""
+def write_text(path: Path, text: str, *, move: Move = os.replace) -> None:
+    """Write a text file, UTF-8; its folder is made if need be."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_path(path, **how) as work:
+    with atomic_path(path, move=move) as work:
         work.write_bytes(text.encode("utf-8"))
 
 
 def write_new_text(path: Path, text: str) -> bool:
-    """Write a text file that nobody has written yet; False, and no change, if so."""
+    """Write a text file unless it exists; return whether it was written."""
     try:
-        write_text(path, text, place=_place_new)
+        write_text(path, text, move=_move_unless_there)
     except FileExistsError:
         return False
     return True
 
 
-def _place_new(work: Path, path: Path) -> None:
+def _move_unless_there(work: Path, path: Path) -> None:
     try:
         os.link(work, path)
     except OSError:
@@ -84,18 +84,18 @@ def _place_new(work: Path, path: Path) -> None:
 
 
 @contextmanager
-def whole_folder(path: Path, *, replaces: Collection[str] = ()) -> Iterator[Path]:
-    """Yield a temporary folder that takes the place of `path` once all went well.
+def atomic_folder(path: Path, *, replaces: Collection[str] = ()) -> Iterator[Path]:
+    """Yield a temporary folder, which is renamed to `path` if no error is raised.
 
     `replaces` are the files in `path`, relative to it, with ``/``, that an earlier call
-    wrote: they may be removed. What else is in it stays; a new file in the place of
-    such a one is an error.
+    wrote: they may be removed. What others put there stays; a new file with the name of
+    one of theirs is an error.
     """
     path = path.absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
     restore(path)
-    sweep(path.parent)
-    work = _work_name(path)
+    remove_leftovers(path.parent)
+    work = _temporary_path(path)
     work.mkdir()
     try:
         yield work
@@ -103,13 +103,13 @@ def whole_folder(path: Path, *, replaces: Collection[str] = ()) -> Iterator[Path
             _replace_folder(work, path, set(replaces))
         else:
             work.rename(path)
-        _flush_folder(path.parent)
+        _sync_folder(path.parent)
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
 def _replace_folder(work: Path, path: Path, ours: set[str]) -> None:
-    """Put the new folder, and what others wrote, in the place of the old one."""
+    """Replace a folder by a new one, to which the files of others are added."""
     others = _files(path) - ours
     taken = sorted(others & _files(work))
     if taken:
@@ -122,7 +122,7 @@ def _replace_folder(work: Path, path: Path, ours: set[str]) -> None:
         _link(path / name, work / name)
     # its name tells which folder takes its place: see restore
     which = f"{machine_name()}-{os.getpid()}-{work.stat().st_ino:x}"
-    old = path.with_name(f".replaced-{which}-{path.name[-_ENDING:]}")
+    old = path.with_name(f".replaced-{which}-{path.name[-_KEPT_LENGTH:]}")
     path.rename(old)
     try:
         work.rename(path)
@@ -146,17 +146,17 @@ def _link(source: Path, target: Path) -> None:
 
 
 def restore(path: Path) -> None:
-    """Bring back a folder that a killed process had renamed away to replace it.
+    """Bring back a folder that a process was killed while replacing.
 
     If the new one had taken its place already, the old one is removed.
     """
     path = path.absolute()
     for entry in sorted(path.parent.glob(".replaced-*")):
-        found = _REPLACED.fullmatch(entry.name)
+        found = _REPLACED_NAME.fullmatch(entry.name)
         if (
             found is None
-            or found[4] != path.name[-_ENDING:]
-            or not _is_left_over(entry, found[1], int(found[2]))
+            or found[4] != path.name[-_KEPT_LENGTH:]
+            or not _is_abandoned(entry, found[1], int(found[2]))
         ):
             continue
         if not os.path.lexists(path):
@@ -178,9 +178,9 @@ def _files(folder: Path) -> set[str]:
 
 
 def check_can_write(path: Path) -> None:
-    """Raise the OSError now that writing a file or folder would end in.
+    """Raise the OSError that writing a file or folder would end in, if any.
 
-    Nothing is left behind: the nearest folder that is there is tried.
+    Tried in the nearest folder that exists, where nothing is left behind.
     """
     folder = path.absolute().parent
     while not folder.exists() and folder != folder.parent:
@@ -218,21 +218,21 @@ def full_disk_is_an_error(target: Path, way_out: str) -> Iterator[None]:
 # -- what killed processes left --------------------------------------------------------
 
 
-def sweep(folder: Path) -> None:
-    """Remove what dead processes left in a folder; looked for once per process."""
+def remove_leftovers(folder: Path) -> None:
+    """Remove what dead processes left in a folder; each folder is checked once."""
     folder = folder.absolute()
-    if folder in _swept:
+    if folder in _checked_folders:
         return
-    _swept.add(folder)
+    _checked_folders.add(folder)
     with contextlib.suppress(OSError):
         for entry in os.scandir(folder):
-            found = _WORK.match(entry.name)
-            if found and _is_left_over(Path(entry.path), found[1], int(found[2])):
+            found = _TEMPORARY_NAME.match(entry.name)
+            if found and _is_abandoned(Path(entry.path), found[1], int(found[2])):
                 _remove(Path(entry.path))
 
 
-def _work_name(path: Path) -> Path:
-    ending = path.name[-_ENDING:]
+def _temporary_path(path: Path) -> Path:
+    ending = path.name[-_KEPT_LENGTH:]
     unique = f"{machine_name()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     return path.with_name(f".partial-{unique}-{ending}")
 
@@ -242,11 +242,11 @@ def machine_name() -> str:
     return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
 
 
-def _is_left_over(path: Path, machine: str, process: int) -> bool:
+def _is_abandoned(path: Path, machine: str, process: int) -> bool:
     if machine == machine_name() and sys.platform != "win32":
         return not is_alive(process)
     newest = max((p.lstat().st_mtime for p in (path, *path.rglob("*"))), default=0)
-    return time.time() - newest > _GIVEN_UP
+    return time.time() - newest > _ABANDONED_AFTER
 
 
 def is_alive(process: int) -> bool:
@@ -267,7 +267,7 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _flush_folder(folder: Path) -> None:
+def _sync_folder(folder: Path) -> None:
     """Force a rename to disk; not every system can."""
     with contextlib.suppress(OSError):
         number = os.open(folder, os.O_RDONLY)
@@ -277,28 +277,28 @@ def _flush_folder(folder: Path) -> None:
             os.close(number)
 
 
-# -- knowing files again ---------------------------------------------------------------
+# -- whether files changed -------------------------------------------------------------
 
 
 def file_stamp(path: Path) -> dict[str, Any]:
-    """Describe a file so that :func:`has_changed` knows it again."""
-    about = path.stat()
+    """Return size, time and checksum of a file, for :func:`has_changed`."""
+    stat = path.stat()
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return {"bytes": about.st_size, "modified": about.st_mtime_ns, "sha256": digest}
+    return {"bytes": stat.st_size, "modified": stat.st_mtime_ns, "sha256": digest}
 
 
 def has_changed(path: Path, stamp: Any) -> bool:
-    """Tell whether a file is another one than when it was stamped.
+    """Whether a file differs from when it was stamped.
 
-    The same size and time of change are believed; a copy with another time is compared
-    by its checksum.
+    One of the same size and time has not changed; of the same size alone, it is
+    compared by its checksum.
     """
     if not isinstance(stamp, dict) or not path.is_file():
         return True
-    about = path.stat()
-    if about.st_size != stamp.get("bytes"):
+    stat = path.stat()
+    if stat.st_size != stamp.get("bytes"):
         return True
-    if about.st_mtime_ns == stamp.get("modified"):
+    if stat.st_mtime_ns == stamp.get("modified"):
         return False
     return bool(file_stamp(path)["sha256"] != stamp.get("sha256"))

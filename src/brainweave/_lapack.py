@@ -1,9 +1,9 @@
 """LAPACK without Python's lock, so that subjects in threads do not wait for each other.
 
-SciPy's wrappers of LAPACK hold the lock. What SciPy offers to compiled code
-(:mod:`scipy.linalg.cython_lapack`) is called here by ctypes, which lets it go. Where
-its functions are not declared as expected (:data:`IS_FREE` is False), the wrappers are
-called.
+SciPy's wrappers of LAPACK hold the lock (GIL). What SciPy offers to compiled code
+(:mod:`scipy.linalg.cython_lapack`) is called here by ctypes, which releases it. Where
+these functions have other signatures than expected (:data:`RELEASES_GIL` is False), the
+wrappers are called.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ from scipy.linalg import LinAlgError, cython_lapack, lapack
 
 from brainweave._arrays import Matrix
 
-_ARGUMENTS = {  # besides the last, which says whether it went well
+_ARGUMENTS = {  # besides the last, info
     "dpotrf": "char int d int",
     "dpotri": "char int d int",
     "dpotrs": "char int int d int d int",
@@ -27,8 +27,8 @@ _ARGUMENTS = {  # besides the last, which says whether it went well
 Call = Callable[..., int]
 
 
-def _declared(capsule: Any) -> tuple[str, int]:
-    """Return how a function is declared, and its address."""
+def _signature_and_address(capsule: Any) -> tuple[str, int]:
+    """Return the C signature of a function of SciPy, and its address."""
     api = ctypes.pythonapi
     name, pointer = api.PyCapsule_GetName, api.PyCapsule_GetPointer
     name.restype, name.argtypes = ctypes.c_char_p, [ctypes.py_object]
@@ -40,14 +40,14 @@ def _declared(capsule: Any) -> tuple[str, int]:
 
 
 def _function(name: str) -> Call | None:
-    """Return a function of LAPACK, which takes arrays as they are; None if unknown.
+    """Return a function that calls LAPACK's and returns its last argument, info.
 
-    It returns what LAPACK says at the end: 0 if all went well.
+    None if SciPy has no such function, or one with another signature.
     """
     kinds = [*_ARGUMENTS[name].split(), "int"]
     wanted = f"void ({', '.join(f'{kind} *' for kind in kinds)})"
     try:
-        declared, address = _declared(cython_lapack.__pyx_capi__[name])
+        declared, address = _signature_and_address(cython_lapack.__pyx_capi__[name])
     except (AttributeError, KeyError):
         return None
     if declared != wanted:
@@ -69,12 +69,12 @@ def _pointer(argument: Any) -> Any:
     return argument if isinstance(argument, bytes) else ctypes.addressof(argument)
 
 
-_FREE = {name: _function(name) for name in _ARGUMENTS}
-IS_FREE = None not in _FREE.values()
+_NOGIL = {name: _function(name) for name in _ARGUMENTS}
+RELEASES_GIL = None not in _NOGIL.values()
 
 
-def _free(name: str) -> Call:
-    function = _FREE[name]
+def _nogil(name: str) -> Call:
+    function = _NOGIL[name]
     assert function is not None
     return function
 
@@ -86,8 +86,8 @@ def cholesky(matrix: Matrix) -> Matrix:
     """
     factor = np.asfortranarray(matrix.T, np.float64)  # symmetric: no copy
     n = len(factor)
-    if IS_FREE:
-        info = _free("dpotrf")(b"L", n, factor, n)
+    if RELEASES_GIL:
+        info = _nogil("dpotrf")(b"L", n, factor, n)
     else:
         factor, info = lapack.dpotrf(factor, lower=1, clean=0, overwrite_a=1)
     if info:
@@ -98,8 +98,8 @@ def cholesky(matrix: Matrix) -> Matrix:
 def cholesky_inverse(factor: Matrix) -> Matrix:
     """Return the lower triangle of the inverse of the matrix that has this factor."""
     inverse, n = np.array(factor, np.float64, order="F"), len(factor)
-    if IS_FREE:
-        _free("dpotri")(b"L", n, inverse, n)
+    if RELEASES_GIL:
+        _nogil("dpotri")(b"L", n, inverse, n)
         return inverse
     return np.asarray(lapack.dpotri(inverse, lower=1, overwrite_c=1)[0])
 
@@ -107,22 +107,22 @@ def cholesky_inverse(factor: Matrix) -> Matrix:
 def cholesky_solve(factor: Matrix, B: Matrix) -> Matrix:
     """Solve for columns, with the factor of the matrix."""
     found, n = np.array(B, np.float64, order="F"), len(factor)
-    if IS_FREE:
-        _free("dpotrs")(b"L", n, found.shape[1], factor, n, found, n)
+    if RELEASES_GIL:
+        _nogil("dpotrs")(b"L", n, found.shape[1], factor, n, found, n)
         return found
     return np.asarray(lapack.dpotrs(factor, found, lower=1, overwrite_b=1)[0])
 
 
 def tridiagonal(matrix: Matrix) -> tuple[Matrix, Matrix, Matrix, Matrix]:
-    """Return the diagonals of a similar tridiagonal matrix, and the reflections to it.
+    """Return both diagonals of a similar tridiagonal matrix, reflectors and factors.
 
-    These, and their factors, are for :func:`turn_back`. Needs :data:`IS_FREE`.
+    The last two are for :func:`back_transform`. Needs :data:`RELEASES_GIL`.
     """
-    turned, n = np.array(matrix.T, np.float64, order="F"), len(matrix)
+    reflectors, n = np.array(matrix.T, np.float64, order="F"), len(matrix)
     work = np.empty(64 * n)
     d, e, tau = np.empty(n), np.empty(n - 1), np.empty(n - 1)
-    _went_well(_free("dsytrd")(b"L", n, turned, n, d, e, tau, work, work.size))
-    return d, e, turned, tau
+    _check_info(_nogil("dsytrd")(b"L", n, reflectors, n, d, e, tau, work, work.size))
+    return d, e, reflectors, tau
 
 
 def tridiagonal_eigenpairs(d: Matrix, e: Matrix) -> tuple[Matrix, Matrix]:
@@ -130,8 +130,8 @@ def tridiagonal_eigenpairs(d: Matrix, e: Matrix) -> tuple[Matrix, Matrix]:
     n = len(d)
     values, vectors = d.copy(), np.empty((n, n), order="F")
     work, whole = np.empty(1 + 4 * n + n * n), np.empty(3 + 5 * n, np.intc)
-    _went_well(
-        _free("dstevd")(
+    _check_info(
+        _nogil("dstevd")(
             *(b"V", n, values, e.copy(), vectors, n),
             *(work, work.size, whole, whole.size),
         )
@@ -139,14 +139,14 @@ def tridiagonal_eigenpairs(d: Matrix, e: Matrix) -> tuple[Matrix, Matrix]:
     return values, vectors
 
 
-def turn_back(turned: Matrix, tau: Matrix, vectors: Matrix) -> None:
-    """Turn vectors of the tridiagonal matrix, in place, to those of the first one."""
+def back_transform(reflectors: Matrix, tau: Matrix, vectors: Matrix) -> None:
+    """Turn eigenvectors of the tridiagonal matrix, in place, into the original's."""
     n, k = vectors.shape
-    below = np.asfortranarray(turned[1:, :-1])
+    below = np.asfortranarray(reflectors[1:, :-1])
     rest = np.asfortranarray(vectors[1:])
     work = np.empty(64 * k)
-    _went_well(
-        _free("dormqr")(
+    _check_info(
+        _nogil("dormqr")(
             *(b"L", b"N", n - 1, k, n - 1, below, n - 1, tau, rest, n - 1),
             *(work, work.size),
         )
@@ -154,6 +154,6 @@ def turn_back(turned: Matrix, tau: Matrix, vectors: Matrix) -> None:
     vectors[1:] = rest
 
 
-def _went_well(info: int) -> None:
+def _check_info(info: int) -> None:
     if info:
         raise LinAlgError(f"LAPACK says {info}")

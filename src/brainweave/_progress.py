@@ -1,9 +1,9 @@
-"""Tell how far something is: to a function, on a bar, or not at all."""
+"""Show progress: by calling a function, on a bar, or not at all."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-#: Told how many steps are done, how many there are, and what was done last.
+#: Called with the steps done, their total number, and what was done last.
 Progress = Callable[[int, int, str], None]
 
 
@@ -11,10 +11,10 @@ Progress = Callable[[int, int, str], None]
 def shown_progress(
     progress: Progress | bool | None, total: int, what: str
 ) -> Iterator[Callable[..., None]]:
-    """Yield what is to be called after each step, ``tick()`` or ``tick("sub-01")``.
+    """Yield a function to call after each step, ``tick()`` or ``tick("sub-01")``.
 
-    A function is told the number of steps done, of all, and what was done; True draws a
-    bar on the standard error; None or False shows nothing.
+    `progress` is a function that is called with the steps done, their total number and
+    what was done; True draws a bar on the standard error; None or False shows nothing.
 
     Examples
     --------

@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from numbers import Integral
 from typing import Any
 
-from brainweave._validation import check_list_option, named
-from brainweave._validation import ids_of as ids_of
+from brainweave._validation import check_list_option, format_ids, ids_of
 from brainweave.exceptions import InputError
 
 
-def refuse_two_meanings(position: int, ids: Sequence[str], *, owner: str) -> None:
+def refuse_ambiguous_number(position: int, ids: Sequence[str], *, owner: str) -> None:
     """Refuse a number that is one subject's position and the id of another."""
     if str(position) not in ids:
         return
@@ -26,33 +25,36 @@ def refuse_two_meanings(position: int, ids: Sequence[str], *, owner: str) -> Non
 def find_subjects(
     subjects: Any, ids: Sequence[str] | None, n_subjects: int, *, owner: str
 ) -> list[int]:
-    """Return the positions of subjects that are named by ids (str) or positions (int).
+    """Return the positions of subjects that are given by id (str) or position (int).
 
     `ids` are those of the fitted subjects in order, if they are known, and `owner` is
     the fitted aligner, for messages.
     """
-    found = []
+    positions = []
+    choices: Sequence[Any]
     for key in check_list_option("subjects", subjects, owner=owner):
-        known: Sequence[Any] = ids or ()
-        told, remedy = named(known), "A new one joins by fit_new_subject"
+        remedy = "A new one joins by fit_new_subject"
         if isinstance(key, bool) or not isinstance(key, str | Integral):
             raise TypeError(f"subjects are numbers 0, 1, ... or ids; got {key!r}.")
         if not isinstance(key, str):
-            key, told = int(key), f"subjects 0 to {n_subjects - 1}"
-            refuse_two_meanings(key, known, owner=f"This {owner}")
-            known = range(n_subjects)
+            key = int(key)
+            refuse_ambiguous_number(key, ids or (), owner=f"This {owner}")
+            choices, fitted = range(n_subjects), f"subjects 0 to {n_subjects - 1}"
         elif ids is None:
-            told = "arrays, which have no ids"
+            choices, fitted = (), "arrays, which have no ids"
             remedy = "Name subjects by position, or fit on a Study"
-        if key not in known:
+        else:
+            choices, fitted = ids, format_ids(ids)
+        if key not in choices:
             raise InputError(
-                f"Unknown subject {key!r}: this {owner} was fitted on {told}. {remedy}."
+                f"Unknown subject {key!r}: this {owner} was fitted on {fitted}. "
+                f"{remedy}."
             )
-        found.append(known.index(key))
-    return found
+        positions.append(choices.index(key))
+    return positions
 
 
-def pair(
+def match_subjects(
     entries: Sequence[Any],
     subjects: Any,
     ids: Sequence[str] | None,
@@ -60,27 +62,29 @@ def pair(
     *,
     owner: str,
 ) -> list[int]:
-    """Return to which fitted subject each entry belongs.
+    """Return the position of the fitted subject that each entry belongs to.
 
     Entries with an id (subjects of a Study, bases) are matched by it if the aligner
     knows the ids of its subjects, whatever their order and number; arrays go by
     `subjects`, or by position.
     """
-    own = None if ids is None else ids_of(entries, owner=owner)
-    if subjects is None and own is not None:
-        return find_subjects(own, ids, n_subjects, owner=owner)
-    who = list(range(n_subjects))
+    entry_ids = None if ids is None else ids_of(entries, owner=owner)
+    if subjects is None and entry_ids is not None:
+        return find_subjects(entry_ids, ids, n_subjects, owner=owner)
+    positions = list(range(n_subjects))
     if subjects is not None:
-        who = find_subjects(subjects, ids, n_subjects, owner=owner)
-    if len(entries) != len(who):
+        positions = find_subjects(subjects, ids, n_subjects, owner=owner)
+    if len(entries) != len(positions):
         raise InputError(
-            f"{len(entries)} arrays for {len(who)} subjects. Name the subjects they "
-            f"belong to: transform(X, subjects=[...]), out of {n_subjects}."
+            f"{len(entries)} arrays for {len(positions)} subjects. Name the subjects "
+            f"they belong to: transform(X, subjects=[...]), out of {n_subjects}."
         )
-    for k, i in enumerate(who):
-        if own is not None and ids is not None and own[k] in ids and own[k] != ids[i]:
+    if entry_ids is None or ids is None:
+        return positions
+    for k, (id, i) in enumerate(zip(entry_ids, positions, strict=True)):
+        if id in ids and id != ids[i]:
             raise InputError(
-                f"X[{k}] is subject {own[k]!r}, but subjects= says that it is "
-                f"{ids[i]!r}. Leave out subjects=: a Study is matched by its ids."
+                f"X[{k}] is subject {id!r}, but subjects= says that it is {ids[i]!r}. "
+                "Leave out subjects=: a Study is matched by its ids."
             )
-    return who
+    return positions

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from os import PathLike
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ def check_int(name: str, value: Any, *, minimum: int, owner: str) -> int:
 
 
 def check_n_jobs(value: Any) -> int | None:
-    """Return a number of jobs; None and what is below 0 leave it to the machine."""
+    """Return n_jobs; None and negative numbers mean one job per core."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, Integral) or value == 0:
@@ -75,7 +76,7 @@ def check_subject_number(name: str, value: Any, n_subjects: int, *, owner: str) 
 
 
 def check_indices(name: str, values: Any, n: int, *, what: str) -> NDArray[np.intp]:
-    """Return values as an array of numbers below n, of rows or voxels or so."""
+    """Return values as an array of indices below n; `what` they count is for errors."""
     numbers = np.asarray(values)
     if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
         raise TypeError(f"{name} must be a list of {what} numbers.")
@@ -111,7 +112,7 @@ def check_list_option(name: str, value: Any, owner: str) -> list[Any]:
 
 
 def check_numbers(X: Any, name: str) -> None:
-    """Refuse arrays whose numbers would be lost on the way: part of them, or a mask."""
+    """Refuse files, and arrays that are sparse, masked or not of real numbers."""
     refuse_files(X, name)
     if scipy.sparse.issparse(X) or getattr(X, "is_sparse", False) is True:
         raise TypeError(
@@ -134,7 +135,7 @@ def check_numbers(X: Any, name: str) -> None:
 
 
 def refuse_files(X: Any, name: str) -> None:
-    """Refuse files, images and maskers, which say nothing of voxels by themselves."""
+    """Refuse paths, images and maskers, with the call that turns them into samples."""
     what = type(X).__name__
     if isinstance(X, (str, PathLike)):
         raise TypeError(
@@ -214,7 +215,7 @@ def check_samples(Z: Any, n_voxels: int, name: str, what: str = "voxels") -> Any
 
 
 class NamedSamples:
-    """Samples with the id of their subject: what an entry of a dict stands for."""
+    """An entry of a dict of subjects: an id and its samples."""
 
     labels = space = None
 
@@ -293,28 +294,52 @@ def check_list_of_subjects(X: Any, *, owner: str, minimum: int = 2) -> list[Any]
     return subjects
 
 
-def check_known(
-    y: Any, ids: Sequence[str] | None, n_samples: Sequence[int], *, owner: str
-) -> list[Any]:
-    """Return what is known of the samples as a list with one entry per subject.
+def labels_per_subject(
+    subjects: list[Any],
+    y: Any,
+    labels_of: Any = lambda subject: subject.labels,
+    *,
+    owner: str,
+) -> list[Any] | None:
+    """Return labels with one entry per subject: y, else those that subjects have.
 
-    y has one entry per subject; or it is a dict of them, by id; or one list of labels
-    that holds for all subjects.
+    y has one entry per subject; or it is a dict of them, by id, or a Study; or one list
+    of labels that holds for all subjects. None if there are no labels at all.
     """
+    if y is None and all(hasattr(s, "labels") for s in subjects):
+        found = [labels_of(s) for s in subjects]
+        y = None if any(labels is None for labels in found) else found
+    if y is None:
+        return None
+    n_samples = [
+        s.n_samples if hasattr(s, "n_samples") else check_2d(s, f"X[{i}]")[0]
+        for i, s in enumerate(subjects)
+    ]
+    ids = ids_of(subjects, owner=owner)
     if isinstance(y, Mapping):
         if ids is None:
             raise TypeError(
                 f"y of {owner} is a dict of subjects, but X has no ids to match it "
                 "with. Pass X as a dict or a Study, too."
             )
-        given = {str(id): known for id, known in y.items()}
-        lacking = [id for id in ids if id not in given]
-        if lacking:
-            raise InputError(
-                f"y of {owner} has no entry for subject {lacking[0]!r}; it has "
-                f"{', '.join(map(repr, given))}."
-            )
-        return [given[id] for id in ids]
+        y = [SimpleNamespace(id=str(id), labels=labels) for id, labels in y.items()]
+    entries = _label_entries(y, n_samples, owner=owner)
+    if all(hasattr(entry, "labels") for entry in entries):  # a dict, or a Study
+        entries = _labels_by_id(entries, ids, owner=owner)
+        if all(labels is None for labels in entries):
+            return None
+    if len(entries) != len(subjects):
+        raise InputError(f"y has {len(entries)} entries for {len(subjects)} subjects.")
+    for i, (n, labels) in enumerate(zip(n_samples, entries, strict=True)):
+        if labels is None:
+            entries[i] = np.full(n, None)
+        elif len(labels) != n:
+            raise InputError(f"y[{i}] has {len(labels)} labels for {n} samples.")
+    return entries
+
+
+def _label_entries(y: Any, n_samples: Sequence[int], *, owner: str) -> list[Any]:
+    """Return y as a list; one list of labels is repeated for all subjects."""
     if isinstance(y, (str, bytes)):
         raise TypeError(f"y of {owner} must hold labels, got the text {y!r}.")
     n_axes = 0 if _is_table(y) else getattr(y, "ndim", 0)
@@ -325,14 +350,30 @@ def check_known(
     single = (str, Real, np.generic, type(None))
     if not entries or not all(isinstance(entry, single) for entry in entries):
         return entries
-    other = [i for i, n in enumerate(n_samples) if n != len(entries)]
-    if other:
-        raise InputError(
-            f"y of {owner} is one list of {len(entries)} labels, which would hold for "
-            f"all subjects, but X[{other[0]}] has {n_samples[other[0]]} samples. Pass "
-            "one list per subject: [y1, y2, ...]."
-        )
+    for i, n in enumerate(n_samples):
+        if n != len(entries):
+            raise InputError(
+                f"y of {owner} is one list of {len(entries)} labels, which would hold "
+                f"for all subjects, but X[{i}] has {n} samples. Pass one list per "
+                "subject: [y1, y2, ...]."
+            )
     return [entries] * len(n_samples)
+
+
+def _labels_by_id(
+    labelled: list[Any], ids: Sequence[str] | None, *, owner: str
+) -> list[Any]:
+    """Return the labels of subjects, in the order of ids if both have some."""
+    given = ids_of(labelled, owner=f"y of {owner}")
+    if ids is not None and given is not None:
+        absent = [id for id in ids if id not in given]
+        if absent:
+            raise InputError(
+                f"y of {owner} has no subject {format_ids(absent)}; it has "
+                f"{format_ids(given)}."
+            )
+        labelled = [labelled[given.index(id)] for id in ids]
+    return [subject.labels for subject in labelled]
 
 
 def ids_of(entries: Iterable[Any], *, owner: str) -> list[str] | None:
@@ -343,73 +384,23 @@ def ids_of(entries: Iterable[Any], *, owner: str) -> list[str] | None:
     twice = sorted({id for id in ids if ids.count(id) > 1})
     if twice:
         raise InputError(
-            f"{owner} was given subject {named(twice)} more than once. Give every "
+            f"{owner} was given subject {format_ids(twice)} more than once. Give every "
             "subject once."
         )
     return ids
 
 
-def known_samples(
-    subjects: list[Any],
-    y: Any,
-    known_of: Any = lambda subject: subject.labels,
-    *,
-    owner: str,
-) -> list[Any] | None:
-    """Return y as given, or from subjects that know it, with one entry per subject."""
-    if y is None and all(hasattr(s, "labels") for s in subjects):
-        found = [known_of(s) for s in subjects]
-        y = None if any(known is None for known in found) else found
-    if y is None:
-        return None
-    counts = [
-        s.n_samples if hasattr(s, "n_samples") else check_2d(s, f"X[{i}]")[0]
-        for i, s in enumerate(subjects)
-    ]
-    ids = ids_of(subjects, owner=owner)
-    y = check_known(y, ids, counts, owner=owner)
-    if all(hasattr(known, "labels") for known in y):  # a Study
-        y = _labels_of(y, ids, owner=owner)
-        if y is None:
-            return None
-    if len(y) != len(subjects):
-        raise InputError(f"y has {len(y)} entries for {len(subjects)} subjects.")
-    pairs = zip(counts, y, strict=True)
-    told = [np.full(n, None) if known is None else known for n, known in pairs]
-    for i, (n, known) in enumerate(zip(counts, told, strict=True)):
-        if len(known) != n:
-            raise InputError(f"y[{i}] has {len(known)} labels for {n} samples.")
-    return told
+def format_ids(ids: Iterable[Any]) -> str:
+    """Return ids for a message: the first eight, and how many more there are."""
+    return format_list(map(repr, ids))
 
 
-def _labels_of(
-    known: Sequence[Any], ids: Sequence[str] | None, *, owner: str
-) -> list[Any] | None:
-    """Return the labels of subjects that know theirs, in the order of some ids."""
-    own = ids_of(known, owner=f"y of {owner}")
-    chosen = list(known)
-    if ids is not None and own is not None:
-        absent = [id for id in ids if id not in own]
-        if absent:
-            raise InputError(
-                f"y of {owner} has no subject {named(absent)}; it has {named(own)}."
-            )
-        chosen = [known[own.index(id)] for id in ids]
-    labels = [s.labels for s in chosen]
-    return None if all(own is None for own in labels) else labels
-
-
-def named(ids: Iterable[Any]) -> str:
-    """Return ids for a message, some of them if they are many."""
-    return some_of(map(repr, ids))
-
-
-def some_of(texts: Iterable[str], limit: int = 8, between: str = ", ") -> str:
-    """Join texts for a message, some of them if they are many."""
+def format_list(texts: Iterable[str], limit: int = 8, separator: str = ", ") -> str:
+    """Join texts for a message: the first few, and how many more there are."""
     listed = list(texts)
     if len(listed) > limit:
         listed = [*listed[:limit], f"and {len(listed) - limit} more"]
-    return between.join(listed)
+    return separator.join(listed)
 
 
 def one_per_subject(name: str, value: Any, n_subjects: int, *, owner: str) -> list[Any]:

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from brainweave._arrays import (
+    as_sendable,
     backing_map,
     chunk_width,
-    for_other_process,
     memory_allowed,
     process_bytes,
 )
@@ -32,7 +32,7 @@ from brainweave._validation import check_n_jobs
 from brainweave.exceptions import InputError, StudyError
 
 Result = TypeVar("Result")
-Heard = tuple[type[Warning], str]
+CaughtWarning = tuple[type[Warning], str]
 
 
 @lru_cache(maxsize=1)
@@ -41,27 +41,12 @@ def _thread_controller() -> ThreadpoolController:
 
 
 def blas_threads(number: int) -> Any:
-    """Limit BLAS to a number of threads for a while.
+    """Limit BLAS to a number of threads, as a context.
 
     NumPy and SciPy bring a BLAS each, whose idle threads spin; small problems that call
     both run several times slower unless each keeps to one thread.
     """
     return _thread_controller().limit(limits=number, user_api="blas")
-
-
-class Here:
-    """A function that only this process has a use for: sent to another, it is idle."""
-
-    def __init__(self, function: Callable[..., Any] | None = None) -> None:
-        self._function = function
-
-    def __call__(self, *arguments: Any) -> None:
-        """Call it, where it is."""
-        if self._function is not None:
-            self._function(*arguments)
-
-    def __reduce__(self) -> Any:
-        return Here, ()
 
 
 def cluster_workers() -> int | None:
@@ -76,69 +61,70 @@ def map_subjects(
     function: Callable[..., Result],
     *arguments: Any,
     n_jobs: int | None = None,
-    here: bool = False,
+    threads_only: bool = False,
 ) -> list[Result]:
     """Apply a function to every subject, several subjects at a time in threads.
 
     ``None`` takes one thread per core, since the linear algebra of one subject hardly
     gains from a second core while two subjects gain fully. Inside
     ``joblib.parallel_config`` the configured backend (Dask, say) is used instead,
-    unless the work is to stay here: what needs no voxels costs more to send than to do.
+    unless `threads_only`: work that reads no voxels costs more to send than to do.
     """
-    items, n_jobs = list(zip(*arguments, strict=True)), check_n_jobs(n_jobs)
-    cluster = None if here or n_jobs == 1 or len(items) < 2 else cluster_workers()
-    workers = _workers(len(items), n_jobs)
+    items = list(zip(*arguments, strict=True))
+    workers = _n_workers(len(items), n_jobs)
+    on_cluster = not threads_only and n_jobs != 1 and len(items) > 1
+    cluster = cluster_workers() if on_cluster else None
     limit = memory_allowed()
-    if limit is not None and not here and items:
-        workers = min(workers, _that_fit([item[0] for item in items], limit))
+    if limit is not None and not threads_only and items:
+        workers = min(workers, _n_that_fit([item[0] for item in items], limit))
     if workers <= 1 and cluster is None:
         return [function(*item) for item in items]
     with blas_threads(max(1, cpu_count() // workers)):
         if cluster is None:  # plain threads start faster
             with ThreadPoolExecutor(workers) as pool:
                 return list(pool.map(function, *zip(*items, strict=True)))
-        with dead_worker_is_an_error():
+        with explain_dead_worker():
             answers = Parallel(n_jobs=max(workers, cluster))(
-                delayed(_attempt)(function, *map(_to_send, item)) for item in items
+                delayed(_call_on_worker)(function, *map(_packed, item))
+                for item in items
             )
     for _, error in answers:  # the first subject's error, whichever came first
         if error is not None:
             raise error
-    return [_opened(result) for result, _ in answers]
+    return [_unpacked(result) for result, _ in answers]
 
 
-def _workers(n_items: int, n_jobs: Any) -> int:
+def _n_workers(n_items: int, n_jobs: Any) -> int:
     n_jobs = check_n_jobs(n_jobs)
     wanted = n_jobs if n_jobs is not None and n_jobs > 0 else cpu_count()
     return int(min(wanted, n_items))
 
 
-def _that_fit(subjects: list[Any], limit: int) -> int:
-    """Return how many subjects can be read at the same time within the limit.
+def _n_that_fit(subjects: list[Any], limit: int) -> int:
+    """Return how many subjects can be read at the same time within a memory limit.
 
     Each takes three chunks and six matrices of samples x samples meanwhile (the Gram
     matrix, its eigenvectors, what LAPACK needs), or its voxels twice where they are
     read whole, and leaves two such matrices behind.
     """
-    known = [
+    shapes = [
         getattr(s, "shape", None)
         or (getattr(s, "n_samples", 0), getattr(s, "n_voxels", 0))
         for s in subjects
     ]
-    sizes = [shape for shape in known if len(shape) == 2 and all(shape)]
-    if len(sizes) < len(subjects):  # not of voxels, or refused later
-        return len(subjects)
+    if not all(len(shape) == 2 and all(shape) for shape in shapes):
+        return len(subjects)  # not of voxels, or refused later
     needs = [
         24 * n * min(v, chunk_width(n))
         + 48 * min(n, v) ** 2
         + 16 * n * v * bool(getattr(s, "is_lazy", False))
-        for s, (n, v) in zip(subjects, sizes, strict=True)
+        for s, (n, v) in zip(subjects, shapes, strict=True)
     ]
-    room = limit - process_bytes() - sum(16 * min(n, v) ** 2 for n, v in sizes)
+    room = limit - process_bytes() - sum(16 * min(n, v) ** 2 for n, v in shapes)
     if room < max(needs):
         raise InputError(
-            f"memory_limit={limit / 1e6:.0f}MB is too little: {len(sizes)} subjects "
-            f"of up to {max(sizes)[0]} samples take about "
+            f"memory_limit={limit / 1e6:.0f}MB is too little: {len(shapes)} subjects "
+            f"of up to {max(shapes)[0]} samples take about "
             f"{(limit - room + max(needs)) / 1e6:.0f}MB. Raise it, or use fewer "
             "samples or subjects."
         )
@@ -155,7 +141,7 @@ def subject_threads(
     starting. Each subject keeps to one BLAS thread, so the result does not depend on
     the number of workers in a single bit.
     """
-    workers = _workers(n_subjects, n_jobs)
+    workers = _n_workers(n_subjects, n_jobs)
     with blas_threads(1):
         if workers <= 1:
             yield lambda function, *lists: list(map(function, *lists))
@@ -165,8 +151,8 @@ def subject_threads(
 
 
 @contextmanager
-def dead_worker_is_an_error() -> Iterator[None]:
-    """Say that a process of joblib's died, and what to do about it."""
+def explain_dead_worker() -> Iterator[None]:
+    """Turn the death of a joblib process into an error that says what to do."""
     try:
         yield
     except BrokenExecutor:
@@ -176,111 +162,76 @@ def dead_worker_is_an_error() -> Iterator[None]:
         ) from None
 
 
-class WarningListener:
-    """Collects the warnings of each thread while work is done.
+class WarningCollector:
+    """Collects the warnings of each thread by itself.
 
     ``warnings.catch_warnings`` changes what the whole process does, so threads cannot
-    use it side by side. Here it is used once, around all of them.
+    use it side by side. :meth:`installed` uses it once, around all threads.
 
     Examples
     --------
-    >>> listener = WarningListener()
-    >>> with listener.listening(), listener.heard() as heard:
+    >>> collector = WarningCollector()
+    >>> with collector.installed(), collector.collect() as caught:
     ...     warnings.warn("of few samples", UserWarning)
-    >>> heard
+    >>> caught
     [(<class 'UserWarning'>, 'of few samples')]
     """
 
     def __init__(self) -> None:
-        self._own = local()
-        self.is_listening = False
+        self._thread = local()
+        self.is_installed = False
 
     @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Hear all warnings; those of threads that ask for none are shown."""
+    def installed(self) -> Iterator[None]:
+        """Receive all warnings; those of threads that do not collect are shown."""
         with warnings.catch_warnings():
             show = warnings.showwarning
 
-            def hear(message: Any, category: type[Warning], *where: Any) -> None:
-                heard = getattr(self._own, "heard", None)
-                if heard is None:
+            def receive(message: Any, category: type[Warning], *where: Any) -> None:
+                caught = getattr(self._thread, "caught", None)
+                if caught is None:
                     show(message, category, *where)
                 else:
-                    heard.append((category, str(message)))
+                    caught.append((category, str(message)))
 
             warnings.simplefilter("always")
-            warnings.showwarning = hear  # type: ignore[assignment]
-            self.is_listening = True
+            warnings.showwarning = receive  # type: ignore[assignment]
+            self.is_installed = True
             try:
                 yield
             finally:
-                self.is_listening = False
+                self.is_installed = False
 
     @contextmanager
-    def heard(self) -> Iterator[list[Heard]]:
-        """Return the list that the warnings of this thread go to."""
-        heard: list[Heard] = []
-        self._own.heard = heard
+    def collect(self) -> Iterator[list[CaughtWarning]]:
+        """Yield the list that the warnings of this thread go to."""
+        self._thread.caught = []
         try:
-            yield heard
+            yield self._thread.caught
         finally:
-            self._own.heard = None
+            self._thread.caught = None
 
 
 # -- what goes to another process ------------------------------------------------------
 
 
-def _attempt(function: Callable[..., Any], *sent: Any) -> tuple[Any, Any]:
-    """Do what was sent to another process; an error is an answer, too."""
-    try:
-        return _to_send(function(*map(_opened, sent))), None
-    except Exception as error:
-        return None, error
+class LocalCallback:
+    """A function that is called in this process alone: pickled, it does nothing."""
+
+    def __init__(self, function: Callable[..., Any] | None = None) -> None:
+        self._function = function
+
+    def __call__(self, *arguments: Any) -> None:
+        """Call the function, unless this is a copy in another process."""
+        if self._function is not None:
+            self._function(*arguments)
+
+    def __reduce__(self) -> Any:
+        return LocalCallback, ()
 
 
-def _to_send(value: Any) -> Any:
-    """Wrap what may hold a memory map; joblib knows how to send arrays."""
-    plain = isinstance(value, np.ndarray) and backing_map(value) is None
-    return value if plain else Sent(value)
-
-
-class _ByName(Pickler):
-    """Pickles a mapped array as the name of its file and the place in it."""
-
-    def reducer_override(self, X: Any) -> Any:
-        """Return how to make X again; what is not mapped goes the usual way."""
-        mapped = backing_map(X)
-        if mapped is None:
-            return NotImplemented
-        start = mapped.offset - mapped.offset % mmap.ALLOCATIONGRANULARITY
-        address = np.frombuffer(mapped._mmap, np.uint8).ctypes.data
-        layout = (X.shape, X.dtype, X.strides, start + X.ctypes.data - address)
-        path = os.path.realpath(mapped.filename)
-        found = os.stat(path)
-        return _open_place, (path, found.st_size, found.st_mtime_ns, layout)
-
-
-def _open_place(path: str, size: int, changed: int, layout: Any) -> NDArray[Any]:
-    try:
-        found = os.stat(path)
-        data = np.memmap(path, np.uint8, "r")
-    except (OSError, ValueError) as error:
-        raise InputError(
-            f"A worker cannot open {path!r} ({error}). Put the study where all workers "
-            "see it under the same name."
-        ) from error
-    if (found.st_size, found.st_mtime_ns) != (size, changed):
-        raise InputError(
-            f"A worker sees another file as {path!r} than the one that was sent to it. "
-            "Put the study where all workers see it under the same name."
-        )
-    shape, dtype, strides, offset = layout
-    whole: NDArray[Any] = np.ndarray(shape, dtype, data, offset, strides)
-    return whole
-
-
-class Sent:
-    """What goes to another process without the voxels of mapped files.
+class Payload:
+    """What goes to another process: mapped files by name, not their voxels.
 
     Whoever calls :meth:`open` there gets the value, its maps opened anew from their
     files. Until then it stays closed: a scheduler that unpickles what it passes on
@@ -299,12 +250,58 @@ class Sent:
             return self.__dict__
         closed = BytesIO()
         try:
-            _ByName(closed).dump(for_other_process(self._value))
+            _MapPickler(closed).dump(as_sendable(self._value))
         except (PicklingError, AttributeError, TypeError):
             # a function defined on the spot, which only the caller's pickler can send
             return self.__dict__
         return {"_value": None, "_closed": closed.getvalue()}
 
 
-def _opened(value: Any) -> Any:
-    return value.open() if isinstance(value, Sent) else value
+def _call_on_worker(function: Callable[..., Any], *packed: Any) -> tuple[Any, Any]:
+    """Return the packed result and None, or None and the error."""
+    try:
+        return _packed(function(*map(_unpacked, packed))), None
+    except Exception as error:
+        return None, error
+
+
+def _packed(value: Any) -> Any:
+    """Wrap what may hold a memory map; joblib knows how to send arrays."""
+    plain = isinstance(value, np.ndarray) and backing_map(value) is None
+    return value if plain else Payload(value)
+
+
+def _unpacked(value: Any) -> Any:
+    return value.open() if isinstance(value, Payload) else value
+
+
+class _MapPickler(Pickler):
+    """Pickles a mapped array as the name of its file and the place in it."""
+
+    def reducer_override(self, X: Any) -> Any:
+        """Return how to make X again; what is not mapped goes the usual way."""
+        mapped = backing_map(X)
+        if mapped is None:
+            return NotImplemented
+        start = mapped.offset - mapped.offset % mmap.ALLOCATIONGRANULARITY
+        address = np.frombuffer(mapped._mmap, np.uint8).ctypes.data
+        layout = (X.shape, X.dtype, X.strides, start + X.ctypes.data - address)
+        path = os.path.realpath(mapped.filename)
+        found = os.stat(path)
+        return _map_again, (path, found.st_size, found.st_mtime_ns, layout)
+
+
+def _map_again(path: str, size: int, changed: int, layout: Any) -> NDArray[Any]:
+    try:
+        found = os.stat(path)
+        data = np.memmap(path, np.uint8, "r")
+    except (OSError, ValueError) as error:
+        problem = f"A worker cannot open {path!r} ({error})"
+    else:
+        if (found.st_size, found.st_mtime_ns) == (size, changed):
+            shape, dtype, strides, offset = layout
+            return np.ndarray(shape, dtype, data, offset, strides)
+        problem = f"A worker sees another file as {path!r} than was sent to it"
+    raise InputError(
+        f"{problem}. Put the study where all workers see it under the same name."
+    )

@@ -402,18 +402,18 @@ class SubjectBasis(VoxelPass):
 
     def kernel_to(self, Z: Any, name: str = "Z") -> Matrix:
         """Return the centred kernel of samples, or their products, to aligning ones."""
+        if self.kernel.from_products and not isinstance(Z, SampleProducts):
+            Z = self.products_with(Z, name)
         if isinstance(Z, SampleProducts):
-            return self._centring.new(self._kernel_of(Z))
+            return self._centring.center_new(self._kernel_of(Z))
         Z = self.check_samples(Z, name)
-        if self.kernel.from_products:
-            return self._centring.new(self._kernel_of(self.products_with(Z, name)))
         given = self.kernel.function is None
         samples = to_numpy(Z).astype(np.float64) if given else self._dense(Z)
         if not np.isfinite(samples).all():
             raise InputError(f"{name} has NaN or infinite values.")
         if not given:
             samples = self.kernel.call(samples, self._dense(self._data), name)
-        return self._centring.new(samples)
+        return self._centring.center_new(samples)
 
     def products_with(self, Z: Any, name: str = "Z") -> SampleProducts:
         """Return the inner products of other samples with the aligning ones, once."""

@@ -14,10 +14,10 @@ import numpy as np
 import scipy.sparse
 
 from brainweave._arrays import Matrix
-from brainweave._validation import check_int, check_list_of_subjects, some_of
+from brainweave._validation import check_int, check_list_of_subjects, format_list
 from brainweave.exceptions import InputError
 from brainweave.graph_terms import NO_GROUP, Graph, GroupTerm, count_alike, weigh_groups
-from brainweave.labels import Encoded, encode_labels
+from brainweave.labels import EncodedLabels, encode_labels
 
 __all__ = [
     "NO_GROUP",
@@ -69,15 +69,15 @@ def label_graph(
            [-1.,  1.,  1.,  0.],
            [ 0.,  0.,  0.,  0.]])
     """
-    known = _encode(labels, missing)
-    if len(known.names) < 2:
+    encoded = _encode(labels, missing)
+    if len(encoded.names) < 2:
         raise InputError(
-            f"A label graph needs at least two categories; got {list(known.names)}. "
+            f"A label graph needs at least two categories; got {list(encoded.names)}. "
             "For samples locked in time without categories use graph='time'."
         )
-    same_group = np.eye(len(known.names), dtype=bool)
+    same_group = np.eye(len(encoded.names), dtype=bool)
     affinity = np.where(same_group, float(same), float(different))
-    return _group_graph(known, affinity, balance)
+    return _group_graph(encoded, affinity, balance)
 
 
 def time_graph(
@@ -97,8 +97,8 @@ def time_graph(
     Graph
         One group per id.
     """
-    known = _encode(ids, missing)
-    return _group_graph(known, np.eye(len(known.names)), balance)
+    encoded = _encode(ids, missing)
+    return _group_graph(encoded, np.eye(len(encoded.names)), balance)
 
 
 def hyperalignment_graph(ids: Sequence[Any], *, missing: Any = None) -> Graph:
@@ -145,8 +145,8 @@ def affinity_graph(
     Graph
         One group per label, with these weights.
     """
-    known = _encode(groups, missing)
-    names = list(known.names)
+    encoded = _encode(groups, missing)
+    names = list(encoded.names)
     if hasattr(affinity, "loc"):
         absent = [name for name in names if name not in affinity.index]
         if absent or set(affinity.index) != set(affinity.columns):
@@ -158,9 +158,9 @@ def affinity_graph(
     if matrix.shape != (len(names), len(names)):
         raise InputError(
             f"The affinity has shape {matrix.shape}; there are {len(names)} groups "
-            f"({some_of(map(str, names), 5)})."
+            f"({format_list(map(str, names), 5)})."
         )
-    return _group_graph(known, matrix, balance)
+    return _group_graph(encoded, matrix, balance)
 
 
 def neighbor_graph(
@@ -185,7 +185,7 @@ def neighbor_graph(
     from sklearn.neighbors import NearestNeighbors
 
     given = check_list_of_subjects(features, owner="neighbor_graph")
-    arrays = [_real(f, f"features[{i}]") for i, f in enumerate(given)]
+    arrays = [_as_floats(f, f"features[{i}]") for i, f in enumerate(given)]
     for i, array in enumerate(arrays):
         if array.ndim != 2 or array.shape[1] != arrays[0].shape[-1]:
             raise InputError(
@@ -234,9 +234,9 @@ def matrix_graph(matrix: Any, lengths: Sequence[int]) -> Graph:
     """
     if scipy.sparse.issparse(matrix):
         matrix = scipy.sparse.csr_array(matrix)
-        _real(matrix.data, "The graph matrix")
+        _as_floats(matrix.data, "The graph matrix")
     else:  # never as it is: a tuple of three rows would be taken for indices
-        matrix = _real(matrix, "The graph matrix")
+        matrix = _as_floats(matrix, "The graph matrix")
     sparse = scipy.sparse.csr_array(matrix, dtype=np.float64)
     sizes = tuple(int(n) for n in lengths)
     if sparse.shape != (sum(sizes), sum(sizes)):
@@ -255,7 +255,7 @@ def matrix_graph(matrix: Any, lengths: Sequence[int]) -> Graph:
     return Graph(sizes, matrix=sparse)
 
 
-def _real(values: Any, name: str) -> Matrix:
+def _as_floats(values: Any, name: str) -> Matrix:
     """Return values as an array of floats; refuse what is no plain table of numbers."""
     if scipy.sparse.issparse(values):
         raise InputError(f"{name} is sparse: pass it as an array, .toarray().")
@@ -265,12 +265,12 @@ def _real(values: Any, name: str) -> Matrix:
     return array.astype(np.float64)
 
 
-def _encode(labels: Sequence[Any], missing: Any) -> Encoded:
+def _encode(labels: Sequence[Any], missing: Any) -> EncodedLabels:
     lists = check_list_of_subjects(labels, owner="A graph", minimum=1)
     return encode_labels(lists, missing=missing)
 
 
-def _group_graph(known: Encoded, affinity: Matrix, balance: str) -> Graph:
+def _group_graph(encoded: EncodedLabels, affinity: Matrix, balance: str) -> Graph:
     """Return the graph of one group term; balance "none" keeps lonely groups too."""
     if not np.isfinite(affinity).all():
         raise InputError("The affinity between groups has NaN or infinite weights.")
@@ -278,6 +278,6 @@ def _group_graph(known: Encoded, affinity: Matrix, balance: str) -> Graph:
     if np.abs(affinity - affinity.T).max(initial=0.0) > 1e-10 * largest:
         raise InputError("The affinity between groups is not symmetric.")
     affinity = (affinity + affinity.T) / 2
-    term = GroupTerm(np.concatenate(known.codes), affinity, known.names)
-    graph = Graph(tuple(map(len, known.codes)), (term,))
+    term = GroupTerm(np.concatenate(encoded.codes), affinity, encoded.names)
+    graph = Graph(tuple(map(len, encoded.codes)), (term,))
     return graph if balance == "none" else weigh_groups(graph, balance)

@@ -143,7 +143,7 @@ class Centring:
     column_means: Matrix
     grand_mean: float
 
-    def new(self, cross: Matrix) -> Matrix:
+    def center_new(self, cross: Matrix) -> Matrix:
         """Centre k(new, training) with the mean of the training samples."""
         centred = cross - cross.mean(axis=1, keepdims=True)
         centred -= self.column_means - self.grand_mean

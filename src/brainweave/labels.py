@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave._arrays import Codes, is_torch, to_numpy
-from brainweave._validation import some_of
+from brainweave._validation import format_ids, format_list
 from brainweave.exceptions import InputError, LabelWarning
 
 NO_LABEL = -1  # the code of a sample without a label
@@ -23,7 +23,7 @@ MISSING_TEXT = ("", "n/a")  # spreadsheets leave cells empty; BIDS writes "n/a"
 MISSING_MADE_TEXT = ("nan", "NaN", "NaT", "<NA>")  # what str() makes of missing values
 
 
-class Encoded(NamedTuple):
+class EncodedLabels(NamedTuple):
     """Labels of several subjects as places in the sorted names, or ``NO_LABEL``."""
 
     codes: list[Codes]
@@ -38,7 +38,7 @@ def is_missing(value: Any) -> bool:
     >>> [is_missing(v) for v in (None, float("nan"), "", "n/a", "face", 0)]
     [True, True, True, True, False, False]
     """
-    value = _plain(value)
+    value = _to_python(value)
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return True
     if isinstance(value, float):
@@ -56,15 +56,15 @@ def as_label_list(values: Any, name: str, *, missing: Any = None) -> list[Any]:
     >>> as_label_list(np.array([2.0, np.nan]), "y")
     [2.0, None]
     """
-    listed = _listed(values, name)
+    listed = _to_list(values, name)
     if missing is None and set(map(type, listed)) <= {int, str}:
-        # the usual case: judge each distinct text once
+        # the usual case, quickly: look at each distinct text once
         texts = {v for v in listed if type(v) is str}
         if not any(is_missing(v) or v.endswith("\0") for v in texts):
             return listed
     labels: list[Any] = []
     made_text: set[str] = set()
-    missing = _plain(missing)
+    missing = _to_python(missing)
     for value in listed:
         same = missing is not None and isinstance(value, Hashable) and value == missing
         if is_missing(value) or same:
@@ -73,7 +73,7 @@ def as_label_list(values: Any, name: str, *, missing: Any = None) -> list[Any]:
                 made_text.add(value)
         else:
             labels.append(value)
-            _check_one(value, name)
+            _check_label(value, name)
     if made_text - {missing}:
         text = min(made_text)
         warnings.warn(
@@ -99,10 +99,10 @@ def sort_labels(labels: Iterable[Any]) -> list[Any]:
     distinct = set(labels)
     if set(map(type, distinct)) == {int}:
         return sorted(distinct)
-    known = {_plain(v) for v in distinct if not is_missing(v)}
-    numbers = [v for v in known if isinstance(v, int | float)]
-    texts = [v for v in known if isinstance(v, str)]
-    others = [(type(v).__name__, v) for v in known.difference(numbers, texts)]
+    present = {_to_python(v) for v in distinct if not is_missing(v)}
+    numbers = [v for v in present if isinstance(v, int | float)]
+    texts = [v for v in present if isinstance(v, str)]
+    others = [(type(v).__name__, v) for v in present.difference(numbers, texts)]
     try:
         others.sort()
     except TypeError:  # of a type without an order
@@ -110,8 +110,8 @@ def sort_labels(labels: Iterable[Any]) -> list[Any]:
     return sorted(numbers) + sorted(texts) + [v for _, v in others]
 
 
-def encode_labels(labels: Sequence[Any], *, missing: Any = None) -> Encoded:
-    """Turn the labels of all subjects into numbers, in one order.
+def encode_labels(labels: Sequence[Any], *, missing: Any = None) -> EncodedLabels:
+    """Return the labels of all subjects as numbers, and the labels in that order.
 
     Examples
     --------
@@ -128,11 +128,11 @@ def encode_labels(labels: Sequence[Any], *, missing: Any = None) -> Encoded:
         np.array([NO_LABEL if v is None else code_of[v] for v in part], dtype=np.intp)
         for part in lists
     ]
-    return Encoded(codes, names)
+    return EncodedLabels(codes, names)
 
 
-def codes_of_new(y: Any, names: Sequence[Any]) -> Codes:
-    """Return the places of a new subject's labels among the names that a model has."""
+def encode_new_labels(y: Any, names: Sequence[Any]) -> Codes:
+    """Return a new subject's labels as indices of the names that a model has."""
     values = as_label_list(y, "y of the new subject")
     code_of = {name: code for code, name in enumerate(names)}
     unknown = sort_labels(v for v in values if v is not None and v not in code_of)
@@ -156,7 +156,7 @@ def object_array(values: Iterable[Any]) -> NDArray[Any]:
 # -- do the labels of different subjects meet? -----------------------------------------
 
 
-def check_labels_meet(
+def check_labels_overlap(
     labels: Sequence[Any],
     names: Sequence[str],
     *,
@@ -169,75 +169,79 @@ def check_labels_meet(
     Subjects without any labels are passed over. `names` are what messages call the
     subjects, `stacklevel` whose line the warning names, as in :func:`warnings.warn`.
     """
-    held = {
-        name: set(as_label_list(known, f"labels of {name}")) - {None}
-        for known, name in zip(labels, names, strict=True)
-        if known is not None
+    categories = {
+        name: set(as_label_list(own, f"labels of {name}")) - {None}
+        for own, name in zip(labels, names, strict=True)
+        if own is not None
     }
-    held = {name: own for name, own in held.items() if own}
+    categories = {name: own for name, own in categories.items() if own}
     if refuse:
-        _refuse_groups_apart(held)
+        _refuse_separate_groups(categories)
     if warn:
-        _warn_of_partly_held(held, stacklevel=stacklevel + 1)
+        _warn_of_lacking_categories(categories, stacklevel=stacklevel + 1)
 
 
-def _refuse_groups_apart(held: dict[str, set[Any]]) -> None:
-    groups: list[tuple[list[str], set[Any]]] = []
-    for name, own in held.items():
-        met = [group for group in groups if group[1] & own]
-        people = [other for group in met for other in group[0]]
-        groups = [group for group in groups if group not in met]
-        groups.append(([*people, name], own.union(*(group[1] for group in met))))
+def _refuse_separate_groups(categories: dict[str, set[Any]]) -> None:
+    groups: list[tuple[list[str], set[Any]]] = []  # subjects, and their categories
+    for name, own in categories.items():
+        joined = [group for group in groups if group[1] & own]
+        groups = [group for group in groups if group not in joined]
+        members = [other for group in joined for other in group[0]]
+        groups.append(([*members, name], own.union(*(group[1] for group in joined))))
     if len(groups) < 2:
         return
     groups.sort(key=lambda group: len(group[0]), reverse=True)
-    told = "; ".join(
-        f"{_some(people)} {'has' if len(people) == 1 else 'have'} "
-        f"{_some(map(repr, sort_labels(labels)))}"
-        for people, labels in groups[:3]
+    listed = "; ".join(
+        f"{format_list(members)} {'has' if len(members) == 1 else 'have'} "
+        f"{format_ids(sort_labels(labels))}"
+        for members, labels in groups[:3]
     )
     raise InputError(
         f"The subjects fall into {len(groups)} groups that share no label, so nothing "
-        f"ties one group to another: {told}.{_suggestion(held)} Give the same category "
-        "the same label for all subjects, or align the groups apart."
+        f"ties one group to another: {listed}.{_spelling_hint(categories)} Give the "
+        "same category the same label for all subjects, or align the groups apart."
     )
 
 
-def _warn_of_partly_held(held: dict[str, set[Any]], *, stacklevel: int) -> None:
-    partly = []
-    categories = sort_labels(set().union(*held.values()))
-    for label in categories:
-        have = [name for name, own in held.items() if label in own]
-        lack = [name for name in held if name not in have]
+def _warn_of_lacking_categories(
+    categories: dict[str, set[Any]], *, stacklevel: int
+) -> None:
+    lacking = []
+    all_labels = sort_labels(set().union(*categories.values()))
+    for label in all_labels:
+        have = [name for name, own in categories.items() if label in own]
+        lack = [name for name in categories if name not in have]
         if lack and len(have) <= len(lack):
-            partly.append(f"{label!r} by {_some(have)} only")
+            lacking.append(f"{label!r} by {format_list(have)} only")
         elif lack:
-            partly.append(f"{label!r} not by {_some(lack)}")
-    if partly:
+            lacking.append(f"{label!r} not by {format_list(lack)}")
+    if lacking:
         warnings.warn(
-            f"{len(partly)} of {len(categories)} categories are not held by all "
-            f"subjects: {_some(partly, '; ')}.{_suggestion(held)}",
+            f"{len(lacking)} of {len(all_labels)} categories are not held by all "
+            f"subjects: {format_list(lacking, separator='; ')}."
+            f"{_spelling_hint(categories)}",
             LabelWarning,
             stacklevel=stacklevel + 1,
         )
 
 
-def _suggestion(held: dict[str, set[Any]]) -> str:
+def _spelling_hint(categories: dict[str, set[Any]]) -> str:
     """Name labels that look the same and are not, if they do not occur together."""
-    alike: dict[str, list[Any]] = {}
-    for label in sort_labels(set().union(*held.values())):
-        alike.setdefault(_looks_like(label), []).append(label)
-    pairs = []
-    for labels in alike.values():
-        lacking = any(0 < len(own & set(labels)) < len(labels) for own in held.values())
-        if len(labels) > 1 and lacking:
-            pairs.append(" and ".join(map(repr, labels)))
-    if not pairs:
+    spellings: dict[str, list[Any]] = {}
+    for label in sort_labels(set().union(*categories.values())):
+        spellings.setdefault(_normalised(label), []).append(label)
+    alike = [
+        " and ".join(map(repr, labels))
+        for labels in spellings.values()
+        if any(0 < len(own & set(labels)) < len(labels) for own in categories.values())
+    ]
+    if not alike:
         return ""
-    return f" {_some(pairs, '; ')} differ by case, blanks or type only: are they one?"
+    listed = format_list(alike, separator="; ")
+    return f" {listed} differ by case, blanks or type only: are they one?"
 
 
-def _looks_like(label: Any) -> str:
+def _normalised(label: Any) -> str:
     text = "".join(str(label).split()).casefold()
     try:
         return repr(float(text))
@@ -245,21 +249,17 @@ def _looks_like(label: Any) -> str:
         return text.replace("_", "").replace("-", "")
 
 
-def _some(texts: Iterable[str], between: str = ", ") -> str:
-    return some_of(texts, 6, between)
-
-
 # -- single values ---------------------------------------------------------------------
 
 
-def _listed(values: Any, name: str) -> list[Any]:
+def _to_list(values: Any, name: str) -> list[Any]:
     if isinstance(values, str | bytes):
         raise TypeError(
             f"{name} must be a list with one label per sample, got {values!r}."
         )
     if isinstance(values, list | tuple | range):
         # NumPy would turn [1, None, "a"] or [1, "a"] into text without a word
-        return [_plain(v) for v in values]
+        return [_to_python(v) for v in values]
     if is_torch(values):
         values = to_numpy(values)
     masked = isinstance(values, np.ma.MaskedArray)
@@ -273,16 +273,16 @@ def _listed(values: Any, name: str) -> list[Any]:
     listed = array.tolist()
     if array.dtype.kind in "iuU" and not masked:
         return listed
-    return [_plain(v) for v in listed]  # masked entries become None
+    return [_to_python(v) for v in listed]  # masked entries become None
 
 
-def _plain(value: Any) -> Any:
+def _to_python(value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     return value.decode() if isinstance(value, bytes) else value
 
 
-def _check_one(value: Any, name: str) -> None:
+def _check_label(value: Any, name: str) -> None:
     if isinstance(value, str) and value.endswith("\0"):
         raise InputError(
             f"{name}: the label {value!r} ends in a NUL character, which arrays of "

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from brainweave._arrays import Matrix
 from brainweave._lapack import (
-    IS_FREE,
+    RELEASES_GIL,
+    back_transform,
     tridiagonal,
     tridiagonal_eigenpairs,
-    turn_back,
 )
 from brainweave.exceptions import SolverError
 
@@ -59,12 +59,12 @@ def leading_eigenpairs(A: Matrix, choose: Callable[[Matrix], int]) -> Eigenpairs
     Only these are turned back from the tridiagonal form, a third of LAPACK's work.
     """
     n = len(A)
-    if n >= MANY_COLUMNS and IS_FREE:
+    if n >= MANY_COLUMNS and RELEASES_GIL:
         with suppress(scipy.linalg.LinAlgError):
-            *diagonals, turned, tau = tridiagonal(A)
+            *diagonals, reflectors, tau = tridiagonal(A)
             values, vectors = tridiagonal_eigenpairs(*diagonals)
             leading = vectors[:, : -choose(values[::-1]) - 1 : -1].copy(order="F")
-            turn_back(turned, tau, leading)
+            back_transform(reflectors, tau, leading)
             return values[::-1], leading
     values, vectors = np.linalg.eigh(A)
     return values[::-1], vectors[:, ::-1]

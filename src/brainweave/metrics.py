@@ -90,7 +90,7 @@ def time_segment_matching(
     >>> time_segment_matching(X).mean
     1.0
     """
-    features = [zscored(s) for s in _locked(shared, owner="time_segment_matching")]
+    features = [zscored(s) for s in _time_locked(shared, owner="time_segment_matching")]
     total = np.sum(features, axis=0)
     scores = [
         match_segments(own, total - own, window=window, step=step) for own in features
@@ -98,14 +98,14 @@ def time_segment_matching(
     return SegmentMatching(
         scores=np.array(scores),
         chance=segment_chance(len(total), window=window, step=step),
-        n_segments=len(_starts(len(total), window, step)),
+        n_segments=len(_segment_starts(len(total), window, step)),
         window=window,
     )
 
 
 def segment_chance(n_samples: int, *, window: int, step: int) -> float:
     """Return how often guessing is right, among segments that do not overlap."""
-    starts = _starts(n_samples, window, step)
+    starts = _segment_starts(n_samples, window, step)
     apart = np.abs(starts[:, None] - starts[None, :]) >= window
     return float(np.mean(1 / (1 + apart.sum(axis=1))))
 
@@ -115,8 +115,8 @@ def match_segments(own: Any, others: Any, *, window: int = 9, step: int = 1) -> 
 
     As in :func:`time_segment_matching`, with the average of the others given.
     """
-    a, b = _locked([own, others], owner="match_segments")
-    starts = _starts(len(a), window, step)
+    a, b = _time_locked([own, others], owner="match_segments")
+    starts = _segment_starts(len(a), window, step)
     correlation = _segment_correlations(a, b, window)[np.ix_(starts, starts)]
     overlap = np.abs(starts[:, None] - starts[None, :]) < window
     rivals = np.where(overlap, -np.inf, correlation)
@@ -146,7 +146,7 @@ def _moving_sum(values: Matrix, window: int) -> Matrix:
     return np.convolve(values, np.ones(window), mode="valid")
 
 
-def _starts(n_samples: int, window: int, step: int) -> NDArray[np.intp]:
+def _segment_starts(n_samples: int, window: int, step: int) -> NDArray[np.intp]:
     check_int("window", window, minimum=1, owner="time_segment_matching")
     check_int("step", step, minimum=1, owner="time_segment_matching")
     if n_samples < 2 * window:
@@ -184,7 +184,8 @@ def inter_subject_correlation(shared: Sequence[Any]) -> Matrix:
            [nan, nan],
            [-1., -1.]])
     """
-    features = [zscored(s) for s in _locked(shared, owner="inter_subject_correlation")]
+    arrays = _time_locked(shared, owner="inter_subject_correlation")
+    features = [zscored(array) for array in arrays]
     total = np.sum(features, axis=0)
     correlations = []
     for own in features:
@@ -239,7 +240,7 @@ def reconstruction_score(
     return np.asarray(1 - rest / whole)
 
 
-def _locked(shared: Sequence[Any], *, owner: str) -> list[Matrix]:
+def _time_locked(shared: Sequence[Any], *, owner: str) -> list[Matrix]:
     """Return the subjects' features as float64, refusing unequal numbers of samples."""
     entries = check_list_of_subjects(shared, owner=owner)
     arrays = [to_numpy(s).astype(np.float64) for s in entries]

@@ -19,8 +19,8 @@ from brainweave._validation import (
     check_list_of_subjects,
     check_number,
     check_option,
-    known_samples,
-    some_of,
+    format_list,
+    labels_per_subject,
 )
 from brainweave.exceptions import InputError
 from brainweave.labels import NO_LABEL, as_label_list, encode_labels, object_array
@@ -154,7 +154,7 @@ def match_samples(X: Any, y: Any = None, how: str = "truncate") -> Samples:
     common = [g for g, count in enumerate(counts) if count > 0]
     if not common:
         first, second = (
-            some_of([repr(names[g]) for g in np.unique(c[c != NO_LABEL])], 5)
+            format_list([repr(names[g]) for g in np.unique(c[c != NO_LABEL])], 5)
             for c in codes[:2]
         )
         raise InputError(
@@ -172,7 +172,7 @@ def match_samples(X: Any, y: Any = None, how: str = "truncate") -> Samples:
             pairs.sort(key=lambda pair: int(where[0][pair[0]][pair[1]]))
         kept = [np.array([rows[g][k] for g, k in pairs]) for rows in where]
         matched = [_take(x, rows) for x, rows in zip(arrays, kept, strict=True)]
-        new_y = [known[rows] for known, rows in zip(labels, kept, strict=True)]
+        new_y = [own[rows] for own, rows in zip(labels, kept, strict=True)]
     return Samples(matched, new_y, kept, _summarise(labels, kept))
 
 
@@ -227,15 +227,15 @@ def drop_samples(
 def _read(
     X: Any, y: Any, *, owner: str, minimum: int
 ) -> tuple[list[Any], list[NDArray[Any]] | None]:
-    """Return the arrays and labels of lists, or of subjects that know theirs."""
+    """Return arrays, and labels if there are any: of lists, or of subjects."""
     subjects = check_list_of_subjects(X, owner=owner, minimum=minimum)
     arrays = [s.data() if hasattr(s, "labels") else s for s in subjects]
     for i, x in enumerate(arrays):
         check_2d(x, f"X[{i}]")
-    known = known_samples(subjects, y, owner=owner)
-    if known is None:
+    labels = labels_per_subject(subjects, y, owner=owner)
+    if labels is None:
         return arrays, None
-    return arrays, [_label_array(part, f"y[{i}]") for i, part in enumerate(known)]
+    return arrays, [_label_array(own, f"y[{i}]") for i, own in enumerate(labels)]
 
 
 def _label_array(values: Any, name: str = "y") -> NDArray[Any]:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from brainweave._arrays import (
     NumpyOps,
     TorchOps,
+    as_sendable,
     column_chunks,
-    for_other_process,
     is_torch,
     ops_for,
     to_numpy,
@@ -61,7 +61,7 @@ class SampleProducts:
 
 
 class VoxelPass:
-    """What of a :class:`~brainweave.SubjectBasis` touches voxels.
+    """Reads one subject's voxels: the base of :class:`~brainweave.SubjectBasis`.
 
     Samples are read and standardised in chunks of columns, and read again when voxel
     weights are wanted; signatures of the first pass tell whether they were changed.
@@ -107,7 +107,7 @@ class VoxelPass:
             mean = _means(chunk).astype(np.float64)
             if not np.isfinite(mean).all():
                 self._refuse_non_finite(columns, chunk)
-            room = ops.room(chunk, 0 if narrow else N_SIGNATURES)
+            room = ops.memory_for(chunk, 0 if narrow else N_SIGNATURES)
             z = room[:n]
             scale, constant, centred = self._standardize_into(
                 z, ops, chunk, mean, with_means
@@ -281,7 +281,7 @@ class VoxelPass:
         return other
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {**self.__dict__, "_data": for_other_process(self._data)}
+        state = {**self.__dict__, "_data": as_sendable(self._data)}
         state.pop("_device", None)  # another process may have none
         if "_on_device" in state:
             state["_products"] = to_numpy(state.pop("_on_device"))

@@ -77,7 +77,7 @@ def test_a_dict_names_its_subjects(X):
         ({"a": np.ones((24, 3)), "b": np.ones(3)}, Y, "X['b'] must be 2-D"),
         ([np.eye(24), np.eye(23)], Y, "but X[1] has 23 samples"),
         ([np.eye(24)] * 2, {"a": Y, "b": Y}, "X has no ids to match it with"),
-        ({"a": np.eye(24), "b": np.eye(24)}, {"a": Y}, "no entry for subject 'b'"),
+        ({"a": np.eye(24), "b": np.eye(24)}, {"a": Y}, "no subject 'b'"),
         ([np.eye(24)] * 2, "ababab", "must hold labels, got the text"),
         (
             [pd.DataFrame({"v": np.arange(24.0), "who": ["x"] * 24})] * 2,

@@ -23,7 +23,7 @@ from brainweave import (
     split_study,
 )
 from brainweave.evaluation.classifiers import SeparatingNuSVC, largest_nu
-from brainweave.evaluation.evaluate import about, score_folds
+from brainweave.evaluation.evaluate import evaluation_metadata, score_folds
 from brainweave.evaluation.measures import Classification
 from brainweave.exceptions import ClassifierWarning, InputError
 from evaluation_studies import as_named_study, study_lists
@@ -281,9 +281,13 @@ def test_results_keep_settings_that_json_can_hold(rng):
     assert (kept["n_components"], kept["energy"]) == (2, [0.6] * len(X))
     assert kept["kernel_params"] == {}
     assert "n_jobs" not in kept
-    told = about(GDM(graph=graph), split_study(X, y), Classification())["settings"]
+    told = evaluation_metadata(GDM(graph=graph), split_study(X, y), Classification())[
+        "settings"
+    ]
     assert told["graph"] == f"array of shape {graph.shape}"
-    told = about(GDM(graph=label_graph), split_study(X, y), Classification())
+    told = evaluation_metadata(
+        GDM(graph=label_graph), split_study(X, y), Classification()
+    )
     assert told["settings"]["graph"].startswith("<function label_graph")
 
 

@@ -8,7 +8,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import NuSVC
 
 from brainweave import NoAlignment, between_subject_classification
-from brainweave.evaluation.classifiers import SeparatingNuSVC, feasible
+from brainweave.evaluation.classifiers import SeparatingNuSVC, with_feasible_nu
 
 
 def clouds(rng, distance, *, n=60, width=3, n_classes=4):
@@ -118,7 +118,7 @@ def test_errors_that_are_not_of_overlap_are_raised():
 
 def test_a_pipeline_gets_it_too_and_keeps_its_own():
     pipeline = make_pipeline(StandardScaler(), NuSVC(nu=0.2, kernel="linear", tol=1e-5))
-    copy, nu = feasible(pipeline, np.array([0, 0, 1, 1]))
+    copy, nu = with_feasible_nu(pipeline, np.array([0, 0, 1, 1]))
     assert (type(copy[-1]), copy[-1].tol, nu) == (SeparatingNuSVC, 1e-5, 0.2)
     assert type(pipeline[-1]) is NuSVC
 

@@ -28,7 +28,7 @@ from brainweave.evaluation.grid import (
     GridStudy,
     code_digest,
     describe,
-    without,
+    drop_aligning_samples,
 )
 from brainweave.evaluation.measures import Classification, Matching
 from brainweave.evaluation.results import GridResult
@@ -434,7 +434,7 @@ def as_study(n_subjects=4):
 
 def test_samples_that_are_missing_keep_their_ids():
     split = split_study(as_study())
-    (part, _), (whole, _) = without(split, 0.5, seed=0).parts, split.parts
+    (part, _), (whole, _) = drop_aligning_samples(split, 0.5, seed=0).parts, split.parts
     for some, all_of_them in zip(part.aligning, whole.aligning, strict=True):
         assert some.n_samples == 6
         assert set(some.stimuli) < set(all_of_them.stimuli)

@@ -157,7 +157,7 @@ def test_wrong_documents_with_right_checksums_are_equal_or_refused(
 ):
     path, X, y = original
     monkeypatch.setattr(os, "fsync", lambda file: None)  # a thousand files to write
-    container = read_container(path, kind="brainweave-model", newest=2)
+    container = read_container(path, kind="brainweave-model")
     arrays = {k: pending(v) for k, v in container.arrays.items()}
     described = {k: v for k, v in container.document.items() if k != "arrays"}
     text, rng = json.dumps(described), np.random.default_rng(2)
@@ -189,7 +189,7 @@ def test_wrong_documents_with_right_checksums_are_equal_or_refused(
 @pytest.mark.parametrize("where", ["provenance", "summary", "model", "bases"])
 @pytest.mark.parametrize("shape", ["list", "tuple", "dict"])
 def test_lists_within_lists_without_end_are_refused(original, wrong, where, shape):
-    container = read_container(original[0], kind="brainweave-model", newest=2)
+    container = read_container(original[0], kind="brainweave-model")
     document = {k: v for k, v in container.document.items() if k != "arrays"}
     deep = []
     for _ in range(250 if shape == "dict" else 450):  # JSON itself goes to 1000

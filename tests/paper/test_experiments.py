@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from brainweave import GDM, Study, Subject, between_subject_classification
-from brainweave.evaluation.splits import matched
+from brainweave.evaluation.splits import match_study
 from brainweave.exceptions import InputError, StudyError, UniquenessWarning
 from brainweave.paper import (
     METHODS,
@@ -110,7 +110,7 @@ def test_real_data_take_the_place_of_simulated_ones_beside_published_numbers(tmp
     with pytest.warns(UniquenessWarning):  # 10 components for 4 categories
         expected = between_subject_classification(
             GDM(10, energy=0.82),
-            matched(study, "truncate"),
+            match_study(study, "truncate"),
             leave_out=4,
             random_state=0,
         )
@@ -128,7 +128,7 @@ def test_the_aligned_version_is_reordered_and_truncated_by_category():
         Subject(str(i), rng.normal(size=(5, 3)), labels=known)
         for i, known in enumerate(labels)
     )
-    aligned = matched(study, "truncate")
+    aligned = match_study(study, "truncate")
     assert [s.labels.tolist() for s in aligned] == [list("aabb")] * 2
     assert_allclose(aligned[1].data(), study[1].data()[[1, 3, 0, 2]], atol=0)
 

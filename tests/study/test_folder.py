@@ -398,7 +398,9 @@ def test_killed_savers_leave_a_whole_study_and_no_remains(
         assert Study.open(out).ids == ["1", "2"]
     else:
         assert not out.exists()
-    monkeypatch.setattr("brainweave._io._swept", set())  # as in another process
+    monkeypatch.setattr(
+        "brainweave._io._checked_folders", set()
+    )  # as in another process
     assert_same(study, study.save(out, overwrite=True))
     assert files_of(tmp_path) == ["out"]
     index = (out / "study.json").read_text()

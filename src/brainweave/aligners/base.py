@@ -18,7 +18,7 @@ from brainweave._validation import (
     check_int,
     check_list_of_subjects,
     ids_of,
-    known_samples,
+    labels_per_subject,
     one_per_subject,
 )
 from brainweave._workers import map_subjects
@@ -27,7 +27,7 @@ from brainweave.aligners.maps import CoordinateMap, MixingMap, SubjectMap
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError, KernelWarning
 from brainweave.kernels import Kernel, check_kernel
-from brainweave.labels import check_labels_meet, encode_labels
+from brainweave.labels import check_labels_overlap, encode_labels
 from brainweave.reliability import warn_of_no_reliability
 from brainweave.voxels import warn_of_constant_voxels
 
@@ -138,7 +138,7 @@ class BaseAligner(FittedAligner):
         names = [f"X[{i}]" for i in range(len(y))]
         if self.ids_ is not None:
             names = [repr(id) for id in self.ids_]
-        check_labels_meet(
+        check_labels_overlap(
             self._labels_in(y),
             names,
             refuse=self._labels_must_meet(),
@@ -155,7 +155,7 @@ class BaseAligner(FittedAligner):
 
     def _known_samples(self, subjects: list[Any], y: Any) -> list[Any] | None:
         """Take y as given, or from subjects that know their labels."""
-        return known_samples(subjects, y, self._known_of, owner=self._owner)
+        return labels_per_subject(subjects, y, self._known_of, owner=self._owner)
 
     def _known_of(self, subject: Any) -> Any:
         """Return what is to be known of the samples of a subject that knows them."""
@@ -184,7 +184,9 @@ class BaseAligner(FittedAligner):
         each = (subjects, labels, runs, self.basis_settings(n), range(n))
         read_already = all(isinstance(s, SubjectBasis) for s in subjects)
         n_jobs = self._jobs(subjects)
-        bases = map_subjects(read_whole, *each, n_jobs=n_jobs, here=read_already)
+        bases = map_subjects(
+            read_whole, *each, n_jobs=n_jobs, threads_only=read_already
+        )
         for basis in bases:
             if basis.constant_voxels.size:
                 logger.info(

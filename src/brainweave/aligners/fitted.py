@@ -11,12 +11,12 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from brainweave._arrays import on_gpu, samples_of, to_numpy
-from brainweave._subjects import find_subjects, pair
+from brainweave._subjects import find_subjects, match_subjects
 from brainweave._validation import (
     check_list_of_subjects,
     check_numbers,
     ids_of,
-    known_samples,
+    labels_per_subject,
 )
 from brainweave._workers import map_subjects
 from brainweave.aligners.maps import SubjectMap
@@ -233,7 +233,7 @@ class FittedAligner(BaseEstimator):
     def _pair(self, X: Any, subjects: Any) -> tuple[list[Any], list[int]]:
         arrays = check_list_of_subjects(X, owner=self._owner, minimum=1)
         n, ids = self.n_subjects_, self._ids()
-        return arrays, pair(arrays, subjects, ids, n, owner=self._owner)
+        return arrays, match_subjects(arrays, subjects, ids, n, owner=self._owner)
 
     def _ids(self) -> list[str] | None:
         """Return the ids, if there is one for every map; old model files lack them."""
@@ -320,7 +320,7 @@ class FittedAligner(BaseEstimator):
         check_is_fitted(self, "maps_")
         entries = check_list_of_subjects(X, owner=f"score of {self._owner}")
         samples = [np.asarray(to_numpy(samples_of(entry))) for entry in entries]
-        y = known_samples(entries, y, owner=self._owner)
+        y = labels_per_subject(entries, y, owner=self._owner)
         known = None
         if y is not None:
             known = [as_label_list(part, f"y[{i}]") for i, part in enumerate(y)]

@@ -307,7 +307,7 @@ class GDM(BaseAligner):
             self.shrinkage, bases, graph, n_jobs=self.n_jobs, owner=self._owner
         )
         smoothers = map_subjects(
-            smoother_of, bases, self.shrinkage_, n_jobs=self.n_jobs, here=True
+            smoother_of, bases, self.shrinkage_, n_jobs=self.n_jobs, threads_only=True
         )
         dimensions = sum(
             b.n_voxels if b.uses_covariance else b.n_samples - 1 for b in bases

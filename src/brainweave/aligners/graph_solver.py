@@ -123,7 +123,7 @@ class Problem:
             lambda i: np.linalg.eigh(self._diagonal_block(i)),
             subjects,
             n_jobs=self.n_jobs,
-            here=True,
+            threads_only=True,
         )
         floor = float(min(values[0] for values, _ in pairs))
         if self.graph.matrix is not None:

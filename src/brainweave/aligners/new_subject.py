@@ -26,7 +26,7 @@ from brainweave.aligners.strength import smoother_of
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError, UndeterminedWarning
 from brainweave.graphs import Graph, GroupTerm
-from brainweave.labels import as_label_list, codes_of_new
+from brainweave.labels import as_label_list, encode_new_labels
 from brainweave.linalg import polar
 
 UNDETERMINED = 1e-9  # a share of the edges' size that is no more than rounding
@@ -79,7 +79,7 @@ def _groups_of_new(model: Any, n: int, y: Any, edges: Any) -> list[Codes]:
         return []
     if not is_named(model.graph, "labels+time"):
         known = _row_numbers(model, n) if y is None else y
-        return [codes_of_new(known, term.names) for term in graph.groups]
+        return [encode_new_labels(known, term.names) for term in graph.groups]
     labels, ids = (None, None) if y is None else split_known(y)
     if labels is not None and ids is None and model.joined_by_row_:
         ids = _row_numbers(model, n)
@@ -92,7 +92,10 @@ def _groups_of_new(model: Any, n: int, y: Any, edges: Any) -> list[Codes]:
     # an id that nobody else saw links nobody, as in a fit
     names = set(by_id.names)
     ids = [i if i in names else None for i in as_label_list(ids, "ids of y")]
-    return [codes_of_new(labels, by_label.names), codes_of_new(ids, by_id.names)]
+    return [
+        encode_new_labels(labels, by_label.names),
+        encode_new_labels(ids, by_id.names),
+    ]
 
 
 def _row_numbers(model: Any, n_samples: int) -> Any:

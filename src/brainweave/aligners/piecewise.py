@@ -24,7 +24,7 @@ from brainweave._validation import (
     check_shape,
     ids_of,
 )
-from brainweave._workers import Sent, WarningListener, blas_threads, cluster_workers
+from brainweave._workers import Payload, WarningCollector, blas_threads, cluster_workers
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap
 from brainweave.aligners.pieces import Columns
@@ -35,7 +35,7 @@ from brainweave.signatures import N_SIGNATURES, signed_sums
 # what a piece with too little in it may raise; anything else is a mistake to show
 LOCAL_ERRORS = (InputError, SolverError, np.linalg.LinAlgError)
 
-_LISTENER = WarningListener()
+_LISTENER = WarningCollector()
 
 # of a local aligner, what is only of use to the subjects it was fitted on
 NOT_FOR_NEWCOMERS = ("bases_", "coef_", "mixing_", "individual_")
@@ -62,7 +62,7 @@ Whole = dict[str, Any]  # of a subject, what its map keeps beside those of piece
 class Part(NamedTuple):
     """A piece of one subject, which a worker cuts from the file that it opens."""
 
-    samples: Sent
+    samples: Payload
     columns: Columns
 
 
@@ -70,12 +70,12 @@ def openable(samples: Any) -> Any:
     """Return samples as they are sent to a cluster: by the name of their file."""
     if backing_map(samples) is None or not cluster_workers():
         return samples
-    return loads(dumps(Sent(samples)))  # closed once, not once per piece
+    return loads(dumps(Payload(samples)))  # closed once, not once per piece
 
 
 def part_of(samples: Any, columns: Columns) -> Any:
     """Return the voxels of a piece, or what a worker cuts them from."""
-    known = isinstance(samples, Sent)
+    known = isinstance(samples, Payload)
     return Part(samples, columns) if known else samples[:, columns]
 
 
@@ -96,7 +96,7 @@ class Outcome(NamedTuple):
 def guarded(function: Callable[..., Any], *arguments: Any) -> Outcome:
     """Run one piece on one thread, so that n_jobs cannot change a bit of the result."""
     # in another process nobody listens yet, and BLAS has its threads
-    with _listening(), _LISTENER.heard() as warned, blas_threads(1):
+    with _listening(), _LISTENER.collect() as warned, blas_threads(1):
         try:
             return Outcome(function(*arguments), None, warned)
         except LOCAL_ERRORS as error:
@@ -107,8 +107,8 @@ def guarded(function: Callable[..., Any], *arguments: Any) -> Outcome:
 def _listening() -> Iterator[None]:
     """Hear the warnings of all threads; only the main one can, else they just pass."""
     here = threading.current_thread() is threading.main_thread()
-    if here and not _LISTENER.is_listening:
-        with _LISTENER.listening():
+    if here and not _LISTENER.is_installed:
+        with _LISTENER.installed():
             yield
     else:
         yield

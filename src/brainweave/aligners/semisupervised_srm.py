@@ -35,7 +35,7 @@ from brainweave.aligners.timelocked import (
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError
 from brainweave.graphs import NO_GROUP
-from brainweave.labels import codes_of_new, encode_labels
+from brainweave.labels import encode_labels, encode_new_labels
 from brainweave.linalg import polar
 
 
@@ -296,7 +296,7 @@ class SemiSupervisedSRM(FromRandomStart):
         basis, y = self._new_subject(X, y)
         check_rank(basis, self.n_components_)
         known = [None] * basis.n_samples if y is None else y
-        codes = codes_of_new(known, self.classes_.tolist())
+        codes = encode_new_labels(known, self.classes_.tolist())
         rows = self._known_rows(samples, int((codes == NO_GROUP).sum()), len(codes))
         subject = _split(basis, codes, lock_all=bool(len(rows)))
         R = self.shared_response_[rows]

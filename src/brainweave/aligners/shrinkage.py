@@ -173,7 +173,7 @@ class _Problem:
 def _each(
     function: Any, smoothers: Sequence[Smoother], *lists: Any, n_jobs: int | None
 ) -> list[Any]:
-    return map_subjects(function, smoothers, *lists, n_jobs=n_jobs, here=True)
+    return map_subjects(function, smoothers, *lists, n_jobs=n_jobs, threads_only=True)
 
 
 def scale_features(mixing: Matrix, features: Matrix, mu: Matrix | None) -> Matrix:

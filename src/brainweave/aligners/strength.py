@@ -133,7 +133,7 @@ def _by_blocks(
         each = (*zip(*asked, strict=True), rhos)
         found: Any = rhos
         if any(new):
-            found = map_subjects(_reached, *each, n_jobs=n_jobs, here=True)
+            found = map_subjects(_reached, *each, n_jobs=n_jobs, threads_only=True)
         for table, own, values in zip(tables, new, found, strict=True):
             table.update(zip(own, values, strict=True))
         return [float(np.mean([table[i] for table in tables])) for i in places]

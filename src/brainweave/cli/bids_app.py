@@ -187,7 +187,7 @@ def check_dataset(folder: Path, skip: bool) -> None:
 
 def make_bases(job: Job) -> None:
     """Write the basis of each subject; name those that failed."""
-    from brainweave._workers import Here, map_subjects
+    from brainweave._workers import LocalCallback, map_subjects
 
     ids = _wanted(job)
     job.derivative.describe()
@@ -195,7 +195,7 @@ def make_bases(job: Job) -> None:
     targets = [job.derivative.basis(id, kind_of(job.selection)) for id in ids]
     _ = job.inputs.dataset.runs  # listed once, before several threads ask for it
     with job.console.stage("Making bases", len(ids)) as tick:
-        each = [job] * len(ids), targets, [Here(tick)] * len(ids)
+        each = [job] * len(ids), targets, [LocalCallback(tick)] * len(ids)
         reasons = map_subjects(_try_basis, ids, *each, n_jobs=_n_jobs(job, ids))
     failed = {}
     for id, target, why in zip(ids, targets, reasons, strict=True):

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from brainweave._io import file_stamp, has_changed, whole_path, write_text
+from brainweave._io import atomic_path, file_stamp, has_changed, write_text
 from brainweave._version import __version__
 from brainweave.cli.console import UsageError
 from brainweave.cli.options import refuse_unknown
@@ -265,7 +265,7 @@ class Derivative:
         path = self._of_subject(basis.id, f"{kind}_desc-brainweave_mask.nii.gz")
         image = basis.space.to_image(np.ones(basis.n_voxels, np.uint8))
         path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_path(path) as work:
+        with atomic_path(path) as work:
             image.to_filename(work)
         about = {"Type": "ROI", "Sources": self.sources(basis.id)}
         self.sidecar(path.with_suffix(""), about)

@@ -178,7 +178,7 @@ def matched(study: "Study", how: str | None) -> "Study":
     use = "stimuli" if how == "intersect" else "labels"
     if any(getattr(s, use) is None for s in study):
         raise UsageError(f"--match {how} needs the {use} of all samples.")
-    return splits.matched(study, how)
+    return splits.match_study(study, how)
 
 
 def divided(
@@ -259,9 +259,9 @@ class Watched:
     """A subject that tells when it has been read."""
 
     def __init__(self, subject: Any, tick: Any) -> None:
-        from brainweave._workers import Here
+        from brainweave._workers import LocalCallback
 
-        self._subject, self._tick = subject, Here(tick)
+        self._subject, self._tick = subject, LocalCallback(tick)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # asked of it while it is unpickled

@@ -30,8 +30,8 @@ __all__ = [
     "AlignedFold",
     "Clock",
     "align_folds",
-    "seed_from",
-    "seeded",
+    "as_seed",
+    "copy_with_seed",
     "takes_bases",
 ]
 
@@ -121,18 +121,19 @@ def _align(
     """
     n = part.n_subjects
     who = [i for i in range(n) if i not in joining]
-    fitted, y = _for_subjects(aligner, who, n), part.known(aligner)
+    fitted, y = _for_subjects(aligner, who, n), part.y_for(aligner)
     X = _inputs(aligner, part, who, n_jobs=n_jobs, clock=clock)
-    with clock("align"), _naming(part, who):
+    with clock("align"), _errors_by_subject_id(part, who):
         fitted.fit(X, None if y is None else [y[i] for i in who])
     found = dict(zip(who, fitted.maps_, strict=True))
     if joining:
         new = _inputs(aligner, part, joining, n_jobs=n_jobs, clock=clock)
         with clock("join"):
             for i, x in zip(joining, new, strict=True):
-                known, own = None if y is None else y[i], _own_places(aligner, i, n)
-                with _naming(part, [i], new=True):
-                    found[i] = fitted.fit_new_subject(x, known, **own)
+                own_y = None if y is None else y[i]
+                places = _voxel_places(aligner, i, n)
+                with _errors_by_subject_id(part, [i], new=True):
+                    found[i] = fitted.fit_new_subject(x, own_y, **places)
     maps = [found[i] for i in range(n)]
     with clock("map"):
         return part.map_scored(maps, n_jobs=n_jobs), maps, fitted
@@ -153,8 +154,10 @@ def _inputs(
 
 
 @contextmanager
-def _naming(part: Part, who: list[int], *, new: bool = False) -> Iterator[None]:
-    """Say which subjects an error calls X[0], X[1], ..., or who it is that joins."""
+def _errors_by_subject_id(
+    part: Part, who: list[int], *, new: bool = False
+) -> Iterator[None]:
+    """Replace X[0], X[1], ... in errors by the ids of subjects."""
     ids = part.aligning.ids
     if ids == [str(i) for i in range(len(ids))]:  # arrays, counted
         names = [f"X[{i}]" for i in range(len(ids))]
@@ -200,10 +203,10 @@ def _is_per_subject(name: str, value: Any, n_subjects: int) -> bool:
     return name in ("kernel", "kernel_params", "energy")
 
 
-def _own_places(aligner: Any, i: int, n_subjects: int) -> dict[str, Any]:
-    """Return what a piecewise aligner must be told of where one subject's voxels lie.
+def _voxel_places(aligner: Any, i: int, n_subjects: int) -> dict[str, Any]:
+    """Return where one subject's voxels lie, as settings of a piecewise aligner.
 
-    Only what was given subject by subject; else the others' places serve.
+    Only settings that have an entry per subject; others hold for all subjects.
     """
     if not isinstance(aligner, BaseAligner) or takes_bases(aligner):
         return {}
@@ -215,7 +218,7 @@ def _own_places(aligner: Any, i: int, n_subjects: int) -> dict[str, Any]:
     }
 
 
-def seeded(estimator: Any, random_state: int | None) -> Any:
+def copy_with_seed(estimator: Any, random_state: int | None) -> Any:
     """Copy an estimator; what has no random_state of its own gets this one."""
     if isinstance(estimator, type) or not hasattr(estimator, "fit"):
         raise TypeError(
@@ -225,7 +228,7 @@ def seeded(estimator: Any, random_state: int | None) -> Any:
     return seeded_copy(estimator, random_state)
 
 
-def seed_from(random_state: Any) -> int | None:
+def as_seed(random_state: Any) -> int | None:
     """Return a whole number from None, an int, a Generator or a RandomState."""
     if random_state is None or isinstance(random_state, (int, np.integer)):
         return None if random_state is None else int(random_state)

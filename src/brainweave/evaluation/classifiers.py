@@ -29,12 +29,12 @@ __all__ = [
     "Task",
     "balanced_accuracy",
     "default_classifier",
-    "feasible",
     "largest_nu",
     "nu_parameter",
     "permuted_hits",
+    "prepare_tasks",
     "run_task",
-    "task_maker",
+    "with_feasible_nu",
 ]
 
 NU_MARGIN = 0.999  # at the largest feasible nu itself the solution may not be finite
@@ -133,7 +133,7 @@ def nu_parameter(classifier: Any) -> str | None:
     return None
 
 
-def feasible(classifier: Any, codes: Codes) -> tuple[Any, float | None]:
+def with_feasible_nu(classifier: Any, codes: Codes) -> tuple[Any, float | None]:
     """Copy a classifier, its nu lowered to what the labels allow; also return the nu.
 
     It is None for classifiers without one. A nu-SVM becomes one that has an answer also
@@ -187,6 +187,8 @@ class SeparatingNuSVC(NuSVC):
     >>> len(overlapping.by_means_), round(overlapping.score(X, y), 2)
     (1, 0.67)
     """
+
+    decision_function_shape: str
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train; find the pairs whose hulls meet."""
@@ -249,9 +251,9 @@ class SeparatingNuSVC(NuSVC):
             across, threshold = self.by_means_[0]
             wins = np.asarray(X, np.float64) @ across > threshold
             return np.asarray(self.classes_[np.where(wins, 0, 1)])
-        shape = self.get_params(deep=False)["decision_function_shape"]
-        decisions = self.set_params(decision_function_shape="ovo").decision_function(X)
-        self.set_params(decision_function_shape=shape)
+        shape, self.decision_function_shape = self.decision_function_shape, "ovo"
+        decisions = self.decision_function(X)
+        self.decision_function_shape = shape
         for number, (across, threshold) in self.by_means_.items():
             decisions[:, number] = np.asarray(X, np.float64) @ across - threshold
         votes = np.zeros((len(decisions), len(self.classes_)), np.intp)
@@ -269,7 +271,7 @@ def run_task(task: Task, classifier: Any) -> tuple[Codes, dict[str, Any]]:
     a nu-SVM could not separate, so that their means decided; None without a nu.
     """
     codes = np.concatenate(task.train_codes)
-    model, nu = feasible(classifier, codes)
+    model, nu = with_feasible_nu(classifier, codes)
     predicted = np.asarray(_trained(model, task, codes).predict(task.test), np.intp)
     svms = [model, *model.get_params(deep=True).values()]
     by_means = [s.by_means_ for s in svms if isinstance(s, SeparatingNuSVC)]
@@ -295,7 +297,7 @@ def permuted_hits(
     that it is the same in every fold and whatever runs in parallel.
     """
     # permuting within subjects changes no count, so one nu is feasible for all
-    model, _ = feasible(classifier, np.concatenate(task.train_codes))
+    model, _ = with_feasible_nu(classifier, np.concatenate(task.train_codes))
     hits = []
     # the true labels were fitted before: nothing is left to validate
     with config_context(assume_finite=True, skip_parameter_validation=True):
@@ -310,7 +312,7 @@ def permuted_hits(
     return hits
 
 
-def task_maker(
+def prepare_tasks(
     features: list[NDArray[Any]], codes: list[Codes], ids: list[str], classifier: Any
 ) -> tuple[Callable[[AlignedFold], Task], Any]:
     """Return what makes the tasks of folds with these features, and what to train.

@@ -14,14 +14,19 @@ from typing import Any
 import numpy as np
 
 from brainweave._progress import shown_progress
-from brainweave.evaluation.align_folds import Clock, align_folds, seed_from, seeded
+from brainweave.evaluation.align_folds import (
+    Clock,
+    align_folds,
+    as_seed,
+    copy_with_seed,
+)
 from brainweave.evaluation.classifiers import nu_parameter
 from brainweave.evaluation.measures import (
     Classification,
     Matching,
     Measure,
     Reconstruction,
-    Scoring,
+    ScoringContext,
 )
 from brainweave.evaluation.results import (
     INCIDENTAL,
@@ -33,10 +38,10 @@ from brainweave.exceptions import ClassifierWarning
 from brainweave.study.study import Study
 
 __all__ = [
-    "about",
     "between_subject_classification",
     "between_subject_matching",
     "between_subject_reconstruction",
+    "evaluation_metadata",
     "score_folds",
 ]
 
@@ -132,13 +137,13 @@ def between_subject_classification(
     """
     measure = Classification(classifier, n_permutations)
     divide = partial(split_study, study, y, halves=halves, align=align, match=match)
-    how = {"leave_out": leave_out, "protocol": protocol, "n_jobs": n_jobs}
-    split, records, known = _evaluate(
-        aligner, divide, measure, how, random_state=random_state, progress=progress
+    options = {"leave_out": leave_out, "protocol": protocol, "n_jobs": n_jobs}
+    split, records, metadata = _evaluate(
+        aligner, divide, measure, options, random_state=random_state, progress=progress
     )
     _warn_of_nu(measure.classifier, records)
     return ClassificationResult.from_records(
-        records, categories=split.categories, **known
+        records, categories=split.categories, **metadata
     )
 
 
@@ -185,12 +190,12 @@ def between_subject_matching(
     """
     measure = Matching(window, step)
     divide = partial(split_study, study, y, halves=halves, align=align, match=match)
-    how = {"leave_out": leave_out, "protocol": protocol, "n_jobs": n_jobs}
-    split, records, known = _evaluate(
-        aligner, divide, measure, how, random_state=random_state, progress=progress
+    options = {"leave_out": leave_out, "protocol": protocol, "n_jobs": n_jobs}
+    split, records, metadata = _evaluate(
+        aligner, divide, measure, options, random_state=random_state, progress=progress
     )
     return SubjectScores.from_records(
-        records, subjects=split.ids, score="matching", **known
+        records, subjects=split.ids, score="matching", **metadata
     )
 
 
@@ -239,11 +244,13 @@ def between_subject_reconstruction(
     """
     measure = Reconstruction(score)
     divide = partial(split_study, study, y, halves=halves, align=align, match=match)
-    how = {"leave_out": leave_out, "protocol": protocol, "n_jobs": n_jobs}
-    split, records, known = _evaluate(
-        aligner, divide, measure, how, random_state=random_state, progress=progress
+    options = {"leave_out": leave_out, "protocol": protocol, "n_jobs": n_jobs}
+    split, records, metadata = _evaluate(
+        aligner, divide, measure, options, random_state=random_state, progress=progress
     )
-    return SubjectScores.from_records(records, subjects=split.ids, score=score, **known)
+    return SubjectScores.from_records(
+        records, subjects=split.ids, score=score, **metadata
+    )
 
 
 def score_folds(
@@ -262,18 +269,19 @@ def score_folds(
 ) -> Iterator[dict[str, Any]]:
     """Align and score; yield a record per fold.
 
-    It has ``half``, ``fold``, ``test_subjects``, ``n_components``, ``best_params`` (of
-    an aligner that tunes itself), and what was measured. With ``n_jobs=1`` it comes as
-    soon as its fold is scored. The clocks are told of the time that folds take, and of
-    what folds share (one may be both); `tick` is called after each step of a fold.
+    A record has ``half``, ``fold``, ``test_subjects``, ``n_components``,
+    ``best_params`` (of an aligner that tunes itself), and what was measured. With
+    ``n_jobs=1`` it is yielded as soon as its fold is scored. `clock` adds up the time
+    of single folds, `shared` that of fits which serve several (by default the same
+    clock); `tick` is called after each step of a fold.
     """
     clock = Clock() if clock is None else clock
     measure.check(split)
     # once, so that permutations are the same in all folds also without a seed
     draw = int(np.random.SeedSequence(seed).generate_state(1)[0])
-    how = Scoring(clock, draw, seed, n_jobs, tick)
+    context = ScoringContext(clock, draw, seed, n_jobs, tick)
     batches = align_folds(
-        seeded(aligner, seed),
+        copy_with_seed(aligner, seed),
         split,
         leave_out=leave_out,
         protocol=protocol,
@@ -282,7 +290,7 @@ def score_folds(
         clock=clock if shared is None else shared,
     )
     for batch in batches:
-        for fold, found in measure.folds(batch, split, how):
+        for fold, found in measure.folds(batch, split, context):
             n_components = getattr(fold.aligner, "n_components_", None)
             yield {
                 "half": fold.part,
@@ -298,30 +306,37 @@ def _evaluate(
     aligner: Any,
     divide: Callable[[], SplitStudy],
     measure: Measure,
-    how: dict[str, Any],
+    options: dict[str, Any],
     *,
     random_state: Any,
     progress: Any,
 ) -> tuple[SplitStudy, list[dict[str, Any]], dict[str, Any]]:
-    """Split a study and score every fold; also return what results say beside that."""
-    start, clock, seed = time.perf_counter(), Clock(), seed_from(random_state)
+    """Split a study and score every fold.
+
+    Return the split, the records of the folds, and the other fields of a result.
+    """
+    start, clock, seed = time.perf_counter(), Clock(), as_seed(random_state)
     with clock("bases"):
         split = divide()
-    leave_out, protocol = how["leave_out"], how["protocol"]
+    leave_out, protocol = options["leave_out"], options["protocol"]
     n_folds = len(split.parts) * len(subject_folds(split.n_subjects, leave_out))
-    what = f"{type(aligner).__name__}, {protocol}"
-    with shown_progress(progress, n_folds * measure.n_steps(), what) as tick:
-        told: dict[str, Any] = {"clock": clock, "tick": tick}
-        records = list(score_folds(aligner, split, measure, seed=seed, **how, **told))
+    title = f"{type(aligner).__name__}, {protocol}"
+    with shown_progress(progress, n_folds * measure.n_steps(), title) as tick:
+        scored = score_folds(
+            aligner, split, measure, seed=seed, clock=clock, tick=tick, **options
+        )
+        records = list(scored)
     clock.seconds["total"] = time.perf_counter() - start
-    known = about(aligner, split, measure, leave_out=leave_out, random_state=seed)
-    return split, records, {**known, "protocol": protocol, "seconds": clock.seconds}
+    metadata = evaluation_metadata(
+        aligner, split, measure, leave_out=leave_out, random_state=seed
+    )
+    return split, records, {**metadata, "protocol": protocol, "seconds": clock.seconds}
 
 
-def about(
+def evaluation_metadata(
     aligner: Any, split: SplitStudy, measure: Measure, **design: Any
 ) -> dict[str, Any]:
-    """Return what a result says of its aligner, its study and its design."""
+    """Return the fields of a result on its aligner, its study and its design."""
     params = aligner.get_params(deep=False) if hasattr(aligner, "get_params") else {}
     public = {k: v for k, v in vars(measure).items() if not k.startswith("_")}
     return {

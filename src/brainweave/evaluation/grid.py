@@ -30,7 +30,7 @@ from brainweave.evaluation.results import INCIDENTAL
 from brainweave.evaluation.shared_bases import Part
 from brainweave.evaluation.splits import (
     SplitStudy,
-    selected,
+    select_samples,
     split_study,
     subject_folds,
 )
@@ -38,7 +38,7 @@ from brainweave.exceptions import InputError
 from brainweave.samples import drop_samples
 from brainweave.study.study import Study, Subject
 
-__all__ = ["Cell", "Grid", "GridStudy", "Job", "digest", "without"]
+__all__ = ["Cell", "Grid", "GridStudy", "Job", "digest", "drop_aligning_samples"]
 
 #: Folders of the package whose code results depend on, beside its modules.
 CODE = ("aligners", "evaluation", "study")
@@ -239,7 +239,7 @@ class Job:
         return first.missing, first.seed if first.missing else 0
 
 
-def without(split: SplitStudy, share: float, seed: int) -> SplitStudy:
+def drop_aligning_samples(split: SplitStudy, share: float, seed: int) -> SplitStudy:
     """Remove a share of every subject's aligning samples, at random.
 
     Samples without stimulus ids get their row numbers, so that it stays known which
@@ -249,15 +249,15 @@ def without(split: SplitStudy, share: float, seed: int) -> SplitStudy:
         return split
     parts = []
     for number, part in enumerate(split.parts):
-        known = part.aligning.map(
+        with_ids = part.aligning.map(
             lambda s: (
                 s._replace(stimuli=np.arange(s.n_samples)) if s.stimuli is None else s
             )
         )
-        rows = [np.arange(s.n_samples)[:, None] for s in known]
+        rows = [np.arange(s.n_samples)[:, None] for s in with_ids]
         drawn = np.random.SeedSequence([seed, number]).generate_state(1)[0]
         kept = drop_samples(rows, fraction=share, random_state=int(drawn)).kept
-        parts.append(Part(selected(known, kept), part.scored, name=part.name))
+        parts.append(Part(select_samples(with_ids, kept), part.scored, name=part.name))
     return split.with_parts(parts)
 
 
@@ -302,7 +302,7 @@ def _describe(value: Any) -> Any:
         value = value.item()
     if value is None or isinstance(value, bool | int | str):
         return value
-    for kinds, tell in _TELLERS:
+    for kinds, tell in _DESCRIBERS:
         if isinstance(value, kinds):
             return tell(value)
     return _describe_object(value)
@@ -391,7 +391,7 @@ def _path(thing: Any) -> str:
     return f"{getattr(thing, '__module__', None)}.{name}"
 
 
-_TELLERS: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
+_DESCRIBERS: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
     (float | complex, lambda v: [type(v).__name__, repr(v)]),  # 0.5 is not "0.5"
     (Mapping, lambda v: ["dict", *_sorted(map(_describe_all, v.items()))]),
     (BaseEstimator, _describe_estimator),

@@ -13,13 +13,14 @@ from sklearn.metrics import confusion_matrix
 from brainweave._arrays import Codes, Matrix, to_numpy
 from brainweave._validation import check_int, check_option
 from brainweave._workers import map_subjects
-from brainweave.evaluation.align_folds import AlignedFold, Clock, seeded
+from brainweave.evaluation.align_folds import AlignedFold, Clock, copy_with_seed
 from brainweave.evaluation.classifiers import (
+    Task,
     balanced_accuracy,
     default_classifier,
     permuted_hits,
+    prepare_tasks,
     run_task,
-    task_maker,
 )
 from brainweave.evaluation.splits import SplitStudy
 from brainweave.exceptions import InputError
@@ -32,7 +33,7 @@ from brainweave.metrics import (
 )
 from brainweave.study.study import Study
 
-__all__ = ["Classification", "Matching", "Measure", "Reconstruction", "Scoring"]
+__all__ = ["Classification", "Matching", "Measure", "Reconstruction", "ScoringContext"]
 
 Found = Iterator[tuple[AlignedFold, dict[str, Any]]]
 
@@ -40,17 +41,17 @@ PERMUTATION_BLOCK = 20  # permutations that one thread runs in a row
 
 
 @dataclass(frozen=True)
-class Scoring:
+class ScoringContext:
     """How folds are scored, whatever the measure."""
 
-    clock: Clock  # told of the time of each stage
-    draw: int  # what is random is drawn from it; the same for all folds
+    clock: Clock  # adds up the time of each stage
+    draw: int  # seed of permutations; the same for all folds
     seed: int | None = None  # for estimators that have no random_state
-    n_jobs: int | None = 1  # folds at a time; with 1 each is given once it is scored
-    tick: Callable[[], None] | None = None  # to be called after each step
+    n_jobs: int | None = 1  # folds at a time; with 1 each is yielded once it is scored
+    tick: Callable[[], None] | None = None  # called after each step, for progress
 
-    def tell(self, steps: int = 1) -> None:
-        """Say that so many steps are done."""
+    def advance(self, steps: int = 1) -> None:
+        """Report that so many steps are done."""
         for _ in range(steps):
             if self.tick is not None:
                 self.tick()
@@ -66,12 +67,14 @@ class Measure(Protocol):
         """Refuse a study that cannot be scored, before anything is aligned."""
 
     def n_steps(self) -> int:
-        """Return how many steps ``how`` is told of for a fold."""
+        """Return how many steps of progress a fold takes."""
 
-    def folds(self, batch: list[AlignedFold], split: SplitStudy, how: Scoring) -> Found:
-        """Yield the folds of a batch, which share one fit, with what was measured.
+    def folds(
+        self, batch: list[AlignedFold], split: SplitStudy, context: ScoringContext
+    ) -> Found:
+        """Yield each fold of a batch, which share one fit, with its record.
 
-        That is a dict with at least a ``score``.
+        A record is a dict with at least a ``score``.
         """
 
 
@@ -104,57 +107,75 @@ class Classification:
         """Return the steps of a fold: the true labels, and blocks of permuted ones."""
         return 1 + len(_blocks(self.n_permutations, PERMUTATION_BLOCK))
 
-    def folds(self, batch: list[AlignedFold], split: SplitStudy, how: Scoring) -> Found:
+    def folds(
+        self, batch: list[AlignedFold], split: SplitStudy, context: ScoringContext
+    ) -> Found:
         """Train and test; permute the training labels as often as asked."""
-        with how.clock("classify"):
-            make, model = task_maker(
+        with context.clock("classify"):
+            make_task, classifier = prepare_tasks(
                 batch[0].features,
                 _codes(split, batch[0].part),
                 split.ids,
-                seeded(self.classifier, how.seed),
+                copy_with_seed(self.classifier, context.seed),
             )
-        for number in _blocks(len(batch), 1 if how.n_jobs == 1 else len(batch)):
-            group = [batch[i] for i in number]
-            with how.clock("classify"):
-                tasks = [make(fold) for fold in group]
+        at_a_time = 1 if context.n_jobs == 1 else len(batch)
+        for numbers in _blocks(len(batch), at_a_time):
+            folds = [batch[i] for i in numbers]
+            with context.clock("classify"):
+                tasks = [make_task(fold) for fold in folds]
                 answers = map_subjects(
-                    lambda task: run_task(task, model), tasks, n_jobs=how.n_jobs
+                    lambda task: run_task(task, classifier),
+                    tasks,
+                    n_jobs=context.n_jobs,
                 )
-                how.tell(len(group))
-            # drawn from the half, too: the same numbers would tie the halves together
-            keys = [[[how.draw, fold.part, i] for i in fold.train] for fold in group]
-            hits: list[list[int]] = [[] for _ in group]
-            for numbers in _blocks(self.n_permutations, PERMUTATION_BLOCK):
-                with how.clock("permute"):
-                    new = map_subjects(
-                        lambda task, key, numbers=numbers: permuted_hits(
-                            task, model, key, numbers
-                        ),
-                        tasks,
-                        keys,
-                        n_jobs=how.n_jobs,
-                    )
-                    for own, more in zip(hits, new, strict=True):
-                        own.extend(more)
-                    how.tell(len(group))
-            for fold, task, (predicted, done), own in zip(
-                group, tasks, answers, hits, strict=True
-            ):
-                true, labels = task.test_codes, range(len(split.categories))
-                counts = confusion_matrix(true, predicted, labels=labels)
-                permuted = {"permuted_hits": own} if self.n_permutations else {}
-                yield (
-                    fold,
-                    {
-                        "score": float(np.mean(true == predicted)),
-                        "balanced_accuracy": balanced_accuracy(true, predicted),
-                        "n_train": len(task.train),
-                        "n_test": len(task.test),
-                        **done,
-                        "confusion": counts.tolist(),
-                        **permuted,
-                    },
+                context.advance(len(folds))
+            hits = self._permute(folds, tasks, classifier, context)
+            for i, (fold, task) in enumerate(zip(folds, tasks, strict=True)):
+                predicted, used = answers[i]
+                record = _classification_record(task, predicted, len(split.categories))
+                if self.n_permutations:
+                    record["permuted_hits"] = hits[i]
+                yield fold, record | used
+
+    def _permute(
+        self,
+        folds: list[AlignedFold],
+        tasks: list[Task],
+        classifier: Any,
+        context: ScoringContext,
+    ) -> list[list[int]]:
+        """Return, for each fold, the hits under each permutation."""
+        # seeded by the half, too: the same permutations would tie the halves together
+        seeds = [[[context.draw, fold.part, i] for i in fold.train] for fold in folds]
+        hits: list[list[int]] = [[] for _ in folds]
+        for numbers in _blocks(self.n_permutations, PERMUTATION_BLOCK):
+            with context.clock("permute"):
+                new = map_subjects(
+                    lambda task, seed, numbers=numbers: permuted_hits(
+                        task, classifier, seed, numbers
+                    ),
+                    tasks,
+                    seeds,
+                    n_jobs=context.n_jobs,
                 )
+                for so_far, more in zip(hits, new, strict=True):
+                    so_far.extend(more)
+                context.advance(len(folds))
+        return hits
+
+
+def _classification_record(
+    task: Task, predicted: Codes, n_categories: int
+) -> dict[str, Any]:
+    true = task.test_codes
+    counts = confusion_matrix(true, predicted, labels=range(n_categories))
+    return {
+        "score": float(np.mean(true == predicted)),
+        "balanced_accuracy": balanced_accuracy(true, predicted),
+        "n_train": len(task.train),
+        "n_test": len(task.test),
+        "confusion": counts.tolist(),
+    }
 
 
 class _SubjectBySubject:
@@ -172,10 +193,12 @@ class _SubjectBySubject:
         """Return the steps of a fold."""
         return 1
 
-    def folds(self, batch: list[AlignedFold], split: SplitStudy, how: Scoring) -> Found:
+    def folds(
+        self, batch: list[AlignedFold], split: SplitStudy, context: ScoringContext
+    ) -> Found:
         """Score the left-out subjects of each fold."""
         for fold in batch:
-            with how.clock("score"):
+            with context.clock("score"):
                 trained = [self._prepared(fold.features[i]) for i in fold.train]
                 others = np.asarray(np.mean(trained, axis=0))
                 scored = split.parts[fold.part].scored
@@ -185,9 +208,9 @@ class _SubjectBySubject:
                     [fold.maps[i] for i in fold.test],
                     [scored.subjects[i].samples for i in fold.test],
                     [others] * len(fold.test),
-                    n_jobs=how.n_jobs,
+                    n_jobs=context.n_jobs,
                 )
-                how.tell()
+                context.advance()
             means = [float(np.nanmean(values)) for values in found]
             n_samples = scored.subjects[0].n_samples
             record = {
@@ -227,8 +250,9 @@ class Matching(_SubjectBySubject):
         return zscored(to_numpy(features))
 
     def _score(self, own: Any, fitted: Any, samples: Any, others: Matrix) -> float:
-        how = {"window": self.window, "step": self.step}
-        return match_segments(self._prepared(own), others, **how)
+        return match_segments(
+            self._prepared(own), others, window=self.window, step=self.step
+        )
 
     def _chance(self, n_samples: int) -> float:
         return segment_chance(n_samples, window=self.window, step=self.step)

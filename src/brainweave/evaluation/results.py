@@ -25,7 +25,7 @@ __all__ = [
     "GridResult",
     "SubjectScores",
     "chance_level",
-    "is_sound",
+    "is_complete",
     "p_value",
 ]
 
@@ -126,7 +126,7 @@ class ClassificationResult(_Scores):
 
     @classmethod
     def from_records(
-        cls, records: Sequence[Record], *, categories: list[Any], **known: Any
+        cls, records: Sequence[Record], *, categories: list[Any], **fields: Any
     ) -> Self:
         """Make a result of the records of its folds, and what else is known.
 
@@ -136,7 +136,7 @@ class ClassificationResult(_Scores):
             One per fold.
         categories : list
             In the order of the confusion matrices.
-        **known
+        **fields
             The other fields: method, protocol, seconds, settings, study and design.
         """
         folds = [
@@ -156,7 +156,7 @@ class ClassificationResult(_Scores):
             chance=chance_level(records),
             p_value=None if np.isnan(p) else p,
             permutation_scores=_permuted_means(records),
-            **known,
+            **fields,
         )
 
     @property
@@ -214,7 +214,12 @@ class SubjectScores(_Scores):
 
     @classmethod
     def from_records(
-        cls, records: Sequence[Record], *, subjects: list[str], score: str, **known: Any
+        cls,
+        records: Sequence[Record],
+        *,
+        subjects: list[str],
+        score: str,
+        **fields: Any,
     ) -> Self:
         """Make a result of the records of its folds, with scores subject by subject."""
         n_parts = 1 + max(r["half"] for r in records)
@@ -232,7 +237,7 @@ class SubjectScores(_Scores):
             subjects=list(subjects),
             score=score,
             voxel_scores=voxels if has_voxels else [],
-            **known,
+            **fields,
         )
 
     def to_frame(self) -> "pd.DataFrame":
@@ -341,8 +346,8 @@ class GridResult:
         return f"GridResult({len(self.records)} cells, {failed} failed)"
 
 
-def is_sound(record: Record, name: str) -> bool:
-    """Whether a record is of this cell, and has all that tables are made of."""
+def is_complete(record: Record, name: str) -> bool:
+    """Whether a record is of this cell, and has all columns of the tables."""
     wanted = (*_CELL, "error", "seconds", "warnings", "peak_mb", "versions", "about")
     if record.get("name") != name or any(key not in record for key in wanted):
         return False

@@ -9,7 +9,7 @@ import logging
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from os import PathLike
@@ -23,11 +23,18 @@ from sklearn.base import clone
 from brainweave._arrays import process_bytes
 from brainweave._progress import Progress
 from brainweave._version import versions
-from brainweave._workers import WarningListener, blas_threads, cluster_workers
+from brainweave._workers import WarningCollector, blas_threads, cluster_workers
 from brainweave.evaluation.align_folds import Clock, takes_bases
-from brainweave.evaluation.evaluate import about, score_folds
-from brainweave.evaluation.grid import Cell, Grid, GridStudy, Job, digest, without
-from brainweave.evaluation.results import GridResult, is_sound
+from brainweave.evaluation.evaluate import evaluation_metadata, score_folds
+from brainweave.evaluation.grid import (
+    Cell,
+    Grid,
+    GridStudy,
+    Job,
+    digest,
+    drop_aligning_samples,
+)
+from brainweave.evaluation.results import GridResult, is_complete
 from brainweave.evaluation.shared_bases import Part
 from brainweave.evaluation.splits import SplitStudy, subject_folds
 from brainweave.evaluation.store import ResultStore
@@ -101,7 +108,7 @@ def run_grid(
         cluster_workers() or cpu_count() if n_jobs is None or n_jobs < 1 else n_jobs,
         progress,
     )
-    return run.all([grids] if isinstance(grids, Grid) else grids, retry_failed)
+    return run.compute([grids] if isinstance(grids, Grid) else grids, retry_failed)
 
 
 class _Run:
@@ -111,27 +118,27 @@ class _Run:
         self, store: ResultStore, workers: int, progress: Progress | None
     ) -> None:
         self.store, self.workers, self.progress = store, workers, progress
-        # what is known of studies, so that finished ones need not be read
+        # shapes of studies, so that finished ones need not be read
         self.shapes = ResultStore(store.folder / "studies")
-        self.promised: dict[str, Any] = {}
+        self.stored_shapes: dict[str, tuple[int, int]] = {}
         self.opened: tuple[str, SplitStudy] | None = None
         self.done = self.total = 0
         self.counting = Lock()
-        self.listener = WarningListener()
+        self.warnings = WarningCollector()
 
-    def all(self, grids: Sequence[Grid], retry_failed: bool) -> GridResult:
+    def compute(self, grids: Sequence[Grid], retry_failed: bool) -> GridResult:
         jobs = [job for grid in grids for job in grid.jobs(*self._shape(grid.study))]
         # grids may ask for the same cell, as one of several settings or by itself
         cells = {repr(c): c for job in jobs for c in job.cells}
         names = list(dict.fromkeys(c.name for c in cells.values()))
-        for name in names:  # forget what is not sound, and what failed, if asked
+        for name in names:  # forget incomplete records, and failed ones if asked
             record = self.store.get(name)
             if record is not None and (
-                not is_sound(record, name) or (retry_failed and record["error"])
+                not is_complete(record, name) or (retry_failed and record["error"])
             ):
                 self.store.remove(name)
         self.total = len(names)
-        waiting = self._groups(jobs)
+        waiting = self._unfinished_groups(jobs)
         self._count(names)
         logger.info(
             "%d of %d folds are in the store %s",
@@ -139,12 +146,12 @@ class _Run:
             self.total,
             self.store.folder,
         )
-        with self.listener.listening(), blas_threads(1):
+        with self.warnings.installed(), blas_threads(1):
             while waiting:
                 before = self.done
                 for group, members in waiting.items():
-                    self._group(group, members)
-                waiting = self._groups(jobs)
+                    self._compute_group(group, members)
+                waiting = self._unfinished_groups(jobs)
                 if waiting and self.done == before:
                     time.sleep(WAIT)  # other runs have claimed all that is left
                 self._count(names)
@@ -175,7 +182,7 @@ class _Run:
         known = self.shapes.get(name) or {}
         n_parts, n_subjects = known.get("n_parts"), known.get("n_subjects")
         if isinstance(n_parts, int) and isinstance(n_subjects, int):
-            self.promised[study.identity] = n_parts, n_subjects
+            self.stored_shapes[study.identity] = n_parts, n_subjects
             return n_parts, n_subjects
         found = self._open(study).shape
         self.shapes.remove(name)
@@ -186,7 +193,7 @@ class _Run:
         if self.opened is None or self.opened[0] != study.identity:
             self.opened = None  # frees the last one first
             split = study.open()
-            known = self.promised.get(study.identity, split.shape)
+            known = self.stored_shapes.get(study.identity, split.shape)
             if known != split.shape:
                 raise InputError(
                     f"Study {study.name!r} has {split.shape[0]} parts and "
@@ -197,10 +204,10 @@ class _Run:
             self.opened = study.identity, split
         return self.opened[1]
 
-    def _groups(self, jobs: list[Job]) -> dict[tuple[Any, ...], list[Job]]:
-        """Put unfinished jobs together that share bases: study, what is missing, half.
+    def _unfinished_groups(self, jobs: list[Job]) -> dict[tuple[Any, ...], list[Job]]:
+        """Return unfinished jobs by what they share bases with: study, missing, half.
 
-        Of one study all come in a row, so that it is read once.
+        The groups of one study follow each other, so that it is read once.
         """
         groups: dict[tuple[Any, ...], list[Job]] = {}
         once = {tuple(cell.name for cell in job.cells): job for job in jobs}
@@ -216,14 +223,14 @@ class _Run:
 
     # -- computing ---------------------------------------------------------------------
 
-    def _group(self, group: tuple[Any, ...], jobs: list[Job]) -> None:
+    def _compute_group(self, group: tuple[Any, ...], jobs: list[Job]) -> None:
         """Compute jobs that share bases, unless another run is at it."""
         with self.store.claim(f"group-{digest(list(group))}") as ours:
             jobs = [job for job in jobs if not self._is_finished(job)]
             if not ours or not jobs:
                 return
             _, share, seed, half = group
-            split = without(self._open(jobs[0].grid.study), share, seed)
+            split = drop_aligning_samples(self._open(jobs[0].grid.study), share, seed)
             part, start = split.parts[half], time.perf_counter()
             self._prepare(part, jobs)
             prepared = round(time.perf_counter() - start, 4)
@@ -261,34 +268,28 @@ class _Run:
             return
         first, measure, n_sharing = job.cells[0], job.grid.measure, len(missing)
         leave_out = job.grid.study.leave_out
-        tested = subject_folds(split.n_subjects, leave_out)
         model = clone(job.aligner)
         if "n_jobs" in model.get_params(deep=False):
             model.set_params(n_jobs=n_jobs)
-        how = {"leave_out": leave_out, "random_state": first.seed}
+        design = {"leave_out": leave_out, "random_state": first.seed}
         common = {
-            "about": about(job.aligner, split, measure, **how),
+            "about": evaluation_metadata(job.aligner, split, measure, **design),
             "prepared_seconds": prepared,
             "categories": split.categories,
             "versions": versions(),
         }
-        shared, own = Clock(), Clock()
-        with self.listener.heard() as heard, _peak_memory() as peak:
+        tested = subject_folds(split.n_subjects, leave_out)
+        of_fits, of_fold = Clock(), Clock()
+        with self.warnings.collect() as warned, _peak_memory() as peak:
 
-            def keep(cell: Cell, facts: dict[str, Any]) -> None:
-                said = dict.fromkeys(f"{c.__name__}: {text}" for c, text in heard)
-                record = {
-                    **facts,
-                    **vars(cell),
+            def keep(cell: Cell, found: dict[str, Any]) -> None:
+                facts = {
                     **common,
-                    "warnings": list(said),
-                    "peak_mb": round(max(peak), 1),
                     "test_subjects": [split.ids[i] for i in tested[cell.fold]],
-                    "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+                    "warnings": _each_once(warned),
+                    "peak_mb": round(max(peak), 1),
                 }
-                record.pop("voxel_scores", None)  # a brain of numbers for every fold
-                self.store.put(cell.name, json.loads(json.dumps(record, default=_json)))
-                self._finished(cell)
+                self._store(cell, found | facts)
 
             try:
                 for found in score_folds(
@@ -300,42 +301,52 @@ class _Run:
                     seed=first.seed,
                     only={(first.half, fold) for fold in missing},
                     n_jobs=n_jobs,
-                    clock=own,
-                    shared=shared,
+                    clock=of_fold,
+                    shared=of_fits,
                 ):
-                    # what one fit cost is shared out among the folds that it serves
-                    fit = {k: v / n_sharing for k, v in shared.seconds.items()}
-                    seconds = fit | own.seconds
-                    own.seconds.clear()
-                    facts = {**found, "error": "", "seconds": seconds}
-                    keep(missing[found["fold"]], facts)
+                    # the time of a fit is shared out among the folds that it serves
+                    seconds = {k: v / n_sharing for k, v in of_fits.seconds.items()}
+                    seconds |= of_fold.seconds
+                    of_fold.seconds.clear()
+                    cell = missing[found["fold"]]
+                    keep(cell, {**found, "error": "", "seconds": seconds})
                     del missing[found["fold"]]
             except Exception as error:
-                facts = {"error": f"{type(error).__name__}: {error}", "seconds": {}}
+                failure = {"error": f"{type(error).__name__}: {error}", "seconds": {}}
                 for cell in missing.values():
-                    keep(cell, facts)
+                    keep(cell, failure)
+
+    def _store(self, cell: Cell, found: dict[str, Any]) -> None:
+        """Keep the record of a finished cell, and count it."""
+        finished = datetime.now(UTC).isoformat(timespec="seconds")
+        record = {**found, **vars(cell), "finished": finished}
+        record.pop("voxel_scores", None)  # a number per voxel in every fold
+        self.store.put(cell.name, json.loads(json.dumps(record, default=_as_json)))
+        with self.counting:
+            self.done += 1
+            self._report_progress(
+                f"{cell.study}, {cell.method}, {cell.protocol}, half {cell.half + 1}, "
+                f"fold {cell.fold + 1}"
+            )
 
     # -- progress ----------------------------------------------------------------------
 
     def _count(self, names: list[str]) -> None:
         self.done = sum(map(self.store.has, names))
-        self._say("")
+        self._report_progress("")
 
-    def _finished(self, cell: Cell) -> None:
-        with self.counting:
-            self.done += 1
-            self._say(
-                f"{cell.study}, {cell.method}, {cell.protocol}, half {cell.half + 1}, "
-                f"fold {cell.fold + 1}"
-            )
-
-    def _say(self, text: str) -> None:
+    def _report_progress(self, text: str) -> None:
         if self.progress is not None:
             self.progress(self.done, self.total, text)
 
 
-def _json(value: Any) -> Any:
-    """Put what JSON does not know into its terms."""
+def _each_once(warned: Iterable[tuple[type[Warning], str]]) -> list[str]:
+    """Return warnings as texts with their categories, without repetitions."""
+    return list(dict.fromkeys(f"{kind.__name__}: {text}" for kind, text in warned))
+
+
+def _as_json(value: Any) -> Any:
+    """Convert what JSON cannot write: arrays to lists, all else to its repr."""
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     return repr(value)

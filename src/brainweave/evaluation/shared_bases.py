@@ -72,7 +72,7 @@ class Part:
 
     # -- what is known of the samples --------------------------------------------------
 
-    def known(self, aligner: Any) -> list[Any] | None:
+    def y_for(self, aligner: Any) -> list[Any] | None:
         """Return the y to align with: categories, or stimulus ids for time graphs."""
         ours = isinstance(aligner, BaseAligner)
         values = [aligner._known_of(s) if ours else s.labels for s in self.aligning]
@@ -86,16 +86,18 @@ class Part:
     def check_locked(self, aligner: Any) -> None:
         """Refuse samples in different orders for a method that joins them by row."""
         ours = isinstance(aligner, BaseAligner)
-        if not (ours and aligner._joins_by_row(self.known(aligner))):
+        if not (ours and aligner._joins_by_row(self.y_for(aligner))):
             return
         first = self.aligning.subjects[0]
         for subject in self.aligning:
-            what, known, shown = "categories", first.labels, subject.labels
-            if known is None or shown is None:
-                what, known, shown = "stimuli", first.stimuli, subject.stimuli
-            if known is None or shown is None or subject.n_samples != first.n_samples:
+            if subject.n_samples != first.n_samples:
+                continue  # the aligner says so
+            what, expected, found = "categories", first.labels, subject.labels
+            if expected is None or found is None:
+                what, expected, found = "stimuli", first.stimuli, subject.stimuli
+            if expected is None or found is None:
                 continue
-            if not np.array_equal(shown, known):
+            if not np.array_equal(found, expected):
                 raise InputError(
                     f"{type(aligner).__name__} joins samples by their row, but the "
                     f"aligning samples of subject {subject.id!r} show other {what} "
@@ -145,7 +147,7 @@ class Part:
             len(who) - len(new),
         )
         made = map_subjects(
-            _finished,
+            _make_basis,
             [self._recipe(*keys[i]) for i in new],
             [full[i] for i in new],
             n_jobs=n_jobs,
@@ -242,8 +244,8 @@ class Part:
             and (i, basis.standardize) not in self._products
         ]
         found = map_subjects(
-            _pass_over,
-            [_with_what_a_pass_needs(basis) for _, basis in new],
+            _products_or_kernel,
+            [_without_matrices(basis) for _, basis in new],
             [self.scored.subjects[i].samples for i, _ in new],
             [self._name_of(i) for i, _ in new],
             n_jobs=n_jobs,
@@ -276,7 +278,7 @@ class Part:
         return coordinates
 
 
-def _finished(recipe: Callable[[], SubjectBasis], full: bool) -> SubjectBasis:
+def _make_basis(recipe: Callable[[], SubjectBasis], full: bool) -> SubjectBasis:
     """Make a basis, and compute now what all its cuts share."""
     basis = recipe()
     if not basis.uses_covariance:
@@ -286,14 +288,14 @@ def _finished(recipe: Callable[[], SubjectBasis], full: bool) -> SubjectBasis:
     return basis
 
 
-def _pass_over(basis: SubjectBasis, samples: Any, name: str) -> Any:
+def _products_or_kernel(basis: SubjectBasis, samples: Any, name: str) -> Any:
     """Return products that serve every kernel, or the kernel that needs the samples."""
     if basis.kernel.from_products:
         return basis.products_with(samples, name)
     return basis.kernel_to(samples, name)
 
 
-def _with_what_a_pass_needs(basis: SubjectBasis) -> SubjectBasis:
+def _without_matrices(basis: SubjectBasis) -> SubjectBasis:
     """Leave the matrices out that a worker would be sent for nothing."""
     if not basis.kernel.from_products:
         return basis

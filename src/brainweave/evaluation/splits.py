@@ -11,11 +11,11 @@ from brainweave._validation import (
     check_int,
     check_list_of_subjects,
     check_option,
-    known_samples,
+    labels_per_subject,
 )
 from brainweave.evaluation.shared_bases import Part
 from brainweave.exceptions import InputError
-from brainweave.labels import check_labels_meet, sort_labels
+from brainweave.labels import check_labels_overlap, sort_labels
 from brainweave.samples import HOW, match_samples
 from brainweave.signatures import same_samples, sample_signatures
 from brainweave.study.provenance import scaled_within
@@ -25,9 +25,9 @@ __all__ = [
     "SplitStudy",
     "as_study",
     "half_masks",
-    "matched",
+    "match_study",
     "refuse_aligned",
-    "selected",
+    "select_samples",
     "split_study",
     "subject_folds",
 ]
@@ -164,21 +164,30 @@ def split_study(
     design: dict[str, Any] = {"match": match}
     if align is not None:
         design["halves"] = "align"
-        pairs = _aligned_apart(whole, align, named=isinstance(study, Study))
+        pairs = _pairs_with_separate_samples(
+            whole, align, named=isinstance(study, Study)
+        )
     else:
         design["halves"] = halves if isinstance(halves, str) else "masks"
         masks = half_masks(whole, halves)
-        first, second = selected(whole, masks), selected(whole, [~m for m in masks])
+        first, second = (
+            select_samples(whole, masks),
+            select_samples(whole, [~m for m in masks]),
+        )
         pairs = [("first half", first, second), ("second half", second, first)]
     parts = [
-        Part(aligning if match is None else matched(aligning, match), scored, name=name)
+        Part(
+            aligning if match is None else match_study(aligning, match),
+            scored,
+            name=name,
+        )
         for name, aligning, scored in pairs
     ]
     if align is None and (shared := _scaled_together(whole, masks)):
         design["standardised_together"] = shared
     for each in [whole] if align is None else [whole, *(a for _, a, _ in pairs)]:
         names = [repr(id) for id in each.ids]
-        check_labels_meet([s.labels for s in each], names, stacklevel=4)
+        check_labels_overlap([s.labels for s in each], names, stacklevel=4)
     return SplitStudy(
         parts, name=whole.name, fingerprint=whole.fingerprint(), design=design
     )
@@ -274,7 +283,7 @@ def as_study(study: Any, y: Any = None) -> Study:
         )
     if y is None:
         return study
-    labels = known_samples(list(study), y, owner="the evaluation")
+    labels = labels_per_subject(list(study), y, owner="the evaluation")
     pairs = zip(study, labels or [None] * len(study), strict=True)
     return Study((s._replace(labels=known) for s, known in pairs), study.name)
 
@@ -284,7 +293,7 @@ def _in_memory(study: Study) -> Study:
     return study.map(lambda s: s._replace(samples=s.data()) if s.is_lazy else s)
 
 
-def selected(study: Study, rows: Iterable[Any]) -> Study:
+def select_samples(study: Study, rows: Iterable[Any]) -> Study:
     """Return some samples of every subject, by masks or row numbers."""
     chosen = (s.select(own) for s, own in zip(study, rows, strict=True))
     return Study(chosen, study.name)
@@ -335,7 +344,7 @@ def _given_masks(study: Study, masks: Any) -> list[NDArray[np.bool_]]:
     return checked
 
 
-def _aligned_apart(
+def _pairs_with_separate_samples(
     study: Study, align: Sequence[Any], *, named: bool
 ) -> list[tuple[str, Study, Study]]:
     if isinstance(align, Study) or not isinstance(align, (list, tuple)) or not align:
@@ -381,7 +390,7 @@ def _refuse_overlap(aligning: Study, study: Study, number: int) -> None:
             )
 
 
-def matched(study: Study, how: str) -> Study:
+def match_study(study: Study, how: str) -> Study:
     """Make rows correspond; samples are averaged or chosen, in order.
 
     What was dropped is in the record of the study that comes back.
@@ -408,7 +417,7 @@ def matched(study: Study, how: str) -> Study:
         averaged = zip(study, found.X, found.y or y, strict=True)
         subjects = [Subject(s.id, x, labels=k, space=s.space) for s, x, k in averaged]
     else:
-        subjects = list(selected(study, found.kept))
+        subjects = list(select_samples(study, found.kept))
     dropped = found.summary.dropped.sum(axis=1)
     told = {
         "how": how,

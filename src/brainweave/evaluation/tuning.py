@@ -11,8 +11,12 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from brainweave._progress import shown_progress
-from brainweave._subjects import ids_of
-from brainweave._validation import check_fraction, check_list_of_subjects, check_option
+from brainweave._validation import (
+    check_fraction,
+    check_list_of_subjects,
+    check_option,
+    ids_of,
+)
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.gdm import GDM
 from brainweave.aligners.maps import SubjectMap
@@ -25,7 +29,7 @@ from brainweave.evaluation.splits import (
     as_study,
     half_masks,
     refuse_aligned,
-    selected,
+    select_samples,
 )
 from brainweave.exceptions import (
     AlignmentWarning,
@@ -347,7 +351,10 @@ def _halves_of_voxels(
             )
     study = _named(bases, [basis._data for basis in bases], labels)
     masks = half_masks(study, "category")
-    first, second = selected(study, masks), selected(study, [~m for m in masks])
+    first, second = (
+        select_samples(study, masks),
+        select_samples(study, [~m for m in masks]),
+    )
     return SplitStudy(
         [
             Part(first, second, name="inner half 1"),

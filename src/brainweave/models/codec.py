@@ -9,6 +9,7 @@ data, never a program.
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -19,27 +20,46 @@ from numpy.typing import NDArray
 
 from brainweave.exceptions import ModelFileError
 from brainweave.graphs import NO_GROUP, Graph, GroupTerm
+from brainweave.labels import object_array
 from brainweave.models.container import CODES, Container, PendingArray, pending
 
 Sizes = dict[str, int]
 
 
 class Kind(NamedTuple):
-    """How values of a kind are known, written and read."""
+    """How values of a kind are recognised, written and read."""
 
-    fits: Callable[[Any], bool]
+    matches: Callable[[Any], bool]
     write: Callable[["Writer", Any, str], Any]
-    read: Callable[["Reader", Any, str], Any]
+    read: Callable[["Node"], Any]
 
 
-def misfit(
-    value: Any, dims: str, sizes: Sizes, kinds: str = "f", form: Any = np.ndarray
-) -> str | None:
-    """Say why an array does not have these dimensions, or None if it has.
+def value_problem(value: Any, wanted: Any, sizes: Sizes) -> str | None:
+    """Return why a value is not what is wanted, or None if it is.
 
-    Dimensions are letters with blanks; the same letter is the same size. Those that
-    are known are given, those of new letters are added. Kinds are NumPy's of numbers.
+    Wanted is a type; a function that accepts the value; a list with what each entry
+    must be; or an array, as a tuple of its dimensions, NumPy's kinds of its numbers and
+    its type. Dimensions alone, "n k" say, stand for an array of floats: those in
+    `sizes` must have that size, others are added to it.
     """
+    if isinstance(wanted, list):
+        if not isinstance(value, list):
+            return "is not a list"
+        # each entry may have sizes of its own
+        problems = (value_problem(v, wanted[0], dict(sizes)) for v in value)
+        return next(filter(None, problems), None)
+    if isinstance(wanted, type):
+        is_one = isinstance(value, wanted) and (wanted is not int or type(value) is int)
+        return None if is_one else f"is not of type {wanted.__name__}"
+    if callable(wanted):
+        return None if wanted(value) else "has a wrong value"
+    form = (wanted, "f", np.ndarray) if isinstance(wanted, str) else wanted
+    return _array_problem(value, *form, sizes)
+
+
+def _array_problem(
+    value: Any, dims: str, kinds: str, form: Any, sizes: Sizes
+) -> str | None:
     if not isinstance(value, form):
         return f"is not an array of numbers, {form.__name__}"
     if value.dtype.kind not in kinds:
@@ -54,19 +74,22 @@ def misfit(
     return None
 
 
+# -- writing ---------------------------------------------------------------------------
+
+
 class Writer:
-    """Collects the arrays, bases and brain spaces that a document refers to."""
+    """Encodes values; collects the arrays, bases and spaces that they refer to."""
 
     def __init__(self) -> None:
         self.arrays: dict[str, PendingArray] = {}
         self.bases: list[Any] = []
         self.spaces: list[Any] = []
-        # the object itself keeps its id from being given to another
-        self.known: dict[int, tuple[Any, Any]] = {}
-        self._known_spaces: list[Any] = []
+        # id of an object -> the object, which keeps that id its own, and its name
+        self.stored: dict[int, tuple[Any, Any]] = {}
+        self._stored_spaces: list[Any] = []
 
-    def value(self, value: Any, path: str) -> Any:
-        """Encode anything that a model may hold; path says where it is."""
+    def encode(self, value: Any, path: str) -> Any:
+        """Return a value as JSON; `path` names it, and its arrays."""
         if isinstance(value, np.generic):
             value = value.item()
         if value is None or isinstance(value, (bool, int, str)):
@@ -74,9 +97,9 @@ class Writer:
         if isinstance(value, float) and isfinite(value):
             return value
         if isinstance(value, (list, range)):
-            return [self.value(v, f"{path}.{i}") for i, v in enumerate(value)]
+            return [self.encode(v, f"{path}.{i}") for i, v in enumerate(value)]
         for tag, kind in KINDS.items():
-            if kind.fits(value):
+            if kind.matches(value):
                 return {tag: kind.write(self, value, path)}
         if callable(value):
             raise ModelFileError(
@@ -90,167 +113,201 @@ class Writer:
         )
 
     def add(self, name: str, array: PendingArray) -> str:
-        """Store an array under a name of its own; return the name."""
+        """Store an array; return its name."""
         if name in self.arrays or name == "__metadata__":
             raise ModelFileError(f"Two arrays of the model have the name {name!r}.")
         self.arrays[name] = array
         return name
 
     def add_bytes(self, name: str, content: bytes) -> str:
-        """Store bytes under a name of their own; return the name."""
+        """Store bytes; return their name."""
         return self.add(name, pending(np.frombuffer(content, np.uint8)))
 
     def space(self, space: Any, path: str) -> int | None:
         """Store the files of a brain space once; return its number."""
         if space is None:
             return None
-        if space in self._known_spaces:
-            return self._known_spaces.index(space)
+        if space in self._stored_spaces:
+            return self._stored_spaces.index(space)
         if not (hasattr(space, "save") and hasattr(space, "kind")):
             raise ModelFileError(
                 f"The brain space of {path} is a {type(space).__name__}, which cannot "
                 "be saved: it has no save(stem) method."
             )
-        number = len(self._known_spaces)
+        number = len(self._stored_spaces)
         files = []
         with tempfile.TemporaryDirectory() as folder:
             for i, file in enumerate(space.save(Path(folder) / "space")):
                 name = self.add_bytes(f"spaces.{number}.{i}", file.read_bytes())
                 files.append({"suffix": file.name.removeprefix("space"), "file": name})
-        self._known_spaces.append(space)
+        self._stored_spaces.append(space)
         self.spaces.append({"kind": str(space.kind), "files": files})
         return number
 
 
-@contextmanager
-def reading_document(container: Container) -> Iterator["Reader"]:
-    """Yield what reads the document of an open file.
+# -- reading ---------------------------------------------------------------------------
 
-    Its checksum is right, so somebody wrote these values, whatever they are: any error
-    that they lead to is a refusal of the file.
+
+@contextmanager
+def open_document(container: Container) -> Iterator["Node"]:
+    """Yield the document of an open file; any error within is a refusal of the file.
+
+    Its checksum is right, so somebody wrote these values, whatever they are.
     """
-    of = Reader(container)
+    file = repr(str(container.path))
     try:
-        yield of
+        yield OpenFile(file, container.arrays, container.document).root
     except ModelFileError:
         raise
     except Exception as error:
         said = f"{type(error).__name__}: {error}"
-        raise ModelFileError(f"{of.file} is damaged: {said}.") from error
+        raise ModelFileError(f"{file} is damaged: {said}.") from error
 
 
-class Reader:
-    """Makes the objects that a document describes."""
+@dataclass
+class OpenFile:
+    """What all nodes of a document share: arrays, and what was made already."""
 
-    def __init__(self, container: Container) -> None:
-        self.file = repr(str(container.path))
-        self.arrays = container.arrays
-        self.document = container.document
-        self.bases: dict[int, Any] = {}
-        self._spaces: dict[int, Any] = {}
+    name: str
+    arrays: dict[str, NDArray[Any]]
+    document: dict[str, Any]
+    bases: dict[int, Any] = field(default_factory=dict)
+    spaces: dict[int, Any] = field(default_factory=dict)
 
-    def bad(self, path: str, why: str) -> NoReturn:
-        """Refuse the file, naming the part."""
-        raise ModelFileError(f"{self.file} is damaged: {path} {why}.")
+    @property
+    def root(self) -> "Node":
+        """The whole document."""
+        return Node(self, self.document, "")
 
-    def value(self, node: Any, path: str) -> Any:
-        """Decode any node."""
-        if isinstance(node, list):
-            return [self.value(v, f"{path}.{i}") for i, v in enumerate(node)]
-        if not isinstance(node, dict):
-            return node
-        ((tag, body),) = node.items()
+
+@dataclass(frozen=True)
+class Node:
+    """A place in a document: the value there, and its path for messages."""
+
+    file: OpenFile
+    value: Any
+    path: str
+
+    def __getitem__(self, key: Any) -> "Node":
+        path = f"{self.path}.{key}" if self.path else str(key)
+        return Node(self.file, self.value[key], path)
+
+    def get(self, key: str) -> "Node":
+        """Return an entry that may be missing: its value is None then."""
+        return self[key] if key in self.value else Node(self.file, None, key)
+
+    def refuse(self, why: str) -> NoReturn:
+        """Refuse the file, naming the place."""
+        raise ModelFileError(f"{self.file.name} is damaged: {self.path} {why}.")
+
+    def decode(self) -> Any:
+        """Return what is described here."""
+        if isinstance(self.value, list):
+            return [child.decode() for child in self.children()]
+        if not isinstance(self.value, dict):
+            return self.value
+        ((tag, body),) = self.value.items()
         if tag not in KINDS:
-            self.bad(path, f"is of the unknown kind {str(tag)[:40]!r}")
-        return KINDS[tag].read(self, body, path)
+            self.refuse(f"is of the unknown kind {str(tag)[:40]!r}")
+        return KINDS[tag].read(Node(self.file, body, self.path))
 
-    def items(self, body: Any, path: str) -> list[Any]:
-        """Return a list."""
-        if not isinstance(body, list):
-            self.bad(path, "is not a list")
-        return body
+    def children(self) -> list["Node"]:
+        """Return the nodes of a list."""
+        if not isinstance(self.value, list):
+            self.refuse("is not a list")
+        return [self[i] for i in range(len(self.value))]
 
-    def table(self, body: Any, path: str, keys: set[str]) -> dict[str, Any]:
-        """Return a table that has exactly these entries."""
-        if not isinstance(body, dict) or set(body) != keys:
-            self.bad(path, f"does not have the entries {', '.join(sorted(keys))}")
-        return body
+    def check_keys(self, *keys: str) -> None:
+        """Refuse what is no table with exactly these entries."""
+        if not isinstance(self.value, dict) or set(self.value) != set(keys):
+            self.refuse(f"does not have the entries {', '.join(sorted(keys))}")
 
-    def count(self, value: Any, path: str) -> int:
+    def count(self) -> int:
         """Return a count: an integer that is not negative."""
-        if type(value) is not int or not 0 <= value < 2**48:
-            self.bad(path, "is not a count")
-        return int(value)
+        if type(self.value) is not int or not 0 <= self.value < 2**48:
+            self.refuse("is not a count")
+        return self.value
 
-    def counts(self, node: Any, path: str) -> tuple[int, ...]:
+    def counts(self) -> tuple[int, ...]:
         """Return several counts."""
-        return tuple(self.count(v, path) for v in self.items(node, path))
+        return tuple(child.count() for child in self.children())
 
-    def number(self, value: Any, path: str) -> float:
+    def number(self) -> float:
         """Return a finite number."""
-        if isinstance(value, bool) or not abs(value) < 1e300:
-            self.bad(path, "is not a finite number")
-        return float(value)
+        if isinstance(self.value, bool) or not abs(self.value) < 1e300:
+            self.refuse("is not a finite number")
+        return float(self.value)
 
-    def shaped(
-        self, name: str, path: str, dims: str, sizes: Sizes, kinds: str = "f"
-    ) -> NDArray[Any]:
-        """Return a stored array that has these dimensions, see :func:`misfit`."""
-        self.check_fits(self.arrays[name], path, dims, sizes, kinds)
-        return self.arrays[name]
+    def array(self, dims: str, sizes: Sizes, kinds: str = "f") -> NDArray[Any]:
+        """Return the stored array of this name; see :func:`value_problem`."""
+        found = self.file.arrays[self.value]
+        self.check(found, (dims, kinds, np.ndarray), sizes)
+        return found
 
-    def check_fits(
-        self, value: Any, path: str, dims: str, sizes: Sizes, *rest: Any
+    def check(self, value: Any, wanted: Any, sizes: Sizes) -> None:
+        """Refuse a value that is not what is wanted; see :func:`value_problem`."""
+        problem = value_problem(value, wanted, sizes)
+        if problem is not None:
+            self.refuse(problem)
+
+    def check_values(
+        self, values: Mapping[str, Any], schema: Mapping[str, Any], sizes: Sizes
     ) -> None:
-        """Refuse what is no array of these dimensions, see :func:`misfit`."""
-        why = misfit(value, dims, sizes, *rest)
-        if why is not None:
-            self.bad(path, why)
+        """Check values by what is wanted of each; "name?" may be missing, or None."""
+        for key, wanted in schema.items():
+            name = key.rstrip("?")
+            value = values.get(name)
+            if value is not None or not key.endswith("?"):
+                where = Node(self.file, value, f"{self.path}.{name}")
+                where.check(value, wanted, sizes)
 
-    def check_places(
-        self, places: NDArray[Any], path: str, n: int, lowest: int = 0
-    ) -> None:
-        """Refuse places outside of something of that size."""
-        if places.size and not lowest <= places.min() <= places.max() < n:
-            self.bad(path, f"has places, columns or groups that do not exist in {n}")
+    def check_indices(self, indices: NDArray[Any], n: int, lowest: int = 0) -> None:
+        """Refuse indices outside of something of size n."""
+        if indices.size and not lowest <= indices.min() <= indices.max() < n:
+            self.refuse(f"has places, columns or groups that do not exist in {n}")
 
-    def content(self, name: str, path: str) -> bytes:
-        """Return stored bytes."""
-        return self.shaped(name, path, "bytes", {}, "u").tobytes()
+    def content(self) -> bytes:
+        """Return the stored bytes of this name."""
+        return self.array("bytes", {}, "u").tobytes()
 
-    def space(self, number: Any, path: str, n_voxels: int) -> Any:
-        """Return a stored brain space."""
-        if number is None:
+    def space(self, n_voxels: int) -> Any:
+        """Return the stored brain space of this number, or None if it has none."""
+        if self.value is None:
             return None
-        if self.count(number, path) not in self._spaces:
-            entry = self.document["spaces"][number]
-            self._spaces[number] = self._make_space(entry, f"space {number}")
-        space = self._spaces[number]
+        number, spaces = self.count(), self.file.spaces
+        if number not in spaces:
+            spaces[number] = _read_space(self.file.root["spaces"][number])
+        space = spaces[number]
         if space.n_voxels != n_voxels:
-            self.bad(path, f"has {n_voxels} voxels, its space {space.n_voxels}")
+            self.refuse(f"is of {n_voxels} voxels, its space {space.n_voxels}")
         return space
 
-    def _make_space(self, body: Any, path: str) -> Any:
-        from brainweave.study.spaces import load_space
 
-        table = self.table(body, path, {"kind", "files"})
-        with tempfile.TemporaryDirectory() as folder:
-            paths = []
-            for i, file in enumerate(self.items(table["files"], path)):
-                entry = self.table(file, path, {"suffix", "file"})
-                paths.append(Path(folder) / f"space{i}{entry['suffix']}")
-                if paths[-1].parent != Path(folder):
-                    self.bad(path, "has a file with a wrong name")
-                paths[-1].write_bytes(self.content(entry["file"], path))
-            return load_space(table["kind"], paths)
+def _read_space(node: Node) -> Any:
+    from brainweave.study.spaces import load_space
+
+    node.check_keys("kind", "files")
+    with tempfile.TemporaryDirectory() as folder:
+        paths = []
+        for i, file in enumerate(node["files"].children()):
+            file.check_keys("suffix", "file")
+            paths.append(Path(folder) / f"space{i}{file.value['suffix']}")
+            if paths[-1].parent != Path(folder):
+                file.refuse("has a file with a wrong name")
+            paths[-1].write_bytes(file["file"].content())
+        return load_space(node.value["kind"], paths)
 
 
 # -- mappings, arrays and images -------------------------------------------------------
 
 
-def _write_dict(to: Writer, table: Mapping[Any, Any], path: str) -> list[Any]:
+def _write_dict(writer: Writer, table: Mapping[Any, Any], path: str) -> list[Any]:
     pairs = table.items()
-    return [[to.value(k, path), to.value(v, f"{path}.{k}")] for k, v in pairs]
+    return [[writer.encode(k, path), writer.encode(v, f"{path}.{k}")] for k, v in pairs]
+
+
+def _read_dict(node: Node) -> dict[Any, Any]:
+    return {pair[0].decode(): pair[1].decode() for pair in node.children()}
 
 
 def _is_array(value: Any) -> bool:
@@ -258,114 +315,110 @@ def _is_array(value: Any) -> bool:
     return is_one and value.dtype.newbyteorder("<") in CODES
 
 
-def _write_array(to: Writer, array: Any, path: str) -> str:
-    if id(array) not in to.known:
+def _write_array(writer: Writer, array: Any, path: str) -> str:
+    if id(array) not in writer.stored:
         made = array if isinstance(array, PendingArray) else pending(array)
-        to.known[id(array)] = array, to.add(path, made)
-    return str(to.known[id(array)][1])
+        writer.stored[id(array)] = array, writer.add(path, made)
+    return str(writer.stored[id(array)][1])
 
 
-def _write_objects(to: Writer, array: NDArray[Any], path: str) -> dict[str, Any]:
+def _write_objects(writer: Writer, array: NDArray[Any], path: str) -> dict[str, Any]:
     return {
         "shape": list(array.shape),
-        "items": [to.value(v, path) for v in array.ravel().tolist()],
+        "items": [writer.encode(v, path) for v in array.ravel().tolist()],
         "text": array.dtype.kind == "U",
     }
 
 
-def _read_objects(of: Reader, body: Any, path: str) -> NDArray[Any]:
-    table = of.table(body, path, {"shape", "items", "text"})
-    items = [of.value(v, path) for v in of.items(table["items"], path)]
-    if table["text"] and not all(isinstance(item, str) for item in items):
-        of.bad(path, "holds something else than texts")
-    out = np.empty(len(items), dtype=object)
-    out[:] = items
-    whole = out.astype(str) if table["text"] else out
-    return whole.reshape(of.counts(table["shape"], path))
+def _read_objects(node: Node) -> NDArray[Any]:
+    node.check_keys("shape", "items", "text")
+    items = [child.decode() for child in node["items"].children()]
+    out = object_array(items)
+    if node.value["text"]:
+        if not all(isinstance(item, str) for item in items):
+            node.refuse("holds something else than texts")
+        out = out.astype(str)
+    return out.reshape(node["shape"].counts())
 
 
 def _is_image(value: Any) -> bool:
     return type(value).__module__.startswith("nibabel.") and hasattr(value, "to_bytes")
 
 
-def _read_image(of: Reader, name: str, path: str) -> Any:
+def _read_image(node: Node) -> Any:
     import nibabel as nib
 
-    return nib.Nifti1Image.from_bytes(of.content(name, path))
+    return nib.Nifti1Image.from_bytes(node.content())
 
 
 # -- sparse matrices and graphs --------------------------------------------------------
 
 
-def _write_sparse(to: Writer, matrix: Any, path: str) -> dict[str, Any]:
+def _write_sparse(writer: Writer, matrix: Any, path: str) -> dict[str, Any]:
     matrix = scipy.sparse.csr_array(matrix)  # of any kind of sparse matrix
     matrix.sum_duplicates()
     parts = ("data", "indices", "indptr")
     return {
         "shape": [int(n) for n in matrix.shape],
-        **{p: to.add(f"{path}.{p}", pending(getattr(matrix, p))) for p in parts},
+        **{p: writer.add(f"{path}.{p}", pending(getattr(matrix, p))) for p in parts},
     }
 
 
-def _read_sparse(of: Reader, body: Any, path: str) -> scipy.sparse.csr_array:
-    table = of.table(body, path, {"shape", "data", "indices", "indptr"})
-    rows, columns = of.counts(table["shape"], path)
+def _read_sparse(node: Node) -> scipy.sparse.csr_array:
+    node.check_keys("shape", "data", "indices", "indptr")
+    rows, columns = node["shape"].counts()
     sizes = {"ends": rows + 1}
-    data = of.shaped(table["data"], path, "stored", sizes)
-    indices = of.shaped(table["indices"], path, "stored", sizes, "i")
-    indptr = of.shaped(table["indptr"], path, "ends", sizes, "i")
-    ordered = indptr[0] == 0 and indptr[-1] == data.size
-    if not ordered or (np.diff(indptr) < 0).any():
-        of.bad(path, "has rows that do not fit")
-    of.check_places(indices, path, columns)
-    return scipy.sparse.csr_array((data, indices, indptr), shape=(rows, columns))
+    data = node["data"].array("stored", sizes)
+    indices = node["indices"].array("stored", sizes, "i")
+    ends = node["indptr"].array("ends", sizes, "i")
+    if ends[0] != 0 or ends[-1] != data.size or (np.diff(ends) < 0).any():
+        node.refuse("has rows that do not fit")
+    node.check_indices(indices, columns)
+    return scipy.sparse.csr_array((data, indices, ends), shape=(rows, columns))
 
 
-def _write_graph(to: Writer, graph: Graph, path: str) -> dict[str, Any]:
-    matrix = graph.matrix
-    return {
-        "lengths": [int(n) for n in graph.lengths],
-        "groups": [
+def _write_graph(writer: Writer, graph: Graph, path: str) -> dict[str, Any]:
+    groups = []
+    for i, term in enumerate(graph.groups):
+        codes = pending(term.codes.astype(np.int32))
+        groups.append(
             {
-                "codes": to.add(f"{path}.{i}.codes", pending(t.codes.astype(np.int32))),
-                "affinity": to.add(f"{path}.{i}.affinity", pending(t.affinity)),
-                "names": to.value(list(t.names), f"{path}.{i}.names"),
+                "codes": writer.add(f"{path}.{i}.codes", codes),
+                "affinity": writer.add(f"{path}.{i}.affinity", pending(term.affinity)),
+                "names": writer.encode(list(term.names), f"{path}.{i}.names"),
             }
-            for i, t in enumerate(graph.groups)
-        ],
-        "matrix": None
-        if matrix is None
-        else _write_sparse(to, matrix, f"{path}.matrix"),
-    }
-
-
-def _read_graph(of: Reader, body: Any, path: str) -> Graph:
-    table = of.table(body, path, {"lengths", "groups", "matrix"})
-    lengths = of.counts(table["lengths"], path)
-    total = sum(lengths)
-    groups = tuple(
-        _read_term(of, term, f"{path}.{i}", total)
-        for i, term in enumerate(of.items(table["groups"], path))
-    )
+        )
     matrix = None
-    if table["matrix"] is not None:
-        matrix = _read_sparse(of, table["matrix"], f"{path}.matrix")
-        if matrix.shape != (total, total):
-            of.bad(path, f"has a matrix {matrix.shape} for {total} samples")
+    if graph.matrix is not None:
+        matrix = _write_sparse(writer, graph.matrix, f"{path}.matrix")
+    lengths = [int(n) for n in graph.lengths]
+    return {"lengths": lengths, "groups": groups, "matrix": matrix}
+
+
+def _read_graph(node: Node) -> Graph:
+    node.check_keys("lengths", "groups", "matrix")
+    lengths = node["lengths"].counts()
+    n = sum(lengths)
+    groups = tuple(_read_term(term, n) for term in node["groups"].children())
+    matrix = None
+    if node.value["matrix"] is not None:
+        matrix = _read_sparse(node["matrix"])
+        if matrix.shape != (n, n):
+            node.refuse(f"has a matrix {matrix.shape} for {n} samples")
     return Graph(lengths, groups, matrix)
 
 
-def _read_term(of: Reader, body: Any, path: str, total: int) -> GroupTerm:
-    table = of.table(body, path, {"codes", "affinity", "names"})
-    names = tuple(of.value(of.items(table["names"], path), path))
+def _read_term(node: Node, n_samples: int) -> GroupTerm:
+    node.check_keys("codes", "affinity", "names")
+    names = tuple(name.decode() for name in node["names"].children())
     if len(set(names)) != len(names):
-        of.bad(path, "names a group twice")
-    sizes = {"n": total, "g": len(names)}
-    codes = of.shaped(table["codes"], path, "n", sizes, "i")
-    affinity = of.shaped(table["affinity"], path, "g g", sizes)
-    of.check_places(codes, path, len(names), lowest=NO_GROUP)
+        node.refuse("names a group twice")
+    sizes = {"n": n_samples, "g": len(names)}
+    codes = node["codes"].array("n", sizes, "i")
+    affinity = node["affinity"].array("g g", sizes)
+    node.check_indices(codes, len(names), lowest=NO_GROUP)
     if not np.isfinite(affinity).all():
-        of.bad(path, "has an affinity that is not finite")
+        node.refuse("has an affinity that is not finite")
     return GroupTerm(codes.astype(np.intp), np.asarray(affinity, float), names)
 
 
@@ -373,30 +426,26 @@ def _read_term(of: Reader, body: Any, path: str, total: int) -> GroupTerm:
 KINDS: dict[str, Kind] = {
     "float": Kind(
         lambda value: isinstance(value, float),
-        lambda to, value, path: repr(value),
-        lambda of, body, path: float(body),
+        lambda writer, value, path: repr(value),
+        lambda node: float(node.value),
     ),
     "tuple": Kind(
         lambda value: isinstance(value, tuple),
-        lambda to, value, path: to.value(list(value), path),
-        lambda of, body, path: tuple(of.value(of.items(body, path), path)),
+        lambda writer, value, path: writer.encode(list(value), path),
+        lambda node: tuple(child.decode() for child in node.children()),
     ),
-    "dict": Kind(
-        lambda value: isinstance(value, Mapping),
-        _write_dict,
-        lambda of, body, path: {of.value(k, path): of.value(v, path) for k, v in body},
-    ),
-    "array": Kind(_is_array, _write_array, lambda of, name, path: of.arrays[name]),
+    "dict": Kind(lambda value: isinstance(value, Mapping), _write_dict, _read_dict),
+    "array": Kind(_is_array, _write_array, lambda node: node.file.arrays[node.value]),
     "objects": Kind(
-        lambda v: isinstance(v, np.ndarray) and v.dtype.kind in "OUS",
+        lambda value: isinstance(value, np.ndarray) and value.dtype.kind in "OUS",
         _write_objects,
         _read_objects,
     ),
     "image": Kind(
         _is_image,
-        lambda to, image, path: to.add_bytes(f"{path}.image", image.to_bytes()),
+        lambda writer, image, path: writer.add_bytes(f"{path}.image", image.to_bytes()),
         _read_image,
     ),
     "sparse": Kind(scipy.sparse.issparse, _write_sparse, _read_sparse),
-    "graph": Kind(lambda v: isinstance(v, Graph), _write_graph, _read_graph),
+    "graph": Kind(lambda value: isinstance(value, Graph), _write_graph, _read_graph),
 }

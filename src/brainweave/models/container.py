@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from brainweave._io import whole_path
+from brainweave._io import atomic_path
 from brainweave.exceptions import ModelFileError
 
 SUFFIX = ".safetensors"
@@ -39,7 +39,7 @@ CODES = {dtype: code for code, dtype in DTYPES.items()}
 MAX_HEADER = 100_000_000  # the limit of the safetensors format
 MAX_DEPTH = 100  # of lists and tables within each other: readers call themselves
 CHUNK = 2**20
-_LINES = ("format", "version", "checksum", "document")
+_HEADER_LINES = ("format", "version", "checksum", "document")
 
 
 @dataclass(frozen=True)
@@ -86,13 +86,13 @@ def write_container(
                 f"{name} holds {array.dtype}, which model files cannot store."
             )
     with (
-        _naming_the_file(path),
-        whole_path(path) as partial,
+        _explain_write_errors(path),
+        atomic_path(path) as partial,
         # beside the partial file, whose name it has: swept as that is after a kill
         tempfile.TemporaryDirectory(".parts", partial.name, partial.parent) as scratch,
     ):
         work = Path(scratch)
-        made = {name: _made(array, work) for name, array in arrays.items()}
+        made = {name: _materialised(array, work) for name, array in arrays.items()}
         listed = {
             name: [CODES[values.dtype], list(values.shape), _digest(values)]
             for name, values in made.items()
@@ -111,8 +111,8 @@ def write_container(
         (work / path.name).replace(partial)
 
 
-def _made(array: PendingArray, folder: Path) -> NDArray[Any]:
-    """Make an array; what is computed for the file waits on disk, not in memory."""
+def _materialised(array: PendingArray, folder: Path) -> NDArray[Any]:
+    """Return an array; a large one that is computed for the file waits on disk."""
     dtype = array.dtype.newbyteorder("<")
     values = np.ascontiguousarray(array.make(), dtype=dtype).reshape(array.shape)
     if array.is_made or values.nbytes < CHUNK:
@@ -133,8 +133,8 @@ def _checksum(kind: str, version: str, document: str) -> str:
 
 
 @contextmanager
-def _naming_the_file(path: Path) -> Iterator[None]:
-    """Say of a file that cannot be written which it is, and why."""
+def _explain_write_errors(path: Path) -> Iterator[None]:
+    """Turn errors of writing into one that names the file and the remedy."""
     try:
         yield
     except (OSError, SafetensorError) as error:
@@ -157,8 +157,16 @@ def _naming_the_file(path: Path) -> Iterator[None]:
 _Entry = tuple[str, tuple[int, ...]]
 
 
+class _Refusal(Exception):
+    """Why a file is refused: what to say behind its name."""
+
+
+def _damaged(why: str) -> _Refusal:
+    return _Refusal(f"is damaged: {why}. Get the file again.")
+
+
 def read_container(
-    path: Path, *, kind: str | None = None, newest: int = VERSION, verify: bool = True
+    path: Path, *, kind: str | None = None, verify: bool = True
 ) -> Container:
     """Open a file after checking all of it; arrays are mapped, not read.
 
@@ -167,16 +175,17 @@ def read_container(
     name = repr(str(path))
     try:
         with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            start = _data_start(file, size, name)
-            metadata, entries = _read_header(path, name)
-            found, version, document = _read_document(metadata, kind, newest, name)
+            start = _data_start(file)
+            metadata, entries = _read_header(path)
+            found, version, document = _read_document(metadata, kind)
             listed = document.get("arrays")
             if not isinstance(listed, dict) or set(listed) != set(entries):
-                raise _damaged(name, "its arrays are not those it describes")
-            arrays = dict(_mapped(file, start, size, entries, listed=listed, name=name))
+                raise _damaged("its arrays are not those it describes")
+            arrays = dict(_map_arrays(file, start, entries, listed))
             if verify:
-                _verify(file, start, listed, arrays, name)
+                _verify(file, start, listed, arrays)
+    except _Refusal as refusal:
+        raise ModelFileError(f"{name} {refusal}") from refusal.__cause__
     except FileNotFoundError:
         raise ModelFileError(f"There is no file {name}. Check the path.") from None
     except OSError as error:
@@ -184,25 +193,23 @@ def read_container(
     return Container(path, found, version, document, arrays)
 
 
-def _damaged(name: str, why: str) -> ModelFileError:
-    return ModelFileError(f"{name} is damaged: {why}. Get the file again.")
+def _size_of(file: Any) -> int:
+    return os.fstat(file.fileno()).st_size
 
 
-def _data_start(file: Any, size: int, name: str) -> int:
+def _data_start(file: Any) -> int:
     """Return where the arrays start, after a look at what kind of file it is."""
     start = file.read(9)
     if len(start) < 9:
-        raise ModelFileError(
-            f"{name} is empty or cut off: it has {size} bytes, fewer than any model."
+        raise _Refusal(
+            f"is empty or cut off: it has {_size_of(file)} bytes, fewer than any model."
         )
     if start[8:] != b"{":
-        raise ModelFileError(
-            f"{name} is not a model file: it is not in the safetensors format."
-        )
+        raise _Refusal("is not a model file: it is not in the safetensors format.")
     return 8 + int.from_bytes(start[:8], "little")
 
 
-def _read_header(path: Path, name: str) -> tuple[dict[str, str], dict[str, _Entry]]:
+def _read_header(path: Path) -> tuple[dict[str, str], dict[str, _Entry]]:
     """Return the metadata and the arrays in the order of the file.
 
     The library has made sure that the arrays fill the file without gaps.
@@ -216,54 +223,50 @@ def _read_header(path: Path, name: str) -> tuple[dict[str, str], dict[str, _Entr
             }
             return opened.metadata() or {}, entries
     except SafetensorError as error:
-        raise ModelFileError(
-            f"{name} was cut off, appended to or damaged in its header ({error}). Get "
-            "the file again."
+        raise _Refusal(
+            f"was cut off, appended to or damaged in its header ({error}). Get the "
+            "file again."
         ) from error
 
 
 def _read_document(
-    metadata: dict[str, str], wanted: str | None, newest: int, name: str
+    metadata: dict[str, str], wanted: str | None
 ) -> tuple[str, int, dict[str, Any]]:
+    """Return the kind of file, its version and its document."""
     if "brainweave" in metadata:
         lines = metadata["brainweave"].split("\n")
-        metadata = dict(zip(_LINES, lines, strict=False))
+        metadata = dict(zip(_HEADER_LINES, lines, strict=False))
     kind = metadata.get("format", "")
     if not kind.startswith("brainweave-"):
-        raise ModelFileError(
-            f"{name} is a safetensors file, but brainweave did not write it."
-        )
-    missing = set(_LINES) - set(metadata)
+        raise _Refusal("is a safetensors file, but brainweave did not write it.")
+    missing = set(_HEADER_LINES) - set(metadata)
     if missing:
-        raise _damaged(name, f"its header lacks {', '.join(sorted(missing))}")
+        raise _damaged(f"its header lacks {', '.join(sorted(missing))}")
     if kind not in ((MODEL, BASIS) if wanted is None else (wanted,)):
-        needed = MODEL if wanted is None else wanted
-        raise ModelFileError(
-            f"{name} is a {kind} file; a {needed} file is needed here."
-        )
+        raise _Refusal(f"is a {kind} file; a {wanted or MODEL} file is needed here.")
     version, text = metadata["version"], metadata["document"]
     if not (version.isascii() and version.isdigit() and len(version) < 9):
-        raise _damaged(name, f"its version is {version[:20]!r}")
-    if int(version) > newest:
-        raise ModelFileError(
-            f"{name} is newer than this brainweave: it has format version {version}, "
-            f"and versions up to {newest} can be read. Update brainweave."
+        raise _damaged(f"its version is {version[:20]!r}")
+    if int(version) > VERSION:
+        raise _Refusal(
+            f"is newer than this brainweave: it has format version {version}, and "
+            f"versions up to {VERSION} can be read. Update brainweave."
         )
     if _checksum(kind, version, text) != metadata["checksum"] or int(version) < 1:
-        raise _damaged(name, "the checksum of its description does not match")
+        raise _damaged("the checksum of its description does not match")
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise _damaged(name, f"its description is not readable ({error})") from error
+        raise _damaged(f"its description is not readable ({error})") from error
     if not isinstance(document, dict):
-        raise _damaged(name, "its description is not a table")
+        raise _damaged("its description is not a table")
     if is_nested_too_deeply(document):
-        raise _damaged(name, "its description is nested too deeply")
+        raise _damaged("its description is nested too deeply")
     return kind, int(version), document
 
 
 def is_nested_too_deeply(document: Any) -> bool:
-    """Say whether tables and lists are within each other more than a file may have."""
+    """Whether tables and lists are nested deeper than a file may have."""
     level = [document]
     for _ in range(MAX_DEPTH):
         inner = (v.values() if isinstance(v, dict) else v for v in level)
@@ -273,27 +276,22 @@ def is_nested_too_deeply(document: Any) -> bool:
     return True
 
 
-def _mapped(
-    file: Any,
-    start: int,
-    size: int,
-    entries: dict[str, _Entry],
-    *,
-    listed: dict[str, Any],
-    name: str,
+def _map_arrays(
+    file: Any, start: int, entries: dict[str, _Entry], listed: dict[str, Any]
 ) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Map what follows the header, copy on write, and yield the arrays in it."""
+    """Yield the arrays behind the header, mapped copy on write."""
     flat: Any = np.empty(0, np.uint8)
-    if size > start:
-        rest = (size - start,)
-        flat = np.asarray(np.memmap(file, np.uint8, "c", offset=start, shape=rest))
+    n_bytes = _size_of(file) - start
+    if n_bytes > 0:
+        flat = np.memmap(file, np.uint8, "c", offset=start, shape=(n_bytes,))
+        flat = np.asarray(flat)
     begin = 0
     for key, (code, shape) in entries.items():
-        about = listed[key]
-        if not isinstance(about, list) or about[:2] != [code, list(shape)]:
-            raise _damaged(name, f"array {key!r} is not of the type and shape written")
-        if code not in DTYPES or not isinstance(about[-1], str):
-            raise _damaged(name, f"array {key!r} has an unknown type, or no checksum")
+        stated = listed[key]
+        if not isinstance(stated, list) or stated[:2] != [code, list(shape)]:
+            raise _damaged(f"array {key!r} is not of the type and shape written")
+        if code not in DTYPES or not isinstance(stated[-1], str):
+            raise _damaged(f"array {key!r} has an unknown type, or no checksum")
         dtype = DTYPES[code]
         part = flat[begin : begin + prod(shape) * dtype.itemsize]
         if (start + begin) % dtype.itemsize:
@@ -301,16 +299,16 @@ def _mapped(
         try:
             yield key, part.view(dtype).reshape(shape)
         except ValueError as error:
-            raise _damaged(name, f"array {key!r} has shape {shape}") from error
+            raise _damaged(f"array {key!r} has shape {shape}") from error
         begin += part.size
     if begin != flat.size:
-        raise _damaged(name, "it changed while it was read")
+        raise _damaged("it changed while it was read")
 
 
 def _verify(
-    file: Any, start: int, listed: Any, arrays: dict[str, NDArray[Any]], name: str
+    file: Any, start: int, listed: Any, arrays: dict[str, NDArray[Any]]
 ) -> None:
-    """Compare checksums; read from the file, which may be larger than the memory."""
+    """Compare the arrays' checksums with the file, read in pieces."""
     file.seek(start)
     for key, array in arrays.items():
         total, left = hashlib.sha256(), array.nbytes
@@ -318,4 +316,4 @@ def _verify(
             total.update(file.read(min(left, CHUNK)))
             left -= CHUNK
         if total.hexdigest() != listed[key][-1]:
-            raise _damaged(name, f"the checksum of array {key!r} does not match")
+            raise _damaged(f"the checksum of array {key!r} does not match")

@@ -14,7 +14,7 @@ from brainweave.aligners.maps import SubjectMap
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import ModelFileError
 from brainweave.models.aligners import read_aligner, write_aligner
-from brainweave.models.codec import KINDS, Kind, Writer, reading_document
+from brainweave.models.codec import KINDS, Kind, Writer, open_document
 from brainweave.models.container import (
     BASIS,
     MAX_DEPTH,
@@ -35,7 +35,7 @@ from brainweave.models.maps import (
 
 Pathlike = str | PathLike[str]
 
-_OF_SAMPLES = ("labels", "runs", "stimuli")
+_PER_SAMPLE = ("labels", "runs", "stimuli")
 
 KINDS |= {
     "aligner": Kind(lambda v: isinstance(v, BaseAligner), write_aligner, read_aligner),
@@ -85,14 +85,14 @@ def save(
     known = getattr(model, "study_fingerprint", None)
     if known is None and isinstance(provenance, Mapping):
         known = provenance.get("study_fingerprint")
-    to = Writer()
+    writer = Writer()
     document = {
-        "model": to.value(model, "" if isinstance(model, BaseAligner) else "map"),
-        "summary": to.value(_component_table(model), "summary"),
+        "model": writer.encode(model, "" if isinstance(model, BaseAligner) else "map"),
+        "summary": writer.encode(_component_table(model), "summary"),
         "study_fingerprint": None if known is None else str(known),
         "joins_samples": bool(getattr(model, "_joins_samples", True)),
     }
-    return _write(path, MODEL, document, to, provenance)
+    return _write(path, MODEL, document, writer, provenance)
 
 
 def load(path: Pathlike, *, verify: bool = True) -> Any:
@@ -122,15 +122,14 @@ def load(path: Pathlike, *, verify: bool = True) -> Any:
 
 def load_from(container: Container) -> Any:
     """Make the model of an open file."""
-    document = container.document
-    with reading_document(container) as of:
-        model = of.value(document["model"], "")
+    with open_document(container) as document:
+        model = document["model"].decode()
         if not isinstance(model, (BaseAligner, SubjectMap)):
-            of.bad("its model", "is neither an aligner nor a map")
-        summary = of.value(document.get("summary"), "summary")
+            document["model"].refuse("is neither an aligner nor a map")
+        summary = document.get("summary").decode()
+        fingerprint = document.get("study_fingerprint").value
     if isinstance(summary, dict) and isinstance(model, BaseAligner):
         model.__dict__["_component_table"] = summary
-    fingerprint = document.get("study_fingerprint")
     if fingerprint is not None:
         model.__dict__["study_fingerprint"] = str(fingerprint)
     return model
@@ -168,14 +167,14 @@ def save_basis(
     if not isinstance(basis, SubjectBasis):
         raise TypeError(f"save_basis takes a SubjectBasis, got {type(basis).__name__}.")
     subject = basis if subject is None else subject
-    to = Writer()
+    writer = Writer()
     document = {
-        "basis": write_basis(to, basis, "basis"),
+        "basis": write_basis(writer, basis, "basis"),
         "id": str(getattr(subject, "id", "")),
-        "space": to.space(getattr(subject, "space", None), "the subject"),
-        **{key: to.value(getattr(subject, key, None), key) for key in _OF_SAMPLES},
+        "space": writer.space(getattr(subject, "space", None), "the subject"),
+        **{key: writer.encode(getattr(subject, key, None), key) for key in _PER_SAMPLE},
     }
-    return _write(path, BASIS, document, to, provenance)
+    return _write(path, BASIS, document, writer, provenance)
 
 
 def load_basis(path: Pathlike, *, verify: bool = True) -> StoredBasis:
@@ -198,18 +197,19 @@ def load_basis(path: Pathlike, *, verify: bool = True) -> StoredBasis:
 
 
 def _basis_from(container: Container) -> StoredBasis:
-    document = container.document
-    with reading_document(container) as of:
-        basis = read_basis(of, document["basis"], "its basis")
-        basis.id = str(document["id"])
-        for key in _OF_SAMPLES:
-            known = of.value(document.get(key), key)
-            if known is not None:
-                if np.shape(known) != (basis.n_samples,):
-                    of.bad(key, f"are not one for each of {basis.n_samples} samples")
-                known = np.array(known)  # used one by one: out of the mapped file
-            setattr(basis, key, known)
-        basis.space = of.space(document.get("space"), "its space", basis.n_voxels)
+    with open_document(container) as document:
+        basis = read_basis(document["basis"])
+        basis.id = str(document.value["id"])
+        for key in _PER_SAMPLE:
+            values = document.get(key).decode()
+            if values is not None:
+                if np.shape(values) != (basis.n_samples,):
+                    document[key].refuse(
+                        f"are not one for each of {basis.n_samples} samples"
+                    )
+                values = np.array(values)  # used one by one: out of the mapped file
+            setattr(basis, key, values)
+        basis.space = document.get("space").space(basis.n_voxels)
     return basis
 
 
@@ -217,7 +217,7 @@ def _write(
     path: Pathlike,
     kind: str,
     document: dict[str, Any],
-    to: Writer,
+    writer: Writer,
     provenance: Mapping[str, Any] | None,
 ) -> Path:
     target = Path(path)
@@ -233,17 +233,17 @@ def _write(
         )
     full = {
         "brainweave": __version__,
-        "provenance": to.value(dict(provenance or {}), "provenance"),
+        "provenance": writer.encode(dict(provenance or {}), "provenance"),
         **document,
-        "bases": to.bases,
-        "spaces": to.spaces,
+        "bases": writer.bases,
+        "spaces": writer.spaces,
     }
     if is_nested_too_deeply(full):
         raise ModelFileError(
             f"{str(target)!r} would hold lists or tables that are nested too deeply: "
             f"more than {MAX_DEPTH} within each other. Simplify the provenance."
         )
-    write_container(target, full, to.arrays, kind=kind)
+    write_container(target, full, writer.arrays, kind=kind)
     return target
 
 
@@ -345,8 +345,8 @@ def describe(path: str | PathLike[str], *, verify: bool = False) -> Description:
     container = read_container(path, verify=verify)
     is_basis = container.kind == BASIS
     what, facts = _basis_facts(container) if is_basis else _facts(container)
-    with reading_document(container) as of:
-        made = of.value(container.document.get("provenance"), "provenance")
+    with open_document(container) as document:
+        made = document.get("provenance").decode()
     return Description(
         path=path,
         kind="basis" if is_basis else "model",

@@ -7,10 +7,10 @@ Maps through voxels are stored as weights and patterns, others as a basis and
 coefficients.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -31,7 +31,7 @@ from brainweave.aligners.searchlight import SearchlightMap
 from brainweave.basis import SubjectBasis, _Spectrum
 from brainweave.exceptions import InputError, ModelFileError
 from brainweave.kernels import NAMES, Kernel, check_kernel
-from brainweave.models.codec import Reader, Sizes, Writer
+from brainweave.models.codec import Node, Sizes, Writer
 from brainweave.models.container import PendingArray, pending
 from brainweave.signatures import N_SIGNATURES, sample_signatures
 from brainweave.voxels import SampleProducts
@@ -53,17 +53,17 @@ class StoredBasis(SubjectBasis):
     """
 
     def __init__(
-        self, about: Mapping[str, Any], kernel: Kernel, arrays: Mapping[str, Any]
+        self, values: Mapping[str, Any], kernel: Kernel, arrays: Mapping[str, Any]
     ) -> None:
-        self.name, self.kernel, self.energy = about["name"], kernel, about["energy"]
-        self.standardize, self.dtype = about["standardize"], np.dtype(about["dtype"])
+        self.name, self.kernel, self.energy = values["name"], kernel, values["energy"]
+        self.standardize, self.dtype = values["standardize"], np.dtype(values["dtype"])
         self.reliable = self.standardize == "reliability"
-        self.n_samples, self.n_voxels = about["shape"]
+        self.n_samples, self.n_voxels = values["shape"]
         self.mean, self.scale = arrays["mean"], arrays["scale"]
         self.constant_voxels = np.flatnonzero(np.isinf(self.scale))
         self._stored = arrays["vectors"]
         self._spectrum = _Spectrum(
-            arrays["spectrum"], self._stored, about["lost_share"]
+            arrays["spectrum"], self._stored, values["lost_share"]
         )
         self._loadings: Any = arrays.get("loadings")
         self._data = arrays.get("samples")
@@ -75,20 +75,12 @@ class StoredBasis(SubjectBasis):
         if self.signatures is None and self._data is not None:
             self.signatures = sample_signatures(self._data)  # a file of version 1
         self._shift = arrays.get("shift", np.zeros(self.n_samples))
-        self._offset = about["offset"]
+        self._offset = values["offset"]
         self.id = ""
         self.labels: NDArray[Any] | None = None
         self.runs = None
         self.stimuli: NDArray[Any] | None = None
         self.space: Any = None
-
-    def cut(self, energy: float) -> Self:
-        """Return the same basis at another energy."""
-        other = super().cut(energy)
-        if other.n_kept > self._spectrum.vectors.shape[1]:
-            # the directions that were not stored follow from the inner products
-            other.__dict__.pop("_spectrum", None)
-        return other
 
     def with_kernel(self, kernel: Any, kernel_params: Any = None) -> SubjectBasis:
         """Return the basis of another kernel, if the samples were stored."""
@@ -120,12 +112,7 @@ class StoredBasis(SubjectBasis):
             return np.asarray(self._narrow.T @ mixing, dtype=self.dtype)
         loadings = self._voxel_loadings()
         small = (self._stored.T @ mixing).astype(loadings.dtype)
-        out = np.empty((self.n_voxels, mixing.shape[1]), dtype=self.dtype)
-        step = max(256, 2**20 // max(1, loadings.shape[1]))
-        for start in range(0, self.n_voxels, step):
-            rows = slice(start, start + step)
-            out[rows] = loadings[rows] @ small
-        return out
+        return np.asarray(loadings @ small, dtype=self.dtype)
 
     def products_with(self, Z: Any, name: str = "Z") -> SampleProducts:
         """Return the inner products of other samples with the aligning ones."""
@@ -162,7 +149,11 @@ class StoredBasis(SubjectBasis):
 # -- in a file -------------------------------------------------------------------------
 
 
-def _arrays_of(kernel: str, n: int, v: int) -> dict[str, str]:
+_BASIS_VALUES = ("name", "kernel", "hp", "energy", "standardize", "dtype", "shape")
+_BASIS_NUMBERS = ("energy", "lost_share", "offset")
+
+
+def _basis_arrays(kernel: str, n: int, v: int) -> dict[str, str]:
     """Return the arrays of a basis: k of s directions, u standardised voxels."""
     dims = {"vectors": "n k", "spectrum": "s", "mean": "u", "scale": "u"}
     if kernel == "linear" and v < n:
@@ -175,10 +166,10 @@ def _arrays_of(kernel: str, n: int, v: int) -> dict[str, str]:
     return dims
 
 
-def write_basis(to: Writer, basis: SubjectBasis, path: str) -> int:
+def write_basis(writer: Writer, basis: SubjectBasis, path: str) -> int:
     """Store a basis once; return its number."""
-    if id(basis) in to.known:
-        return int(to.known[id(basis)][1])
+    if id(basis) in writer.stored:
+        return int(writer.stored[id(basis)][1])
     kernel = basis.kernel
     if kernel.function is not None:
         raise ModelFileError(
@@ -186,12 +177,13 @@ def write_basis(to: Writer, basis: SubjectBasis, path: str) -> int:
             "loading must never run code. Use a kernel by name, or "
             "kernel='precomputed' with your Gram matrices."
         )
-    names = [*_arrays_of(kernel.name, basis.n_samples, basis.n_voxels)]
+    names = [*_basis_arrays(kernel.name, basis.n_samples, basis.n_voxels)]
     names += [] if basis.signatures is None else ["signatures"]
-    number = len(to.bases)
-    to.known[id(basis)] = basis, number
+    number = len(writer.bases)
+    writer.stored[id(basis)] = basis, number
     reliable = isinstance(basis.standardize, str)
-    to.bases.append(
+    arrays = {n: writer.add(f"{path}.{n}", _basis_array(basis, n)) for n in names}
+    writer.bases.append(
         {
             "name": basis.name,
             "kernel": kernel.name,
@@ -202,7 +194,7 @@ def write_basis(to: Writer, basis: SubjectBasis, path: str) -> int:
             "shape": [basis.n_samples, basis.n_voxels],
             "lost_share": basis.lost_share,
             "offset": float(getattr(basis, "_offset", 0.0)),
-            "arrays": {n: to.add(f"{path}.{n}", _basis_array(basis, n)) for n in names},
+            "arrays": arrays,
         }
     )
     return number
@@ -218,67 +210,72 @@ def _basis_array(basis: SubjectBasis, name: str) -> PendingArray:
     return pending(np.ascontiguousarray(to_numpy(found)))
 
 
-def read_basis(of: Reader, number: Any, path: str) -> StoredBasis:
-    """Make the basis of that number once, after checking every part of it."""
-    if of.count(number, path) in of.bases:
-        stored: StoredBasis = of.bases[number]
-        return stored
-    path = f"basis {number}"
-    keys = {"name", "kernel", "hp", "energy", "standardize", "dtype", "shape"}
-    keys |= {"lost_share", "offset", "arrays"}
-    table = dict(of.table(of.document["bases"][number], path, keys))
-    known = table["kernel"] in NAMES and table["dtype"] in ("float32", "float64")
-    if not known or table["standardize"] not in (True, False, "reliability"):
-        of.bad(path, "has an unknown kernel, type or standardisation")
-    for name in ("energy", "lost_share", "offset"):
-        table[name] = of.number(table[name], path)
-    n, v = table["shape"] = of.counts(table["shape"], path)
-    if n < 2 or v < 1 or not 0 < table["energy"] <= 1:
-        of.bad(path, "has too few samples or voxels, or a wrong energy")
-    hp = {} if table["hp"] is None else {"hp": table["hp"]}
-    kernel = check_kernel(table["kernel"], hp, owner=path)
-    basis = StoredBasis(table, kernel, _read_arrays(of, table, path))
-    if basis.n_kept > basis.vectors.shape[1]:
-        of.bad(path, "has fewer directions than its energy keeps")
-    of.bases[number] = basis
+def read_basis(node: Node) -> StoredBasis:
+    """Make the basis of a number once, after checking every part of it."""
+    number, made = node.count(), node.file.bases
+    if number not in made:
+        made[number] = _make_basis(node.file.root["bases"][number])
+    basis: StoredBasis = made[number]
     return basis
 
 
-def _read_arrays(of: Reader, about: dict[str, Any], path: str) -> dict[str, Any]:
-    kernel, (n, v), names = about["kernel"], about["shape"], about["arrays"]
-    dims = _arrays_of(kernel, n, v)
+def _make_basis(node: Node) -> StoredBasis:
+    node.check_keys(*{*_BASIS_VALUES, *_BASIS_NUMBERS}, "arrays")
+    values = dict(node.value)
+    known = values["kernel"] in NAMES and values["dtype"] in ("float32", "float64")
+    if not known or values["standardize"] not in (True, False, "reliability"):
+        node.refuse("has an unknown kernel, type or standardisation")
+    for name in _BASIS_NUMBERS:
+        values[name] = node[name].number()
+    n, v = values["shape"] = node["shape"].counts()
+    if n < 2 or v < 1 or not 0 < values["energy"] <= 1:
+        node.refuse("has too few samples or voxels, or a wrong energy")
+    hp = {} if values["hp"] is None else {"hp": values["hp"]}
+    kernel = check_kernel(values["kernel"], hp, owner=node.path)
+    basis = StoredBasis(values, kernel, _read_arrays(node["arrays"], kernel.name, n, v))
+    if basis.n_kept > basis.vectors.shape[1]:
+        node.refuse("has fewer directions than its energy keeps")
+    return basis
+
+
+def _read_arrays(node: Node, kernel: str, n: int, v: int) -> dict[str, Any]:
+    dims = _basis_arrays(kernel, n, v)
     # files of version 1 have no signatures, and sums per voxel that are not used
     optional = {"signatures": "n q", "probed": "v"}
-    dims |= {key: shape for key, shape in optional.items() if key in names}
-    table = of.table(names, path, set(dims))
+    dims |= {key: shape for key, shape in optional.items() if key in node.value}
+    node.check_keys(*dims)
     sizes = {"n": n, "v": v, "q": N_SIGNATURES}
     sizes["u"] = 0 if kernel == "precomputed" else v
-    out = {}
-    for key, shape in dims.items():
-        kinds = "fiub" if key == "samples" else "f"
-        out[key] = of.shaped(table[key], f"{path}.{key}", shape, sizes, kinds)
-    spectrum = out["spectrum"]
+    arrays = {
+        key: node[key].array(shape, sizes, "fiub" if key == "samples" else "f")
+        for key, shape in dims.items()
+    }
+    spectrum = arrays["spectrum"]
     positive = spectrum.size and np.isfinite(spectrum).all() and spectrum[-1] > 0
     if not positive or (np.diff(spectrum) > 0).any():
-        of.bad(path, "has a spectrum that is not one")
+        node.refuse("has a spectrum that is not one")
     if not 1 <= sizes["k"] <= sizes["s"]:
-        of.bad(path, f"has {sizes['k']} directions of {sizes['s']}")
-    return out
+        node.refuse(f"has {sizes['k']} directions of {sizes['s']}")
+    return arrays
 
 
 @dataclass(frozen=True)
 class _MapKind:
-    """What is stored of a kind of map.
+    """What is stored of a kind of map, by a schema as of :meth:`Node.check_values`.
 
     Its arrays have the dimensions v (voxels), k (shared features), n (samples), c (kept
-    coordinates) or a (axes); a question mark says that there may be none.
+    coordinates) or a (axes).
     """
 
     make: Any  # the class, or a function
-    arrays: dict[str, str]
-    values: tuple[str, ...] = ()
+    schema: dict[str, Any]
     other: tuple[str, ...] = ()
     classes: tuple[type[SubjectMap], ...] = ()  # if not the class alone
+
+    @property
+    def names(self) -> list[str]:
+        """The names of what is stored."""
+        return [key.rstrip("?") for key in self.schema]
 
 
 def _kernel_map(*, coef: Any, mixing: Any, pattern_coef: Any, **rest: Any) -> Any:
@@ -292,40 +289,48 @@ def _kernel_map(*, coef: Any, mixing: Any, pattern_coef: Any, **rest: Any) -> An
     return CoordinateMap(coef=coef, pattern_coef=pattern_coef, **rest)
 
 
-# plain values: the attribute they are, and what they must be
-_VALUES: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "history": ("objective_history", lambda h: h is None or all(map(isfinite, h))),
-    "isometric": ("isometric", lambda flag: isinstance(flag, bool)),
-    "lam": ("lam", lambda weight: weight is not True and weight > 0),
-    "max_iter": ("max_iter", lambda n: type(n) is int and n >= 0),
-}
+def _is_history(values: Any) -> bool:
+    return values is None or all(map(isfinite, values))
+
+
 _VOXELS = {"mean": "v", "scale": "v"}
+_FOUND = {"history": _is_history, "isometric": bool}
 _MAPS = {
     "kernel": _MapKind(
         _kernel_map,
-        {"coef": "c k?", "mixing": "n k?", "pattern_coef": "k c?"},
-        ("history", "isometric"),
-        ("basis",),
+        {"coef?": "c k", "mixing?": "n k", "pattern_coef?": "k c", **_FOUND},
+        other=("basis",),
         classes=(CoordinateMap, MixingMap),
     ),
     "linear": _MapKind(
         WeightMap,
-        {**_VOXELS, "weights": "v k", "patterns": "k v?"},
-        ("history", "isometric"),
+        {**_VOXELS, "weights": "v k", "patterns?": "k v", **_FOUND},
         classes=(WeightMap, CoordinateMap, MixingMap),
     ),
-    "voxels": _MapKind(VoxelMap, {**_VOXELS, "axes": "v a?"}),
+    "voxels": _MapKind(VoxelMap, {**_VOXELS, "axes?": "v a"}),
     "robust": _MapKind(
-        RobustMap, {**_VOXELS, "weights": "v k"}, ("history", "lam", "max_iter")
+        RobustMap,
+        {
+            **_VOXELS,
+            "weights": "v k",
+            "history": _is_history,
+            "lam": lambda weight: weight is not True and weight > 0,
+            "max_iter": lambda n: type(n) is int and n >= 0,
+        },
     ),
-    "parcels": _MapKind(ParcelwiseMap, {"mean": "v"}, (), ("parts",)),
+    "parcels": _MapKind(ParcelwiseMap, {"mean": "v"}, other=("parts",)),
     "searchlight": _MapKind(
-        SearchlightMap, {**_VOXELS, "weights": "v k", "patterns": "k v"}
+        SearchlightMap,
+        {
+            **_VOXELS,
+            "weights": ("v k", "f", scipy.sparse.csr_array),
+            "patterns": ("k v", "f", scipy.sparse.csr_array),
+        },
     ),
 }
 
 
-def write_map(to: Writer, map_: Any, path: str) -> dict[str, Any]:
+def write_map(writer: Writer, map_: Any, path: str) -> dict[str, Any]:
     """Encode a map of a known kind."""
     through_kernel = isinstance(map_, BasisMap) and map_.kernel != "linear"
     for name, kind in _MAPS.items():
@@ -336,24 +341,24 @@ def write_map(to: Writer, map_: Any, path: str) -> dict[str, Any]:
         raise ModelFileError(
             f"{path} is a {type(map_).__name__}, which model files do not know."
         )
-    body: dict[str, Any] = {"kind": name, "space": to.space(map_.space, path)}
-    for plain in kind.values:
-        body[plain] = to.value(getattr(map_, _VALUES[plain][0]), path)
+    body: dict[str, Any] = {"kind": name, "space": writer.space(map_.space, path)}
     if "basis" in kind.other:
-        body["basis"] = write_basis(to, map_.basis, f"{path}.basis")
+        body["basis"] = write_basis(writer, map_.basis, f"{path}.basis")
     if "parts" in kind.other:
-        body["parts"] = _write_parts(to, map_.parts, path)
-    for array in kind.arrays:
-        body[array] = to.value(_map_array(map_, array), f"{path}.{array}")
+        body["parts"] = _write_parts(writer, map_.parts, path)
+    for stored in kind.names:
+        body[stored] = writer.encode(_stored_value(map_, stored), f"{path}.{stored}")
     if map_.signatures is not None and not through_kernel:
-        body["signatures"] = to.value(map_.signatures, f"{path}.signatures")
+        body["signatures"] = writer.encode(map_.signatures, f"{path}.signatures")
     if map_.n_undetermined:
         body["n_undetermined"] = int(map_.n_undetermined)
     return body
 
 
-def _map_array(map_: Any, name: str) -> Any:
-    """Return an array of a map; what is made of voxels waits until it is written."""
+def _stored_value(map_: Any, name: str) -> Any:
+    """Return what is stored of a map; what is made of voxels is a PendingArray."""
+    if name == "history":
+        return map_.objective_history
     if name == "pattern_coef":
         return getattr(map_, "given_pattern_coef", None)
     if name == "coef" and isinstance(map_, MixingMap):
@@ -371,74 +376,57 @@ def _map_array(map_: Any, name: str) -> Any:
     return PendingArray(shape, map_.basis.dtype, make)
 
 
-def read_map(of: Reader, body: Any, path: str) -> SubjectMap:
+def read_map(node: Node) -> SubjectMap:
     """Make the map that a table describes."""
-    name = body["kind"]
-    kind = _MAPS[name]
-    optional = {"signatures", "n_undetermined"} & set(body)  # version 1 has none
-    table = of.table(
-        body,
-        path,
-        {"kind", "space", *kind.values, *kind.other, *kind.arrays, *optional},
-    )
+    kind = _MAPS[node.value["kind"]]
+    optional = {"signatures", "n_undetermined"} & set(node.value)  # version 1 has none
+    node.check_keys("kind", "space", *kind.names, *kind.other, *optional)
     sizes: Sizes = {"signatures": N_SIGNATURES}
-    parts: dict[str, Any] = {}
+    parts = {name: node[name].decode() for name in kind.names}
     if "basis" in kind.other:  # the sizes of the arrays follow from it
-        basis = parts["basis"] = read_basis(of, table["basis"], path)
+        basis = parts["basis"] = read_basis(node["basis"])
         sizes |= {"v": basis.n_voxels, "n": basis.n_samples, "c": basis.n_kept}
-    for array, dims in kind.arrays.items():
-        parts[array] = value = of.value(table[array], f"{path}.{array}")
-        if value is not None or not dims.endswith("?"):
-            is_sparse = name == "searchlight" and array in ("weights", "patterns")
-            form = scipy.sparse.csr_array if is_sparse else np.ndarray
-            where = f"{path}.{array}"
-            of.check_fits(value, where, dims.rstrip("?"), sizes, "f", form)
-    for plain in kind.values:
-        parts[plain] = of.value(table[plain], path)
-        if not _VALUES[plain][1](parts[plain]):
-            of.bad(path, f"has a wrong {plain}")
+    node.check_values(parts, kind.schema, sizes)
     if "parts" in kind.other:
-        parts["parts"] = _read_parts(of, table["parts"], path, sizes)
+        parts["parts"] = _read_parts(node["parts"], sizes["v"])
     history = parts.pop("history", None)
-    found = kind.make(**parts, space=of.space(table["space"], path, sizes["v"]))
+    found = kind.make(**parts, space=node["space"].space(sizes["v"]))
     found.objective_history = history
     if "signatures" in optional:
-        found.signatures = of.value(table["signatures"], path)
-        of.check_fits(found.signatures, path, "rows signatures", sizes)
+        found.signatures = node["signatures"].decode()
+        node.check(found.signatures, "rows signatures", sizes)
     if "n_undetermined" in optional:
-        found.n_undetermined = of.count(table["n_undetermined"], path)
+        found.n_undetermined = node["n_undetermined"].count()
         if found.n_undetermined > found.n_components:
-            of.bad(path, "has more undetermined dimensions than shared features")
+            node.refuse("has more undetermined dimensions than shared features")
     return found
 
 
-def _write_parts(to: Writer, parts: Any, path: str) -> list[Any]:
+def _write_parts(writer: Writer, parts: Any, path: str) -> list[Any]:
     return [
         {
-            "columns": to.value(columns, f"{path}.{i}.columns"),
-            "map": to.value(local, f"{path}.{i}"),
+            "columns": writer.encode(columns, f"{path}.{i}.columns"),
+            "map": writer.encode(local, f"{path}.{i}"),
             "n_components": int(k),
         }
         for i, (columns, local, k) in enumerate(parts)
     ]
 
 
-def _read_parts(of: Reader, node: Any, path: str, sizes: Sizes) -> list[Any]:
+def _read_parts(node: Node, n_voxels: int) -> list[Any]:
     parts = []
-    for i, part in enumerate(of.items(node, path)):
-        where = f"{path}.{i}"
-        entry = of.table(part, where, {"columns", "map", "n_components"})
-        columns = of.value(entry["columns"], where)
-        local = of.value(entry["map"], where)
-        of.check_fits(columns, where, "places", {}, "i")
-        of.check_places(columns, where, sizes["v"])
-        k = of.count(entry["n_components"], where)
+    for part in node.children():
+        part.check_keys("columns", "map", "n_components")
+        columns = part["columns"].decode()
+        part.check(columns, ("columns", "i", np.ndarray), {})
+        part.check_indices(columns, n_voxels)
+        k, local = part["n_components"].count(), part["map"].decode()
         if local is not None and (
             not isinstance(local, SubjectMap)
             or (local.n_voxels, local.n_components) != (columns.size, k)
         ):
-            of.bad(where, "has a map that does not fit its voxels")
+            part.refuse("has a map that does not fit its voxels")
         parts.append((columns.astype(np.intp), local, k))
     if not any(local is not None for _, local, _ in parts):
-        of.bad(path, "has no parcel with a map")
+        node.refuse("has no parcel with a map")
     return parts

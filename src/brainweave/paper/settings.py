@@ -24,7 +24,7 @@ from brainweave.aligners.no_alignment import NoAlignment
 from brainweave.aligners.robust_srm import RobustSRM
 from brainweave.aligners.srm import SRM, DetSRM
 from brainweave.evaluation.grid import GridStudy
-from brainweave.evaluation.splits import SplitStudy, matched, split_study
+from brainweave.evaluation.splits import SplitStudy, match_study, split_study
 from brainweave.exceptions import InputError
 from brainweave.study.simulation.simulate import simulate_like
 from brainweave.study.study import Study
@@ -296,7 +296,7 @@ def grid_study(
         film, images = study
         parts = movie_parts(film, setting)
         return GridStudy(setting.name, images, align=parts, leave_out=setting.leave_out)
-    chosen = matched(study, "truncate") if aligned else study
+    chosen = match_study(study, "truncate") if aligned else study
     return GridStudy(setting.name, chosen, leave_out=setting.leave_out)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._arrays import for_other_process, is_torch, to_numpy
+from brainweave._arrays import as_sendable, is_torch, to_numpy
 
 
 @runtime_checkable
@@ -97,7 +97,7 @@ class _View:
         return self.shape[0]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "parent": for_other_process(self.parent)}
+        return {**self.__dict__, "parent": as_sendable(self.parent)}
 
     def _apply(self, values: NDArray[Any]) -> NDArray[Any]:
         raise NotImplementedError

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave._progress import Progress
-from brainweave._subjects import refuse_two_meanings
-from brainweave._validation import check_list_option, check_option, named
+from brainweave._subjects import refuse_ambiguous_number
+from brainweave._validation import check_list_option, check_option, format_ids
 from brainweave.exceptions import StudyError
 from brainweave.labels import sort_labels
 from brainweave.study.subject import Subject, fingerprint, is_missing
@@ -77,8 +77,8 @@ class Study(Sequence[Subject]):
         twice = [id for id, count in Counter(self.ids).items() if count > 1]
         if twice:
             raise StudyError(
-                f"Subject ids must differ, but {named(twice)} occurs more than once. "
-                "Rename one of them, or join their runs into one Subject."
+                f"Subject ids must differ, but {format_ids(twice)} occurs more than "
+                "once. Rename one of them, or join their runs into one Subject."
             )
 
     @property
@@ -123,7 +123,7 @@ class Study(Sequence[Subject]):
 
     def __repr__(self) -> str:
         name = f"{self.name!r}, " if self.name else ""
-        return f"Study({name}{len(self)} subjects: {named(self.ids)})"
+        return f"Study({name}{len(self)} subjects: {format_ids(self.ids)})"
 
     def _with_subjects(self, subjects: Iterable[Subject]) -> "Study":
         return Study(subjects, self.name, self.record)
@@ -208,8 +208,8 @@ class Study(Sequence[Subject]):
         empty = [subject.id for subject in kept if subject.n_samples == 0]
         if empty and not drop_empty:
             raise StudyError(
-                f"Subject {named(empty)} has no sample with these labels and runs. "
-                "Choose others, or leave such subjects out with drop_empty=True."
+                f"Subject {format_ids(empty)} has no sample with these labels and "
+                "runs. Choose others, or leave such subjects out with drop_empty=True."
             )
         return self._with_subjects(s for s in kept if s.n_samples > 0)
 
@@ -353,10 +353,11 @@ class Study(Sequence[Subject]):
             if key in self.ids:
                 return self.ids.index(key)
             raise StudyError(
-                f"There is no subject {key!r} in this study; it has {named(self.ids)}."
+                f"There is no subject {key!r} in this study; it has "
+                f"{format_ids(self.ids)}."
             )
         if isinstance(key, int | np.integer) and not isinstance(key, bool):
-            refuse_two_meanings(int(key), self.ids, owner="The study")
+            refuse_ambiguous_number(int(key), self.ids, owner="The study")
             if -len(self) <= key < len(self):
                 return int(key)
             # IndexError, since sequences are iterated until it is raised
@@ -393,8 +394,8 @@ def _check_chosen(what: str, values: Iterable[Any], present: list[Any]) -> list[
     unknown = [v for v in chosen if v is not None and v not in present]
     if unknown:
         raise StudyError(
-            f"No subject has {what} {named(unknown)}; the study has "
-            f"{named(present) or 'none'}."
+            f"No subject has {what} {format_ids(unknown)}; the study has "
+            f"{format_ids(present) or 'none'}."
         )
     return chosen
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from brainweave._arrays import for_other_process, is_torch, to_numpy
+from brainweave._arrays import as_sendable, is_torch, to_numpy
 from brainweave._validation import check_numbers, check_option, refuse_other_shapes
 from brainweave.exceptions import InputError, StudyError
 from brainweave.labels import as_label_list, object_array, sort_labels
@@ -112,7 +112,7 @@ class Subject:
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "samples": for_other_process(self.samples)}
+        return {**self.__dict__, "samples": as_sendable(self.samples)}
 
     @property
     def n_samples(self) -> int:

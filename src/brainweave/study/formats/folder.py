@@ -21,16 +21,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave._io import (
+    atomic_folder,
     check_disk_space,
     file_stamp,
     full_disk_is_an_error,
     restore,
-    whole_folder,
     write_text,
 )
 from brainweave._progress import Progress, shown_progress
 from brainweave._version import __version__
-from brainweave._workers import dead_worker_is_an_error
+from brainweave._workers import explain_dead_worker
 from brainweave.exceptions import StudyError
 from brainweave.labels import object_array
 from brainweave.study.spaces import load_space, read_table
@@ -109,7 +109,7 @@ def save_study(
     others = {path.name for path in target.glob("*")}.difference(replaced)
     with (
         full_disk_is_an_error(target, "save again; nothing was left behind"),
-        whole_folder(target, replaces=replaced) as work,
+        atomic_folder(target, replaces=replaced) as work,
     ):
         taken = {re.sub(_ENDINGS, "", name).casefold() for name in others}
         entries = []
@@ -201,7 +201,7 @@ def _write_subjects(
         for subject, stem in zip(study, stems, strict=True)
     )
     # pre_dispatch: hand over a subject only when a worker is free to take it
-    with dead_worker_is_an_error():
+    with explain_dead_worker():
         yield from Parallel(
             n_jobs=-1 if n_jobs is None else n_jobs,
             return_as="generator",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._io import full_disk_is_an_error, restore, whole_folder
+from brainweave._io import atomic_folder, full_disk_is_an_error, restore
 from brainweave._validation import check_option
 from brainweave._version import __version__
 from brainweave.exceptions import InputError, StudyError
@@ -96,7 +96,7 @@ def write_bids(
     replaced = files_to_replace(target, overwrite)
     with (
         full_disk_is_an_error(target, "write again, or choose another folder"),
-        whole_folder(target, replaces=replaced) as work,
+        atomic_folder(target, replaces=replaced) as work,
     ):
         writer = _Writer(simulation, work, task, np.dtype(image_dtype))
         writer.write(study.name or "Simulated study", raw, derivatives)
