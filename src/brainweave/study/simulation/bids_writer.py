@@ -187,7 +187,8 @@ class _Writer:
         rng = np.random.default_rng([self.simulation.seed, subject, run.number, 1000])
         shape = (*brain.mask.shape, run.n_volumes)
         noise = np.abs(rng.standard_normal(shape, dtype=np.float32))
-        return noise * (0.01 * float(brain.baseline.mean()))
+        noise *= 0.01 * float(brain.baseline.mean())
+        return noise
 
     def _write_top(self, name: str, derivatives: bool) -> None:
         design, ids = self.simulation.design, self.simulation.ids
