@@ -223,9 +223,7 @@ class Model:
         else:
             try:
                 changed = change_json(document, rng)
-                write_container(
-                    self.path, changed, arrays, kind="brainweave-model", version=2
-                )
+                write_container(self.path, changed, arrays, kind="brainweave-model")
             except (ValueError, TypeError, RecursionError):
                 return  # no such document can be written
         bw.describe(self.path)

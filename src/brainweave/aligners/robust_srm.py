@@ -59,7 +59,7 @@ def respond(voxels: Voxels, W: Floats, R: Matrix, bound: float) -> tuple[Matrix,
     """Return the response ``(X - S) W`` with the best S, and the objective before."""
     ops, response, value = voxels.ops, R.copy(), 0.0
     for _, weights, D in voxels.residuals(W, R):
-        C = ops.clip(D, bound)
+        C = D.clip(-bound, bound)
         response += to_numpy(C @ weights)
         value += ops.inner(C, D) - ops.inner(C, C) / 2
     return response, value
@@ -82,7 +82,7 @@ def realign(
     ops, value = voxels.ops, 0.0
     carried, wanted = ops.array(R.T @ target), ops.array(target)
     for columns, weights, D in voxels.residuals(W, R):
-        C = ops.clip(D, bound)
+        C = D.clip(-bound, bound)
         W[columns] = to_numpy(weights @ carried + C.T @ wanted)
         if measure:
             value += ops.inner(C, D) - ops.inner(C, C) / 2
@@ -105,7 +105,7 @@ def individual_term(
 ) -> scipy.sparse.csc_array:
     """Return the best individual term, samples x voxels."""
     parts = [
-        scipy.sparse.csc_array(to_numpy(D - voxels.ops.clip(D, bound)))
+        scipy.sparse.csc_array(to_numpy(D - D.clip(-bound, bound)))
         for _, _, D in voxels.residuals(W, R)
     ]
     return scipy.sparse.csc_array(scipy.sparse.hstack(parts, format="csc"))

@@ -188,6 +188,8 @@ class SeparatingNuSVC(NuSVC):
     (1, 0.67)
     """
 
+    decision_function_shape: str
+
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train; find the pairs whose hulls meet."""
         self.by_means_: dict[int, tuple[Matrix, float]] = {}
@@ -249,9 +251,9 @@ class SeparatingNuSVC(NuSVC):
             across, threshold = self.by_means_[0]
             wins = np.asarray(X, np.float64) @ across > threshold
             return np.asarray(self.classes_[np.where(wins, 0, 1)])
-        shape = self.get_params(deep=False)["decision_function_shape"]
-        decisions = self.set_params(decision_function_shape="ovo").decision_function(X)
-        self.set_params(decision_function_shape=shape)
+        shape, self.decision_function_shape = self.decision_function_shape, "ovo"
+        decisions = self.decision_function(X)
+        self.decision_function_shape = shape
         for number, (across, threshold) in self.by_means_.items():
             decisions[:, number] = np.asarray(X, np.float64) @ across - threshold
         votes = np.zeros((len(decisions), len(self.classes_)), np.intp)
