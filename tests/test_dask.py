@@ -319,7 +319,7 @@ def test_the_paper_is_reproduced_by_workers(client, tmp_path, capsys):
 @pytest.mark.filterwarnings("ignore::Warning:distributed")
 def test_a_cluster_that_is_not_there_is_named(study, monkeypatch, capsys, given, told):
     pytest.importorskip("distributed", reason="the extra 'cluster'")
-    monkeypatch.setattr("brainweave.cli.methods.NO_SCHEDULER", 1)
+    monkeypatch.setattr("brainweave.cli.cluster.SCHEDULER_TIMEOUT", 1)
     folder = str(study[0].samples.filename.parent)
     assert run_command(["fit", folder, "--dask", given, "-q"]) == 2
     assert told in capsys.readouterr().err

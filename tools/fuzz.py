@@ -223,9 +223,7 @@ class Model:
         else:
             try:
                 changed = change_json(document, rng)
-                write_container(
-                    self.path, changed, arrays, kind="brainweave-model", version=2
-                )
+                write_container(self.path, changed, arrays, kind="brainweave-model")
             except (ValueError, TypeError, RecursionError):
                 return  # no such document can be written
         bw.describe(self.path)
@@ -401,7 +399,7 @@ class Config:
         }
 
     def try_one(self, rng):
-        from brainweave.cli.options import toml
+        from brainweave.cli.files import toml
 
         # never options that write elsewhere: strings here could name any place
         options = change_json(self.options, rng)

@@ -237,10 +237,6 @@ class NumpyOps:
         order: Any = "F" if chunk.strides[0] < chunk.strides[1] else "C"
         return self._chunk[:size].reshape(shape, order=order)
 
-    def clip(self, z: Floats, bound: float) -> Floats:
-        """Bring every entry between -bound and bound."""
-        return z.clip(-bound, bound)
-
     def inner(self, a: Floats, b: Floats) -> float:
         """Sum the products of the entries, accumulated in float64 over the rows."""
         return float(np.einsum("ij,ij->i", a, b).sum(dtype=np.float64))
@@ -272,10 +268,6 @@ class TorchOps:
     def subtract(self, chunk: Any, mean: Any, *, transient: bool = False) -> Any:
         """Return chunk - mean."""
         return chunk - mean
-
-    def clip(self, z: Any, bound: float) -> Any:
-        """Bring every entry between -bound and bound."""
-        return z.clip(-bound, bound)
 
     def inner(self, a: Any, b: Any) -> float:
         """Sum the products of the entries, accumulated in float64 over the rows."""

@@ -58,7 +58,7 @@ class Device:
         return dense
 
     def joined(self, parts: list[Any]) -> Any:
-        """Put arrays on the device one behind the other."""
+        """Concatenate arrays on the device."""
         return self.torch.cat(parts)
 
     @property
@@ -137,7 +137,7 @@ class Device:
             yield columns, here
 
     def weighted(self, X: Any, mean: Floats, weights: Floats) -> Floats:
-        """Bring back ``(X - mean) @ weights``, in double precision."""
+        """Return ``(X - mean) @ weights`` as a NumPy array, in double precision."""
         total = self.zeros(X.shape[0], weights.shape[1])
         center, there = self.put(mean), self.put(weights)
         for columns, raw in self.chunks(X):
@@ -161,14 +161,14 @@ class Device:
         gram += gram.tril(-1).T
 
     def center(self, gram: Any) -> Floats:
-        """Centre a Gram matrix, in place; bring back the means it had."""
+        """Centre a Gram matrix, in place; return the means that it had."""
         means = gram.mean(0)
         gram -= means
         gram -= (means - means.mean())[:, None]
         return to_numpy(means)
 
     def eigh(self, gram: Any) -> tuple[Floats, Any]:
-        """Bring back the eigenvalues, descending; the eigenvectors stay there."""
+        """Return the eigenvalues, descending, and the eigenvectors on the device."""
         with _LINALG:
             values, vectors = self.torch.linalg.eigh(gram)
         return to_numpy(values.flip(0)), vectors.flip(1)

@@ -82,7 +82,8 @@ def _nogil(name: str) -> Call:
 def cholesky(matrix: Matrix) -> Matrix:
     """Return the lower Cholesky factor of a symmetric matrix, which is overwritten.
 
-    Above its diagonal stands what stood there. `LinAlgError` if there is none.
+    Above the diagonal it has the entries of the matrix. Raise `LinAlgError` if the
+    matrix is not positive definite.
     """
     factor = np.asfortranarray(matrix.T, np.float64)  # symmetric: no copy
     n = len(factor)

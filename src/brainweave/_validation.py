@@ -88,11 +88,18 @@ def check_indices(name: str, values: Any, n: int, *, what: str) -> NDArray[np.in
     return numbers.astype(np.intp)
 
 
-def check_option(name: str, value: Any, allowed: Sequence[str], *, owner: str) -> str:
-    """Return value if it is one of the allowed names."""
+def check_option(
+    name: str,
+    value: Any,
+    allowed: Sequence[str],
+    *,
+    owner: str,
+    or_number: bool = False,
+) -> str:
+    """Return value if it is one of the allowed names; `or_number` is for the hint."""
     if not isinstance(value, str) or value not in allowed:
         listed = ", ".join(map(repr, allowed))
-        number = isinstance(value, str) and value.strip().isdigit()
+        number = or_number and isinstance(value, str) and value.strip().isdigit()
         hint = f" A number has no quotes: {name}={value.strip()}." if number else ""
         raise InputError(
             f"{name} of {owner} must be one of {listed}; got {value!r}.{hint}"
@@ -194,22 +201,15 @@ def check_shape(X: Any, name: str) -> tuple[int, int]:
 
 def check_samples(Z: Any, n_voxels: int, name: str, what: str = "voxels") -> Any:
     """Return samples of a subject as a 2-D array that has as many voxels as its map."""
-    refuse_files(Z, name)
     if not hasattr(Z, "shape") or not hasattr(Z, "dtype"):
         Z = as_samples(Z, name)
-    if isinstance(Z, (list, tuple)):
-        try:
-            Z = np.asarray(Z)
-        except ValueError:  # arrays of several shapes
-            raise InputError(
-                f"{name} must be samples x {n_voxels} {what}, one array of one "
-                f"subject; got a {type(Z).__name__} of {len(Z)} that are no rows."
-            ) from None
     check_numbers(Z, name)
-    if len(Z.shape) != 2 or Z.shape[1] != n_voxels:
+    shape = tuple(getattr(Z, "shape", ()))
+    if len(shape) != 2 or shape[1] != n_voxels:
+        got = f"shape {shape}" if shape else f"a {type(Z).__name__}"
         raise InputError(
-            f"{name} must be samples x {n_voxels} {what}; got shape {tuple(Z.shape)}. "
-            "Use the same mask as for fitting."
+            f"{name} must be samples x {n_voxels} {what}, one array of one subject; "
+            f"got {got}. Use the same mask as for fitting."
         )
     return Z
 

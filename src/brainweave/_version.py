@@ -1,4 +1,4 @@
-"""The version, kept here alone, and those of what results may depend on."""
+"""The version of this package, and of the libraries that results depend on."""
 
 import platform
 from contextlib import suppress

@@ -39,8 +39,8 @@ class _Spectrum(NamedTuple):
     lost_share: float
 
 
-def _n_reaching(energy: float, values: Matrix, dtype: Any) -> int:
-    """Count the eigenvalues whose roots make up the share of all roots.
+def _n_for_energy(energy: float, values: Matrix, dtype: Any) -> int:
+    """Return how many leading eigenvalues have this share of the sum of all roots.
 
     Those that equal the last of them count too: no cut can tell their directions apart.
     """
@@ -146,7 +146,7 @@ class SubjectBasis(VoxelPass):
         elsewhere = device is not None or is_torch(X)
         self._device = device_for(X, device) if elsewhere else None
         if self.kernel.name == "precomputed":
-            self._take_gram(X)
+            self._use_gram(X)
             return
         narrow = self.uses_covariance
         read, self._shift, self._offset = self._read_voxels(narrow=narrow)
@@ -177,7 +177,7 @@ class SubjectBasis(VoxelPass):
             self.__dict__.pop("_on_device", None)  # of voxels scaled otherwise
         self.reliable = True
 
-    def _take_gram(self, gram: Any) -> None:
+    def _use_gram(self, gram: Any) -> None:
         gram = check_precomputed(to_numpy(gram).astype(np.float64), self.name)
         self.mean = self.scale = np.empty(0)
         self.constant_voxels = np.empty(0, dtype=int)
@@ -197,7 +197,7 @@ class SubjectBasis(VoxelPass):
             return to_numpy(self.__dict__.pop("_on_device"))
         if "_narrow" in self.__dict__:
             return np.asarray(self._narrow @ self._narrow.T)
-        # left on the device with the eigenvectors, and now asked for after all
+        # given up by leave_device, and needed after all
         known = self.signatures
         read = to_numpy(self._read_voxels(narrow=False)[0])
         found, self.signatures = cast(Matrix, self.signatures), known
@@ -210,7 +210,7 @@ class SubjectBasis(VoxelPass):
             dense = self._dense(self._data)
             gram = self.kernel.call(dense, dense, self.name)
         elif self.kernel.from_products:
-            products = self._raw(self._products, self._shift, self._shift)
+            products = self._with_means(self._products, self._shift, self._shift)
             squares = self._products.diagonal()  # for distances, which have no mean
             with np.errstate(over="ignore", invalid="ignore"):
                 gram = self.kernel.up_to_constant(products, squares, squares)
@@ -225,8 +225,8 @@ class SubjectBasis(VoxelPass):
     def _centring(self) -> Centring:
         return self._centred[1]
 
-    def _raw(self, products: Matrix, shift_a: Matrix, shift_b: Matrix) -> Matrix:
-        """Undo the centring of voxels where the kernel is to see raw samples."""
+    def _with_means(self, products: Matrix, shift_a: Matrix, shift_b: Matrix) -> Matrix:
+        """Undo the centring of voxels for kernels that see samples as they are."""
         if self.standardize or self.kernel.name in ("linear", "gaussian"):
             return products
         return products + shift_a[:, None] + shift_b[None, :] + self._offset
@@ -248,7 +248,7 @@ class SubjectBasis(VoxelPass):
         return gram
 
     def leave_device(self) -> None:
-        """Free the room on the device; who asks for the Gram matrix reads it again."""
+        """Free the device's memory; the Gram matrix is read again if it is needed."""
         self.__dict__.pop("_on_device", None)
 
     @cached_property
@@ -266,7 +266,7 @@ class SubjectBasis(VoxelPass):
         lost = abs(float(negative / (negative + values[:positive].sum())))
         values = values[:positive]
         if is_torch(vectors):
-            kept = _n_reaching(self.energy, values, self.dtype)
+            kept = _n_for_energy(self.energy, values, self.dtype)
             return _Spectrum(values, to_numpy(vectors[:, :kept].contiguous()), lost)
         vectors = vectors[:, :positive]
         if covariance:
@@ -291,7 +291,7 @@ class SubjectBasis(VoxelPass):
 
     def _n_leading(self, values: Matrix) -> int:
         positive = values[values > self._rounding_of(values)]
-        return _n_reaching(self.energy, positive, self.dtype) if positive.size else 1
+        return _n_for_energy(self.energy, positive, self.dtype) if positive.size else 1
 
     def _rounding_of(self, values: Matrix) -> float:
         """Return the size up to which eigenvalues are zero to rounding."""
@@ -311,7 +311,7 @@ class SubjectBasis(VoxelPass):
     @cached_property
     def n_kept(self) -> int:
         """How many components the energy keeps."""
-        return _n_reaching(self.energy, self.spectrum, self.dtype)
+        return _n_for_energy(self.energy, self.spectrum, self.dtype)
 
     @property
     def values(self) -> Matrix:
@@ -405,7 +405,7 @@ class SubjectBasis(VoxelPass):
         if self.kernel.from_products and not isinstance(Z, SampleProducts):
             Z = self.products_with(Z, name)
         if isinstance(Z, SampleProducts):
-            return self._centring.center_new(self._kernel_of(Z))
+            return self._centring.center_new(self._kernel_of_products(Z))
         Z = self.check_samples(Z, name)
         given = self.kernel.function is None
         samples = to_numpy(Z).astype(np.float64) if given else self._dense(Z)
@@ -416,21 +416,22 @@ class SubjectBasis(VoxelPass):
         return self._centring.center_new(samples)
 
     def products_with(self, Z: Any, name: str = "Z") -> SampleProducts:
-        """Return the inner products of other samples with the aligning ones, once."""
+        """Return the inner products of other samples with the aligning ones."""
         if self.kernel.name == "precomputed":
             raise InputError(f"{self.name} is a Gram matrix: it has no voxels.")
         return self._products_with(self.check_samples(Z, name), name)
 
-    def _kernel_of(self, products: SampleProducts) -> Matrix:
+    def _kernel_of_products(self, products: SampleProducts) -> Matrix:
         if not self.kernel.from_products:
             raise InputError(
                 f"{self.name}: the {self.kernel.name} kernel needs the samples, not "
                 "their inner products."
             )
-        far = self.kernel.name != "gaussian"  # others have no use for the products
-        own = np.zeros(self.n_samples) if far else self._products.diagonal()
-        raw = self._raw(products.cross, products.shift, self._shift)
-        return self.kernel.up_to_constant(raw, products.squares, own)
+        squares = np.zeros(self.n_samples)  # only one kernel has a use for them
+        if self.kernel.name == "gaussian":
+            squares = self._products.diagonal()
+        cross = self._with_means(products.cross, products.shift, self._shift)
+        return self.kernel.up_to_constant(cross, products.squares, squares)
 
     def project(self, Z: Any, name: str = "Z") -> Matrix:
         """Return the coordinates of other samples of this subject."""

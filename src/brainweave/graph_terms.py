@@ -116,7 +116,7 @@ class Graph:
         return scipy.sparse.csr_array(total)
 
     def connected_components(self) -> tuple[int, NDArray[np.intp]]:
-        """Count the connected parts and say to which each sample belongs.
+        """Return the number of connected parts, and the part of each sample.
 
         Samples are linked through their groups, so group terms are not expanded.
         """
@@ -227,10 +227,10 @@ def weigh_groups(graph: Graph, balance: str | list[str]) -> Graph:
 
 
 def count_alike(graph: Graph) -> Graph:
-    """Return a graph all of whose groups count alike, each term as much as before.
+    """Return the graph with all groups of a term counting alike, as on average before.
 
-    The target of a sample is then the mean over who saw the same, however many that
-    are. Terms with an affinity between groups, and a matrix, stay as they are.
+    The target of a sample is then the mean over all samples of its group, however many
+    there are. Terms with an affinity between groups, and a matrix, stay as they are.
     """
     terms = []
     for term in graph.groups:
@@ -247,10 +247,10 @@ def count_alike(graph: Graph) -> Graph:
 
 
 def _without_lonely_groups(term: GroupTerm, where: NDArray[np.intp]) -> GroupTerm:
-    """Take the weights off groups that link nobody; `where` is each sample's subject.
+    """Remove the weights of groups that link no two subjects.
 
-    Such are the groups all of whose samples, and all of whose neighbours in the
-    affinity, are of one subject. Their samples keep shaping the basis.
+    These are the groups all of whose samples, and all of whose neighbours in the
+    affinity, are of one subject; `where` is each sample's subject.
     """
     known = term.codes != NO_GROUP
     present = np.zeros((int(where.max()) + 1, len(term.names)), dtype=bool)

@@ -45,10 +45,10 @@ class Kernel:
         return self.function is None and self.name != "precomputed"
 
     def up_to_constant(self, products: Matrix, sq_a: Matrix, sq_b: Matrix) -> Matrix:
-        """Evaluate on inner products (a x b) and the squared norms of both sides.
+        """Return the kernel of inner products and squared norms, less a constant.
 
-        Less a constant that centring would take away in any case: 1 of the Gaussian
-        kernel, hp^2 of the quadratic one, which would drown the samples in rounding.
+        The constant (1 of the Gaussian kernel, hp^2 of the quadratic one) would drown
+        the samples in rounding. Centring takes it away in any case.
         """
         hp = self.hp or 0.0
         if self.name == "gaussian":

@@ -31,7 +31,7 @@ class EncodedLabels(NamedTuple):
 
 
 def is_missing(value: Any) -> bool:
-    """Tell whether a label stands for none.
+    """Whether a label means that there is none.
 
     Examples
     --------

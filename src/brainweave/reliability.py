@@ -64,7 +64,7 @@ def repeated_groups(codes: Any) -> Groups | None:
 
 
 def warn_of_no_reliability(bases: Sequence[Any], *, stacklevel: int) -> None:
-    """Say which subjects were standardised plainly, for want of groups that repeat."""
+    """Warn of subjects without repeated groups, whose voxels have unit variance."""
     plain = [b.name for b in bases if not b.reliable and b.kernel.name != "precomputed"]
     if plain:
         warnings.warn(

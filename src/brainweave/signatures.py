@@ -1,4 +1,4 @@
-"""Numbers by which samples are known again: copies, overlaps, changes in place."""
+"""Numbers that identify a sample by its content: copies, overlaps, changes in place."""
 
 from functools import lru_cache
 from typing import Any
@@ -20,7 +20,7 @@ N_SIGNATURES = 4
 
 
 def sample_signatures(X: Any) -> Matrix:
-    """Return four numbers per sample of X that tell it from every other.
+    """Return four numbers per sample of X that identify it.
 
     Each is the sum of the sample's voxels, every voxel with a fixed random sign. So
     they follow from the sample's content alone, whatever the order of the samples, the
@@ -47,9 +47,9 @@ def signed_sums(ops: NumpyOps | TorchOps, chunk: Any, columns: slice) -> Matrix:
 
 
 def same_samples(a: ArrayLike, b: ArrayLike) -> NDArray[np.bool_]:
-    """Return which samples of a occur among those of b, by their signatures.
+    """Return which samples of a occur in b, by their signatures.
 
-    So do samples that were stored in single precision in between.
+    Samples that were stored in single precision in between are found, too.
     """
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     known = b[np.isfinite(b).all(axis=1)]

@@ -87,21 +87,21 @@ class VoxelPass:
         of the mean with itself.
         """
         if self._device is not None and not narrow:
-            found = self._read_on(self._device)
+            found = self._read_on_device(self._device)
             if found is not None:
                 return found
-        return self._read_here(narrow=narrow)
+        return self._read_by_numpy(narrow=narrow)
 
     @np.errstate(over="ignore", invalid="ignore")  # what overflows is refused
-    def _read_here(self, *, narrow: bool) -> tuple[Matrix, Matrix, float]:
-        """Do it chunk by chunk by NumPy."""
+    def _read_by_numpy(self, *, narrow: bool) -> tuple[Matrix, Matrix, float]:
+        """Do so by NumPy, chunk by chunk."""
         ops, n = NumpyOps(self.dtype), self.n_samples
         self.mean, self.scale = np.empty(self.n_voxels), np.empty(self.n_voxels)
         signatures = np.zeros((n, N_SIGNATURES))
         kept: list[Matrix] = []
         gram: Any = None
         shift, offset = np.zeros(n), 0.0
-        fused = with_means = not narrow
+        with_means = not narrow
         for columns, raw in column_chunks(self._data):
             chunk = ops.array(raw)
             mean = _means(chunk).astype(np.float64)
@@ -142,7 +142,7 @@ class VoxelPass:
                 "samples; there is nothing to align. Check the mask and the file."
             )
         read = np.hstack(kept) if narrow else gram
-        if fused:  # voxels were scaled with their means on
+        if not narrow:  # voxels were scaled with their means on
             means = read.mean(axis=0)
             read -= means
             read -= means[:, None] - means.mean()
@@ -178,11 +178,11 @@ class VoxelPass:
                 f"{self.dtype}. Divide the samples by a constant{remedy}."
             )
 
-    def _read_on(self, device: Device) -> tuple[Any, Matrix, float] | None:
-        """Do the same on a device: nothing comes back before the last chunk is done.
+    def _read_on_device(self, device: Device) -> tuple[Any, Matrix, float] | None:
+        """Do so on a device, where the inner products stay.
 
-        The inner products stay there. None where a voxel's unit or a value needs the
-        care of the other way, which also says what is wrong.
+        None if a voxel or value needs the care of :meth:`_read_by_numpy`, which also
+        says what is wrong.
         """
         n, v, eps = self.n_samples, self.n_voxels, float(np.finfo(self.dtype).eps)
         gram, signatures = device.zeros(n, n), device.zeros(n, N_SIGNATURES)
@@ -245,7 +245,7 @@ class VoxelPass:
     ) -> Iterator[tuple[Any, Any]]:
         """Yield column chunks of Z standardised with this subject's mean and scale.
 
-        To verify is to compare signatures once the last chunk is out, and to raise.
+        With `verify`, changed samples raise an error after the last chunk.
         """
         ops = ops_for(Z)
         found = np.zeros((Z.shape[0], N_SIGNATURES))
@@ -327,7 +327,7 @@ class VoxelPass:
     def _combine(self, mixing: Matrix) -> NDArray[Any]:
         """Mix standardised samples into voxel patterns: ``X.T @ mixing``."""
         if self._device is not None:
-            return self._combine_on(self._device, mixing)
+            return self._combine_on_device(self._device, mixing)
         out = np.empty((self.n_voxels, mixing.shape[1]), dtype=self.dtype)
         ops, single = ops_for(self._data), self.dtype == np.float32
         columns_of, sums = ops.array(mixing), mixing.sum(axis=0)
@@ -346,22 +346,19 @@ class VoxelPass:
                 of_mixed += raw_mixed @ voxel_signs(columns.start, columns.stop)
                 mixed = raw_mixed.T - mean[:, None] * sums
             out[columns] = mixed / self.scale[columns, None]
-        if single or not self._is_mixed_of_the_same(of_mixed, mixing):
+        if single or not self._mixture_is_unchanged(of_mixed, mixing):
             self._refuse_changed(found if single else sample_signatures(self._data))
         return out
 
-    def _is_mixed_of_the_same(self, of_mixed: Matrix, mixing: Matrix) -> bool:
-        """Whether a mixture has the signatures that the mixed samples had at first.
-
-        A change of samples that it does not show did not change the mixture.
-        """
+    def _mixture_is_unchanged(self, of_mixed: Matrix, mixing: Matrix) -> bool:
+        """Whether a mixture has the signatures that follow from the first pass."""
         if self.signatures is None:
             return True
         allowed = np.abs(mixing).T @ rounding(self.signatures, self.dtype)
         off = np.abs(of_mixed - mixing.T @ self.signatures).max(axis=1)
         return bool((off <= allowed).all())
 
-    def _combine_on(self, device: Device, mixing: Matrix) -> NDArray[Any]:
+    def _combine_on_device(self, device: Device, mixing: Matrix) -> NDArray[Any]:
         """Do so on a device, in double precision."""
         out = device.zeros(self.n_voxels, mixing.shape[1])
         found = device.zeros(self.n_samples, N_SIGNATURES)
@@ -379,8 +376,7 @@ class VoxelPass:
 def _centred(ops: NumpyOps, chunk: Matrix, mean: Matrix, z: Matrix) -> Matrix:
     """Take the mean off each column, into z, and return the deviations.
 
-    A mean in float32 is off by rounding; the mean of what is left is not, by which it
-    is corrected, in place.
+    The mean is corrected, in place, by what rounding in float32 left of it.
     """
     np.subtract(chunk, ops.array(mean), out=z)
     rest = _means(z)

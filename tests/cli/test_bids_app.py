@@ -493,9 +493,9 @@ def test_samples_are_marked_that_shaped_the_maps(aligner, ids, want):
 def test_only_volumes_have_a_mask_image(tmp_path):
     from types import SimpleNamespace
 
-    from brainweave.cli.bids_files import Derivative
+    from brainweave.cli.bids_derivative import Derivative
 
-    Derivative(tmp_path, tmp_path).mask(SimpleNamespace(id="01", space=None), "")
+    Derivative(tmp_path, tmp_path).write_mask(SimpleNamespace(id="01", space=None), "")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from brainweave.cli.console import Console, check_interrupted, listening
+from brainweave.cli.console import Console, check_interrupted, remembering_interrupts
 
 
 def _lost():
@@ -16,7 +16,7 @@ def _lost():
 
 def test_a_lost_interruption_is_raised_at_the_next_step():
     before = signal.getsignal(signal.SIGINT)
-    with listening():
+    with remembering_interrupts():
         check_interrupted()
         with Console(quiet=True).stage("Working", 3) as tick:
             tick("one")

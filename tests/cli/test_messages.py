@@ -14,8 +14,8 @@ import pytest
 import typer
 
 from brainweave.cli import console, reporting
+from brainweave.cli.cluster import _dask_client
 from brainweave.cli.console import Console, UsageError, run
-from brainweave.cli.methods import _dask_client
 
 
 def raising(error):
@@ -61,7 +61,7 @@ def test_an_interruption_is_told_however_it_comes(monkeypatch, capsys, how):
         raise how
 
     monkeypatch.setattr("brainweave.cli.app.app", app)
-    monkeypatch.setattr("brainweave.cli.options.spread", list)
+    monkeypatch.setattr("brainweave.cli.options.repeat_option_names", list)
     assert run(["info"]) == 130
     assert "Every file that is there is whole." in capsys.readouterr().err
 
@@ -120,7 +120,7 @@ def test_lines_say_how_long_it_takes_and_rounds_count_anew(monkeypatch, capsys):
     monkeypatch.setattr(console, "LINE_EVERY", 0.0)
     clock = iter([0.0, 0.0, 8.0, 20.0, 21.0, 22.0])
     monkeypatch.setattr(console.time, "perf_counter", lambda: next(clock))
-    with Console().counted("Trying") as show:
+    with Console().progress("Trying") as show:
         show(8, 10, "joint")
         show(1, 10, "joint")  # another round
         show(2, 10, "held-out")

@@ -11,8 +11,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 import brainweave as bw
+from brainweave.cli.methods import matched
 from brainweave.cli.scoring import read_results
-from brainweave.cli.studies import matched
 from brainweave.exceptions import InputError
 
 

@@ -137,6 +137,8 @@ def test_wrong_usage_is_one_sentence(
         ("[[fit]]\nenergy = 1", "has 'fit', which is no option"),
         ("[fit]\nquiet = 3", "no option of fit"),
         ("[fit]\nn_jobs = 0", "other than 0; got 0"),
+        # a word is missing, and no hint about quotes follows
+        ("[fit]\nconstraint = 3", "one of 'global', 'subject'; got '3'.\n"),
     ],
 )
 def test_wrong_configurations_are_explained(study, tmp_path, call, text, said):

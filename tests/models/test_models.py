@@ -465,7 +465,6 @@ def rewritten(path, target, edit, arrays=None):
         document,
         {k: pending(v) for k, v in values.items()},
         kind="brainweave-model",
-        version=2,
     )
     return target
 
@@ -559,7 +558,7 @@ def test_what_is_computed_for_the_file_waits_on_disk(tmp_path):
         name: container.PendingArray((large,), np.dtype(float), make) for name in "abc"
     }
     target = tmp_path / "m.safetensors"
-    write_container(target, {}, arrays, kind="brainweave-model", version=2)
+    write_container(target, {}, arrays, kind="brainweave-model")
     assert seen == [0, 8 * large, 16 * large]
     assert list(tmp_path.iterdir()) == [target]
     read = read_container(target, kind="brainweave-model").arrays

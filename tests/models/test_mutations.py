@@ -176,7 +176,7 @@ def test_wrong_documents_with_right_checksums_are_equal_or_refused(
             del node[last]
         else:
             node[last] = values[rng.integers(len(values))]
-        write_container(wrong, document, arrays, kind="brainweave-model", version=2)
+        write_container(wrong, document, arrays, kind="brainweave-model")
         try:
             model = bw.load(wrong)
         except ModelFileError:
@@ -197,7 +197,7 @@ def test_lists_within_lists_without_end_are_refused(original, wrong, where, shap
         deep = whole.get(shape, {"dict": [["a", deep]]})
     arrays = {k: pending(v) for k, v in container.arrays.items()}
     document[where] = deep
-    write_container(wrong, document, arrays, kind="brainweave-model", version=2)
+    write_container(wrong, document, arrays, kind="brainweave-model")
     for read in (bw.load, bw.describe):
         with pytest.raises(ModelFileError, match="nested too deeply"):
             read(wrong)

@@ -342,7 +342,10 @@ class GDM(BaseAligner):
         if wanted is None:
             wanted = "auto" if self._shrinks else PAPERS_COMPONENTS
         if isinstance(wanted, str):
-            check_option("n_components", wanted, ("auto",), owner=self._owner)
+            words = ("auto",)
+            check_option(
+                "n_components", wanted, words, owner=self._owner, or_number=True
+            )
             capped = self._shrinks or graph.matrix is not None
             groups = sum(len(term.names) for term in graph.groups)
             return min(most, MOST_TRIED if capped else groups), True

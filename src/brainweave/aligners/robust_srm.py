@@ -61,7 +61,7 @@ def update_response(
     """Return the response ``(X - S) W`` with the best S, and the objective before."""
     ops, response, value = voxels.ops, R.copy(), 0.0
     for _, weights, D in voxels.residuals(W, R):
-        C = ops.clip(D, bound)
+        C = D.clip(-bound, bound)
         response += to_numpy(C @ weights)
         value += ops.inner(C, D) - ops.inner(C, C) / 2
     return response, value
@@ -84,7 +84,7 @@ def update_map(
     ops, value = voxels.ops, 0.0
     from_maps, target_there = ops.array(R.T @ target), ops.array(target)
     for columns, weights, D in voxels.residuals(W, R):
-        C = ops.clip(D, bound)
+        C = D.clip(-bound, bound)
         W[columns] = to_numpy(weights @ from_maps + C.T @ target_there)
         if measure:
             value += ops.inner(C, D) - ops.inner(C, C) / 2
@@ -107,7 +107,7 @@ def individual_term(
 ) -> scipy.sparse.csc_array:
     """Return the best individual term, samples x voxels."""
     parts = [
-        scipy.sparse.csc_array(to_numpy(D - voxels.ops.clip(D, bound)))
+        scipy.sparse.csc_array(to_numpy(D - D.clip(-bound, bound)))
         for _, _, D in voxels.residuals(W, R)
     ]
     return scipy.sparse.csc_array(scipy.sparse.hstack(parts, format="csc"))

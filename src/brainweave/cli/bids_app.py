@@ -1,32 +1,29 @@
-"""The BIDS App: one independent job per subject, then one small job for the group."""
+"""The BIDS App: its command, and the level that makes a basis of each subject."""
 
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import typer
-
-from brainweave._io import check_can_write
-from brainweave.cli.bids_files import Derivative, Inputs, kind_of
+from brainweave._io import check_can_write, file_stamp, has_changed
+from brainweave.cli import files
+from brainweave.cli.bids_derivative import Derivative, selected_entities
+from brainweave.cli.cluster import Engine
 from brainweave.cli.console import (
     Console,
     PartlyFailed,
     UsageError,
-    explained,
-    resume_with,
+    error_message,
 )
-from brainweave.cli.methods import Engine, Method, make_aligner, resolved
+from brainweave.cli.methods import Method, make_aligner, resolved_options
 from brainweave.cli.options import (
     RUN_PANEL,
     argument,
     command,
-    effective,
     option,
     parse_params,
-    plain,
-    provenance,
     refuse_unknown,
 )
 from brainweave.cli.reading import Reading
@@ -34,11 +31,20 @@ from brainweave.exceptions import BrainweaveError, ModelFileError
 
 if TYPE_CHECKING:
     from brainweave.models.files import Description
+    from brainweave.study.formats.bids_files import BidsRun, Dataset
+    from brainweave.study.study import Study
 
-# what a basis is made by, where the aligner does not say
-BASIS = {"kernel": "linear", "kernel_params": None, "energy": 1.0, "standardize": True}
-# --bids-param takes what became an option later as well, for scripts that have it
-WAS_FLAT = ("task", "space", "samples", "label", "stimulus", "smoothing_fwhm")
+# how a basis is made, where the aligner does not say
+BASIS_DEFAULTS = {
+    "kernel": "linear",
+    "kernel_params": None,
+    "energy": 1.0,
+    "standardize": True,
+}
+# options of load_bids that choose files
+FILE_OPTIONS = ("task", "space", "sessions", "runs", "entities")
+# options since the first version; --bids-param still takes those that came later
+NEVER_BIDS_PARAM = ("task", "space", "samples", "label", "stimulus", "smoothing_fwhm")
 
 
 @dataclass
@@ -47,12 +53,12 @@ class Selection(Reading):
 
     bids_param: list[str] | None = option("Any other option of load_bids, NAME=VALUE.")
 
-    def options(self) -> dict[str, Any]:
+    def load_options(self) -> dict[str, Any]:
         """Return the options of ``load_bids``, but for the subjects."""
-        given = self.given()
+        given = super().load_options()
         others = parse_params(self.bids_param, option="--bids-param")
         for name in others:
-            if name in WAS_FLAT or name in given:
+            if name in NEVER_BIDS_PARAM or name in given:
                 raise UsageError(
                     f"--bids-param {name}=... has an option of its own: "
                     f"--{name.replace('_', '-')}."
@@ -78,17 +84,94 @@ class Resources:
     overwrite: bool = option("Make bases that are there again.", default=False)
 
 
+class Inputs:
+    """A BIDS dataset, and how subjects are read from it."""
+
+    def __init__(self, folder: Path, options: dict[str, Any]) -> None:
+        from brainweave.study.formats.bids import load_bids
+        from brainweave.study.options import option_names
+
+        self.folder, self.options = folder, dict(options)
+        self.derivatives = self.options.pop("derivatives", "auto")
+        message = "--bids-param {}: load_bids has no such option"
+        refuse_unknown(self.options, option_names(load_bids)[1:], message)
+        for name in ("subjects", "name"):
+            if name in self.options:
+                raise UsageError(
+                    f"--bids-param {name} cannot be used here; subjects are chosen "
+                    "with --participant-label."
+                )
+        if self.options.get("mask") == "common":
+            raise UsageError(
+                "--mask common needs all subjects at once, and participant jobs see "
+                "one each. Give a mask image: --mask FILE."
+            )
+
+    @cached_property
+    def dataset(self) -> "Dataset":
+        """The list of its files."""
+        from brainweave.study.formats.bids_files import open_dataset
+
+        return open_dataset(self.folder, self.derivatives)
+
+    def study(self, id: str) -> "Study":
+        """Return a study of one subject."""
+        from brainweave.study.formats.bids import load_bids
+
+        return load_bids(self.dataset, subjects=[id], **self.options)
+
+    def stamps(self, id: str) -> dict[str, Any]:
+        """Return a stamp of each file that a subject's basis depends on, by name."""
+        return {self._name(path): file_stamp(path) for path in self._files(id)}
+
+    def unchanged(self, id: str, stamps: Any) -> bool:
+        """Whether a subject's files are those that were stamped, and no others."""
+        files = {self._name(path): path for path in self._files(id)}
+        if not isinstance(stamps, dict) or set(stamps) != set(files):
+            return False
+        return not any(has_changed(path, stamps[name]) for name, path in files.items())
+
+    def _files(self, id: str) -> list[Path]:
+        from brainweave.study.formats.bids_files import find_runs
+
+        chosen = {k: v for k, v in self.options.items() if k in FILE_OPTIONS}
+        found = find_runs(self.dataset, subjects=[id], **chosen)
+        paths = {path for run in found.get(id, []) for path in self._run_files(run)}
+        mask = self.options.get("mask")
+        if isinstance(mask, str) and Path(mask).is_file():
+            paths.add(Path(mask))
+        return sorted(paths)
+
+    def _run_files(self, run: "BidsRun") -> Iterator[Path]:
+        from brainweave.study.formats.bids_files import inherited_files
+
+        yield from run.image.values() if isinstance(run.image, dict) else [run.image]
+        raw, images = self.dataset.raw, self.dataset.images
+        for root, suffix, ending in (
+            (raw, "events", ".tsv"),
+            (raw, "bold", ".json"),
+            (images, "bold", ".json"),
+            (images, "desc-confounds_timeseries", ".tsv"),
+            (images, "desc-confounds_timeseries", ".json"),
+            (images, "desc-brain_mask", ".nii.gz"),
+        ):
+            yield from inherited_files(root, run, suffix, ending)
+
+    def _name(self, path: Path) -> str:
+        inside = path.is_relative_to(self.folder)
+        return (path.relative_to(self.folder) if inside else path.absolute()).as_posix()
+
+
 @dataclass
 class Job:
-    """What one run of the app has to do, and with what."""
+    """One run of the app: its options, its inputs, and where its files go."""
 
     console: Console
     inputs: Inputs
     derivative: Derivative
-    selection: Any
-    method: Any
-    resources: Any
-    given: set[str]  # options that were not left at their defaults
+    selection: Selection
+    method: Method
+    resources: Resources
 
     def __post_init__(self) -> None:
         self.aligner = make_aligner(self.method)
@@ -96,27 +179,30 @@ class Job:
     @cached_property
     def options(self) -> dict[str, Any]:
         """All options as they were used."""
-        return effective(self.console, **resolved(self.aligner))
+        return files.used_options(self.console, **resolved_options(self.aligner))
 
     @cached_property
     def settings(self) -> dict[str, Any]:
         """What a basis depends on: how it is made, and from which data."""
         params = self.aligner.get_params(deep=False)
-        made = {**BASIS, **{k: v for k, v in params.items() if k in BASIS}}
-        if made["energy"] is None:
-            made["energy"] = BASIS["energy"]
+        basis = {
+            name: params.get(name, BASIS_DEFAULTS[name]) for name in BASIS_DEFAULTS
+        }
+        if basis["energy"] is None:
+            basis["energy"] = BASIS_DEFAULTS["energy"]
         data = dict(self.inputs.options)
         if self.inputs.derivatives != "auto":
             data["derivatives"] = self.inputs.derivatives
         return {
-            "basis": {k: plain(v) for k, v in made.items() if v is not None},
-            "data": {k: "none" if v is None else plain(v) for k, v in data.items()},
+            "basis": {k: files.plain(v) for k, v in basis.items() if v is not None},
+            "data": {
+                k: "none" if v is None else files.plain(v) for k, v in data.items()
+            },
         }
 
 
 @command(selection=Selection, method=Method, resources=Resources, engine=Engine)
 def run(
-    context: typer.Context,
     bids_dir: Path = argument("BIDS dataset, or fMRIPrep output."),
     output_dir: Path = argument("Folder of the derivative."),
     analysis_level: str = argument("participant or group."),
@@ -151,15 +237,13 @@ def run(
         raise UsageError("--method gdmcv needs a study folder: use brainweave tune.")
     if resources.mem_mb is not None and resources.mem_mb < 1:
         raise UsageError(f"--mem-mb must be 1 or more; got {resources.mem_mb}.")
-    sources = {name: context.get_parameter_source(name) for name in context.params}
     job = Job(
         console=console,
-        inputs=Inputs(bids_dir, selection.options()),
+        inputs=Inputs(bids_dir, selection.load_options()),
         derivative=Derivative(output_dir, bids_dir),
         selection=selection,
         method=method,
         resources=resources,
-        given={n for n, s in sources.items() if getattr(s, "name", "") != "DEFAULT"},
     )
     if resources.work_dir is not None:
         resources.work_dir.mkdir(parents=True, exist_ok=True)
@@ -189,45 +273,47 @@ def make_bases(job: Job) -> None:
     """Write the basis of each subject; name those that failed."""
     from brainweave._workers import LocalCallback, map_subjects
 
-    ids = _wanted(job)
-    job.derivative.describe()
-    resume_with("Run the same command again: subjects that are done are kept.")
-    targets = [job.derivative.basis(id, kind_of(job.selection)) for id in ids]
+    ids = _chosen_subjects(job)
+    job.derivative.write_description()
+    job.console.resume_hint = (
+        "Run the same command again: subjects that are done are kept."
+    )
+    entities = selected_entities(job.selection)
+    targets = [job.derivative.basis_path(id, entities) for id in ids]
     _ = job.inputs.dataset.runs  # listed once, before several threads ask for it
     with job.console.stage("Making bases", len(ids)) as tick:
-        each = [job] * len(ids), targets, [LocalCallback(tick)] * len(ids)
-        reasons = map_subjects(_try_basis, ids, *each, n_jobs=_n_jobs(job, ids))
-    failed = {}
-    for id, target, why in zip(ids, targets, reasons, strict=True):
-        if why:
-            failed[id] = why
-        else:
+        arguments = targets, [job] * len(ids), [LocalCallback(tick)] * len(ids)
+        errors = map_subjects(_try_basis, ids, *arguments, n_jobs=_n_jobs(job, ids))
+    for target, error in zip(targets, errors, strict=True):
+        if not error:
             job.console.result(str(target))
+    failed = {id: error for id, error in zip(ids, errors, strict=True) if error}
     if failed:
-        raise PartlyFailed(_told(failed, ids))
+        raise PartlyFailed(_failure_message(failed, len(ids)))
 
 
-def _try_basis(id: str, job: Job, target: Path, tick: Any) -> str:
-    """Make a basis; return why it failed, if it did: the others go on."""
+def _try_basis(id: str, target: Path, job: Job, tick: Any) -> str:
+    """Make a basis; return the message of its error, if any, so that others go on."""
     try:
-        _make_basis(job, id, target)
+        _make_basis(id, target, job)
     except Exception as error:
-        return explained(error)
+        return error_message(error)
     finally:
         tick(f"sub-{id}")
     return ""
 
 
-def _told(failed: dict[str, str], ids: list[str]) -> str:
+def _failure_message(failed: dict[str, str], n_subjects: int) -> str:
     """Name the subjects that failed and why; a reason that all share only once."""
-    rest = "" if len(failed) == len(ids) else ", the others are done"
-    text = f"{len(failed)} of {len(ids)} subjects failed{rest}. "
+    rest = "" if len(failed) == n_subjects else ", the others are done"
+    text = f"{len(failed)} of {n_subjects} subjects failed{rest}. "
     if len(failed) > 1 and len(set(failed.values())) == 1:
         return f"{text}For all of them: {failed[next(iter(failed))]}"
-    return text + "; ".join(f"sub-{id}: {why}" for id, why in failed.items())
+    return text + "; ".join(f"sub-{id}: {error}" for id, error in failed.items())
 
 
-def _wanted(job: Job) -> list[str]:
+def _chosen_subjects(job: Job) -> list[str]:
+    """Return the ids given by --participant-label, else those of all subjects."""
     folder = job.inputs.folder
     found = sorted(
         {p.name.removeprefix("sub-") for p in folder.glob("sub-*") if p.is_dir()}
@@ -235,9 +321,9 @@ def _wanted(job: Job) -> list[str]:
     given = job.selection.participant_label
     if not given:
         return found
-    wanted = [label.removeprefix("sub-") for label in given]
-    refuse_unknown(wanted, found, f"There is no subject '{{}}' in {str(folder)!r}")
-    return list(dict.fromkeys(wanted))
+    ids = [label.removeprefix("sub-") for label in given]
+    refuse_unknown(ids, found, f"There is no subject '{{}}' in {str(folder)!r}")
+    return list(dict.fromkeys(ids))
 
 
 def _n_jobs(job: Job, ids: list[str]) -> int:
@@ -259,15 +345,16 @@ def _n_jobs(job: Job, ids: list[str]) -> int:
     return max(1, min(int(jobs), int(job.resources.mem_mb * 1e6 // needed)))
 
 
-def _make_basis(job: Job, id: str, target: Path) -> None:
+def _make_basis(id: str, target: Path, job: Job) -> None:
+    """Write the basis file of a subject and its sidecar, unless they are there."""
     from brainweave.basis import SubjectBasis
     from brainweave.models import describe, save_basis
     from brainweave.study.subject import Subject, fingerprint
 
-    known = None if job.resources.overwrite else _done(job, id, target)
-    if known is not None:
+    finished = None if job.resources.overwrite else _finished_basis(id, target, job)
+    if finished is not None:
         if not target.with_suffix(".json").is_file():
-            _describe_basis(job, id, known)
+            _write_sidecar(id, finished, job)
         return
     check_can_write(target)
     stamps = job.inputs.stamps(id)  # before they are read: later changes will show
@@ -277,7 +364,7 @@ def _make_basis(job: Job, id: str, target: Path) -> None:
     names = ("labels", "runs", "onsets", "stimuli", "space")
     subject = Subject(id, samples, **{name: getattr(lazy, name) for name in names})
     basis = SubjectBasis(samples, name=f"sub-{id}", **job.settings["basis"])
-    made = provenance(
+    made = files.provenance(
         "run participant",
         job.options,
         [id],
@@ -293,37 +380,38 @@ def _make_basis(job: Job, id: str, target: Path) -> None:
             f"sub-{id}: {basis.n_samples} samples, {basis.n_voxels} voxels, "
             f"{basis.n_kept} directions"
         )
-    _describe_basis(job, id, describe(target))
+    _write_sidecar(id, describe(target), job)
 
 
-def _done(job: Job, id: str, path: Path) -> "Description | None":
-    """Describe a basis that was made with these settings from these very files."""
+def _finished_basis(id: str, path: Path, job: Job) -> "Description | None":
+    """Describe a basis file that was made with these settings from these very files."""
     from brainweave.models import describe
 
     try:
-        known = describe(path) if path.is_file() else None
+        found = describe(path) if path.is_file() else None
     except ModelFileError:
         return None  # damaged: made again
-    made: Any = {} if known is None else known.provenance
-    same = made.get("settings") == job.settings
-    return known if same and job.inputs.are(id, made.get("inputs")) else None
+    if found is None or found.provenance.get("settings") != job.settings:
+        return None
+    return found if job.inputs.unchanged(id, found.provenance.get("inputs")) else None
 
 
-def _describe_basis(job: Job, id: str, known: "Description") -> None:
-    """Write the sidecar, all of it from what the basis file says."""
-    job.derivative.sidecar(
-        known.path,
+def _write_sidecar(id: str, basis: "Description", job: Job) -> None:
+    """Write the sidecar of a basis, all of it from what the basis file says."""
+    facts, made = basis.facts, basis.provenance
+    job.derivative.write_sidecar(
+        basis.path,
         {
             "Description": "Kernel coordinates of the samples of one subject",
             "Sources": job.derivative.sources(id),
-            "NumberOfSamples": known.facts["n_samples"],
-            "NumberOfVoxels": known.facts["n_voxels"],
-            "NumberOfDirections": known.facts["n_kept"],
-            "Energy": known.facts["energy"],
-            "Kernel": known.facts["kernel"],
-            "Options": known.provenance.get("options", {}),
-            "Settings": known.provenance.get("settings", {}),
-            "Preprocessing": known.provenance.get("record") or {},
-            "Inputs": sorted(known.provenance.get("inputs", {})),
+            "NumberOfSamples": facts["n_samples"],
+            "NumberOfVoxels": facts["n_voxels"],
+            "NumberOfDirections": facts["n_kept"],
+            "Energy": facts["energy"],
+            "Kernel": facts["kernel"],
+            "Options": made.get("options", {}),
+            "Settings": made.get("settings", {}),
+            "Preprocessing": made.get("record") or {},
+            "Inputs": sorted(made.get("inputs", {})),
         },
     )

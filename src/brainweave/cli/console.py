@@ -13,14 +13,16 @@ import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 from brainweave.exceptions import BrainweaveError, InputError
 
 USAGE, FAILED, INTERRUPTED = 2, 1, 130
 DEBUG = "BRAINWEAVE_DEBUG"
+QUOTE = "'"
 
 
 class UsageError(InputError):
@@ -38,58 +40,68 @@ class PartlyFailed(BrainweaveError):
 def run(arguments: Sequence[str]) -> int:
     """Run the command line; return the exit code."""
     from brainweave.cli.app import app
-    from brainweave.cli.options import spread
+    from brainweave.cli.options import repeat_option_names
 
-    speak_of(())
+    Console().make_current()
     try:
-        with listening():
+        with remembering_interrupts():
             code = app(
-                args=spread(arguments),
+                args=repeat_option_names(arguments),
                 prog_name="brainweave",
                 standalone_mode=False,
             )
     except KeyboardInterrupt:
-        return _interrupted()
+        return _report_interruption()
     except Exception as error:
         # Typer turns an interruption into an exception of its own
         is_abort = type(error).__name__ == "Abort"
-        return _interrupted() if is_abort else _explain(error, arguments)
-    if code == INTERRUPTED:  # other versions of Typer give the exit code
-        return _interrupted()
+        return _report_interruption() if is_abort else _report(error, arguments)
+    if code == INTERRUPTED:  # other versions of Typer return the exit code
+        return _report_interruption()
     return code if isinstance(code, int) else 0
 
 
-def _interrupted() -> int:
-    _tell("Interrupted. Every file that is there is whole.", _HINT[0])
+# -- errors ----------------------------------------------------------------------------
+
+
+def _report_interruption() -> int:
+    whole = "Interrupted. Every file that is there is whole."
+    _print_error(whole, _current.resume_hint)
     return INTERRUPTED
 
 
-def _explain(error: Exception, arguments: Sequence[str]) -> int:
+def _report(error: Exception, arguments: Sequence[str]) -> int:
+    """Print what went wrong; return the exit code."""
     if os.environ.get(DEBUG):
         traceback.print_exception(error)
-    code = _exit_code(error)
+    code, text = _exit_code(error), f"Error: {error_message(error)}"
     if code is None:
-        _tell(
-            f"Error: {explained(error)}",
-            f"This should not happen. Set {DEBUG}=1 to see where, and report it.",
-        )
+        hint = f"This should not happen. Set {DEBUG}=1 to see where, and report it."
+        _print_error(text, hint)
         return FAILED
-    _tell(f"Error: {_message(error)}{_value_of(error, arguments)}")
+    _print_error(text + _value_given(error, arguments))
     return code
 
 
-def explained(error: Exception) -> str:
+def error_message(error: Exception) -> str:
     """Return one sentence about an error, also about one that nobody expected."""
     if _exit_code(error) is None:
-        return f"{type(error).__name__}: {_one_line(str(error))}"
-    return _message(error)
+        return f"{type(error).__name__}: {_one_line(error)}"
+    if hasattr(error, "format_message"):  # of Typer
+        return _one_line(error.format_message())
+    if isinstance(error, OSError) and not isinstance(error, BrainweaveError):
+        return _os_message(error)
+    if isinstance(error, MemoryError):
+        return "There is not enough memory. Use fewer subjects at a time (--n-jobs 1)."
+    text = _one_line(error)
+    return text if isinstance(error, UsageError) else use_option_names(text)
 
 
 def _exit_code(error: Exception) -> int | None:
-    """Return the code of an error that is expected, else None."""
-    own = getattr(error, "exit_code", None)  # of Typer: wrong options
-    if isinstance(own, int):
-        return own
+    """Return the exit code of an expected error; None for a bug."""
+    code = getattr(error, "exit_code", None)  # of Typer: wrong options
+    if isinstance(code, int):
+        return code
     if isinstance(error, (InputError, TypeError)) and _is_ours(error):
         return USAGE
     if isinstance(error, (BrainweaveError, OSError, MemoryError, ImportError)):
@@ -98,7 +110,7 @@ def _exit_code(error: Exception) -> int | None:
 
 
 def _is_ours(error: Exception) -> bool:
-    """Whether our own code raised it: a TypeError from elsewhere is a mistake."""
+    """Whether our own code raised it: a TypeError from elsewhere is a bug."""
     if isinstance(error, BrainweaveError):
         return True
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
@@ -107,29 +119,18 @@ def _is_ours(error: Exception) -> bool:
     )
 
 
-def _message(error: Exception) -> str:
-    if hasattr(error, "format_message"):
-        return _one_line(error.format_message())
-    if isinstance(error, OSError) and not isinstance(error, BrainweaveError):
-        return _os_message(error)
-    if isinstance(error, MemoryError):
-        return "There is not enough memory. Use fewer subjects at a time (--n-jobs 1)."
-    text = _one_line(str(error))
-    return text if isinstance(error, UsageError) else spoken(text)
-
-
-def _value_of(error: Exception, arguments: Sequence[str]) -> str:
-    """Return what was given for an option that could not be read, to be shown."""
+def _value_given(error: Exception, arguments: Sequence[str]) -> str:
+    """Return "; got VALUE" for an option that Typer could not read, else nothing."""
     names = getattr(getattr(error, "param", None), "opts", ())
-    for before, value in zip(("", *arguments), (*arguments, ""), strict=True):
-        name, equals, joined = before.partition("=")
+    for argument, following in pairwise((*arguments, "")):
+        name, equals, joined = argument.partition("=")
         if name in names:
-            given = joined if equals else value
-            percent = given.rstrip("%").strip()
+            value = joined if equals else following
+            percent = value.rstrip("%").strip()
             hint = ""
-            if given.endswith("%") and percent.replace(".", "", 1).isdigit():
+            if value.endswith("%") and percent.replace(".", "", 1).isdigit():
                 hint = f" {percent} % is written {float(percent) / 100:g}."
-            return f"; got {given!r}.{hint}"
+            return f"; got {value!r}.{hint}"
     return ""
 
 
@@ -143,115 +144,95 @@ def _os_message(error: OSError) -> str:
     return f"{reason}:{name}." if name else f"{_one_line(reason)}."
 
 
-def _one_line(text: str) -> str:
+def _one_line(text: Any) -> str:
     return " ".join(str(text).split())
 
 
-def _tell(*lines: str) -> None:
+def _print_error(*lines: str) -> None:
     print(*lines, sep="\n", file=sys.stderr)
 
 
-# -- the language of the command line --------------------------------------------------
-
-QUOTE = "'"
-_OPTIONS: set[str] = set()
-_SUBJECTS: list[str] = []  # those that a fit which runs calls X[0], X[1], ...
+# -- the library's messages in terms of the command line -------------------------------
 
 
-def speak_of(names: Iterable[str]) -> None:
-    """Say which options the command that runs has."""
-    _OPTIONS.clear()
-    _SUBJECTS.clear()
-    _OPTIONS.update(names)
-
-
-def subjects_are(ids: Iterable[str]) -> None:
-    """Say who the subjects are that a fit of all of them knows by position."""
-    _SUBJECTS[:] = ids
-
-
-def _subject(found: "re.Match[str]") -> str:
-    position = int(found[1])
-    return f"sub-{_SUBJECTS[position]}" if position < len(_SUBJECTS) else found[0]
-
-
-def spoken(text: str) -> str:
-    """Turn the library's names of parameters into options of the command that runs.
+def use_option_names(text: str) -> str:
+    """Replace the library's parameters in a message by options of the command.
 
     Examples
     --------
-    >>> speak_of(["task", "leave_out", "n_components", "param", "match", "overwrite"])
-    >>> spoken("Choose one with task=...")
+    >>> options = "task leave_out n_components param overwrite"
+    >>> _current.params = dict.fromkeys(options.split())
+    >>> use_option_names("Choose one with task=...")
     'Choose one with --task ...'
-    >>> spoken("leave_out=9 leaves no subject")
+    >>> use_option_names("leave_out=9 leaves no subject")
     '--leave-out 9 leaves no subject'
-    >>> spoken("n_components='auto' keeps the informative ones")
+    >>> use_option_names("n_components='auto' keeps the informative ones")
     '--n-components auto keeps the informative ones'
-    >>> spoken("n_components of GDM must be >= 1, got 0.")
+    >>> use_option_names("n_components of GDM must be >= 1, got 0.")
     '--n-components must be >= 1, got 0.'
-    >>> spoken("Give derivatives=..., or overwrite=True.")
+    >>> use_option_names("Give derivatives=..., or overwrite=True.")
     'Give --param derivatives=..., or --overwrite.'
-    >>> speak_of([])
+    >>> _current.params = {}
     """
-    text = re.sub(r"\b([a-z][a-z_]*)=(True\b|False\b|\.\.\.|[^\s,;:=]+)", _option, text)
-    text = re.sub(
-        r"\b([a-z][a-z_]*) of (?:[A-Z]\w+|the evaluation|load_\w+)\b", _named, text
-    )
-    text = re.sub(r"^([a-z][a-z_]*)(?= must be )", _named, text)
-    if _SUBJECTS:
-        text = re.sub(r"\bX\[(\d+)\]", _subject, text)
-    if "match" in _OPTIONS:
-        text = re.sub(
-            r"brainweave\.match_samples\(.*?\)",
-            "--match truncate, average or intersect",
-            text,
-        )
+    word = r"([a-z][a-z_]*)"
+    text = re.sub(rf"\b{word}=(True\b|False\b|\.\.\.|[^\s,;:=]+)", _assignment, text)
+    owner = r"(?:[A-Z]\w+|the evaluation|load_\w+)"
+    text = re.sub(rf"\b{word} of {owner}\b", _parameter, text)
+    text = re.sub(rf"^{word}(?= must be )", _parameter, text)
+    text = re.sub(r"\bX\[(\d+)\]", _subject, text)
+    if "match" in _current.params:
+        ways = "--match truncate, average or intersect"
+        text = re.sub(r"brainweave\.match_samples\(.*?\)", ways, text)
     return text
 
 
-def _option(found: "re.Match[str]") -> str:
+def _assignment(found: "re.Match[str]") -> str:
+    """Replace ``task='x'`` by ``--task x``."""
     name, value = found[1], found[2]
-    if name in _OPTIONS:
-        shown = f"--{name.replace('_', '-')}"
+    if name in _current.params:
+        option = f"--{name.replace('_', '-')}"
         if value in ("True", "False"):
-            return shown if value == "True" else shown.replace("--", "--no-", 1)
-        return f"{shown} {value.strip(QUOTE)}"
+            return option if value == "True" else option.replace("--", "--no-", 1)
+        return f"{option} {value.strip(QUOTE)}"
     for free in ("param", "bids_param"):
-        if free in _OPTIONS and value == "...":
+        if free in _current.params and value == "...":
             return f"--{free.replace('_', '-')} {name}=..."
     return found[0]
 
 
-def _named(found: "re.Match[str]") -> str:
-    return f"--{found[1].replace('_', '-')}" if found[1] in _OPTIONS else found[0]
+def _parameter(found: "re.Match[str]") -> str:
+    """Replace ``task of load_bids`` by ``--task``."""
+    return (
+        f"--{found[1].replace('_', '-')}" if found[1] in _current.params else found[0]
+    )
+
+
+def _subject(found: "re.Match[str]") -> str:
+    """Replace ``X[0]`` by ``sub-01``."""
+    number, ids = int(found[1]), _current.subject_ids
+    return f"sub-{ids[number]}" if number < len(ids) else found[0]
 
 
 # -- interruptions ---------------------------------------------------------------------
 
-_HINT = ["Run the same command again."]
-_asked = threading.Event()
 
-
-def resume_with(hint: str) -> None:
-    """Say what to do after an interruption of what runs now."""
-    _HINT[0] = hint
+_interrupted = threading.Event()
 
 
 @contextmanager
-def listening() -> Iterator[None]:
-    """Remember an interruption of the work inside.
+def remembering_interrupts() -> Iterator[None]:
+    """Remember an interruption, so that check_interrupted can raise it again.
 
     Python raises KeyboardInterrupt wherever it happens to be; inside a destructor or a
-    callback of a compiled library it is printed and lost. So it is raised again at the
-    next step of the work.
+    callback of a compiled library it is printed and lost.
     """
-    _asked.clear()
+    _interrupted.clear()
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread hears signals
+        yield  # only the main thread gets signals
         return
 
     def remember(*_: Any) -> None:
-        _asked.set()
+        _interrupted.set()
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGINT, remember)
@@ -259,12 +240,12 @@ def listening() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-        _asked.clear()
+        _interrupted.clear()
 
 
 def check_interrupted() -> None:
-    """Raise KeyboardInterrupt if one was asked for and got lost."""
-    if _asked.is_set():
+    """Raise KeyboardInterrupt if an earlier one got lost."""
+    if _interrupted.is_set():
         raise KeyboardInterrupt
 
 
@@ -277,14 +258,23 @@ LINE_EVERY = 5.0  # seconds between plain lines of one stage
 
 
 class Console:
-    """Tells about stages of work: a bar on a terminal, plain lines elsewhere."""
+    """Prints results, and the progress of work: a bar on a terminal, else lines."""
 
     def __init__(self, quiet: bool = False) -> None:
         self.quiet = quiet
+        self.resume_hint = "Run the same command again."  # after an interruption
+        self.subject_ids: list[str] = []  # messages of a fit call them X[0], X[1], ...
         self.bars = not quiet and sys.stderr.isatty()
-        self.command, self.params = "", dict[str, Any]()  # that runs, as it was given
-        self.seconds: dict[str, float] = {}
+        self.command = ""  # that runs
+        self.params: dict[str, Any] = {}  # its options
+        self.given: set[str] = set()  # those of them that are not left at defaults
+        self.seconds: dict[str, float] = {}  # of each stage
         self.warnings: list[str] = []
+
+    def make_current(self) -> None:
+        """Let error messages know the options of this command, its hint and ids."""
+        global _current
+        _current = self
 
     def result(self, text: str) -> None:
         """Print a result on standard output."""
@@ -300,9 +290,9 @@ class Console:
 
     @contextmanager
     def stage(self, title: str, total: int | None = None) -> Iterator[Tick]:
-        """Show a stage of the work; call what it gives after each of its steps."""
+        """Show a stage of the work; yield a function to call after each step."""
         done = 0
-        with self.counted(title, total, has_total=total is not None) as show:
+        with self.progress(title, total, counts=total is not None) as show:
 
             def tick(what: str) -> None:
                 nonlocal done
@@ -312,22 +302,19 @@ class Console:
             yield tick
 
     @contextmanager
-    def counted(
-        self, title: str, total: int | None = None, *, has_total: bool = True
+    def progress(
+        self, title: str, total: int | None = None, *, counts: bool = True
     ) -> Iterator[Show]:
-        """Show a stage whose work counts its own steps: (done, all, what was done)."""
+        """Show a stage; yield a function of the steps done, of all, and the last."""
         begin = time.perf_counter()
-        with (
-            self._bar(title, total, has_total)
-            if self.bars
-            else self._lines(title) as show
-        ):
+        display = self._bar(title, total, counts) if self.bars else self._lines(title)
+        with display as show:
 
-            def heard(done: int, total: int | None, what: str) -> None:
+            def checked_show(done: int, total: int | None, what: str) -> None:
                 check_interrupted()
                 show(done, total, what)
 
-            yield heard
+            yield checked_show
         spent = time.perf_counter() - begin
         self.seconds[title] = self.seconds.get(title, 0) + spent
         if not self.bars:
@@ -335,25 +322,25 @@ class Console:
 
     @contextmanager
     def _lines(self, title: str) -> Iterator[Show]:
-        start = last = time.perf_counter()
-        before = 0
+        start = last_line = time.perf_counter()
+        done_before = 0
         self.note(f"{title} ...")
 
         def show(done: int, total: int | None, what: str) -> None:
-            nonlocal last, start, before
-            now = time.perf_counter()
-            if done < before:  # another round of the work counts anew
+            nonlocal last_line, start, done_before
+            now, left = time.perf_counter(), (total or 0) - done
+            if done < done_before:  # another round of the work counts anew
                 start = now
-            before = done
-            if done and now - last >= LINE_EVERY and done < (total or 0):
-                last = now
-                left = (now - start) / done * ((total or 0) - done)
-                self.note(f"{title}: {done} of {total} ({what}), {left:.0f} s left")
+            done_before = done
+            if done and now - last_line >= LINE_EVERY and left > 0:
+                last_line = now
+                seconds = (now - start) / done * left
+                self.note(f"{title}: {done} of {total} ({what}), {seconds:.0f} s left")
 
         yield show
 
     @contextmanager
-    def _bar(self, title: str, total: int | None, has_total: bool) -> Iterator[Show]:
+    def _bar(self, title: str, total: int | None, counts: bool) -> Iterator[Show]:
         from rich import progress
         from rich.console import Console as RichConsole
 
@@ -363,7 +350,7 @@ class Console:
             progress.BarColumn(),
             progress.TimeElapsedColumn(),
         ]
-        if has_total:
+        if counts:
             columns += [progress.MofNCompleteColumn(), progress.TextColumn("left")]
             columns.append(progress.TimeRemainingColumn())
         console = RichConsole(stderr=True)
@@ -384,14 +371,17 @@ class Console:
             others = "pandas|nilearn|nibabel|sklearn|joblib"
             for category in (DeprecationWarning, FutureWarning):
                 warnings.filterwarnings("ignore", category=category, module=others)
-            warnings.showwarning = self._show
+            warnings.showwarning = self._show_warning
             yield
 
-    def _show(self, message: Any, *_: Any, **__: Any) -> None:
-        text = spoken(" ".join(str(message).split()))
+    def _show_warning(self, message: Any, *_: Any, **__: Any) -> None:
+        text = use_option_names(_one_line(message))
         if text not in self.warnings:
             self.warnings.append(text)
             print(f"Warning: {text}", file=sys.stderr)
+
+
+_current = Console()
 
 
 def table(rows: list[list[Any]], header: list[str]) -> str:

@@ -4,7 +4,9 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from brainweave.cli.console import Console, UsageError, resume_with
+from brainweave.cli import files
+from brainweave.cli.console import Console, UsageError
+from brainweave.cli.methods import format_range
 from brainweave.cli.options import (
     Overwrite,
     Param,
@@ -16,20 +18,14 @@ from brainweave.cli.options import (
     with_params,
 )
 from brainweave.cli.reading import Reading, load_any
-from brainweave.cli.studies import (
-    check_new_folder,
-    check_writable,
-    save_study,
-    spread_of,
-)
 from brainweave.exceptions import StudyError
 
 PUBLIC = "raider, raider-movie, haxby, or an OpenNeuro accession such as ds000105"
 
 
-def _tell_made(console: Console, out: Path, study: Any) -> None:
-    samples = spread_of(s.n_samples for s in study)
-    voxels = spread_of(s.n_voxels for s in study)
+def _print_summary(console: Console, out: Path, study: Any) -> None:
+    samples = format_range(s.n_samples for s in study)
+    voxels = format_range(s.n_voxels for s in study)
     console.result(f"{out}: {len(study)} subjects, {samples} samples, {voxels} voxels")
 
 
@@ -58,52 +54,50 @@ def simulate(
     from brainweave.study.simulation.simulate import simulate_study
 
     if bids:
-        check_writable(out)
+        files.check_writable(out)
         try:
             files_to_replace(out, overwrite)
         except StudyError as error:
-            said = str(error).replace("overwrite=True", "--overwrite")
-            raise UsageError(said) from error
+            message = str(error).replace("overwrite=True", "--overwrite")
+            raise UsageError(message) from error
     else:
-        check_new_folder(out, overwrite)
-    others = parse_params(param)
+        files.check_new_folder(out, overwrite)
+    params = parse_params(param)
+    refuse_unknown(params, option_names(simulate_study), "simulate has no setting '{}'")
     options = {
         "n_subjects": n_subjects,
-        "categories": categories and _categories(categories, design),
+        "categories": categories and _parse_categories(categories, design),
         "design": design,
         "n_runs": n_runs,
-        "n_voxels": None if n_voxels is None else _voxels(n_voxels),
+        "n_voxels": None if n_voxels is None else _parse_voxels(n_voxels),
         "own_sequence": own_sequence,
         "missing_samples": missing_samples,
         "signal": signal,
         "dtype": dtype,
         "random_state": random_state,
     }
-    known = option_names(simulate_study)
-    refuse_unknown(others, known, "simulate has no setting '{}'")
     with console.stage("Simulating"):
-        study = simulate_study(**with_params(options, others))
+        study = simulate_study(**with_params(options, params))
     if bids:
         image_dtype = dtype if dtype in ("float32", "float64") else "float32"
         with console.stage("Writing BIDS files"):
             study.to_bids(out, image_dtype=image_dtype, overwrite=overwrite)
     else:
-        save_study(study, out, console, overwrite=overwrite)
-    _tell_made(console, out, study)
+        files.save_study(study, out, console, overwrite=overwrite)
+    _print_summary(console, out, study)
 
 
-def _categories(text: str, design: str | None) -> int | list[str]:
+def _parse_categories(text: str, design: str | None) -> int | list[str]:
     names = [name.strip() for name in text.split(",") if name.strip()]
-    chosen = int(text) if text.strip().isdigit() else names
-    n = chosen if isinstance(chosen, int) else len(set(names))
-    if n < 2 and design != "movie":
+    number = int(text) if text.strip().isdigit() else None
+    if (len(set(names)) if number is None else number) < 2 and design != "movie":
         raise UsageError(
             f"--categories must be 2 or more, to be told apart; got {text!r}."
         )
-    return chosen
+    return names if number is None else number
 
 
-def _voxels(text: str) -> int | tuple[int, ...]:
+def _parse_voxels(text: str) -> int | tuple[int, ...]:
     try:
         numbers = tuple(int(part) for part in text.split("-"))
     except ValueError:
@@ -116,7 +110,7 @@ def _voxels(text: str) -> int | tuple[int, ...]:
 
 
 def record_lines(record: dict[str, Any] | None) -> list[str]:
-    """Say what was done to the data, and what each subject has, a line each."""
+    """Return lines on what was done to the data, and on the samples of each subject."""
     from brainweave.study.provenance import describe_record
 
     lines = [f"{name}: {text}" for name, text in describe_record(record)]
@@ -157,25 +151,26 @@ def convert(
     if len(sources) < 2:
         raise UsageError("Name the files to read, then the folder to make.")
     *inputs, out = sources
-    check_new_folder(out, overwrite)
-    resume_with("Nothing was left behind; run the same command again.")
-    said = {
-        **reading.given(),
+    files.check_new_folder(out, overwrite)
+    console.resume_hint = "Nothing was left behind; run the same command again."
+    options = {
+        **reading.load_options(),
         "subjects": reading.participant_label or None,
         "labels": labels,
         "detrend": detrend or None,
         "name": name,
     }
-    others = parse_params(param)
-    if said.get("confounds", "") is None:  # none is a choice, not a gap
-        others = {"confounds": None, **others}
+    params = parse_params(param)
+    if options.get("confounds", "") is None:  # none is a choice, not a gap
+        params = {"confounds": None, **params}
     with console.stage("Looking at the files"):
-        study = load_any(inputs, form, with_params(said, others))
-    how: Any = {"overwrite": overwrite, "dtype": dtype, "n_jobs": n_jobs}
-    save_study(study, out, console, **how)
+        study = load_any(inputs, form, with_params(options, params))
+    files.save_study(
+        study, out, console, overwrite=overwrite, dtype=dtype, n_jobs=n_jobs
+    )
     for text in cautions(study.record):
         warnings.warn(text, stacklevel=1)
-    _tell_made(console, out, study)
+    _print_summary(console, out, study)
     if not console.quiet:
         for line in record_lines(study.record):
             console.result(f"  {line}")
@@ -196,12 +191,14 @@ def fetch(
     console: Console,
 ) -> None:
     """Download a public dataset and make a study folder of it."""
-    resume_with("Run the same command again: the download goes on where it stopped.")
-    download, plan, chosen = _public(dataset, participant_label or None, task)
+    console.resume_hint = (
+        "Run the same command again: the download goes on where it stopped."
+    )
+    download, plan, options = _find_dataset(dataset, participant_label or None, task)
     if dry_run:
-        console.result(str(plan(**chosen, cache_dir=cache_dir)))
+        console.result(str(plan(**options, cache_dir=cache_dir)))
         return
-    is_openneuro = "accession" in chosen
+    is_openneuro = "accession" in options
     if out is not None and is_openneuro:
         raise UsageError(
             "OpenNeuro datasets are fetched as BIDS. Leave out the folder, then: "
@@ -210,25 +207,25 @@ def fetch(
     if out is None and not is_openneuro:
         raise UsageError(f"Name the folder to make: brainweave fetch {dataset} STUDY.")
     if out is not None:
-        check_new_folder(out, overwrite)
-    found = download(**chosen, cache_dir=cache_dir, progress=not console.quiet)
+        files.check_new_folder(out, overwrite)
+    found = download(**options, cache_dir=cache_dir, progress=not console.quiet)
     if out is None:
         console.result(str(found))
         return
-    save_study(found, out, console, overwrite=overwrite)
-    _tell_made(console, out, found)
+    files.save_study(found, out, console, overwrite=overwrite)
+    _print_summary(console, out, found)
 
 
-def _public(
+def _find_dataset(
     dataset: str, subjects: list[str] | None, task: str | None
 ) -> tuple[Any, Any, dict[str, Any]]:
-    """Return what downloads a dataset, what says what that would be, and options."""
+    """Return the functions that download a dataset or plan that, and their options."""
     name = dataset.lower()
     if name.startswith("ds") and name[2:].isdigit():
         from brainweave.study.public.openneuro import fetch_openneuro, openneuro_plan
 
-        chosen = {"accession": name, "subjects": subjects, "task": task}
-        return fetch_openneuro, openneuro_plan, chosen
+        options = {"accession": name, "subjects": subjects, "task": task}
+        return fetch_openneuro, openneuro_plan, options
     from brainweave.study.public import datasets
 
     if name == "haxby":

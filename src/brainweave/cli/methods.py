@@ -1,15 +1,12 @@
-"""From a method's name and options to an aligner, and what it runs on."""
+"""From a method's options to an aligner, and the samples and voxels that it gets."""
 
 import inspect
 import re
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
-from importlib import import_module
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields, make_dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
-
-import typer
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from brainweave.cli.console import Console, UsageError
 from brainweave.cli.options import (
@@ -19,6 +16,10 @@ from brainweave.cli.options import (
     refuse_unknown,
     with_params,
 )
+
+if TYPE_CHECKING:
+    from brainweave.evaluation.splits import SplitStudy
+    from brainweave.study.study import Study
 
 # what people type -> the class at the top of the package
 METHODS = {
@@ -50,31 +51,17 @@ SHARED = (
     *("n_components", "energy", "shrinkage", "constraint", "kernel", "hp", "graph"),
     *("balance", "standardize", "random_state", "n_jobs"),
 )
-PANEL = "Method"
-
-Parcels = Annotated[
-    str | None,
-    typer.Option(
-        help="Align parcel by parcel: an atlas image with a label per voxel, or "
-        "schaefer-100 (200, ... 1000) where nilearn has it in its cache.",
-        rich_help_panel=PANEL,
-    ),
-]
-SearchlightRadius = Annotated[
-    float | None,
-    typer.Option(
-        help="Align in every neighbourhood of this radius in mm, and average to one "
-        "map.",
-        rich_help_panel=PANEL,
-    ),
-]
+SHARED_BY_METHODS = (
+    *("n_components", "energy", "random_state", "match", "parcels", "searchlight"),
+    "n_jobs",
+)
 
 
 @dataclass
 class Method:
     """Which aligner, and its parameters; None leaves the aligner's own default."""
 
-    panel: ClassVar[str] = PANEL
+    panel: ClassVar[str] = "Method"
     method: str = option(
         "gdm, gdmcv (chooses its settings inside the aligning samples), "
         "hyperalignment, regularized-hyperalignment, kernel-hyperalignment, "
@@ -111,8 +98,13 @@ class Method:
         "Make the samples of all subjects correspond first: truncate, average or "
         "intersect. For methods that are locked in time."
     )
-    parcels: Parcels = None
-    searchlight: SearchlightRadius = None
+    parcels: str | None = option(
+        "Align parcel by parcel: an atlas image with a label per voxel, or "
+        "schaefer-100 (200, ... 1000) where nilearn has it in its cache."
+    )
+    searchlight: float | None = option(
+        "Align in every neighbourhood of this radius in mm, and average to one map."
+    )
     param: list[str] | None = option(
         "Any other parameter, NAME=VALUE; may be repeated.", "--param"
     )
@@ -122,23 +114,35 @@ class Method:
     )
 
 
+# options of comparisons, which hold for all methods
+SharedOptions: Any = make_dataclass(
+    "SharedOptions",
+    [
+        (f.name, f.type, field(default=f.default, metadata=f.metadata))
+        for f in fields(Method)
+        if f.name in SHARED_BY_METHODS
+    ],
+    namespace={"panel": Method.panel},
+)
+
+
 def make_aligner(options: Method, *, lenient: bool = False) -> Any:
     """Make the aligner that options ask for.
 
-    A lenient one passes over shared options that the method does not have.
+    `lenient` ignores shared options that the method does not have.
     """
     import brainweave
 
     name = options.method.lower().replace("_", "-")
-    known = METHODS.get(SHORT.get(name, name))
-    if known is None:
+    class_name = METHODS.get(SHORT.get(name, name))
+    if class_name is None:
         several = " (one; compare takes several)" if "," in options.method else ""
         raise UsageError(
             f"There is no method {options.method!r}; choose one of "
             f"{', '.join(METHODS)}{several}."
         )
-    cls = getattr(brainweave, known)
-    accepted = set(inspect.signature(cls).parameters)
+    cls = getattr(brainweave, class_name)
+    parameters = set(inspect.signature(cls).parameters)
     given = {name: getattr(options, name) for name in SHARED}
     given["n_components"] = number_or(options.n_components, int, "n-components", "auto")
     given["shrinkage"] = number_or(options.shrinkage, float, "shrinkage", *SHRINKAGES)
@@ -153,18 +157,19 @@ def make_aligner(options: Method, *, lenient: bool = False) -> Any:
         )
     if options.match not in (None, *MATCHES):
         raise UsageError(f"--match must be one of {', '.join(MATCHES)}.")
-    for name in [name for name in values if name not in accepted]:
+    unknown = [n for n in values if n not in parameters]
+    for name in unknown:
         if name == "n_jobs" or (lenient and name in SHARED):
             del values[name]
-    unknown = [n.replace("_", "-") for n in values if n not in accepted]
+    unknown = [n.replace("_", "-") for n in unknown if n in values]
     unknown = ["hp" if n == "kernel-params" else n for n in unknown]
     no_option = f"--{{}} is no option of {options.method}"
-    refuse_unknown(unknown, sorted(accepted), no_option)
+    refuse_unknown(unknown, sorted(parameters), no_option)
     return by_region(cls(**values), options.parcels, options.searchlight)
 
 
 def number_or(text: str | None, kind: Any, name: str, *words: str) -> Any:
-    """Return what was given for an option: a number, or one of a few words."""
+    """Parse the value of an option: a number, or one of a few words."""
     if text is None or text in words:
         return text
     try:
@@ -174,14 +179,14 @@ def number_or(text: str | None, kind: Any, name: str, *words: str) -> Any:
         raise UsageError(f"--{name} must be {allowed}; got {text!r}.") from None
 
 
-def inner(aligner: Any) -> Any:
-    """Return what aligns a region, of an aligner that works region by region."""
+def region_aligner(aligner: Any) -> Any:
+    """Return the aligner of one region if this one works region by region."""
     return getattr(aligner, "aligner", aligner)
 
 
-def resolved(aligner: Any) -> dict[str, Any]:
-    """Return the parameters that an aligner ends up with, as options."""
-    params = dict(inner(aligner).get_params(deep=False))
+def resolved_options(aligner: Any) -> dict[str, Any]:
+    """Return the parameters of an aligner, defaults too, as options."""
+    params = dict(region_aligner(aligner).get_params(deep=False))
     kernel_params = params.pop("kernel_params", None)
     if isinstance(kernel_params, dict):
         params["hp"] = kernel_params.get("hp")
@@ -254,89 +259,120 @@ def _schaefer(n: int) -> Path:
     )
 
 
-# -- what the work runs on -------------------------------------------------------------
-
-NO_WORKERS = 60  # seconds to wait for the first worker of a cluster
-NO_SCHEDULER = 10  # and for the scheduler's answer
+# -- samples that correspond, voxels that correspond -----------------------------------
 
 
-@dataclass
-class Engine:
-    """What the work runs on."""
+def matched(study: "Study", how: str | None) -> "Study":
+    """Make the samples of all subjects correspond, unless `how` is None."""
+    if how is None:
+        return study
+    from brainweave.evaluation import splits
 
-    panel: ClassVar[str] = RUN_PANEL
-    dask: str | None = option(
-        "Let the workers of a Dask cluster read the voxels: address of its scheduler, "
-        "its scheduler file, or local (local:4 for 4 processes of this machine).",
-        metavar="SCHEDULER",
-    )
-    memory_limit: str | None = option(
-        "Most memory of this process, such as 2GB: fewer subjects at the same time, "
-        "narrower chunks of voxels."
-    )
-
-    @contextmanager
-    def running(self, console: Console) -> Iterator[None]:
-        """Set it up, and take it down."""
-        with ExitStack() as stack:
-            if self.memory_limit is not None:
-                from brainweave._arrays import memory_limit
-
-                stack.enter_context(memory_limit(self.memory_limit))
-            if self.dask is not None:
-                import joblib
-
-                stack.enter_context(_dask_client(self.dask, console))
-                stack.enter_context(joblib.parallel_config(backend="dask"))
-            yield
+    by = "stimuli" if how == "intersect" else "labels"
+    if any(getattr(s, by) is None for s in study):
+        raise UsageError(f"--match {how} needs the {by} of all samples.")
+    return splits.match_study(study, how)
 
 
-@contextmanager
-def _dask_client(given: str, console: Console) -> Iterator[None]:
-    """Connect to a scheduler, or start one here, and wait for a worker."""
+def match_and_report(study: "Study", how: str | None, console: Console) -> "Study":
+    """Return the matched study; print what was dropped, and record it in both."""
+    found = matched(study, how)
+    if how is not None:
+        from brainweave.study.provenance import describe_record
+
+        study.record = found.record
+        console.note(f"--match {dict(describe_record(found.record))['matching']}")
+    return found
+
+
+def split_matched(
+    study: "Study", match: str | None, halves: Any, *, common: bool = False
+) -> "SplitStudy":
+    """Match a study, keep its common voxels if asked, and split it.
+
+    The fingerprint stays that of the study before.
+    """
+    from brainweave.evaluation.splits import split_study
+    from brainweave.study.spaces import common_voxels
+
+    used = common_voxels(study) if common else study
+    split = split_study(matched(used, match), halves=halves)
+    if match is not None:
+        split.design["match"] = match
+    if common:
+        split.design["voxels"] = "common"
+    if match is not None or common:
+        split.fingerprint = study.fingerprint()
+    return split
+
+
+def needing_common_voxels(aligners: dict[str, Any], study: "Study") -> list[str]:
+    """Return, and warn of, the methods that need the voxels which all subjects have.
+
+    None where all masks are the same: equal numbers of voxels are not enough.
+    """
+    import numpy as np
+
+    from brainweave.exceptions import StudyError
+    from brainweave.study.spaces import common_space
+
+    names = [n for n, a in aligners.items() if type(a).__name__ == "NoAlignment"]
+    masks: list[Any] = [getattr(s.space, "mask", None) for s in study]
+    if not names or any(m is None for m in masks):
+        return []
+    if all(np.array_equal(m, masks[0]) for m in masks):
+        return []
     try:
-        distributed: Any = import_module("distributed")
-    except ImportError:
-        raise UsageError(
-            "--dask needs Dask, which is not installed: pip install 'brainweave"
-            "[cluster]'."
-        ) from None
-    kind, _, number = given.partition(":")
-    cluster: Any = nullcontext()
-    where: dict[str, Any] = {"address": given}
-    if kind == "local":
-        if number and not (number.isdigit() and int(number)):
-            raise UsageError(
-                f"--dask local:N takes a number of workers; got {given!r}."
-            )
-        many = {"n_workers": int(number)} if number else {}
-        one = {"threads_per_worker": 1, "dashboard_address": None}
-        cluster = distributed.LocalCluster(**many, **one)
-        where = {"address": cluster}
-    elif Path(given).is_file():
-        where = {"scheduler_file": given}
-    elif "://" not in given and ":" not in given:
-        raise UsageError(
-            f"--dask takes the address of a scheduler, such as tcp://host:8786, its "
-            f"scheduler file, or local; there is no file {given!r}."
-        )
-    with cluster:
-        try:
-            client = distributed.Client(**where, timeout=NO_SCHEDULER)
-        except Exception as error:  # a file may hold anything
-            raise UsageError(
-                f"No Dask scheduler answers at {given!r} within {NO_SCHEDULER} s "
-                f"({type(error).__name__}). Start one by: dask scheduler, and look for "
-                "its address in what that prints."
-            ) from None
-        with client:
-            if not client.scheduler_info()["workers"]:  # a queue may take its time
-                console.note(f"Waiting for a worker of {given} ...")
-            try:
-                client.wait_for_workers(1, timeout=NO_WORKERS)
-            except TimeoutError:
-                raise UsageError(
-                    f"The Dask scheduler at {given!r} has no workers after "
-                    f"{NO_WORKERS} s. Start some by: dask worker {given}."
-                ) from None
-            yield
+        n = common_space((s.id, s.space) for s in study).n_voxels
+    except StudyError:
+        return []  # the method itself says why it cannot go on
+    n_own = format_range(s.n_voxels for s in study)
+    warnings.warn(
+        f"The masks differ: {', '.join(names)} compares voxel by voxel, so it is "
+        f"scored on the {n} voxels that all subjects have ({n_own} each).",
+        stacklevel=2,
+    )
+    return names
+
+
+def format_range(numbers: Iterable[int]) -> str:
+    """Write the least and the most of numbers.
+
+    Examples
+    --------
+    >>> format_range([4, 4]), format_range([9, 4, 5])
+    ('4', '4 to 9')
+    """
+    found = sorted(numbers)
+    low, high = found[0], found[-1]
+    return str(low) if low == high else f"{low} to {high}"
+
+
+# -- fits ------------------------------------------------------------------------------
+
+
+class ProgressSubject:
+    """A subject that calls `tick` when its samples are read."""
+
+    def __init__(self, subject: Any, tick: Any) -> None:
+        from brainweave._workers import LocalCallback
+
+        self._subject, self._tick = subject, LocalCallback(tick)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # asked of it while it is unpickled
+            raise AttributeError(name)
+        return getattr(self._subject, name)
+
+    def data(self) -> Any:
+        """Read the samples."""
+        samples = self._subject.data()
+        self._tick(f"subject {self._subject.id}")
+        return samples
+
+
+def fit_study(aligner: Any, study: "Study", console: Console) -> Any:
+    """Fit an aligner on a study with a bar that counts subjects."""
+    console.subject_ids = list(study.ids)
+    with console.stage("Reading and aligning subjects", len(study)) as tick:
+        return aligner.fit([ProgressSubject(s, tick) for s in study])

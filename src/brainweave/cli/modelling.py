@@ -1,14 +1,23 @@
 """Commands that make and use models: fit, transform, add-subject, tune."""
 
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from brainweave._io import write_text
+from brainweave.cli import files
+from brainweave.cli.cluster import Engine
 from brainweave.cli.console import Console, UsageError
-from brainweave.cli.methods import Engine, Method, inner, make_aligner, resolved
+from brainweave.cli.methods import (
+    Method,
+    fit_study,
+    make_aligner,
+    match_and_report,
+    region_aligner,
+    resolved_options,
+)
 from brainweave.cli.options import (
     OutFolder,
     Overwrite,
@@ -16,21 +25,7 @@ from brainweave.cli.options import (
     Subjects,
     argument,
     command,
-    effective,
     option,
-    provenance,
-    write_config,
-)
-from brainweave.cli.studies import (
-    check_new_folder,
-    check_new_model,
-    fit_study,
-    load_model,
-    open_study,
-    prepare_folder,
-    save_model,
-    save_study,
-    tell_matching,
 )
 
 Model = Annotated[Path, typer.Argument(help="Model file.")]
@@ -50,16 +45,16 @@ def fit(
     console: Console,
 ) -> None:
     """Align the subjects of a study; write the model to one file."""
-    check_new_model(output)
+    files.check_new_model(output)
     aligner = make_aligner(method)
-    whole = open_study(study)
-    subjects = tell_matching(whole, method.match, console)
+    whole = files.open_study(study)
+    subjects = match_and_report(whole, method.match, console)
     model = fit_study(aligner, subjects, console)
-    # a search is kept as what it chose
+    # of a search, the model that it chose is saved
     model = getattr(model, "best_estimator_", model)
     aligner = model if hasattr(aligner, "best_estimator_") else aligner
-    options = effective(console, **resolved(aligner))
-    made = provenance(
+    options = files.used_options(console, **resolved_options(aligner))
+    made = files.provenance(
         "fit",
         options,
         subjects.ids,
@@ -68,7 +63,7 @@ def fit(
         seconds=dict(console.seconds),
         warnings=list(console.warnings),
     )
-    save_model(model, output, made, console)
+    files.save_model(model, output, made, console)
     console.result(f"{output}: {_summary(model)}")
 
 
@@ -103,9 +98,9 @@ def transform(
     """
     from brainweave.study.study import Study, Subject
 
-    check_new_folder(out, overwrite)
-    fitted, ids, made = load_model(model, subjects)
-    people = open_study(study)
+    files.check_new_folder(out, overwrite)
+    fitted, ids, made = files.load_model(model, subjects)
+    people = files.open_study(study)
     unknown = [id for id in people.ids if id not in ids]
     if unknown:
         raise UsageError(
@@ -118,15 +113,15 @@ def transform(
             samples, map_ = s.data(), fitted.maps_[ids.index(s.id)]
             features = map_.transform(samples, name=f"Subject {s.id!r}")
             names = ("labels", "runs", "onsets", "stimuli")
-            known = {name: getattr(s, name) for name in names}
+            metadata = {name: getattr(s, name) for name in names}
             flags = _aligned(fitted, map_, samples, s.aligned)
-            shared.append(Subject(s.id, features, aligned=flags, **known))
+            shared.append(Subject(s.id, features, aligned=flags, **metadata))
             tick(s.id)
-    save_study(
+    files.save_study(
         Study(shared, f"{people.name}, shared features" if people.name else ""),
         out,
         console,
-        about={
+        made_from={
             "source_fingerprint": people.fingerprint(),
             "model_fingerprint": made.get("study_fingerprint"),
         },
@@ -141,7 +136,7 @@ def transform(
 
 
 def _aligned(model: Any, map_: Any, samples: Any, before: Any) -> Any:
-    """Return which samples made the maps by what is known of them."""
+    """Return which samples shaped the maps by their labels or ids."""
     import numpy as np
 
     flags = np.zeros(len(samples), bool) if before is None else before.copy()
@@ -172,9 +167,9 @@ def add_subject(
     The maps of the subjects that are in the model do not change.
     """
     target = model if output is None else output
-    check_new_model(target)
-    fitted, ids, made = load_model(model, subjects)
-    people = open_study(study)
+    files.check_new_model(target)
+    fitted, ids, made = files.load_model(model, subjects)
+    people = files.open_study(study)
     wanted = [i if i in people.ids else i.removeprefix("sub-") for i in subject or []]
     joining = wanted or [id for id in people.ids if id not in ids]
     for id in joining:
@@ -183,34 +178,34 @@ def add_subject(
     if not joining:
         raise UsageError("Every subject of the study is in the model already.")
     new = people.subset(subjects=joining)
-    local = inner(fitted)
+    local = region_aligner(fitted)
     by_row = local.get_params(deep=False).get("graph") == "time"
     with console.stage("Joining subjects", len(new)) as tick:
         for s in new:
-            known = local._y_of(s)
-            if known is None and by_row:
-                known = list(range(s.n_samples))
-            _join(fitted, fitted.fit_new_subject(s, known))
+            y = local._y_of(s)
+            if y is None and by_row:
+                y = list(range(s.n_samples))
+            _append_map(fitted, fitted.fit_new_subject(s, y))
             tick(s.id)
-    options = effective(console, subject=joining, output=target)
+    options = files.used_options(console, subject=joining, output=target)
     fitted.ids_ = [*ids, *joining]
-    origin = provenance(
+    origin = files.provenance(
         "add-subject", options, fitted.ids_, joined_from=people.fingerprint()
     )
-    # of several studies now: none of them is the one that it stands for
+    # a model of several studies has the fingerprint of none
     origin["fitted_on"] = made.pop("study_fingerprint", made.get("fitted_on"))
-    save_model(fitted, target, {**made, **origin}, console)
+    files.save_model(fitted, target, {**made, **origin}, console)
     console.result(f"{target}: {_summary(fitted)}; joined: {', '.join(joining)}")
 
 
-def _join(model: Any, new: Any) -> None:
-    """Append the map of a new subject; what the others' maps rest on is unchanged."""
+def _append_map(model: Any, new: Any) -> None:
+    """Append the map of a new subject; those of the others do not change."""
     model.maps_ = [*model.maps_, new.detach()]
     model.n_subjects_ = len(model.maps_)
     for name in ("coef", "mixing"):
-        kept, joins = vars(model).get(f"{name}_"), getattr(new, name)
-        if isinstance(kept, list) and joins is not None:
-            setattr(model, f"{name}_", [*kept, joins])
+        arrays, array = vars(model).get(f"{name}_"), getattr(new, name)
+        if isinstance(arrays, list) and array is not None:
+            setattr(model, f"{name}_", [*arrays, array])
     vars(model).pop("bases_", None)
 
 
@@ -219,7 +214,6 @@ def _join(model: Any, new: Any) -> None:
 
 @command()
 def tune(
-    context: typer.Context,
     study: StudyFolder,
     *,
     energies: str = option(
@@ -242,37 +236,35 @@ def tune(
     import brainweave
 
     counts: Any = [
-        c if c == "auto" else _number("n-components", c, int)
-        for c in _parts(n_components)
+        c if c == "auto" else _parse_number("n-components", c, int)
+        for c in _split_commas(n_components)
     ]
     search = brainweave.GDMCV(
-        energies=[
-            None if e == "auto" else _number("energies", e) for e in _parts(energies)
-        ],
+        energies=[_parse_energy(e) for e in _split_commas(energies)],
         n_components=counts,
-        kernels=[_kernel(k) for k in _parts(kernels)],
+        kernels=[_parse_kernel(k) for k in _split_commas(kernels)],
         protocol=protocol,
         leave_out=leave_out,
         n_jobs=n_jobs,
     )
-    subjects = open_study(study)
-    prepare_folder(output)
+    subjects = files.open_study(study)
+    files.prepare_folder(output)
     n_settings = len(search.energies) * len(counts) * len(search.kernels)
-    with console.counted("Trying settings") as progress:
+    with console.progress("Trying settings") as progress:
         search.fit(subjects, progress=progress)
-    options = effective(context)
-    made = provenance("tune", options, subjects.ids, score=search.best_score_)
+    options = files.used_options(console)
+    made = files.provenance("tune", options, subjects.ids, score=search.best_score_)
     target = output / "model.safetensors"
     brainweave.save(search.best_estimator_, target, provenance=made)
-    write_text(output / "settings.tsv", _settings_table(search.cv_results_))
-    best = resolved(search.best_estimator_)
+    files.write_tsv(output / "settings.tsv", _settings_rows(search.cv_results_))
+    best = resolved_options(search.best_estimator_)
     chosen = {"method": "gdm", **best, "study": str(study)}
-    write_config(output / "best.toml", "fit", chosen)
-    write_config(output / "tune.toml", "tune", options)
+    files.write_config(output / "best.toml", "fit", chosen)
+    files.write_config(output / "tune.toml", "tune", options)
     _warn_at_the_edge("energies", search.energies, best.get("energy"), most=1.0)
     _warn_at_the_edge("n_components", counts, best.get("n_components"))
-    told = ("n_components", "energy", "kernel", "hp")
-    shown = ", ".join(f"{k} {v}" for k, v in best.items() if k in told)
+    names = ("n_components", "energy", "kernel", "hp")
+    shown = ", ".join(f"{k} {v}" for k, v in best.items() if k in names)
     console.result(
         f"Best of {n_settings}: {shown}; accuracy {search.best_score_:.3f}, chosen on "
         "these data and so too high: score it with brainweave evaluate --method gdmcv"
@@ -299,27 +291,25 @@ def _warn_at_the_edge(
             )
 
 
-def _settings_table(found: dict[str, Any]) -> str:
-    rows = ["energy\tn_components\tkernel\thp\tmean\tstd\trank\terror"]
+def _settings_rows(found: dict[str, Any]) -> Iterator[list[Any]]:
+    """Yield the header and a row per setting that GDMCV tried."""
+    yield ["energy", "n_components", "kernel", "hp", "mean", "std", "rank", "error"]
     for i, params in enumerate(found["params"]):
-        hp = (params["kernel_params"] or {}).get("hp", "n/a")
-        cells = [
+        yield [
             params["energy"] or "auto",
             params["n_components"],
             params["kernel"],
-            hp,
+            (params["kernel_params"] or {}).get("hp", "n/a"),
+            *(found[f"{name}_test_score"][i] for name in ("mean", "std", "rank")),
+            found["error"][i] or "n/a",
         ]
-        cells += [found["mean_test_score"][i], found["std_test_score"][i]]
-        cells += [found["rank_test_score"][i], found["error"][i] or "n/a"]
-        rows.append("\t".join(" ".join(str(c).split()) for c in cells))
-    return "\n".join(rows) + "\n"
 
 
-def _parts(text: str) -> list[str]:
+def _split_commas(text: str) -> list[str]:
     return [part.strip() for part in str(text).split(",") if part.strip()]
 
 
-def _number(name: str, text: str, kind: Any = float) -> Any:
+def _parse_number(name: str, text: str, kind: Any = float) -> Any:
     try:
         return kind(text)
     except ValueError:
@@ -331,6 +321,10 @@ def _number(name: str, text: str, kind: Any = float) -> Any:
         raise UsageError(f"--{name} takes {what}; got {text!r}.") from None
 
 
-def _kernel(text: str) -> Any:
+def _parse_energy(text: str) -> float | None:
+    return None if text == "auto" else float(_parse_number("energies", text))
+
+
+def _parse_kernel(text: str) -> Any:
     name, colon, hp = text.partition(":")
-    return (name, _number("kernels", hp)) if colon else name
+    return (name, _parse_number("kernels", hp)) if colon else name

@@ -1,4 +1,4 @@
-"""How options are declared, shared, read, and written beside every result.
+"""How options are declared, shared, and read from files.
 
 A command is a function decorated with :func:`command`. An option is a parameter of it
 whose default is ``option(...)``, or a field of a *bundle*, a dataclass that several
@@ -6,12 +6,10 @@ commands share. Every command has ``--config`` and ``--quiet``, gets a console, 
 shows warnings as one line each.
 """
 
-import datetime
 import inspect
-import json
-import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import MISSING, Field, field, fields
 from difflib import get_close_matches
 from functools import wraps
@@ -20,29 +18,26 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from brainweave._io import write_text
-from brainweave._version import __version__, versions
-from brainweave.cli.console import Console, UsageError, speak_of
+from brainweave.cli.console import Console, UsageError
 
 RUN_PANEL = "How to run"
-# options that say how to run, not what to do
-NOT_KEPT = {"config", "quiet", "help"}
-# options that a file may have, but that no result depends on
-NOT_WRITTEN = NOT_KEPT | {"dask", "memory_limit"}
-# the table of a configuration that says how a result came about; no options
+# options that a configuration file cannot set
+NOT_IN_FILES = {"config", "quiet", "help"}
+# options that no result depends on, so that they are not written beside it
+NOT_WRITTEN = NOT_IN_FILES | {"dask", "memory_limit"}
+# the table of a configuration that says how a result was made; it holds no options
 MADE = "made"
 
 
 def option(text: str, *names: str, default: Any = None, **settings: Any) -> Any:
-    """Declare an option: its help, its names if not that of the parameter."""
-    about = {"kind": typer.Option, "names": names, "help": text, "settings": settings}
-    return field(default=default, metadata=about)
+    """Declare an option by its help and, unless the parameter's, its names."""
+    declared = typer.Option, names, text, settings
+    return field(default=default, metadata={"declared": declared})
 
 
 def argument(text: str, default: Any = MISSING) -> Any:
-    """Declare an argument that has a place of its own."""
-    about = {"kind": typer.Argument, "names": (), "help": text, "settings": {}}
-    return field(default=default, metadata=about)
+    """Declare a positional argument."""
+    return field(default=default, metadata={"declared": (typer.Argument, (), text, {})})
 
 
 # -- configuration files ---------------------------------------------------------------
@@ -57,24 +52,26 @@ def read_config(context: Any, path: Path | None) -> Path | None:
     if path is None or context.resilient_parsing:
         return path
     command, commands = context.info_name, context.parent.command.commands
-    options = {n: {p.name for p in c.params} - NOT_KEPT for n, c in commands.items()}
-    known, every = options[command], set.union(*options.values())
+    options = {
+        name: {p.name for p in found.params} - NOT_IN_FILES
+        for name, found in commands.items()
+    }
     document = _parse(path)
     document.pop(MADE, None)
     tables = {k: v for k, v in document.items() if isinstance(v, dict)}
-    top = {_name(k): v for k, v in document.items() if k not in tables}
     for name in tables:
-        if name not in commands and _name(name) not in known:
+        if name not in commands and _parameter_name(name) not in options[command]:
             raise UsageError(
                 f"{str(path)!r} has a table [{name}], which is no command. Commands "
                 f"are: {', '.join(sorted(commands))}."
             )
-    own = {_name(k): v for k, v in tables.get(command, {}).items()}
-    strange = f"{str(path)!r} has '{{}}', which is no option of "
-    refuse_unknown(own, known, strange + command)
-    refuse_unknown(top, every, f"{strange}any command")
-    chosen = {**{k: v for k, v in top.items() if k in known}, **own}
-    context.default_map = {**(context.default_map or {}), **chosen}
+    top = {_parameter_name(k): v for k, v in document.items() if k not in tables}
+    in_table = {_parameter_name(k): v for k, v in tables.get(command, {}).items()}
+    message = f"{str(path)!r} has '{{}}', which is no option of "
+    refuse_unknown(in_table, options[command], message + command)
+    refuse_unknown(top, set.union(*options.values()), f"{message}any command")
+    shared = {k: v for k, v in top.items() if k in options[command]}
+    context.default_map = {**(context.default_map or {}), **shared, **in_table}
     return path
 
 
@@ -90,7 +87,7 @@ def _parse(path: Path) -> dict[str, Any]:
         raise UsageError(f"{str(path)!r} is not valid TOML: {error}.") from None
 
 
-def _name(key: str) -> str:
+def _parameter_name(key: str) -> str:
     return key.replace("-", "_")
 
 
@@ -127,160 +124,82 @@ Subjects = Annotated[
 
 
 def command(**bundles: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Make a command of a function; bundles are spread over its options.
+    """Make a command of a function; the fields of bundles are options, too.
 
-    The one called engine is not handed to it: what it runs on is set up around it.
+    The function gets a console and the filled bundles, but for the one called engine,
+    which is set up around it.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        own = inspect.signature(function)
+        signature = inspect.signature(function)
         hints = get_type_hints(function, include_extras=True)
         parameters = [
-            _parameter(p.name, hints[p.name], p.default, kind=p.kind)
-            for p in own.parameters.values()
-            if p.name not in (*bundles, "console", "context")
+            _typer_parameter(p.name, hints[p.name], p.default, kind=p.kind)
+            for p in signature.parameters.values()
+            if p.name not in (*bundles, "console")
         ]
-        takes_context = "context" in own.parameters
         for bundle in bundles.values():
             types = get_type_hints(bundle, include_extras=True)
             panel = getattr(bundle, "panel", None)
-            for f in fields(bundle):
-                parameters.append(_parameter(f.name, types[f.name], f, panel=panel))
+            parameters += [
+                _typer_parameter(f.name, types[f.name], f, panel=panel)
+                for f in fields(bundle)
+            ]
         parameters += [
-            _parameter("config", Path | None, CONFIG),
-            _parameter("quiet", bool, QUIET),
-            _parameter("context", typer.Context, inspect.Parameter.empty),
+            _typer_parameter("config", Path | None, CONFIG),
+            _typer_parameter("quiet", bool, QUIET),
+            _typer_parameter("context", typer.Context, inspect.Parameter.empty),
         ]
 
         @wraps(function)
-        def run(**given: Any) -> Any:
-            speak_of(given)
+        def run(
+            *, context: typer.Context, quiet: bool, config: Any, **given: Any
+        ) -> Any:
             if given.get("n_jobs") == 0:
                 raise UsageError("--n-jobs must be a number other than 0; got 0.")
-            del given["config"]
-            context = given["context"] if takes_context else given.pop("context")
-            console = Console(given.pop("quiet"))
-            console.command, console.params = context.info_name, context.params
+            console = Console(quiet)
+            console.make_current()
+            console.command = str(context.info_name)
+            console.params = context.params
+            sources = {n: context.get_parameter_source(n) for n in context.params}
+            console.given = {n for n, s in sources.items() if s and s.name != "DEFAULT"}
             for name, bundle in bundles.items():
                 values = {f.name: given.pop(f.name) for f in fields(bundle)}
                 given[name] = bundle(**values)
             engine = given.pop("engine", None)
-            with console.collect_warnings():
-                if engine is None:
-                    return function(**given, console=console)
-                with engine.running(console):
-                    return function(**given, console=console)
+            running = nullcontext() if engine is None else engine.running(console)
+            with console.collect_warnings(), running:
+                return function(**given, console=console)
 
-        del run.__wrapped__  # else the signature of the inner one would be read
-        run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        del run.__wrapped__  # else Typer would read the signature of the function
+        run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {p.name: p.annotation for p in parameters}
         return run
 
     return decorate
 
 
-def _parameter(
+def _typer_parameter(
     name: str,
     annotation: Any,
-    declared: Any,
+    default: Any,
     *,
     panel: str | None = None,
     kind: Any = inspect.Parameter.KEYWORD_ONLY,
 ) -> inspect.Parameter:
-    """Return a parameter as Typer reads it."""
-    default = declared
-    if isinstance(declared, Field):
-        about, default = declared.metadata, declared.default
-        if default is MISSING:
-            default = inspect.Parameter.empty
-        if about:  # else an annotation says it all
-            settings = {"rich_help_panel": panel, **about["settings"]}
-            flag = [f"--{name.replace('_', '-')}"] if default is False else []
-            names = about["names"] or flag  # no --no-flag for what is off
-            info = about["kind"](*names, help=about["help"], **settings)
+    """Return a parameter as Typer reads it, also of one that option() declared."""
+    if isinstance(default, Field):
+        declared = default.metadata.get("declared")
+        no_default = default.default is MISSING
+        default = inspect.Parameter.empty if no_default else default.default
+        if declared is not None:  # else the annotation says it all
+            typer_kind, names, text, settings = declared
+            if default is False and not names:
+                names = (f"--{name.replace('_', '-')}",)  # no --no-flag: it is off
+            settings = {"rich_help_panel": panel, **settings}
+            info = typer_kind(*names, help=text, **settings)
             annotation = Annotated[annotation, info]
     return inspect.Parameter(name, kind, default=default, annotation=annotation)
-
-
-# -- options as they were used, beside every result ------------------------------------
-
-
-def effective(run: Any, **resolved: Any) -> dict[str, Any]:
-    """Return all options of what runs as they were used, defaults resolved."""
-    options = {k: v for k, v in run.params.items() if k not in NOT_WRITTEN}
-    options.update(resolved)
-    return {k: plain(v) for k, v in options.items() if v not in (None, (), [])}
-
-
-def plain(value: Any) -> Any:
-    """Return a value as TOML and JSON know it."""
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, (list, tuple)):
-        return [plain(v) for v in value]
-    if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items() if v is not None}
-    return value if isinstance(value, (bool, int, float, str)) else str(value)
-
-
-def write_config(
-    path: Path,
-    command: str,
-    options: Mapping[str, Any],
-    made: Mapping[str, Any] | None = None,
-) -> Path:
-    """Write options so that ``--config`` gives the same run again."""
-    lines = [
-        f"# brainweave {__version__}; the same again: "
-        f"brainweave {command} --config {path.name}",
-        f"[{command}]",
-    ]
-    lines += [f"{key} = {toml(value)}" for key, value in options.items()]
-    if made is not None:
-        known = {k: v for k, v in made.items() if v is not None}
-        lines += [f"\n[{MADE}]", *(f"{k} = {toml(v)}" for k, v in known.items())]
-    write_text(path, "\n".join(lines) + "\n")
-    return path
-
-
-def toml(value: Any) -> str:
-    r"""Write a value as TOML.
-
-    Examples
-    --------
-    >>> toml({"energy": 0.82, "names": ["a", 'b"'], "on": True})
-    '{energy = 0.82, names = ["a", "b\\""], on = true}'
-    """
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (int, float)):
-        return repr(value)
-    if isinstance(value, Mapping):
-        pairs = (f"{_key(k)} = {toml(v)}" for k, v in value.items())
-        return "{" + ", ".join(pairs) + "}"
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(toml(v) for v in value) + "]"
-    # JSON's escapes are TOML's, but for the one character TOML forbids in addition
-    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
-
-
-def provenance(
-    command: str, options: dict[str, Any], ids: list[str], **more: Any
-) -> dict[str, Any]:
-    """Say when, with which command, options and versions something was made."""
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    return {
-        "made": now,
-        "command": f"brainweave {command}",
-        **({"options": options} if options else {}),
-        "subjects": list(ids),
-        "versions": versions(),
-        **more,
-    }
 
 
 # -- NAME=VALUE ------------------------------------------------------------------------
@@ -314,7 +233,7 @@ def parse_params(
 def with_params(
     options: Mapping[str, Any], others: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Join options, of which those not given are None, and ``NAME=VALUE`` ones.
+    """Merge options, None where they are not given, and ``NAME=VALUE`` ones.
 
     Examples
     --------
@@ -343,52 +262,53 @@ def refuse_unknown(names: Iterable[str], known: Iterable[str], what: str) -> Non
 # -- several values --------------------------------------------------------------------
 
 
-def spread(arguments: Sequence[str]) -> list[str]:
+def repeat_option_names(arguments: Sequence[str]) -> list[str]:
     """Repeat an option's name before each of its values, as BIDS Apps have it.
 
-    Only once a command has all of its arguments, since what follows an option before
-    them may be one of these.
+    Only once a command has all of its arguments: before, what follows an option's value
+    may be one of these.
 
     Examples
     --------
-    >>> spread("run in out group --participant-label 01 02 -q".split())[4:]
+    >>> repeat_option_names("run in out group --participant-label 01 02 -q".split())[4:]
     ['--participant-label', '01', '--participant-label', '02', '-q']
-    >>> spread("convert --ignore rest BIDS STUDY".split())[1:]
+    >>> repeat_option_names("convert --ignore rest BIDS STUDY".split())[1:]
     ['--ignore', 'rest', 'BIDS', 'STUDY']
     """
-    options, needed = _known(arguments[0]) if arguments else ({}, 0)
+    options, n_needed = _declared(arguments[0]) if arguments else ({}, 0)
     if not any(option.multiple for option in options.values()):
         return list(arguments)
-    out, places, last = list(arguments[:1]), 0, None
-    waiting = 0  # values that the last option still takes
+    out, n_positional = list(arguments[:1]), 0
+    repeated = None  # the name of the last option, if it may be repeated
+    takes_next = False  # whether the next argument is the value of the last option
     for argument in arguments[1:]:
-        if argument.startswith("-") and argument != "-" and not waiting:
+        if argument.startswith("-") and argument != "-" and not takes_next:
             name, equals, _ = argument.partition("=")
             option = options.get(name)
-            last = name if option is not None and option.multiple else None
-            takes = option is not None and not (option.is_flag or option.count)
-            waiting = int(takes and not equals)
-        elif waiting:
-            waiting -= 1
-        elif last is not None and places >= needed:
-            out.append(last)
+            repeated = name if option is not None and option.multiple else None
+            is_flag = option is None or option.is_flag or option.count
+            takes_next = not is_flag and not equals
+        elif takes_next:
+            takes_next = False
+        elif repeated is not None and n_positional >= n_needed:
+            out.append(repeated)
         else:
-            places, last = places + 1, None
+            n_positional, repeated = n_positional + 1, None
         out.append(argument)
     return out
 
 
-def _known(command: str) -> tuple[dict[str, Any], int]:
-    """Return a command's options by name, and how many arguments it has."""
+def _declared(command: str) -> tuple[dict[str, Any], int]:
+    """Return a command's options by name, and how many arguments it needs."""
     from brainweave.cli.app import app
 
     found = typer.main.get_command(app).commands.get(command)  # type: ignore[attr-defined]
     options: dict[str, Any] = {}
-    needed = 0
+    n_needed = 0
     for parameter in [] if found is None else found.params:
         if parameter.param_type_name == "argument":
-            needed += 2 if parameter.nargs == -1 else 1
+            n_needed += 2 if parameter.nargs == -1 else 1
         else:
             names = (*parameter.opts, *parameter.secondary_opts)
             options |= dict.fromkeys(names, parameter)
-    return options, needed
+    return options, n_needed

@@ -4,10 +4,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from brainweave.cli import files
 from brainweave.cli.console import UsageError
 from brainweave.cli.methods import number_or
 from brainweave.cli.options import option, refuse_unknown
-from brainweave.cli.studies import open_study
 
 if TYPE_CHECKING:
     from brainweave.study.study import Study
@@ -78,54 +78,37 @@ class Reading:
         "them), epi (computed), or an image file."
     )
 
-    def given(self) -> dict[str, Any]:
-        """Return what was said, as options of ``load_bids``, but for the subjects."""
-        said = {name: getattr(self, name) for name in READING}
-        found = {k: v for k, v in said.items() if v not in (None, [], ())}
-        if found.get("ignore") == ["none"]:
-            found["ignore"] = []
-        if "confounds" in found:
-            found["confounds"] = confounds_of(found["confounds"])
-        mask = found.get("mask", "own")
+    def load_options(self) -> dict[str, Any]:
+        """Return what was given, as options of ``load_bids``, but for the subjects."""
+        options = {name: getattr(self, name) for name in LOAD_OPTIONS}
+        given = {k: v for k, v in options.items() if v not in (None, [], ())}
+        if given.get("ignore") == ["none"]:
+            given["ignore"] = []
+        if "confounds" in given:
+            given["confounds"] = parse_confounds(given["confounds"])
+        mask = given.get("mask", "own")
         if mask not in ("own", "common", "epi") and not Path(mask).is_file():
             raise UsageError(
                 "--mask must be own, common, epi or an image file; there is no "
                 f"{mask!r}."
             )
         if mask == "own":
-            found.pop("mask", None)
-        return found
+            given.pop("mask", None)
+        return given
 
 
 # options of load_bids that are options of commands
-READING = tuple(f.name for f in fields(Reading) if f.name != "participant_label")
+LOAD_OPTIONS = tuple(f.name for f in fields(Reading) if f.name != "participant_label")
 
 
-# options of commands that formats have no use for, and why
-IMAGES = ("nifti", "cifti", "gifti")
-OF_BIDS = {
-    "it needs a BIDS dataset.": [
-        name for name in READING if name not in ("smoothing_fwhm", "high_pass", "mask")
-    ]
-}
-REFUSED = {
-    "bids": {"BIDS datasets bring their labels in events files.": ["labels"]},
-    "openfmri": {
-        "OpenfMRI datasets bring their labels in onset files.": ["labels"],
-        "OpenfMRI datasets have no spaces.": ["space"],
-    },
-    "matlab": {},
-}
-
-
-def confounds_of(given: list[str]) -> Any:
+def parse_confounds(given: list[str]) -> Any:
     """Return what ``load_bids`` takes: a strategy, components, columns or None.
 
     Examples
     --------
-    >>> confounds_of(["simple"]), confounds_of(["none"])
+    >>> parse_confounds(["simple"]), parse_confounds(["none"])
     ('simple', None)
-    >>> confounds_of(["motion", "wm_csf"]), confounds_of(["trans_x", "csf"])
+    >>> parse_confounds(["motion", "wm_csf"]), parse_confounds(["trans_x", "csf"])
     (('motion', 'wm_csf'), ['trans_x', 'csf'])
     """
     if given == ["none"]:
@@ -144,25 +127,43 @@ def confounds_of(given: list[str]) -> Any:
 
 # -- formats ---------------------------------------------------------------------------
 
+IMAGES = ("nifti", "cifti", "gifti")
+# of each format, options that it has no use for, and why; for all others ONLY_BIDS
+USELESS = {
+    "bids": {"BIDS datasets bring their labels in events files.": ["labels"]},
+    "openfmri": {
+        "OpenfMRI datasets bring their labels in onset files.": ["labels"],
+        "OpenfMRI datasets have no spaces.": ["space"],
+    },
+    "matlab": {},
+}
+ONLY_BIDS = {
+    "it needs a BIDS dataset.": [
+        name
+        for name in LOAD_OPTIONS
+        if name not in ("smoothing_fwhm", "high_pass", "mask")
+    ]
+}
+
 
 def load_any(inputs: list[Path], form: str, options: dict[str, Any]) -> "Study":
-    """Read files of any supported kind."""
+    """Read a study from files or a folder of any supported format."""
     import brainweave
     from brainweave.study.options import option_names
 
-    kind, options = _kind(inputs, form), dict(options)
+    kind, options = _format_of(inputs, form), dict(options)
     source = _source(inputs, kind)
     if kind == "study":
-        return _copy(source, options)
-    for why, names in REFUSED.get(kind, OF_BIDS).items():
+        return _copy_study(source, options)
+    for reason, names in USELESS.get(kind, ONLY_BIDS).items():
         for name in names:
             if options.get(name) is not None:
-                shown = name.replace("_", "-")
-                raise UsageError(f"--{shown} cannot be used here: {why}")
+                option = name.replace("_", "-")
+                raise UsageError(f"--{option} cannot be used here: {reason}")
     if kind in IMAGES:
         if options.get("mask") == "common":
             raise UsageError("--mask common needs a BIDS dataset; name an image file.")
-        source = _of_subjects(source, options.pop("subjects", None))
+        source = _select_subjects(source, options.pop("subjects", None))
     if kind == "openfmri" and "task" in options:
         options["task"] = number_or(options["task"], int, "task")
     labels = options.get("labels")
@@ -175,12 +176,12 @@ def load_any(inputs: list[Path], form: str, options: dict[str, Any]) -> "Study":
         refuse_unknown(unknown, known, f"{FORMATS[kind]} files have no option '{{}}'")
     study: Study = loader(source, **options)
     if labels is not None and study.record is not None:
-        study.record["settings"]["labels"] = Path(labels).name  # who brought them
+        study.record["settings"]["labels"] = Path(labels).name
     return study
 
 
-def _kind(inputs: list[Path], form: str) -> str:
-    """Return the format of files, told from their names and neighbours if need be."""
+def _format_of(inputs: list[Path], form: str) -> str:
+    """Return the format given, or for "auto" that of the names and neighbours."""
     for path in inputs:
         if not path.exists():
             raise UsageError(f"There is no {str(path)!r}. Check the path.")
@@ -189,9 +190,8 @@ def _kind(inputs: list[Path], form: str) -> str:
     if form != "auto":
         listed = ", ".join(("auto", *FORMATS))
         raise UsageError(f"--format must be one of {listed}; got {form!r}.")
-    names = [path.name.lower() for path in inputs]
     for kind, endings in ENDINGS.items():
-        if all(name.endswith(endings) for name in names):
+        if all(path.name.lower().endswith(endings) for path in inputs):
             return kind
     if len(inputs) == 1 and inputs[0].is_dir():
         folder = inputs[0]
@@ -199,15 +199,12 @@ def _kind(inputs: list[Path], form: str) -> str:
         for kind, pattern in patterns.items():
             if any(folder.glob(pattern)):
                 return kind
-        files = sorted(
-            p.name
-            for e in ("mat", "nii", "nii.gz", "gii")
-            for p in folder.glob(f"*.{e}")
-        )
-        if files:
+        endings = (".mat", ".nii", ".nii.gz", ".gii")
+        names = sorted(p.name for p in folder.iterdir() if p.name.endswith(endings))
+        if names:
             raise UsageError(
-                f"'{folder}' is a folder with files such as '{files[0]}': name the "
-                f"files themselves, brainweave convert {folder / files[0]} ... STUDY."
+                f"'{folder}' is a folder with files such as '{names[0]}': name the "
+                f"files themselves, brainweave convert {folder / names[0]} ... STUDY."
             )
     raise UsageError(
         f"What {', '.join(map(repr, map(str, inputs)))} holds is not clear: neither "
@@ -221,12 +218,12 @@ def _source(inputs: list[Path], kind: str) -> Any:
     if kind == "matlab":
         return inputs
     if kind in IMAGES:
-        files: dict[str, list[Any]] = {}
+        paths: dict[str, list[Any]] = {}
         for path in inputs:
-            files.setdefault(_subject_of(path), []).append(path)
+            paths.setdefault(_subject_id(path), []).append(path)
         if kind == "gifti":
-            files = {id: _hemispheres(paths) for id, paths in files.items()}
-        return files
+            paths = {id: _hemispheres(of_subject) for id, of_subject in paths.items()}
+        return paths
     if len(inputs) != 1 or not inputs[0].is_dir():
         raise UsageError(
             f"A {FORMATS[kind]} dataset is one folder; got {len(inputs)} paths."
@@ -234,10 +231,10 @@ def _source(inputs: list[Path], kind: str) -> Any:
     return inputs[0]
 
 
-def _of_subjects(files: dict[str, Any], wanted: list[str] | None) -> dict[str, Any]:
-    ids = list(files) if wanted is None else [id.removeprefix("sub-") for id in wanted]
-    refuse_unknown(ids, list(files), "There is no file of subject '{}'")
-    return {id: files[id] for id in ids}
+def _select_subjects(paths: dict[str, Any], wanted: list[str] | None) -> dict[str, Any]:
+    ids = list(paths) if wanted is None else [id.removeprefix("sub-") for id in wanted]
+    refuse_unknown(ids, list(paths), "There is no file of subject '{}'")
+    return {id: paths[id] for id in ids}
 
 
 def _hemispheres(paths: list[Path]) -> list[Any]:
@@ -255,18 +252,18 @@ def _hemispheres(paths: list[Path]) -> list[Any]:
         side = "CortexLeft" if left else "CortexRight"
         runs.setdefault(path.name.replace("hemi-L", "hemi-R"), {})[side] = path
     if any("hemi-R" not in name for name in runs):
-        return list(paths)  # names that tell no hemisphere: a run each
+        return list(paths)  # names without a hemisphere: a run each
     return list(runs.values())
 
 
-def _subject_of(path: Path) -> str:
+def _subject_id(path: Path) -> str:
     """Take the subject's id from a file's name.
 
     Examples
     --------
-    >>> _subject_of(Path("sub-07_task-faces_run-1_bold.nii.gz"))
+    >>> _subject_id(Path("sub-07_task-faces_run-1_bold.nii.gz"))
     '07'
-    >>> _subject_of(Path("anna.nii.gz"))
+    >>> _subject_id(Path("anna.nii.gz"))
     'anna'
     """
     stem = path.name
@@ -276,8 +273,8 @@ def _subject_of(path: Path) -> str:
     return stem.split("_")[0].removeprefix("sub-") if stem[:4] == "sub-" else stem
 
 
-def _copy(folder: Path, options: dict[str, Any]) -> "Study":
-    study = open_study(folder)
+def _copy_study(folder: Path, options: dict[str, Any]) -> "Study":
+    study = files.open_study(folder)
     wanted = options.pop("subjects", None)
     name = options.pop("name", None)
     if options:

@@ -5,35 +5,19 @@ import webbrowser
 from pathlib import Path
 from typing import Any
 
+from brainweave.cli import files
 from brainweave.cli.console import Console, UsageError, table
 from brainweave.cli.data import record_lines
-from brainweave.cli.options import (
-    Subjects,
-    argument,
-    command,
-    effective,
-    option,
-    provenance,
-    write_config,
-)
+from brainweave.cli.methods import fit_study, split_matched
+from brainweave.cli.options import Subjects, argument, command, option
 from brainweave.cli.scoring import (
     HEADER,
     PROTOCOLS,
     Scoring,
     read_results,
-    rows_of,
+    result_rows,
     score_all,
     write_scores,
-)
-from brainweave.cli.studies import (
-    check_writable,
-    divided,
-    fit_study,
-    load_model,
-    open_study,
-    prepare_folder,
-    save_study,
-    write_page,
 )
 
 
@@ -62,7 +46,7 @@ def info(
 def _study(path: Path, verify: bool) -> tuple[dict[str, Any], str]:
     from brainweave.study.provenance import cautions
 
-    study = open_study(path, verify=verify or None)
+    study = files.open_study(path, verify=verify or None)
     frame = study.summary().reset_index()
     rows = frame.astype(object).values.tolist()
     header = [str(c) for c in frame.columns]
@@ -145,9 +129,11 @@ def report(
         raise UsageError("A report needs --study, --model or --results.")
     if out.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"The report is an HTML file; got {str(out)!r}.")
-    check_writable(out, out.with_suffix(".toml"))
-    people = None if study is None else open_study(study)
-    fitted, ids, made = (None, [], {}) if model is None else load_model(model, subjects)
+    files.check_writable(out, out.with_suffix(".toml"))
+    people = None if study is None else files.open_study(study)
+    fitted, ids, made = (
+        (None, [], {}) if model is None else files.load_model(model, subjects)
+    )
     if fitted is not None:
         # the report refuses a model of another study than the one given
         fitted.study_fingerprint = made.get("study_fingerprint")
@@ -163,7 +149,7 @@ def report(
     for path in results or []:
         for name, result in read_results(path).items():
             scores[f"{path.stem} {name}" if name in scores else name] = result
-    write_page(
+    files.write_page(
         out,
         console,
         study=people,
@@ -174,8 +160,8 @@ def report(
         warnings=[*made.get("warnings", []), *console.warnings],
         seconds=made.get("seconds"),
     )
-    kept = {k: v for k, v in effective(console).items() if k != "open_it"}
-    write_config(out.with_suffix(".toml"), "report", kept)
+    kept = {k: v for k, v in files.used_options(console).items() if k != "open_it"}
+    files.write_config(out.with_suffix(".toml"), "report", kept)
     console.result(str(out))
     if open_it and not webbrowser.open(out.absolute().as_uri()):
         console.note("No browser was found; open the file by hand.")
@@ -200,7 +186,7 @@ def demo(
     """
     import brainweave
 
-    people = None if study is None else open_study(study)
+    people = None if study is None else files.open_study(study)
     n_subjects = n_subjects if people is None else len(people)
     if n_subjects < 3:
         what = "--n-subjects must be" if people is None else f"{study} must have"
@@ -208,7 +194,7 @@ def demo(
             f"{what} 3 or more: one subject is tested in a space that two or more "
             f"others made; got {n_subjects}."
         )
-    prepare_folder(out)
+    files.prepare_folder(out)
     if people is None:
         people = _demo_study(out / "study", n_subjects, random_state, console)
     scoring = Scoring(n_permutations=n_permutations)
@@ -224,15 +210,17 @@ def demo(
         "Scoring methods", rivals, scoring, seed=random_state, console=console
     )
     model = fit_study(brainweave.GDM("auto", energy=energy), people, console)
-    options = effective(console)
-    made = provenance(
+    options = files.used_options(console)
+    made = files.provenance(
         "demo", options, people.ids, study_fingerprint=people.fingerprint()
     )
     brainweave.save(model, out / "model.safetensors", provenance=made)
     write_scores(out, results, options, console)
     content = {"study": people, "model": model, "results": results}
-    page = write_page(out / "report.html", console, title="brainweave demo", **content)
-    console.result(table(rows_of(results), HEADER))
+    page = files.write_page(
+        out / "report.html", console, title="brainweave demo", **content
+    )
+    console.result(table(result_rows(results), HEADER))
     console.result(f"Report: {page}")
 
 
@@ -247,8 +235,10 @@ def _demo_study(folder: Path, n_subjects: int, seed: int, console: Console) -> A
             missing_samples=0.1,
             random_state=seed,
         )
-    save_study(study, folder, console, told=False, overwrite=folder.exists())
-    return open_study(folder)
+    files.save_study(
+        study, folder, console, with_config=False, overwrite=folder.exists()
+    )
+    return files.open_study(folder)
 
 
 def _anatomically_aligned(study: Any, halves: str) -> Any:
@@ -256,6 +246,6 @@ def _anatomically_aligned(study: Any, halves: str) -> Any:
     from brainweave.exceptions import StudyError
 
     try:
-        return divided(study, None, halves, common=True)
+        return split_matched(study, None, halves, common=True)
     except StudyError:
         return study if len({s.n_voxels for s in study}) == 1 else None

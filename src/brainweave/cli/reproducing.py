@@ -4,27 +4,25 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-from brainweave.cli.console import Console, UsageError, resume_with
-from brainweave.cli.methods import Engine
-from brainweave.cli.options import argument, command, effective, option, write_config
+from brainweave.cli import files
+from brainweave.cli.cluster import Engine
+from brainweave.cli.console import Console, UsageError
+from brainweave.cli.options import argument, command, option
 from brainweave.cli.scoring import PROTOCOLS
-from brainweave.cli.studies import open_study, prepare_folder
 
 TABLES = ("table2", "unaligned")
 FIGURES = ("figure1", "figure2", *(f"figureS{i}" for i in range(3, 9)))
 REAL = ("raider", "pieman")
 OVERLAP = "overlap"  # studies that overlap in part, simulated or the story
-# of all that is in the files, what is printed
+# columns of the tables that are printed; the files have all
 SHOWN = (
     *("dataset", "study", "data", "method", "design", "curve", "protocol"),
-    *("incompleteness", "energy", "mean", "std", "se", "of_complete"),
-    "of_complete_se",
-    *("over_paper", "over_paper_se"),
-    *("published", "chance", "p_value", "error"),
+    *("incompleteness", "energy", "mean", "std", "se", "of_complete", "of_complete_se"),
+    *("over_paper", "over_paper_se", "published", "chance", "p_value", "error"),
 )
 ALL = (*TABLES, *FIGURES, *REAL, OVERLAP)
-# what options are called in Python
-CALLED = {
+# what options are called in Python, where that is not their own name
+IN_PYTHON = {
     "protocol": ("protocols", "protocol"),
     "dataset": ("datasets", "panels"),
     "method": ("methods",),
@@ -74,13 +72,13 @@ def reproduce(
     names = {name.lower(): name for name in ALL}
     if what.lower() not in names:
         raise UsageError(f"There is no {what!r}; choose one of {', '.join(ALL)}.")
-    named = names[what.lower()]
-    splits = all_splits and named == "raider"
-    chosen = "raider_all_splits" if splits else named
-    function = getattr(paper, chosen)
-    shape_of = paper.table2 if chosen == "unaligned" else function
-    known = inspect.signature(shape_of).parameters
-    said = {
+    name = names[what.lower()]
+    splits = all_splits and name == "raider"
+    experiment = "raider_all_splits" if splits else name
+    function = getattr(paper, experiment)
+    documented = paper.table2 if name == "unaligned" else function
+    parameters = inspect.signature(documented).parameters
+    given = {
         "all_splits": all_splits and not splits,
         "dataset": dataset,
         "method": method,
@@ -89,41 +87,41 @@ def reproduce(
         "quick": quick,
         "protocol": None if protocol == "joint" else protocol,
     }
-    options: dict[str, Any] = {"random_state": random_state}
-    if "n_jobs" in known:
-        options["n_jobs"] = n_jobs
-    for name, value in said.items():
+    arguments: dict[str, Any] = {"random_state": random_state}
+    if "n_jobs" in parameters:
+        arguments["n_jobs"] = n_jobs
+    for option_name, value in given.items():
         if value is None or value is False or value == []:
             continue
-        own = [n for n in CALLED.get(name, (name,)) if n in known]
-        if not own:
-            where = f"{named} --all-splits" if splits else named
-            raise UsageError(
-                f"--{name.replace('_', '-')} is no option of reproduce {where}."
-            )
-        options[own[0]] = value
+        names_in_python = IN_PYTHON.get(option_name, (option_name,))
+        parameter = next((n for n in names_in_python if n in parameters), None)
+        if parameter is None:
+            where = f"{name} --all-splits" if splits else name
+            shown = option_name.replace("_", "-")
+            raise UsageError(f"--{shown} is no option of reproduce {where}.")
+        arguments[parameter] = value
     if protocol != "joint":
-        options |= _protocols(protocol, several="protocols" in known)
-    places = [output]
-    if named in REAL:
-        places = [_folder(data, named), output]
-    elif named == OVERLAP:
-        options["data"] = _folder(data, named) if data else None
+        arguments |= _parse_protocol(protocol, several="protocols" in parameters)
+    paths = [output]
+    if name in REAL:
+        paths = [_data_folder(data, name), output]
+    elif name == OVERLAP:
+        arguments["data"] = _data_folder(data, name) if data else None
     else:
-        options["data"] = _studies(data)
-    prepare_folder(output)
-    resume_with("Run the same command again: finished cells are kept.")
-    with console.counted(f"Running {chosen}") as progress:
-        table = function(*places, **options, progress=progress)
-    used = effective(console, what=named)
-    write_config(output / f"{chosen}.toml", "reproduce", used)
-    made = sorted(p for p in output.glob(f"{chosen}*") if p.suffix != ".toml")
-    shown = [column for column in SHOWN if column in table.columns]
-    console.result(table[shown].to_string(index=False, max_colwidth=60))
-    console.result("\n".join(map(str, made)))
+        arguments["data"] = _open_studies(data)
+    files.prepare_folder(output)
+    console.resume_hint = "Run the same command again: finished cells are kept."
+    with console.progress(f"Running {experiment}") as progress:
+        table = function(*paths, **arguments, progress=progress)
+    options = files.used_options(console, what=name)
+    files.write_config(output / f"{experiment}.toml", "reproduce", options)
+    written = sorted(p for p in output.glob(f"{experiment}*") if p.suffix != ".toml")
+    columns = [column for column in SHOWN if column in table.columns]
+    console.result(table[columns].to_string(index=False, max_colwidth=60))
+    console.result("\n".join(map(str, written)))
 
 
-def _protocols(given: str, *, several: bool) -> dict[str, Any]:
+def _parse_protocol(given: str, *, several: bool) -> dict[str, Any]:
     """Return the option of a table, which takes several protocols, or of a figure."""
     if given not in PROTOCOLS and not (several and given == "both"):
         both = ", or both" if several else " for a figure"
@@ -133,7 +131,7 @@ def _protocols(given: str, *, several: bool) -> dict[str, Any]:
     return {"protocols": PROTOCOLS if given == "both" else (given,)}
 
 
-def _folder(data: list[str] | None, name: str) -> Path:
+def _data_folder(data: list[str] | None, name: str) -> Path:
     if not data or len(data) != 1:
         raise UsageError(f"reproduce {name} needs --data FOLDER, that of its files.")
     folder = Path(data[0])
@@ -142,30 +140,30 @@ def _folder(data: list[str] | None, name: str) -> Path:
     return folder
 
 
-def _studies(data: list[str] | None) -> dict[str, Any] | None:
-    """Open the studies that were given by the names of the paper's datasets."""
+def _open_studies(data: list[str] | None) -> dict[str, Any] | None:
+    """Return the studies given by --data, by the names of the paper's datasets."""
     from brainweave.paper import datasets
 
-    places: dict[str, list[Path]] = {}
+    folders: dict[str, list[Path]] = {}
     for entry in data or []:
         name, equals, paths = entry.partition("=")
         folder = Path(entry)
         if equals:
-            places[name] = [Path(path) for path in paths.split(",")]
+            folders[name] = [Path(path) for path in paths.split(",")]
         elif folder.is_dir():
             parts = {n: [folder / n] for n in datasets()}
             parts["Raider"] = [folder / "Raider.Movie", folder / "Raider.Image"]
-            found = {n: of for n, of in parts.items() if all(p.is_dir() for p in of)}
+            found = {n: ps for n, ps in parts.items() if all(p.is_dir() for p in ps)}
             if not found:
                 raise UsageError(
                     f"{entry!r} has no folder with the name of a dataset: "
                     f"{', '.join(datasets())} (Raider.Movie and Raider.Image)."
                 )
-            places |= found
+            folders |= found
         else:
             raise UsageError(
                 "--data takes DATASET=STUDY_FOLDER, or a folder of study folders; got "
                 f"{entry!r}."
             )
-    opened = {name: tuple(map(open_study, of)) for name, of in places.items()}
-    return {n: of if len(of) > 1 else of[0] for n, of in opened.items()} or None
+    opened = {name: tuple(map(files.open_study, ps)) for name, ps in folders.items()}
+    return {n: s if len(s) > 1 else s[0] for n, s in opened.items()} or None

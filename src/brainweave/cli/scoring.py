@@ -3,8 +3,8 @@
 import json
 import re
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -12,31 +12,24 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from brainweave._io import write_text
 from brainweave._version import __version__
-from brainweave.cli.console import Console, PartlyFailed, UsageError, resume_with, table
+from brainweave.cli import files
+from brainweave.cli.cluster import Engine
+from brainweave.cli.console import (
+    Console,
+    PartlyFailed,
+    UsageError,
+    table,
+)
 from brainweave.cli.methods import (
-    Engine,
     Method,
-    Parcels,
-    SearchlightRadius,
+    SharedOptions,
     make_aligner,
-    resolved,
+    match_and_report,
+    needing_common_voxels,
+    resolved_options,
+    split_matched,
 )
-from brainweave.cli.options import (
-    OutFolder,
-    StudyFolder,
-    command,
-    effective,
-    option,
-    write_config,
-)
-from brainweave.cli.studies import (
-    divided,
-    on_common_voxels,
-    open_study,
-    prepare_folder,
-    tell_matching,
-    write_page,
-)
+from brainweave.cli.options import OutFolder, StudyFolder, command, option
 
 if TYPE_CHECKING:
     from brainweave.evaluation.results import ClassificationResult
@@ -51,7 +44,7 @@ class Scoring:
 
     panel: ClassVar[str] = "Evaluation"
     halves: str = option(
-        "How samples are divided to align and to score: category or run.",
+        "How samples are split_matched to align and to score: category or run.",
         default="category",
     )
     leave_out: int = option("Subjects tested at a time.", default=1)
@@ -64,7 +57,7 @@ class Scoring:
     report: bool = option("Write report.html too.", default=True)
 
     def protocols(self) -> tuple[str, ...]:
-        """Return the protocols asked for."""
+        """Return the protocols to score by."""
         if self.protocol not in (*PROTOCOLS, "both"):
             raise UsageError(
                 f"--protocol must be joint, held-out or both; got {self.protocol!r}."
@@ -74,23 +67,23 @@ class Scoring:
 
 def score_all(
     title: str,
-    rivals: dict[str, tuple[Any, Any, str]],
+    entries: dict[str, tuple[Any, Any, str]],
     scoring: Scoring,
     *,
     seed: int | None,
     n_jobs: int | None = None,
     console: Console,
 ) -> "dict[str, ClassificationResult]":
-    """Score (aligner, study, protocol) one after another; a bar counts all steps."""
+    """Score named (aligner, study, protocol); one bar counts the steps of all."""
     from brainweave.evaluation.evaluate import between_subject_classification
 
     results: dict[str, ClassificationResult] = {}
-    with console.counted(title) as show:
+    with console.progress(title) as show:
 
-        def tell(done: int, total: int, _: str) -> None:
-            show(len(results) * total + done, len(rivals) * total, protocol)
+        def show_step(done: int, total: int, _: str) -> None:
+            show(len(results) * total + done, len(entries) * total, protocol)
 
-        for name, (aligner, study, protocol) in rivals.items():
+        for name, (aligner, study, protocol) in entries.items():
             results[name] = between_subject_classification(
                 aligner,
                 study,
@@ -100,7 +93,7 @@ def score_all(
                 n_permutations=scoring.n_permutations,
                 random_state=seed or 0,
                 n_jobs=n_jobs,
-                progress=tell,
+                progress=show_step,
             )
     return results
 
@@ -116,48 +109,42 @@ def evaluate(
 ) -> None:
     """Score one method by classifying subjects that were left out."""
     protocols = scoring.protocols()
-    aligner = make_aligner(method)
-    subjects = open_study(study)
-    prepare_folder(output)
-    tell_matching(subjects, method.match, console)
-    common = bool(on_common_voxels({method.method: aligner}, subjects))
-    split = divided(subjects, method.match, scoring.halves, common=common)
+    name, aligner = method.method, make_aligner(method)
+    subjects = files.open_study(study)
+    files.prepare_folder(output)
+    match_and_report(subjects, method.match, console)
+    common = bool(needing_common_voxels({name: aligner}, subjects))
+    split = split_matched(subjects, method.match, scoring.halves, common=common)
     results = score_all(
         "Scoring",
-        {_name(method.method, p, protocols): (aligner, split, p) for p in protocols},
+        {
+            _row_name(method.method, p, protocols): (aligner, split, p)
+            for p in protocols
+        },
         scoring,
         seed=method.random_state,
         n_jobs=method.n_jobs,
         console=console,
     )
-    options = effective(console, **resolved(aligner))
-    write_scores(output, results, options, console)
-    if scoring.report:
-        page = output / "report.html"
-        write_page(page, console, study=subjects, results=results, config=options)
-    console.result(table(rows_of(results), HEADER))
-    console.result(str(output))
+    options = files.used_options(console, **resolved_options(aligner))
+    report_on = subjects if scoring.report else None
+    write_scores(output, results, options, console, report_on=report_on)
+    console.result(f"{table(result_rows(results), HEADER)}\n{output}")
 
 
-def _name(method: str, protocol: str, protocols: tuple[str, ...]) -> str:
+def _row_name(method: str, protocol: str, protocols: tuple[str, ...]) -> str:
     return method if len(protocols) == 1 else f"{method} ({protocol})"
 
 
-@command(scoring=Scoring, engine=Engine)
+@command(shared=SharedOptions, scoring=Scoring, engine=Engine)
 def compare(
     study: StudyFolder,
     *,
     method: list[str] | None = option(
         "Methods to compare, one after another or with commas; gdm none."
     ),
-    n_components: str | None = option("Shared features, for all methods."),
-    energy: float | None = option("Energy, for all methods that take it."),
-    match: str | None = option("truncate or intersect, for methods locked in time."),
-    parcels: Parcels = None,
-    searchlight: SearchlightRadius = None,
-    random_state: int | None = option("Seed."),
-    n_jobs: int | None = option("Subjects at a time."),
     output: OutFolder = Path("comparison"),
+    shared: SharedOptions,
     scoring: Scoring,
     console: Console,
 ) -> None:
@@ -170,66 +157,49 @@ def compare(
     protocols = scoring.protocols()
     given = [n.strip() for text in method or ["gdm,none"] for n in text.split(",")]
     names = list(dict.fromkeys(given))
-    base = Method(
-        n_components=n_components,
-        energy=energy,
-        match=match,
-        parcels=parcels,
-        searchlight=searchlight,
-        random_state=random_state,
-        n_jobs=n_jobs,
+    methods = {name: Method(method=name, **vars(shared)) for name in names}
+    aligners = {n: make_aligner(m, lenient=True) for n, m in methods.items()}
+    subjects = files.open_study(study)
+    files.prepare_folder(output)
+    match_and_report(subjects, shared.match, console)
+    console.resume_hint = (
+        "Run the same command again: folds of methods that are done are kept."
     )
-    aligners = {n: make_aligner(replace(base, method=n), lenient=True) for n in names}
-    subjects = open_study(study)
-    prepare_folder(output)
-    tell_matching(subjects, match, console)
-    resume_with("Run the same command again: folds of methods that are done are kept.")
-    options = effective(console, method=names)
-    with console.counted("Scoring methods") as progress:
-        grids = _grids(study, subjects, aligners, scoring, base)
-        found = run_grid(
-            grids,
-            output / "store",
-            n_jobs=n_jobs,
-            retry_failed=True,
-            progress=progress,
-        )
+    options = files.used_options(console, method=names)
+    with console.progress("Scoring methods") as progress:
+        grids = _make_grids(study, subjects, aligners, scoring, shared)
+        how: Any = {"n_jobs": shared.n_jobs, "retry_failed": True, "progress": progress}
+        found = run_grid(grids, output / "store", **how)
+    outcomes = {(name, p): result for name, p, result in found.classifications()}
     results: dict[str, ClassificationResult] = {}
     failed: list[list[Any]] = []
-    outcomes = {(name, p): result for name, p, result in found.classifications()}
     for protocol, name in product(protocols, names):
         result = outcomes[name, protocol]
         if isinstance(result, str):
             failed.append([name, protocol, *["n/a"] * (len(HEADER) - 2), result])
         else:
-            results[_name(name, protocol, protocols)] = result
+            results[_row_name(name, protocol, protocols)] = result
     for name in names:
-        for text in _said_once(found.warnings_of(name)):
+        for text in _group_warnings(found.warnings_of(name)):
             warnings.warn(f"{name}: {text}", stacklevel=1)
-    rows, header = rows_of(results), [*HEADER, "error"]
-    with_error = [*([*row, ""] for row in rows), *failed]
-    lines = (
-        "\t".join(" ".join(str(cell).split()) for cell in row)
-        for row in [header, *with_error]
-    )
-    write_text(output / "comparison.tsv", "\n".join(lines) + "\n")
+    rows, header = result_rows(results), [*HEADER, "error"]
+    with_errors = [*([*row, ""] for row in rows), *failed]
+    files.write_tsv(output / "comparison.tsv", [header, *with_errors])
     if results:
-        write_scores(output, results, options, console)
-        if scoring.report:
-            page = output / "report.html"
-            write_page(page, console, study=subjects, results=results, config=options)
-    shown = table(with_error, header) if failed else table(rows, HEADER)
+        report_on = subjects if scoring.report else None
+        write_scores(output, results, options, console, report_on=report_on)
+    shown = table(with_errors, header) if failed else table(rows, HEADER)
     console.result(f"{shown}\n{output}")
     if not results:
         raise PartlyFailed(f"None of the methods could be scored: {failed[0][-1]}")
 
 
-def _said_once(texts: list[str]) -> list[str]:
-    """Return warnings that differ in more than their numbers.
+def _group_warnings(texts: list[str]) -> list[str]:
+    """Return one warning of those that differ in their numbers alone.
 
     Examples
     --------
-    >>> _said_once(["eigenvalue 3 is 0.1", "eigenvalue 3 is 0.2", "no labels"])
+    >>> _group_warnings(["eigenvalue 3 is 0.1", "eigenvalue 3 is 0.2", "no labels"])
     ['eigenvalue 3 is 0.1 (in 2 fits)', 'no labels']
     """
     alike: dict[str, list[str]] = {}
@@ -243,14 +213,14 @@ def _said_once(texts: list[str]) -> list[str]:
     ]
 
 
-def _grids(
+def _make_grids(
     path: Path,
     study: "Study",
     aligners: dict[str, Any],
     scoring: Scoring,
-    method: Method,
+    shared: SharedOptions,
 ) -> list[Any]:
-    """Return what to score: methods on all voxels, and those on common ones."""
+    """Return a grid of the methods on all voxels, and one of those on common ones."""
     import hashlib
 
     from brainweave.evaluation.grid import Grid, GridStudy
@@ -258,16 +228,16 @@ def _grids(
 
     # the index of a study lists the checksums of all its files
     index = hashlib.sha256((path / "study.json").read_bytes()).hexdigest()
-    halves, match = scoring.halves, method.match
+    halves, match = scoring.halves, shared.match
     version = f"{index}, match {match}, halves {halves}"
-    cut = on_common_voxels(aligners, study)
+    on_common = needing_common_voxels(aligners, study)
     grids = []
     for common in (False, True):
-        members = {n: a for n, a in aligners.items() if (n in cut) == common}
+        members = {n: a for n, a in aligners.items() if (n in on_common) == common}
         if members:
             source = GridStudy(
                 study.name or "study",
-                partial(divided, study, match, halves, common=common),
+                partial(split_matched, study, match, halves, common=common),
                 leave_out=scoring.leave_out,
                 version=f"{version}, common voxels" if common else version,
                 shape=(2, len(study)),
@@ -277,7 +247,7 @@ def _grids(
                 members,
                 protocols=scoring.protocols(),
                 measure=Classification(None, scoring.n_permutations),
-                random_state=method.random_state or 0,
+                random_state=shared.random_state or 0,
             )
             grids.append(grid)
     return grids
@@ -287,23 +257,6 @@ def _grids(
 
 FORMAT = "brainweave-results"
 HEADER = ["method", "protocol", "mean", "std", "chance", "p", "folds", "seconds"]
-ARRAYS = ("scores", "confusion", "permutation_scores")
-KINDS: dict[str, type] = {
-    **{"folds": list, "categories": list, "protocol": str, "method": str},
-    "seconds": dict,
-}
-ADDED: dict[str, type] = {"settings": dict, "study": dict, "design": dict}
-SHARES = ("chance", "p_value")
-FIELDS = (*ARRAYS, *KINDS, *SHARES)
-OF_A_FOLD: dict[str, Any] = {
-    **{"half": int, "fold": int, "n_train": int, "n_test": int},
-    **{"test_subjects": list, "accuracy": (int, float)},
-    "balanced_accuracy": (int, float),
-}
-MAY_LACK: dict[str, Any] = {
-    **{"nu": (int, float), "n_by_means": int, "n_components": int},
-    "best_params": dict,
-}
 
 
 def write_scores(
@@ -311,8 +264,10 @@ def write_scores(
     results: "Mapping[str, ClassificationResult]",
     options: dict[str, Any],
     console: Console,
+    *,
+    report_on: "Study | None" = None,
 ) -> None:
-    """Write results, one row per method and fold, and options to a folder."""
+    """Write results, a table of all folds, options, and a report to a folder."""
     import pandas as pd
 
     document = {
@@ -325,11 +280,14 @@ def write_scores(
     folds = pd.concat(frames, ignore_index=True)
     text = folds.to_csv(sep="\t", index=False, na_rep="n/a")
     write_text(output / "folds.tsv", text)
-    write_config(output / f"{console.command}.toml", console.command, options)
+    files.write_config(output / f"{console.command}.toml", console.command, options)
+    if report_on is not None:
+        content = {"study": report_on, "results": results, "config": options}
+        files.write_page(output / "report.html", console, **content)
 
 
 def _to_json(result: "ClassificationResult") -> dict[str, Any]:
-    values = {name: getattr(result, name) for name in (*FIELDS, *ADDED)}
+    values = {name: getattr(result, name) for name in RESULT_FIELDS}
     plain: dict[str, Any] = json.loads(json.dumps(values, default=_plain))
     return {**plain, "mean": result.mean, "std": result.std}
 
@@ -338,7 +296,7 @@ def _plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else str(value)
 
 
-def rows_of(results: "Mapping[str, ClassificationResult]") -> list[list[Any]]:
+def result_rows(results: "Mapping[str, ClassificationResult]") -> list[list[Any]]:
     """Return the rows of a table of methods."""
     return [
         [
@@ -364,14 +322,14 @@ def read_results(path: Path) -> "dict[str, ClassificationResult]":
             )
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-        _check(isinstance(document, dict), "it is not an object")
-        _check(document.get("format") == FORMAT, "its 'format' is another")
+        _require(isinstance(document, dict), "it is not an object")
+        _require(document.get("format") == FORMAT, "its 'format' is another")
         results = document.get("results")
-        _check(isinstance(results, dict), "it has no 'results'")
-        return {name: _from_json(v) for name, v in results.items()}
+        _require(isinstance(results, dict), "it has no 'results'")
+        return {name: _from_json(values) for name, values in results.items()}
     except FileNotFoundError:
         raise UsageError(f"There is no file {str(path)!r} with results.") from None
-    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(
             f"{str(path)!r} does not hold results of evaluate or compare, or is "
             f"damaged: {error}. Run evaluate or compare again."
@@ -379,64 +337,89 @@ def read_results(path: Path) -> "dict[str, ClassificationResult]":
 
 
 def _from_json(values: Any) -> "ClassificationResult":
-    """Make a result of JSON values; refuse, with a ValueError, what is none."""
+    """Make a result of JSON values; raise a ValueError if they are none."""
     import numpy as np
 
     from brainweave.evaluation.results import ClassificationResult
 
-    _check(isinstance(values, dict), "a result is not an object")
-    for name in FIELDS:
-        _check(name in values, f"{name!r} is missing")
-    given = {name: values[name] for name in FIELDS}
-    # files of earlier versions do not have all
-    given |= {name: values.get(name) or {} for name in ADDED}
-    for name, kind in (KINDS | ADDED).items():
-        _check(isinstance(given[name], kind), f"{name!r} is no {kind.__name__}")
-    for name in SHARES:
-        known = name == "chance" or given[name] is not None
-        _check(not known or _is_share(given[name]), f"{name!r} is no share")
-    _check(all(map(_is_number, given["seconds"].values())), "'seconds' are no numbers")
-    for name in ARRAYS:
-        given[name] = np.asarray(given[name], dtype=float)
-        finite = bool(np.isfinite(given[name]).all())
-        _check(finite, f"{name!r} has values that are none")
-    scores, counts, n = given["scores"], given["confusion"], len(given["categories"])
-    simple = all(isinstance(c, (str, int, float, bool)) for c in given["categories"])
-    _check(simple, "'categories' are no labels")
-    _check(scores.ndim == 1 and scores.size > 0, "'scores' is no list")
-    _check(bool(((scores >= 0) & (scores <= 1)).all()), "'scores' are no shares")
-    _check(given["permutation_scores"].ndim == 1, "'permutation_scores' is no list")
-    _check(counts.shape == (n, n), "'confusion' does not fit 'categories'")
-    whole = (counts >= 0) & (counts == np.round(counts)) & (counts < 2**53)
-    _check(bool(whole.all()), "'confusion' has values that are no counts")
-    given["confusion"] = counts.astype(np.intp)
-    _check(len(given["folds"]) == scores.size, "'folds' does not fit 'scores'")
-    for fold, score in zip(given["folds"], scores, strict=True):
-        _check_fold(fold, float(score))
+    _require(isinstance(values, dict), "a result is not an object")
+    values = {**{name: {} for name in ADDED_LATER}, **values}
+    _require_fields(values, RESULT_FIELDS, "a result")
+    given = {name: values[name] for name in RESULT_FIELDS}
+    accuracies = [fold["accuracy"] for fold in given["folds"]]
+    _require(bool(accuracies), "it has no folds")
+    _require(given["scores"] == accuracies, "'scores' are not those of 'folds'")
+    n = len(given["categories"])
+    square = n > 0 and [len(row) for row in given["confusion"]] == [n] * n
+    _require(square, "'confusion' does not fit 'categories'")
+    for name in ("scores", "permutation_scores"):
+        given[name] = np.array(given[name], dtype=np.float64)
+    given["confusion"] = np.array(given["confusion"], dtype=np.intp)
     return ClassificationResult(**given)
 
 
-def _check_fold(fold: Any, score: float) -> None:
-    _check(isinstance(fold, dict), "a fold is not an object")
-    for name, kind in (OF_A_FOLD | MAY_LACK).items():
-        value = fold.get(name)
-        known = isinstance(value, kind) and not isinstance(value, bool)
-        lacks = name in MAY_LACK and value is None
-        _check(known or lacks, f"{name!r} of a fold is missing or wrong")
-    texts = all(isinstance(id, str) for id in fold["test_subjects"])
-    _check(texts, "'test_subjects' of a fold are no texts")
-    _check(fold["accuracy"] == score, "'accuracy' of a fold is not its score")
-    _check(_is_share(fold["balanced_accuracy"]), "'balanced_accuracy' is no share")
+def _require_fields(values: Any, fields: Mapping[str, Any], what: str) -> None:
+    from brainweave.models.codec import value_problem
+
+    _require(isinstance(values, dict), f"{what} is not an object")
+    for name, wanted in fields.items():
+        problem = value_problem(values.get(name), wanted, {})
+        _require(problem is None, f"{name!r} of {what} {problem}")
 
 
-def _check(holds: bool, message: str) -> None:
+def _require(holds: bool, message: str) -> None:
     if not holds:
         raise ValueError(message)
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and type(value) is not bool
+    return type(value) in (int, float) and abs(value) < 2**53
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**53
 
 
 def _is_share(value: Any) -> bool:
     return _is_number(value) and 0 <= value <= 1
+
+
+def _or_none(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: value is None or holds(value)
+
+
+def _is_fold(value: Any) -> bool:
+    _require_fields(value, FOLD_FIELDS, "a fold")
+    return True
+
+
+# what the values of a fold and of a result must be: a type, a check, or a list of such
+FOLD_FIELDS: dict[str, Any] = {
+    "half": _is_count,
+    "fold": _is_count,
+    "n_train": _is_count,
+    "n_test": _is_count,
+    "test_subjects": [str],
+    "accuracy": _is_share,
+    "balanced_accuracy": _is_share,
+    "nu": _or_none(_is_number),
+    "n_by_means": _or_none(_is_count),
+    "n_components": _or_none(_is_count),
+    "best_params": lambda value: isinstance(value, dict | None),
+}
+RESULT_FIELDS: dict[str, Any] = {
+    "scores": [_is_share],
+    "confusion": [[_is_count]],
+    "permutation_scores": [_is_number],
+    "folds": [_is_fold],
+    "categories": [lambda value: isinstance(value, str | int | float)],
+    "protocol": str,
+    "method": str,
+    "seconds": lambda v: isinstance(v, dict) and all(map(_is_number, v.values())),
+    "chance": _is_share,
+    "p_value": _or_none(_is_share),
+    "settings": dict,
+    "study": dict,
+    "design": dict,
+}
+ADDED_LATER = ("settings", "study", "design")  # files of the first versions lack them

@@ -53,8 +53,8 @@ def value_problem(value: Any, wanted: Any, sizes: Sizes) -> str | None:
         return None if is_one else f"is not of type {wanted.__name__}"
     if callable(wanted):
         return None if wanted(value) else "has a wrong value"
-    form = (wanted, "f", np.ndarray) if isinstance(wanted, str) else wanted
-    return _array_problem(value, *form, sizes)
+    dims, kinds, form = (wanted, "f", np.ndarray) if isinstance(wanted, str) else wanted
+    return _array_problem(value, dims, kinds, form, sizes)
 
 
 def _array_problem(

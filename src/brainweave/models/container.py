@@ -77,7 +77,6 @@ def write_container(
     arrays: Mapping[str, PendingArray],
     *,
     kind: str,
-    version: int = VERSION,
 ) -> None:
     """Write a file, all or nothing: a temporary one beside it is renamed at the end."""
     for name, array in arrays.items():
@@ -104,7 +103,8 @@ def write_container(
                 "file. Fit a Searchlight with keep_local=False, or use fewer pieces."
             )
         # one entry: the library writes several in an order that varies
-        ours = [kind, str(version), _checksum(kind, str(version), text), text]
+        checksum = _checksum(kind, str(VERSION), text)
+        ours = [kind, str(VERSION), checksum, text]
         save_file(made, work / path.name, {"brainweave": "\n".join(ours)})
         partial.touch()
         (work / path.name).chmod(partial.stat().st_mode)  # the library's is private

@@ -19,10 +19,10 @@ from brainweave.evaluation.runner import run_grid
 from brainweave.exceptions import InputError
 from brainweave.paper import settings
 from brainweave.paper.output import (
-    chosen_methods,
+    add_published,
     draw_figure,
     result_folder,
-    table_of,
+    select_methods,
     table_text,
     write_table,
 )
@@ -97,14 +97,14 @@ def table2(
         One row per dataset, method and protocol.
     """
     given = check_data(data, quick=quick)
-    wanted = chosen_methods(dict.fromkeys(METHODS), methods)
+    wanted = select_methods(dict.fromkeys(METHODS), methods)
     names = datasets or settings.datasets()
     chosen = [settings.dataset(name, quick=quick) for name in names]
     grids = []
     for setting in chosen:
         k, v = setting.n_components, _n_voxels(setting, given)
-        known = {**competing_methods(k, v), "GDM": gdm(setting)}
-        known |= our_gdm(setting.graph)
+        available = {**competing_methods(k, v), "GDM": gdm(setting)}
+        available |= our_gdm(setting.graph)
         study = grid_study(
             setting,
             given.get(setting.name),
@@ -115,7 +115,11 @@ def table2(
         grids.append(
             Grid(
                 study,
-                {m: known[m] for m in SLOWEST_FIRST if m in wanted and m in known},
+                {
+                    m: available[m]
+                    for m in SLOWEST_FIRST
+                    if m in wanted and m in available
+                },
                 protocols=protocols,
                 measure=Classification(classifier, n_permutations),
                 random_state=random_state,
@@ -123,7 +127,7 @@ def table2(
         )
     folder = result_folder(out)
     result = run_grid(grids, folder / "store", n_jobs=n_jobs, progress=progress)
-    table = table_of(result.summary(), chosen, real=given)
+    table = add_published(result.summary(), chosen, real=given)
     name = "table2" if aligned else "unaligned"
     write_table(folder, name, table, table_text(table, published=aligned))
     return table
@@ -189,11 +193,11 @@ def figure(
         six competing methods, with complete data) and "guess", for each panel.
     """
     plan = settings.figure(name, quick=quick)
-    known = [panel.name for panel in plan.panels]
-    wanted = known if panels is None else list(panels)
-    if not wanted or not set(wanted) <= set(known):
+    names = [panel.name for panel in plan.panels]
+    wanted = names if panels is None else list(panels)
+    if not wanted or not set(wanted) <= set(names):
         raise InputError(
-            f"panels={wanted} of {plan.name} must be some of {', '.join(known)}."
+            f"panels={wanted} of {plan.name} must be some of {', '.join(names)}."
         )
     chosen = [panel for panel in plan.panels if panel.name in wanted]
     given = check_data(data, quick=quick)

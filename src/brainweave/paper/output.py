@@ -1,5 +1,6 @@
 """Tables and figures of the experiments, as text and as files."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -36,24 +37,26 @@ def result_folder(out: str | PathLike[str]) -> Path:
     return folder
 
 
-def chosen_methods(
-    known: Mapping[str, Any], wanted: Sequence[str] | None, needed: Sequence[str] = ()
+def select_methods(
+    available: Mapping[str, Any],
+    wanted: Sequence[str] | None,
+    required: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return the methods that are wanted, all by default, in the order of the known."""
+    """Return the methods that are wanted, all for None, in the order available."""
     if wanted is None:
-        return dict(known)
-    unknown = [m for m in wanted if m not in known]
-    lacking = [m for m in needed if m not in wanted]
+        return dict(available)
+    unknown = [m for m in wanted if m not in available]
+    lacking = [m for m in required if m not in wanted]
     if unknown or lacking or not wanted:
-        also = f", {' and '.join(needed)} among them" if needed else ""
+        also = f", {' and '.join(required)} among them" if required else ""
         raise InputError(
-            f"methods={list(wanted)} must be some of {', '.join(known)}{also}."
+            f"methods={list(wanted)} must be some of {', '.join(available)}{also}."
         )
-    return {m: known[m] for m in known if m in wanted}
+    return {m: available[m] for m in available if m in wanted}
 
 
-def in_order(table: "pd.DataFrame", **orders: Sequence[str]) -> "pd.DataFrame":
-    """Sort a table by columns whose values have a given order."""
+def sort_by_order(table: "pd.DataFrame", **orders: Sequence[str]) -> "pd.DataFrame":
+    """Sort a table by columns, each in the order of its values given here."""
     return table.sort_values(
         list(orders),
         key=lambda column: column.map(list(orders[str(column.name)]).index),
@@ -63,7 +66,7 @@ def in_order(table: "pd.DataFrame", **orders: Sequence[str]) -> "pd.DataFrame":
 
 
 def write_table(folder: Path, name: str, table: "pd.DataFrame", text: str = "") -> None:
-    """Write a table of numbers, and what is to be read of it."""
+    """Write a table as CSV and, if there is one, its text as Markdown."""
     write_text(folder / f"{name}.csv", table.to_csv(index=False))
     if text:
         write_text(folder / f"{name}.md", text)
@@ -93,8 +96,14 @@ def percent(mean: float, std: float | None = None) -> str:
     return f"{100 * mean:.1f}" + ("" if std is None else f" ± {100 * std:.1f}")
 
 
-def _cells(found: "pd.DataFrame", *, bold: bool = True) -> dict[str, str]:
-    """Write the means of a table by method, the best in bold, unless a fold failed."""
+def methods_table(columns: Sequence[tuple[str, Mapping[str, str]]]) -> str:
+    """Write a Markdown table with a row per method; columns are titles and cells."""
+    rows = [[m, *(cells[m] for _, cells in columns)] for m in columns[0][1]]
+    return markdown(["method", *(title for title, _ in columns)], rows)
+
+
+def _format_means(found: "pd.DataFrame", *, bold: bool = True) -> dict[str, str]:
+    """Write the mean of each method, the best in bold; a dash if a fold failed."""
     best = found.loc[found["n_failed"] == 0, "mean"].max() if bold else None
     cells = {}
     for method, row in found.iterrows():
@@ -104,10 +113,10 @@ def _cells(found: "pd.DataFrame", *, bold: bool = True) -> dict[str, str]:
     return cells
 
 
-def table_of(
+def add_published(
     summary: "pd.DataFrame", chosen: Sequence[Dataset], *, real: Mapping[str, Any]
 ) -> "pd.DataFrame":
-    """Put the numbers of a summary beside the published ones, in the paper's order."""
+    """Return a summary with the published numbers beside, in the paper's order."""
     published = {(d.name, m): p for d in chosen for m, p in d.published.items()}
     table = summary.rename(columns={"study": "dataset"})
     table["data"] = ["real" if n in real else "simulated" for n in table["dataset"]]
@@ -115,7 +124,7 @@ def table_of(
     numbers = np.array([published.get(pair, (np.nan, np.nan)) for pair in pairs]) / 100
     table["published_mean"], table["published_std"] = numbers.T
     names = [d.name for d in chosen]
-    ordered = in_order(table, dataset=names, protocol=PROTOCOLS, method=METHODS)
+    ordered = sort_by_order(table, dataset=names, protocol=PROTOCOLS, method=METHODS)
     return ordered[list(_COLUMNS)]
 
 
@@ -125,15 +134,17 @@ def table_text(table: "pd.DataFrame", *, published: bool) -> str:
     rows: list[list[str]] = []
     for (name, protocol), group in table.groupby(["dataset", "protocol"], sort=False):
         found = group.set_index("method")
-        cells = _cells(found)
+        cells = _format_means(found)
         data = found["data"].iloc[0]
         rows.append(
             [f"{name} ({data})", str(protocol), *(cells.get(m, "") for m in methods)]
         )
-        known = found["published_mean"].notna()
-        if published and known.any() and protocol == "joint":
+        is_published = found["published_mean"].notna()
+        if published and is_published.any() and protocol == "joint":
             numbers = found[["published_mean", "published_std"]]
-            texts = [percent(*numbers.loc[m]) if known.get(m) else "" for m in methods]
+            texts = [
+                percent(*numbers.loc[m]) if is_published.get(m) else "" for m in methods
+            ]
             rows.append([f"{name} (published)", "joint", *texts])
     text = markdown(["dataset", "protocol", *methods], rows)
     text += "\nAccuracy in per cent, mean ± standard deviation over folds.\n"
@@ -155,32 +166,28 @@ def raider_text(
     table: "pd.DataFrame", by_number: "pd.DataFrame", choices: "pd.DataFrame"
 ) -> str:
     """Write the tables, which method is best, and what GDMCV chose."""
-    columns = {}
+    columns = []
     for protocol, found in _by_protocol(table).items():
-        columns[protocol] = _cells(found, bold=False)
-        columns[f"{protocol} p"] = {
+        p_values = {
             str(method): "—" if row["n_failed"] else f"{row['p_value']:.3f}"
             for method, row in found.iterrows()
         }
-    rows = [[m, *(c[m] for c in columns.values())] for m in columns["joint"]]
-    text = markdown(["method", "joint", "p", "held-out", "p"], rows)
-    text += _verdict(table)
+        columns += [(protocol, _format_means(found, bold=False)), ("p", p_values)]
+    text = methods_table(columns) + _verdict(table)
     text += "\nWith other numbers K of shared features, the best of a column in bold:\n"
-    columns = {
-        f"{protocol}, K = {k}": _cells(found[found["param_n_components"] == k])
+    columns = [
+        (f"{protocol}, K = {k}", _format_means(found[found["param_n_components"] == k]))
         for protocol, found in _by_protocol(by_number).items()
         for k in sorted(by_number["param_n_components"].unique())
-    }
-    methods = dict.fromkeys(by_number["method"])
-    rows = [[m, *(cells[m] for cells in columns.values())] for m in methods]
-    return f"{text}\n{markdown(['method', *columns], rows)}{_choices_text(choices)}"
+    ]
+    return f"{text}\n{methods_table(columns)}{_choices_text(choices)}"
 
 
 def pieman_text(table: "pd.DataFrame") -> str:
     """Write the table of matched segments."""
-    columns = [_cells(f, bold=False) for f in _by_protocol(table).values()]
-    rows = [[m, *(cells[m] for cells in columns)] for m in columns[0]]
-    return markdown(["method", *PROTOCOLS], rows) + _verdict(table)
+    found = _by_protocol(table).items()
+    columns = [(protocol, _format_means(t, bold=False)) for protocol, t in found]
+    return methods_table(columns) + _verdict(table)
 
 
 def splits_text(table: "pd.DataFrame") -> str:
@@ -227,32 +234,29 @@ def _verdict(table: "pd.DataFrame") -> str:
     return text
 
 
-def choices_of(result: GridResult) -> "pd.DataFrame":
-    """Count what GDMCV chose, half by half (fold by fold where it saw others)."""
+def count_choices(result: GridResult) -> "pd.DataFrame":
+    """Count in how many folds GDMCV chose which energy, by protocol and half."""
     import pandas as pd
 
-    chosen = [
+    chosen = sorted(
         (PROTOCOLS.index(r["protocol"]), r["half"], r["fold"], best["energy"])
         for r in result.records
         if (best := r.get("best_params"))
-    ]
-    rows: dict[tuple[str, int, float], int] = {}
-    for protocol, half, _, energy in sorted(chosen):
-        key = PROTOCOLS[protocol], half + 1, energy
-        rows[key] = rows.get(key, 0) + 1
+    )
+    counts = Counter((PROTOCOLS[p], half + 1, energy) for p, half, _, energy in chosen)
     columns = ["protocol", "half", "energy", "n_folds"]
-    return pd.DataFrame([(*key, n) for key, n in rows.items()], columns=columns)
+    return pd.DataFrame([(*key, n) for key, n in counts.items()], columns=columns)
 
 
 def _choices_text(choices: "pd.DataFrame") -> str:
     text = "" if choices.empty else "\nGDMCV chose:\n\n"
     for (protocol, half), found in choices.groupby(["protocol", "half"], sort=False):
-        of = found["n_folds"].sum()
-        said = "; ".join(
-            f"energy {row.energy} ({row.n_folds}/{of} folds)"
+        n = found["n_folds"].sum()
+        energies = "; ".join(
+            f"energy {row.energy} ({row.n_folds}/{n} folds)"
             for row in found.itertuples()
         )
-        text += f"- {protocol}, aligned with half {half}: {said}\n"
+        text += f"- {protocol}, aligned with half {half}: {energies}\n"
     return text
 
 
@@ -272,12 +276,12 @@ def draw_figure(
 
     panels, rows = [], []
     for setting in chosen:
-        own = summary[summary["study"] == setting.name]
-        curve = own[own["method"] == "GDM"]
+        found = summary[summary["study"] == setting.name]
+        curve = found[found["method"] == "GDM"]
         column = "param_energy" if plan.what == "energy" else "missing"
         curve = curve.set_index(column).loc[list(plan.values)].reset_index()
         kind = "real" if setting.name in real else "simulated"
-        means = own[own["missing"] == 0].set_index("method")["mean"]
+        means = found[found["missing"] == 0].set_index("method")["mean"]
         guess = 1 / setting.categories
         title = f"{setting.name} ({kind})"
         panel = _panel(title, curve.assign(x=curve[column]), means, guess)
@@ -285,18 +289,15 @@ def draw_figure(
         common: dict[str, Any] = {"figure": plan.name, "dataset": setting.name}
         common |= {"data": kind, "kernel": plan.kernel, "hp": plan.hp}
         common |= {"n_components": setting.n_components, "nu": setting.nu}
-        drawn = zip(
-            plan.values,
-            panel.curves["GDM"],
-            panel.errors["GDM"],
-            curve["error"],
-            strict=True,
-        )
-        for value, mean, std, error in drawn:
-            point = {"mean": mean, "std": std, "error": error}
-            rows.append({**common, "curve": "GDM", plan.what: value, **point})
-        lines = panel.lines.items()
-        rows += [{**common, "curve": name, "mean": v} for name, v in lines]
+        points = pd.DataFrame({plan.what: plan.values, "mean": panel.curves["GDM"]})
+        points = points.assign(std=panel.errors["GDM"], error=curve["error"])
+        rows += [
+            {**common, "curve": "GDM", **point} for point in points.to_dict("records")
+        ]
+        rows += [
+            {**common, "curve": name, "mean": level}
+            for name, level in panel.lines.items()
+        ]
     table = pd.DataFrame(rows)
     _save_curves(folder, plan.name, panels, plan.what, table)
     return table
@@ -321,14 +322,14 @@ def draw_curves(
             _panel(
                 f"Raider images, {protocol}",
                 found[found["protocol"] == protocol],
-                own["mean"],
+                others["mean"],
                 guess,
             )
-            for protocol, own in _by_protocol(table).items()
+            for protocol, others in _by_protocol(table).items()
         ]
         columns = ["protocol", "x", "mean", "std", "n_folds", "n_failed", "error"]
         numbers = found[columns].rename(columns={"x": what})
-        numbers = in_order(numbers, protocol=PROTOCOLS)
+        numbers = sort_by_order(numbers, protocol=PROTOCOLS)
         _save_curves(folder, f"raider_{what}", panels, what, numbers)
 
 

@@ -25,10 +25,10 @@ from brainweave._progress import Progress
 from brainweave.aligners.gdm import GDM
 from brainweave.metrics import match_segments
 from brainweave.paper.output import (
-    chosen_methods,
     markdown,
     percent,
     result_folder,
+    select_methods,
     write_table,
 )
 from brainweave.paper.real import load_pieman
@@ -98,29 +98,31 @@ def overlap(
     import pandas as pd
 
     k = n_components
-    known = {
+    available = {
         "paper's GDM": GDM(k, energy=0.82, graph="time"),
         "GDM, one constraint for all": GDM(k, graph="time", constraint="global"),
         "GDM, default": GDM(k, graph="time"),
     }
-    chosen = chosen_methods(known, methods)
-    beds: list[tuple[Parts, NDArray[np.intp]]]  # and the place of each subject
+    chosen = select_methods(available, methods)
+    studies: list[tuple[Parts, NDArray[np.intp]]]  # and the place of each subject
     if data is not None:
         study, rng = "pieman", np.random.default_rng(random_state)
         story = _story_in_thirds(data, rng)
         times = range(1 if quick else DIVISIONS)
-        beds = [(story, rng.permutation(len(story))) for _ in times]
+        studies = [(story, rng.permutation(len(story))) for _ in times]
     else:
         seeds = range(random_state, random_state + (1 if quick else SEEDS))
         made = [_simulated_parts(s, quick=quick) for s in seeds]
-        study, beds = "simulated", [(parts, np.arange(len(parts))) for parts in made]
+        study, studies = "simulated", [(parts, np.arange(len(parts))) for parts in made]
     folder, rows = result_folder(out), []
-    kept: dict[tuple[str, str], NDArray[np.float64]] = {}
+    scores_of: dict[tuple[str, str], NDArray[np.float64]] = {}
     for method, design in itertools.product(chosen, DESIGNS):
-        found = [_score_design(p, design, chosen[method], places=at) for p, at in beds]
+        found = [
+            _score_design(p, design, chosen[method], places=at) for p, at in studies
+        ]
         # one value a study, or a subject where there is one study
         scores = np.mean(found, axis=1 if data is None else 0)
-        kept[method, design] = scores
+        scores_of[method, design] = scores
         se = scores.std(ddof=1) / np.sqrt(len(scores)) if len(scores) > 1 else np.nan
         row = {"study": study, "method": method, "design": design}
         rows.append({**row, "mean": scores.mean(), "se": se})
@@ -128,8 +130,10 @@ def overlap(
             progress(len(rows), len(chosen) * len(DESIGNS), f"{method}, {design}")
     table = pd.DataFrame(rows)
     shares = [
-        _share(kept[m, d], kept[m, WHOLE[d]]) if d in WHOLE else (np.nan, np.nan)
-        for m, d in kept
+        _share(scores_of[m, d], scores_of[m, WHOLE[d]])
+        if d in WHOLE
+        else (np.nan, np.nan)
+        for m, d in scores_of
     ]
     table[["of_complete", "of_complete_se"]] = shares
     write_table(folder, f"overlap_{study}", table, overlap_text(table))

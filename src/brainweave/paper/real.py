@@ -21,13 +21,13 @@ from brainweave.evaluation.runner import run_grid
 from brainweave.evaluation.tuning import GDMCV
 from brainweave.exceptions import StudyError
 from brainweave.paper.output import (
-    choices_of,
-    chosen_methods,
+    count_choices,
     draw_curves,
-    in_order,
     pieman_text,
     raider_text,
     result_folder,
+    select_methods,
+    sort_by_order,
     splits_text,
     write_table,
 )
@@ -65,7 +65,7 @@ def load_raider_images(folder: Folder) -> Study:
     Study
         56 samples of 1000 voxels per subject, with labels and runs.
     """
-    left, right, label = _find(folder, "raider_images", _IMAGES)
+    left, right, label = _find_files(folder, "raider_images", _IMAGES)
     return load_matlab([left, right], labels=label, samples_per_run=7, name="Raider")
 
 
@@ -82,13 +82,14 @@ def load_pieman(folder: Folder) -> Study:
     Study
         Without labels.
     """
-    (file,) = _find(folder, "pieman_htfa", ("weights.mat",))
+    (file,) = _find_files(folder, "pieman_htfa", ("weights.mat",))
     return load_matlab(file, name="pieman")
 
 
-def _find(folder: Folder, inside: str, names: Sequence[str]) -> list[Path]:
-    for place in (Path(folder), Path(folder) / inside):
-        files = [place / name for name in names]
+def _find_files(folder: Folder, inside: str, names: Sequence[str]) -> list[Path]:
+    """Return the files of these names in a folder, or in the one inside it."""
+    for parent in (Path(folder), Path(folder) / inside):
+        files = [parent / name for name in names]
         if all(file.is_file() for file in files):
             return files
     raise StudyError(
@@ -144,7 +145,7 @@ def raider(
     source = GridStudy("Raider", study, halves="run", leave_out=setting.leave_out)
     k, v = N_COMPONENTS, max(s.n_voxels for s in study)
     classifier = NuSVC(nu=setting.nu, kernel="linear")
-    known = {
+    available = {
         **competing_methods(k, v),
         "SSSRM": SemiSupervisedSRM(k),
         "GDM": GDM(k, energy=ENERGY),
@@ -152,8 +153,8 @@ def raider(
         "GDMCV": GDMCV(leave_out=setting.leave_out),
         **our_gdm(),
     }
-    chosen = chosen_methods(known, methods, needed=(WITHOUT, "GDM"))
-    gdm = {"GDM": known["GDM"]}
+    chosen = select_methods(available, methods, required=(WITHOUT, "GDM"))
+    gdm = {"GDM": available["GDM"]}
     sized = {m: a for m, a in chosen.items() if m not in (WITHOUT, "GDMCV")}
 
     def run(methods: dict[str, Any], n_permutations: int = 0, **varied: Any) -> Any:
@@ -172,10 +173,10 @@ def raider(
     energy = run(gdm, vary={"energy": ENERGIES})
     missing = run(gdm, missing=MISSING, repeats=repeats)
     number = run(sized, vary={"n_components": NUMBERS})
-    order = {"method": list(known), "protocol": PROTOCOLS}
-    table = in_order(main.summary(), **order)
-    by_number = in_order(number.summary(), **order)
-    choices = choices_of(main)
+    order = {"method": list(available), "protocol": PROTOCOLS}
+    table = sort_by_order(main.summary(), **order)
+    by_number = sort_by_order(number.summary(), **order)
+    choices = count_choices(main)
     write_table(folder, "raider", table, raider_text(table, by_number, choices))
     write_table(folder, "raider_choices", choices)
     write_table(folder, "raider_components", by_number)
@@ -225,7 +226,7 @@ def pieman(
     n = study.subjects[0].n_samples
     first = np.arange(n) < n // 2
     k, v = n_components, max(s.n_voxels for s in study)
-    known = {
+    available = {
         **competing_methods(k, v),
         "SSSRM": SemiSupervisedSRM(k),
         "GDM": GDM(k, energy=ENERGY, graph="time"),
@@ -233,13 +234,13 @@ def pieman(
     }
     grid = Grid(
         GridStudy("pieman", study, halves=[first] * len(study), leave_out=LEAVE_OUT),
-        chosen_methods(known, methods),
+        select_methods(available, methods),
         protocols=PROTOCOLS,
         measure=Matching(window),
         random_state=random_state,
     )
     result = run_grid(grid, folder / "store", n_jobs=n_jobs, progress=progress)
-    table = in_order(result.summary(), method=list(known), protocol=PROTOCOLS)
+    table = sort_by_order(result.summary(), method=list(available), protocol=PROTOCOLS)
     write_table(folder, "pieman", table, pieman_text(table))
     return table
 
@@ -257,9 +258,9 @@ def halvings(runs: Sequence[Any]) -> list[tuple[Any, ...]]:
     >>> len(halvings(range(8)))
     35
     """
-    known = list(dict.fromkeys(runs))
-    ways = itertools.combinations(known, len(known) // 2)
-    return [way for way in ways if known[0] in way]
+    names = list(dict.fromkeys(runs))
+    ways = itertools.combinations(names, len(names) // 2)
+    return [way for way in ways if names[0] in way]
 
 
 def raider_all_splits(
@@ -301,7 +302,7 @@ def raider_all_splits(
     folder = result_folder(out)
     study = data if isinstance(data, Study) else load_raider_images(data)
     reliable: Any = {"standardize": "reliability"}
-    known = {
+    available = {
         PAPER: GDM(10, energy=ENERGY),
         "paper's GDM, K = 6": GDM(6, energy=ENERGY),
         "RHA, K = 10": RegularizedHyperalignment(10),
@@ -316,7 +317,7 @@ def raider_all_splits(
             10, alpha="auto", **reliable
         ),
     }
-    chosen = chosen_methods(known, methods)
+    chosen = select_methods(available, methods)
     runs = [np.asarray(s.runs) for s in study]
     grids = [
         Grid(
@@ -333,12 +334,13 @@ def raider_all_splits(
         for way in halvings(runs[0].tolist())[:most]
     ]
     result = run_grid(grids, folder / "store", n_jobs=n_jobs, progress=progress)
-    table = _over_ways(result.summary(), list(chosen))
+    table = _summarise_splits(result.summary(), list(chosen))
     write_table(folder, "raider_all_splits", table, splits_text(table))
     return table
 
 
-def _over_ways(summary: "pd.DataFrame", methods: list[str]) -> "pd.DataFrame":
+def _summarise_splits(summary: "pd.DataFrame", methods: list[str]) -> "pd.DataFrame":
+    """Return means, and differences to the paper's GDM, over ways of halving."""
     import pandas as pd
 
     means = summary.pivot(index="study", columns=["method", "protocol"], values="mean")
@@ -346,15 +348,15 @@ def _over_ways(summary: "pd.DataFrame", methods: list[str]) -> "pd.DataFrame":
     for method, protocol in itertools.product(methods, PROTOCOLS):
         own = means[method, protocol]
         row = {"method": method, "protocol": protocol, "mean": own.mean()}
-        row |= {"se": _error(own), "n_splits": len(own)}
+        row |= {"se": _standard_error(own), "n_splits": len(own)}
         if method != PAPER and (PAPER, protocol) in means:
             over = own - means[PAPER, protocol]
-            row |= {"over_paper": over.mean(), "over_paper_se": _error(over)}
+            row |= {"over_paper": over.mean(), "over_paper_se": _standard_error(over)}
         errors = summary.loc[summary["method"] == method, "error"]
         row["error"] = next((error for error in errors if error), "")
         rows.append(row)
     return pd.DataFrame(rows)
 
 
-def _error(values: "pd.Series[float]") -> float:
+def _standard_error(values: "pd.Series[float]") -> float:
     return float(values.std() / np.sqrt(len(values)))

@@ -160,12 +160,12 @@ def dataset(name: str, *, quick: bool = False) -> Dataset:
     >>> dataset("DS001").n_folds
     8
     """
-    known = _content()["datasets"]
-    if name not in known:
+    if name not in datasets():
         raise InputError(
-            f"There is no dataset {name!r} in the paper; it has {', '.join(known)}."
+            f"There is no dataset {name!r} in the paper; it has "
+            f"{', '.join(datasets())}."
         )
-    entry = dict(known[name])
+    entry = dict(_content()["datasets"][name])
     published = {k: (v[0], v[1]) for k, v in entry.pop("published").items()}
     simulation = _content()["simulation"]
     found = Dataset(name=name, published=published, **entry, **simulation)
@@ -190,8 +190,10 @@ def figure(name: str, *, quick: bool = False) -> Figure:
     changed = {k: entry[k] for k in ("n_components", "energy", "nu") if k in entry}
     panels = []
     for position, panel in enumerate(content["panels"]["datasets"]):
-        own = {k: v[position] if isinstance(v, list) else v for k, v in changed.items()}
-        setting = replace(dataset(panel), **own)
+        changes = {
+            k: v[position] if isinstance(v, list) else v for k, v in changed.items()
+        }
+        setting = replace(dataset(panel), **changes)
         panels.append(setting.shrunk() if quick else setting)
     values = content["quick" if quick else "panels"][entry["what"]]
     return Figure(

@@ -54,8 +54,8 @@ def plot_eigenvalues(model: Any) -> "Figure":
     number = np.arange(1, n + 1)
     figure, (ax,) = style.new_figure(4.6, 3.0)
     ax.plot(number, values, color=GRID, linewidth=1, zorder=1)
-    known, rest = number <= informative, number > informative
-    ax.scatter(number[known], values[known], s=34, color=ACCENT, zorder=3)
+    gains, rest = number <= informative, number > informative
+    ax.scatter(number[gains], values[gains], s=34, color=ACCENT, zorder=3)
     ax.scatter(
         number[rest], values[rest], s=30, facecolors=PAPER, edgecolors=MUTED, zorder=3
     )
@@ -165,10 +165,10 @@ def plot_shared_space(
         raise InputError(f"color_by takes 'label' or 'subject'; got {color_by!r}.")
     style.check_not_empty(shared, "subjects")
     arrays = [np.asarray(to_numpy(s), dtype=float) for s in shared]
-    known = read_sequences(labels, names)
+    sequences = read_sequences(labels, names)
     if len(labels) != len(arrays):
         raise InputError(f"{len(labels)} lists of labels for {len(arrays)} subjects.")
-    for i, (array, n) in enumerate(zip(arrays, known.lengths, strict=True)):
+    for i, (array, n) in enumerate(zip(arrays, sequences.lengths, strict=True)):
         if len(array) != n:
             raise InputError(f"labels[{i}] has {n} for {len(array)} samples.")
         if max(components) >= array.shape[1] or min(components) < 0:
@@ -177,10 +177,10 @@ def plot_shared_space(
                 "features, counted from 0."
             )
     points = np.concatenate(arrays)[:, list(components)]
-    kinds = known.names if color_by == "subject" else known.categories
-    of_sample = [label for of in known.labels for label in of]
+    kinds = sequences.names if color_by == "subject" else sequences.categories
+    of_sample = [label for subject in sequences.labels for label in subject]
     if color_by == "subject":
-        of_sample = list(np.repeat(np.array(kinds, dtype=object), known.lengths))
+        of_sample = list(np.repeat(np.array(kinds, dtype=object), sequences.lengths))
     figure, (ax,) = style.new_figure(5.6, 4.2)
     handles, shown = [], []
     colors = [*style.palette(len(kinds)), UNLABELLED]

@@ -60,12 +60,12 @@ def read_sequences(study: Any, names: Sequence[Any] | None = None) -> Sequences:
     for entry in entries:
         is_subject = hasattr(entry, "n_samples")
         n = int(entry.n_samples) if is_subject else len(entry)
-        labels.append(_listed(entry.labels if is_subject else entry, n))
-        runs.append(_listed(getattr(entry, "runs", None), n))
+        labels.append(_without_missing(entry.labels if is_subject else entry, n))
+        runs.append(_without_missing(getattr(entry, "runs", None), n))
     return Sequences([str(n) for n in names], labels, runs)
 
 
-def _listed(values: Iterable[Any] | None, n: int) -> list[Any]:
+def _without_missing(values: Iterable[Any] | None, n: int) -> list[Any]:
     if values is None:
         return [None] * n
     listed = np.asarray(values, dtype=object).tolist()
@@ -120,10 +120,10 @@ def plot_sequences(
     ax.tick_params(axis="y", length=0)
     ax.set_xlabel("sample, in the order seen")
     ax.spines[:].set_visible(False)
-    known = sequences.legend() if legend and categories else []
-    if known:
-        handles = [Patch(color=color) for _, color in known]
-        style.add_legend(ax, handles, [name for name, _ in known])
+    entries = sequences.legend() if legend and categories else []
+    if entries:
+        handles = [Patch(color=color) for _, color in entries]
+        style.add_legend(ax, handles, [name for name, _ in entries])
     return figure
 
 
@@ -137,9 +137,10 @@ MAX_NAMES = 30  # categories up to which rows and columns are named
 
 
 class Scored:
-    """A result under the name it was given, with what is always known of it.
+    """A result and its name, with defaults for what results of others may lack.
 
-    ``method`` is the class of the aligner, ``p`` that of the permutation test.
+    ``method`` is the class of the aligner, ``label`` its name to show, ``p`` that of
+    the permutation test; ``folds`` has a mapping, maybe empty, for each score.
     """
 
     def __init__(self, name: str, result: Any) -> None:
@@ -154,24 +155,30 @@ class Scored:
         self.name, self.result = name, result
         self.method = str(getattr(result, "method", "") or name)
         self.protocol = str(getattr(result, "protocol", "") or "")
-        told = not self.protocol or self.protocol in name
-        self.full_name = name if told else f"{name}, {self.protocol}"
-        self.kind = kind_of(self.method)
-        self.aligns_nothing = self.kind == UNALIGNED
+        in_name = not self.protocol or self.protocol in name
+        self.full_name = name if in_name else f"{name}, {self.protocol}"
+        self.label = method_label(self.method)
+        self.aligns_nothing = self.label == UNALIGNED
         self.scores = np.asarray(result.scores, dtype=float)
         self.mean, self.chance = float(self.scores.mean()), float(result.chance)
         self.p: float | None = getattr(result, "p_value", None)
-        folds = getattr(result, "folds", None) or []
-        self.folds = [fold if isinstance(fold, Mapping) else {} for fold in folds]
+        folds = [*(getattr(result, "folds", None) or []), *[{}] * len(self.scores)]
+        self.folds: list[Mapping[str, Any]] = [
+            fold if isinstance(fold, Mapping) else {}
+            for fold in folds[: len(self.scores)]
+        ]
+        self.seconds: Mapping[str, float] = getattr(result, "seconds", None) or {}
+        self.study: Mapping[str, Any] = getattr(result, "study", None) or {}
+        self.design: Mapping[str, Any] = getattr(result, "design", None) or {}
 
     def shown(self, members: Sequence["Scored"]) -> str:
-        """Return the method, or the name where two of the members share the method."""
-        alike = [m for m in members if m.kind == self.kind]
-        return style.clean_text(self.kind if len(alike) < 2 else self.name)
+        """Return the label of the method, or the name where members share the label."""
+        alike = [m for m in members if m.label == self.label]
+        return style.clean_text(self.label if len(alike) < 2 else self.name)
 
 
-def kind_of(method: str) -> str:
-    """Return what to call a method, one name for all that align nothing."""
+def method_label(method: str) -> str:
+    """Return the name to show for a method, the same for all that align nothing."""
     squeezed = "".join(c for c in method.casefold() if c.isalnum())
     return UNALIGNED if squeezed in BASELINES else method
 
@@ -184,14 +191,14 @@ def list_results(results: Any) -> list[Scored]:
         return [Scored(str(name), result) for name, result in results.items()]
     single = hasattr(results, "scores") or not isinstance(results, Iterable)
     listed = [results] if single else results
-    return [Scored(kind_of(str(getattr(r, "method", "?"))), r) for r in listed]
+    return [Scored(method_label(str(getattr(r, "method", "?"))), r) for r in listed]
 
 
 def by_protocol(results: Iterable[Scored]) -> dict[str, list[Scored]]:
     """Group results by their protocol."""
     groups: dict[str, list[Scored]] = {}
-    for one in results:
-        groups.setdefault(one.protocol, []).append(one)
+    for scored in results:
+        groups.setdefault(scored.protocol, []).append(scored)
     return groups
 
 
@@ -216,18 +223,18 @@ def plot_accuracy(results: Any) -> "Figure":
     n_slots = len(listed) + 0.8 * len(headings)
     figure, (ax,) = style.new_figure(6.0, 0.75 + 0.34 * n_slots)
     ticks, names, y = [], [], 0.0
-    chances = {one.chance for one in listed}
+    chances = {scored.chance for scored in listed}
     for protocol, members in groups.items():
         if protocol:
             ticks.append(y)
             names.append(protocol)
             y += 0.8
-        for one in members:
-            _draw_bar(ax, y, one)
+        for scored in members:
+            _draw_bar(ax, y, scored)
             if len(chances) > 1:
-                ax.vlines(one.chance, y - 0.5, y + 0.5, color=INK, linestyle="--")
+                ax.vlines(scored.chance, y - 0.5, y + 0.5, color=INK, linestyle="--")
             ticks.append(y)
-            names.append(one.name)
+            names.append(scored.name)
             y += 1
     style.name_ticks(ax.yaxis, ticks, names)
     ax.tick_params(axis="y", length=0)
@@ -238,24 +245,24 @@ def plot_accuracy(results: Any) -> "Figure":
     ax.set_ylim(y - 0.4, -0.6)
     ax.set_xticks(np.linspace(0, 1, 6), [f"{p} %" for p in range(0, 101, 20)])
     ax.spines["left"].set_visible(False)
-    told = "accuracy per fold, and mean; dashed: chance"
+    xlabel = "accuracy per fold, and mean; dashed: chance"
     if len(chances) == 1:
         chance = chances.pop()
         ax.axvline(chance, color=INK, linestyle=DASHED, linewidth=1.1)
-        told += f" ({style.percent(chance)})"
-    ax.set_xlabel(told)
+        xlabel += f" ({style.percent(chance)})"
+    ax.set_xlabel(xlabel)
     return figure
 
 
-def _draw_bar(ax: Any, y: float, one: Scored) -> None:
-    scores = one.scores
-    color, alpha = (MUTED, 0.45) if one.aligns_nothing else (ACCENT, 0.8)
-    ax.barh(y, one.mean, height=0.62, color=color, alpha=alpha, linewidth=0)
+def _draw_bar(ax: Any, y: float, scored: Scored) -> None:
+    scores = scored.scores
+    color, alpha = (MUTED, 0.45) if scored.aligns_nothing else (ACCENT, 0.8)
+    ax.barh(y, scored.mean, height=0.62, color=color, alpha=alpha, linewidth=0)
     heights = y + (np.linspace(-0.2, 0.2, len(scores)) if len(scores) > 1 else 0.0)
     look = {"color": INK, "edgecolors": PAPER, "linewidths": 0.6, "clip_on": False}
     ax.scatter(scores, np.broadcast_to(heights, scores.shape), s=13, zorder=3, **look)
     spread = f" ± {100 * scores.std():.1f}" if len(scores) > 1 else ""
-    text = f"{100 * one.mean:.1f}{spread} %"
+    text = f"{100 * scored.mean:.1f}{spread} %"
     ax.text(1.03, y, text, va="center", transform=ax.get_yaxis_transform())
 
 

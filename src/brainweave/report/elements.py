@@ -31,7 +31,7 @@ _CSV_TEXT = 200
 
 
 def asset(name: str) -> str:
-    """Read a text that comes with the package."""
+    """Read a file of the package's templates."""
     return files("brainweave").joinpath("templates", name).read_text(encoding="utf-8")
 
 
@@ -39,7 +39,7 @@ TEXTS: dict[str, dict[str, Any]] = tomllib.loads(asset("report.toml"))
 
 
 def render(template: str, *, escape: bool = True, **values: Any) -> Markup:
-    """Fill in a template; all that comes from data is escaped, except in plain text."""
+    """Fill in a template; values are escaped unless the template is plain text."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -70,7 +70,7 @@ class Table:
 
     @classmethod
     def of(cls, columns: Mapping[str, Sequence[Any]]) -> "Table":
-        """Make a table of named columns, without those that say nothing."""
+        """Make a table of named columns, without those that are all None."""
         kept = {n: c for n, c in columns.items() if any(v is not None for v in c)}
         return cls(list(kept), list(zip(*kept.values(), strict=True)))
 
@@ -83,7 +83,7 @@ class Table:
         return out.getvalue()
 
     def data_uri(self) -> str:
-        """Return the CSV as an address that holds it whole."""
+        """Return the CSV as a data URI."""
         return "data:text/csv;charset=utf-8," + quote(self.csv(), safe=",;:!*()'")
 
     def cells(self) -> list[list[str]]:
@@ -91,7 +91,7 @@ class Table:
         return [[show(cell) for cell in row] for row in self.rows]
 
     def is_number(self, column: int) -> bool:
-        """Say whether a column holds numbers, which stand right."""
+        """Whether a column holds numbers, which are aligned to the right."""
         cells = [row[column] for row in self.rows if row[column] is not None]
         return column > 0 and bool(cells) and all(map(_is_number, cells))
 
@@ -114,23 +114,23 @@ class Element:
     def make(
         cls,
         kind: str,
-        told: Mapping[str, Any] | None = None,
+        values: Mapping[str, Any] | None = None,
         *,
         number: str = "",
         caption: str = "caption",
         figure: Any = None,
         **options: Any,
     ) -> "Element":
-        """Make an element whose texts are known, and filled in with what is told.
+        """Make an element with the texts of its kind, filled in with values.
 
-        The figure is Markup or a matplotlib Figure; `number` tells elements of one kind
-        apart, `caption` which of its captions holds.
+        The figure is Markup or a matplotlib Figure; `number` makes ids of elements of
+        one kind differ, `caption` chooses among its captions.
         """
-        known, id, told = TEXTS["elements"][kind], kind + number, told or {}
+        texts, id, values = TEXTS["elements"][kind], kind + number, values or {}
         if figure is not None and not isinstance(figure, Markup):
-            figure = figure_svg(figure, id, known["label"].format(**told))
-        title, below = (known.get(n, "").format(**told) for n in ("title", caption))
-        wide = options.pop("wide", known.get("wide", False))
+            figure = figure_svg(figure, id, texts["label"].format(**values))
+        title, below = (texts.get(n, "").format(**values) for n in ("title", caption))
+        wide = options.pop("wide", texts.get("wide", False))
         return cls(id, title, below, wide, figure, **options)
 
 
@@ -145,13 +145,13 @@ class Section:
 
     @classmethod
     def make(
-        cls, id: str, elements: Sequence[Element | None], **told: str
+        cls, id: str, elements: Sequence[Element | None], **values: str
     ) -> "Section | None":
-        """Make a chapter of the elements that are there; None without any."""
-        there = [element for element in elements if element is not None]
-        known = TEXTS["sections"][id]
-        title, intro = (known.get(n, "").format(**told) for n in ("title", "intro"))
-        return cls(id, title, intro, there) if there else None
+        """Make a chapter of the elements that are not None; None without any."""
+        present = [element for element in elements if element is not None]
+        texts = TEXTS["sections"][id]
+        title, intro = (texts.get(n, "").format(**values) for n in ("title", "intro"))
+        return cls(id, title, intro, present) if present else None
 
 
 def show(value: Any) -> str:

@@ -51,19 +51,19 @@ def _sequences(inputs: Inputs, sequences: Sequences) -> Element:
     distinct = len({tuple(map(str, labels)) for labels in sequences.labels})
     kind = {n: "all_differ", 1: "all_same"}.get(distinct, "some_differ")
     texts = TEXTS["elements"]["sequences"]
-    told = {
+    values = {
         "told": texts[kind].format(n=n, distinct=distinct),
         "more": texts["more"].format(drawn=MAX_STRIPS) if n > MAX_STRIPS else "",
     }
-    listed = zip(inputs.names, sequences.labels, sequences.runs, strict=True)
+    subjects = zip(inputs.names, sequences.labels, sequences.runs, strict=True)
     rows = [
         [name, i + 1, run, label]
-        for name, labels, runs in listed
+        for name, labels, runs in subjects
         for i, (label, run) in enumerate(zip(labels, runs, strict=True))
     ]
     return Element.make(
         "sequences",
-        told,
+        values,
         figure=figure,
         data=Table(["subject", "sample", "run", "label"], rows),
         legend=sequences.legend(),
@@ -79,14 +79,18 @@ def _table_of_subjects(inputs: Inputs, sequences: Sequences) -> Element:
     if inputs.study is not None:
         columns["voxels"] = [s.n_voxels for s in inputs.study]
         columns["space"] = [getattr(s.space, "kind", None) for s in inputs.study]
-        known = zip(inputs.study, sequences.labels, sequences.runs, strict=True)
-        reliable = [reliable_share(s.data(), labels, runs) for s, labels, runs in known]
+        reliable = [
+            reliable_share(s.data(), labels, runs)
+            for s, labels, runs in zip(
+                inputs.study, sequences.labels, sequences.runs, strict=True
+            )
+        ]
         columns["reliable voxels"] = [
             None if r is None else percent(r) for r in reliable
         ]
     if any(run is not None for runs in sequences.runs for run in runs):
         columns["runs"] = [len(set(runs)) for runs in sequences.runs]
-    columns |= _of_record(inputs)
+    columns |= _record_columns(inputs)
     if len(sequences.categories) <= MAX_COUNTED:
         for category in sequences.categories:
             counts = [labels.count(category) for labels in sequences.labels]
@@ -98,36 +102,36 @@ def _table_of_subjects(inputs: Inputs, sequences: Sequences) -> Element:
     unlabelled = [labels.count(None) for labels in sequences.labels]
     if any(unlabelled):
         columns["unlabelled"] = unlabelled
-    told = any(share is not None for share in reliable)
-    caption = "caption_reliable" if told else "caption"
+    any_reliable = any(share is not None for share in reliable)
+    caption = "caption_reliable" if any_reliable else "caption"
     return Element.make("subjects", caption=caption, table=Table.of(columns))
 
 
 def reliable_share(X: Any, labels: Sequence[Any], runs: Sequence[Any]) -> float | None:
-    """Return the share of voxels whose answers to the categories repeat.
+    """Return the share of voxels whose responses to the categories repeat.
 
-    By a one-way analysis of variance of the mean answers in each run, less the mean of
-    the run: neighbouring samples are alike also in noise. Single samples stand for runs
-    where these are not known. None where categories do not repeat often enough.
+    By a one-way analysis of variance of the mean responses in each run, less the mean
+    of the run, as neighbouring samples are alike also in noise. Where runs are not
+    known, each sample counts as one. None where categories repeat too seldom.
     """
     rows = [i for i, label in enumerate(labels) if label is not None]
     by_run = all(runs[i] is not None for i in rows)
-    cells = [(runs[i] if by_run else i, labels[i]) for i in rows]
-    names = list(dict.fromkeys(cells))
-    kinds = list(dict.fromkeys(label for _, label in names))
-    groups = repeated_groups([kinds.index(label) for _, label in names])
-    parts = list(dict.fromkeys(part for part, _ in names)) if by_run else []
-    freedom = 0 if groups is None else groups.within - max(0, len(parts) - 1)
+    cell_of_row = [(runs[i] if by_run else i, labels[i]) for i in rows]
+    cells = list(dict.fromkeys(cell_of_row))
+    categories = list(dict.fromkeys(label for _, label in cells))
+    groups = repeated_groups([categories.index(label) for _, label in cells])
+    run_names = list(dict.fromkeys(run for run, _ in cells)) if by_run else []
+    freedom = 0 if groups is None else groups.within - max(0, len(run_names) - 1)
     if groups is None or freedom < 1:
         return None
     means = np.asarray(X)[rows]
     if by_run:
-        codes = {name: code for code, name in enumerate(names)}
-        of_cell = np.eye(len(names))[[codes[cell] for cell in cells]].T
-        means = of_cell / of_cell.sum(axis=1, keepdims=True) @ means
-    for part in parts:
-        own = [i for i, (run, _) in enumerate(names) if run == part]
-        means[own] -= means[own].mean(axis=0)
+        codes = {cell: code for code, cell in enumerate(cells)}
+        members = np.eye(len(cells))[[codes[cell] for cell in cell_of_row]].T
+        means = members / members.sum(axis=1, keepdims=True) @ means
+    for name in run_names:
+        in_run = [i for i, (run, _) in enumerate(cells) if run == name]
+        means[in_run] -= means[in_run].mean(axis=0)
     between, within = analysis_of_variance(means, groups)
     varies = within > 0
     if not varies.any():
@@ -136,19 +140,20 @@ def reliable_share(X: Any, labels: Sequence[Any], runs: Sequence[Any]) -> float 
     return float((ratio > stats.f.isf(SIGNIFICANT, groups.between, freedom)).mean())
 
 
-def _of_record(inputs: Inputs) -> dict[str, list[Any]]:
-    """Return what each subject lacks or lost on the way, and how masks overlap."""
+def _record_columns(inputs: Inputs) -> dict[str, list[Any]]:
+    """Return columns of missing runs, scrubbed volumes and the overlap of masks."""
     missing, runs = (inputs.record.get(k) or {} for k in ("missing_runs", "runs"))
     columns: dict[str, list[Any]] = {
         "missing runs": [
             ", ".join(map(str, missing.get(name, []))) or None for name in inputs.names
         ]
     }
-    lost = {
-        id: sum(r.get("scrubbed", 0) for r in of.values()) for id, of in runs.items()
+    scrubbed = {
+        id: sum(run.get("scrubbed", 0) for run in of_subject.values())
+        for id, of_subject in runs.items()
     }
-    if any(lost.values()):
-        columns["scrubbed volumes"] = [lost.get(name) for name in inputs.names]
+    if any(scrubbed.values()):
+        columns["scrubbed volumes"] = [scrubbed.get(name) for name in inputs.names]
     masks: list[Any] = [getattr(s.space, "mask", None) for s in inputs.study or []]
     if len({getattr(mask, "shape", None) for mask in masks} - {None}) == 1:
         sizes = [0 if mask is None else int(mask.sum()) for mask in masks]
@@ -167,17 +172,19 @@ def results_section(inputs: Inputs) -> Section | None:
     """Show accuracies, subject by subject, and confusions."""
     if not inputs.results:
         return None
-    found = [_accuracy(inputs), _comparisons(inputs), _subjects(inputs)]
-    return Section.make("results", [*found, *_confusions(inputs)])
+    tables = [_accuracy(inputs), _comparisons(inputs), _accuracy_by_subject(inputs)]
+    return Section.make("results", [*tables, *_confusions(inputs)])
 
 
 def _accuracy(inputs: Inputs) -> Element:
     """Draw the methods as lines of HTML, which stay readable at any width."""
     rows, drawn = [], []
     for protocol, members in inputs.panels:
-        drawn.append((protocol, [(one, interval(one)) for one in members]))
-        rows += [{"method": one.shown(members), **_numbers(one)} for one in members]
-    folds = [row for one in inputs.results for row in _fold_rows(one)]
+        drawn.append((protocol, [(scored, interval(scored)) for scored in members]))
+        rows += [
+            {"method": scored.shown(members), **_numbers(scored)} for scored in members
+        ]
+    folds = [row for scored in inputs.results for row in _fold_rows(scored)]
     header = ["method", "protocol", "fold", "test subjects", "accuracy", "chance"]
     return Element.make(
         "accuracy",
@@ -192,36 +199,36 @@ def _accuracy(inputs: Inputs) -> Element:
     )
 
 
-def _numbers(one: Scored) -> dict[str, Any]:
-    balanced = getattr(one.result, "balanced_accuracy", None)
-    between, n = interval(one), len(one.scores)
+def _numbers(scored: Scored) -> dict[str, Any]:
+    balanced = getattr(scored.result, "balanced_accuracy", None)
+    between, n = interval(scored), len(scored.scores)
     return {
-        "protocol": one.protocol or None,
-        "accuracy": percent(one.mean),
+        "protocol": scored.protocol or None,
+        "accuracy": percent(scored.mean),
         "95 %": None if between is None else " – ".join(map(percent, between)),
-        "SD": percent(float(one.scores.std())) if n > 1 else None,
+        "SD": percent(float(scored.scores.std())) if n > 1 else None,
         "balanced": None if balanced is None else percent(float(np.mean(balanced))),
-        "chance": percent(one.chance),
-        "p": one.p,
+        "chance": percent(scored.chance),
+        "p": scored.p,
         "folds": n,
     }
 
 
-def _fold_rows(one: Scored) -> list[list[Any]]:
+def _fold_rows(scored: Scored) -> list[list[Any]]:
     rows = []
-    for i, score in enumerate(one.scores):
-        fold = one.folds[i] if i < len(one.folds) else {}
-        who = next((v for k, v in fold.items() if "subjects" in str(k)), "")
-        if isinstance(who, (list, tuple, np.ndarray)):
-            who = " ".join(map(str, who))
-        rows.append([one.name, one.protocol, i + 1, who, float(score), one.chance])
+    for number, (fold, score) in enumerate(
+        zip(scored.folds, scored.scores, strict=True)
+    ):
+        tested = " ".join(map(str, fold.get("test_subjects", ())))
+        head = [scored.name, scored.protocol, number + 1, tested]
+        rows.append([*head, float(score), scored.chance])
     return rows
 
 
 def _comparisons(inputs: Inputs) -> Element | None:
     found: list[tuple[str, Comparison]] = []
     for protocol, members in inputs.panels:
-        named = [(one.shown(members), one) for one in members]
+        named = [(scored.shown(members), scored) for scored in members]
         found += [(protocol, pair) for pair in compare_methods(named)]
     if not found:
         return None
@@ -243,37 +250,37 @@ def _comparisons(inputs: Inputs) -> Element | None:
     return Element.make("between-methods", {"few": few}, table=table)
 
 
-def _subjects(inputs: Inputs) -> Element | None:
-    """Tabulate who is classified well: a subject that aligns badly stands out."""
-    columns: dict[str, dict[str, float]] = {}
+def _accuracy_by_subject(inputs: Inputs) -> Element | None:
+    """Tabulate the accuracy of each subject, the worst first."""
+    accuracies: dict[str, dict[str, float]] = {}
     for protocol, members in inputs.panels:
-        for one in members:
-            title = ", ".join(filter(None, (one.shown(members), protocol)))
-            columns[title] = subject_accuracies(one)
-    known = [of for of in columns.values() if of]
-    ids = list(dict.fromkeys(id for of in known for id in of))
+        for scored in members:
+            title = ", ".join(filter(None, (scored.shown(members), protocol)))
+            accuracies[title] = subject_accuracies(scored)
+    known = [by_id for by_id in accuracies.values() if by_id]
+    ids = list(dict.fromkeys(id for by_id in known for id in by_id))
     if len(ids) < 2:
         return None
     ids.sort(key=lambda id: known[0].get(id, 2.0))
-    shown: dict[str, list[Any]] = {"subject": [subject_name(id) for id in ids]}
-    for title, of in columns.items():
-        shown[title] = [percent(of[id]) if id in of else None for id in ids]
-    return Element.make("by-subject", table=Table.of(shown), wide=len(known) > 2)
+    columns: dict[str, list[Any]] = {"subject": [subject_name(id) for id in ids]}
+    for title, by_id in accuracies.items():
+        columns[title] = [percent(by_id[id]) if id in by_id else None for id in ids]
+    return Element.make("by-subject", table=Table.of(columns), wide=len(known) > 2)
 
 
 def _confusions(inputs: Inputs) -> list[Element]:
     """Draw the confusions of the method that counts; fold the others away."""
     chosen = inputs.main_result(inputs.panels[0][1])
     elements = [
-        _confusion(number, one, folded=one is not chosen)
-        for number, one in enumerate(inputs.results)
-        if getattr(one.result, "confusion", None) is not None
+        _confusion(number, scored, folded=scored is not chosen)
+        for number, scored in enumerate(inputs.results)
+        if getattr(scored.result, "confusion", None) is not None
     ]
     return sorted(elements, key=lambda e: e.folded)
 
 
-def _confusion(number: int, one: Scored, *, folded: bool) -> Element:
-    counts, categories = np.asarray(one.result.confusion), one.result.categories
+def _confusion(number: int, scored: Scored, *, folded: bool) -> Element:
+    counts, categories = np.asarray(scored.result.confusion), scored.result.categories
     shares = row_shares(counts)
     rows = [
         [true, predicted, int(counts[i, j]), float(shares[i, j])]
@@ -282,9 +289,9 @@ def _confusion(number: int, one: Scored, *, folded: bool) -> Element:
     ]
     return Element.make(
         "confusion",
-        {"name": clean_text(one.full_name, 60)},
+        {"name": clean_text(scored.full_name, 60)},
         number=f"-{number}",
-        figure=plot_confusion(one.result, title=""),
+        figure=plot_confusion(scored.result, title=""),
         data=Table(["true", "predicted", "samples", "share"], rows),
         wide=folded or len(categories) > WIDE,
         folded=folded,
@@ -296,8 +303,8 @@ def _confusion(number: int, one: Scored, *, folded: bool) -> Element:
 MAX_EXACT = 14  # subjects up to which all sign flips are tried
 N_FLIPS = 9999
 N_RESAMPLES = 4999
-FEW = 3  # subjects below which no interval is told
-TESTABLE = 5  # subjects below which no p of sign flips is below .05
+MIN_SUBJECTS = 3  # for an interval, or a comparison of methods
+MIN_FOR_P = 5  # with fewer subjects no p of sign flips is below .05
 
 
 @dataclass(frozen=True)
@@ -315,16 +322,14 @@ class Comparison:
     p: float
 
 
-def subject_accuracies(one: Scored) -> dict[str, float]:
+def subject_accuracies(scored: Scored) -> dict[str, float]:
     """Return the mean accuracy of each subject over the folds that tested it.
 
     Several subjects of one fold share its accuracy. Empty if the result does not say
     who was tested.
     """
     found: dict[str, list[float]] = {}
-    if len(one.folds) != len(one.scores):
-        return {}
-    for fold, score in zip(one.folds, one.scores, strict=True):
+    for fold, score in zip(scored.folds, scored.scores, strict=True):
         who = fold.get("test_subjects")
         if not isinstance(who, list | tuple) or not who:
             return {}
@@ -333,10 +338,10 @@ def subject_accuracies(one: Scored) -> dict[str, float]:
     return {id: float(np.mean(values)) for id, values in found.items()}
 
 
-def interval(one: Scored) -> tuple[float, float] | None:
+def interval(scored: Scored) -> tuple[float, float] | None:
     """Return a 95 % interval of the mean over subjects, by resampling subjects."""
-    values = np.array(list(subject_accuracies(one).values()))
-    if len(values) < FEW:
+    values = np.array(list(subject_accuracies(scored).values()))
+    if len(values) < MIN_SUBJECTS:
         return None
     rng = np.random.default_rng(0)
     drawn = rng.integers(len(values), size=(N_RESAMPLES, len(values)))
@@ -344,24 +349,24 @@ def interval(one: Scored) -> tuple[float, float] | None:
     return float(low), float(high)
 
 
-def above_chance(one: Scored) -> float | None:
+def above_chance(scored: Scored) -> float | None:
     """Return the one-sided p of accuracies above chance, by flipping signs.
 
     None where the result does not say who was tested, or for too few subjects.
     """
-    values = np.array(list(subject_accuracies(one).values())) - one.chance
-    return _flip_p(values) if len(values) >= TESTABLE else None
+    values = np.array(list(subject_accuracies(scored).values())) - scored.chance
+    return _flip_p(values) if len(values) >= MIN_FOR_P else None
 
 
 def compare_methods(members: list[tuple[str, Scored]]) -> list[Comparison]:
     """Test all pairs of methods of one protocol, paired over their subjects."""
     pairs: list[Comparison] = []
-    known = [(name, subject_accuracies(one)) for name, one in members]
-    for (a, of_a), (b, of_b) in combinations(known, 2):
-        common = [id for id in of_a if id in of_b]
-        if len(common) < FEW:
+    accuracies = [(name, subject_accuracies(scored)) for name, scored in members]
+    for (a, scores_a), (b, scores_b) in combinations(accuracies, 2):
+        common = [id for id in scores_a if id in scores_b]
+        if len(common) < MIN_SUBJECTS:
             continue
-        difference = np.array([of_a[id] - of_b[id] for id in common])
+        difference = np.array([scores_a[id] - scores_b[id] for id in common])
         mean, p = float(difference.mean()), _flip_p(difference, two_sided=True)
         names = (a, b) if mean >= 0 else (b, a)
         pairs.append(Comparison(*names, abs(mean), len(common), p))

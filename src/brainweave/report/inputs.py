@@ -34,7 +34,7 @@ class Inputs:
     names: list[str] = field(default_factory=list)  # of the subjects
     sequences: Sequences | None = None  # labels and runs of the samples
     shared: list[NDArray[np.float64]] | None = None  # features of each subject
-    drawn: str = "given"  # or of samples that did "not align", or may have "aligned"
+    drawn: str = "given"  # or features of samples that did "not align", or "aligned"
     method: str = ""  # class of the model
     check: AlignmentCheck | None = None  # on samples that did not align
     notes: list[str] = field(default_factory=list)  # how these fit together
@@ -51,26 +51,23 @@ class Inputs:
 
     @property
     def panels(self) -> list[tuple[str, list[Scored]]]:
-        """Results of each protocol, the one that favours nobody first.
-
-        The methods of all have one and the same order.
-        """
-        order = list(dict.fromkeys(one.method for one in self.results))
-        listed = sorted(self.results, key=lambda one: order.index(one.method))
-        first_seen = dict.fromkeys(one.protocol for one in self.results)
+        """Results of each protocol, held-out first, with methods in one order."""
+        order = list(dict.fromkeys(scored.method for scored in self.results))
+        listed = sorted(self.results, key=lambda scored: order.index(scored.method))
         groups = by_protocol(listed)
-        names = sorted(first_seen, key=lambda protocol: protocol != "held-out")
-        return [(name, groups[name]) for name in names]
+        protocols = dict.fromkeys(scored.protocol for scored in self.results)
+        held_out_first = sorted(protocols, key=lambda name: name != "held-out")
+        return [(name, groups[name]) for name in held_out_first]
 
     def main_result(self, members: list[Scored]) -> Scored:
         """Return the result of the model's method, else of the best that aligns."""
-        own = [m for m in members if self.method and m.method == self.method]
+        of_model = [m for m in members if self.method and m.method == self.method]
         aligned = [m for m in members if not m.aligns_nothing]
-        return max(own or aligned or members, key=lambda m: m.mean)
+        return max(of_model or aligned or members, key=lambda m: m.mean)
 
 
 def gather(*, study: Any, model: Any, results: Any, config: Any, shared: Any) -> Inputs:
-    """Check the arguments of a report against each other."""
+    """Return the arguments of a report, checked against each other."""
     method = "" if model is None else type(model).__name__
     if config is None:
         config = model.get_params(deep=False) if hasattr(model, "get_params") else {}
@@ -98,14 +95,14 @@ def gather(*, study: Any, model: Any, results: Any, config: Any, shared: Any) ->
     elif model is not None:
         inputs.names = name_subjects(None, len(model.maps_))
         inputs.sequences = _sequences_of_graph(model, inputs.names)
-    inputs.notes = check_fit(study, model, inputs.results, method)
+    inputs.notes = check_same_study(study, model, inputs.results, method)
     if model is not None:
         # by runs where the study has them and is what aligned
         found = None if study is None else alignment_check(model, study)
         useful = found is not None and found.available
         inputs.check = found if useful else alignment_check(model)
     if shared is None and model is not None:
-        inputs.drawn, shared = _draw(inputs)
+        inputs.drawn, shared = _default_features(inputs)
     if shared is not None:
         inputs.shared = [np.asarray(to_numpy(s), dtype=float) for s in shared]
         _check_shared(inputs, inputs.shared)
@@ -118,26 +115,26 @@ def _sequences_of_graph(model: Any, names: list[str]) -> Sequences | None:
     groups = getattr(graph, "groups", ())
     if graph is None or not groups or not hasattr(groups[0], "codes"):
         return None
-    codes, known = np.asarray(groups[0].codes), groups[0].names
+    codes, categories = np.asarray(groups[0].codes), groups[0].names
     labels = [
-        [known[code] if code >= 0 else None for code in codes[rows]]
+        [categories[code] if code >= 0 else None for code in codes[rows]]
         for rows in graph.slices()
     ]
-    return Sequences(list(names), labels, [[None] * len(one) for one in labels])
+    return Sequences(list(names), labels, [[None] * len(values) for values in labels])
 
 
-def _draw(inputs: Inputs) -> tuple[str, Any]:
-    """Return the shared features of the samples, and of which samples they are."""
+def _default_features(inputs: Inputs) -> tuple[str, Any]:
+    """Return which kind of samples is drawn (see Inputs), and their features."""
     model, held = inputs.model, None if inputs.check is None else inputs.check.features
     if held is not None and all(np.isfinite(a).all() for a in held):
-        known = inputs.sequences
-        if known is None or [len(a) for a in held] == known.lengths:
+        sequences = inputs.sequences
+        if sequences is None or [len(a) for a in held] == sequences.lengths:
             return "not align", held
     if inputs.study is not None:
         return "aligned", model.transform(list(inputs.study))
     # maps of aligners of others, or of a file, may not know
     with suppress(InputError, AttributeError):
-        return "aligned", [one.aligning_features() for one in model.maps_]
+        return "aligned", [map_.aligning_features() for map_ in model.maps_]
     return "aligned", None
 
 
@@ -161,30 +158,33 @@ def _check_shared(inputs: Inputs, arrays: Sequence[NDArray[Any]]) -> None:
             )
 
 
-# -- whether they belong together ------------------------------------------------------
+# -- whether all are of the same study -------------------------------------------------
 
 
-def check_fit(study: Any, model: Any, results: list[Scored], method: str) -> list[str]:
+def check_same_study(
+    study: Any, model: Any, results: list[Scored], method: str
+) -> list[str]:
     """Refuse what is of different studies; return what else a reader must know.
 
     Fingerprints decide where both sides have one; else ids, categories and numbers of
     samples must be possible.
     """
     notes = []
-    own = study.fingerprint() if hasattr(study, "fingerprint") else None
+    fingerprint = study.fingerprint() if hasattr(study, "fingerprint") else None
     if study is not None and model is not None:
-        notes += _check_model(study, model, own)
-    prints = {}
-    for one in results:
-        theirs = getattr(one.result, "study_fingerprint", None)
-        if study is not None and (theirs is None or theirs != own):
-            notes += _check_result(study, one, None if own is None else theirs)
-        if theirs is not None:
-            prints[one.name] = theirs
-        notes += _check_components(model, one, method)
-    for name, theirs in prints.items():
-        first = next(iter(prints))
-        if theirs != prints[first]:
+        notes += _check_model(study, model, fingerprint)
+    of_results = {}
+    for scored in results:
+        its_own = getattr(scored.result, "study_fingerprint", None)
+        if study is not None and (its_own is None or its_own != fingerprint):
+            differs = fingerprint is not None and its_own is not None
+            notes += _check_result(study, scored, differs=differs)
+        if its_own is not None:
+            of_results[scored.name] = its_own
+        notes += _check_components(model, scored, method)
+    for name, its_own in of_results.items():
+        first = next(iter(of_results))
+        if its_own != of_results[first]:
             raise InputError(
                 f"The results {first!r} and {name!r} are of different studies. Write a "
                 "report of each."
@@ -192,13 +192,13 @@ def check_fit(study: Any, model: Any, results: list[Scored], method: str) -> lis
     return list(dict.fromkeys(notes))
 
 
-def _check_model(study: Any, model: Any, own: str | None) -> list[str]:
+def _check_model(study: Any, model: Any, fingerprint: str | None) -> list[str]:
     ids = getattr(model, "ids_", None)
     shown = [str(s.id) for s in study]
     if ids is not None and [str(i) for i in ids] != shown:
         raise InputError(
-            f"The model was fitted on subjects {_some(ids)}; the study has "
-            f"{_some(shown)}. Give the study that the model was fitted on, its "
+            f"The model was fitted on subjects {_list_ids(ids)}; the study has "
+            f"{_list_ids(shown)}. Give the study that the model was fitted on, its "
             "subjects in that order."
         )
     graph, bases = (getattr(model, name, None) for name in ("graph_", "bases_"))
@@ -209,8 +209,8 @@ def _check_model(study: Any, model: Any, own: str | None) -> list[str]:
             f"The model was fitted on {span(counts, 'samples')} per subject; the study "
             f"shown here has {span(given, 'samples')}."
         ]
-    theirs = getattr(model, "study_fingerprint", None)
-    if theirs is not None and own is not None and theirs != own:
+    its_own = getattr(model, "study_fingerprint", None)
+    if its_own is not None and fingerprint is not None and its_own != fingerprint:
         raise InputError(
             "The model was fitted on another study than the one given, or on an older "
             "state of it. Give the study that the model was fitted on."
@@ -218,61 +218,62 @@ def _check_model(study: Any, model: Any, own: str | None) -> list[str]:
     return []
 
 
-def _check_result(study: Any, one: Scored, theirs: str | None) -> list[str]:
-    """Check a result whose fingerprint is not that of the study, or not known."""
-    scored = getattr(one.result, "study", None)
-    scored = scored if isinstance(scored, dict) else {}
+def _check_result(study: Any, scored: Scored, *, differs: bool) -> list[str]:
+    """Check a result whose fingerprint differs from that of the study, or lacks."""
     have = {str(s.id): int(s.n_samples) for s in study}
-    tested = {str(i) for fold in one.folds for i in fold.get("test_subjects", ())}
-    strange = sorted((tested | set(map(str, scored.get("subjects", ())))) - set(have))
+    tested = {str(i) for fold in scored.folds for i in fold.get("test_subjects", ())}
+    strange = sorted(
+        (tested | set(map(str, scored.study.get("subjects", ())))) - set(have)
+    )
     if strange:
         raise InputError(
-            f"The result {one.name!r} is of another study: it has subject "
-            f"{strange[0]!r}, the study given has {_some(list(have))}."
+            f"The result {scored.name!r} is of another study: it has subject "
+            f"{strange[0]!r}, the study given has {_list_ids(list(have))}."
         )
-    counts = {str(i): int(n) for i, n in (scored.get("n_samples") or {}).items()}
-    design = getattr(one.result, "design", None)
-    matched = isinstance(design, dict) and design.get("match")
+    counts = {str(i): int(n) for i, n in (scored.study.get("n_samples") or {}).items()}
+    matched = scored.design.get("match")
     fewer = any(n < have.get(i, n) for i, n in counts.items())
-    if theirs is not None and not (matched or fewer):
+    if differs and not (matched or fewer):
         raise InputError(
-            f"The result {one.name!r} is of another study than the one given, or of an "
-            "older state of it. Score the study again, or give the study it is of."
+            f"The result {scored.name!r} is of another study than the one given, or of "
+            "an older state of it. Score the study again, or give the study it is of."
         )
     labels = [s.labels for s in study if s.labels is not None]
-    known = {str(v) for of in labels for v in np.asarray(of, object).tolist()}
-    others = [c for c in getattr(one.result, "categories", ()) if str(c) not in known]
+    labels_seen = {str(v) for values in labels for v in np.asarray(values, object)}
+    others = [
+        c for c in getattr(scored.result, "categories", ()) if str(c) not in labels_seen
+    ]
     if labels and others:
         raise InputError(
-            f"The result {one.name!r} is of another study: it has the category "
+            f"The result {scored.name!r} is of another study: it has the category "
             f"{clean_text(others[0])!r}, which the study given does not have."
         )
-    halves = {fold.get("half") for fold in one.folds}
-    n_tested = sum(int(fold.get("n_test") or 0) for fold in one.folds)
+    halves = {fold["half"] for fold in scored.folds if "half" in fold}
+    n_tested = sum(int(fold.get("n_test") or 0) for fold in scored.folds)
     if n_tested > sum(have.values()) * max(1, len(halves)):
         raise InputError(
-            f"The result {one.name!r} is of another study: it tested more samples than "
-            "the study given has."
+            f"The result {scored.name!r} is of another study: it tested more samples "
+            "than the study given has."
         )
     if not fewer:
         return []
     used = span(list(counts.values()), "of")
     given = span([have[i] for i in counts], "per subject")
-    return [f"{clean_text(one.name)} was scored on matched samples: {used} {given}."]
+    return [f"{clean_text(scored.name)} was scored on matched samples: {used} {given}."]
 
 
-def _check_components(model: Any, one: Scored, method: str) -> list[str]:
+def _check_components(model: Any, scored: Scored, method: str) -> list[str]:
     """Say so when a result used other numbers of features than the model has."""
     k = getattr(model, "n_components_", None)
-    used = getattr(one.result, "n_components", None) or []
-    if k is None or one.method != method or set(used) <= {k}:
+    used = getattr(scored.result, "n_components", None) or []
+    if k is None or scored.method != method or set(used) <= {k}:
         return []
     return [
         f"The model shown has {k} shared features; the result "
-        f"{clean_text(one.name)!r} was reached with {span(used, 'features')}."
+        f"{clean_text(scored.name)!r} was reached with {span(used, 'features')}."
     ]
 
 
-def _some(ids: Any) -> str:
+def _list_ids(ids: Any) -> str:
     listed = [repr(str(i)) for i in list(ids)[:4]]
     return ", ".join(listed) + (", ..." if len(ids) > 4 else "")

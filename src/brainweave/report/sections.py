@@ -2,12 +2,13 @@
 
 import json
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 from numpy.typing import NDArray
 
 from brainweave._version import NUMERICAL, versions
@@ -127,11 +128,11 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> list[list[str]]:
         if isinstance(value, Mapping):
             rows += flatten(value, f"{name}.") or [[name, "{}"]]
         else:
-            rows.append([name, _setting(value)])
+            rows.append([name, _setting_text(value)])
     return rows
 
 
-def _setting(value: Any) -> str:
+def _setting_text(value: Any) -> str:
     if isinstance(value, str):
         return value
     if value is None or isinstance(value, (bool, int, float)):
@@ -139,7 +140,7 @@ def _setting(value: Any) -> str:
     if hasattr(value, "shape"):
         return f"{type(value).__name__} of shape {tuple(value.shape)}"
     if isinstance(value, (list, tuple)):
-        value = json.dumps([_setting(v) for v in value])
+        value = json.dumps([_setting_text(v) for v in value])
     elif callable(value):
         value = getattr(value, "__name__", type(value).__name__)
     return clean_text(value, limit=500)
@@ -147,17 +148,15 @@ def _setting(value: Any) -> str:
 
 def _times(inputs: Inputs, seconds: Mapping[str, float] | None) -> Table:
     """Tabulate the seconds of each stage: of this run, and of each result."""
-    spent = {"this run": dict(seconds or {})}
-    for one in inputs.results:
-        spent[clean_text(one.full_name, 60)] = dict(
-            getattr(one.result, "seconds", None) or {}
-        )
-    stages = list(dict.fromkeys(stage for of in spent.values() for stage in of))
+    spent = {"this run": seconds or {}}
+    for scored in inputs.results:
+        spent[clean_text(scored.full_name, 60)] = scored.seconds
+    stages = list(dict.fromkeys(stage for times in spent.values() for stage in times))
     stages.sort(key=lambda stage: stage == "total")  # the sum comes last
     rows = [
-        [who, *(None if s not in of else round(float(of[s]), 3) for s in stages)]
-        for who, of in spent.items()
-        if of
+        [name, *(round(float(times[s]), 3) if s in times else None for s in stages)]
+        for name, times in spent.items()
+        if times
     ]
     return Table(["", *map(str, stages)], rows)
 
@@ -175,7 +174,7 @@ def maps_section(inputs: Inputs, n_components: int, n_subjects: int) -> Section 
     if not chosen or not k:
         return None
     try:
-        element = _maps(inputs, chosen, k)
+        element = _maps_element(inputs, chosen, k)
     except BrainweaveError as error:  # no voxel weights, or no picture
         element = Element.make("maps-note", {"error": str(error)})
     check = inputs.check
@@ -185,23 +184,23 @@ def maps_section(inputs: Inputs, n_components: int, n_subjects: int) -> Section 
 
 
 def _maps_with_space(inputs: Inputs) -> dict[int, Any]:
-    """Return the maps of subjects whose brain is known, from the fit or the study."""
+    """Return the maps whose space is known, from the fit or the study, by subject."""
     found = {}
-    for i, one in enumerate(getattr(inputs.model, "maps_", None) or []):
-        space = getattr(one, "space", None)
+    for i, map_ in enumerate(getattr(inputs.model, "maps_", None) or []):
+        space = getattr(map_, "space", None)
         if space is None and inputs.study is not None:
-            one, space = copy(one), inputs.study.subjects[i].space
-            one.space = space
+            map_, space = copy(map_), inputs.study.subjects[i].space
+            map_.space = space
         if space is not None:
-            found[i] = one
+            found[i] = map_
     return found
 
 
-def _maps(inputs: Inputs, maps: dict[int, Any], n_components: int) -> Element:
+def _maps_element(inputs: Inputs, maps: dict[int, Any], n_components: int) -> Element:
     """Draw features on brains, all with one colour scale."""
     patterns = {}
-    for i, one in maps.items():
-        first = one.patterns[list(range(n_components))]
+    for i, map_ in maps.items():
+        first = map_.patterns[list(range(n_components))]
         first = first.toarray() if hasattr(first, "toarray") else first
         patterns[i] = np.nan_to_num(np.asarray(first, dtype=float))
     limit = max(float(np.abs(p).max(initial=0.0)) for p in patterns.values()) or 1.0
@@ -211,11 +210,11 @@ def _maps(inputs: Inputs, maps: dict[int, Any], n_components: int) -> Element:
         holds = check.holds
     for k in range(n_components):
         doubt = "" if holds[k] else " (does not hold up)"
-        for i, one in maps.items():
+        for i, map_ in maps.items():
             values = patterns[i][k]
             strongest = np.sort(np.argsort(-np.abs(values), kind="stable")[:MAX_VOXELS])
             title = f"Shared feature {k + 1}, {subject_name(inputs.names[i])}{doubt}"
-            figure = plot_feature_map(one, k, limit=limit, colorbar=False)
+            figure = plot_feature_map(map_, k, limit=limit, colorbar=False)
             listed = len(values) > MAX_VOXELS and f"the {MAX_VOXELS} strongest"
             which = f"{listed or 'all'} of {len(values):,} voxels, counted from 0"
             rows = [[int(v), float(values[v])] for v in strongest]
@@ -231,66 +230,86 @@ def _maps(inputs: Inputs, maps: dict[int, Any], n_components: int) -> Element:
     return Element.make("maps-chosen", figure=drawing)
 
 
-# -- the shared space as a drawing that can be asked: hover, switch, turn --------------
+# -- the shared space as an interactive drawing ----------------------------------------
 
 WIDTH, HEIGHT, MARGIN = 680, 460, 40
 MAX_POINTS = 6000  # more would make the page slow to open
 MAX_SWITCHES = 60  # more categories are told by colour and on hover alone
 MAX_FEATURES = 20  # more are not features to look at one by one
 MAX_EMBEDDED = 10  # columns a reader can choose from
+Sample = tuple[int, int, Any, Any]  # subject, number, run and label
 
 
 def space_section(inputs: Inputs) -> Section | None:
     """Place the samples of all subjects; None without shared features."""
     if inputs.shared is None:
         return None
-    all_columns, axis = _columns(inputs.shared)
-    n = len(all_columns)
+    all_points, axis = _coordinates(inputs.shared)
+    n = len(all_points)
     chosen = np.arange(n)
     if n > MAX_POINTS:
         chosen = np.linspace(0, n - 1, MAX_POINTS).astype(np.intp)
-    columns = all_columns[chosen, :MAX_EMBEDDED]
-    lengths = [len(a) for a in inputs.shared]
-    subject = np.repeat(np.arange(len(lengths)), lengths)[chosen]
-    sample = np.concatenate([np.arange(length) for length in lengths])[chosen] + 1
-    known, labels, runs = [], [None] * n, [None] * n
-    if inputs.sequences is not None:
-        known = inputs.sequences.categories
-        labels = [v for of in inputs.sequences.labels for v in of]
-        runs = [v for of in inputs.sequences.runs for v in of]
-    labels, runs = ([values[i] for i in chosen] for values in (labels, runs))
-    names, colors = [clean_text(c) for c in known], palette(len(known))
-    code_of = {c: i for i, c in enumerate(known)}
-    category = np.array([code_of.get(v, len(known)) for v in labels], dtype=int)
-    if (category == len(known)).any():
-        names, colors = [*names, "unlabelled"], [*colors, UNLABELLED]
-    places, ticks = _place(columns)
-    groups, order = [], []
-    for s, c in sorted(set(zip(subject.tolist(), category.tolist(), strict=True))):
-        members = np.flatnonzero((subject == s) & (category == c))
-        points = [(f"{x:.1f}", f"{y:.1f}") for x, y in places[members]]
-        groups.append((s, c, points))
-        order.append(members.tolist())
-    run_names = list(dict.fromkeys(clean_text(r) for r in runs if r is not None))
-    axes = [f"{axis} {k + 1}" for k in range(columns.shape[1])]
+    points = all_points[chosen, :MAX_EMBEDDED]
+    axes = [f"{axis} {k + 1}" for k in range(points.shape[1])]
+    every = list(_list_samples(inputs, inputs.shared))
+    samples = [every[i] for i in chosen]
     rows = [
-        [inputs.names[s], int(number), run, label, *np.round(values, 4).tolist()]
-        for s, number, run, label, values in zip(
-            subject, sample, runs, labels, columns, strict=True
-        )
+        [inputs.names[subject], *sample, *np.round(values, 4).tolist()]
+        for (subject, *sample), values in zip(samples, points, strict=True)
     ]
+    element = Element.make(
+        "shared-space",
+        figure=_draw_space(inputs, samples, points, axes),
+        data=Table(["subject", "sample", "run", "label", *axes], rows),
+    )
+    texts, left_out = TEXTS["drawn"], n - len(chosen)
+    thinned = texts["left_out"].format(n=left_out) if left_out else ""
+    return Section.make("space", [element], drawn=texts[inputs.drawn] + thinned)
+
+
+def _list_samples(inputs: Inputs, shared: Sequence[NDArray[Any]]) -> Iterator[Sample]:
+    """Yield the subject (from 0), number (from 1), run and label of every sample."""
+    sequences = inputs.sequences
+    for subject, features in enumerate(shared):
+        n = len(features)
+        labels = runs = [None] * n
+        if sequences is not None:
+            labels, runs = sequences.labels[subject], sequences.runs[subject]
+        yield from zip([subject] * n, range(1, n + 1), runs, labels, strict=True)
+
+
+def _draw_space(
+    inputs: Inputs, samples: list[Sample], points: NDArray[np.float64], axes: list[str]
+) -> Markup:
+    """Draw a group of circles per subject and category."""
+    categories = [] if inputs.sequences is None else inputs.sequences.categories
+    names, colors = [clean_text(c) for c in categories], palette(len(categories))
+    codes = {category: code for code, category in enumerate(categories)}
+    groups: dict[tuple[int, int], list[int]] = {}
+    for i, (subject, _, _, label) in enumerate(samples):
+        code = codes.get(label, len(categories))
+        groups.setdefault((subject, code), []).append(i)
+    if any(code == len(categories) for _, code in groups):
+        names, colors = [*names, "unlabelled"], [*colors, UNLABELLED]
+    groups = dict(sorted(groups.items()))
+    places, ticks = _scale_points(points)
+    runs = [None if run is None else clean_text(run) for _, _, run, _ in samples]
+    run_names = list(dict.fromkeys(run for run in runs if run is not None))
     facts = {
         "subjects": [clean_text(name) for name in inputs.names],
         "categories": names,
         "axes": axes,
-        "order": order,
-        "samples": sample.tolist(),
+        "order": list(groups.values()),
+        "samples": [number for _, number, _, _ in samples],
         "runs": run_names,
-        "run": [-1 if r is None else run_names.index(clean_text(r)) for r in runs],
+        "run": [-1 if run is None else run_names.index(run) for run in runs],
     }
-    drawing = render(
+    return render(
         "space.html.jinja",
-        groups=groups,
+        groups=[
+            (subject, code, [(f"{x:.1f}", f"{y:.1f}") for x, y in places[members]])
+            for (subject, code), members in groups.items()
+        ],
         subject_colors=palette(len(inputs.names)),
         category_colors=colors,
         ticks=ticks,
@@ -300,18 +319,15 @@ def space_section(inputs: Inputs) -> Section | None:
         margin=MARGIN,
         max_switches=MAX_SWITCHES,
     )
-    data = Table(["subject", "sample", "run", "label", *axes], rows)
-    element = Element.make("shared-space", figure=drawing, data=data)
-    say, left = TEXTS["drawn"], n - len(chosen)
-    thinned = say["left_out"].format(n=left) if left else ""
-    return Section.make("space", [element], drawn=say[inputs.drawn] + thinned)
 
 
-def _columns(arrays: Sequence[NDArray[np.float64]]) -> tuple[NDArray[np.float64], str]:
-    """Return columns to draw samples in, and what these are called.
+def _coordinates(
+    arrays: Sequence[NDArray[np.float64]],
+) -> tuple[NDArray[np.float64], str]:
+    """Return coordinates of all samples, and what their axes are called.
 
-    Shared features as they are when there are few; else, as for methods that stay in
-    voxels, the principal components of all samples.
+    A few shared features are drawn as they are. Of many, as for methods that stay in
+    voxels, the principal components are drawn.
     """
     pooled = np.concatenate(arrays)
     if pooled.shape[1] == 1:
@@ -325,10 +341,13 @@ def _columns(arrays: Sequence[NDArray[np.float64]]) -> tuple[NDArray[np.float64]
     return pca.fit_transform(pooled), "principal component"
 
 
-def _place(
+def _scale_points(
     columns: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], dict[str, tuple[str, str]]]:
-    """Fit the first two columns into the drawing; the script does the same."""
+    """Scale the first two columns to the drawing; return the ends of its axes, too.
+
+    The script of the page does the same for other columns.
+    """
     xy = columns[:, :2]
     low, high = xy.min(axis=0), xy.max(axis=0)
     span = np.where(high > low, high - low, 1.0)

@@ -22,7 +22,7 @@ from brainweave._io import write_text
 from brainweave._validation import check_int
 from brainweave._version import __version__
 from brainweave.exceptions import InputError
-from brainweave.plotting.results import UNALIGNED, Scored, Sequences, kind_of
+from brainweave.plotting.results import UNALIGNED, Scored, Sequences, method_label
 from brainweave.plotting.style import clean_text, percent, span, subject_name
 from brainweave.report.elements import TEXTS, asset, render
 from brainweave.report.evidence import (
@@ -181,13 +181,13 @@ def give_verdict(inputs: Inputs) -> Verdict | None:
     evidence: list[bool | None] = []
     reasons = []
     for _, members in inputs.panels:
-        one = inputs.main_result(members)
-        if not one.aligns_nothing:
-            p, how = one.p, ""
-            if p is None and one.protocol == "held-out":
-                p, how = above_chance(one), " (sign flips over subjects)"
+        scored = inputs.main_result(members)
+        if not scored.aligns_nothing:
+            p, how = scored.p, ""
+            if p is None and scored.protocol == "held-out":
+                p, how = above_chance(scored), " (sign flips over subjects)"
             evidence.append(None if p is None else bool(p < SIGNIFICANT))
-            reasons.append(_about_result(one, one.shown(members), p, how))
+            reasons.append(_describe_result(scored, scored.shown(members), p, how))
             break
     if inputs.check is not None:
         evidence.append(inputs.check.worked)
@@ -207,14 +207,14 @@ def give_verdict(inputs: Inputs) -> Verdict | None:
     return Verdict("open", "Whether alignment worked was not tested", reasons)
 
 
-def _about_result(one: Scored, shown: str, p: float | None, how: str) -> str:
-    where = f" ({one.protocol})" if one.protocol else ""
-    between, spread = interval(one), ""
+def _describe_result(scored: Scored, shown: str, p: float | None, how: str) -> str:
+    where = f" ({scored.protocol})" if scored.protocol else ""
+    between, spread = interval(scored), ""
     if between is not None:
         spread = f" (95 % interval over subjects {' to '.join(map(percent, between))})"
     text = (
-        f"Samples of left-out subjects{where} are classified {percent(one.mean)} right "
-        f"with {shown}{spread}; chance is {percent(one.chance)}"
+        f"Samples of left-out subjects{where} are classified {percent(scored.mean)} "
+        f"right with {shown}{spread}; chance is {percent(scored.chance)}"
     )
     if p is None:
         return f"{text}. No permutation test was run, so this alone decides nothing."
@@ -226,15 +226,15 @@ def headlines(inputs: Inputs) -> list[Headline]:
     """Choose the numbers a reader wants first."""
     found = []
     for protocol, members in inputs.panels:
-        one = inputs.main_result(members)
-        note = f"{one.shown(members)}; chance {percent(one.chance)}"
+        scored = inputs.main_result(members)
+        note = f"{scored.shown(members)}; chance {percent(scored.chance)}"
         baseline = [m for m in members if m.aligns_nothing]
-        if baseline and not one.aligns_nothing:
+        if baseline and not scored.aligns_nothing:
             note += f", without alignment {percent(baseline[0].mean)}"
-        if one.p is not None:
-            note += f", p = {one.p:.2g}"
+        if scored.p is not None:
+            note += f", p = {scored.p:.2g}"
         what = ", ".join(filter(None, ("accuracy", protocol)))
-        found.append(Headline(percent(one.mean), what, note))
+        found.append(Headline(percent(scored.mean), what, note))
     if inputs.names:
         voxels = [s.n_voxels for s in inputs.study or []]
         note = span(voxels, "voxels") if voxels else ""
@@ -261,30 +261,33 @@ def collect_warnings(inputs: Inputs, given: Iterable[Any] = ()) -> list[str]:
         raised = isinstance(warning, WarningMessage)
         prefix = f"{warning.category.__name__}: " if raised else ""
         texts.append(f"{prefix}{warning.message if raised else warning}")
-    model, say = inputs.model, TEXTS["cautions"]
-    said = any("not unique" in text for text in texts)
-    if not said and getattr(model, "is_unique_", True) is False:
-        known = {"gaining": model.n_informative_, "k": model.n_components_}
-        texts.append(say["not_unique"].format(**known))
+    model, templates = inputs.model, TEXTS["cautions"]
+    if not _any_has(texts, "not unique") and not getattr(model, "is_unique_", True):
+        values = {"gaining": model.n_informative_, "k": model.n_components_}
+        texts.append(templates["not_unique"].format(**values))
     for name, basis in zip(inputs.names, inputs.bases, strict=False):
-        known = {"subject": subject_name(name), "kernel": basis.kernel.name}
+        values = {"subject": subject_name(name), "kernel": basis.kernel.name}
         constant = len(getattr(basis, "constant_voxels", ()))
-        known |= {"constant": constant, "voxels": basis.n_voxels}
+        values |= {"constant": constant, "voxels": basis.n_voxels}
         if constant:
-            texts.append(say["constant"].format(**known))
+            texts.append(templates["constant"].format(**values))
         if basis.energy < 1 and basis.lost_share > LOST_SHARE:
-            texts.append(say["lost"].format(lost=percent(basis.lost_share), **known))
-    told = any("not held by all subjects" in text for text in texts)
-    if inputs.sequences is not None and not told:
+            lost = percent(basis.lost_share)
+            texts.append(templates["lost"].format(lost=lost, **values))
+    if inputs.sequences is not None and not _any_has(texts, "not held by all subjects"):
         texts += _missing_categories(inputs.sequences)
     for protocol, members in inputs.panels:
-        for one in members:
-            if one.p is not None and one.p > SIGNIFICANT:
-                known = {"shown": one.shown(members), "p": one.p}
+        for scored in members:
+            if scored.p is not None and scored.p > SIGNIFICANT:
+                values = {"shown": scored.shown(members), "p": scored.p}
                 where = protocol or "classification"
-                texts.append(say["not_above"].format(protocol=where, **known))
+                texts.append(templates["not_above"].format(protocol=where, **values))
     # a warning raised while fitting is often also found here
     return list(dict.fromkeys(texts))
+
+
+def _any_has(texts: list[str], part: str) -> bool:
+    return any(part in text for text in texts)
 
 
 def _missing_categories(sequences: Sequences) -> Iterator[str]:
@@ -296,13 +299,13 @@ def _missing_categories(sequences: Sequences) -> Iterator[str]:
     for name, labels in zip(sequences.names, sequences.labels, strict=True):
         lacking = [clean_text(c) for c in categories if c not in set(labels)]
         if lacking:
-            who.setdefault(_listed(lacking), []).append(subject_name(name))
+            who.setdefault(_list_some(lacking), []).append(subject_name(name))
     for what, names in who.items():
         have = "has" if len(names) == 1 else "have"
-        yield f"{_listed(names)} {have} no sample of: {what}."
+        yield f"{_list_some(names)} {have} no sample of: {what}."
 
 
-def _listed(names: list[str]) -> str:
+def _list_some(names: list[str]) -> str:
     left = len(names) - MAX_LISTED
     return ", ".join(names[:MAX_LISTED]) + (f" and {left} more" if left > 0 else "")
 
@@ -318,60 +321,68 @@ class Methods:
     references: list[str]
 
 
-def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> Methods:
-    """Describe data, alignment and evaluation as far as they are known."""
-    cited: dict[str, str] = {}
+class _Citations:
+    """Names of methods with their citations; ``used`` collects the references."""
 
-    def cite(short: str) -> str:
-        cited[short] = TEXTS["references"][short]
+    def __init__(self) -> None:
+        self.used: dict[str, str] = {}
+
+    def cite(self, short: str) -> str:
+        """Return a citation, and remember its reference."""
+        self.used[short] = TEXTS["references"][short]
         return short
 
-    def name(method: str) -> str:
-        known, short = TEXTS["methods"].get(method, (method, None))
+    def name(self, method: str) -> str:
+        """Return the full name of a method with its citation."""
+        full, short = TEXTS["methods"].get(method, (method, None))
         if short is None:
             return str(method)
         # a bracket takes the citation in, where there is one
-        opened, bracket, rest = known.partition(")")
-        cite(short)
-        return f"{opened}; {short}){rest}" if bracket else f"{known} ({short})"
+        opened, bracket, rest = full.partition(")")
+        self.cite(short)
+        return f"{opened}; {short}){rest}" if bracket else f"{full} ({short})"
 
-    def accuracies(members: Sequence[Scored]) -> str:
+    def accuracies(self, members: Sequence[Scored]) -> str:
+        """Return the accuracies of methods; cite those that have not been cited."""
         phrases = []
-        for one in members:
+        for scored in members:
             details = []
-            if len(one.scores) > 1:
-                details.append(f"SD {percent(float(one.scores.std()))}")
-            if one.p is not None:
-                details.append(f"permutation p = {one.p:.3g}")
-            short = TEXTS["methods"].get(one.method, ("", ""))[1]
-            if short and short not in cited:
-                details.append(cite(short))
+            if len(scored.scores) > 1:
+                details.append(f"SD {percent(float(scored.scores.std()))}")
+            if scored.p is not None:
+                details.append(f"permutation p = {scored.p:.3g}")
+            short = TEXTS["methods"].get(scored.method, ("", ""))[1]
+            if short and short not in self.used:
+                details.append(self.cite(short))
             extra = f" ({'; '.join(details)})" if details else ""
-            how = "" if one.aligns_nothing else "with "
-            phrases.append(f"{percent(one.mean)} {how}{one.shown(members)}{extra}")
-        return _join(phrases)
+            how = "" if scored.aligns_nothing else "with "
+            shown = scored.shown(members)
+            phrases.append(f"{percent(scored.mean)} {how}{shown}{extra}")
+        return _enumerate(phrases)
 
-    model = inputs.model
+
+def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> Methods:
+    """Describe data, alignment and evaluation as far as they are known."""
+    citations, model = _Citations(), inputs.model
     params = {} if model is None else {"graph": "", **model.get_params(deep=False)}
     energy, kernel = params.get("energy"), params.get("kernel")
     ridges = sorted(getattr(model, "shrinkage_", None) or [])
-    folds = [fold for one in inputs.results for fold in one.folds or [{}]]
+    folds = [fold for scored in inputs.results for fold in scored.folds]
     nus = {fold.get("nu") for fold in folds}
-    designs = [getattr(one.result, "design", None) or {} for one in inputs.results]
-    together = {str(d.get("standardised_together")) for d in designs} & {"run", "all"}
+    scales = {str(r.design.get("standardised_together")) for r in inputs.results}
     text = render(
         "methods.txt.jinja",
         escape=False,
         texts=TEXTS,
-        cite=cite,
-        name=name,
-        accuracies=accuracies,
-        join=_join,
+        cite=citations.cite,
+        name=citations.name,
+        accuracies=citations.accuracies,
+        join=_enumerate,
         percent=percent,
         model=model,
         method=inputs.method,
         data=_data_phrase(inputs),
-        baseline=kind_of(inputs.method) == UNALIGNED,
+        baseline=method_label(inputs.method) == UNALIGNED,
         inner=type(getattr(model, "aligner", None)).__name__,
         params=params,
         kernel=f"{kernel} " if isinstance(kernel, str) else "",
@@ -384,12 +395,13 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> Methods:
         panels=inputs.panels,
         nu=nus.pop() if len(nus) == 1 else None,
         by_means=any(fold.get("n_by_means") for fold in folds),
-        together=min(together, default=None),
-        chances=sorted({percent(one.chance) for one in inputs.results}),
+        together=min(scales & {"run", "all"}, default=None),
+        chances=sorted({percent(scored.chance) for scored in inputs.results}),
         shows_maps=shows_maps,
         version=__version__,
     )
-    return Methods(re.sub("[ \n]+", " ", text).strip(), list(cited.values()))
+    references = list(citations.used.values())
+    return Methods(re.sub("[ \n]+", " ", text).strip(), references)
 
 
 def _data_phrase(inputs: Inputs) -> str:
@@ -406,6 +418,6 @@ def _data_phrase(inputs: Inputs) -> str:
     return f"{len(inputs.names)} subjects{detail}{where}"
 
 
-def _join(phrases: Sequence[Any]) -> str:
+def _enumerate(phrases: Sequence[Any]) -> str:
     *head, last = phrases
     return f"{', '.join(head)} and {last}" if head else str(last)

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from typing import Any, get_args, get_type_hints
 
 from brainweave._validation import check_list_option, check_option
+from brainweave.exceptions import InputError
 from brainweave.study.formats.events import OVERLAPS, check_t_r_option
 from brainweave.study.formats.runs import Cleaning
 
@@ -146,3 +147,13 @@ def option_names(function: Callable[..., Any]) -> list[str]:
         else:
             names.append(parameter.name)
     return names
+
+
+def subject_entry(what: str, values: Mapping[str, Any], id: str) -> Any:
+    """Return a mapping's entry for a subject; the error lists whom it has."""
+    if id not in values:
+        known = ", ".join(map(repr, values))
+        raise InputError(
+            f"There is no {what} for subject {id!r}; there is for {known}."
+        )
+    return values[id]

@@ -5,7 +5,7 @@ a shared feature) back into the same kind of image.
 """
 
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike, fspath
@@ -23,7 +23,9 @@ ImageLike: TypeAlias = Any
 
 
 def image_name(image: ImageLike) -> str:
-    """Name an image for messages: its path, or what it is."""
+    """Name an image for messages: its path, or what it is; of several the first."""
+    if isinstance(image, Mapping):
+        image = next(iter(image.values()))
     if isinstance(image, str | PathLike):
         return fspath(image)
     filename = getattr(image, "get_filename", lambda: None)()

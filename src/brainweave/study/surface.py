@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 from xml.parsers import expat
 
+import nibabel as nib
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -98,8 +99,6 @@ class CiftiSpace(ImageSpace):
 
     def to_image(self, values: ArrayLike) -> Any:
         """Make a CIFTI dscalar image with a row per map."""
-        import nibabel as nib
-
         maps, _ = check_values(values, self.n_voxels)
         scalars = nib.cifti2.ScalarAxis([f"map {k + 1}" for k in range(len(maps))])
         image = nib.Cifti2Image(maps, header=(scalars, self.axis))
@@ -109,8 +108,6 @@ class CiftiSpace(ImageSpace):
 
     def save(self, stem: Path) -> list[Path]:
         """Write the brain models as an empty dscalar image."""
-        import nibabel as nib
-
         path = stem.with_name(stem.name + ".dscalar.nii")
         nib.save(self.to_image(np.zeros(self.n_voxels, np.float32)), path)
         return [path]
@@ -124,8 +121,6 @@ class CiftiSpace(ImageSpace):
 
 def _load_cifti(image: ImageLike) -> tuple[Any, Any]:
     """Open a CIFTI file, and return it and its brain models."""
-    import nibabel as nib
-
     loaded = load_image(image, nib.Cifti2Image)
     axes = [loaded.header.get_axis(dimension) for dimension in range(loaded.ndim)]
     first = (nib.cifti2.SeriesAxis, nib.cifti2.ScalarAxis)
@@ -252,8 +247,6 @@ class SurfaceSpace(ImageSpace):
 
     def save(self, stem: Path) -> list[Path]:
         """Write one mask per structure as GIfTI."""
-        import nibabel as nib
-
         paths = []
         for name, mask in self.masks.items():
             path = stem.with_name(f"{stem.name}_{name}.shape.gii")
@@ -286,8 +279,6 @@ def _by_structure(run: SurfaceRun) -> dict[str, ImageLike]:
 
 
 def _gifti_image(structure: str, maps: NDArray[Any]) -> Any:
-    import nibabel as nib
-
     kind = {"intent": "NIFTI_INTENT_NONE", "datatype": "NIFTI_TYPE_FLOAT32"}
     rows = np.ascontiguousarray(maps, np.float32)
     arrays = [nib.gifti.GiftiDataArray(row, **kind) for row in rows]
@@ -297,8 +288,6 @@ def _gifti_image(structure: str, maps: NDArray[Any]) -> Any:
 
 def _read_gifti(image: ImageLike) -> NDArray[Any]:
     """Read a functional GIfTI into samples x vertices."""
-    import nibabel as nib
-
     with _reading_xml(image):
         arrays = [array.data for array in load_image(image, nib.GiftiImage).darrays]
     if len(arrays) == 1 and arrays[0].ndim == 2:

@@ -168,20 +168,24 @@ def load_bids(
     )
     if isinstance(confounds, str) and confounds == "auto":
         confounds = "simple" if dataset.preprocessed else None
-    shown, without = _with_events(dataset, found, label, stimulus, options.rules.ignore)
-    spaces = _find_spaces(dataset, shown, mask, resample_mask)
-    event_runs: dict[str, dict[Any, EventRun]] = {}
+    files, without = (found, {}) if label is None else _with_events(dataset, found)
+    spaces = _find_spaces(dataset, files, mask, resample_mask)
+    event_runs: dict[str, dict[Any, EventRun]] = {id: {} for id in files}
     confound_names: dict[str, None] = {}  # in order, each once
-    for id, pairs in shown.items():
-        event_runs[id] = {}
-        for file, seen in pairs:
-            columns, usable = read_confounds(dataset, file, confounds, scrub)
-            if columns is not None:
-                confound_names.update(dict.fromkeys(map(str, columns.columns)))
-            run = Run(file.image, confounds=columns, sample_mask=usable)
-            stated_tr = partial(repetition_time, dataset, file)
-            event_run = EventRun(file.path.name, run, seen, stated_tr)
-            event_runs[id][file.run] = event_run
+    for id, file in ((id, file) for id, listed in files.items() for file in listed):
+        shown = Events.from_rows([])
+        if label is not None:
+            table, ignore = _events_tables(dataset, file)[0], options.rules.ignore
+            shown = read_events(table, label=label, stimulus=stimulus, ignore=ignore)
+        columns, usable = read_confounds(dataset, file, confounds, scrub)
+        if columns is not None:
+            confound_names.update(dict.fromkeys(map(str, columns.columns)))
+        event_runs[id][file.run] = EventRun(
+            file.path.name,
+            Run(file.image, confounds=columns, sample_mask=usable),
+            shown,
+            partial(repetition_time, dataset, file),
+        )
     study = study_of_events(
         Path(folder).resolve().name if name is None else name,
         event_runs,
@@ -213,75 +217,71 @@ def _name_moments(subject: Subject) -> Subject:
     return subject._replace(stimuli=[f"run-{run}@{time:.2f}" for run, time in pairs])
 
 
+def _events_tables(dataset: Dataset, run: BidsRun) -> list[Path]:
+    return inherited_files(dataset.raw, run, "events", ".tsv")
+
+
 def _with_events(
-    dataset: Dataset,
-    found: Mapping[str, list[BidsRun]],
-    label: str | None,
-    stimulus: str | None,
-    ignore: Any,
-) -> tuple[dict[str, list[tuple[BidsRun, Events]]], dict[str, list[str]]]:
-    """Read the events of each subject's runs, and list the files that have none."""
-    shown: dict[str, list[tuple[BidsRun, Events]]] = {}
+    dataset: Dataset, found: Mapping[str, list[BidsRun]]
+) -> tuple[dict[str, list[BidsRun]], dict[str, list[str]]]:
+    """Return each subject's runs that have events, and the files of those without."""
+    kept: dict[str, list[BidsRun]] = {}
     without: dict[str, list[str]] = {}
     for id, run in ((id, run) for id, runs in found.items() for run in runs):
-        tables = inherited_files(dataset.raw, run, "events", ".tsv")
-        if label is None:
-            shown.setdefault(id, []).append((run, Events.from_rows([])))
-        elif tables:
-            seen = read_events(tables[0], label=label, stimulus=stimulus, ignore=ignore)
-            shown.setdefault(id, []).append((run, seen))
-        else:
-            without.setdefault(id, []).append(run.path.name)
-            warnings.warn(
-                f"Subject {id!r}: {run.path.name} has no events file and is left out.",
-                UserWarning,
-                stacklevel=3,
-            )
-    if not shown:
+        if _events_tables(dataset, run):
+            kept.setdefault(id, []).append(run)
+            continue
+        without.setdefault(id, []).append(run.path.name)
+        warnings.warn(
+            f"Subject {id!r}: {run.path.name} has no events file and is left out.",
+            UserWarning,
+            stacklevel=3,
+        )
+    if not kept:
         raise StudyError(
             f"No run in {str(dataset.images)!r} has an events file. Check the raw "
             f"dataset {str(dataset.raw)!r}, or use label=None."
         )
-    return shown, without
+    return kept, without
 
 
 def _find_spaces(
-    dataset: Dataset,
-    shown: Mapping[str, list[tuple[BidsRun, Events]]],
-    mask: Any,
-    resample: bool,
+    dataset: Dataset, runs: Mapping[str, list[BidsRun]], mask: Any, resample: bool
 ) -> dict[str, Any]:
-    runs = {id: [file for file, _ in pairs] for id, pairs in shown.items()}
+    """Return the voxels of each subject, inside its own mask or a common one."""
     kinds = {run.kind for listed in runs.values() for run in listed}
     if len(kinds) > 1:
         raise StudyError(
             f"The images are of several kinds: {', '.join(sorted(kinds))}."
         )
-    images = {id: [run.image for run in listed] for id, listed in runs.items()}
-    (kind,) = kinds
-    if kind == "cifti":
-        return {id: CiftiSpace(listed[0]) for id, listed in images.items()}
-    if kind == "surface":
-        return {
-            id: SurfaceSpace.from_run(listed[0], mask) for id, listed in images.items()
-        }
-    if mask is None and not dataset.preprocessed:
+    is_common = isinstance(mask, str) and mask == "common" and kinds == {"volume"}
+    if mask is None and not dataset.preprocessed and kinds == {"volume"}:
         mask = "epi"
-    if mask is None or (isinstance(mask, str) and mask == "common"):
-        own: dict[str, Any] = {
-            id: common_space(
-                ((id, _brain_mask(dataset, run)) for run in listed), _OTHER_GRID
-            )
-            for id, listed in runs.items()
-        }
-        if mask is None:
-            return own
-        return dict.fromkeys(own, common_space(own.items(), _OTHER_GRID))
+    mask = None if is_common else mask
+    spaces = {
+        id: _subject_space(dataset, id, listed, mask, resample=resample)
+        for id, listed in runs.items()
+    }
+    if is_common:
+        return dict.fromkeys(spaces, common_space(spaces.items(), _OTHER_GRID))
+    return spaces
+
+
+def _subject_space(
+    dataset: Dataset, id: str, runs: list[BidsRun], mask: Any, *, resample: bool
+) -> Any:
+    """Return the voxels of one subject; without a mask those of fMRIPrep's masks."""
+    images = [run.image for run in runs]
+    if runs[0].kind == "cifti":
+        return CiftiSpace(images[0])
+    if runs[0].kind == "surface":
+        return SurfaceSpace.from_run(images[0], mask)
+    if mask is None:
+        brains = ((id, _brain_mask(dataset, run)) for run in runs)
+        return common_space(brains, _OTHER_GRID)
     if isinstance(mask, Mapping):
         mask = {str(key).removeprefix("sub-"): value for key, value in mask.items()}
-    return {
-        id: volume_space(id, mask, listed, resample) for id, listed in images.items()
-    }
+    return volume_space(id, mask, images, resample)
 
 
 def _brain_mask(dataset: Dataset, run: BidsRun) -> VolumeSpace:

@@ -157,11 +157,11 @@ def event_volumes(
     return np.asarray(begun & (times < stop[:, None] - _TIME_SLACK))
 
 
-def shared_volumes(events: Events, shows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def shared_volumes(events: Events, visible: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Mark the volumes under events of more than one category."""
-    n_categories = np.zeros(shows.shape[1], dtype=np.intp)
+    n_categories = np.zeros(visible.shape[1], dtype=np.intp)
     for category in np.unique(events.label):
-        n_categories += shows[events.label == category].any(axis=0)
+        n_categories += visible[events.label == category].any(axis=0)
     return n_categories > 1
 
 
@@ -186,35 +186,35 @@ def match_volumes(
     >>> match_volumes(events, n_volumes=8, tr=2.0, hrf_delay=4.0).tolist()
     [-1, -1, 0, 0, -1, -1, 1, -1]
     """
-    shows = event_volumes(events, n_volumes, tr, hrf_delay=hrf_delay)
+    visible = event_volumes(events, n_volumes, tr, hrf_delay=hrf_delay)
     begin = np.arange(n_volumes) * tr - hrf_delay
-    found = np.full(n_volumes, -1, dtype=np.int64)
-    most = np.full(n_volumes, -1.0)
+    volume_event = np.full(n_volumes, -1, dtype=np.int64)
+    most_covered = np.full(n_volumes, -1.0)
     stop = events.onset + events.duration
     for e in range(len(events)):
         covered = np.minimum(begin + tr, stop[e]) - np.maximum(begin, events.onset[e])
         covered = np.maximum(covered, 0.0)
-        here = shows[e]
+        here = visible[e]
         if overlap != "last":
-            here = here & (covered >= most - _TIME_SLACK)
-        found[here], most[here] = e, covered[here]
+            here = here & (covered >= most_covered - _TIME_SLACK)
+        volume_event[here], most_covered[here] = e, covered[here]
     if overlap in ("drop", "error"):
-        shared = shared_volumes(events, shows)
+        shared = shared_volumes(events, visible)
         if overlap == "error" and shared.any():
             first = int(np.flatnonzero(shared)[0])
-            both = sorted(set(events.label[shows[:, first]].tolist()))
+            both = sorted(set(events.label[visible[:, first]].tolist()))
             raise StudyError(
                 f"{np.count_nonzero(shared)} volumes lie under events of more than one "
                 f"category, the first is volume {first} ({', '.join(both)}). Leave "
                 "events out with ignore=..., or choose a rule with overlap=..."
             )
-        found[shared] = -1
-    return found
+        volume_event[shared] = -1
+    return volume_event
 
 
 def name_positions(
     events: Events,
-    event_of_volume: NDArray[np.int64],
+    volume_event: NDArray[np.int64],
     tr: float,
     *,
     hrf_delay: float = 5.0,
@@ -226,8 +226,8 @@ def name_positions(
     without an event get empty text.
     """
     what = events.label if events.stimulus is None else events.stimulus
-    names = [""] * len(event_of_volume)
-    for v, e in enumerate(event_of_volume):
+    names = [""] * len(volume_event)
+    for v, e in enumerate(volume_event):
         if e >= 0:
             seconds = max(v * tr - hrf_delay - events.onset[e], 0.0)
             names[v] = f"{what[e]}@{seconds:.2f}"

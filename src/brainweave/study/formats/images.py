@@ -6,13 +6,14 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import nibabel as nib
 import numpy as np
 
 from brainweave.exceptions import InputError, StudyError
 from brainweave.study.formats.events import check_t_r_option
 from brainweave.study.formats.runs import Cleaning, Run
 from brainweave.study.formats.sampling import study_of_runs
-from brainweave.study.options import merge_options
+from brainweave.study.options import merge_options, subject_entry
 from brainweave.study.provenance import AS_GIVEN
 from brainweave.study.spaces import (
     ImageLike,
@@ -61,11 +62,14 @@ def load_nifti(
     Study
         Lazy: only headers (and masks) are read.
     """
-
-    def space(id: str, images: list[ImageLike]) -> VolumeSpace:
-        return volume_space(id, mask, images, resample_mask)
-
-    return _make_study("nifti", files, space, name, mask=mask, **options)
+    return _make_study(
+        "nifti",
+        files,
+        lambda id, images: volume_space(id, mask, images, resample_mask),
+        name,
+        mask=mask,
+        **options,
+    )
 
 
 def load_cifti(
@@ -93,13 +97,15 @@ def load_cifti(
     Study
         Lazy: only headers are read.
     """
-
-    def space(id: str, images: list[ImageLike]) -> CiftiSpace:
-        return CiftiSpace(images[0], structures=structures)
-
     chosen = [structures] if isinstance(structures, str) else structures
-    mask = "all grayordinates" if chosen is None else ", ".join(map(str, chosen))
-    return _make_study("cifti", files, space, name, mask=mask, **options)
+    return _make_study(
+        "cifti",
+        files,
+        lambda _, images: CiftiSpace(images[0], structures=structures),
+        name,
+        mask="all grayordinates" if chosen is None else ", ".join(map(str, chosen)),
+        **options,
+    )
 
 
 def load_gifti(
@@ -125,12 +131,14 @@ def load_gifti(
     Study
         Lazy: the data of the files are not decoded.
     """
-
-    def space(id: str, images: list[ImageLike]) -> SurfaceSpace:
-        return SurfaceSpace.from_run(images[0], mask)
-
-    shown = "all vertices" if mask is None else mask
-    return _make_study("gifti", files, space, name, mask=shown, **options)
+    return _make_study(
+        "gifti",
+        files,
+        lambda _, images: SurfaceSpace.from_run(images[0], mask),
+        name,
+        mask="all vertices" if mask is None else mask,
+        **options,
+    )
 
 
 def volume_space(
@@ -149,7 +157,6 @@ def epi_mask(images: Sequence[ImageLike]) -> Any:
     Voxels that are in the mask of at least half of the runs
     (:func:`nilearn.masking.compute_epi_mask` of each).
     """
-    import nibabel as nib
     from nilearn.masking import compute_multi_epi_mask
 
     loaded = [load_image(image, nib.spatialimages.SpatialImage) for image in images]
@@ -174,7 +181,6 @@ def epi_mask(images: Sequence[ImageLike]) -> Any:
 
 def mask_on_grid(mask: ImageLike, image: ImageLike) -> Any:
     """Resample a mask to the grid of an image, by nearest neighbour."""
-    import nibabel as nib
     from nilearn.image import resample_img
 
     target = load_image(image, nib.spatialimages.SpatialImage)
@@ -191,7 +197,7 @@ def mask_on_grid(mask: ImageLike, image: ImageLike) -> Any:
 def _make_study(
     source: str,
     files: Any,
-    space: Callable[[str, list[ImageLike]], Any],
+    space_of: Callable[[str, list[ImageLike]], Any],
     name: str,
     *,
     mask: Any,
@@ -203,11 +209,11 @@ def _make_study(
     cleaning: Cleaning | None = None,
     **details: Any,
 ) -> Study:
-    (how,) = merge_options("the reader of images", details, cleaning or Cleaning())
+    (cleaning,) = merge_options("the reader of images", details, cleaning or Cleaning())
     t_r = check_t_r_option(t_r)
     subject_runs, spaces, known = {}, {}, {}
     for id, runs in _runs_by_subject(files).items():
-        spaces[id] = space(id, [run.image for run in runs])
+        spaces[id] = space_of(id, [run.image for run in runs])
         if t_r is not None:
             runs = [replace(run, t_r=t_r) for run in runs]
         if confounds is not None:
@@ -224,7 +230,7 @@ def _make_study(
         **{what: None if v is None else AS_GIVEN for what, v in given.items()},
     }
     options: dict[str, Any] = {"dtype": dtype, "labels": known}
-    return study_of_runs(name, subject_runs, spaces, how, settings, **options)
+    return study_of_runs(name, subject_runs, spaces, cleaning, settings, **options)
 
 
 def _with_confounds(id: str, runs: list[Run], confounds: Any) -> list[Run]:
@@ -296,13 +302,3 @@ def _masker_image(mask: Any) -> Any:
 def _entry_or_value(what: str, values: Any, id: str) -> Any:
     """Return a mapping's entry for a subject; a value that is no mapping is for all."""
     return subject_entry(what, values, id) if isinstance(values, Mapping) else values
-
-
-def subject_entry(what: str, values: Mapping[str, Any], id: str) -> Any:
-    """Return a mapping's entry for a subject; the error lists whom it has."""
-    if id not in values:
-        known = ", ".join(map(repr, values))
-        raise InputError(
-            f"There is no {what} for subject {id!r}; there is for {known}."
-        )
-    return values[id]

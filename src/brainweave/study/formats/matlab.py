@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from brainweave._validation import check_list_option
 from brainweave.exceptions import InputError, StudyError
 from brainweave.labels import object_array
-from brainweave.study.formats.images import subject_entry
+from brainweave.study.options import subject_entry
 from brainweave.study.provenance import AS_GIVEN, make_record
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject

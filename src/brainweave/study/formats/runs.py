@@ -1,6 +1,6 @@
 """Runs of one subject, read and cleaned (by nilearn) when needed."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
@@ -183,10 +183,7 @@ class Run:
     @property
     def name(self) -> str:
         """Name for messages: the path of the image."""
-        image = self.image
-        if isinstance(image, Mapping):
-            image = next(iter(image.values()))
-        return image_name(image)
+        return image_name(self.image)
 
     def opened(self, space: Any) -> "Run":
         """Return the run with its header, which is read unless it is known."""
@@ -269,20 +266,16 @@ def read_run(
     if values.dtype.kind != "f":
         values = values.astype(np.float32)
     cleaned = _clean_run(run, values, cleaning)
-    if run.plan is None and run.keep is None:
-        return cleaned
-    used = run.used()
-    if len(used) < len(values):
-        whole = np.zeros((len(values), cleaned.shape[1]), cleaned.dtype)
-        whole[used] = cleaned
-        cleaned = whole
-    if run.plan is None:
-        return np.asarray(cleaned[run.rows()])
-    return np.asarray(run.plan.apply(cleaned))
+    if run.plan is not None:
+        return np.asarray(run.plan.apply(cleaned))
+    rows = run.rows()
+    if np.array_equal(rows, np.arange(len(cleaned))):
+        return cleaned  # the usual case needs no copy
+    return np.asarray(cleaned[rows])
 
 
 def _clean_run(run: Run, values: NDArray[Any], cleaning: Cleaning) -> NDArray[Any]:
-    """Clean the volumes of `sample_mask`, each segment by itself."""
+    """Clean each segment by itself; volumes outside of `sample_mask` become zero."""
     n_volumes, used = len(values), run.used()
     confounds = confound_columns(run.confounds, n_volumes, run.name)
     segments = np.zeros(n_volumes) if run.segments is None else np.asarray(run.segments)
@@ -293,7 +286,7 @@ def _clean_run(run: Run, values: NDArray[Any], cleaning: Cleaning) -> NDArray[An
         )
     if used.size == 0:
         raise InputError(f"{run.name!r}: sample_mask leaves no volume at all.")
-    cleaned, order = [], []
+    cleaned: Any = None
     for segment in np.unique(segments[used]):
         rows = np.flatnonzero(segments == segment)
         kept = np.flatnonzero(np.isin(rows, used))
@@ -305,11 +298,12 @@ def _clean_run(run: Run, values: NDArray[Any], cleaning: Cleaning) -> NDArray[An
             t_r=run.repetition_time,
             levels=None if run.levels is None else np.asarray(run.levels)[rows],
         )
-        cleaned.append(part)
-        order.append(rows[kept])
-    if len(cleaned) == 1:
-        return cleaned[0]
-    return np.vstack(cleaned)[np.argsort(np.concatenate(order))]
+        if len(part) == n_volumes:
+            return part
+        if cleaned is None:
+            cleaned = np.zeros((n_volumes, part.shape[1]), part.dtype)
+        cleaned[rows[kept]] = part
+    return np.asarray(cleaned)
 
 
 def confound_columns(

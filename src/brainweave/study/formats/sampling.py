@@ -78,7 +78,7 @@ class SamplePlan:
     onsets: NDArray[np.float64]
     rows: NDArray[np.int64] | None = None
     weights: NDArray[np.float64] | None = None
-    shown: NDArray[np.int64] | None = None  # the event of each volume, -1 for none
+    volume_event: NDArray[np.int64] | None = None  # of each volume, -1 for none
     counts: EventCounts = field(default=EventCounts(), compare=False)
 
     def __len__(self) -> int:
@@ -122,27 +122,32 @@ def plan_samples(
     if samples == "blocks":
         events = find_blocks(events, max_gap=sampling.max_gap)
     is_trials, delay = samples.startswith("trials"), sampling.hrf_delay
-    # a model tells overlapping trials apart and needs no rule
-    overlap = "longest" if is_trials else rules.overlap
-    shows = event_volumes(events, n_volumes, tr, hrf_delay=delay)
-    shown = match_volumes(events, n_volumes, tr, hrf_delay=delay, overlap=overlap)
+    volume_event = match_volumes(
+        events,
+        n_volumes,
+        tr,
+        hrf_delay=delay,
+        # a model tells overlapping trials apart and needs no rule
+        overlap="longest" if is_trials else rules.overlap,
+    )
+    visible = event_volumes(events, n_volumes, tr, hrf_delay=delay)
     n_confounds = 0 if confounds is None else confounds.shape[1]
     nuisance = None
     if is_trials or n_confounds:
         nuisance = nuisance_columns(np.arange(n_volumes) * tr, high_pass, confounds)
     rows = weights = None
     if samples == "volumes":
-        rows = np.flatnonzero(usable & (sampling.keep_rest | (shown >= 0)))
-        event = shown[rows]
+        rows = np.flatnonzero(usable & (sampling.keep_rest | (volume_event >= 0)))
+        sample_event = volume_event[rows]
     elif samples == "blocks":
-        event = np.unique(shown[usable & (shown >= 0)])
-        member = usable & (shown == event[:, None])
+        sample_event = np.unique(volume_event[usable & (volume_event >= 0)])
+        member = usable & (volume_event == sample_event[:, None])
         weights = member / member.sum(axis=1, keepdims=True)
     else:
         # what was not scanned cannot be estimated
-        event = np.flatnonzero((shows & usable).any(axis=1))
+        sample_event = np.flatnonzero((visible & usable).any(axis=1))
         weights = trial_weights(
-            events.take(event),
+            events.take(sample_event),
             n_volumes,
             tr,
             separate=samples == "trials-lss",
@@ -152,44 +157,47 @@ def plan_samples(
         )
     # position -1, for rest, finds the empty text at the end
     stimuli = np.full(len(events), "") if events.stimulus is None else events.stimulus
-    stimuli = np.append(stimuli, "")[event]
+    stimuli = np.append(stimuli, "")[sample_event]
     if rows is not None and rules.moments:
-        stimuli = name_positions(events, shown, tr, hrf_delay=delay)[rows]
+        stimuli = name_positions(events, volume_event, tr, hrf_delay=delay)[rows]
     counts = EventCounts(
         events=n_events,
         outside=n_outside,
         volumes=n_volumes,
-        **_count_lost_events(events, shows, None if is_trials else shown, tr),
-        **_count_nuisance(shown, events.label, usable, nuisance, n_confounds),
+        **_count_lost(events, visible, None if is_trials else volume_event, tr),
+        **_count_nuisance(volume_event, events.label, usable, nuisance, n_confounds),
     )
     return SamplePlan(
-        np.append(events.label, "")[event],
+        np.append(events.label, "")[sample_event],
         stimuli,
-        events.onset[event] if rows is None else (rows * tr).astype(np.float64),
+        events.onset[sample_event] if rows is None else (rows * tr).astype(np.float64),
         rows,
         weights,
-        shown,
+        volume_event,
         counts,
     )
 
 
-def _count_lost_events(
-    events: Events, shows: NDArray[np.bool_], shown: NDArray[np.int64] | None, tr: float
+def _count_lost(
+    events: Events,
+    visible: NDArray[np.bool_],
+    volume_event: NDArray[np.int64] | None,
+    tr: float,
 ) -> dict[str, int]:
-    """Count events without a volume; `shown` is None if events may share volumes."""
-    has_volume = shows.any(axis=1)
-    begins_within = events.onset < shows.shape[1] * tr
+    """Count events without a volume; `volume_event` is None if they share volumes."""
+    has_volume = visible.any(axis=1)
+    begins_within = events.onset < visible.shape[1] * tr
     within = begins_within & (events.onset + events.duration >= 0)
     counts = {"unseen": int((within & ~has_volume).sum())}
-    if shown is not None:
-        preferred = np.isin(np.arange(len(events)), shown)
-        counts["shared_volumes"] = int(shared_volumes(events, shows).sum())
+    if volume_event is not None:
+        preferred = np.isin(np.arange(len(events)), volume_event)
+        counts["shared_volumes"] = int(shared_volumes(events, visible).sum())
         counts["overshadowed"] = int((has_volume & ~preferred).sum())
     return counts
 
 
 def _count_nuisance(
-    shown: NDArray[np.int64],
+    volume_event: NDArray[np.int64],
     labels: NDArray[np.str_],
     usable: NDArray[np.bool_],
     nuisance: NDArray[np.float64] | None,
@@ -199,16 +207,16 @@ def _count_nuisance(
     if nuisance is None:
         return {}
     # the first column is a constant
-    removed, shown = nuisance[usable, 1:], shown[usable]
+    removed, volume_event = nuisance[usable, 1:], volume_event[usable]
     removed = removed - removed.mean(axis=0)
-    categories = np.append(labels, "")[shown][:, None] == np.unique(labels)
+    categories = np.append(labels, "")[volume_event][:, None] == np.unique(labels)
     courses = categories - categories.mean(axis=0)
     explained = removed @ (np.linalg.pinv(removed, rcond=1e-8) @ courses)
-    n_columns, n_levels = removed.shape[1], len(np.unique(shown))
+    n_columns, n_levels = removed.shape[1], len(np.unique(volume_event))
     return {
         "confounds": n_confounds,
         "nuisance": n_columns,
-        "levels": n_levels if n_columns + n_levels <= ROOM * len(shown) else 0,
+        "levels": n_levels if n_columns + n_levels <= ROOM * len(volume_event) else 0,
         "lost": round(float((explained**2).sum() / max((courses**2).sum(), 1e-12)), 3),
     }
 
@@ -255,7 +263,7 @@ class EventRun:
         return replace(
             run,
             confounds=confounds if cleans else None,
-            levels=plan.shown if cleans and plan.counts.levels else None,
+            levels=plan.volume_event if cleans and plan.counts.levels else None,
             t_r=t_r,
             plan=plan,
         )

@@ -15,7 +15,8 @@ from brainweave._io import atomic_folder, full_disk_is_an_error, restore
 from brainweave._validation import check_option
 from brainweave._version import __version__
 from brainweave.exceptions import InputError, StudyError
-from brainweave.study.simulation.engine import Brain, Simulation
+from brainweave.study.formats.events import Events
+from brainweave.study.simulation.engine import Brain, SimulatedRun, Simulation
 
 if TYPE_CHECKING:
     from brainweave.study.simulation.simulate import SimulatedStudy
@@ -143,7 +144,6 @@ class _Writer:
     def write(self, name: str, raw: bool, derivatives: bool) -> None:
         simulation = self.simulation
         self._write_top(name, derivatives)
-        categories = simulation.design.categories
         for subject, id in enumerate(simulation.ids):
             brain = simulation.brain(subject)
             maps = simulation.nuisance_maps(subject, brain)
@@ -154,25 +154,10 @@ class _Writer:
                 self._save_image(f"{anatomy}.nii.gz", volume, brain)
             for run in simulation.runs(subject):
                 stem = f"sub-{id}/func/sub-{id}_task-{self.task}_run-{run.number}"
-                events = run.events
-                stimuli = [] if events.stimulus is None else events.stimulus.tolist()
-                for stimulus, label in zip(stimuli, events.label.tolist(), strict=True):
-                    self._save_stimulus(stimulus, categories.index(label))
-                seen = {
-                    "onset": events.onset,
-                    "duration": events.duration,
-                    "trial_type": events.label,
-                    "stim_file": stimuli,
-                }
-                self._save_table(f"{stem}_events.tsv", seen)
+                self._write_events(stem, run.events)
                 data = simulation.volumes(subject, run, brain, maps)
                 if raw:
-                    # air is dark but not silent
-                    key = [simulation.seed, subject, run.number, 1000]
-                    noise = np.random.default_rng(key).standard_normal(
-                        (*brain.mask.shape, len(data)), dtype=np.float32
-                    )
-                    volume = np.abs(noise) * (0.01 * float(brain.baseline.mean()))
+                    volume = self._draw_air(subject, run, brain)
                     volume[brain.mask] = data.T
                     self._save_image(f"{stem}_bold.nii.gz", volume, brain)
                 if derivatives:
@@ -182,6 +167,28 @@ class _Writer:
                     confounds = confounds_of_run(nuisance, data, tr=tr, lost=lost)
                     stem = f"{DERIVATIVES.as_posix()}/{stem}"
                     self._write_derivatives(id, stem, brain, data, confounds)
+
+    def _write_events(self, stem: str, events: Events) -> None:
+        stimuli = [] if events.stimulus is None else events.stimulus.tolist()
+        for stimulus, label in zip(stimuli, events.label.tolist(), strict=True):
+            self._save_stimulus(stimulus, label)
+        columns = {
+            "onset": events.onset,
+            "duration": events.duration,
+            "trial_type": events.label,
+            "stim_file": stimuli,
+        }
+        self._save_table(f"{stem}_events.tsv", columns)
+
+    def _draw_air(
+        self, subject: int, run: SimulatedRun, brain: Brain
+    ) -> NDArray[np.float32]:
+        """Draw what a scanner records around the brain: dark, but not silent."""
+        rng = np.random.default_rng([self.simulation.seed, subject, run.number, 1000])
+        shape = (*brain.mask.shape, run.n_volumes)
+        noise = np.abs(rng.standard_normal(shape, dtype=np.float32))
+        noise *= 0.01 * float(brain.baseline.mean())
+        return noise
 
     def _write_top(self, name: str, derivatives: bool) -> None:
         design, ids = self.simulation.design, self.simulation.ids
@@ -273,12 +280,13 @@ class _Writer:
             path, lineterminator="\n", encoding="utf-8", **form
         )
 
-    def _save_stimulus(self, name: str, category: int) -> None:
+    def _save_stimulus(self, name: str, category: str) -> None:
         from PIL import Image
 
         path = self._path(f"stimuli/{name}")
         if not path.exists():
-            shade = category / len(self.simulation.design.categories)
+            categories = self.simulation.design.categories
+            shade = categories.index(category) / len(categories)
             Image.new("L", (8, 8), round(255 * shade)).save(path)
 
     def _save_image(self, place: str, volume: NDArray[Any], brain: Brain) -> None:

@@ -177,11 +177,13 @@ def plan_runs(design: Design, rng: np.random.Generator) -> list[RunDesign]:
         n_blocks = -(-left // _volumes(design.duration, design.tr))
         n_runs = min(design.n_runs, n_blocks)
         per_run = [n_blocks // n_runs + (r < n_blocks % n_runs) for r in range(n_runs)]
-    shown = np.zeros(n_categories, dtype=np.int64)  # presentations so far, per category
+    n_shown = np.zeros(n_categories, dtype=np.int64)  # presentations so far
     runs = []
     for number, n_presentations in enumerate(per_run, start=1):
         order = _draw_order(n_categories, n_presentations, rng)
-        run, left = _schedule(design, number, order, rng=rng, shown=shown, left=left)
+        run, left = _schedule(
+            design, number, order, rng=rng, n_shown=n_shown, left=left
+        )
         runs.append(run)
     return runs
 
@@ -197,7 +199,7 @@ def _schedule(
     order: NDArray[np.int64],
     *,
     rng: np.random.Generator,
-    shown: NDArray[np.int64],
+    n_shown: NDArray[np.int64],
     left: int | None,
 ) -> tuple[RunDesign, int | None]:
     """Put presentations on the clock, on volume boundaries unless they are brief."""
@@ -211,9 +213,9 @@ def _schedule(
             n_volumes = min(_volumes(seconds, tr), left)
             left -= n_volumes
             seconds = min(seconds, n_volumes * tr)
-        shown[c] += 1
+        n_shown[c] += 1
         category = design.categories[c]
-        stimulus = f"{category}_{shown[c]:03d}.png"
+        stimulus = f"{category}_{n_shown[c]:03d}.png"
         rows.append((round(now, 6), round(seconds, 6), category, stimulus))
         pause = round(rng.uniform(*design.gap) / step) * step
         if brief:  # at least a volume for each, so that every event keeps one

@@ -1,0 +1,225 @@
+"""The derivative that the BIDS App writes: names, tables, masks and sidecars."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+from brainweave._io import atomic_path, write_text
+from brainweave._version import __version__
+from brainweave.cli.console import UsageError
+
+BIDS_VERSION = "1.10.0"
+BASIS_ENDING = "_desc-brainweave_basis.safetensors"
+# files whose names BIDS does not define yet; the validator passes over them
+IGNORED = (
+    *("*.safetensors", "*_basis.json", "*_model.json", "*_timeseries.*"),
+    *("*.toml", "*.html"),
+)
+# columns of what may be known of a sample: the attribute of a basis, and the meaning
+_COLUMNS = {
+    "label": ("labels", "Category of the sample; n/a if it has none"),
+    "run": ("runs", "Run that the sample is from"),
+    "stimulus": ("stimuli", "Stimulus that the sample shows"),
+}
+
+
+class Derivative:
+    """A BIDS derivative: its folder and what it was made from."""
+
+    def __init__(self, root: Path, source: Path) -> None:
+        self.root, self.source = root, source
+
+    def write_description(self) -> None:
+        """Write ``dataset_description.json``, ``README`` and ``.bidsignore``."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        source = _read_description(self.source)
+        name = str(source.get("Name") or self.source.resolve().name)
+        origin = {"URL": self.source.resolve().as_uri()}
+        if source.get("DatasetDOI"):
+            origin["DOI"] = str(source["DatasetDOI"])
+        description = {
+            "Name": f"brainweave: functional alignment of {name}",
+            "BIDSVersion": BIDS_VERSION,
+            "DatasetType": "derivative",
+            "License": str(source.get("License", "n/a")),
+            "GeneratedBy": [
+                {
+                    "Name": "brainweave",
+                    "Version": __version__,
+                    "Description": "Functional alignment of fMRI data",
+                }
+            ],
+            **({"Authors": source["Authors"]} if source.get("Authors") else {}),
+            "SourceDatasets": [origin],
+            "DatasetLinks": {"source": self.source.resolve().as_uri()},
+        }
+        self._write("dataset_description.json", _json(description))
+        self._write(
+            "README.md",
+            f"# Functional alignment of {name}\n\n"
+            f"Made by brainweave {__version__}. Files `*_basis.safetensors` hold the "
+            "kernel coordinates of one subject, `*_model.safetensors` the maps of all "
+            "subjects into the shared space, `*_timeseries.tsv` the shared features. "
+            "Read them with `brainweave info FILE` or `brainweave.load(FILE)`.\n",
+        )
+        self._write(".bidsignore", "\n".join(IGNORED) + "\n")
+
+    def _write(self, name: str, text: str) -> None:
+        path = self.root / name
+        if not path.is_file() or path.read_text(encoding="utf-8") != text:
+            write_text(path, text)
+
+    def basis_path(self, id: str, entities: str) -> Path:
+        """Return the path of a subject's basis; entities are such as _task-faces."""
+        return self._subject_path(id, f"{entities}{BASIS_ENDING}")
+
+    def find_bases(self, selection: Any) -> tuple[str, dict[str, Path]]:
+        """Return the entities of the bases chosen, and their paths by subject."""
+        found: dict[str, dict[str, Path]] = {}
+        for path in sorted(self.root.glob(f"sub-*/func/sub-*{BASIS_ENDING}")):
+            id = path.parent.parent.name.removeprefix("sub-")
+            entities = path.name.removeprefix(f"sub-{id}").removesuffix(BASIS_ENDING)
+            found.setdefault(entities, {})[id] = path
+        wanted = {i.removeprefix("sub-") for i in selection.participant_label or ()}
+        entities = _choose_entities(found, selected_entities(selection), wanted)
+        paths = found.get(entities, {})
+        missing = sorted(wanted - set(paths))
+        if missing or not paths:
+            who = f"subject {missing[0]!r}" if missing else "any subject"
+            raise UsageError(
+                f"There is no basis file of {who} in {str(self.root)!r}. Run the level "
+                "participant first, with the same --task and --space."
+            )
+        return entities, {i: p for i, p in paths.items() if not wanted or i in wanted}
+
+    def model_path(self, entities: str) -> Path:
+        """Return the path of the model; its entities have no subject."""
+        return self.root / f"{entities}_model.safetensors".lstrip("_")
+
+    def _subject_path(self, id: str, name: str) -> Path:
+        return self.root / f"sub-{id}" / "func" / f"sub-{id}{name}"
+
+    def write_features(
+        self,
+        basis: Any,
+        values: Any,
+        aligned: Any,
+        entities: str,
+        n_informative: int | None,
+    ) -> None:
+        """Write the shared features of a subject's samples as a table with a sidecar.
+
+        Columns with the label, run and stimulus of the samples follow, where they are
+        known. The sidecar marks features that gain nothing from the alignment.
+        """
+        import pandas as pd
+
+        path = self._subject_path(basis.id, f"{entities}_timeseries.tsv")
+        features = [f"feature{k}" for k in range(values.shape[1])]
+        table = pd.DataFrame(values, columns=features)
+        for column, (attribute, _) in _COLUMNS.items():
+            found = getattr(basis, attribute)
+            if found is not None:
+                table[column] = [_cell(value) for value in found.tolist()]
+        table["aligned"] = aligned.astype(int)
+        settings: Any = {"sep": "\t", "index": False, "quoting": csv.QUOTE_NONE}
+        write_text(path, table.to_csv(float_format="%.8g", **settings))
+        content: dict[str, Any] = {
+            "Description": "Shared features of the samples, in order",
+            "SamplingFrequency": "n/a",
+        }
+        for k, name in enumerate(features):
+            content[name] = {"Description": f"Shared feature {k}"}
+            if n_informative is not None:
+                content[name]["Gains"] = k < n_informative
+        for name, (_, text) in _COLUMNS.items():
+            if name in table:
+                content[name] = {"Description": text}
+        content["aligned"] = {
+            "Description": "Whether the sample took part in the alignment through "
+            "its label or its place in time; scoring such samples is circular",
+            "Levels": {"0": "no", "1": "yes"},
+        }
+        self.write_sidecar(path, content)
+
+    def write_mask(self, basis: Any, entities: str) -> None:
+        """Write the voxels that were used, as a mask image, if they lie in a volume."""
+        if getattr(basis.space, "kind", None) != "volume":
+            return
+        import numpy as np
+
+        path = self._subject_path(basis.id, f"{entities}_desc-brainweave_mask.nii.gz")
+        image = basis.space.to_image(np.ones(basis.n_voxels, np.uint8))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_path(path) as work:
+            image.to_filename(work)
+        content = {"Type": "ROI", "Sources": self.sources(basis.id)}
+        self.write_sidecar(path.with_suffix(""), content)
+
+    def write_sidecar(self, path: Path, content: dict[str, Any]) -> None:
+        """Write the JSON file beside a file."""
+        write_text(path.with_suffix(".json"), _json(content))
+
+    def sources(self, id: str) -> list[str]:
+        """Return the BIDS URI of a subject of the source dataset."""
+        return [f"bids:source:sub-{id}"]
+
+    def uri(self, path: Path) -> str:
+        """Return the BIDS URI of a file of the derivative."""
+        return f"bids::{path.relative_to(self.root).as_posix()}"
+
+
+def selected_entities(selection: Any) -> str:
+    """Return the entities of file names that options choose, such as _task-faces."""
+    task = f"_task-{selection.task}" if selection.task else ""
+    space = f"_space-{selection.space}" if selection.space else ""
+    return task + space
+
+
+def _choose_entities(
+    found: dict[str, dict[str, Path]], selected: str, wanted: set[str]
+) -> str:
+    """Choose which bases to combine: those selected, or the only ones there are."""
+    matching = {
+        entities: sorted(paths)
+        for entities, paths in found.items()
+        if set(selected.split("_")) <= set(entities.split("_"))
+        and (not wanted or wanted & set(paths))
+    }
+    ids = {id for listed in matching.values() for id in listed}
+    if selected in matching and set(matching[selected]) == ids:
+        return selected
+    if len(matching) > 1:
+        listed = "; ".join(
+            f"{entities.lstrip('_') or 'no task'} (sub-{', sub-'.join(ids)})"
+            for entities, ids in matching.items()
+        )
+        raise UsageError(
+            f"The bases are of several kinds, which do not go together: {listed}. "
+            "Choose one with --task and --space."
+        )
+    return next(iter(matching), selected)
+
+
+def _cell(value: Any) -> str:
+    """Return a value as a cell of a BIDS table."""
+    text = "" if value is None else " ".join(str(value).split())
+    return text or "n/a"
+
+
+def with_method(entities: str, method: str) -> str:
+    """Add the method that made a file to the entities of its name."""
+    return f"{entities}_desc-{''.join(c for c in method if c.isalnum())}"
+
+
+def _json(content: dict[str, Any]) -> str:
+    return json.dumps(content, indent=1, default=str) + "\n"
+
+
+def _read_description(folder: Path) -> dict[str, Any]:
+    try:
+        value = json.loads((folder / "dataset_description.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,254 @@
+"""Files and folders that commands read and write; beside them, how they were made."""
+
+import datetime
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from brainweave._io import check_can_write, write_text
+from brainweave._version import __version__, versions
+from brainweave.cli.console import Console, Unwritable, UsageError
+from brainweave.cli.options import MADE, NOT_WRITTEN
+
+if TYPE_CHECKING:
+    from brainweave.study.study import Study
+
+
+# -- files and folders to write --------------------------------------------------------
+
+
+def check_writable(*paths: Path) -> None:
+    """Refuse paths that cannot be written to, before any work is done."""
+    for path in paths:
+        if path.suffix and path.is_dir():
+            raise UsageError(f"{str(path)!r} is a folder. Name a file in it.")
+        try:
+            check_can_write(path)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise Unwritable(
+                f"{str(path)!r} cannot be written ({reason}). Choose another place."
+            ) from error
+
+
+def check_new_model(path: Path) -> None:
+    """Refuse a model file that cannot be written."""
+    if path.suffix != ".safetensors":
+        raise UsageError(f"--output must end in .safetensors; got {str(path)!r}.")
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise UsageError(f"There is no folder {str(folder)!r} to write to.")
+    check_writable(path, path.with_suffix(".toml"))
+
+
+def check_new_folder(folder: Path, overwrite: bool) -> None:
+    """Refuse a study folder that is there, or cannot be made."""
+    from brainweave.study.formats.folder import INDEX
+
+    check_writable(folder)
+    if (folder.exists() or folder.is_symlink()) and not overwrite:
+        raise UsageError(
+            f"{str(folder)!r} exists. Choose another folder, or add --overwrite to "
+            "replace the study in it."
+        )
+    if folder.exists() and not (folder / INDEX).is_file():
+        raise UsageError(f"{str(folder)!r} holds no study, so it is not replaced.")
+
+
+def prepare_folder(folder: Path) -> None:
+    """Make the folder of the results; refuse one that cannot be written to."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{str(folder)!r} is a file; --output names a folder.")
+    folder.mkdir(parents=True, exist_ok=True)
+    probe = folder / ".brainweave.partial"
+    probe.touch()
+    probe.unlink()
+
+
+def save_study(
+    study: "Study",
+    folder: Path,
+    console: Console,
+    *,
+    with_config: bool = True,
+    made_from: dict[str, Any] | None = None,
+    **settings: Any,
+) -> None:
+    """Write a study folder and, in it, the options of the command that made it."""
+    config = folder / "brainweave.toml"
+    config.unlink(missing_ok=True)  # of the study that is replaced
+    with console.stage("Writing subjects", len(study)) as tick:
+        saved = study.save(folder, progress=lambda _, __, id: tick(id), **settings)
+    if with_config:
+        origin = {"study_fingerprint": saved.fingerprint(), **(made_from or {})}
+        made = provenance(console.command, {}, saved.ids, **origin)
+        write_config(config, console.command, used_options(console), made)
+
+
+def save_model(model: Any, path: Path, made: Any, console: Console) -> None:
+    """Write a model and, beside it, the options of the command that made it."""
+    import brainweave
+
+    with console.stage("Writing the model"):
+        brainweave.save(model, path, provenance=made)
+    _, command, *_ = made["command"].split()
+    write_config(path.with_suffix(".toml"), command, made["options"])
+
+
+def write_tsv(path: Path, rows: Iterable[Iterable[Any]]) -> None:
+    """Write rows of cells as a table with tabs."""
+    lines = ("\t".join(" ".join(str(c).split()) for c in row) for row in rows)
+    write_text(path, "\n".join(lines) + "\n")
+
+
+def write_page(path: Path, console: Console, **content: Any) -> Path:
+    """Write a report, with the warnings and times of this command; return its path."""
+    from brainweave.report import write_report
+
+    of_command = {"warnings": console.warnings, "seconds": console.seconds}
+    with console.stage("Writing the report"):
+        return write_report(path, **{**of_command, **content})
+
+
+# -- studies and models that are there -------------------------------------------------
+
+
+def open_study(path: Path, **settings: Any) -> "Study":
+    """Open a study folder; say what to do with anything else."""
+    from brainweave.study.study import Study
+
+    if not path.exists():
+        raise UsageError(f"There is no folder {str(path)!r}. Check the path.")
+    if not (path / "study.json").is_file():
+        raise UsageError(
+            f"{str(path)!r} is not a study folder. Make one with: brainweave convert "
+            f"{path} STUDY, or: brainweave simulate STUDY."
+        )
+    return Study.open(path, **settings)
+
+
+def load_model(
+    path: Path, subjects: str | None = None
+) -> tuple[Any, list[str], dict[str, Any]]:
+    """Return a model of several subjects, their ids, and its provenance."""
+    import brainweave
+    from brainweave.aligners.base import BaseAligner
+
+    if not path.is_file():
+        raise UsageError(f"There is no model file {str(path)!r}. Check the path.")
+    model = brainweave.load(path)
+    if not isinstance(model, BaseAligner):
+        raise UsageError(f"{str(path)!r} holds the map of one subject, not a model.")
+    made = brainweave.describe(path).provenance
+    stored = getattr(model, "ids_", None) or made.get("subjects")
+    ids = [str(id) for id in stored] if isinstance(stored, list) else []
+    if len(ids) != model.n_subjects_:
+        ids = []
+    return model, _subject_ids(path, model.n_subjects_, ids, subjects), made
+
+
+def _subject_ids(path: Path, n: int, stored: list[str], given: str | None) -> list[str]:
+    """Return the ids of a model's subjects, from its file or from --subjects."""
+    if given is None:
+        if not stored:
+            raise UsageError(
+                f"{str(path)!r} does not say who its {n} subjects are: it was fitted "
+                "on arrays, without ids. Name them in the order of the fit, such as "
+                "--subjects 01,02,03, or fit on a Study."
+            )
+        return stored
+    ids = [id.strip().removeprefix("sub-") for id in given.split(",") if id.strip()]
+    if stored and ids != stored:
+        raise UsageError(
+            f"--subjects {given} contradicts the model, which has {', '.join(stored)}. "
+            "Leave it out."
+        )
+    if len(ids) != n or len(set(ids)) != n:
+        raise UsageError(
+            f"--subjects must name the {n} subjects of the model, each once; got "
+            f"{given!r}."
+        )
+    return ids
+
+
+# -- options as they were used, beside every result ------------------------------------
+
+
+def used_options(console: Console, **resolved: Any) -> dict[str, Any]:
+    """Return all options of the command that runs, with defaults as they were used."""
+    options = {k: v for k, v in console.params.items() if k not in NOT_WRITTEN}
+    options.update(resolved)
+    return {k: plain(v) for k, v in options.items() if v not in (None, (), [])}
+
+
+def plain(value: Any) -> Any:
+    """Return a value in types that TOML and JSON have."""
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, (list, tuple)):
+        return [plain(v) for v in value]
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items() if v is not None}
+    return value if isinstance(value, (bool, int, float, str)) else str(value)
+
+
+def write_config(
+    path: Path,
+    command: str,
+    options: Mapping[str, Any],
+    made: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write options so that ``--config`` gives the same run again."""
+    lines = [
+        f"# brainweave {__version__}; the same again: "
+        f"brainweave {command} --config {path.name}",
+        f"[{command}]",
+    ]
+    lines += [f"{key} = {toml(value)}" for key, value in options.items()]
+    if made is not None:
+        lines.append(f"\n[{MADE}]")
+        lines += [f"{k} = {toml(v)}" for k, v in made.items() if v is not None]
+    write_text(path, "\n".join(lines) + "\n")
+    return path
+
+
+def toml(value: Any) -> str:
+    r"""Write a value as TOML.
+
+    Examples
+    --------
+    >>> toml({"energy": 0.82, "names": ["a", 'b"'], "on": True})
+    '{energy = 0.82, names = ["a", "b\\""], on = true}'
+    """
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return repr(value)
+    if isinstance(value, Mapping):
+        pairs = (f"{_key(k)} = {toml(v)}" for k, v in value.items())
+        return "{" + ", ".join(pairs) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(toml(v) for v in value) + "]"
+    # JSON's escapes are TOML's, but for the one character TOML forbids in addition
+    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
+
+
+def provenance(
+    command: str, options: dict[str, Any], ids: list[str], **more: Any
+) -> dict[str, Any]:
+    """Return when, with which command, options and versions something was made."""
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return {
+        "made": now,
+        "command": f"brainweave {command}",
+        **({"options": options} if options else {}),
+        "subjects": list(ids),
+        "versions": versions(),
+        **more,
+    }
