@@ -291,7 +291,7 @@ def test_nan_is_refused_in_fit_and_in_transform():
 def test_wrong_subjects_are_named_with_the_way_out():
     X, _, _ = make_study()
     model = fitted(X)
-    with pytest.raises(InputError, match=r"60 voxels; got shape .*same mask"):
+    with pytest.raises(InputError, match=r"60 voxels.*got shape .*same mask"):
         model.transform([X[1]], subjects=[0])
     with pytest.raises(InputError, match=r"match_samples.*GDM"):
         RobustSRM(3).fit([X[0], X[1][:30]])
