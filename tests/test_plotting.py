@@ -24,7 +24,7 @@ from brainweave.plotting import (
     plot_sequences,
     plot_shared_space,
 )
-from brainweave.plotting.model import fits_glass_brain
+from brainweave.plotting.model import feature_map_figures, fits_glass_brain
 from brainweave.plotting.style import UNLABELLED, clean_text
 from brainweave.study import Study, Subject
 from brainweave.study.spaces import VolumeSpace
@@ -303,6 +303,22 @@ def test_feature_maps_are_drawn_from_volumes(size):
     space = _volume_space(np.diag([size, size, size, 1]))
     figure = plot_feature_map(_FakeMap(space), title="feature 1")
     assert len(figure.axes) >= 3  # three views
+
+
+def test_maps_that_share_a_glass_brain_look_as_each_alone():
+    spaces = [_volume_space(np.diag([size, size, size, 1])) for size in (9, 90, 8)]
+    maps = [(_FakeMap(space), 0) for space in spaces]
+
+    def pixels(figure):
+        out = io.BytesIO()
+        figure.savefig(out, format="rgba")
+        return out.getvalue()
+
+    together = [pixels(figure) for figure in feature_map_figures(maps, limit=70.0)]
+    for (map_, k), found in zip(maps, together, strict=True):
+        alone = plot_feature_map(map_, k, limit=70.0, colorbar=False)
+        assert found == pixels(alone)
+    assert together[0] != together[2]
 
 
 def test_feature_maps_on_another_surface_name_the_way_out():

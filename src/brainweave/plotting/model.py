@@ -1,6 +1,6 @@
 """What an aligner learned: its spectrum, the shared space, and features on brains."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -203,6 +203,7 @@ def plot_shared_space(
 _GLASS_LOW = np.array([-80.0, -115.0, -75.0])
 _GLASS_HIGH = np.array([80.0, 80.0, 95.0])
 _FSAVERAGE5 = 10242  # vertices of a hemisphere
+_VOLUME_SIZE = (6.6, 2.4)  # of a figure, in inches
 
 
 def plot_feature_map(
@@ -239,7 +240,7 @@ def plot_feature_map(
     Figure
     """
     image = subject_map.to_image(component, what=what)
-    if hasattr(image, "affine") and len(getattr(image, "shape", ())) == 3:
+    if _is_volume(image):
         return _draw_volume(image, title, limit, colorbar)
     if hasattr(image, "darrays"):  # one structure alone; its name is in the space
         image = {next(iter(subject_map.space.masks)): image}
@@ -252,6 +253,37 @@ def plot_feature_map(
         f"fsaverage5 alone ({_FSAVERAGE5} vertices a hemisphere). Save the map, "
         "subject_map.to_image(component), and open it in a viewer of your surface."
     )
+
+
+def feature_map_figures(
+    maps: Iterable[tuple[Any, int]], *, limit: float
+) -> Iterator["Figure"]:
+    """Yield a figure for each map and component, as :func:`plot_feature_map` draws it.
+
+    All on one colour scale. A figure is valid until the next is asked for: glass brains
+    share one, since drawing their outlines takes nilearn most of the time.
+    """
+    from matplotlib.figure import Figure
+    from nilearn import plotting
+
+    shared = Figure(figsize=_VOLUME_SIZE)
+    glass_brain = None
+    for subject_map, component in maps:
+        image = subject_map.to_image(component)
+        if not (_is_volume(image) and fits_glass_brain(image)):
+            yield plot_feature_map(subject_map, component, limit=limit, colorbar=False)
+            continue
+        if glass_brain is None:
+            glass_brain = plotting.plot_glass_brain(None, figure=shared, plot_abs=False)
+        glass_brain.add_overlay(image, threshold=0, **_colors(limit))
+        yield shared
+        for axes in glass_brain.axes.values():
+            for drawn in list(axes.ax.images):
+                drawn.remove()
+
+
+def _is_volume(image: Any) -> bool:
+    return hasattr(image, "affine") and len(getattr(image, "shape", ())) == 3
 
 
 def fits_glass_brain(image: Any) -> bool:
@@ -271,15 +303,18 @@ def _draw_volume(
     from matplotlib.figure import Figure
     from nilearn import plotting
 
-    figure = Figure(figsize=(6.6, 2.4))
-    limit = limit or _largest(image.dataobj)
+    figure = Figure(figsize=_VOLUME_SIZE)
     shared: dict[str, Any] = {"figure": figure, "title": title, "colorbar": colorbar}
-    shared |= {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit}
+    shared |= _colors(limit or _largest(image.dataobj))
     if fits_glass_brain(image):
         plotting.plot_glass_brain(image, plot_abs=False, threshold=0, **shared)
     else:
         plotting.plot_img(image, draw_cross=False, **shared)
     return figure
+
+
+def _colors(limit: float) -> dict[str, Any]:
+    return {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit}
 
 
 def _largest(values: Any) -> float:

@@ -15,9 +15,9 @@ from brainweave._version import NUMERICAL, versions
 from brainweave.exceptions import BrainweaveError, InputError
 from brainweave.plotting.model import (
     energy_curves,
+    feature_map_figures,
     plot_eigenvalues,
     plot_energy,
-    plot_feature_map,
 )
 from brainweave.plotting.style import (
     UNLABELLED,
@@ -208,18 +208,18 @@ def _maps_element(inputs: Inputs, maps: dict[int, Any], n_components: int) -> El
     holds = np.ones(n_components, dtype=bool)
     if check is not None and len(check.p) >= n_components:
         holds = check.holds
-    for k in range(n_components):
+    shown = [(k, i) for k in range(n_components) for i in maps]
+    figures = feature_map_figures(((maps[i], k) for k, i in shown), limit=limit)
+    for (k, i), figure in zip(shown, figures, strict=True):
         doubt = "" if holds[k] else " (does not hold up)"
-        for i, map_ in maps.items():
-            values = patterns[i][k]
-            strongest = np.sort(np.argsort(-np.abs(values), kind="stable")[:MAX_VOXELS])
-            title = f"Shared feature {k + 1}, {subject_name(inputs.names[i])}{doubt}"
-            figure = plot_feature_map(map_, k, limit=limit, colorbar=False)
-            listed = len(values) > MAX_VOXELS and f"the {MAX_VOXELS} strongest"
-            which = f"{listed or 'all'} of {len(values):,} voxels, counted from 0"
-            rows = [[int(v), float(values[v])] for v in strongest]
-            table = Table(["voxel", "pattern"], rows)
-            drawn.append((k, i, title, figure_png(figure, title), table, which))
+        title = f"Shared feature {k + 1}, {subject_name(inputs.names[i])}{doubt}"
+        values = patterns[i][k]
+        strongest = np.sort(np.argsort(-np.abs(values), kind="stable")[:MAX_VOXELS])
+        listed = len(values) > MAX_VOXELS and f"the {MAX_VOXELS} strongest"
+        which = f"{listed or 'all'} of {len(values):,} voxels, counted from 0"
+        rows = [[int(v), float(values[v])] for v in strongest]
+        table = Table(["voxel", "pattern"], rows)
+        drawn.append((k, i, title, figure_png(figure, title), table, which))
     drawing = render(
         "maps.html.jinja",
         maps=drawn,
