@@ -160,8 +160,9 @@ def use_option_names(text: str) -> str:
 
     Examples
     --------
-    >>> options = "task leave_out n_components param overwrite"
-    >>> _current.params = dict.fromkeys(options.split())
+    >>> console, options = Console(), "task leave_out n_components param overwrite"
+    >>> console.params = dict.fromkeys(options.split())
+    >>> console.make_current()
     >>> use_option_names("Choose one with task=...")
     'Choose one with --task ...'
     >>> use_option_names("leave_out=9 leaves no subject")
@@ -172,7 +173,7 @@ def use_option_names(text: str) -> str:
     '--n-components must be >= 1, got 0.'
     >>> use_option_names("Give derivatives=..., or overwrite=True.")
     'Give --param derivatives=..., or --overwrite.'
-    >>> _current.params = {}
+    >>> Console().make_current()
     """
     word = r"([a-z][a-z_]*)"
     text = re.sub(rf"\b{word}=(True\b|False\b|\.\.\.|[^\s,;:=]+)", _assignment, text)
