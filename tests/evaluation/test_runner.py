@@ -187,6 +187,16 @@ def test_a_method_that_fails_is_recorded_and_the_rest_goes_on(tmp_path):
     assert frame.loc["too many", "error"].str.contains("200").all()
 
 
+def test_a_method_whose_bases_fail_does_not_stop_the_others(tmp_path):
+    X, y = small_data()
+    bad = GDM(2, kernel="gaussian", kernel_params={"hp": -1.0})
+    grid = Grid(GridStudy("small", X, y), {"bad": bad, "none": NoAlignment()})
+    found = {m: r for m, _, r in run_grid(grid, tmp_path).classifications()}
+    assert found["bad"].startswith("InputError: ")
+    assert "hp" in found["bad"]
+    assert found["none"].scores.size == 8
+
+
 def test_failed_cells_are_tried_again_only_on_request(tmp_path, monkeypatch):
     calls = []
 
