@@ -47,7 +47,7 @@ WRONG = [
     (("fit", "{study}", "--method", "srm"), 2, "aligns row by row"),
     (("fit", "{study}", "--param", "alpha"), 2, "takes NAME=VALUE"),
     (("fit", "{study}", "--param", "alpha=1"), 2, "--alpha is no option of gdm"),
-    (("fit", "{study}", "--match", "guess"), 2, "--match must be one of"),
+    (("fit", "{study}", "--match", "guess"), 2, "intersect; got 'guess'."),
     (("fit", "{study}", "--graph", "sketch"), 2, "--graph must be one of"),
     (
         ("fit", "{study}", "--n-components", "9999", "--energy", "0.82"),

@@ -35,7 +35,7 @@ from brainweave.signatures import N_SIGNATURES, signed_sums
 # what a piece with too little in it may raise; anything else is a mistake to show
 LOCAL_ERRORS = (InputError, SolverError, np.linalg.LinAlgError)
 
-_LISTENER = WarningCollector()
+_COLLECTOR = WarningCollector()
 
 # of a local aligner, what is only of use to the subjects it was fitted on
 NOT_FOR_NEW_SUBJECTS = ("bases_", "coef_", "mixing_", "individual_")
@@ -128,7 +128,7 @@ class Outcome(NamedTuple):
 def try_piece(function: Callable[..., Any], *arguments: Any) -> Outcome:
     """Run one piece on one thread, so that n_jobs cannot change a bit of the result."""
     # in another process nobody listens yet, and BLAS has its threads
-    with _catch_warnings(), _LISTENER.collect() as warned, blas_threads(1):
+    with _catch_warnings(), _COLLECTOR.collect() as warned, blas_threads(1):
         try:
             return Outcome(function(*arguments), None, warned)
         except LOCAL_ERRORS as error:
@@ -138,8 +138,8 @@ def try_piece(function: Callable[..., Any], *arguments: Any) -> Outcome:
 def _catch_warnings() -> AbstractContextManager[None]:
     """Catch the warnings of all threads; only the main one can, else they just pass."""
     main = threading.current_thread() is threading.main_thread()
-    can = main and not _LISTENER.is_installed
-    return _LISTENER.installed() if can else nullcontext()
+    can = main and not _COLLECTOR.is_installed
+    return _COLLECTOR.installed() if can else nullcontext()
 
 
 # -- all pieces ------------------------------------------------------------------------

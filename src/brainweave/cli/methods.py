@@ -156,7 +156,9 @@ def make_aligner(options: Method, *, lenient: bool = False) -> Any:
             "--kernel gaussian, quadratic or sigmoid."
         )
     if options.match not in (None, *MATCHES):
-        raise UsageError(f"--match must be one of {', '.join(MATCHES)}.")
+        raise UsageError(
+            f"--match must be one of {', '.join(MATCHES)}; got {options.match!r}."
+        )
     unknown = [n for n in values if n not in parameters]
     for name in unknown:
         if name == "n_jobs" or (lenient and name in SHARED):
