@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from brainweave import Study, Subject, SubjectBasis
-from brainweave._workers import map_subjects
+from brainweave._core.workers import map_subjects
 
 BLOCK = 2**26
 

@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.dummy import DummyClassifier
 
 from brainweave import GDM, between_subject_classification, split_study
-from brainweave.exceptions import UniquenessWarning
+from brainweave._core.exceptions import UniquenessWarning
 
 ENERGIES = np.linspace(0.1, 1, 10)
 SHAPE = (6, 496, 19174)  # subjects, samples, voxels

@@ -24,10 +24,10 @@ import numpy as np
 import scipy.linalg
 
 from brainweave import GDM, SubjectBasis
-from brainweave._arrays import CHUNK_BYTES
-from brainweave._workers import blas_threads, map_subjects
-from brainweave.aligners.graph_solver import solve
-from brainweave.exceptions import UniquenessWarning
+from brainweave._core.arrays import CHUNK_BYTES
+from brainweave._core.exceptions import UniquenessWarning
+from brainweave._core.workers import blas_threads, map_subjects
+from brainweave.aligners.gdm.eigenproblem import solve
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from algorithm1 import algorithm_1, naive_kernel_scheme
@@ -263,8 +263,8 @@ MEMORY = """
 import re, sys
 import numpy as np
 from brainweave import GDM, SubjectBasis
-from brainweave._workers import map_subjects
-from brainweave.aligners.graph_solver import solve
+from brainweave._core.workers import map_subjects
+from brainweave.aligners.gdm.eigenproblem import solve
 m, n = int(sys.argv[2]), int(sys.argv[3])
 y = [np.random.default_rng(i).permutation(np.arange(n) % 4) for i in range(m)]
 small = [np.random.default_rng(0).standard_normal((8, 50)) for _ in range(2)]

@@ -127,7 +127,7 @@ def many_subjects(device: str, m: int, n: int, v: int, n_jobs: int) -> None:
 
     def grams() -> None:
         # the stage that touches voxels, as a fit does it
-        from brainweave._workers import map_subjects
+        from brainweave._core.workers import map_subjects
 
         map_subjects(
             lambda x: SubjectBasis(x, device=device).n_samples, X, n_jobs=n_jobs

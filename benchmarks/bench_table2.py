@@ -20,7 +20,7 @@ from dataclasses import replace
 import numpy as np
 from sklearn.svm import NuSVC
 
-from brainweave._workers import blas_threads
+from brainweave._core.workers import blas_threads
 from brainweave.evaluation.align_folds import copy_with_seed
 from brainweave.evaluation.classifiers import with_feasible_nu
 from brainweave.evaluation.grid import Grid, GridStudy

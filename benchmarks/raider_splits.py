@@ -3,7 +3,7 @@
 Two subjects are left out at a time; the classifier is the package's default. The
 rows of the paper's GDM, RHA, SRM and HA go through the package's own evaluation; the
 rows of the shrinkage model through the same folds and classifier with the functions of
-``brainweave.aligners.shrinkage``.
+``brainweave.aligners.gdm.ridge``.
 
 Run with ``python benchmarks/raider_splits.py FOLDER [ROW ...]``.
 """
@@ -19,25 +19,25 @@ import numpy as np
 from joblib import Parallel, delayed
 
 from brainweave import GDM, SRM, Hyperalignment, RegularizedHyperalignment
-from brainweave.aligners.gdm_graph import Solution
-from brainweave.aligners.graph_solver import apply_graph
-from brainweave.aligners.shrinkage import (
+from brainweave.aligners.gdm.eigenproblem import apply_graph
+from brainweave.aligners.gdm.graph_parsing import Solution
+from brainweave.aligners.gdm.ridge import (
     scale_features,
     solve_per_subject,
     solve_shrinkage,
 )
-from brainweave.aligners.smoother import GramSmoother, mean_eigenvalue
-from brainweave.aligners.strength import best_of_grid, block_criterion
-from brainweave.evaluation.classifiers import Task, default_classifier, run_task
-from brainweave.evaluation.evaluate import between_subject_classification
-from brainweave.evaluation.splits import split_study, subject_folds
-from brainweave.graphs import Graph, GroupTerm, weigh_groups
-from brainweave.paper.real import load_raider_images
-from brainweave.reliability import (
+from brainweave.aligners.gdm.smoother import GramSmoother, mean_eigenvalue
+from brainweave.aligners.gdm.strength import best_of_grid, block_criterion
+from brainweave.basis.reliability import (
     analysis_of_variance,
     reliability_scale,
     repeated_groups,
 )
+from brainweave.evaluation.classifiers import Task, default_classifier, run_task
+from brainweave.evaluation.evaluate import between_subject_classification
+from brainweave.evaluation.splits import split_study, subject_folds
+from brainweave.graphs.builders import Graph, GroupTerm, weigh_groups
+from brainweave.paper.real import load_raider_images
 from brainweave.study.study import Study
 
 LEAVE_OUT = 2

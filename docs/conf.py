@@ -52,10 +52,10 @@ nitpick_ignore_regex = [
 ]
 # docstrings may name what lives within; these have no page of their own
 nitpick_ignore = [
-    ("py:func", "brainweave.graphs.weigh_groups"),
+    ("py:func", "brainweave.graphs.builders.weigh_groups"),
     ("py:func", "brainweave.study.subject.fingerprint"),
     ("py:func", "brainweave.study.public.download.download"),
-    ("py:func", "brainweave.signatures.sample_signatures"),
+    ("py:func", "brainweave.basis.signatures.sample_signatures"),
     ("py:func", "epi_mask"),
     ("py:class", "brainweave.study.source.Source"),
     ("py:data", "brainweave.paper.METHODS"),

@@ -33,7 +33,7 @@ plot_sequences(study)
 # -----------------------------------
 # SRM and hyperalignment refuse such data, and say what the ways out are:
 from brainweave import SRM
-from brainweave.exceptions import BrainweaveError
+from brainweave._core.exceptions import BrainweaveError
 
 try:
     SRM(4).fit(study)

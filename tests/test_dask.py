@@ -26,10 +26,10 @@ from brainweave import (
     load,
     simulate_study,
 )
-from brainweave._arrays import _is_current_file, as_sendable, backing_map
-from brainweave._workers import Payload, map_subjects
+from brainweave._core.arrays import _is_current_file, as_sendable, backing_map
+from brainweave._core.exceptions import InputError
+from brainweave._core.workers import Payload, map_subjects
 from brainweave.cli.console import run as run_command
-from brainweave.exceptions import InputError
 
 N, V = 40, 20_000  # 6.4 MB a subject, of which the Gram matrix is 13 kB
 
@@ -128,9 +128,9 @@ def sent(monkeypatch):
             sizes.append(max(len(there), len(back)))
             yield pickle.loads(back)
 
-    monkeypatch.setattr("brainweave._workers.cluster_workers", lambda: 2)
+    monkeypatch.setattr("brainweave._core.workers.cluster_workers", lambda: 2)
     monkeypatch.setattr(
-        "brainweave._workers.Parallel", lambda n_jobs: lambda calls: [*send(calls)]
+        "brainweave._core.workers.Parallel", lambda n_jobs: lambda calls: [*send(calls)]
     )
     return sizes
 
@@ -179,8 +179,10 @@ def test_pieces_of_the_brain_are_cut_by_workers(study, monkeypatch, kind):
 
         return run
 
-    monkeypatch.setattr("brainweave.aligners.piecewise.cluster_workers", lambda: 2)
-    monkeypatch.setattr("brainweave.aligners.piecewise.Parallel", send)
+    monkeypatch.setattr(
+        "brainweave.aligners.piecewise.piecewise.cluster_workers", lambda: 2
+    )
+    monkeypatch.setattr("brainweave.aligners.piecewise.piecewise.Parallel", send)
     found = aligner.fit(study)
     assert len(sizes) == 4
     both = (model.transform([s.samples for s in study]) for model in (found, alone))

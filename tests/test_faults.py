@@ -19,8 +19,8 @@ import pandas as pd
 import pytest
 
 import brainweave as bw
+from brainweave._core.exceptions import BrainweaveError, StudyError
 from brainweave.evaluation.store import ResultStore
-from brainweave.exceptions import BrainweaveError, StudyError
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals, fork")
 

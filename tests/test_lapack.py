@@ -8,8 +8,8 @@ import pytest
 import scipy.linalg
 from numpy.testing import assert_allclose
 
-from brainweave import _lapack
-from brainweave._lapack import (
+from brainweave._core import lapack as _lapack
+from brainweave._core.lapack import (
     _function,
     back_transform,
     cholesky,
@@ -18,8 +18,8 @@ from brainweave._lapack import (
     tridiagonal,
     tridiagonal_eigenpairs,
 )
-from brainweave._workers import blas_threads
-from brainweave.linalg import leading_eigenpairs
+from brainweave._core.workers import blas_threads
+from brainweave.basis.linalg import leading_eigenpairs
 
 
 @pytest.fixture(params=[True, False], ids=["free", "held"])
@@ -125,9 +125,9 @@ def test_a_function_that_is_declared_otherwise_is_not_called(monkeypatch):
 
 @pytest.mark.parametrize("free", [True, False])
 def test_leading_eigenpairs_with_and_without(rng, monkeypatch, free):
-    import brainweave.linalg
+    import brainweave.basis.linalg
 
-    monkeypatch.setattr(brainweave.linalg, "RELEASES_GIL", free)
+    monkeypatch.setattr(brainweave.basis.linalg, "RELEASES_GIL", free)
     A = positive(rng, 300)
     values, vectors = leading_eigenpairs(A, lambda values: 7)
     assert_allclose(values, np.linalg.eigvalsh(A)[::-1], atol=1e-8 * values[0])

@@ -31,7 +31,7 @@ def test_a_film_of_more_than_400_time_points_is_aligned():
 def test_an_eigenvalue_that_is_there_eight_times_is_found_eight_times(seed):
     """The iteration found it once or twice, then the next ones, without a word."""
     from brainweave import GDM
-    from brainweave.exceptions import UniquenessWarning
+    from brainweave._core.exceptions import UniquenessWarning
 
     rng = np.random.default_rng(seed)
     shares = rng.dirichlet(np.full(20, 2.0))
@@ -91,7 +91,7 @@ def test_an_energy_does_not_part_directions_that_are_equally_strong(name, gap, d
 def test_components_that_are_equally_strong_are_not_parted_in_silence(name, gap):
     """A cut between equal eigenvalues keeps directions that the last bit chooses."""
     import brainweave as bw
-    from brainweave.exceptions import UniquenessWarning
+    from brainweave._core.exceptions import UniquenessWarning
 
     X = subjects_of_variances([9, 4 + gap, 4, 1])
     moved = [x * (1 + 1e-14 * np.sign(x - 0.1)) for x in X]
@@ -109,7 +109,7 @@ def test_components_that_are_equally_strong_are_not_parted_in_silence(name, gap)
 def test_a_new_subject_without_a_category_does_not_depend_on_the_last_bit():
     """Scaling its data by 1 + 1e-12 moved its features by 3.7."""
     from brainweave import GDM, simulate_study
-    from brainweave.exceptions import UndeterminedWarning
+    from brainweave._core.exceptions import UndeterminedWarning
 
     study = simulate_study(
         n_subjects=6, categories=4, missing_categories=1, random_state=1
@@ -129,7 +129,7 @@ def test_a_new_subject_without_a_category_does_not_depend_on_the_last_bit():
 def test_as_many_components_as_dimensions_do_not_pass_as_alignment():
     """Every subject then has features of its own; accuracy is at chance."""
     from brainweave import GDM
-    from brainweave.exceptions import SeparateSubjectsWarning
+    from brainweave._core.exceptions import SeparateSubjectsWarning
 
     rng = np.random.default_rng(0)
     y = [rng.permutation(np.arange(40) % 4) for _ in range(4)]
@@ -169,11 +169,11 @@ def _relabelled(study, who, old, new):
     )
 
 
-@pytest.mark.filterwarnings("default::brainweave.exceptions.LabelWarning")
+@pytest.mark.filterwarnings("default::brainweave._core.exceptions.LabelWarning")
 @pytest.mark.filterwarnings("ignore:nu=0.5 is infeasible")
 def test_a_category_spelt_in_two_ways_is_pointed_out():
     from brainweave import GDM, between_subject_classification
-    from brainweave.exceptions import LabelWarning
+    from brainweave._core.exceptions import LabelWarning
 
     study = _relabelled(_labelled_study(), ("s0", "s1"), "face", "Face")
     message = "'Face' and 'face' differ by case, blanks or type only"
@@ -185,7 +185,7 @@ def test_a_category_spelt_in_two_ways_is_pointed_out():
 
 def test_groups_of_subjects_without_a_common_label_are_not_aligned():
     from brainweave import GDM, between_subject_classification
-    from brainweave.exceptions import InputError
+    from brainweave._core.exceptions import InputError
 
     study = _labelled_study()
     for old in ("cat", "dog", "face"):
@@ -224,7 +224,7 @@ def test_a_study_in_another_order_is_mapped_by_its_ids():
 
 def test_a_subject_called_1_is_not_confused_with_the_second_one():
     from brainweave import GDM, Study, Subject, between_subject_classification
-    from brainweave.exceptions import InputError
+    from brainweave._core.exceptions import InputError
 
     named = _labelled_study()
     study = Study(
@@ -248,7 +248,7 @@ def test_values_that_would_be_lost_are_refused():
     import scipy.sparse
 
     from brainweave import GDM, SRM, NoAlignment, Subject
-    from brainweave.exceptions import InputError
+    from brainweave._core.exceptions import InputError
 
     study = _labelled_study()
     X, y = study.to_lists()
@@ -276,7 +276,7 @@ def test_values_that_would_be_lost_are_refused():
 
 def test_arrays_in_the_order_of_brainiak_are_noticed():
     from brainweave import SRM
-    from brainweave.exceptions import InputError, LayoutWarning
+    from brainweave._core.exceptions import InputError, LayoutWarning
 
     rng = np.random.default_rng(0)
     own = [rng.normal(size=(40, v)) for v in (60, 70, 80)]
@@ -362,7 +362,7 @@ def test_a_file_that_is_replaced_while_i_work_does_not_slip_in(tmp_path):
 
 def test_swapping_two_rows_after_the_fit_does_not_bend_the_weights():
     from brainweave import GDM
-    from brainweave.exceptions import InputError
+    from brainweave._core.exceptions import InputError
 
     X, y = _three_subjects()
     for first in range(1, 40):  # whichever rows
@@ -396,7 +396,7 @@ def test_a_large_hp_does_not_leave_one_dimension_in_silence():
 
 def test_a_small_hp_that_makes_every_sample_unlike_is_refused():
     from brainweave import GDM
-    from brainweave.exceptions import InputError
+    from brainweave._core.exceptions import InputError
 
     X, y = _three_subjects()
     with pytest.raises(InputError, match=r"X\[0\].* no two samples alike"):
@@ -405,7 +405,7 @@ def test_a_small_hp_that_makes_every_sample_unlike_is_refused():
 
 def test_a_mask_that_is_mostly_empty_is_told():
     from brainweave import GDM
-    from brainweave.exceptions import SkippedWarning
+    from brainweave._core.exceptions import SkippedWarning
 
     X, y = _three_subjects()
     X[2][:, 10:] = 0
@@ -505,7 +505,7 @@ def test_a_result_of_another_graph_is_not_taken_from_the_store(rng, tmp_path):
     from brainweave import GDM
     from brainweave.evaluation.grid import Grid, GridStudy
     from brainweave.evaluation.tuning import LabelGraph
-    from brainweave.graphs import label_graph
+    from brainweave.graphs.builders import label_graph
 
     class Slotted:
         __slots__ = ("weight",)
@@ -640,7 +640,7 @@ def test_components_of_noise_look_like_noise():
 
 def test_auto_warns_that_components_of_noise_mean_nothing():
     from brainweave import GDM
-    from brainweave.exceptions import AlignmentWarning
+    from brainweave._core.exceptions import AlignmentWarning
 
     said = "No evidence of a shared space.*do not read anything into them"
     with pytest.warns(AlignmentWarning, match=said):
@@ -667,7 +667,7 @@ def test_the_first_lines_of_a_report_say_whether_alignment_worked(tmp_path, sign
 
 def test_a_report_of_one_study_with_the_results_of_another(tmp_path):
     from brainweave import GDM, between_subject_classification
-    from brainweave.exceptions import InputError
+    from brainweave._core.exceptions import InputError
     from brainweave.report import write_report
 
     one, other = (_signal_or_noise(s, signal=1) for s in (0, 1))
@@ -881,7 +881,7 @@ def test_milliseconds_do_not_leave_a_study_of_four_samples(tmp_path, what, messa
     import pandas as pd
 
     from brainweave import load_bids
-    from brainweave.exceptions import StudyError
+    from brainweave._core.exceptions import StudyError
 
     folder, _ = bids_dataset(tmp_path)
     for path in folder.rglob("*_bold.json"):
@@ -900,7 +900,7 @@ def test_milliseconds_do_not_leave_a_study_of_four_samples(tmp_path, what, messa
 def test_a_mat_file_reads_no_other_file(tmp_path):
     import h5py
 
-    from brainweave.exceptions import StudyError
+    from brainweave._core.exceptions import StudyError
     from brainweave.study.formats.matlab import load_matlab
 
     (tmp_path / "private").write_bytes(np.arange(24.0).tobytes())
@@ -925,7 +925,7 @@ def test_replacing_a_study_keeps_the_notes_beside_it(tmp_path):
 
 
 def test_a_flipped_byte_does_not_go_into_a_fit(tmp_path):
-    from brainweave.exceptions import StudyError
+    from brainweave._core.exceptions import StudyError
     from brainweave.study import Study, simulate_study
 
     study = simulate_study(n_subjects=2, n_voxels=30, n_runs=1, categories=2)
@@ -940,7 +940,7 @@ def test_a_flipped_byte_does_not_go_into_a_fit(tmp_path):
 
 def test_a_subject_or_a_run_that_is_there_twice_is_not_scored():
     from brainweave import Study, Subject, split_study
-    from brainweave.exceptions import InputError
+    from brainweave._core.exceptions import InputError
     from brainweave.study import simulate_study
 
     study = simulate_study(n_subjects=3, n_voxels=30, n_runs=2, categories=2)
@@ -960,11 +960,11 @@ def test_a_subject_or_a_run_that_is_there_twice_is_not_scored():
         split_study(Study([again, *list(study)[1:]]))
 
 
-@pytest.mark.filterwarnings("default::brainweave.exceptions.LabelWarning")
+@pytest.mark.filterwarnings("default::brainweave._core.exceptions.LabelWarning")
 @pytest.mark.parametrize("other", ["1", "1 ", " 1"])
 def test_the_label_1_and_the_text_1_are_not_two_categories_in_silence(other):
     from brainweave import GDM
-    from brainweave.exceptions import InputError, LabelWarning
+    from brainweave._core.exceptions import InputError, LabelWarning
 
     X, y = _three_subjects()
     mine = [other if label == 1 else str(label) for label in y[0]]
@@ -978,7 +978,7 @@ def test_the_label_1_and_the_text_1_are_not_two_categories_in_silence(other):
 @pytest.mark.parametrize("cut", [slice(1, None), slice(None, -1)])
 def test_labels_that_are_off_by_one_are_refused(cut):
     from brainweave import GDM
-    from brainweave.exceptions import InputError
+    from brainweave._core.exceptions import InputError
 
     X, y = _three_subjects()
     with pytest.raises(InputError, match=r"y\[1\] has \d+ labels for \d+ samples"):
@@ -988,7 +988,7 @@ def test_labels_that_are_off_by_one_are_refused(cut):
 @pytest.mark.parametrize(("dtype", "unit"), [("float32", 1e30), ("float64", 1e100)])
 def test_a_quadratic_kernel_that_overflows_is_refused(dtype, unit):
     from brainweave import GDM
-    from brainweave.exceptions import InputError
+    from brainweave._core.exceptions import InputError
 
     X, y = _three_subjects()
     large = [(x * unit).astype(dtype) for x in X]

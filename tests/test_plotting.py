@@ -11,7 +11,7 @@ from matplotlib.colors import to_hex
 from numpy.testing import assert_allclose
 
 from brainweave import GDM, SubjectBasis
-from brainweave.exceptions import InputError
+from brainweave._core.exceptions import InputError
 from brainweave.plotting import (
     CurvePanel,
     palette,

@@ -111,14 +111,14 @@ def test_mutants_are_made_run_and_told_apart():
         pytest.skip("tools/mutants.py needs os.fork")
     chosen = ["--match", "Kernel.up_to_constant: return", "--sample", "3"]
     found = subprocess.run(
-        [sys.executable, ROOT / "tools/mutants.py", "kernels", *chosen],
+        [sys.executable, ROOT / "tools/mutants.py", "basis/kernels", *chosen],
         capture_output=True,
         text=True,
         check=False,
     )
     assert found.returncode == 0, found.stdout + found.stderr
     assert re.search(
-        r"\| `kernels` \| \d+ \| 3 \| 3 \| 0 \| 0 \| 100 % \|", found.stdout
+        r"\| `basis/kernels` \| \d+ \| 3 \| 3 \| 0 \| 0 \| 100 % \|", found.stdout
     )
 
 

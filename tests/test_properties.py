@@ -21,8 +21,8 @@ from threadpoolctl import threadpool_limits
 
 import brainweave as bw
 from aligners.test_conformance import TABLE, exported_aligners
-from brainweave import voxels
-from brainweave.exceptions import BrainweaveError, InputError
+from brainweave._core.exceptions import BrainweaveError, InputError
+from brainweave.basis import voxels
 
 EXPLORES = os.environ.get("HYPOTHESIS_PROFILE", "gate") != "gate"
 CASES = {name: TABLE[name]() for name in exported_aligners()}

@@ -21,7 +21,7 @@ from numpy.testing import assert_allclose
 
 import brainweave
 from brainweave import GDM
-from brainweave.exceptions import InputError
+from brainweave._core.exceptions import InputError
 from brainweave.plotting import plot_sequences
 from brainweave.plotting.style import clean_text
 from brainweave.report import write_report
@@ -237,7 +237,7 @@ def test_the_verdict_joins_accuracy_and_agreement(page):
     ],
 )
 def test_the_verdict_claims_only_what_was_tested(model, p, signal, title):
-    from brainweave.aligners.components import AlignmentCheck
+    from brainweave.aligners.check.alignment_check import AlignmentCheck
     from brainweave.plotting.results import Scored
     from brainweave.report.inputs import Inputs
     from brainweave.report.write import give_verdict

@@ -8,11 +8,11 @@ import scipy.sparse
 from numpy.testing import assert_allclose
 
 from brainweave import GDM, SRM, DetSRM, SubjectBasis, match_samples
-from brainweave.aligners.smoother import DeviceSmoother
-from brainweave.aligners.strength import block_criterion, smoother_of
-from brainweave.exceptions import InputError
-from brainweave.graphs import NO_GROUP
-from brainweave.signatures import same_samples, sample_signatures
+from brainweave._core.exceptions import InputError
+from brainweave.aligners.gdm.smoother import DeviceSmoother
+from brainweave.aligners.gdm.strength import block_criterion, smoother_of
+from brainweave.basis.signatures import same_samples, sample_signatures
+from brainweave.graphs.builders import NO_GROUP
 from planted import planted_study
 
 torch = pytest.importorskip("torch", reason="torch comes with the extra 'gpu'")
@@ -134,7 +134,7 @@ def kinds_of_samples(tmp_path, X):
 def test_samples_of_every_kind_are_streamed(
     tmp_path, rng, monkeypatch, device, dtype, standardize
 ):
-    from brainweave import _device
+    from brainweave.basis import device as _device
 
     monkeypatch.setattr(_device, "DEVICE_CHUNK_BYTES", 0)  # the narrowest chunks
     X = rng.standard_normal((30, 900)) * rng.uniform(0.1, 10, 900)

@@ -13,10 +13,10 @@ import pytest
 from numpy.testing import assert_allclose
 
 import brainweave as bw
+from brainweave._core.exceptions import ModelFileError
 from brainweave.aligners.base import BaseAligner
 from brainweave.evaluation.grid import Grid, GridStudy
 from brainweave.evaluation.runner import run_grid
-from brainweave.exceptions import ModelFileError
 from brainweave.report import write_report
 from brainweave.testing import CHECKS, Case, check_aligner
 
@@ -108,7 +108,7 @@ def test_a_file_never_makes_a_class_that_was_not_registered(study, tmp_path):
     bw.save(CategoryAxes().fit(study), path)
     code = f"""
     import brainweave as bw
-    from brainweave.exceptions import ModelFileError
+    from brainweave._core.exceptions import ModelFileError
     try:
         bw.load({str(path)!r})
     except ModelFileError as error:
@@ -118,7 +118,7 @@ def test_a_file_never_makes_a_class_that_was_not_registered(study, tmp_path):
         [
             sys.executable,
             "-c",
-            "import brainweave.exceptions\n" + textwrap.dedent(code),
+            "import brainweave._core.exceptions\n" + textwrap.dedent(code),
         ],
         capture_output=True,
         text=True,

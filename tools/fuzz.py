@@ -34,7 +34,7 @@ from pathlib import Path
 import numpy as np
 
 import brainweave as bw
-from brainweave.exceptions import BrainweaveError
+from brainweave._core.exceptions import BrainweaveError
 
 PATIENCE = 20  # seconds of CPU per input
 MEMORY = 6 * 2**30

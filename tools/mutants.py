@@ -46,40 +46,40 @@ EXPLAINED = ROOT / "tools" / "equivalent_mutants.toml"
 GDM_PARTS = ("_errors", "_newcomer", "_shrinkage")
 GRAPH_PARTS = ("_algorithm1", "_errors", "_paper", "_shrinkage")
 NEAREST = {
-    "graphs": ["test_graphs"],
-    "graph_terms": ["test_graphs"],
-    "basis": ["test_basis"],
-    "kernels": ["test_kernels", "test_basis"],
-    "voxels": ["test_voxels"],
-    "signatures": ["test_voxels"],
-    "linalg": ["test_linalg"],
-    "_lapack": ["test_lapack"],
-    "labels": ["test_labels"],
-    "samples": ["test_samples"],
-    "metrics": ["test_metrics"],
-    "reliability": ["test_reliability"],
+    "graphs/builders": ["graphs/test_graphs"],
+    "graphs/terms": ["graphs/test_graphs"],
+    "basis/basis": ["basis/test_basis"],
+    "basis/kernels": ["basis/test_kernels", "basis/test_basis"],
+    "basis/voxels": ["basis/test_voxels"],
+    "basis/signatures": ["basis/test_voxels"],
+    "basis/linalg": ["basis/test_linalg", "evaluation/test_metrics"],
+    "_core/lapack": ["test_lapack"],
+    "_core/labels": ["core/test_labels"],
+    "study/samples": ["study/test_samples"],
+    "evaluation/metrics": ["evaluation/test_metrics"],
+    "basis/reliability": ["basis/test_reliability"],
     "evaluation/splits": ["evaluation/test_splits"],
-    "aligners/gdm": [
+    "aligners/gdm/gdm": [
         *(f"aligners/test_gdm{part}" for part in ("", *GDM_PARTS)),
         "aligners/test_subject_constraint",
     ],
-    "aligners/gdm_graph": [
+    "aligners/gdm/graph_parsing": [
         *(f"aligners/test_gdm{part}" for part in GRAPH_PARTS),
         "aligners/test_subject_constraint",
     ],
-    "aligners/graph_solver": ["aligners/test_gdm_solver"],
-    "aligners/new_subject": ["aligners/test_gdm_newcomer"],
-    "aligners/shrinkage": [
+    "aligners/gdm/eigenproblem": ["aligners/test_gdm_solver"],
+    "aligners/gdm/new_subject": ["aligners/test_gdm_newcomer"],
+    "aligners/gdm/ridge": [
         f"aligners/test_{name}"
         for name in ("shrinkage", "gdm_shrinkage", "subject_constraint")
     ],
-    "aligners/smoother": ["aligners/test_shrinkage", "aligners/test_strength"],
-    "aligners/strength": ["aligners/test_strength", "aligners/test_shrinkage"],
-    "aligners/held_out": [
+    "aligners/gdm/smoother": ["aligners/test_shrinkage", "aligners/test_strength"],
+    "aligners/gdm/strength": ["aligners/test_strength", "aligners/test_shrinkage"],
+    "aligners/check/held_out": [
         f"aligners/test_{name}"
         for name in ("held_out", "reliable_voxels", "components")
     ],
-    "aligners/agreement": ["aligners/test_held_out", "aligners/test_components"],
+    "aligners/check/agreement": ["aligners/test_held_out", "aligners/test_components"],
     "evaluation/tuning": ["evaluation/test_tuning"],
     "evaluation/evaluate": ["evaluation/test_classification", "evaluation/test_scores"],
 }

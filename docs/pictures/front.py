@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from brainweave import GDM, simulate_study
-from brainweave.exceptions import LabelWarning
+from brainweave._core.exceptions import LabelWarning
 from brainweave.plotting import palette
 
 N_SUBJECTS = 5

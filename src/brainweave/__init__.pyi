@@ -1,9 +1,23 @@
 """The public names and their homes: read by type checkers and, lazily, at run time."""
 
-from ._arrays import memory_limit as memory_limit
-from .aligners.components import AlignmentCheck as AlignmentCheck
-from .aligners.components import alignment_check as alignment_check
-from .aligners.gdm import GDM as GDM
+from ._core.arrays import memory_limit as memory_limit
+from ._core.exceptions import AlignmentWarning as AlignmentWarning
+from ._core.exceptions import BrainweaveError as BrainweaveError
+from ._core.exceptions import ClassifierWarning as ClassifierWarning
+from ._core.exceptions import InputError as InputError
+from ._core.exceptions import KernelWarning as KernelWarning
+from ._core.exceptions import LabelWarning as LabelWarning
+from ._core.exceptions import LayoutWarning as LayoutWarning
+from ._core.exceptions import ModelFileError as ModelFileError
+from ._core.exceptions import SeparateSubjectsWarning as SeparateSubjectsWarning
+from ._core.exceptions import SkippedWarning as SkippedWarning
+from ._core.exceptions import SolverError as SolverError
+from ._core.exceptions import StudyError as StudyError
+from ._core.exceptions import UndeterminedWarning as UndeterminedWarning
+from ._core.exceptions import UniquenessWarning as UniquenessWarning
+from .aligners.check.alignment_check import AlignmentCheck as AlignmentCheck
+from .aligners.check.alignment_check import alignment_check as alignment_check
+from .aligners.gdm.gdm import GDM as GDM
 from .aligners.hyperalignment import Hyperalignment as Hyperalignment
 from .aligners.hyperalignment import KernelHyperalignment as KernelHyperalignment
 from .aligners.hyperalignment import (
@@ -12,13 +26,13 @@ from .aligners.hyperalignment import (
 from .aligners.hyperalignment import SVDHyperalignment as SVDHyperalignment
 from .aligners.maps import SubjectMap as SubjectMap
 from .aligners.no_alignment import NoAlignment as NoAlignment
-from .aligners.parcelwise import Parcelwise as Parcelwise
-from .aligners.robust_srm import RobustSRM as RobustSRM
-from .aligners.searchlight import Searchlight as Searchlight
-from .aligners.semisupervised_srm import SemiSupervisedSRM as SemiSupervisedSRM
-from .aligners.srm import SRM as SRM
-from .aligners.srm import DetSRM as DetSRM
-from .basis import SubjectBasis as SubjectBasis
+from .aligners.piecewise.parcelwise import Parcelwise as Parcelwise
+from .aligners.piecewise.searchlight import Searchlight as Searchlight
+from .aligners.srm.robust import RobustSRM as RobustSRM
+from .aligners.srm.semisupervised import SemiSupervisedSRM as SemiSupervisedSRM
+from .aligners.srm.srm import SRM as SRM
+from .aligners.srm.srm import DetSRM as DetSRM
+from .basis.basis import SubjectBasis as SubjectBasis
 from .evaluation.evaluate import (
     between_subject_classification as between_subject_classification,
 )
@@ -26,27 +40,25 @@ from .evaluation.evaluate import between_subject_matching as between_subject_mat
 from .evaluation.evaluate import (
     between_subject_reconstruction as between_subject_reconstruction,
 )
+from .evaluation.metrics import inter_subject_correlation as inter_subject_correlation
+from .evaluation.metrics import reconstruction_score as reconstruction_score
+from .evaluation.metrics import time_segment_matching as time_segment_matching
 from .evaluation.results import ClassificationResult as ClassificationResult
 from .evaluation.splits import split_study as split_study
 from .evaluation.tuning import GDMCV as GDMCV
-from .graphs import Graph as Graph
-from .graphs import affinity_graph as affinity_graph
-from .graphs import hyperalignment_graph as hyperalignment_graph
-from .graphs import label_graph as label_graph
-from .graphs import matrix_graph as matrix_graph
-from .graphs import neighbor_graph as neighbor_graph
-from .graphs import time_graph as time_graph
-from .metrics import inter_subject_correlation as inter_subject_correlation
-from .metrics import reconstruction_score as reconstruction_score
-from .metrics import time_segment_matching as time_segment_matching
+from .graphs.builders import Graph as Graph
+from .graphs.builders import affinity_graph as affinity_graph
+from .graphs.builders import hyperalignment_graph as hyperalignment_graph
+from .graphs.builders import label_graph as label_graph
+from .graphs.builders import matrix_graph as matrix_graph
+from .graphs.builders import neighbor_graph as neighbor_graph
+from .graphs.builders import time_graph as time_graph
 from .models import describe as describe
 from .models import load as load
 from .models import load_basis as load_basis
 from .models import register_aligner as register_aligner
 from .models import save as save
 from .models import save_basis as save_basis
-from .samples import drop_samples as drop_samples
-from .samples import match_samples as match_samples
 from .study.formats.bids import load_bids as load_bids
 from .study.formats.images import load_cifti as load_cifti
 from .study.formats.images import load_gifti as load_gifti
@@ -56,6 +68,8 @@ from .study.formats.openfmri import load_openfmri as load_openfmri
 from .study.public.datasets import fetch_haxby as fetch_haxby
 from .study.public.datasets import fetch_raider as fetch_raider
 from .study.public.openneuro import fetch_openneuro as fetch_openneuro
+from .study.samples import drop_samples as drop_samples
+from .study.samples import match_samples as match_samples
 from .study.simulation.simulate import simulate_study as simulate_study
 from .study.study import Study as Study
 from .study.subject import Subject as Subject

@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import brainweave as bw
-from brainweave.exceptions import InputError
+from brainweave._core.exceptions import InputError
 
 PARCELS = np.repeat([1, 2], 15)
 QUICK = {"n_permutations": 39}

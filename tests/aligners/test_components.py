@@ -9,9 +9,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.ndimage import gaussian_filter1d
 
 import brainweave as bw
-from brainweave.aligners.components import AlignmentCheck
-from brainweave.aligners.held_out import fit_by_grams, halves_of
-from brainweave.exceptions import AlignmentWarning, InputError
+from brainweave._core.exceptions import AlignmentWarning, InputError
+from brainweave.aligners.check.alignment_check import AlignmentCheck
+from brainweave.aligners.check.held_out import fit_by_grams, halves_of
 from tests.planted import planted_study
 
 # subjects, samples, voxels, categories, unbalanced, runs

@@ -9,7 +9,7 @@ from sklearn.base import clone
 from sklearn.svm import NuSVC
 
 from brainweave import GDM, SubjectBasis
-from brainweave.exceptions import InputError, KernelWarning
+from brainweave._core.exceptions import InputError, KernelWarning
 from planted import planted_study
 
 
@@ -27,7 +27,7 @@ def test_features_have_unit_variance_over_the_aligning_samples(study):
 
 @pytest.mark.parametrize("kernel", ["linear", "gaussian", "quadratic", "sigmoid"])
 @pytest.mark.parametrize("standardize", [True, False])
-@pytest.mark.filterwarnings("ignore::brainweave.exceptions.KernelWarning")
+@pytest.mark.filterwarnings("ignore::brainweave._core.exceptions.KernelWarning")
 def test_fit_then_transform_equals_fit_transform(study, kernel, standardize):
     X, y = study
     X = [x + 3 for x in X]

@@ -17,7 +17,7 @@ from brainweave import (
     neighbor_graph,
     time_graph,
 )
-from brainweave.exceptions import (
+from brainweave._core.exceptions import (
     InputError,
     KernelWarning,
     SeparateSubjectsWarning,

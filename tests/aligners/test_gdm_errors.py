@@ -9,7 +9,11 @@ import scipy.sparse
 from sklearn.exceptions import NotFittedError
 
 from brainweave import GDM, label_graph
-from brainweave.exceptions import InputError, LabelWarning, SeparateSubjectsWarning
+from brainweave._core.exceptions import (
+    InputError,
+    LabelWarning,
+    SeparateSubjectsWarning,
+)
 from planted import planted_study
 
 
@@ -95,7 +99,7 @@ def test_labels(study):
         GDM(3).fit(X, [np.stack([part, part], axis=1) for part in y])
 
 
-@pytest.mark.filterwarnings("default::brainweave.exceptions.LabelWarning")
+@pytest.mark.filterwarnings("default::brainweave._core.exceptions.LabelWarning")
 @pytest.mark.parametrize(
     "graph",
     ["labels", label_graph, partial(label_graph, different=0), label_graph_of_mine],

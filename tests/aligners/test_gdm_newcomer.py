@@ -12,12 +12,12 @@ from sklearn.svm import NuSVC
 from threadpoolctl import threadpool_limits
 
 from brainweave import GDM, SubjectBasis, label_graph, matrix_graph
-from brainweave.aligners.new_subject import _regress, descend
-from brainweave.exceptions import (
+from brainweave._core.exceptions import (
     InputError,
     UndeterminedWarning,
     UniquenessWarning,
 )
+from brainweave.aligners.gdm.new_subject import _regress, descend
 from planted import planted_study
 
 

@@ -13,7 +13,7 @@ from brainweave import (
     label_graph,
     time_graph,
 )
-from brainweave.exceptions import SeparateSubjectsWarning, UniquenessWarning
+from brainweave._core.exceptions import SeparateSubjectsWarning, UniquenessWarning
 from planted import planted_study, projector
 
 

@@ -22,16 +22,16 @@ from brainweave import (
     save,
     time_graph,
 )
-from brainweave.aligners.gdm_graph import labels_and_ids, y_for_graph
-from brainweave.basis import SubjectBasis
-from brainweave.exceptions import (
+from brainweave._core.exceptions import (
     AlignmentWarning,
     InputError,
     SeparateSubjectsWarning,
     UndeterminedWarning,
     UniquenessWarning,
 )
-from brainweave.graphs import count_alike, weigh_groups
+from brainweave.aligners.gdm.graph_parsing import labels_and_ids, y_for_graph
+from brainweave.basis.basis import SubjectBasis
+from brainweave.graphs.builders import count_alike, weigh_groups
 from planted import planted_study
 
 RHO = 0.3
@@ -85,7 +85,7 @@ def graphs_of(y, rng):
 @pytest.mark.parametrize(
     "kind", ["labels", "time", "sum", "negative", "paper's", "matrix"]
 )
-@pytest.mark.filterwarnings("ignore::brainweave.exceptions.KernelWarning")
+@pytest.mark.filterwarnings("ignore::brainweave._core.exceptions.KernelWarning")
 def test_the_fit_is_the_dense_problem(study, rng, kind, kernel):
     X, y = study
     params = None if kernel == "linear" else {"hp": 200.0}

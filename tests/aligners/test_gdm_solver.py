@@ -7,11 +7,11 @@ import scipy.sparse
 from numpy.testing import assert_allclose
 
 from brainweave import affinity_graph, label_graph, linalg, matrix_graph, time_graph
+from brainweave._core.exceptions import InputError
 from brainweave.aligners import graph_solver
-from brainweave.aligners.gdm_graph import subject_overlap
-from brainweave.aligners.graph_solver import solve
-from brainweave.exceptions import InputError
-from brainweave.graphs import Graph
+from brainweave.aligners.gdm.eigenproblem import solve
+from brainweave.aligners.gdm.graph_parsing import subject_overlap
+from brainweave.graphs.builders import Graph
 
 K = 10
 

@@ -5,9 +5,10 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import brainweave as bw
+from brainweave._core.exceptions import InputError
 from brainweave.aligners import agreement
 from brainweave.aligners.base import BaseAligner
-from brainweave.aligners.held_out import (
+from brainweave.aligners.check.held_out import (
     BORDER,
     Fold,
     _half_basis,
@@ -17,8 +18,7 @@ from brainweave.aligners.held_out import (
     rows_to_test,
     select_samples,
 )
-from brainweave.exceptions import InputError
-from brainweave.graphs import NO_GROUP
+from brainweave.graphs.builders import NO_GROUP
 from planted import planted_study
 
 

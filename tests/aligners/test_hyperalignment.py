@@ -22,8 +22,8 @@ from brainweave import (
     load,
     save,
 )
-from brainweave.aligners.smoother import GramSmoother
-from brainweave.aligners.strength import (
+from brainweave.aligners.gdm.smoother import GramSmoother
+from brainweave.aligners.gdm.strength import (
     best_of_grid,
     block_criterion,
     covariance_strength,

@@ -17,7 +17,7 @@ from brainweave import (
     between_subject_classification,
     match_samples,
 )
-from brainweave.exceptions import BrainweaveError, InputError
+from brainweave._core.exceptions import BrainweaveError, InputError
 
 Y = np.array(list("abc") * 8)
 

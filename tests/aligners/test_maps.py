@@ -7,6 +7,7 @@ import pytest
 from sklearn.base import clone
 
 import brainweave as bw
+from brainweave._core.exceptions import InputError
 from brainweave.aligners.maps import (
     BasisMap,
     CoordinateMap,
@@ -14,7 +15,6 @@ from brainweave.aligners.maps import (
     SubjectMap,
     WeightMap,
 )
-from brainweave.exceptions import InputError
 from planted import planted_study
 
 PARCELS = 1 + np.arange(40) % 3

@@ -9,13 +9,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from brainweave.aligners.gdm import GDM
+from brainweave._core.exceptions import InputError, SkippedWarning
+from brainweave.aligners.gdm.gdm import GDM
 from brainweave.aligners.hyperalignment import Hyperalignment, KernelHyperalignment
-from brainweave.aligners.parcelwise import Parcelwise
-from brainweave.aligners.robust_srm import RobustSRM
-from brainweave.aligners.srm import DetSRM
-from brainweave.basis import SubjectBasis
-from brainweave.exceptions import InputError, SkippedWarning
+from brainweave.aligners.piecewise.parcelwise import Parcelwise
+from brainweave.aligners.srm.robust import RobustSRM
+from brainweave.aligners.srm.srm import DetSRM
+from brainweave.basis.basis import SubjectBasis
 from brainweave.study.study import Subject
 
 PARCELS = np.repeat([2, 0, 1, 5], [20, 6, 30, 14])

@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from brainweave.aligners.timelocked import rotate_onto
-from brainweave.linalg import polar
+from brainweave.basis.linalg import polar
 
 
 def plain(M):

@@ -17,11 +17,11 @@ from brainweave import (
     save,
     save_basis,
 )
-from brainweave.aligners.gdm_graph import labels_and_ids
-from brainweave.aligners.held_out import _half_basis
-from brainweave.basis import SubjectBasis
-from brainweave.exceptions import AlignmentWarning, LabelWarning
-from brainweave.reliability import (
+from brainweave._core.exceptions import AlignmentWarning, LabelWarning
+from brainweave.aligners.check.held_out import _half_basis
+from brainweave.aligners.gdm.graph_parsing import labels_and_ids
+from brainweave.basis.basis import SubjectBasis
+from brainweave.basis.reliability import (
     analysis_of_variance,
     reliability_scale,
     repeated_groups,

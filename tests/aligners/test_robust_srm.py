@@ -10,16 +10,16 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from brainweave._arrays import NumpyOps
-from brainweave.aligners.robust_srm import (
+from brainweave._core.arrays import NumpyOps
+from brainweave._core.exceptions import InputError
+from brainweave.aligners.srm.robust import (
     RobustSRM,
     VoxelReader,
     orthonormalize,
     update_response,
 )
-from brainweave.aligners.srm import DetSRM
-from brainweave.basis import SubjectBasis
-from brainweave.exceptions import InputError
+from brainweave.aligners.srm.srm import DetSRM
+from brainweave.basis.basis import SubjectBasis
 
 
 def make_study(seed=0, *, n=40, voxels=(60, 50, 70), k=3, noise=0.1, dtype=float):

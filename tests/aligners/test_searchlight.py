@@ -12,12 +12,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from brainweave.aligners.gdm import GDM
+from brainweave._core.exceptions import InputError, SkippedWarning
+from brainweave.aligners.gdm.gdm import GDM
 from brainweave.aligners.hyperalignment import Hyperalignment, KernelHyperalignment
-from brainweave.aligners.pieces import neighborhoods_within
-from brainweave.aligners.searchlight import Searchlight
-from brainweave.aligners.srm import DetSRM
-from brainweave.exceptions import InputError, SkippedWarning
+from brainweave.aligners.piecewise.pieces import neighborhoods_within
+from brainweave.aligners.piecewise.searchlight import Searchlight
+from brainweave.aligners.srm.srm import DetSRM
 from tests.aligners.test_parcelwise import Person, Volume, make_study
 
 LINE = np.arange(30.0)[:, None]
@@ -323,7 +323,7 @@ def test_all_cores_are_used_by_default_with_the_same_warnings_and_bits(monkeypat
             time.sleep(0.01)
             return super().fit(X, y)
 
-    monkeypatch.setattr("brainweave.aligners.piecewise.cpu_count", lambda: 2)
+    monkeypatch.setattr("brainweave.aligners.piecewise.piecewise.cpu_count", lambda: 2)
     X = line_study()
     found = []
     for n_jobs in (1, None):

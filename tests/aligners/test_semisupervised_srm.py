@@ -11,16 +11,16 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
-from brainweave.aligners.semisupervised_solver import (
+from brainweave._core.exceptions import InputError
+from brainweave.aligners.srm.semisupervised import SemiSupervisedSRM
+from brainweave.aligners.srm.semisupervised_solver import (
     Classifier,
     SubjectTerms,
     fit_classifier,
     objective,
     step_map,
 )
-from brainweave.aligners.semisupervised_srm import SemiSupervisedSRM
-from brainweave.aligners.srm import DetSRM
-from brainweave.exceptions import InputError
+from brainweave.aligners.srm.srm import DetSRM
 
 N_LOCKED, NAMES = 40, np.array(["cat", "dog", "sea"])
 

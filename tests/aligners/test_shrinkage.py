@@ -11,17 +11,17 @@ import scipy.sparse
 from numpy.testing import assert_allclose
 
 from brainweave import GDM, SubjectBasis
-from brainweave.aligners.gdm_graph import labels_and_ids
-from brainweave.aligners.graph_solver import apply_graph
-from brainweave.aligners.shrinkage import scale_features, solve_shrinkage
-from brainweave.aligners.smoother import (
+from brainweave._core.exceptions import InputError, UniquenessWarning
+from brainweave.aligners.gdm.eigenproblem import apply_graph
+from brainweave.aligners.gdm.graph_parsing import labels_and_ids
+from brainweave.aligners.gdm.ridge import scale_features, solve_shrinkage
+from brainweave.aligners.gdm.smoother import (
     GramSmoother,
     NarrowSmoother,
     _symmetric,
     mean_eigenvalue,
 )
-from brainweave.exceptions import InputError, UniquenessWarning
-from brainweave.graphs import (
+from brainweave.graphs.builders import (
     NO_GROUP,
     affinity_graph,
     label_graph,
@@ -322,7 +322,7 @@ def test_one_smoother_may_serve_two_threads_at_once(rng, monkeypatch):
         both.wait()
         return _symmetric(matrix)
 
-    monkeypatch.setattr("brainweave.aligners.smoother._symmetric", together)
+    monkeypatch.setattr("brainweave.aligners.gdm.smoother._symmetric", together)
     U = scipy.sparse.eye_array(12, format="csr")
     with ThreadPoolExecutor(2) as pool:
         found = list(pool.map(one.quadratic_form, [U, U]))

@@ -9,7 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from brainweave import SRM, DetSRM
 from brainweave.aligners.timelocked import align_to
-from brainweave.basis import SubjectBasis
+from brainweave.basis.basis import SubjectBasis
 
 BOTH = (SRM, DetSRM)
 

@@ -8,8 +8,14 @@ from sklearn.covariance import ledoit_wolf_shrinkage, oas
 from sklearn.linear_model import Ridge
 
 from brainweave import GDM, Parcelwise, Study, Subject, SubjectBasis, load, save
-from brainweave.aligners.smoother import GramSmoother, NarrowSmoother, mean_eigenvalue
-from brainweave.aligners.strength import (
+from brainweave._core.exceptions import InputError
+from brainweave._core.labels import encode_labels
+from brainweave.aligners.gdm.smoother import (
+    GramSmoother,
+    NarrowSmoother,
+    mean_eigenvalue,
+)
+from brainweave.aligners.gdm.strength import (
     GRID,
     best_of_grid,
     block_criterion,
@@ -21,9 +27,7 @@ from brainweave.aligners.strength import (
 )
 from brainweave.evaluation.align_folds import align_folds
 from brainweave.evaluation.splits import split_study
-from brainweave.exceptions import InputError
-from brainweave.graphs import NO_GROUP
-from brainweave.labels import encode_labels
+from brainweave.graphs.builders import NO_GROUP
 from planted import planted_study
 
 

@@ -8,10 +8,10 @@ import scipy.optimize
 from numpy.testing import assert_allclose
 
 from brainweave import GDM, describe, load, save
-from brainweave.aligners.components import alignment_check
-from brainweave.aligners.graph_solver import apply_graph
-from brainweave.aligners.held_out import fit_by_grams
-from brainweave.aligners.shrinkage import (
+from brainweave.aligners.check.alignment_check import alignment_check
+from brainweave.aligners.check.held_out import fit_by_grams
+from brainweave.aligners.gdm.eigenproblem import apply_graph
+from brainweave.aligners.gdm.ridge import (
     _inverse_root,
     _is_positive,
     _lift_to_convex,
@@ -20,8 +20,8 @@ from brainweave.aligners.shrinkage import (
     solve_per_subject,
     solve_shrinkage,
 )
-from brainweave.aligners.smoother import GramSmoother, mean_eigenvalue
-from brainweave.graphs import (
+from brainweave.aligners.gdm.smoother import GramSmoother, mean_eigenvalue
+from brainweave.graphs.builders import (
     affinity_graph,
     count_alike,
     label_graph,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from brainweave import GDM, SRM, Parcelwise, Searchlight, load, save
-from brainweave.exceptions import InputError
+from brainweave._core.exceptions import InputError
 from brainweave.models import load_basis, save_basis
 from brainweave.study import Study, Subject
 

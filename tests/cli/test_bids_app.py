@@ -369,7 +369,7 @@ def test_the_source_is_cited(app):
 
 @pytest.mark.parametrize("memory", [1, 4000])
 def test_the_memory_decides_how_many_subjects_run_at_a_time(app, memory, monkeypatch):
-    from brainweave import _workers
+    from brainweave._core import workers as _workers
 
     jobs, work = [], _workers.map_subjects
 

@@ -11,9 +11,9 @@ import pytest
 from numpy.testing import assert_allclose
 
 import brainweave as bw
+from brainweave._core.exceptions import InputError
 from brainweave.cli.methods import matched
 from brainweave.cli.scoring import read_results
-from brainweave.exceptions import InputError
 
 
 def test_evaluate_gives_the_scores_of_the_library(study, tmp_path, execute):
@@ -79,7 +79,7 @@ def test_compare_scores_methods_and_keeps_those_that_are_done(
 
 
 def test_compare_reads_each_subject_once_per_half(study, tmp_path, call, monkeypatch):
-    from brainweave.voxels import VoxelPass
+    from brainweave.basis.voxels import VoxelPass
 
     reads, read = [], VoxelPass._read_voxels
 

@@ -22,10 +22,10 @@ from brainweave import (
     load_matlab,
     split_study,
 )
+from brainweave._core.exceptions import ClassifierWarning, InputError
 from brainweave.evaluation.classifiers import SeparatingNuSVC, largest_nu
 from brainweave.evaluation.evaluate import evaluation_metadata, score_folds
 from brainweave.evaluation.measures import Classification
-from brainweave.exceptions import ClassifierWarning, InputError
 from evaluation_studies import as_named_study, study_lists
 
 PROTOCOLS = ("joint", "held-out")
@@ -407,7 +407,7 @@ def test_generators_seed_an_evaluation(rng):
         permuted("3")
 
 
-@pytest.mark.filterwarnings("ignore::brainweave.exceptions.LabelWarning")
+@pytest.mark.filterwarnings("ignore::brainweave._core.exceptions.LabelWarning")
 def test_an_error_of_a_subject_that_joins_names_it(rng):
     X, y = study_lists(rng)
     y[3] = np.zeros_like(y[3])
@@ -415,7 +415,7 @@ def test_an_error_of_a_subject_that_joins_names_it(rng):
         between_subject_classification(GDM(2), X, y, protocol="held-out")
 
 
-@pytest.mark.filterwarnings("ignore::brainweave.exceptions.LabelWarning")
+@pytest.mark.filterwarnings("ignore::brainweave._core.exceptions.LabelWarning")
 def test_training_subjects_must_show_two_categories(rng):
     X, y = study_lists(rng, n_categories=2)
     ones = [np.zeros_like(known) for known in y[1:]]

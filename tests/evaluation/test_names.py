@@ -14,7 +14,7 @@ from brainweave import (
     between_subject_matching,
     between_subject_reconstruction,
 )
-from brainweave.exceptions import InputError
+from brainweave._core.exceptions import InputError
 
 IDS = ["anna", "bert", "carl", "dora"]
 LOCKED = [between_subject_matching, between_subject_reconstruction]

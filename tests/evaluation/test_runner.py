@@ -23,6 +23,7 @@ from brainweave import (
     between_subject_matching,
     split_study,
 )
+from brainweave._core.exceptions import InputError
 from brainweave.evaluation.grid import (
     Grid,
     GridStudy,
@@ -34,7 +35,6 @@ from brainweave.evaluation.measures import Classification, Matching
 from brainweave.evaluation.results import GridResult
 from brainweave.evaluation.runner import run_grid
 from brainweave.evaluation.store import ResultStore
-from brainweave.exceptions import InputError
 from runner_grid import TracedGDM, small_data, small_grid
 
 SCRIPT = Path(__file__).parents[1] / "runner_grid.py"

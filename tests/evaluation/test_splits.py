@@ -5,8 +5,8 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from brainweave import GDM, Study, Subject, between_subject_classification, split_study
+from brainweave._core.exceptions import InputError
 from brainweave.evaluation.splits import subject_folds
-from brainweave.exceptions import InputError
 from brainweave.report import write_report
 from brainweave.study.provenance import describe_record
 from evaluation_studies import as_named_study, study_lists

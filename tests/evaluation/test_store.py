@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
+from brainweave._core.exceptions import InputError
 from brainweave.evaluation.store import ResultStore
-from brainweave.exceptions import InputError
 
 
 def test_a_record_is_kept_and_the_first_one_wins(tmp_path):

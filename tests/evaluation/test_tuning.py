@@ -16,8 +16,8 @@ from brainweave import (
     between_subject_classification,
     split_study,
 )
+from brainweave._core.exceptions import InputError
 from brainweave.evaluation.tuning import LabelGraph
-from brainweave.exceptions import InputError
 from evaluation_studies import CountedArray, as_named_study, study_lists
 
 

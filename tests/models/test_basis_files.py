@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import brainweave as bw
-from brainweave.exceptions import InputError, ModelFileError
+from brainweave._core.exceptions import InputError, ModelFileError
 from brainweave.study import Study, Subject
 
 

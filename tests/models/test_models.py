@@ -13,12 +13,12 @@ from safetensors import SafetensorError
 from sklearn.base import clone
 
 import brainweave as bw
+from brainweave._core.exceptions import InputError, ModelFileError
 from brainweave.aligners.maps import CoordinateMap, SubjectMap
-from brainweave.aligners.parcelwise import Parcelwise
-from brainweave.aligners.robust_srm import RobustSRM
-from brainweave.aligners.searchlight import Searchlight
-from brainweave.aligners.semisupervised_srm import SemiSupervisedSRM
-from brainweave.exceptions import InputError, ModelFileError
+from brainweave.aligners.piecewise.parcelwise import Parcelwise
+from brainweave.aligners.piecewise.searchlight import Searchlight
+from brainweave.aligners.srm.robust import RobustSRM
+from brainweave.aligners.srm.semisupervised import SemiSupervisedSRM
 from brainweave.models import container, register_aligner
 from brainweave.models.container import pending, read_container, write_container
 from brainweave.study import Study, Subject
@@ -260,7 +260,7 @@ LOCAL = {
 
 
 @pytest.mark.parametrize("aligner", LOCAL.values(), ids=LOCAL)
-@pytest.mark.filterwarnings("ignore::brainweave.exceptions.SkippedWarning")
+@pytest.mark.filterwarnings("ignore::brainweave._core.exceptions.SkippedWarning")
 def test_aligners_of_pieces_come_back(tmp_path, capsys, aligner):
     X, y = make_data((30, 30, 30))
     y = [y[0]] * 3

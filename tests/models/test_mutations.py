@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import brainweave as bw
-from brainweave.exceptions import ModelFileError
+from brainweave._core.exceptions import ModelFileError
 from brainweave.models.container import pending, read_container, write_container
 
 resource = pytest.importorskip("resource")  # Windows has no such measure of memory

@@ -9,9 +9,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import brainweave as bw
+from brainweave._core.exceptions import InputError, ModelFileError
 from brainweave.aligners.maps import WeightMap
-from brainweave.aligners.parcelwise import Parcelwise
-from brainweave.exceptions import InputError, ModelFileError
+from brainweave.aligners.piecewise.parcelwise import Parcelwise
 from brainweave.models import container
 from brainweave.models.container import pending, read_container, write_container
 from brainweave.study import Study, Subject

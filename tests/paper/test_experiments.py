@@ -8,8 +8,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 from brainweave import GDM, Study, Subject, between_subject_classification
+from brainweave._core.exceptions import InputError, StudyError, UniquenessWarning
 from brainweave.evaluation.splits import match_study
-from brainweave.exceptions import InputError, StudyError, UniquenessWarning
 from brainweave.paper import (
     METHODS,
     figure,

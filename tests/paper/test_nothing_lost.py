@@ -16,7 +16,7 @@ from brainweave import (
     between_subject_classification,
     between_subject_matching,
 )
-from brainweave.metrics import match_segments
+from brainweave.evaluation.metrics import match_segments
 from brainweave.paper.overlap import _simulated_parts
 from brainweave.paper.real import load_pieman
 from brainweave.paper.settings import _simulate, dataset

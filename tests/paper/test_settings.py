@@ -2,7 +2,7 @@
 
 import pytest
 
-from brainweave.exceptions import InputError
+from brainweave._core.exceptions import InputError
 from brainweave.paper import METHODS, dataset, datasets, figures
 from brainweave.paper.settings import OURS, figure
 

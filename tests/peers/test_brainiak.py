@@ -5,9 +5,9 @@ import pytest
 from numpy.testing import assert_allclose
 
 import brainweave as bw
-from brainweave.aligners.srm import EMSteps, Model
-from brainweave.basis import SubjectBasis
-from brainweave.linalg import flip_signs
+from brainweave.aligners.srm.srm import EMSteps, Model
+from brainweave.basis.basis import SubjectBasis
+from brainweave.basis.linalg import flip_signs
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # theirs are not ours to mend
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
 
-from brainweave.exceptions import InputError, StudyError
+from brainweave._core.exceptions import InputError, StudyError
 from brainweave.study import SurfaceSpace, load_bids, simulate_study
 from brainweave.study.formats.bids_files import open_dataset
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
 
-from brainweave.exceptions import InputError, StudyError
+from brainweave._core.exceptions import InputError, StudyError
 from brainweave.study import load_bids, simulate_study
 from brainweave.study.simulation.bids_writer import confounds_of_run, write_bids
 

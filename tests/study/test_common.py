@@ -4,7 +4,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from brainweave import Study, Subject, simulate_study
-from brainweave.exceptions import StudyError
+from brainweave._core.exceptions import StudyError
 from brainweave.study.spaces import VolumeSpace, common_voxels
 
 

@@ -3,7 +3,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from brainweave.exceptions import InputError
+from brainweave._core.exceptions import InputError
 from brainweave.study.formats.events import match_volumes
 from brainweave.study.simulation.designs import (
     Design,

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from brainweave.exceptions import StudyError
+from brainweave._core.exceptions import StudyError
 from brainweave.study.public import download as module
 from brainweave.study.public.download import (
     DownloadPlan,

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from brainweave.exceptions import InputError, StudyError
+from brainweave._core.exceptions import InputError, StudyError
 from brainweave.study import Study, Subject
 from brainweave.study.spaces import VolumeSpace
 
@@ -399,7 +399,7 @@ def test_killed_savers_leave_a_whole_study_and_no_remains(
     else:
         assert not out.exists()
     monkeypatch.setattr(
-        "brainweave._io._checked_folders", set()
+        "brainweave._core.io._checked_folders", set()
     )  # as in another process
     assert_same(study, study.save(out, overwrite=True))
     assert files_of(tmp_path) == ["out"]

@@ -10,7 +10,7 @@ from nilearn.masking import apply_mask, unmask
 from nilearn.signal import clean
 from numpy.testing import assert_allclose, assert_array_equal
 
-from brainweave.exceptions import InputError, StudyError
+from brainweave._core.exceptions import InputError, StudyError
 from brainweave.study import Study
 from brainweave.study.formats.images import (
     epi_mask,

@@ -11,7 +11,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from scipy.io import loadmat, savemat
 
-from brainweave.exceptions import InputError, StudyError
+from brainweave._core.exceptions import InputError, StudyError
 from brainweave.study.formats.matlab import load_matlab, read_matlab
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from brainweave.exceptions import InputError, StudyError
+from brainweave._core.exceptions import InputError, StudyError
 from brainweave.study.formats.events import Events
 from brainweave.study.formats.openfmri import load_openfmri
 from brainweave.study.formats.sampling import plan_samples

@@ -8,7 +8,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from brainweave.exceptions import InputError, StudyError
+from brainweave._core.exceptions import InputError, StudyError
 from brainweave.study.public import openneuro as module
 from brainweave.study.public.openneuro import fetch_openneuro, openneuro_plan
 

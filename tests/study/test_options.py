@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import brainweave as bw
-from brainweave.exceptions import InputError
+from brainweave._core.exceptions import InputError
 from brainweave.study import Cleaning, EventRules, Noise, Responses, Sampling, Timing
 from brainweave.study.options import merge_options, option_names
 

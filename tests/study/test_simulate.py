@@ -4,7 +4,7 @@ from numpy.testing import assert_allclose
 from scipy.linalg import block_diag
 from sklearn.neighbors import NearestCentroid
 
-from brainweave.exceptions import InputError
+from brainweave._core.exceptions import InputError
 from brainweave.study import simulate_like, simulate_study
 
 SMALL = {

@@ -1,1 +1,5 @@
-"""Methods that learn one map per subject into a shared space."""
+"""Every alignment method; names are imported when first used."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -12,23 +12,23 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from brainweave._arrays import Matrix, on_gpu, samples_of
-from brainweave._validation import (
+from brainweave._core.arrays import Matrix, on_gpu, samples_of
+from brainweave._core.exceptions import InputError, KernelWarning
+from brainweave._core.labels import check_labels_overlap, encode_labels
+from brainweave._core.validation import (
     check_fraction,
     check_list_of_subjects,
     ids_of,
     labels_per_subject,
     one_per_subject,
 )
-from brainweave._workers import map_subjects
+from brainweave._core.workers import map_subjects
 from brainweave.aligners.fitted import FittedAligner
 from brainweave.aligners.maps import CoordinateMap, MixingMap, SubjectMap
-from brainweave.basis import SubjectBasis
-from brainweave.exceptions import InputError, KernelWarning
-from brainweave.kernels import Kernel, check_kernel
-from brainweave.labels import check_labels_overlap, encode_labels
-from brainweave.reliability import warn_of_no_reliability
-from brainweave.voxels import warn_of_constant_voxels
+from brainweave.basis.basis import SubjectBasis
+from brainweave.basis.kernels import Kernel, check_kernel
+from brainweave.basis.reliability import warn_of_no_reliability
+from brainweave.basis.voxels import warn_of_constant_voxels
 
 logger = logging.getLogger(__name__)
 

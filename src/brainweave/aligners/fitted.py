@@ -10,19 +10,19 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from brainweave._arrays import samples_of, to_numpy
-from brainweave._subjects import find_subjects, match_subjects
-from brainweave._validation import (
+from brainweave._core.arrays import samples_of, to_numpy
+from brainweave._core.exceptions import InputError
+from brainweave._core.labels import as_label_list
+from brainweave._core.subjects import find_subjects, match_subjects
+from brainweave._core.validation import (
     check_list_of_subjects,
     check_numbers,
     ids_of,
     labels_per_subject,
 )
-from brainweave._workers import map_subjects
+from brainweave._core.workers import map_subjects
 from brainweave.aligners.maps import SubjectMap
-from brainweave.exceptions import InputError
-from brainweave.labels import as_label_list
-from brainweave.metrics import mean_pairwise_correlation
+from brainweave.basis.linalg import mean_pairwise_correlation
 
 
 class Stacked(NamedTuple):

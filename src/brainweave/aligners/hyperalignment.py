@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from brainweave._arrays import Matrix
-from brainweave._validation import check_number, check_subject_number
-from brainweave._workers import blas_threads, subject_threads
+from brainweave._core.arrays import Matrix
+from brainweave._core.exceptions import InputError
+from brainweave._core.validation import check_number, check_subject_number
+from brainweave._core.workers import blas_threads, subject_threads
+from brainweave.aligners.gdm.strength import choose_strengths
 from brainweave.aligners.maps import CoordinateMap, SubjectMap
-from brainweave.aligners.strength import choose_strengths
 from brainweave.aligners.timelocked import (
     GramOnly,
     TimeLocked,
@@ -18,9 +19,8 @@ from brainweave.aligners.timelocked import (
     rotate_onto,
     warn_of_tie,
 )
-from brainweave.basis import SubjectBasis
-from brainweave.exceptions import InputError
-from brainweave.graphs import time_graph
+from brainweave.basis.basis import SubjectBasis
+from brainweave.graphs.builders import time_graph
 
 
 @dataclass(eq=False, repr=False)
@@ -292,7 +292,8 @@ class KernelHyperalignment(Hyperalignment):
     n_components : int or None, default=None
         Leading dimensions of the common space to keep; None keeps all.
     kernel, kernel_params
-        As in :class:`GDM`; the default is "gaussian". See :mod:`brainweave.kernels`.
+        As in :class:`GDM`; the default is "gaussian". See
+        :mod:`brainweave.basis.kernels`.
     reference, max_iter, tol, energy, standardize, n_jobs
         As in :class:`Hyperalignment`.
 

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from brainweave._arrays import (
+from brainweave._core.arrays import (
     Matrix,
     column_chunks,
     is_torch,
@@ -21,10 +21,10 @@ from brainweave._arrays import (
     to_numpy,
     working_dtype,
 )
-from brainweave._validation import check_samples
-from brainweave.basis import SubjectBasis
-from brainweave.exceptions import InputError
-from brainweave.signatures import same_samples, sample_signatures
+from brainweave._core.exceptions import InputError
+from brainweave._core.validation import check_samples
+from brainweave.basis.basis import SubjectBasis
+from brainweave.basis.signatures import same_samples, sample_signatures
 
 
 class SubjectMap:

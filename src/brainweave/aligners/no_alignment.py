@@ -7,12 +7,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._arrays import Matrix, to_numpy
-from brainweave._validation import check_samples
+from brainweave._core.arrays import Matrix, to_numpy
+from brainweave._core.exceptions import InputError
+from brainweave._core.validation import check_samples
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap, common_settings, refuse_non_finite
-from brainweave.basis import SubjectBasis
-from brainweave.exceptions import InputError
+from brainweave.basis.basis import SubjectBasis
 
 
 class VoxelMap(SubjectMap):

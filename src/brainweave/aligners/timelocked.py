@@ -20,14 +20,14 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from brainweave._arrays import Matrix, to_numpy
-from brainweave._validation import check_2d, check_indices, check_int, check_number
+from brainweave._core.arrays import Matrix, to_numpy
+from brainweave._core.exceptions import InputError, LayoutWarning, UniquenessWarning
+from brainweave._core.labels import as_label_list
+from brainweave._core.validation import check_2d, check_indices, check_int, check_number
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap
-from brainweave.basis import TIED, SubjectBasis
-from brainweave.exceptions import InputError, LayoutWarning, UniquenessWarning
-from brainweave.labels import as_label_list
-from brainweave.linalg import flip_signs, polar
+from brainweave.basis.basis import TIED, SubjectBasis
+from brainweave.basis.linalg import flip_signs, polar
 
 ROUNDING = 1e-13  # changes of an objective below this, relative to it, are rounding
 

@@ -7,7 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from brainweave._io import check_can_write, file_stamp, has_changed
+from brainweave._core.exceptions import BrainweaveError, ModelFileError
+from brainweave._core.io import check_can_write, file_stamp, has_changed
 from brainweave.cli import files
 from brainweave.cli.bids_derivative import Derivative, selected_entities
 from brainweave.cli.cluster import Engine
@@ -27,7 +28,6 @@ from brainweave.cli.options import (
     refuse_unknown,
 )
 from brainweave.cli.reading import Reading
-from brainweave.exceptions import BrainweaveError, ModelFileError
 
 if TYPE_CHECKING:
     from brainweave.models.files import Description
@@ -271,7 +271,7 @@ def check_dataset(folder: Path, skip: bool) -> None:
 
 def make_bases(job: Job) -> None:
     """Write the basis of each subject; name those that failed."""
-    from brainweave._workers import LocalCallback, map_subjects
+    from brainweave._core.workers import LocalCallback, map_subjects
 
     ids = _chosen_subjects(job)
     job.derivative.write_description()
@@ -330,7 +330,7 @@ def _n_jobs(job: Job, ids: list[str]) -> int:
     """Return how many subjects fit into the memory at the same time."""
     import joblib
 
-    from brainweave._workers import cluster_workers
+    from brainweave._core.workers import cluster_workers
 
     jobs = job.method.n_jobs or cluster_workers() or 1
     jobs = joblib.cpu_count() if jobs < 0 else jobs
@@ -347,7 +347,7 @@ def _n_jobs(job: Job, ids: list[str]) -> int:
 
 def _make_basis(id: str, target: Path, job: Job) -> None:
     """Write the basis file of a subject and its sidecar, unless they are there."""
-    from brainweave.basis import SubjectBasis
+    from brainweave.basis.basis import SubjectBasis
     from brainweave.models import describe, save_basis
     from brainweave.study.subject import Subject, fingerprint
 

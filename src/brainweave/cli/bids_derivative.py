@@ -5,8 +5,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from brainweave._io import atomic_path, write_text
-from brainweave._version import __version__
+from brainweave._core.io import atomic_path, write_text
+from brainweave._core.version import __version__
 from brainweave.cli.console import UsageError
 
 BIDS_VERSION = "1.10.0"

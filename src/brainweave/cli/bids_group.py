@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from brainweave._io import check_can_write, has_changed
+from brainweave._core.io import check_can_write, has_changed
 from brainweave.cli import files
 from brainweave.cli.bids_app import Job
 from brainweave.cli.bids_derivative import with_method
@@ -113,7 +113,7 @@ def took_part(model: Any, bases: list[Any]) -> list[Any]:
     """Return, per subject, which samples shaped the maps by their labels or ids."""
     import numpy as np
 
-    from brainweave.labels import is_missing
+    from brainweave._core.labels import is_missing
 
     if not model._joins_samples:
         return [np.zeros(basis.n_samples, bool) for basis in bases]

@@ -34,7 +34,7 @@ class Engine:
         """Use the cluster and the memory limit inside."""
         with ExitStack() as stack:
             if self.memory_limit is not None:
-                from brainweave._arrays import memory_limit
+                from brainweave._core.arrays import memory_limit
 
                 stack.enter_context(memory_limit(self.memory_limit))
             if self.dask is not None:

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, TypeAlias
 
-from brainweave.exceptions import BrainweaveError, InputError
+from brainweave._core.exceptions import BrainweaveError, InputError
 
 USAGE, FAILED, INTERRUPTED = 2, 1, 130
 DEBUG = "BRAINWEAVE_DEBUG"

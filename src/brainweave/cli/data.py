@@ -4,6 +4,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from brainweave._core.exceptions import StudyError
 from brainweave.cli import files
 from brainweave.cli.console import Console, UsageError
 from brainweave.cli.methods import format_range
@@ -18,7 +19,6 @@ from brainweave.cli.options import (
     with_params,
 )
 from brainweave.cli.reading import Reading, load_any
-from brainweave.exceptions import StudyError
 
 PUBLIC = "raider, raider-movie, haxby, or an OpenNeuro accession such as ds000105"
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from brainweave._io import check_can_write, write_text
-from brainweave._version import __version__, versions
+from brainweave._core.io import check_can_write, write_text
+from brainweave._core.version import __version__, versions
 from brainweave.cli.console import Console, Unwritable, UsageError
 from brainweave.cli.options import MADE, NOT_WRITTEN
 

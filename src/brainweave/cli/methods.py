@@ -315,7 +315,7 @@ def needing_common_voxels(aligners: dict[str, Any], study: "Study") -> list[str]
     """
     import numpy as np
 
-    from brainweave.exceptions import StudyError
+    from brainweave._core.exceptions import StudyError
     from brainweave.study.spaces import common_space
 
     names = [n for n, a in aligners.items() if type(a).__name__ == "NoAlignment"]
@@ -357,7 +357,7 @@ class ProgressSubject:
     """A subject that calls `tick` when its samples are read."""
 
     def __init__(self, subject: Any, tick: Any) -> None:
-        from brainweave._workers import LocalCallback
+        from brainweave._core.workers import LocalCallback
 
         self._subject, self._tick = subject, LocalCallback(tick)
 

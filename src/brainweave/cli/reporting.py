@@ -243,7 +243,7 @@ def _demo_study(folder: Path, n_subjects: int, seed: int, console: Console) -> A
 
 def _anatomically_aligned(study: Any, halves: str) -> Any:
     """Return the study on the voxels that all subjects have; None if unknown."""
-    from brainweave.exceptions import StudyError
+    from brainweave._core.exceptions import StudyError
 
     try:
         return split_matched(study, None, halves, common=True)

@@ -10,8 +10,8 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from brainweave._io import write_text
-from brainweave._version import __version__
+from brainweave._core.io import write_text
+from brainweave._core.version import __version__
 from brainweave.cli import files
 from brainweave.cli.cluster import Engine
 from brainweave.cli.console import (

@@ -19,10 +19,10 @@ from sklearn import config_context
 from sklearn.base import clone
 from sklearn.svm import SVC, NuSVC
 
-from brainweave._arrays import Codes, Matrix
+from brainweave._core.arrays import Codes, Matrix
+from brainweave._core.exceptions import InputError
+from brainweave._core.labels import NO_LABEL
 from brainweave.evaluation.align_folds import AlignedFold
-from brainweave.exceptions import InputError
-from brainweave.labels import NO_LABEL
 
 __all__ = [
     "SeparatingNuSVC",

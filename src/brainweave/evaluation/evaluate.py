@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from brainweave._progress import shown_progress
+from brainweave._core.exceptions import ClassifierWarning
+from brainweave._core.progress import shown_progress
 from brainweave.evaluation.align_folds import (
     Clock,
     align_folds,
@@ -34,7 +35,6 @@ from brainweave.evaluation.results import (
     SubjectScores,
 )
 from brainweave.evaluation.splits import SplitStudy, split_study, subject_folds
-from brainweave.exceptions import ClassifierWarning
 from brainweave.study.study import Study
 
 __all__ = [

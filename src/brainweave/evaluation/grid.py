@@ -21,9 +21,10 @@ import numpy as np
 import scipy.sparse
 from sklearn.base import BaseEstimator, clone
 
-from brainweave._arrays import is_torch, to_numpy
-from brainweave._validation import check_fraction, check_int, check_option
-from brainweave._version import __version__
+from brainweave._core.arrays import is_torch, to_numpy
+from brainweave._core.exceptions import InputError
+from brainweave._core.validation import check_fraction, check_int, check_option
+from brainweave._core.version import __version__
 from brainweave.evaluation.align_folds import PROTOCOLS
 from brainweave.evaluation.measures import Classification, Measure
 from brainweave.evaluation.results import INCIDENTAL
@@ -34,8 +35,7 @@ from brainweave.evaluation.splits import (
     split_study,
     subject_folds,
 )
-from brainweave.exceptions import InputError
-from brainweave.samples import drop_samples
+from brainweave.study.samples import drop_samples
 from brainweave.study.study import Study, Subject
 
 __all__ = ["Cell", "Grid", "GridStudy", "Job", "digest", "drop_aligning_samples"]

@@ -10,9 +10,11 @@ from typing import Any, Protocol
 import numpy as np
 from sklearn.metrics import confusion_matrix
 
-from brainweave._arrays import Codes, Matrix, to_numpy
-from brainweave._validation import check_int, check_option
-from brainweave._workers import map_subjects
+from brainweave._core.arrays import Codes, Matrix, to_numpy
+from brainweave._core.exceptions import InputError
+from brainweave._core.labels import NO_LABEL
+from brainweave._core.validation import check_int, check_option
+from brainweave._core.workers import map_subjects
 from brainweave.evaluation.align_folds import AlignedFold, Clock, copy_with_seed
 from brainweave.evaluation.classifiers import (
     Task,
@@ -22,15 +24,13 @@ from brainweave.evaluation.classifiers import (
     prepare_tasks,
     run_task,
 )
-from brainweave.evaluation.splits import SplitStudy
-from brainweave.exceptions import InputError
-from brainweave.labels import NO_LABEL
-from brainweave.metrics import (
+from brainweave.evaluation.metrics import (
     match_segments,
     reconstruction_score,
     segment_chance,
     zscored,
 )
+from brainweave.evaluation.splits import SplitStudy
 from brainweave.study.study import Study
 
 __all__ = ["Classification", "Matching", "Measure", "Reconstruction", "ScoringContext"]

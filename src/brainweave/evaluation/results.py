@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._arrays import Matrix
-from brainweave._io import write_text
+from brainweave._core.arrays import Matrix
+from brainweave._core.io import write_text
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -20,10 +20,11 @@ import numpy as np
 from joblib import Parallel, cpu_count, delayed
 from sklearn.base import clone
 
-from brainweave._arrays import process_bytes
-from brainweave._progress import Progress
-from brainweave._version import versions
-from brainweave._workers import WarningCollector, blas_threads, cluster_workers
+from brainweave._core.arrays import process_bytes
+from brainweave._core.exceptions import InputError
+from brainweave._core.progress import Progress
+from brainweave._core.version import versions
+from brainweave._core.workers import WarningCollector, blas_threads, cluster_workers
 from brainweave.evaluation.align_folds import Clock, takes_bases
 from brainweave.evaluation.evaluate import evaluation_metadata, score_folds
 from brainweave.evaluation.grid import (
@@ -38,7 +39,6 @@ from brainweave.evaluation.results import GridResult, is_complete
 from brainweave.evaluation.shared_bases import Part
 from brainweave.evaluation.splits import SplitStudy, subject_folds
 from brainweave.evaluation.store import ResultStore
-from brainweave.exceptions import InputError
 
 logger = logging.getLogger(__name__)
 

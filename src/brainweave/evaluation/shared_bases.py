@@ -14,16 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from brainweave._arrays import Matrix, to_numpy
-from brainweave._workers import map_subjects
+from brainweave._core.arrays import Matrix, to_numpy
+from brainweave._core.exceptions import InputError
+from brainweave._core.labels import encode_labels
+from brainweave._core.workers import map_subjects
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import BasisMap, SubjectMap
-from brainweave.basis import SubjectBasis
-from brainweave.exceptions import InputError
-from brainweave.kernels import Kernel
-from brainweave.labels import encode_labels
+from brainweave.basis.basis import SubjectBasis
+from brainweave.basis.kernels import Kernel
+from brainweave.basis.voxels import SampleProducts
 from brainweave.study.study import Study
-from brainweave.voxels import SampleProducts
 
 logger = logging.getLogger(__name__)
 

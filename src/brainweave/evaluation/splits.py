@@ -6,19 +6,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._validation import (
+from brainweave._core.exceptions import InputError
+from brainweave._core.labels import check_labels_overlap, sort_labels
+from brainweave._core.validation import (
     NamedSamples,
     check_int,
     check_list_of_subjects,
     check_option,
     labels_per_subject,
 )
+from brainweave.basis.signatures import same_samples, sample_signatures
 from brainweave.evaluation.shared_bases import Part
-from brainweave.exceptions import InputError
-from brainweave.labels import check_labels_overlap, sort_labels
-from brainweave.samples import HOW, match_samples
-from brainweave.signatures import same_samples, sample_signatures
 from brainweave.study.provenance import scaled_within
+from brainweave.study.samples import HOW, match_samples
 from brainweave.study.study import Study, Subject
 
 __all__ = [

@@ -21,8 +21,8 @@ from os import PathLike
 from pathlib import Path
 from typing import IO, Any
 
-from brainweave._io import write_new_text
-from brainweave.exceptions import InputError
+from brainweave._core.exceptions import InputError
+from brainweave._core.io import write_new_text
 
 __all__ = ["ResultStore"]
 

@@ -10,17 +10,28 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from brainweave._progress import shown_progress
-from brainweave._validation import (
+from brainweave._core.exceptions import (
+    AlignmentWarning,
+    BrainweaveError,
+    ClassifierWarning,
+    InputError,
+    KernelWarning,
+    SeparateSubjectsWarning,
+    UndeterminedWarning,
+    UniquenessWarning,
+)
+from brainweave._core.progress import shown_progress
+from brainweave._core.validation import (
     check_fraction,
     check_list_of_subjects,
     check_option,
     ids_of,
 )
 from brainweave.aligners.base import BaseAligner
-from brainweave.aligners.gdm import GDM
+from brainweave.aligners.gdm.gdm import GDM
 from brainweave.aligners.maps import SubjectMap
-from brainweave.basis import SubjectBasis
+from brainweave.basis.basis import SubjectBasis
+from brainweave.basis.kernels import Kernel, check_kernel
 from brainweave.evaluation.align_folds import PROTOCOLS
 from brainweave.evaluation.evaluate import between_subject_classification
 from brainweave.evaluation.shared_bases import Part
@@ -31,18 +42,7 @@ from brainweave.evaluation.splits import (
     refuse_aligned,
     select_samples,
 )
-from brainweave.exceptions import (
-    AlignmentWarning,
-    BrainweaveError,
-    ClassifierWarning,
-    InputError,
-    KernelWarning,
-    SeparateSubjectsWarning,
-    UndeterminedWarning,
-    UniquenessWarning,
-)
-from brainweave.graphs import label_graph
-from brainweave.kernels import Kernel, check_kernel
+from brainweave.graphs.builders import label_graph
 from brainweave.study.study import Study, Subject
 
 __all__ = ["GDMCV", "LabelGraph"]
@@ -105,7 +105,7 @@ class GDMCV(BaseAligner):
     standardize : bool or "reliability", default=True
         Give every voxel zero mean and unit variance over the aligning samples.
         "reliability": voxels that answer alike to equal labels count more
-        (:mod:`brainweave.reliability`).
+        (:mod:`brainweave.basis.reliability`).
     n_jobs : int, optional
         Subjects and folds worked on at the same time; default one per core.
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from brainweave._core.exceptions import ModelFileError
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap
-from brainweave.exceptions import ModelFileError
-from brainweave.graphs import Graph
+from brainweave.graphs.builders import Graph
 from brainweave.models.codec import Node, Writer, value_problem
 
 _REGISTERED: dict[str, type[BaseAligner]] = {}

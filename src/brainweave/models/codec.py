@@ -18,9 +18,9 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from brainweave.exceptions import ModelFileError
-from brainweave.graphs import NO_GROUP, Graph, GroupTerm
-from brainweave.labels import object_array
+from brainweave._core.exceptions import ModelFileError
+from brainweave._core.labels import object_array
+from brainweave.graphs.builders import NO_GROUP, Graph, GroupTerm
 from brainweave.models.container import CODES, Container, PendingArray, pending
 
 Sizes = dict[str, int]

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from brainweave._io import atomic_path
-from brainweave.exceptions import ModelFileError
+from brainweave._core.exceptions import ModelFileError
+from brainweave._core.io import atomic_path
 
 SUFFIX = ".safetensors"
 MODEL, BASIS = "brainweave-model", "brainweave-basis"

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from brainweave._version import __version__
+from brainweave._core.exceptions import ModelFileError
+from brainweave._core.version import __version__
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap
-from brainweave.basis import SubjectBasis
-from brainweave.exceptions import ModelFileError
+from brainweave.basis.basis import SubjectBasis
 from brainweave.models.aligners import read_aligner, write_aligner
 from brainweave.models.codec import KINDS, Kind, Writer, open_document
 from brainweave.models.container import (

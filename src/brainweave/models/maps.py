@@ -16,7 +16,8 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from brainweave._arrays import to_numpy
+from brainweave._core.arrays import to_numpy
+from brainweave._core.exceptions import InputError, ModelFileError
 from brainweave.aligners.maps import (
     BasisMap,
     CoordinateMap,
@@ -25,16 +26,15 @@ from brainweave.aligners.maps import (
     WeightMap,
 )
 from brainweave.aligners.no_alignment import VoxelMap
-from brainweave.aligners.parcelwise import ParcelwiseMap
-from brainweave.aligners.robust_srm import RobustMap
-from brainweave.aligners.searchlight import SearchlightMap
-from brainweave.basis import SubjectBasis, _Spectrum
-from brainweave.exceptions import InputError, ModelFileError
-from brainweave.kernels import NAMES, Kernel, check_kernel
+from brainweave.aligners.piecewise.parcelwise import ParcelwiseMap
+from brainweave.aligners.piecewise.searchlight import SearchlightMap
+from brainweave.aligners.srm.robust import RobustMap
+from brainweave.basis.basis import SubjectBasis, _Spectrum
+from brainweave.basis.kernels import NAMES, Kernel, check_kernel
+from brainweave.basis.signatures import N_SIGNATURES, sample_signatures
+from brainweave.basis.voxels import SampleProducts
 from brainweave.models.codec import Node, Sizes, Writer
 from brainweave.models.container import PendingArray, pending
-from brainweave.signatures import N_SIGNATURES, sample_signatures
-from brainweave.voxels import SampleProducts
 
 Matrix = NDArray[np.float64]
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from sklearn.svm import NuSVC
 
-from brainweave._progress import Progress
+from brainweave._core.exceptions import InputError
+from brainweave._core.progress import Progress
 from brainweave.evaluation.grid import Grid
 from brainweave.evaluation.measures import Classification
 from brainweave.evaluation.runner import run_grid
-from brainweave.exceptions import InputError
 from brainweave.paper import settings
 from brainweave.paper.output import (
     add_published,

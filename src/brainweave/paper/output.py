@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from brainweave._io import write_text
+from brainweave._core.exceptions import InputError
+from brainweave._core.io import write_text
 from brainweave.evaluation.align_folds import PROTOCOLS
 from brainweave.evaluation.results import GridResult
-from brainweave.exceptions import InputError
 from brainweave.paper.settings import COMPETING, METHODS, OURS, WITHOUT, Dataset, Figure
 
 if TYPE_CHECKING:

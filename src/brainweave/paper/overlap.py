@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from brainweave._progress import Progress
-from brainweave.aligners.gdm import GDM
-from brainweave.metrics import match_segments
+from brainweave._core.progress import Progress
+from brainweave.aligners.gdm.gdm import GDM
+from brainweave.evaluation.metrics import match_segments
 from brainweave.paper.output import (
     markdown,
     percent,

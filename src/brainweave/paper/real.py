@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.svm import NuSVC
 
-from brainweave._progress import Progress
-from brainweave.aligners.gdm import GDM
+from brainweave._core.exceptions import StudyError
+from brainweave._core.progress import Progress
+from brainweave.aligners.gdm.gdm import GDM
 from brainweave.aligners.hyperalignment import Hyperalignment, RegularizedHyperalignment
-from brainweave.aligners.semisupervised_srm import SemiSupervisedSRM
-from brainweave.aligners.srm import SRM
+from brainweave.aligners.srm.semisupervised import SemiSupervisedSRM
+from brainweave.aligners.srm.srm import SRM
 from brainweave.evaluation.align_folds import PROTOCOLS
 from brainweave.evaluation.grid import Grid, GridStudy
 from brainweave.evaluation.measures import Classification, Matching
 from brainweave.evaluation.runner import run_grid
 from brainweave.evaluation.tuning import GDMCV
-from brainweave.exceptions import StudyError
 from brainweave.paper.output import (
     count_choices,
     draw_curves,

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from brainweave.aligners.gdm import GDM
+from brainweave._core.exceptions import InputError
+from brainweave.aligners.gdm.gdm import GDM
 from brainweave.aligners.hyperalignment import (
     Hyperalignment,
     KernelHyperalignment,
@@ -21,11 +22,10 @@ from brainweave.aligners.hyperalignment import (
     SVDHyperalignment,
 )
 from brainweave.aligners.no_alignment import NoAlignment
-from brainweave.aligners.robust_srm import RobustSRM
-from brainweave.aligners.srm import SRM, DetSRM
+from brainweave.aligners.srm.robust import RobustSRM
+from brainweave.aligners.srm.srm import SRM, DetSRM
 from brainweave.evaluation.grid import GridStudy
 from brainweave.evaluation.splits import SplitStudy, match_study, split_study
-from brainweave.exceptions import InputError
 from brainweave.study.simulation.simulate import simulate_like
 from brainweave.study.study import Study
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._arrays import to_numpy
-from brainweave.exceptions import InputError
+from brainweave._core.arrays import to_numpy
+from brainweave._core.exceptions import InputError
 from brainweave.plotting import style
 from brainweave.plotting.results import MAX_LEGEND, read_sequences
 from brainweave.plotting.style import (

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave.exceptions import InputError
-from brainweave.labels import is_missing, sort_labels
+from brainweave._core.exceptions import InputError
+from brainweave._core.labels import is_missing, sort_labels
 from brainweave.plotting import style
 from brainweave.plotting.style import ACCENT, DASHED, INK, MUTED, PAPER
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from brainweave.exceptions import InputError
+from brainweave._core.exceptions import InputError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from brainweave.basis.reliability import analysis_of_variance, repeated_groups
 from brainweave.plotting.results import (
     Scored,
     Sequences,
@@ -21,7 +22,6 @@ from brainweave.plotting.results import (
     row_shares,
 )
 from brainweave.plotting.style import clean_text, percent, subject_name
-from brainweave.reliability import analysis_of_variance, repeated_groups
 from brainweave.report.elements import TEXTS, Element, Section, Table, render
 from brainweave.report.inputs import SIGNIFICANT, Inputs
 from brainweave.study.provenance import describe_record

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._arrays import to_numpy
-from brainweave.aligners.components import AlignmentCheck, alignment_check
-from brainweave.exceptions import InputError
+from brainweave._core.arrays import to_numpy
+from brainweave._core.exceptions import InputError
+from brainweave.aligners.check.alignment_check import AlignmentCheck, alignment_check
 from brainweave.plotting.results import (
     Scored,
     Sequences,

@@ -11,8 +11,8 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from brainweave._version import NUMERICAL, versions
-from brainweave.exceptions import BrainweaveError, InputError
+from brainweave._core.exceptions import BrainweaveError, InputError
+from brainweave._core.version import NUMERICAL, versions
 from brainweave.plotting.model import (
     energy_curves,
     feature_map_figures,

@@ -18,10 +18,10 @@ from warnings import WarningMessage
 
 from markupsafe import Markup
 
-from brainweave._io import write_text
-from brainweave._validation import check_int
-from brainweave._version import __version__
-from brainweave.exceptions import InputError
+from brainweave._core.exceptions import InputError
+from brainweave._core.io import write_text
+from brainweave._core.validation import check_int
+from brainweave._core.version import __version__
 from brainweave.plotting.results import UNALIGNED, Scored, Sequences, method_label
 from brainweave.plotting.style import clean_text, percent, span, subject_name
 from brainweave.report.elements import TEXTS, asset, render

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from difflib import get_close_matches
 from typing import Any, get_args, get_type_hints
 
-from brainweave._validation import check_list_option, check_option
-from brainweave.exceptions import InputError
+from brainweave._core.exceptions import InputError
+from brainweave._core.validation import check_list_option, check_option
 from brainweave.study.formats.events import OVERLAPS, check_t_r_option
 from brainweave.study.formats.runs import Cleaning
 

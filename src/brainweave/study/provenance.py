@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from brainweave._version import __version__
+from brainweave._core.version import __version__
 from brainweave.study.spaces import image_name
 
 Record: TypeAlias = Mapping[str, Any]

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._arrays import as_sendable, is_torch, to_numpy
+from brainweave._core.arrays import as_sendable, is_torch, to_numpy
 
 
 @runtime_checkable

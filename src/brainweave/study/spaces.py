@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from brainweave.exceptions import BrainweaveError, InputError, StudyError
+from brainweave._core.exceptions import BrainweaveError, InputError, StudyError
 from brainweave.study.study import Study
 
 # A path, or an image object of nibabel.

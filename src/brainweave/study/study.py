@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._progress import Progress
-from brainweave._subjects import refuse_ambiguous_number
-from brainweave._validation import check_list_option, check_option, format_ids
-from brainweave.exceptions import StudyError
-from brainweave.labels import sort_labels
+from brainweave._core.exceptions import StudyError
+from brainweave._core.labels import sort_labels
+from brainweave._core.progress import Progress
+from brainweave._core.subjects import refuse_ambiguous_number
+from brainweave._core.validation import check_list_option, check_option, format_ids
 from brainweave.study.subject import Subject, fingerprint, is_missing
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from brainweave._arrays import as_sendable, is_torch, to_numpy
-from brainweave._validation import check_numbers, check_option, refuse_other_shapes
-from brainweave.exceptions import InputError, StudyError
-from brainweave.labels import as_label_list, object_array, sort_labels
+from brainweave._core.arrays import as_sendable, is_torch, to_numpy
+from brainweave._core.exceptions import InputError, StudyError
+from brainweave._core.labels import as_label_list, object_array, sort_labels
+from brainweave._core.validation import check_numbers, check_option, refuse_other_shapes
 from brainweave.study.source import (
     RowView,
     Samples,
@@ -273,7 +273,7 @@ def _as_labels(array: NDArray[Any], owner: str) -> NDArray[Any] | None:
     """Return one label per sample: int64, str, or objects if some are ``None``.
 
     Floats that are whole numbers become int (MATLAB stores labels so). What is
-    missing, :mod:`brainweave.labels` says; None if all are.
+    missing, :mod:`brainweave._core.labels` says; None if all are.
     """
     if array.dtype.kind in "iu" and (not array.size or array.max() <= _LARGEST):
         return array.astype(np.int64)

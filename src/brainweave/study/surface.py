@@ -13,8 +13,8 @@ import nibabel as nib
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from brainweave._validation import check_list_option
-from brainweave.exceptions import StudyError
+from brainweave._core.exceptions import StudyError
+from brainweave._core.validation import check_list_option
 from brainweave.study.spaces import (
     ImageLike,
     ImageSpace,

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from brainweave.exceptions import InputError, StudyError
+from brainweave._core.exceptions import InputError, StudyError
 from brainweave.study.formats.bids_files import (
     BidsRun,
     Dataset,

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._io import restore
-from brainweave._validation import check_list_option, check_option
-from brainweave.exceptions import StudyError
+from brainweave._core.exceptions import StudyError
+from brainweave._core.io import restore
+from brainweave._core.validation import check_list_option, check_option
 from brainweave.study.spaces import read_table
 
 _KINDS = {

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._validation import check_list_option
-from brainweave.exceptions import InputError, StudyError
+from brainweave._core.exceptions import InputError, StudyError
+from brainweave._core.validation import check_list_option
 from brainweave.study.spaces import RunHeader, read_table
 
 #: Rules for volumes under several events, and what they mean.

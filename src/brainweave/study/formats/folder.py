@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._io import (
+from brainweave._core.exceptions import StudyError
+from brainweave._core.io import (
     atomic_folder,
     check_disk_space,
     file_stamp,
@@ -28,11 +29,10 @@ from brainweave._io import (
     restore,
     write_text,
 )
-from brainweave._progress import Progress, shown_progress
-from brainweave._version import __version__
-from brainweave._workers import explain_dead_worker
-from brainweave.exceptions import StudyError
-from brainweave.labels import object_array
+from brainweave._core.labels import object_array
+from brainweave._core.progress import Progress, shown_progress
+from brainweave._core.version import __version__
+from brainweave._core.workers import explain_dead_worker
 from brainweave.study.spaces import load_space, read_table
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject

@@ -9,7 +9,7 @@ from typing import Any
 import nibabel as nib
 import numpy as np
 
-from brainweave.exceptions import InputError, StudyError
+from brainweave._core.exceptions import InputError, StudyError
 from brainweave.study.formats.events import check_t_r_option
 from brainweave.study.formats.runs import Cleaning, Run
 from brainweave.study.formats.sampling import study_of_runs

@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from brainweave._validation import check_list_option
-from brainweave.exceptions import InputError, StudyError
-from brainweave.labels import object_array
+from brainweave._core.exceptions import InputError, StudyError
+from brainweave._core.labels import object_array
+from brainweave._core.validation import check_list_option
 from brainweave.study.options import subject_entry
 from brainweave.study.provenance import AS_GIVEN, make_record
 from brainweave.study.study import Study

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from brainweave._validation import check_list_option
-from brainweave.exceptions import StudyError
+from brainweave._core.exceptions import StudyError
+from brainweave._core.validation import check_list_option
 from brainweave.study.formats.events import Events
 from brainweave.study.formats.images import volume_space
 from brainweave.study.formats.runs import Cleaning, Run

@@ -10,8 +10,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._validation import check_option
-from brainweave.exceptions import InputError, StudyError
+from brainweave._core.exceptions import InputError, StudyError
+from brainweave._core.validation import check_option
 from brainweave.study.formats.events import standardized
 from brainweave.study.spaces import ImageLike, image_name, read_table
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave.exceptions import InputError, StudyError
+from brainweave._core.exceptions import InputError, StudyError
 from brainweave.study.formats.events import (
     OVERLAPS,
     Events,

@@ -16,10 +16,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._io import full_disk_is_an_error
-from brainweave._progress import Progress
-from brainweave._validation import check_list_option, check_option
-from brainweave.exceptions import InputError, StudyError
+from brainweave._core.exceptions import InputError, StudyError
+from brainweave._core.io import full_disk_is_an_error
+from brainweave._core.progress import Progress
+from brainweave._core.validation import check_list_option, check_option
 from brainweave.study.formats.matlab import load_matlab
 from brainweave.study.formats.runs import Cleaning, ImageSource, Run
 from brainweave.study.options import merge_options

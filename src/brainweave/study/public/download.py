@@ -20,9 +20,9 @@ from os import PathLike
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
-from brainweave._io import check_disk_space, full_disk_is_an_error
-from brainweave._progress import Progress
-from brainweave.exceptions import StudyError
+from brainweave._core.exceptions import StudyError
+from brainweave._core.io import check_disk_space, full_disk_is_an_error
+from brainweave._core.progress import Progress
 
 _CHUNK = 1 << 18
 _TIMEOUT = 30.0

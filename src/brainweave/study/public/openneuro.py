@@ -10,9 +10,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from brainweave._io import full_disk_is_an_error, write_text
-from brainweave._validation import check_list_option
-from brainweave.exceptions import InputError, StudyError
+from brainweave._core.exceptions import InputError, StudyError
+from brainweave._core.io import full_disk_is_an_error, write_text
+from brainweave._core.validation import check_list_option
 from brainweave.study.public.download import (
     DownloadPlan,
     RemoteFile,

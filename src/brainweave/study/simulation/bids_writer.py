@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._io import atomic_folder, full_disk_is_an_error, restore
-from brainweave._validation import check_option
-from brainweave._version import __version__
-from brainweave.exceptions import InputError, StudyError
+from brainweave._core.exceptions import InputError, StudyError
+from brainweave._core.io import atomic_folder, full_disk_is_an_error, restore
+from brainweave._core.validation import check_option
+from brainweave._core.version import __version__
 from brainweave.study.formats.events import Events
 from brainweave.study.simulation.engine import Brain, SimulatedRun, Simulation
 

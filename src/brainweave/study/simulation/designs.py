@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave.exceptions import InputError
+from brainweave._core.exceptions import InputError
 from brainweave.study.formats.events import Events
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._validation import check_list_option, check_option
-from brainweave.exceptions import InputError
+from brainweave._core.exceptions import InputError
+from brainweave._core.validation import check_list_option, check_option
 from brainweave.study.formats.events import Events
 from brainweave.study.options import check_samples, merge_options
 from brainweave.study.simulation.bids_writer import write_bids

@@ -1,0 +1,1 @@
+"""What every room uses: arrays, checks, files, workers, labels, errors."""

@@ -1,0 +1,279 @@
+"""Arrays from anywhere, in column chunks, on the processor or on a GPU.
+
+A subject's samples may be a NumPy array, a memory map, anything two-dimensional that
+can be sliced by columns (HDF5, zarr), or a torch tensor. Here and in ``_device``, only,
+torch is imported, when it is needed.
+"""
+
+import mmap
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from brainweave._core.exceptions import InputError
+
+Floats = NDArray[Any]  # float32 or float64; the dtype follows the data
+Matrix = NDArray[np.float64]
+Codes = NDArray[np.intp]  # the group of each sample, or numbers of rows
+
+CHUNK_BYTES = 16 * 2**20  # a chunk of columns: wide enough for a fast product
+WIDEST = 4  # times as wide where samples are many
+_LIMIT: int | None = None  # bytes that this process may take
+
+
+@contextmanager
+def memory_limit(most: int | str) -> Iterator[None]:
+    """Limit the memory that this process takes for passes over voxels, as a context.
+
+    Parameters
+    ----------
+    most : int or str
+        Bytes, or a text such as "2GB" or "500 MB". Fewer subjects are then read at the
+        same time, in narrower chunks of voxels. What cannot fit is refused at once.
+
+    Yields
+    ------
+    None
+
+    Examples
+    --------
+    >>> from brainweave import SubjectBasis
+    >>> X = np.random.default_rng(0).normal(size=(20, 300))
+    >>> with memory_limit("8GB"):
+    ...     basis = SubjectBasis(X)
+    >>> basis.gram.shape
+    (20, 20)
+    """
+    global _LIMIT
+    before, _LIMIT = _LIMIT, _bytes_of(most)
+    try:
+        yield
+    finally:
+        _LIMIT = before
+
+
+def _bytes_of(most: int | str) -> int:
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kMGT]?)B?\s*", str(most))
+    if found is None or float(found[1]) <= 0:
+        raise InputError(
+            f"memory_limit must be a number of bytes, or a text such as '2GB'; got "
+            f"{most!r}."
+        )
+    number, unit = found.groups()
+    return int(float(number) * 1000 ** " kMGT".index(unit or " "))
+
+
+def memory_allowed() -> int | None:
+    """Return the bytes that this process may take; None if there is no limit."""
+    return _LIMIT
+
+
+def chunk_width(n_samples: int) -> int:
+    """Return how many columns a chunk has: 4 a sample, between two limits.
+
+    The product of a chunk, samples x samples, is mirrored and added to the others, so
+    more samples are worth wider chunks.
+    """
+    wanted = min(max(CHUNK_BYTES, 32 * n_samples**2), WIDEST * CHUNK_BYTES)
+    if _LIMIT is None:
+        return max(256, wanted // (8 * n_samples))
+    return max(16, min(wanted, _LIMIT // 32) // (8 * n_samples))
+
+
+def process_bytes() -> int:
+    """Return the memory of this process now; 0 where the system does not tell."""
+    with suppress(OSError), open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+    return 0
+
+
+def is_torch(X: Any) -> bool:
+    """Whether X is a torch tensor, without importing torch."""
+    return type(X).__module__.partition(".")[0] == "torch"
+
+
+def on_gpu(X: Any) -> bool:
+    """Whether X is a torch tensor in the memory of a GPU."""
+    return is_torch(X) and X.device.type == "cuda"
+
+
+def samples_of(subject: Any) -> Any:
+    """Return the samples of a Subject, unread if they can be read by chunks.
+
+    An array, which has no labels, is returned as it is.
+    """
+    if not hasattr(subject, "labels"):
+        return subject
+    whole = getattr(subject, "is_lazy", True) or is_torch(subject.samples)
+    return subject.data() if whole else subject.samples
+
+
+def working_dtype(X: Any) -> np.dtype[Any]:
+    """Return float32 for floats of up to 32 bits, float64 for everything else."""
+    name = str(X.dtype).removeprefix("torch.")
+    single = name in ("float32", "float16", "bfloat16")
+    return np.dtype(np.float32 if single else np.float64)
+
+
+def column_chunks(X: Any) -> Iterator[tuple[slice, Any]]:
+    """Cut X into blocks of whole columns, small enough to stay in the cache."""
+    n_samples, n_voxels = X.shape
+    width = chunk_width(n_samples)
+    try:
+        for start in range(0, n_voxels, width):
+            columns = slice(start, min(start + width, n_voxels))
+            yield columns, X[:, columns]
+    finally:
+        release_pages(X)
+
+
+def release_pages(X: Any) -> None:
+    """Take the pages of a mapped file out of this process's memory, until next used.
+
+    A copy-on-write map keeps its pages: what was changed exists nowhere else.
+    """
+    mapped = backing_map(X)
+    if mapped is None or mapped.mode == "c" or not hasattr(mmap, "MADV_DONTNEED"):
+        return
+    with suppress(OSError, ValueError):  # advice: a closed or locked map may refuse it
+        mapped._mmap.madvise(mmap.MADV_DONTNEED)
+
+
+def backing_map(X: Any) -> Any:
+    """Return the memory map that X is, or is a view of; None if there is none."""
+    while isinstance(X, np.ndarray):
+        if isinstance(X, np.memmap) and getattr(X, "_mmap", None) is not None:
+            return X
+        X = X.base
+    return None
+
+
+def as_sendable(X: Any) -> Any:
+    """Return X, or a copy of it where another process would see something else.
+
+    joblib sends a memory map by the name of its file: not what a copy-on-write map
+    holds in memory, and perhaps another file by now.
+    """
+    mapped = backing_map(X)
+    if mapped is None or _is_current_file(mapped) or _equals_its_file(mapped):
+        return X
+    return np.array(X)
+
+
+def _is_current_file(mapped: Any) -> bool:
+    """Whether a map shows the file that now has its name, by device and inode.
+
+    No voxel is read. False for copy-on-write maps, and where the system does not tell.
+    """
+    if mapped.mode == "c":
+        return False
+    address = np.frombuffer(mapped._mmap, np.uint8).ctypes.data
+    with suppress(OSError, TypeError, ValueError):
+        found = os.stat(mapped.filename)
+        with open("/proc/self/maps") as maps:
+            for line in maps:
+                place, _, _, device, inode, *_ = line.split(maxsplit=5)
+                if int(place.partition("-")[0], 16) == address:
+                    major, minor = (int(part, 16) for part in device.split(":"))
+                    shown = (os.makedev(major, minor), int(inode))
+                    return shown == (found.st_dev, found.st_ino)
+    return False
+
+
+def _equals_its_file(mapped: Any) -> bool:
+    """Whether the file that now has a map's name holds the same bytes."""
+    held = mapped._mmap
+    with suppress(OSError, TypeError), open(mapped.filename, "rb") as file:
+        file.seek(mapped.offset - mapped.offset % mmap.ALLOCATIONGRANULARITY)
+        for start in range(0, len(held), CHUNK_BYTES):
+            part = held[start : start + CHUNK_BYTES]
+            if file.read(len(part)) != part:
+                return False
+        return True
+    return False  # the file is gone, or never had a name
+
+
+def to_numpy(x: Any) -> Floats:
+    """Return an array, or a tensor of any device, as a NumPy array."""
+    if is_torch(x):
+        x = x.detach().cpu()
+        x = (x.float() if "bfloat16" in str(x.dtype) else x).numpy()
+    return np.asarray(x)
+
+
+class NumpyOps:
+    """What a pass over voxels needs, on the processor."""
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        self.dtype = dtype
+        # memory for chunks and products is taken once: fresh pages cost more than sums
+        self._chunk: Floats = np.empty(0, dtype)
+        self._product: Floats | None = None
+
+    def array(self, x: Any) -> Floats:
+        """Return x in the working dtype."""
+        return np.asarray(to_numpy(x), dtype=self.dtype)
+
+    def subtract(
+        self, chunk: Floats, mean: Floats, *, transient: bool = False
+    ) -> Floats:
+        """Return chunk - mean; what is transient is overwritten by the next call."""
+        return np.subtract(chunk, mean, out=self.memory_for(chunk, transient=transient))
+
+    def memory_for(
+        self, chunk: Floats, more_rows: int = 0, *, transient: bool = True
+    ) -> Floats:
+        """Return memory for a chunk; what is transient goes to the next call too."""
+        shape = len(chunk) + more_rows, chunk.shape[1]
+        size = shape[0] * shape[1]
+        if not transient or self._chunk.size < size:
+            self._chunk = np.empty(size, self.dtype)
+        order: Any = "F" if chunk.strides[0] < chunk.strides[1] else "C"
+        return self._chunk[:size].reshape(shape, order=order)
+
+    def inner(self, a: Floats, b: Floats) -> float:
+        """Sum the products of the entries, accumulated in float64 over the rows."""
+        return float(np.einsum("ij,ij->i", a, b).sum(dtype=np.float64))
+
+    def gram(self, z: Floats) -> Floats:
+        """Return z @ z.T; the next call overwrites it.
+
+        NumPy sees the transpose of the same array and calls ``syrk``, half the work.
+        """
+        if self._product is None or len(self._product) != len(z):
+            self._product = np.empty((len(z), len(z)), self.dtype)
+        return np.matmul(z, z.T, out=self._product)
+
+
+class TorchOps:
+    """What a pass over voxels needs, on the device of a torch tensor."""
+
+    def __init__(self, like: Any) -> None:
+        self.torch = import_module("torch")
+        self.device = like.device
+        self.dtype = getattr(self.torch, working_dtype(like).name)
+
+    def array(self, x: Any) -> Any:
+        """Return x as a tensor in the working dtype, on the device."""
+        if isinstance(x, np.ndarray):
+            x = self.torch.from_numpy(np.ascontiguousarray(x))
+        return x.to(device=self.device, dtype=self.dtype)
+
+    def subtract(self, chunk: Any, mean: Any, *, transient: bool = False) -> Any:
+        """Return chunk - mean."""
+        return chunk - mean
+
+    def inner(self, a: Any, b: Any) -> float:
+        """Sum the products of the entries, accumulated in float64 over the rows."""
+        return float((a * b).sum(1).to(self.torch.float64).sum())
+
+
+def ops_for(X: Any) -> NumpyOps | TorchOps:
+    """Return the operations for the kind of array that X is."""
+    return TorchOps(X) if is_torch(X) else NumpyOps(working_dtype(X))

@@ -1,0 +1,304 @@
+"""Write files and folders atomically, and tell whether files changed.
+
+A file is written under a temporary name in its folder, forced to disk, then renamed, so
+whatever has its final name is complete. What a killed process left behind is removed by
+the next one that writes there.
+"""
+
+import contextlib
+import errno
+import hashlib
+import os
+import re
+import shutil
+import socket
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from brainweave._core.exceptions import InputError, StudyError
+
+# leftovers of other machines, whose processes cannot be seen, are removed after a week
+_ABANDONED_AFTER = 7 * 24 * 3600.0
+_TEMPORARY_NAME = re.compile(r"\.partial-([0-9a-f]{8})-(\d+)-[0-9a-f]{8}-")
+_REPLACED_NAME = re.compile(r"\.replaced-([0-9a-f]{8})-(\d+)-([0-9a-f]+)-(.*)", re.S)
+_KEPT_LENGTH = 100  # of a name, which may have 255 bytes: its end, the format
+_checked_folders: set[Path] = set()
+
+Move = Callable[[Path, Path], Any]
+
+
+# -- files -----------------------------------------------------------------------------
+
+
+@contextmanager
+def atomic_path(path: Path, *, move: Move = os.replace) -> Iterator[Path]:
+    """Yield a temporary path, which is renamed to `path` if no error is raised.
+
+    The temporary name ends like that of `path`, so that any library can write there.
+    The folder must exist.
+    """
+    remove_leftovers(path.parent)
+    work = _temporary_path(path)
+    try:
+        yield work
+        with work.open("rb+") as file:
+            os.fsync(file.fileno())
+        move(work, path)
+    finally:
+        work.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+def write_text(path: Path, text: str, *, move: Move = os.replace) -> None:
+    """Write a text file, UTF-8; its folder is made if need be."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_path(path, move=move) as work:
+        work.write_bytes(text.encode("utf-8"))
+
+
+def write_new_text(path: Path, text: str) -> bool:
+    """Write a text file unless it exists; return whether it was written."""
+    try:
+        write_text(path, text, move=_move_unless_there)
+    except FileExistsError:
+        return False
+    return True
+
+
+def _move_unless_there(work: Path, path: Path) -> None:
+    try:
+        os.link(work, path)
+    except OSError:
+        if path.exists():
+            raise FileExistsError(path) from None
+        os.replace(work, path)  # a file system without hard links
+
+
+# -- folders ---------------------------------------------------------------------------
+
+
+@contextmanager
+def atomic_folder(path: Path, *, replaces: Collection[str] = ()) -> Iterator[Path]:
+    """Yield a temporary folder, which is renamed to `path` if no error is raised.
+
+    `replaces` are the files in `path`, relative to it, with ``/``, that an earlier call
+    wrote: they may be removed. What others put there stays; a new file with the name of
+    one of theirs is an error.
+    """
+    path = path.absolute()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    restore(path)
+    remove_leftovers(path.parent)
+    work = _temporary_path(path)
+    work.mkdir()
+    try:
+        yield work
+        if path.exists():
+            _replace_folder(work, path, set(replaces))
+        else:
+            work.rename(path)
+        _sync_folder(path.parent)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _replace_folder(work: Path, path: Path, ours: set[str]) -> None:
+    """Replace a folder by a new one, to which the files of others are added."""
+    others = _files(path) - ours
+    taken = sorted(others & _files(work))
+    if taken:
+        raise InputError(
+            f"{str(path / taken[0])!r} was not written by brainweave, so it is not "
+            "replaced. Move it, or choose another folder."
+        )
+    for name in sorted(others):  # in both folders, until the old one goes
+        (work / name).parent.mkdir(parents=True, exist_ok=True)
+        _link(path / name, work / name)
+    # its name tells which folder takes its place: see restore
+    which = f"{machine_name()}-{os.getpid()}-{work.stat().st_ino:x}"
+    old = path.with_name(f".replaced-{which}-{path.name[-_KEPT_LENGTH:]}")
+    path.rename(old)
+    try:
+        work.rename(path)
+    except OSError:
+        old.rename(path)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _link(source: Path, target: Path) -> None:
+    if source.is_symlink():
+        target.symlink_to(os.readlink(source))
+        return
+    if source.is_dir():
+        target.mkdir()
+        return
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)  # a file system without hard links
+
+
+def restore(path: Path) -> None:
+    """Bring back a folder that a process was killed while replacing.
+
+    If the new one had taken its place already, the old one is removed.
+    """
+    path = path.absolute()
+    for entry in sorted(path.parent.glob(".replaced-*")):
+        found = _REPLACED_NAME.fullmatch(entry.name)
+        if (
+            found is None
+            or found[4] != path.name[-_KEPT_LENGTH:]
+            or not _is_abandoned(entry, found[1], int(found[2]))
+        ):
+            continue
+        if not os.path.lexists(path):
+            entry.rename(path)
+        elif path.stat().st_ino == int(found[3], 16):
+            _remove(entry)
+
+
+def _files(folder: Path) -> set[str]:
+    """List the files, links and empty folders in a folder, relative to it."""
+    return {
+        p.relative_to(folder).as_posix()
+        for p in folder.rglob("*")
+        if p.is_symlink() or not p.is_dir() or not any(p.iterdir())
+    }
+
+
+# -- is there a place, and room? -------------------------------------------------------
+
+
+def check_can_write(path: Path) -> None:
+    """Raise the OSError that writing a file or folder would end in, if any.
+
+    Tried in the nearest folder that exists, where nothing is left behind.
+    """
+    folder = path.absolute().parent
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    with tempfile.TemporaryFile(dir=folder):
+        pass
+
+
+def check_disk_space(folder: Path, n_bytes: int, what: str, way_out: str) -> None:
+    """Refuse, before the work, what the disk has no room for."""
+    from rich.filesize import decimal
+
+    free = shutil.disk_usage(folder).free
+    if n_bytes > free:
+        raise StudyError(
+            f"{what} needs {decimal(n_bytes)} in {str(folder)!r}, where "
+            f"{decimal(free)} are free. Free some space, or {way_out}."
+        )
+
+
+@contextmanager
+def full_disk_is_an_error(target: Path, way_out: str) -> Iterator[None]:
+    """Turn a full disk into a StudyError that names what was being written."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise StudyError(
+            f"The disk was full before {str(target)!r} was complete. Free some space "
+            f"and {way_out}."
+        ) from error
+
+
+# -- what killed processes left --------------------------------------------------------
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what dead processes left in a folder; each folder is checked once."""
+    folder = folder.absolute()
+    if folder in _checked_folders:
+        return
+    _checked_folders.add(folder)
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(folder):
+            found = _TEMPORARY_NAME.match(entry.name)
+            if found and _is_abandoned(Path(entry.path), found[1], int(found[2])):
+                _remove(Path(entry.path))
+
+
+def _temporary_path(path: Path) -> Path:
+    ending = path.name[-_KEPT_LENGTH:]
+    unique = f"{machine_name()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    return path.with_name(f".partial-{unique}-{ending}")
+
+
+def machine_name() -> str:
+    """Return a short name of this machine, for the names of temporary files."""
+    return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
+
+
+def _is_abandoned(path: Path, machine: str, process: int) -> bool:
+    if machine == machine_name() and sys.platform != "win32":
+        return not is_alive(process)
+    newest = max((p.lstat().st_mtime for p in (path, *path.rglob("*"))), default=0)
+    return time.time() - newest > _ABANDONED_AFTER
+
+
+def is_alive(process: int) -> bool:
+    """Tell whether a process of this machine runs; not for Windows."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True  # somebody else's
+    return True
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Force a rename to disk; not every system can."""
+    with contextlib.suppress(OSError):
+        number = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
+
+
+# -- whether files changed -------------------------------------------------------------
+
+
+def file_stamp(path: Path) -> dict[str, Any]:
+    """Return size, time and checksum of a file, for :func:`has_changed`."""
+    stat = path.stat()
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return {"bytes": stat.st_size, "modified": stat.st_mtime_ns, "sha256": digest}
+
+
+def has_changed(path: Path, stamp: Any) -> bool:
+    """Whether a file differs from when it was stamped.
+
+    One of the same size and time has not changed; of the same size alone, it is
+    compared by its checksum.
+    """
+    if not isinstance(stamp, dict) or not path.is_file():
+        return True
+    stat = path.stat()
+    if stat.st_size != stamp.get("bytes"):
+        return True
+    if stat.st_mtime_ns == stamp.get("modified"):
+        return False
+    return bool(file_stamp(path)["sha256"] != stamp.get("sha256"))

@@ -1,0 +1,297 @@
+"""What a label is: when one is missing, how labels are ordered, coded and compared.
+
+A label names the category, stimulus or run of a sample. It is a text or a whole number
+(where only equality counts, as in graphs, anything hashable). ``None``, NaN, NaT,
+``pandas.NA``, ``""`` and ``"n/a"`` (BIDS) mean that there is none. So do the texts
+``"nan"``, ``"NaN"``, ``"NaT"`` and ``"<NA>"``, which NumPy and pandas write when they
+turn such values into text (``np.array(["face", np.nan])``), but not without a warning.
+"""
+
+import warnings
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from brainweave._core.arrays import Codes, is_torch, to_numpy
+from brainweave._core.exceptions import InputError, LabelWarning
+from brainweave._core.validation import format_ids, format_list
+
+NO_LABEL = -1  # the code of a sample without a label
+MISSING_TEXT = ("", "n/a")  # spreadsheets leave cells empty; BIDS writes "n/a"
+MISSING_MADE_TEXT = ("nan", "NaN", "NaT", "<NA>")  # what str() makes of missing values
+
+
+class EncodedLabels(NamedTuple):
+    """Labels of several subjects as places in the sorted names, or ``NO_LABEL``."""
+
+    codes: list[Codes]
+    names: tuple[Hashable, ...]
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a label means that there is none.
+
+    Examples
+    --------
+    >>> [is_missing(v) for v in (None, float("nan"), "", "n/a", "face", 0)]
+    [True, True, True, True, False, False]
+    """
+    value = _to_python(value)
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    if isinstance(value, float):
+        return bool(np.isnan(value))
+    return isinstance(value, str) and value in (*MISSING_TEXT, *MISSING_MADE_TEXT)
+
+
+def as_label_list(values: Any, name: str, *, missing: Any = None) -> list[Any]:
+    """Return labels as a list of Python objects, with ``None`` where one is missing.
+
+    `missing` is one more value that means that there is none.
+
+    Examples
+    --------
+    >>> as_label_list(np.array([2.0, np.nan]), "y")
+    [2.0, None]
+    """
+    listed = _to_list(values, name)
+    if missing is None and set(map(type, listed)) <= {int, str}:
+        # the usual case, quickly: look at each distinct text once
+        texts = {v for v in listed if type(v) is str}
+        if not any(is_missing(v) or v.endswith("\0") for v in texts):
+            return listed
+    labels: list[Any] = []
+    made_text: set[str] = set()
+    missing = _to_python(missing)
+    for value in listed:
+        same = missing is not None and isinstance(value, Hashable) and value == missing
+        if is_missing(value) or same:
+            labels.append(None)
+            if isinstance(value, str) and value in MISSING_MADE_TEXT:
+                made_text.add(value)
+        else:
+            labels.append(value)
+            _check_label(value, name)
+    if made_text - {missing}:
+        text = min(made_text)
+        warnings.warn(
+            f"{name}: {text!r} is taken as a missing label, as NumPy and pandas write "
+            "missing values so when they turn them into text. Use None for samples "
+            "without a label; give a category of that name another one.",
+            LabelWarning,
+            stacklevel=3,
+        )
+    return labels
+
+
+def sort_labels(labels: Iterable[Any]) -> list[Any]:
+    """Return the distinct labels in order, without the missing ones.
+
+    Numbers come first, by value, then texts, then anything else, by type.
+
+    Examples
+    --------
+    >>> sort_labels(["b", 10, None, "a", 2, "b"])
+    [2, 10, 'a', 'b']
+    """
+    distinct = set(labels)
+    if set(map(type, distinct)) == {int}:
+        return sorted(distinct)
+    present = {_to_python(v) for v in distinct if not is_missing(v)}
+    numbers = [v for v in present if isinstance(v, int | float)]
+    texts = [v for v in present if isinstance(v, str)]
+    others = [(type(v).__name__, v) for v in present.difference(numbers, texts)]
+    try:
+        others.sort()
+    except TypeError:  # of a type without an order
+        others.sort(key=lambda pair: (pair[0], str(pair[1])))
+    return sorted(numbers) + sorted(texts) + [v for _, v in others]
+
+
+def encode_labels(labels: Sequence[Any], *, missing: Any = None) -> EncodedLabels:
+    """Return the labels of all subjects as numbers, and the labels in that order.
+
+    Examples
+    --------
+    >>> codes, names = encode_labels([["b", "a"], ["a", "n/a"]])
+    >>> [c.tolist() for c in codes], names
+    ([[1, 0], [0, -1]], ('a', 'b'))
+    """
+    lists = [
+        as_label_list(part, f"y[{i}]", missing=missing) for i, part in enumerate(labels)
+    ]
+    names = tuple(sort_labels(value for part in lists for value in part))
+    code_of = {label: code for code, label in enumerate(names)}
+    codes = [
+        np.array([NO_LABEL if v is None else code_of[v] for v in part], dtype=np.intp)
+        for part in lists
+    ]
+    return EncodedLabels(codes, names)
+
+
+def encode_new_labels(y: Any, names: Sequence[Any]) -> Codes:
+    """Return a new subject's labels as indices of the names that a model has."""
+    values = as_label_list(y, "y of the new subject")
+    code_of = {name: code for code, name in enumerate(names)}
+    unknown = sort_labels(v for v in values if v is not None and v not in code_of)
+    if unknown:
+        raise InputError(
+            f"The new subject has labels that the model does not know: {unknown}; it "
+            f"has {list(names[:8])}. Set them to None to leave those samples "
+            "unlabelled."
+        )
+    return np.array([code_of.get(v, NO_LABEL) for v in values], dtype=np.intp)
+
+
+def object_array(values: Iterable[Any]) -> NDArray[Any]:
+    """Return a one-dimensional array of Python objects, none of them changed."""
+    listed = list(values)
+    array = np.empty(len(listed), object)
+    array[:] = listed
+    return array
+
+
+# -- do the labels of different subjects meet? -----------------------------------------
+
+
+def check_labels_overlap(
+    labels: Sequence[Any],
+    names: Sequence[str],
+    *,
+    refuse: bool = True,
+    warn: bool = True,
+    stacklevel: int = 2,
+) -> None:
+    """Refuse groups of subjects that share no label; warn if some lack a category.
+
+    Subjects without any labels are passed over. `names` are what messages call the
+    subjects, `stacklevel` whose line the warning names, as in :func:`warnings.warn`.
+    """
+    categories = {
+        name: set(as_label_list(own, f"labels of {name}")) - {None}
+        for own, name in zip(labels, names, strict=True)
+        if own is not None
+    }
+    categories = {name: own for name, own in categories.items() if own}
+    if refuse:
+        _refuse_separate_groups(categories)
+    if warn:
+        _warn_of_lacking_categories(categories, stacklevel=stacklevel + 1)
+
+
+def _refuse_separate_groups(categories: dict[str, set[Any]]) -> None:
+    groups: list[tuple[list[str], set[Any]]] = []  # subjects, and their categories
+    for name, own in categories.items():
+        joined = [group for group in groups if group[1] & own]
+        groups = [group for group in groups if group not in joined]
+        members = [other for group in joined for other in group[0]]
+        groups.append(([*members, name], own.union(*(group[1] for group in joined))))
+    if len(groups) < 2:
+        return
+    groups.sort(key=lambda group: len(group[0]), reverse=True)
+    listed = "; ".join(
+        f"{format_list(members)} {'has' if len(members) == 1 else 'have'} "
+        f"{format_ids(sort_labels(labels))}"
+        for members, labels in groups[:3]
+    )
+    raise InputError(
+        f"The subjects fall into {len(groups)} groups that share no label, so nothing "
+        f"ties one group to another: {listed}.{_spelling_hint(categories)} Give the "
+        "same category the same label for all subjects, or align the groups apart."
+    )
+
+
+def _warn_of_lacking_categories(
+    categories: dict[str, set[Any]], *, stacklevel: int
+) -> None:
+    lacking = []
+    all_labels = sort_labels(set().union(*categories.values()))
+    for label in all_labels:
+        have = [name for name, own in categories.items() if label in own]
+        lack = [name for name in categories if name not in have]
+        if lack and len(have) <= len(lack):
+            lacking.append(f"{label!r} by {format_list(have)} only")
+        elif lack:
+            lacking.append(f"{label!r} not by {format_list(lack)}")
+    if lacking:
+        warnings.warn(
+            f"{len(lacking)} of {len(all_labels)} categories are not held by all "
+            f"subjects: {format_list(lacking, separator='; ')}."
+            f"{_spelling_hint(categories)}",
+            LabelWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
+def _spelling_hint(categories: dict[str, set[Any]]) -> str:
+    """Name labels that look the same and are not, if they do not occur together."""
+    spellings: dict[str, list[Any]] = {}
+    for label in sort_labels(set().union(*categories.values())):
+        spellings.setdefault(_normalised(label), []).append(label)
+    alike = [
+        " and ".join(map(repr, labels))
+        for labels in spellings.values()
+        if any(0 < len(own & set(labels)) < len(labels) for own in categories.values())
+    ]
+    if not alike:
+        return ""
+    listed = format_list(alike, separator="; ")
+    return f" {listed} differ by case, blanks or type only: are they one?"
+
+
+def _normalised(label: Any) -> str:
+    text = "".join(str(label).split()).casefold()
+    try:
+        return repr(float(text))
+    except ValueError:
+        return text.replace("_", "").replace("-", "")
+
+
+# -- single values ---------------------------------------------------------------------
+
+
+def _to_list(values: Any, name: str) -> list[Any]:
+    if isinstance(values, str | bytes):
+        raise TypeError(
+            f"{name} must be a list with one label per sample, got {values!r}."
+        )
+    if isinstance(values, list | tuple | range):
+        # NumPy would turn [1, None, "a"] or [1, "a"] into text without a word
+        return [_to_python(v) for v in values]
+    if is_torch(values):
+        values = to_numpy(values)
+    masked = isinstance(values, np.ma.MaskedArray)
+    array = values if masked else np.asarray(values)
+    if array.ndim != 1:
+        raise InputError(
+            f"{name} must be a list with one label per sample; got shape {array.shape}."
+        )
+    if array.dtype.kind == "M":
+        array = array.astype("datetime64[us]").astype(object)
+    listed = array.tolist()
+    if array.dtype.kind in "iuU" and not masked:
+        return listed
+    return [_to_python(v) for v in listed]  # masked entries become None
+
+
+def _to_python(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _check_label(value: Any, name: str) -> None:
+    if isinstance(value, str) and value.endswith("\0"):
+        raise InputError(
+            f"{name}: the label {value!r} ends in a NUL character, which arrays of "
+            "text cut off. Remove it."
+        )
+    try:
+        hash(value)
+    except TypeError:
+        raise InputError(
+            f"{name} must be a list with one label per sample, text or a number each; "
+            f"got {type(value).__name__} {value!r}."
+        ) from None

@@ -1,0 +1,415 @@
+"""Checks of what users pass in; each message names the subject and the way out."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral, Real
+from os import PathLike
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from brainweave._core.exceptions import InputError
+
+
+def check_int(name: str, value: Any, *, minimum: int, owner: str) -> int:
+    """Return value as an int that is at least minimum."""
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError(
+            f"{name} of {owner} must be an integer >= {minimum}, got {value!r}."
+        )
+    if value < minimum:
+        raise InputError(f"{name} of {owner} must be >= {minimum}, got {value}.")
+    return int(value)
+
+
+def check_n_jobs(value: Any) -> int | None:
+    """Return n_jobs; None and negative numbers mean one job per core."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, Integral) or value == 0:
+        raise InputError(
+            f"n_jobs must be an integer other than 0, or None; got {value!r}."
+        )
+    return int(value)
+
+
+def check_number(
+    name: str, value: Any, interval: str, *, owner: str, hint: str = ""
+) -> float:
+    """Return value as a float in an interval, which is written as in "(0, 1]"."""
+    low, high = (float(end) for end in interval[1:-1].split(","))
+    open_below, open_above = interval.startswith("("), interval.endswith(")")
+    wanted = f"in {interval}"
+    if high == float("inf"):
+        wanted = f"{'>' if open_below else '>='} {low:g}"
+    elif open_below and open_above:
+        wanted = f"between {low:g} and {high:g}"
+    if isinstance(value, bool) or not isinstance(value, Real):
+        message = f"{name} of {owner} must be a number {wanted}, got {value!r}. {hint}"
+        raise TypeError(message.rstrip())
+    number = float(value)
+    high_enough = number > low if open_below else number >= low
+    low_enough = number < high if open_above else number <= high
+    if not (high_enough and low_enough):
+        message = f"{name} of {owner} must be {wanted}, got {value}. {hint}"
+        raise InputError(message.rstrip())
+    return number
+
+
+def check_fraction(name: str, value: Any, *, owner: str, hint: str = "") -> float:
+    """Return value as a float in (0, 1]."""
+    hint = f"82 % is written 0.82; 1 keeps everything. {hint}".rstrip()
+    return check_number(name, value, "(0, 1]", owner=owner, hint=hint)
+
+
+def check_subject_number(name: str, value: Any, n_subjects: int, *, owner: str) -> int:
+    """Return value as the number of one of the subjects."""
+    number = check_int(name, value, minimum=0, owner=owner)
+    if number >= n_subjects:
+        raise InputError(
+            f"{name}={number} of {owner} is not one of the {n_subjects} subjects, 0 to "
+            f"{n_subjects - 1}."
+        )
+    return number
+
+
+def check_indices(name: str, values: Any, n: int, *, what: str) -> NDArray[np.intp]:
+    """Return values as an array of indices below n; `what` they count is for errors."""
+    numbers = np.asarray(values)
+    if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
+        raise TypeError(f"{name} must be a list of {what} numbers.")
+    if numbers.size and not (numbers.min() >= 0 and numbers.max() < n):
+        raise InputError(
+            f"{name} must be {what} numbers from 0 to {n - 1}; got {numbers.min()} to "
+            f"{numbers.max()}."
+        )
+    return numbers.astype(np.intp)
+
+
+def check_option(
+    name: str,
+    value: Any,
+    allowed: Sequence[str],
+    *,
+    owner: str,
+    or_number: bool = False,
+) -> str:
+    """Return value if it is one of the allowed names; `or_number` is for the hint."""
+    if not isinstance(value, str) or value not in allowed:
+        listed = ", ".join(map(repr, allowed))
+        number = or_number and isinstance(value, str) and value.strip().isdigit()
+        hint = f" A number has no quotes: {name}={value.strip()}." if number else ""
+        raise InputError(
+            f"{name} of {owner} must be one of {listed}; got {value!r}.{hint}"
+        )
+    return value
+
+
+def check_list_option(name: str, value: Any, owner: str) -> list[Any]:
+    """Return value as a list; one string or one number stands for a list of one."""
+    if isinstance(value, str | Integral):  # list("rest") would be four letters
+        return [value]
+    if isinstance(value, bytes | Mapping) or not isinstance(value, Iterable):
+        raise TypeError(
+            f"{name} of {owner} must be a list, got {type(value).__name__} {value!r}."
+        )
+    return list(value)
+
+
+def check_numbers(X: Any, name: str) -> None:
+    """Refuse files, and arrays that are sparse, masked or not of real numbers."""
+    refuse_files(X, name)
+    if scipy.sparse.issparse(X) or getattr(X, "is_sparse", False) is True:
+        raise TypeError(
+            f"{name} is sparse; samples x voxels must be dense. Pass X.toarray()."
+        )
+    if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
+        raise InputError(
+            f"{name} is a masked array with {int(np.ma.getmaskarray(X).sum())} masked "
+            "values, which alignment cannot leave out one by one. Drop these voxels or "
+            "samples, or fill them: X.filled(...)."
+        )
+    dtype = getattr(X, "dtype", None)
+    if "complex" in str(dtype):
+        raise TypeError(
+            f"{name} must hold real numbers, got dtype {dtype}. Pass np.abs(X), or the "
+            "real and imaginary parts as voxels of their own."
+        )
+    if getattr(dtype, "kind", "f") not in "fiub":
+        raise TypeError(f"{name} must hold real numbers, got dtype {dtype}.")
+
+
+def refuse_files(X: Any, name: str) -> None:
+    """Refuse paths, images and maskers, with the call that turns them into samples."""
+    what = type(X).__name__
+    if isinstance(X, (str, PathLike)):
+        raise TypeError(
+            f"{name} is the path {str(X)!r}, not samples. Read it: "
+            "brainweave.load_nifti({'01': path, ...}, mask=...) for images, "
+            "numpy.load for arrays, or brainweave.Study.open for study folders."
+        )
+    if hasattr(X, "dataobj") and hasattr(X, "affine"):
+        raise TypeError(
+            f"{name} is an image ({what}); which of its voxels to use is not said. "
+            "Pass masker.transform(image) of a nilearn masker, or make a study: "
+            "brainweave.load_nifti({'01': image, ...}, mask=...)."
+        )
+    if hasattr(X, "mask_img_") or hasattr(X, "inverse_transform"):
+        raise TypeError(
+            f"{name} is a {what}, not samples. Pass what it gives: "
+            "masker.transform(image)."
+        )
+
+
+def refuse_other_shapes(X: Any, name: str) -> None:
+    """Refuse what is not samples x voxels, with the likely remedy."""
+    hints = {
+        1: " One voxel is X.reshape(-1, 1), one sample X.reshape(1, -1).",
+        4: " An image is turned into samples x voxels by a mask: load_nifti.",
+    }
+    if len(X.shape) != 2:
+        raise InputError(
+            f"{name} must be 2-D (samples x voxels), got shape {tuple(X.shape)}."
+            + hints.get(len(X.shape), "")
+        )
+
+
+def check_2d(X: Any, name: str) -> tuple[int, int]:
+    """Return the shape of samples x voxels; refuse all else."""
+    check_numbers(X, name)
+    if not hasattr(X, "shape") or not hasattr(X, "dtype"):
+        raise TypeError(
+            f"{name} must be a 2-D array (samples x voxels), got {type(X).__name__}."
+        )
+    refuse_other_shapes(X, name)
+    return int(X.shape[0]), int(X.shape[1])
+
+
+def check_shape(X: Any, name: str) -> tuple[int, int]:
+    """Return (n_samples, n_voxels) of samples that are enough to be fitted."""
+    n_samples, n_voxels = check_2d(X, name)
+    if n_samples < 2:
+        raise InputError(
+            f"{name} has {n_samples} sample(s); at least 2 are needed per subject."
+        )
+    if n_voxels < 1:
+        raise InputError(f"{name} has no voxels (shape {tuple(X.shape)}).")
+    return n_samples, n_voxels
+
+
+def check_samples(Z: Any, n_voxels: int, name: str, what: str = "voxels") -> Any:
+    """Return samples of a subject as a 2-D array that has as many voxels as its map."""
+    if not hasattr(Z, "shape") or not hasattr(Z, "dtype"):
+        Z = as_samples(Z, name)
+    check_numbers(Z, name)
+    shape = tuple(getattr(Z, "shape", ()))
+    if len(shape) != 2 or shape[1] != n_voxels:
+        got = f"shape {shape}" if shape else f"a {type(Z).__name__}"
+        raise InputError(
+            f"{name} must be samples x {n_voxels} {what}, one array of one subject; "
+            f"got {got}. Use the same mask as for fitting."
+        )
+    return Z
+
+
+class NamedSamples:
+    """An entry of a dict of subjects: an id and its samples."""
+
+    labels = space = None
+
+    def __init__(self, id: str, samples: Any) -> None:
+        samples = as_samples(samples, f"X[{id!r}]")
+        self.n_samples, self.n_voxels = check_2d(samples, f"X[{id!r}]")
+        self.id, self._samples = id, samples
+
+    def data(self) -> Any:
+        """Return the samples."""
+        return self._samples
+
+
+def as_samples(X: Any, name: str) -> Any:
+    """Return a DataFrame or a list of rows as an array; anything else as it is."""
+    if _is_table(X):
+        texts = [c for c in X.columns if getattr(X[c].dtype, "kind", "O") not in "fiub"]
+        if texts:
+            raise TypeError(
+                f"{name} is a table whose column {texts[0]!r} holds no numbers. Keep "
+                "the columns that are voxels."
+            )
+        return X.to_numpy()
+    nested = isinstance(X, (list, tuple)) and len(X) > 0
+    if not nested or not all(isinstance(r, (list, tuple, np.ndarray)) for r in X):
+        return X
+    lengths = {len(row) for row in X}
+    if len(lengths) > 1:
+        raise InputError(
+            f"{name} is a list of rows of {min(lengths)} to {max(lengths)} numbers; "
+            "every sample needs all voxels."
+        )
+    try:
+        return np.asarray(X, dtype=np.float64)
+    except (TypeError, ValueError):
+        return X  # no numbers: labels, or what later checks refuse by name
+
+
+def _is_table(X: Any) -> bool:
+    return hasattr(X, "iloc") and hasattr(X, "columns")
+
+
+def check_list_of_subjects(X: Any, *, owner: str, minimum: int = 2) -> list[Any]:
+    """Return X as a list with one entry per subject.
+
+    A dict of subjects is a list whose entries know their ids, a stack of shape
+    (n_subjects, n_samples, n_voxels) a list of its layers; data frames and lists of
+    rows become arrays.
+    """
+    if isinstance(X, Mapping):
+        X = [NamedSamples(str(id), x) for id, x in X.items()]
+    if isinstance(X, (str, bytes, PathLike)):
+        refuse_files(str(X), f"What {owner} was given")
+    if getattr(X, "ndim", 0) == 3 and hasattr(X, "dtype"):
+        X = list(X)
+    got = ""
+    if _is_table(X):
+        got = (
+            f"one table of shape {tuple(X.shape)}. Pass one table per subject, such as "
+            "[rows for _, rows in table.groupby('subject')] without that column"
+        )
+    elif hasattr(X, "shape"):
+        got = f"one array of shape {tuple(X.shape)}. Pass [X1, X2, ...]"
+    elif not hasattr(X, "__iter__") and not hasattr(X, "__getitem__"):
+        got = type(X).__name__
+    if got:
+        raise TypeError(
+            f"{owner} takes a list with one array (samples x voxels) per subject; got "
+            f"{got}."
+        )
+    subjects = [as_samples(s, f"X[{i}]") for i, s in enumerate(X)]
+    if len(subjects) < minimum:
+        raise InputError(
+            f"{owner} needs at least {minimum} subject(s); got {len(subjects)}."
+        )
+    return subjects
+
+
+def labels_per_subject(
+    subjects: list[Any],
+    y: Any,
+    labels_of: Any = lambda subject: subject.labels,
+    *,
+    owner: str,
+) -> list[Any] | None:
+    """Return labels with one entry per subject: y, else those that subjects have.
+
+    y has one entry per subject; or it is a dict of them, by id, or a Study; or one list
+    of labels that holds for all subjects. None if there are no labels at all.
+    """
+    if y is None and all(hasattr(s, "labels") for s in subjects):
+        found = [labels_of(s) for s in subjects]
+        y = None if any(labels is None for labels in found) else found
+    if y is None:
+        return None
+    n_samples = [
+        s.n_samples if hasattr(s, "n_samples") else check_2d(s, f"X[{i}]")[0]
+        for i, s in enumerate(subjects)
+    ]
+    ids = ids_of(subjects, owner=owner)
+    if isinstance(y, Mapping):
+        if ids is None:
+            raise TypeError(
+                f"y of {owner} is a dict of subjects, but X has no ids to match it "
+                "with. Pass X as a dict or a Study, too."
+            )
+        y = [SimpleNamespace(id=str(id), labels=labels) for id, labels in y.items()]
+    entries = _label_entries(y, n_samples, owner=owner)
+    if all(hasattr(entry, "labels") for entry in entries):  # a dict, or a Study
+        entries = _labels_by_id(entries, ids, owner=owner)
+        if all(labels is None for labels in entries):
+            return None
+    if len(entries) != len(subjects):
+        raise InputError(f"y has {len(entries)} entries for {len(subjects)} subjects.")
+    for i, (n, labels) in enumerate(zip(n_samples, entries, strict=True)):
+        if labels is None:
+            entries[i] = np.full(n, None)
+        elif len(labels) != n:
+            raise InputError(f"y[{i}] has {len(labels)} labels for {n} samples.")
+    return entries
+
+
+def _label_entries(y: Any, n_samples: Sequence[int], *, owner: str) -> list[Any]:
+    """Return y as a list; one list of labels is repeated for all subjects."""
+    if isinstance(y, (str, bytes)):
+        raise TypeError(f"y of {owner} must hold labels, got the text {y!r}.")
+    n_axes = 0 if _is_table(y) else getattr(y, "ndim", 0)
+    if n_axes == 2:
+        return list(y)
+    flat = n_axes == 1 and getattr(y, "dtype", None) is not None
+    entries = list(y) if flat else check_list_of_subjects(y, owner=owner, minimum=1)
+    single = (str, Real, np.generic, type(None))
+    if not entries or not all(isinstance(entry, single) for entry in entries):
+        return entries
+    for i, n in enumerate(n_samples):
+        if n != len(entries):
+            raise InputError(
+                f"y of {owner} is one list of {len(entries)} labels, which would hold "
+                f"for all subjects, but X[{i}] has {n} samples. Pass one list per "
+                "subject: [y1, y2, ...]."
+            )
+    return [entries] * len(n_samples)
+
+
+def _labels_by_id(
+    labelled: list[Any], ids: Sequence[str] | None, *, owner: str
+) -> list[Any]:
+    """Return the labels of subjects, in the order of ids if both have some."""
+    given = ids_of(labelled, owner=f"y of {owner}")
+    if ids is not None and given is not None:
+        absent = [id for id in ids if id not in given]
+        if absent:
+            raise InputError(
+                f"y of {owner} has no subject {format_ids(absent)}; it has "
+                f"{format_ids(given)}."
+            )
+        labelled = [labelled[given.index(id)] for id in ids]
+    return [subject.labels for subject in labelled]
+
+
+def ids_of(entries: Iterable[Any], *, owner: str) -> list[str] | None:
+    """Return the ids of subjects or bases; None unless every entry has one."""
+    ids: list[Any] = [getattr(entry, "id", None) for entry in entries]
+    if not all(isinstance(id, str) and id for id in ids):
+        return None
+    twice = sorted({id for id in ids if ids.count(id) > 1})
+    if twice:
+        raise InputError(
+            f"{owner} was given subject {format_ids(twice)} more than once. Give every "
+            "subject once."
+        )
+    return ids
+
+
+def format_ids(ids: Iterable[Any]) -> str:
+    """Return ids for a message: the first eight, and how many more there are."""
+    return format_list(map(repr, ids))
+
+
+def format_list(texts: Iterable[str], limit: int = 8, separator: str = ", ") -> str:
+    """Join texts for a message: the first few, and how many more there are."""
+    listed = list(texts)
+    if len(listed) > limit:
+        listed = [*listed[:limit], f"and {len(listed) - limit} more"]
+    return separator.join(listed)
+
+
+def one_per_subject(name: str, value: Any, n_subjects: int, *, owner: str) -> list[Any]:
+    """Repeat a single setting for all subjects, or check a list of one per subject."""
+    if not isinstance(value, (list, tuple)):
+        return [value] * n_subjects
+    if len(value) != n_subjects:
+        raise InputError(
+            f"{name} of {owner} has {len(value)} entries for {n_subjects} subjects. "
+            "Give one value for all, or one per subject."
+        )
+    return list(value)

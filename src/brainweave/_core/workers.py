@@ -1,0 +1,312 @@
+"""Several subjects at a time: in threads, or on the workers of a cluster.
+
+A worker of another process gets mapped files by name, not their voxels.
+"""
+
+import mmap
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from functools import lru_cache
+from io import BytesIO
+from pickle import Pickler, PicklingError, loads
+from threading import local
+from typing import Any, TypeVar
+
+import numpy as np
+from joblib import Parallel, cpu_count, delayed
+from joblib.parallel import get_active_backend
+from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
+
+from brainweave._core.arrays import (
+    as_sendable,
+    backing_map,
+    chunk_width,
+    memory_allowed,
+    process_bytes,
+)
+from brainweave._core.exceptions import InputError, StudyError
+from brainweave._core.validation import check_n_jobs
+
+Result = TypeVar("Result")
+CaughtWarning = tuple[type[Warning], str]
+
+
+@lru_cache(maxsize=1)
+def _thread_controller() -> ThreadpoolController:
+    return ThreadpoolController()
+
+
+def blas_threads(number: int) -> Any:
+    """Limit BLAS to a number of threads, as a context.
+
+    NumPy and SciPy bring a BLAS each, whose idle threads spin; small problems that call
+    both run several times slower unless each keeps to one thread.
+    """
+    return _thread_controller().limit(limits=number, user_api="blas")
+
+
+def cluster_workers() -> int | None:
+    """Return how many workers the configured joblib backend has; None: own threads."""
+    backend, _ = get_active_backend(prefer="threads")
+    if getattr(backend, "supports_sharedmem", False):
+        return None
+    return int(backend.effective_n_jobs(-1))
+
+
+def map_subjects(
+    function: Callable[..., Result],
+    *arguments: Any,
+    n_jobs: int | None = None,
+    threads_only: bool = False,
+) -> list[Result]:
+    """Apply a function to every subject, several subjects at a time in threads.
+
+    ``None`` takes one thread per core, since the linear algebra of one subject hardly
+    gains from a second core while two subjects gain fully. Inside
+    ``joblib.parallel_config`` the configured backend (Dask, say) is used instead,
+    unless `threads_only`: work that reads no voxels costs more to send than to do.
+    """
+    items = list(zip(*arguments, strict=True))
+    workers = _n_workers(len(items), n_jobs)
+    on_cluster = not threads_only and n_jobs != 1 and len(items) > 1
+    cluster = cluster_workers() if on_cluster else None
+    limit = memory_allowed()
+    if limit is not None and not threads_only and items:
+        workers = min(workers, _n_that_fit([item[0] for item in items], limit))
+    if workers <= 1 and cluster is None:
+        return [function(*item) for item in items]
+    if cluster is None:  # plain threads start faster
+        with subject_threads(workers, workers, share_cores=True) as over_subjects:
+            return over_subjects(function, *zip(*items, strict=True))
+    with blas_threads(max(1, cpu_count() // workers)), explain_dead_worker():
+        answers = Parallel(n_jobs=max(workers, cluster))(
+            delayed(_call_on_worker)(function, *map(_packed, item)) for item in items
+        )
+    for _, error in answers:  # the first subject's error, whichever came first
+        if error is not None:
+            raise error
+    return [_unpacked(result) for result, _ in answers]
+
+
+def _n_workers(n_items: int, n_jobs: Any) -> int:
+    n_jobs = check_n_jobs(n_jobs)
+    wanted = n_jobs if n_jobs is not None and n_jobs > 0 else cpu_count()
+    return int(min(wanted, n_items))
+
+
+def _n_that_fit(subjects: list[Any], limit: int) -> int:
+    """Return how many subjects can be read at the same time within a memory limit.
+
+    Each takes three chunks and six matrices of samples x samples meanwhile (the Gram
+    matrix, its eigenvectors, what LAPACK needs), or its voxels twice where they are
+    read whole, and leaves two such matrices behind.
+    """
+    shapes = [
+        getattr(s, "shape", None)
+        or (getattr(s, "n_samples", 0), getattr(s, "n_voxels", 0))
+        for s in subjects
+    ]
+    if not all(len(shape) == 2 and all(shape) for shape in shapes):
+        return len(subjects)  # not of voxels, or refused later
+    needs = [
+        24 * n * min(v, chunk_width(n))
+        + 48 * min(n, v) ** 2
+        + 16 * n * v * bool(getattr(s, "is_lazy", False))
+        for s, (n, v) in zip(subjects, shapes, strict=True)
+    ]
+    room = limit - process_bytes() - sum(16 * min(n, v) ** 2 for n, v in shapes)
+    if room < max(needs):
+        raise InputError(
+            f"memory_limit={limit / 1e6:.0f}MB is too little: {len(shapes)} subjects "
+            f"of up to {max(shapes)[0]} samples take about "
+            f"{(limit - room + max(needs)) / 1e6:.0f}MB. Raise it, or use fewer "
+            "samples or subjects."
+        )
+    return int(room // max(needs))
+
+
+@contextmanager
+def subject_threads(
+    n_subjects: int, n_jobs: int | None = None, *, share_cores: bool = False
+) -> Iterator[Callable[..., list[Any]]]:
+    """Yield a map over subjects whose threads stay alive for a whole iteration.
+
+    For many rounds of little work, where :func:`map_subjects` would spend its time on
+    starting. BLAS keeps to one thread, so the result does not depend on the number of
+    workers in a single bit. With ``share_cores``, for large matrices, subjects share
+    the cores as in :func:`map_subjects`, and BLAS has all of them in between.
+    """
+    workers = _n_workers(n_subjects, n_jobs)
+    with nullcontext() if share_cores else blas_threads(1):
+        if workers <= 1:
+            yield lambda function, *lists: list(map(function, *lists))
+            return
+        n_threads = max(1, cpu_count() // workers)
+        with ThreadPoolExecutor(workers) as pool:
+
+            def over_subjects(function: Callable[..., Any], *lists: Any) -> list[Any]:
+                with blas_threads(n_threads) if share_cores else nullcontext():
+                    return list(pool.map(function, *lists))
+
+            yield over_subjects
+
+
+@contextmanager
+def explain_dead_worker() -> Iterator[None]:
+    """Turn the death of a joblib process into an error that says what to do."""
+    try:
+        yield
+    except BrokenExecutor:
+        raise StudyError(
+            "A process that read subjects died; often the memory was full. Use "
+            "n_jobs=1, or fewer processes, and start again."
+        ) from None
+
+
+class WarningCollector:
+    """Collects the warnings of each thread by itself.
+
+    ``warnings.catch_warnings`` changes what the whole process does, so threads cannot
+    use it side by side. :meth:`installed` uses it once, around all threads.
+
+    Examples
+    --------
+    >>> collector = WarningCollector()
+    >>> with collector.installed(), collector.collect() as caught:
+    ...     warnings.warn("of few samples", UserWarning)
+    >>> caught
+    [(<class 'UserWarning'>, 'of few samples')]
+    """
+
+    def __init__(self) -> None:
+        self._thread = local()
+        self.is_installed = False
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Receive all warnings; those of threads that do not collect are shown."""
+        with warnings.catch_warnings():
+            show = warnings.showwarning
+
+            def receive(message: Any, category: type[Warning], *where: Any) -> None:
+                caught = getattr(self._thread, "caught", None)
+                if caught is None:
+                    show(message, category, *where)
+                else:
+                    caught.append((category, str(message)))
+
+            warnings.simplefilter("always")
+            warnings.showwarning = receive  # type: ignore[assignment]
+            self.is_installed = True
+            try:
+                yield
+            finally:
+                self.is_installed = False
+
+    @contextmanager
+    def collect(self) -> Iterator[list[CaughtWarning]]:
+        """Yield the list that the warnings of this thread go to."""
+        self._thread.caught = []
+        try:
+            yield self._thread.caught
+        finally:
+            self._thread.caught = None
+
+
+# -- what goes to another process ------------------------------------------------------
+
+
+class LocalCallback:
+    """A function that is called in this process alone: pickled, it does nothing."""
+
+    def __init__(self, function: Callable[..., Any] | None = None) -> None:
+        self._function = function
+
+    def __call__(self, *arguments: Any) -> None:
+        """Call the function, unless this is a copy in another process."""
+        if self._function is not None:
+            self._function(*arguments)
+
+    def __reduce__(self) -> Any:
+        return LocalCallback, ()
+
+
+class Payload:
+    """What goes to another process: mapped files by name, not their voxels.
+
+    Whoever calls :meth:`open` there gets the value, its maps opened anew from their
+    files. Until then it stays closed: a scheduler that unpickles what it passes on
+    opens no file, and passes on no voxels.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self._value, self._closed = value, b""
+
+    def open(self) -> Any:
+        """Return the value; itself, where it never left the process."""
+        return loads(self._closed) if self._closed else self._value
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._closed:
+            return self.__dict__
+        closed = BytesIO()
+        try:
+            _MapPickler(closed).dump(as_sendable(self._value))
+        except (PicklingError, AttributeError, TypeError):
+            # a function defined on the spot, which only the caller's pickler can send
+            return self.__dict__
+        return {"_value": None, "_closed": closed.getvalue()}
+
+
+def _call_on_worker(function: Callable[..., Any], *packed: Any) -> tuple[Any, Any]:
+    """Return the packed result and None, or None and the error."""
+    try:
+        return _packed(function(*map(_unpacked, packed))), None
+    except Exception as error:
+        return None, error
+
+
+def _packed(value: Any) -> Any:
+    """Wrap what may hold a memory map; joblib knows how to send arrays."""
+    plain = isinstance(value, np.ndarray) and backing_map(value) is None
+    return value if plain else Payload(value)
+
+
+def _unpacked(value: Any) -> Any:
+    return value.open() if isinstance(value, Payload) else value
+
+
+class _MapPickler(Pickler):
+    """Pickles a mapped array as the name of its file and the place in it."""
+
+    def reducer_override(self, X: Any) -> Any:
+        """Return how to make X again; what is not mapped goes the usual way."""
+        mapped = backing_map(X)
+        if mapped is None:
+            return NotImplemented
+        start = mapped.offset - mapped.offset % mmap.ALLOCATIONGRANULARITY
+        address = np.frombuffer(mapped._mmap, np.uint8).ctypes.data
+        layout = (X.shape, X.dtype, X.strides, start + X.ctypes.data - address)
+        path = os.path.realpath(mapped.filename)
+        found = os.stat(path)
+        return _map_again, (path, found.st_size, found.st_mtime_ns, layout)
+
+
+def _map_again(path: str, size: int, changed: int, layout: Any) -> NDArray[Any]:
+    try:
+        found = os.stat(path)
+        data = np.memmap(path, np.uint8, "r")
+    except (OSError, ValueError) as error:
+        problem = f"A worker cannot open {path!r} ({error})"
+    else:
+        if (found.st_size, found.st_mtime_ns) == (size, changed):
+            shape, dtype, strides, offset = layout
+            return np.ndarray(shape, dtype, data, offset, strides)
+        problem = f"A worker sees another file as {path!r} than was sent to it"
+    raise InputError(
+        f"{problem}. Put the study where all workers see it under the same name."
+    )

@@ -1,0 +1,1 @@
+"""The Graph-based Decoding Model: estimators, solvers, strength, new subjects."""

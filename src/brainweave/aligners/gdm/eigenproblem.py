@@ -1,0 +1,200 @@
+r"""The smallest eigenpairs of :math:`V_*^\top (D - G) V_*`, by the cheapest route.
+
+docs/theory.md says which that is. All routes give the same eigenvalues and, wherever
+the spectrum has a gap, the same space; an answer of the iterative route that cannot be
+confirmed is replaced by a dense one.
+"""
+
+import logging
+from contextlib import nullcontext
+
+import numpy as np
+import scipy.linalg
+
+from brainweave._core.arrays import Matrix
+from brainweave._core.exceptions import InputError
+from brainweave._core.workers import blas_threads, map_subjects
+from brainweave.aligners.gdm.graph_parsing import Solution
+from brainweave.basis.linalg import (
+    signed_factor,
+    smallest_eigenpairs,
+    smallest_of_constant_minus_low_rank,
+    smallest_of_diagonal_minus_low_rank,
+    smallest_of_operator,
+)
+from brainweave.graphs.builders import Graph, GroupTerm
+
+logger = logging.getLogger(__name__)
+
+
+ROUTES = ("auto", "closed", "dense", "iterative")
+DENSE_SIZE = 1000  # up to here the dense route costs less than a tenth of a second
+SMALL_PRODUCT = 1_000_000  # numbers in U below which one thread is fastest
+MATRIX_DENSE_SIZE = 6000  # a matrix of weights has no structure to exploit before this
+
+
+def solve(
+    bases: list[Matrix],
+    graph: Graph,
+    k: int,
+    *,
+    route: str = "auto",
+    n_jobs: int | None = None,
+) -> Solution:
+    """Find the k + 1 smallest eigenpairs of M, given the orthonormal bases V_i.
+
+    The maps are E_i, of shape (L_i, k + 1), and the features V_i E_i.
+    """
+    problem = Problem(bases, graph, graph.degrees(), n_jobs)
+    chosen = _choose(problem) if route == "auto" else route
+    logger.debug(
+        "%s route for %d components of %d dimensions of %d subjects",
+        chosen,
+        k,
+        problem.size,
+        len(bases),
+    )
+    k = min(k + 1, problem.size)
+    small = problem.is_small and chosen != "dense"
+    with blas_threads(1) if small else nullcontext():
+        values, vectors, floor = getattr(problem, chosen)(k)
+    maps = problem.split(vectors)
+    features = [V @ E for V, E in zip(bases, maps, strict=True)]
+    return Solution(
+        eigenvalues=values,
+        gains=floor - values,
+        scale=max(np.abs(problem.degrees).max(), np.abs(values).max(), 1e-300),
+        maps=maps,
+        features=features,
+        template=np.concatenate(features),
+        route=chosen,
+    )
+
+
+def _choose(problem: "Problem") -> str:
+    if problem.graph.matrix is not None:
+        return "dense" if problem.size <= MATRIX_DENSE_SIZE else "iterative"
+    if problem.equal_degrees and problem.rank < problem.size:
+        return "closed"
+    small = problem.size <= DENSE_SIZE and 8 * problem.rank > problem.size
+    return "dense" if small or problem.rank > problem.size // 2 else "iterative"
+
+
+class Problem:
+    """The parts of M, each computed when a route needs it.
+
+    A route returns eigenvalues, eigenvectors, and the smallest eigenvalue of the degree
+    part alone, V^T D V: a component at or above it gains nothing from the edges.
+    """
+
+    def __init__(
+        self,
+        bases: list[Matrix],
+        graph: Graph,
+        degrees: Matrix,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.bases, self.graph, self.n_jobs = bases, graph, n_jobs
+        self.degrees = degrees
+        self.rows = graph.slices()
+        self.ends = np.cumsum([V.shape[1] for V in bases])
+        self.size = int(self.ends[-1])
+        self.rank = sum(len(term.names) for term in graph.groups)
+        spread = np.ptp(self.degrees)
+        self.equal_degrees = spread <= 1e-12 * max(np.abs(self.degrees).max(), 1e-300)
+        # too small to gain from a second thread
+        self.is_small = self.size * max(self.rank, 1) < SMALL_PRODUCT
+
+    def closed(self, k: int) -> tuple[Matrix, Matrix, float]:
+        """Solve for ``d I - U U^T`` with one thin decomposition."""
+        if self.graph.matrix is not None or not self.equal_degrees:
+            raise InputError(
+                "solver='closed' needs a graph of groups in which all samples have the "
+                "same degree; use 'auto', 'dense' or 'iterative'."
+            )
+        U, signs = self._low_rank()
+        floor = float(self.degrees[0])
+        return *smallest_of_constant_minus_low_rank(floor, U, signs, k), floor
+
+    def iterative(self, k: int) -> tuple[Matrix, Matrix, float]:
+        """Never form M: blocks and low rank, or products with the sparse graph."""
+        subjects = range(len(self.bases))
+        pairs = map_subjects(
+            lambda i: np.linalg.eigh(self._diagonal_block(i)),
+            subjects,
+            n_jobs=self.n_jobs,
+            threads_only=True,
+        )
+        floor = float(min(values[0] for values, _ in pairs))
+        if self.graph.matrix is not None:
+            return *smallest_of_operator(self.apply, self.size, k), floor
+        U, signs = self._low_rank()
+        parts = zip(pairs, self.split(U), strict=True)
+        rotated = np.concatenate([Q.T @ part for (_, Q), part in parts])
+        mu = np.concatenate([values for values, _ in pairs])
+        values, vectors = smallest_of_diagonal_minus_low_rank(mu, rotated, signs, k)
+        back = zip(pairs, self.split(vectors), strict=True)
+        return values, np.concatenate([Q @ part for (_, Q), part in back]), floor
+
+    def dense(self, k: int) -> tuple[Matrix, Matrix, float]:
+        """Form M and hand it to LAPACK."""
+        blocks = [self._diagonal_block(i) for i in range(len(self.bases))]
+        floor = min(float(np.linalg.eigvalsh(block)[0]) for block in blocks)
+        M = scipy.linalg.block_diag(*blocks)
+        for term in self.graph.groups:
+            B = self._group_rows(term)
+            M -= B @ term.affinity @ B.T
+        if self.graph.matrix is not None:
+            for rows, V, end in zip(self.rows, self.bases, self.ends, strict=True):
+                column = self.graph.matrix[:, rows] @ V
+                M[:, end - V.shape[1] : end] -= self._down(column)
+        return *smallest_eigenpairs((M + M.T) / 2, k), floor
+
+    def split(self, stacked: Matrix) -> list[Matrix]:
+        """Return the rows of each subject's dimensions."""
+        return np.split(stacked, self.ends[:-1])
+
+    def _diagonal_block(self, i: int) -> Matrix:
+        V = self.bases[i]
+        return np.asarray(V.T @ (self.degrees[self.rows[i], None] * V))
+
+    def _group_rows(self, term: GroupTerm) -> Matrix:
+        """Return B = V_*^T Z, (S, C)."""
+        pairs = zip(self.rows, self.bases, strict=True)
+        return np.concatenate(
+            [np.asarray(term.membership(rows).T @ V).T for rows, V in pairs]
+        )
+
+    def _low_rank(self) -> tuple[Matrix, Matrix]:
+        """Write V_*^T G V_* of the group terms as U diag(signs) U^T."""
+        factors, signs = [], []
+        for term in self.graph.groups:
+            F, s = signed_factor(term.affinity)
+            factors.append(self._group_rows(term) @ F)
+            signs.append(s)
+        return np.hstack(factors), np.concatenate(signs)
+
+    def _down(self, y: Matrix) -> Matrix:
+        """Return V_*^T y."""
+        pairs = zip(self.bases, self.rows, strict=True)
+        return np.concatenate([V.T @ y[rows] for V, rows in pairs])
+
+    def up(self, x: Matrix) -> Matrix:
+        """Return V_* x."""
+        parts = zip(self.bases, self.split(x), strict=True)
+        return np.concatenate([V @ part for V, part in parts])
+
+    def apply(self, x: Matrix) -> Matrix:
+        """Multiply by M through the samples, with the graph as it is."""
+        y = self.up(x.reshape(self.size, -1))
+        out = self.degrees[:, None] * y - apply_graph(self.graph, y)
+        return self._down(out).reshape(x.shape)
+
+
+def apply_graph(graph: Graph, y: Matrix) -> Matrix:
+    """Multiply by G without expanding its group terms."""
+    out = np.zeros_like(y) if graph.matrix is None else np.asarray(graph.matrix @ y)
+    for term in graph.groups:
+        Z = term.membership()
+        out += Z @ (term.affinity @ (Z.T @ y))
+    return out

@@ -1,0 +1,322 @@
+r"""GDM with a ridge in place of the hard cut: in closed form, or subject by subject.
+
+With :math:`S_i = K_i (K_i + g_i I)^{-1}` the ridge smoother of subject i's centred Gram
+matrix and a graph of groups :math:`G = U J U^\top`, :math:`J` being signs, all follows
+from :math:`P = \sum_i U_i^\top S_i U_i`, of the size of the number of groups
+(docs/gdm.md). Three routes: "closed" forms P, for few groups or mixed signs; "operator"
+multiplies with it, for many groups; "matrix" is for a matrix of weights, which takes an
+eigendecomposition a subject.
+
+The constraint of the closed form is one for all subjects together, so where half the
+subjects saw other stimuli than the rest a component may live in one half and vanish in
+the other. Asking it of each subject forbids that. The map of subject i that agrees best
+with targets :math:`B_i = \sum_j G_{ij} Y_j^\top` is then
+:math:`Y_i^\top = S_i B_i (B_i^\top S_i B_i)^{-1/2}`: K right-hand sides of a factor
+that exists already. All subjects take this step at once, so their order does not
+matter, and no step lowers the objective: it is convex, and rises at least as its
+tangent does. (With negative weights a multiple of the constraint makes it convex.)
+
+Few rounds are better than many: the closed form ties subjects who share little, and the
+optimum drifts from that towards what each group of them shares (docs/gdm.md).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+import scipy.sparse
+
+from brainweave._core.arrays import Matrix, is_torch, to_numpy
+from brainweave._core.exceptions import InputError
+from brainweave._core.workers import map_subjects, subject_threads
+from brainweave.aligners.gdm.eigenproblem import Problem, apply_graph
+from brainweave.aligners.gdm.graph_parsing import Solution
+from brainweave.aligners.gdm.smoother import DeviceSmoother, GramSmoother, Smoother
+from brainweave.basis.linalg import signed_factor, smallest_of_operator
+from brainweave.graphs.builders import Graph
+
+#: More groups than this go to the operator, whose steps do not grow with them.
+FEW_GROUPS = 400
+MANY_GROUPS = 1200  # still few, where subjects have as many samples and more voxels
+FEW_ON_DEVICE = 8192
+ROUTES = ("auto", "closed", "operator", "matrix")
+ROUNDS = 10  # chosen on simulated studies that docs/gdm.md does not report
+
+
+def solve_shrinkage(
+    smoothers: Sequence[Smoother],
+    graph: Graph,
+    k: int,
+    *,
+    route: str = "auto",
+    n_jobs: int | None = None,
+) -> Solution:
+    """Find the k leading components; fewer where fewer gain from the edges.
+
+    No degrees are used. The maps are mixings, ``W_i = Phi_i @ maps[i]``: the features
+    of other samples are their centred kernel to the aligning samples, times this.
+    """
+    with subject_threads(len(smoothers), n_jobs, share_cores=True) as over_subjects:
+        problem = _Problem(smoothers, graph, over_subjects)
+        chosen = _choose(graph, k, problem.few_groups) if route == "auto" else route
+        mu, targets = getattr(problem, f"_{chosen}")(k + 1)
+        scale = max(float(np.abs(mu).max(initial=0.0)), 1e-300)
+        used = min(k, int((mu > 1e-12 * scale).sum()))
+        if not used:
+            raise InputError(
+                "No component gains from the edges of the graph: all its weights are "
+                "negative, or none joins samples that differ."
+            )
+        found = over_subjects(lambda s, B: s.regress(B[:, :used]), smoothers, targets)
+    mixing, features = map(list, zip(*found, strict=True))
+    template = np.concatenate(features) / mu[:used]
+    return Solution(mu, mu, scale, mixing, features, template, chosen)
+
+
+def _choose(graph: Graph, k: int, few: int) -> str:
+    if graph.matrix is not None:
+        return "matrix"
+    rank = sum(len(term.names) for term in graph.groups)
+    if rank <= max(few, 8 * k):
+        return "closed"
+    return "operator" if _is_positive(graph) else "closed"
+
+
+def _is_positive(graph: Graph) -> bool:
+    """Whether the graph joins groups, with weights that are not negative."""
+    return graph.matrix is None and all(
+        term.within_groups and bool((term.affinity.diagonal() >= 0).all())
+        for term in graph.groups
+    )
+
+
+class _Problem:
+    """The routes; each returns mu and, per subject, the right-hand sides of its map."""
+
+    def __init__(
+        self,
+        smoothers: Sequence[Smoother],
+        graph: Graph,
+        over_subjects: Callable[..., list[Any]],
+    ) -> None:
+        self.smoothers, self.graph = smoothers, graph
+        self.over_subjects, self.rows = over_subjects, graph.slices()
+        kinds = {type(smoother) for smoother in smoothers}
+        self.on_device = kinds == {DeviceSmoother}
+        self.few_groups = FEW_ON_DEVICE if self.on_device else FEW_GROUPS
+        if kinds == {GramSmoother}:  # all by one inverse of its samples' size
+            most = min(MANY_GROUPS, *graph.lengths)
+            self.few_groups = max(FEW_GROUPS, most)
+
+    def _columns(self) -> tuple[list[Any], Matrix]:
+        """Write the group terms as U J U^T: sparse U_i per subject, and the signs."""
+        if self.graph.matrix is not None:
+            raise InputError("A matrix of weights has no groups: use route='matrix'.")
+        parts, signs = [], []
+        for term in self.graph.groups:
+            F, s = signed_factor(term.affinity)
+            parts.append(term.membership() @ scipy.sparse.csr_array(F))
+            signs.append(s)
+        U = scipy.sparse.csr_array(scipy.sparse.hstack(parts, format="csr"))
+        return [U[rows] for rows in self.rows], np.concatenate(signs)
+
+    def _closed(self, k: int) -> tuple[Matrix, list[Any]]:
+        U, signs = self._columns()
+        if self.on_device:  # one after the other: there is room for one sum
+            P: Any = 0
+            for smoother, u in zip(self.smoothers, U, strict=True):
+                P = smoother.quadratic_form(u) + P
+        else:
+            P = sum(
+                self.over_subjects(
+                    lambda s, u: to_numpy(s.quadratic_form(u)), self.smoothers, U
+                )
+            )
+        P = (P + P.T) / 2
+        if (signs > 0).all():
+            mu, q = self._largest(P, k)
+            return mu, _multiply_each(U, _divide(q, np.sqrt(np.maximum(mu, 0))))
+        P = to_numpy(P)
+        # P = L L^T: the problem in the coordinates that L makes orthonormal
+        values, vectors = np.linalg.eigh(P)
+        L = vectors * np.sqrt(np.maximum(values, 0))
+        mu, a = self._largest(L.T @ (signs[:, None] * L), k)
+        return mu, _multiply_each(U, _divide(signs[:, None] * (L @ a), mu))
+
+    def _largest(self, P: Any, k: int) -> tuple[Matrix, Matrix]:
+        if is_torch(P):
+            values, vectors = cast(DeviceSmoother, self.smoothers[0]).device.eigh(P)
+            return values[:k], to_numpy(vectors[:, :k])
+        values, vectors = np.linalg.eigh((P + P.T) / 2)
+        return values[::-1][:k], vectors[:, ::-1][:, :k]
+
+    def _operator(self, k: int) -> tuple[Matrix, list[Any]]:
+        U, signs = self._columns()
+        size = signs.size
+
+        def minus_P(x: Matrix) -> Matrix:
+            columns = x.reshape(size, -1)
+            total = sum(
+                self.over_subjects(
+                    lambda s, u: u.T @ s.smooth(u @ columns), self.smoothers, U
+                )
+            )
+            return -np.asarray(total).reshape(x.shape)
+
+        values, q = smallest_of_operator(minus_P, size, min(k, size))
+        mu = -values
+        return mu, _multiply_each(U, _divide(q, np.sqrt(np.maximum(mu, 0))))
+
+    def _matrix(self, k: int) -> tuple[Matrix, list[Any]]:
+        """Lanczos on R^T G R with S = R R^T, whatever the graph is made of."""
+        roots = self.over_subjects(lambda s: s.root[0] * s.root[1], self.smoothers)
+        whole = Problem(roots, self.graph, np.zeros(self.graph.n_samples))
+        size = whole.size
+        values, vectors = smallest_of_operator(whole.apply, size, min(k, size))
+        mu = -values
+        targets = _divide(apply_graph(self.graph, whole.up(vectors)), mu)
+        return mu, [targets[rows] for rows in self.rows]
+
+
+def scale_features(mixing: Matrix, features: Matrix, mu: Matrix | None) -> Matrix:
+    """Return a mixing whose features over the aligning samples have the spread mu.
+
+    Features on which subjects agree more then weigh more for a classifier. Without mu
+    they have unit variance. A feature that is constant stays as it is.
+    """
+    spread = features.std(axis=0)
+    spread = np.where(spread > 0, spread, 1.0)
+    wanted = np.ones_like(spread) if mu is None else mu[: spread.size] / mu[0]
+    return np.asarray(mixing * (wanted / spread))
+
+
+def _divide(columns: Matrix, by: Matrix) -> Matrix:
+    """Divide columns, leaving zero those of components without gain."""
+    return np.asarray(columns * np.where(by > 0, 1 / np.where(by > 0, by, 1), 0.0))
+
+
+def _multiply_each(U: list[Any], c: Matrix) -> list[Matrix]:
+    return [np.asarray(u @ c) for u in U]
+
+
+# -- features of unit covariance in every subject --------------------------------------
+
+
+def solve_per_subject(
+    smoothers: Sequence[Smoother],
+    graph: Graph,
+    start: Solution,
+    *,
+    n_jobs: int | None = None,
+) -> Solution:
+    """Ascend from the closed form; return the regressions on the template at the end.
+
+    The groups of the graph should count alike (:func:`count_alike`), also time ids: the
+    target of a sample is then the mean over who saw it. ``start`` is that of a graph in
+    which an id counts by how many saw it. The eigenvalues are the mean squares of the
+    features.
+    """
+    Y, history = ascend(smoothers, graph, start, n_jobs=n_jobs)
+    targets = apply_graph(graph, np.concatenate(Y))
+    found = map_subjects(
+        lambda s, rows: s.regress(targets[rows]),
+        smoothers,
+        graph.slices(),
+        n_jobs=n_jobs,
+        threads_only=True,
+    )
+    # any common rotation has the same objective: take the axes of agreement
+    total = np.sum([f.T @ f for _, f in found], axis=0) / graph.n_samples
+    values, axes = np.linalg.eigh((total + total.T) / 2)
+    axes = axes[:, ::-1]
+    return replace(
+        start,
+        eigenvalues=np.maximum(values[::-1], 0),
+        maps=[mixing @ axes for mixing, _ in found],
+        features=[features @ axes for _, features in found],
+        template=np.concatenate(Y) @ axes,
+        route=f"{start.route}, subject",
+        history=history,
+    )
+
+
+def ascend(
+    smoothers: Sequence[Smoother],
+    graph: Graph,
+    start: Solution,
+    *,
+    max_iter: int = ROUNDS,
+    tol: float = 1e-6,
+    n_jobs: int | None = None,
+) -> tuple[list[Matrix], list[float]]:
+    """Return features with ``W_i^T (Phi_i Phi_i^T + g_i) W_i = I`` in every subject.
+
+    And the objective ``tr(Y G Y^T)`` after each round. The features of ``start`` are
+    whitened first.
+    """
+    rows, lift = graph.slices(), _lift_to_convex(graph)
+    history: list[float] = []
+    with subject_threads(len(smoothers), n_jobs, share_cores=True) as over_subjects:
+        white = over_subjects(whiten, smoothers, start.maps, start.features)
+        while True:
+            Y = np.concatenate([features for _, features in white])
+            targets = apply_graph(graph, Y)
+            history.append(float((Y * targets).sum()))
+            rise = history[-1] - history[-2] if len(history) > 1 else np.inf
+            if len(history) > max_iter or rise <= tol * abs(history[-1]):
+                return [features for _, features in white], history
+            white = over_subjects(
+                lambda s, B, at: best_map(s, B, lift, *at),
+                smoothers,
+                [targets[own] for own in rows],
+                white,
+            )
+
+
+def best_map(
+    smoother: Smoother, target: Matrix, lift: float, mixing: Matrix, features: Matrix
+) -> tuple[Matrix, Matrix]:
+    """Return the mixing that agrees best with a target under the constraint.
+
+    And its features. It is the ridge regression on the target, whitened; ``lift`` times
+    the mixing where it is now is added to it. Directions that the target does not have
+    stay zero, which loses nothing of the objective.
+    """
+    new, Y = smoother.regress(target)
+    return whiten(smoother, new + lift * mixing, Y + lift * features)
+
+
+def whiten(
+    smoother: Smoother, mixing: Matrix, features: Matrix
+) -> tuple[Matrix, Matrix]:
+    """Scale a mixing so that ``W^T (Phi Phi^T + g) W = I``, nearest to what it is."""
+    Y = features
+    root = _inverse_root(Y.T @ Y + smoother.strength * (mixing.T @ Y))
+    return mixing @ root, Y @ root
+
+
+def _inverse_root(matrix: Matrix) -> Matrix:
+    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+    kept = values > 1e-12 * max(float(values[-1]), 1e-300)
+    scaled = np.where(kept, 1 / np.sqrt(np.where(kept, values, 1)), 0)
+    return np.asarray((vectors * scaled) @ vectors.T)
+
+
+def _lift_to_convex(graph: Graph) -> float:
+    """Return by how much the graph falls short of being positive on centred features.
+
+    So much of the constraint, which is constant, makes the objective convex.
+    """
+    if _is_positive(graph):
+        return 0.0
+    rows = graph.slices()
+
+    def centred(x: Matrix) -> Matrix:
+        return np.concatenate([x[own] - x[own].mean(axis=0) for own in rows])
+
+    def multiply(x: Matrix) -> Matrix:
+        return centred(apply_graph(graph, centred(x)))
+
+    least = smallest_of_operator(multiply, graph.n_samples, 1)[0][0]
+    return max(0.0, -float(least))

@@ -1,0 +1,375 @@
+r"""The ridge smoother :math:`S = K (K + g I)^{-1}` of one subject, in three kinds.
+
+By the Gram matrix of its samples; by the samples themselves, where voxels are fewer; or
+by a Gram matrix that lies on a device, with all products there. ``strength`` is the
+ridge g, in units of the centred Gram matrix.
+"""
+
+# ruff: noqa: D102 (the methods are described in the first class)
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from copy import copy
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse
+
+from brainweave._core.arrays import Codes, Matrix, to_numpy
+from brainweave._core.exceptions import InputError
+from brainweave._core.lapack import cholesky, cholesky_inverse, cholesky_solve
+from brainweave.basis.device import Device
+
+
+class Smoother(ABC):
+    """What all kinds have in common."""
+
+    n_samples: int
+
+    def __init__(self, strength: float, name: str) -> None:
+        self.strength, self.name = float(strength), name
+        if not 0 < self.strength < np.inf:
+            raise InputError(
+                f"The ridge of {name} must be larger than 0 and finite; got "
+                f"{self.strength}. Samples that are all alike cannot be aligned."
+            )
+
+    @property
+    @abstractmethod
+    def gram(self) -> Matrix:
+        """The centred Gram matrix."""
+
+    @property
+    def mean_eigenvalue(self) -> float:
+        """The mean eigenvalue of the Gram matrix."""
+        return mean_eigenvalue(self.gram)
+
+    @abstractmethod
+    def _solve(self, B: Matrix) -> Matrix:
+        """Return ``(K + g)^-1 B`` for centred B."""
+
+    @abstractmethod
+    def features(self, mixing: Matrix) -> Matrix:
+        """Return the features ``K @ mixing`` of the aligning samples."""
+
+    def _inverse(self, rows: Codes) -> Matrix:
+        """Return these rows and columns of ``(K + g)^-1``."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def subset(self, rows: Codes) -> "Smoother":
+        """Return the smoother of some of the samples, centred again."""
+
+    def at(self, rho: float) -> "Smoother":
+        """Return the same of another strength, in units of the mean eigenvalue."""
+        other = copy(self)
+        other.strength = rho * self.mean_eigenvalue
+        for derived in ("_factor", "_full_inverse", "root"):
+            other.__dict__.pop(derived, None)
+        return other
+
+    def coefficients(self, B: Any) -> Matrix:
+        """Return the mixing ``(K + g)^-1 B``, B centred, (n_samples, n_columns)."""
+        B = np.asarray(B.toarray() if scipy.sparse.issparse(B) else B, np.float64)
+        return self._solve(B - B.mean(axis=0))  # K is blind to constants, 1 / g is not
+
+    def regress(self, target: Any) -> tuple[Matrix, Matrix]:
+        """Return the mixing of the ridge regression on a target, and its features."""
+        mixing = self.coefficients(target)
+        return mixing, self.features(mixing)
+
+    def smooth(self, B: Any) -> Matrix:
+        """Return ``S B``."""
+        return self.regress(B)[1]
+
+    def quadratic_form(self, U: Any) -> Any:
+        """Return ``U^T S U`` for sparse U."""
+        return np.asarray(U.T @ self.smooth(U))
+
+    @cached_property
+    def root(self) -> tuple[Matrix, Matrix]:
+        """Eigenvectors of K with positive eigenvalues, and square roots of S's."""
+        values, vectors = np.linalg.eigh(self.gram)
+        keep = values > len(values) * np.finfo(np.float64).eps * values[-1]
+        values = values[keep]
+        return vectors[:, keep], np.sqrt(values / (values + self.strength))
+
+    def leave_out(self, contrasts: Matrix, blocks: Codes) -> Matrix:
+        """Predict the centred contrasts of each block of samples from the others."""
+        residual = self.strength * self._solve(contrasts)
+        predicted = np.array(contrasts)
+        for block in np.unique(blocks):
+            rows = np.flatnonzero(blocks == block)
+            inside = self.strength * self._inverse(rows) - 1 / self.n_samples
+            predicted[rows] -= np.linalg.solve(inside, residual[rows])
+        return predicted
+
+    def leave_out_at(
+        self, rhos: Sequence[float], contrasts: Matrix, blocks: Codes
+    ) -> list[Matrix]:
+        """Do so at several strengths, in units of the mean eigenvalue."""
+        return [self.at(rho).leave_out(contrasts, blocks) for rho in rhos]
+
+    def _cholesky(self, ridged: Matrix) -> Any:
+        """Factorise, in place, a matrix whose diagonal lacks the ridge."""
+        ridged[np.diag_indices_from(ridged)] += self.strength
+        try:
+            return cholesky(ridged)
+        except scipy.linalg.LinAlgError as error:
+            raise _not_semidefinite(self) from error
+
+
+class GramSmoother(Smoother):
+    """The smoother of a Gram matrix, by its Cholesky factor.
+
+    With ``semidefinite`` False negative eigenvalues are looked for, and set to zero as
+    the hard cut does; then all goes through an eigendecomposition.
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).normal(size=(9, 40))
+    >>> X -= X.mean(axis=0)
+    >>> smoother = GramSmoother(X @ X.T, 3.0)
+    >>> B = np.eye(9)[:, :2]
+    >>> by_hand = X @ X.T @ np.linalg.inv(X @ X.T + 3 * np.eye(9)) @ B
+    >>> bool(np.allclose(smoother.smooth(B), by_hand))
+    True
+    """
+
+    def __init__(
+        self,
+        gram: Matrix,
+        strength: float = 1.0,
+        *,
+        semidefinite: bool = True,
+        name: str = "X",
+    ) -> None:
+        super().__init__(strength, name)
+        self._gram, self.n_samples = gram, len(gram)
+        self._by_root = not (semidefinite or is_semidefinite(gram))
+
+    @property
+    def gram(self) -> Matrix:
+        return self._gram
+
+    @cached_property
+    def _factor(self) -> Any:
+        return self._cholesky(np.array(self._gram))
+
+    def _solve(self, B: Matrix) -> Matrix:
+        if self._by_root:
+            V, s = self.root
+            return np.asarray(V @ (((1 - s**2) / self.strength)[:, None] * (V.T @ B)))
+        return cholesky_solve(self._factor, B)
+
+    def features(self, mixing: Matrix) -> Matrix:
+        if self._by_root:
+            V, s = self.root
+            values = self.strength * s**2 / (1 - s**2)
+            return np.asarray(V @ (values[:, None] * (V.T @ mixing)))
+        return np.asarray(self._gram @ mixing)
+
+    def quadratic_form(self, U: Any) -> Any:
+        """Return ``U^T S U`` for sparse U; by ``S = I - g (K + g)^-1`` where U is wide.
+
+        The inverse costs a quarter of solving for as many columns as samples. It loses
+        digits where the ridge is far from the eigenvalues, and is not used there.
+        """
+        wide = 2 * U.shape[1] > self.n_samples and not self._by_root
+        if not (wide and 1e-4 < self.strength / self.mean_eigenvalue < 1e3):
+            return super().quadratic_form(U)
+        inverse = _symmetric(self._invert())  # not kept: there is one for every subject
+        means = np.asarray(U.sum(axis=0)).ravel() / self.n_samples
+        ridged = np.asarray(U.T @ np.asarray(U.T @ inverse).T)  # U^T (K + g)^-1 U
+        # constants, of which K knows nothing, are taken off both sides
+        off = np.outer(means, np.asarray(U.T @ inverse.sum(axis=0)))
+        ridged -= off + off.T - inverse.sum() * np.outer(means, means)
+        own = (U.T @ U).toarray() - self.n_samples * np.outer(means, means)
+        return own - self.strength * ridged
+
+    def subset(self, rows: Codes) -> Smoother:
+        gram = self._gram
+        if len(rows) < self.n_samples:
+            gram = _center(gram[np.ix_(rows, rows)])
+        if self._by_root:
+            values, vectors = np.linalg.eigh(gram)
+            gram = (vectors * np.maximum(values, 0)) @ vectors.T
+        return GramSmoother(gram, self.strength, name=self.name)
+
+    def _invert(self) -> Matrix:
+        return cholesky_inverse(self._factor)
+
+    @cached_property
+    def _full_inverse(self) -> Matrix:
+        return self._invert()
+
+    def _inverse(self, rows: Codes) -> Matrix:
+        return _symmetric(self._full_inverse[np.ix_(rows, rows)])  # rows ascend
+
+
+class NarrowSmoother(Smoother):
+    """The smoother of centred samples, whose factor is of the voxels' size."""
+
+    def __init__(self, samples: Matrix, strength: float = 1.0, *, name: str = "X"):
+        super().__init__(strength, name)
+        self.samples, self.n_samples = samples, len(samples)
+
+    @cached_property
+    def gram(self) -> Matrix:
+        return np.asarray(self.samples @ self.samples.T)
+
+    @property
+    def mean_eigenvalue(self) -> float:
+        return float((self.samples * self.samples).sum() / self.n_samples)
+
+    def subset(self, rows: Codes) -> Smoother:
+        part = self.samples[rows]
+        return NarrowSmoother(part - part.mean(axis=0), self.strength, name=self.name)
+
+    @cached_property
+    def _factor(self) -> Any:
+        return self._cholesky(self.samples.T @ self.samples)
+
+    def _solve(self, B: Matrix) -> Matrix:
+        X = self.samples  # Woodbury's identity
+        inside = cholesky_solve(self._factor, X.T @ B)
+        return np.asarray((B - X @ inside) / self.strength)
+
+    def features(self, mixing: Matrix) -> Matrix:
+        return np.asarray(self.samples @ (self.samples.T @ mixing))
+
+    def _inverse(self, rows: Codes) -> Matrix:
+        X = self.samples[rows]
+        inside = cholesky_solve(self._factor, X.T)
+        return np.asarray((np.eye(len(rows)) - X @ inside) / self.strength)
+
+
+class DeviceSmoother(Smoother):
+    """The smoother of a Gram matrix that lies on a device; small things come back."""
+
+    def __init__(
+        self, device: Device, gram: Any, strength: float = 1.0, *, name: str = "X"
+    ) -> None:
+        super().__init__(strength, name)
+        self.device, self._device_gram, self.n_samples = device, gram, len(gram)
+        self._kept_factor: Any = None
+
+    @property
+    def gram(self) -> Matrix:
+        return to_numpy(self._device_gram)
+
+    @property
+    def mean_eigenvalue(self) -> float:
+        return mean_eigenvalue(self._device_gram)
+
+    def subset(self, rows: Codes) -> Smoother:
+        gram = self._device_gram
+        if len(rows) < self.n_samples:
+            there = self.device.put(rows)
+            gram = _center(gram[there][:, there])
+        return DeviceSmoother(self.device, gram, self.strength, name=self.name)
+
+    def at(self, rho: float) -> Smoother:
+        strength = rho * self.mean_eigenvalue
+        return DeviceSmoother(self.device, self._device_gram, strength, name=self.name)
+
+    @property
+    def _factor(self) -> Any:
+        if self._kept_factor is not None:
+            return self._kept_factor
+        factor = self.device.cholesky(self._device_gram, self.strength)
+        if factor is None:
+            raise _not_semidefinite(self)
+        if self.device.is_roomy:
+            self._kept_factor = factor
+        return factor
+
+    def _solve(self, B: Matrix) -> Matrix:
+        return to_numpy(self.device.cho_solve(self._factor, self.device.put(B)))
+
+    def features(self, mixing: Matrix) -> Matrix:
+        return to_numpy(self._device_gram @ self.device.put(mixing))
+
+    def quadratic_form(self, U: Any) -> Any:
+        """Return ``U^T S U``, which stays on the device."""
+        there = self.device.put_sparse(U)
+        mixing = self.device.cho_solve(self._factor, there - there.mean(0))
+        return there.T @ (self._device_gram @ mixing)
+
+    def leave_out(self, contrasts: Matrix, blocks: Codes) -> Matrix:
+        return self._leave_out([self.strength], contrasts, blocks)[0]
+
+    def leave_out_at(
+        self, rhos: Sequence[float], contrasts: Matrix, blocks: Codes
+    ) -> list[Matrix]:
+        unit = self.mean_eigenvalue
+        return self._leave_out([rho * unit for rho in rhos], contrasts, blocks)
+
+    def _leave_out(
+        self, strengths: list[float], contrasts: Matrix, blocks: Codes
+    ) -> list[Matrix]:
+        """Solve the small systems of all blocks and strengths at once.
+
+        A device takes as long for one as for many. Shorter blocks are filled up with
+        equations of their own, 1 x = 0.
+        """
+        device, Q = self.device, self.device.put(contrasts)
+        counts = np.unique(blocks, return_counts=True)[1]
+        known = np.arange(counts.max()) < counts[:, None]
+        rows = np.zeros(known.shape, np.intp)
+        rows[known] = np.argsort(blocks, kind="stable")
+        there, filled = device.put(rows), device.put(~known)
+        systems, wanted = [], []
+        for g in strengths:
+            factor = device.cholesky(self._device_gram, g)
+            if factor is None:
+                raise _not_semidefinite(self)
+            T = device.inverse_factor(factor)  # (K + g)^-1 = T^T T
+            of_blocks = T.T[there]
+            inside = g * (of_blocks @ of_blocks.mT) - 1 / self.n_samples
+            inside.masked_fill_(filled[:, :, None] | filled[:, None, :], 0.0)
+            inside.diagonal(dim1=1, dim2=2).add_(filled)
+            systems.append(inside)
+            residual = g * (T.T @ (T @ Q))
+            wanted.append(residual[there].masked_fill_(filled[:, :, None], 0.0))
+        found = to_numpy(device.solve(device.joined(systems), device.joined(wanted)))
+        predicted = np.repeat(contrasts[None], len(strengths), axis=0)
+        for out, part in zip(predicted, np.split(found, len(strengths)), strict=True):
+            out[rows[known]] -= part[known]
+        return list(predicted)
+
+
+def mean_eigenvalue(gram: Any) -> float:
+    """Return the mean eigenvalue of a Gram matrix, also of one on a device."""
+    return float(gram.diagonal().sum()) / len(gram)
+
+
+def _symmetric(matrix: Matrix) -> Matrix:
+    """Return the symmetric matrix whose lower triangle this is."""
+    lower = np.tril(matrix)
+    return np.asarray(lower + np.tril(lower, -1).T)
+
+
+def _center(gram: Any) -> Any:
+    means = gram.mean(0)
+    return gram - means - means[:, None] + means.mean()
+
+
+def is_semidefinite(gram: Matrix) -> bool:
+    """Say whether a centred Gram matrix has no negative eigenvalue beyond rounding."""
+    lifted = np.array(gram)
+    lifted[np.diag_indices_from(lifted)] += 1e-10 * np.abs(gram).max() * len(gram)
+    try:
+        cholesky(lifted)
+    except scipy.linalg.LinAlgError:
+        return False
+    return True
+
+
+def _not_semidefinite(smoother: Smoother) -> InputError:
+    return InputError(
+        f"The Gram matrix of {smoother.name} has negative eigenvalues larger than the "
+        f"ridge {smoother.strength:.3g}, though its kernel should have none."
+    )

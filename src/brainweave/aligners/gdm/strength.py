@@ -1,0 +1,293 @@
+r"""How much to shrink, without tuning.
+
+The ridge of subject i is :math:`g_i = \rho\,` times the mean eigenvalue of its Gram
+matrix, with one :math:`\rho` for all: the one by which a subject's own samples predict
+their groups best when a whole block (a run) is left out. No model has to be fitted for
+that, but one inverse taken per value (docs/gdm.md).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from brainweave._core.arrays import Codes, Matrix
+from brainweave._core.exceptions import InputError
+from brainweave._core.labels import encode_labels
+from brainweave._core.validation import one_per_subject
+from brainweave._core.workers import map_subjects
+from brainweave.aligners.gdm.smoother import (
+    DeviceSmoother,
+    GramSmoother,
+    NarrowSmoother,
+    Smoother,
+    is_semidefinite,
+)
+from brainweave.basis.basis import SubjectBasis
+from brainweave.graphs.builders import NO_GROUP, Graph
+
+#: The values of rho that are compared.
+GRID = tuple(float(rho) for rho in np.geomspace(0.001, 3, 12))
+N_BLOCKS = 4  # where there are no runs
+MOST_SUBJECTS = 12  # evenly spaced, by whom rho is chosen where there are more
+CHOICES = ("auto", "ledoit-wolf", "oas")
+SEMIDEFINITE = ("linear", "gaussian", "quadratic")  # kernels that always are
+
+# what each strength reaches in a subject does not depend on the others: folds share it
+_CRITERIA: WeakKeyDictionary[SubjectBasis, dict[bytes, dict[int, float]]] = (
+    WeakKeyDictionary()
+)
+
+
+def smoother_of(basis: SubjectBasis, rho: float) -> Smoother:
+    """Return the ridge smoother of a basis, rho in units of its mean eigenvalue."""
+    known = basis.kernel.name in SEMIDEFINITE
+    # negative eigenvalues count as zero, also in the unit
+    whole = known or is_semidefinite(basis.gram)
+    trace = basis.power if whole else float(basis.spectrum.sum())
+    strength = rho * trace / basis.n_samples
+    if basis.uses_covariance:
+        return NarrowSmoother(basis._narrow, strength, name=basis.name)
+    if basis.gram_on_device is not None:
+        device: Any = basis._device
+        return DeviceSmoother(device, basis.gram_on_device, strength, name=basis.name)
+    return GramSmoother(basis.gram, strength, semidefinite=known, name=basis.name)
+
+
+def choose_strengths(
+    shrinkage: Any,
+    bases: Sequence[SubjectBasis],
+    graph: Graph,
+    *,
+    n_jobs: int | None,
+    owner: str,
+) -> tuple[list[float], str]:
+    """Return rho of every subject, and how it was found, for a parameter `shrinkage`.
+
+    What samples are to predict are the groups of the graph's first term.
+    """
+    n = len(bases)
+    if not isinstance(shrinkage, str):
+        given = one_per_subject("shrinkage", shrinkage, n, owner=owner)
+        return [_check_rho(rho, owner) for rho in given], "given"
+    if shrinkage not in CHOICES:
+        raise InputError(
+            f"shrinkage of {owner} must be a number, one per subject, or one of "
+            f"{', '.join(map(repr, CHOICES))}; got {shrinkage!r}."
+        )
+    if shrinkage == "auto" and graph.groups:
+        codes = [graph.groups[0].codes[rows] for rows in graph.slices()]
+        chosen = np.unique(
+            np.linspace(0, n - 1, min(n, MOST_SUBJECTS)).round().astype(int)
+        )
+        best, how = _choose_by_blocks(
+            [bases[i] for i in chosen], [codes[i] for i in chosen], n_jobs=n_jobs
+        )
+        if best is not None:
+            return [best] * n, how
+    how = "oas" if shrinkage == "oas" else "ledoit-wolf"
+    voxels = [
+        b.n_voxels - b.constant_voxels.size if b.kernel.name == "linear" else None
+        for b in bases
+    ]
+    grams = [b.gram if b.gram_on_device is None else b.gram_on_device for b in bases]
+    return [covariance_strength(grams, voxels, how)] * n, how
+
+
+def _check_rho(rho: Any, owner: str) -> float:
+    number = isinstance(rho, (int, float, np.number)) and not isinstance(rho, bool)
+    if not number or not 0 < rho < np.inf:
+        raise InputError(
+            f"shrinkage of {owner} must be larger than 0 and finite, in units of a "
+            f"subject's mean eigenvalue; got {rho!r}."
+        )
+    return float(rho)
+
+
+# -- by leaving out blocks -------------------------------------------------------------
+
+
+def _choose_by_blocks(
+    bases: Sequence[SubjectBasis], codes: Sequence[Codes], *, n_jobs: int | None
+) -> tuple[float | None, str]:
+    """Return the rho that is best for the subjects together, and what was left out."""
+    usable, tables, by_runs = [], [], True
+    for basis, own in zip(bases, codes, strict=True):
+        runs = None if basis.runs is None else encode_labels([basis.runs])[0][0]
+        known = own != NO_GROUP
+        known_runs = None if runs is None else runs[known]
+        if leave_out_blocks(own[known], known_runs) is None:
+            continue
+        by_runs = by_runs and run_blocks(own[known], known_runs) is not None
+        key = own.tobytes() + (b"" if runs is None else runs.tobytes())
+        usable.append((basis, own, runs))
+        tables.append(_CRITERIA.setdefault(basis, {}).setdefault(key, {}))
+    if not usable:
+        return None, ""
+
+    def mean_criteria(places: list[int]) -> list[float]:
+        missing = [[i for i in places if i not in table] for table in tables]
+        if any(missing):
+            found = map_subjects(
+                _criterion_at,
+                *zip(*usable, strict=True),
+                [[GRID[i] for i in own] for own in missing],
+                n_jobs=n_jobs,
+                threads_only=True,
+            )
+            for table, own, values in zip(tables, missing, found, strict=True):
+                table.update(zip(own, values, strict=True))
+        return [float(np.mean([table[i] for table in tables])) for i in places]
+
+    return GRID[search_grid(mean_criteria)], "runs" if by_runs else "blocks"
+
+
+def _criterion_at(
+    basis: SubjectBasis, codes: Codes, runs: Codes | None, rhos: list[float]
+) -> Any:
+    if not rhos:
+        return []
+    return block_criterion(smoother_of(basis, 1.0), codes, runs=runs, rhos=rhos)
+
+
+def search_grid(mean_criteria: Callable[[list[int]], list[float]]) -> int:
+    """Return the place in the grid of the best value, without computing all of them.
+
+    Every third is computed, then the neighbours of the best so far until none is
+    better: about 6 of 12, the best of all where there is one summit.
+
+    Examples
+    --------
+    >>> search_grid(lambda places: [-abs(i - 8.7) for i in places])
+    9
+    """
+    known: dict[int, float] = {}
+    places = list(range(1, len(GRID), 3))
+    while places:
+        known.update(zip(places, mean_criteria(places), strict=True))
+        best = max(known, key=lambda i: known[i])
+        around = (best - 1, best + 1)
+        places = [i for i in around if 0 <= i < len(GRID) and i not in known]
+    return best
+
+
+def best_of_grid(criteria: Sequence[Matrix | None]) -> float | None:
+    """Return the rho that is best for the subjects together; None if none can say."""
+    found = [c for c in criteria if c is not None]
+    return GRID[int(np.mean(found, axis=0).argmax())] if found else None
+
+
+def block_criterion(
+    smoother: Smoother,
+    codes: Codes,
+    *,
+    runs: Codes | None = None,
+    rhos: Sequence[float] = GRID,
+) -> Matrix | None:
+    """Return how well groups are predicted in one subject, at each value of the grid.
+
+    By the correlation of truth and predictions when whole blocks are left out; None
+    where no group repeats. Samples without a group take no part.
+    """
+    rows = np.flatnonzero(np.asarray(codes) != NO_GROUP)
+    if rows.size == 0:
+        return None
+    own = np.asarray(codes)[rows]
+    blocks = leave_out_blocks(own, None if runs is None else np.asarray(runs)[rows])
+    if blocks is None:
+        return None
+    Q, part = group_contrasts(own), smoother.subset(rows)
+    predicted = part.leave_out_at(rhos, Q, blocks)
+    return np.array([_correlation(P, Q) for P in predicted])
+
+
+def group_contrasts(codes: Codes) -> Matrix:
+    """Return the centred one-hot contrasts of the groups that occur.
+
+    Groups weigh alike: a contrast is divided by the root of the group's size.
+    """
+    _, own = np.unique(codes, return_inverse=True)
+    one_hot = np.eye(int(own.max()) + 1)[own]
+    one_hot /= np.sqrt(one_hot.sum(axis=0))
+    return np.asarray(one_hot - one_hot.mean(axis=0))
+
+
+def run_blocks(codes: Codes, runs: Codes | None) -> Codes | None:
+    """Return the run of each sample, or None where no run can be left out.
+
+    A group of one run cannot be predicted from the others: two groups must be in two.
+    """
+    return runs if runs is not None and _count_repeated(codes, runs) > 1 else None
+
+
+def leave_out_blocks(codes: Codes, runs: Codes | None = None) -> Codes | None:
+    """Return the block of each sample, or None where nothing can be left out.
+
+    Blocks are the runs, if they can be left out. Otherwise the samples of each group
+    are cut into 4 blocks in their order, or as many as it has samples.
+    """
+    codes = np.asarray(codes)
+    by_run = run_blocks(codes, runs)
+    if by_run is not None:
+        return by_run
+    order = np.argsort(codes, kind="stable")
+    _, first, sizes = np.unique(codes[order], return_index=True, return_counts=True)
+    size = np.repeat(sizes, sizes)
+    place = np.arange(codes.size) - np.repeat(first, sizes)  # within its group
+    blocks = np.empty(codes.size, np.intp)
+    blocks[order] = place * np.minimum(N_BLOCKS, size) // size
+    return blocks if _count_repeated(codes, blocks) > 1 else None
+
+
+def _count_repeated(codes: Codes, blocks: Codes) -> int:
+    """Count the groups that occur in more than one block."""
+    known = codes != NO_GROUP
+    n_blocks = int(blocks.max(initial=0)) + 1
+    pairs = np.unique(codes[known] * n_blocks + blocks[known])
+    return int((np.bincount(pairs // n_blocks) > 1).sum())
+
+
+def _correlation(a: Matrix, b: Matrix) -> float:
+    a, b = a.ravel() - a.mean(), b.ravel() - b.mean()
+    norm = float(np.sqrt((a @ a) * (b @ b)))
+    return float(a @ b) / norm if norm > 0 else 0.0
+
+
+# -- by the voxels' covariance ---------------------------------------------------------
+
+
+def covariance_strength(
+    grams: Sequence[Matrix], n_voxels: Sequence[int | None], how: str
+) -> float:
+    r"""Take rho from the shrinkage of the voxels' covariance, averaged over subjects.
+
+    The covariance shrunk by :math:`\delta`, towards its mean eigenvalue, is a ridge of
+    :math:`\rho = \delta / (1 - \delta) \cdot n / v`. For a kernel without voxels (None)
+    v is the number of samples less one.
+    """
+    values = []
+    for gram, known in zip(grams, n_voxels, strict=True):
+        n = len(gram)
+        v = n - 1 if known is None else known
+        delta = min(covariance_shrinkage(gram, v, how), 0.999)
+        values.append(delta / (1 - delta) * n / v)
+    # a ridge acts by its order of magnitude
+    return float(np.exp(np.mean(np.log(np.maximum(values, GRID[0])))))
+
+
+def covariance_shrinkage(gram: Matrix, n_voxels: int, how: str) -> float:
+    """Return the shrinkage of the voxels' covariance from the samples' Gram matrix.
+
+    By Ledoit and Wolf (2004), or "oas", the oracle approximation of Chen et al. (2010).
+    """
+    n, v = len(gram), n_voxels
+    trace = float(gram.diagonal().sum()) / n  # of the covariance, as is the next
+    squares = float((gram * gram).sum()) / n**2
+    if how == "oas":
+        alpha, mean = squares / v**2, trace / v
+        below = (n + 1) * (alpha - mean**2 / v)
+        return float(1.0 if below <= 0 else min((alpha + mean**2) / below, 1.0))
+    spread = squares - trace**2 / v
+    error = float((gram.diagonal() ** 2).sum()) / n**2 - squares / n
+    return float(0.0 if spread <= 0 else np.clip(error / spread, 0.0, 1.0))

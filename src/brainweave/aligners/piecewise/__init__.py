@@ -1,0 +1,1 @@
+"""Alignment piece by piece: parcels and searchlights."""

@@ -1,0 +1,432 @@
+"""Fit an aligner to many pieces of the brain, in parallel, and report on it."""
+
+import threading
+import warnings
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable
+from contextlib import AbstractContextManager, closing, nullcontext
+from copy import copy
+from dataclasses import KW_ONLY, dataclass
+from pickle import dumps, loads
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from joblib import Parallel, cpu_count, delayed, effective_n_jobs
+from sklearn.base import clone
+
+from brainweave._core.arrays import backing_map, column_chunks, ops_for, to_numpy
+from brainweave._core.exceptions import InputError, SkippedWarning, SolverError
+from brainweave._core.progress import shown_progress
+from brainweave._core.validation import (
+    check_int,
+    check_list_of_subjects,
+    check_n_jobs,
+    check_shape,
+    ids_of,
+)
+from brainweave._core.workers import (
+    Payload,
+    WarningCollector,
+    blas_threads,
+    cluster_workers,
+)
+from brainweave.aligners.base import BaseAligner
+from brainweave.aligners.maps import SubjectMap
+from brainweave.aligners.piecewise.pieces import Columns
+from brainweave.basis.basis import SubjectBasis
+from brainweave.basis.signatures import N_SIGNATURES, signed_sums
+
+# what a piece with too little in it may raise; anything else is a mistake to show
+LOCAL_ERRORS = (InputError, SolverError, np.linalg.LinAlgError)
+
+_COLLECTOR = WarningCollector()
+
+# of a local aligner, what is only of use to the subjects it was fitted on
+NOT_FOR_NEW_SUBJECTS = ("bases_", "coef_", "mixing_", "individual_")
+
+
+class Pieces(NamedTuple):
+    """The pieces of the brain: their names, and per subject the voxels of each."""
+
+    names: list[Any]
+    columns: list[list[Columns]]
+
+
+class LocalFit(NamedTuple):
+    """What was learned on a piece: an aligner that others can join, and maps."""
+
+    aligner: Any
+    maps: list[SubjectMap]
+
+
+Fits = Iterable[tuple[int, LocalFit]]  # by the number of the piece, as they come
+MapSettings = dict[str, Any]  # mean, signatures and space of a whole-brain map
+
+
+# -- one piece, in a worker ------------------------------------------------------------
+
+
+class FilePiece(NamedTuple):
+    """The voxels of a piece in a mapped file, which a worker of a cluster opens."""
+
+    file: Payload
+    columns: Columns
+
+
+def file_for_cluster(samples: Any) -> Any:
+    """Return mapped samples as the name of their file, if a cluster works on them."""
+    if backing_map(samples) is None or not cluster_workers():
+        return samples
+    return loads(dumps(Payload(samples)))  # closed once, not once per piece
+
+
+def select_voxels(samples: Any, columns: Columns) -> Any:
+    """Return the voxels of a piece, or where a worker finds them."""
+    if isinstance(samples, Payload):
+        return FilePiece(samples, columns)
+    return samples[:, columns]
+
+
+def read_piece(piece: Any) -> Any:
+    """Return the voxels of a piece, read from the file if they lie there."""
+    if isinstance(piece, FilePiece):
+        return np.asarray(piece.file.open()[:, piece.columns])
+    return piece
+
+
+def fit_local(
+    aligner: Any, X: list[Any], y: list[Any] | None, runs: list[Any]
+) -> LocalFit:
+    """Fit a copy of an aligner to one piece, and keep what does not hold the data."""
+    local = clone(aligner)
+    local._runs = runs
+    local._warns_of_input = False  # said once, of the whole brain
+    local._is_piece = True
+    if "n_jobs" in local.get_params(deep=False):
+        local.set_params(n_jobs=1)  # pieces are what runs in parallel
+    local.fit([read_piece(x) for x in X], y)
+    maps = [m.detach() for m in local.maps_]
+    for m in maps:
+        m.signatures = None  # those of whole samples are kept with the whole map
+    light = copy(local)
+    for name in NOT_FOR_NEW_SUBJECTS:
+        light.__dict__.pop(name, None)
+    light.maps_ = []
+    return LocalFit(light, maps)
+
+
+def join_local(aligner: Any, X: Any, y: Any) -> SubjectMap:
+    """Let a new subject join a local aligner."""
+    joined: SubjectMap = aligner.fit_new_subject(read_piece(X), y)
+    return joined.detach()
+
+
+class Outcome(NamedTuple):
+    """A result, or why there is none, and the warnings on the way."""
+
+    result: Any
+    reason: str | None
+    warned: list[tuple[type[Warning], str]]
+
+
+def try_piece(function: Callable[..., Any], *arguments: Any) -> Outcome:
+    """Run one piece on one thread, so that n_jobs cannot change a bit of the result."""
+    # in another process nobody listens yet, and BLAS has its threads
+    with _catch_warnings(), _COLLECTOR.collect() as warned, blas_threads(1):
+        try:
+            return Outcome(function(*arguments), None, warned)
+        except LOCAL_ERRORS as error:
+            return Outcome(None, str(error), warned)
+
+
+def _catch_warnings() -> AbstractContextManager[None]:
+    """Catch the warnings of all threads; only the main one can, else they just pass."""
+    main = threading.current_thread() is threading.main_thread()
+    can = main and not _COLLECTOR.is_installed
+    return _COLLECTOR.installed() if can else nullcontext()
+
+
+# -- all pieces ------------------------------------------------------------------------
+
+
+class PieceLog:
+    """Counts what was skipped and warned of, for one report at the end."""
+
+    def __init__(self, what: str) -> None:
+        self.what, self.total = what, 0
+        self.skipped: dict[Any, str] = {}
+        self._warned: Counter[type[Warning]] = Counter()
+        self._first: dict[type[Warning], str] = {}
+
+    def add(self, name: Any, outcome: Outcome) -> Any:
+        """Record an outcome and return its result, None if there is none."""
+        self.total += 1
+        if outcome.reason is not None:
+            self.skipped[name] = outcome.reason
+        self._warned.update({category for category, _ in outcome.warned})
+        for category, text in outcome.warned:
+            self._first.setdefault(category, f"{self.what} {name}: {text}")
+        return outcome.result
+
+    def _example(self) -> str:
+        name, reason = next(iter(self.skipped.items()))
+        return f"{self.what.capitalize()} {name}: {reason}"
+
+    def check_some_left(self) -> None:
+        """Refuse if nothing could be aligned."""
+        if self.skipped and len(self.skipped) == self.total:
+            raise InputError(
+                f"None of the {self.total} {self.what}s could be aligned. "
+                f"{self._example()}"
+            )
+
+    def warn(self, *, stacklevel: int = 3) -> None:
+        """Warn once of each kind."""
+        if self.skipped:
+            warnings.warn(
+                f"{len(self.skipped)} of {self.total} {self.what}s were skipped; "
+                f"skipped_ says why. {self._example()}",
+                SkippedWarning,
+                stacklevel=stacklevel,
+            )
+        for category, count in self._warned.items():
+            warnings.warn(
+                f"In {count} of {self.total} {self.what}s. {self._first[category]}",
+                category,
+                stacklevel=stacklevel,
+            )
+
+
+@dataclass(eq=False, repr=False)
+class PiecewiseAligner(BaseAligner):
+    """Base of those that fit an aligner to pieces of the brain.
+
+    A subclass finds the pieces (:meth:`_find_pieces`) and combines their maps to maps
+    of the whole brain (:meth:`_combine`).
+    """
+
+    _from_grams = False
+    _takes_bases = False  # a basis of all voxels cannot be cut into pieces
+    _piece = "piece"  # what messages call one
+
+    aligner: BaseAligner
+    _: KW_ONLY
+    min_voxels: int = 2
+    n_jobs: int | None = None
+    progress: Any = False
+
+    @abstractmethod
+    def _find_pieces(self, n_voxels: list[int], spaces: list[Any]) -> Pieces:
+        """Return which voxels of each subject belong to each piece."""
+
+    @abstractmethod
+    def _combine(self, pieces: Pieces, fits: Fits, settings: list[MapSettings]) -> None:
+        """Make the maps, and set what was learned; fits come one by one, in order.
+
+        Settings are those of each subject's map, by :func:`read_map_settings`.
+        """
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn one map per subject, piece by piece.
+
+        Parameters
+        ----------
+        X : list of arrays of shape (n_samples_i, n_voxels_i), or a Study
+            One entry per subject.
+        y : list of array-like, optional
+            What is known of the samples, handed to the aligner.
+
+        Returns
+        -------
+        self
+        """
+        if not isinstance(self.aligner, BaseAligner):
+            raise TypeError(
+                f"aligner of {self._owner} must be an aligner such as "
+                f"SRM(n_components=10); got {self.aligner!r}."
+            )
+        subjects = check_list_of_subjects(X, owner=self._owner)
+        arrays = [read_samples(s, f"X[{i}]") for i, s in enumerate(subjects)]
+        self.ids_ = ids_of(subjects, owner=self._owner)
+        y = self._find_y(subjects, y)
+        self._check_labels(y)
+        spaces = [getattr(s, "space", None) for s in subjects]
+        pieces = self._find_pieces([int(x.shape[1]) for x in arrays], spaces)
+        each = enumerate(zip(arrays, pieces.columns, spaces, strict=True))
+        settings = [read_map_settings(*own, name=f"X[{i}]") for i, own in each]
+        log = PieceLog(self._piece)
+        runs = [getattr(s, "runs", None) for s in subjects]
+        # closed also after an error, which would keep the generator alive with its
+        # traceback, and warnings caught
+        with closing(self._fit_pieces(pieces, arrays, y, runs, log)) as fits:
+            self._combine(pieces, fits, settings)
+        self.skipped_ = log.skipped
+        log.warn()
+        self.n_subjects_ = len(arrays)
+        return self
+
+    def _fit_pieces(
+        self,
+        pieces: Pieces,
+        arrays: list[Any],
+        y: list[Any] | None,
+        runs: list[Any],
+        log: PieceLog,
+    ) -> Generator[tuple[int, LocalFit]]:
+        """Yield the pieces that could be aligned, by number, as they come."""
+        least = check_int("min_voxels", self.min_voxels, minimum=1, owner=self._owner)
+        numbers = []
+        for k, name in enumerate(pieces.names):
+            sizes = [columns[k].size for columns in pieces.columns]
+            i = int(np.argmin(sizes))
+            if sizes[i] < least:
+                reason = f"X[{i}] has {sizes[i]} voxel(s) in it, fewer than "
+                log.add(name, Outcome(None, f"{reason}min_voxels={least}.", []))
+            else:
+                numbers.append(k)
+        sources = [file_for_cluster(x) for x in arrays]
+
+        def voxels(k: int) -> list[Any]:
+            pairs = zip(sources, pieces.columns, strict=True)
+            return [select_voxels(x, columns[k]) for x, columns in pairs]
+
+        tasks = ((self.aligner, voxels(k), y, runs) for k in numbers)
+        names = [pieces.names[k] for k in numbers]
+        with closing(self._run(fit_local, names, tasks, log)) as results:
+            for k, local in zip(numbers, results, strict=True):
+                if local is not None:
+                    yield k, local
+
+    def _join_pieces(
+        self,
+        X: Any,
+        y: Any,
+        names: list[Any],
+        columns_of: Callable[[int, Any], list[Columns]],
+        numbers: list[int] | None = None,
+    ) -> tuple[list[Columns], list[SubjectMap | None], MapSettings]:
+        """Let a new subject join the aligners of all pieces, or of those numbers.
+
+        Return its columns, a map per piece (None where it cannot join), and the
+        settings of its map.
+        """
+        samples, space = read_samples(X, "the new subject"), getattr(X, "space", None)
+        columns = columns_of(int(samples.shape[1]), space)
+        settings = read_map_settings(samples, columns, space, name="the new subject")
+        if y is None and hasattr(X, "labels"):
+            y = self._y_of(X)
+        log, source = PieceLog(self._piece), file_for_cluster(samples)
+        chosen = columns if numbers is None else [columns[k] for k in numbers]
+        tasks = (
+            (local, select_voxels(source, voxels), y)
+            for local, voxels in zip(self.aligners_, chosen, strict=True)
+        )
+        with closing(self._run(join_local, names, tasks, log)) as results:
+            joined = list(results)
+        log.warn(stacklevel=4)
+        return columns, joined, settings
+
+    def _run(
+        self,
+        function: Callable[..., Any],
+        names: list[Any],
+        tasks: Iterable[tuple[Any, ...]],
+        log: PieceLog,
+    ) -> Generator[Any]:
+        """Apply a function to the pieces, in threads; yield results in their order.
+
+        Inside ``joblib.parallel_config`` the configured backend is used.
+        """
+
+        def callback(done: int, total: int, what: str) -> None:
+            self.progress(done, total)
+
+        progress = callback if callable(self.progress) else self.progress
+        n_jobs = check_n_jobs(self.n_jobs)
+        if n_jobs is None and effective_n_jobs(None) == 1:  # nothing is configured
+            n_jobs = cpu_count()
+        with (
+            shown_progress(progress, len(names), "Aligning") as tick,
+            _catch_warnings(),
+            blas_threads(1),
+        ):
+            parallel = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")
+            outcomes = parallel(delayed(try_piece)(function, *task) for task in tasks)
+            try:
+                for name, outcome in zip(names, outcomes, strict=True):
+                    tick()
+                    yield log.add(name, outcome)
+            finally:
+                # after an error joblib would warn of pieces that were fitted in vain
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    outcomes.close()
+        log.check_some_left()
+
+    def _y_of(self, subject: Any) -> Any:
+        return self.aligner._y_of(subject)
+
+    def _labels_from(self, y: list[Any]) -> list[Any]:
+        return self.aligner._labels_from(y)
+
+    def _joins_by_label(self) -> bool:
+        return self.aligner._joins_by_label()
+
+    def _joins_by_row(self, y: Any) -> bool:
+        return self.aligner._joins_by_row(y)
+
+    def _needs_common_labels(self) -> bool:
+        return self.aligner._needs_common_labels()
+
+    def fit_transform(self, X: Any, y: Any = None) -> list[Any]:
+        """Fit, and return what :meth:`transform` gives for the same samples."""
+        return self.fit(X, y).transform(X)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle everything but a progress callback, which belongs to its session."""
+        state = super().__getstate__()
+        if callable(state.get("progress")):
+            state = {**state, "progress": False}
+        return state
+
+
+def read_samples(subject: Any, name: str) -> Any:
+    """Return the samples of a subject, refusing what has no voxels or shape."""
+    if isinstance(subject, SubjectBasis):
+        raise TypeError(
+            f"{name} is a SubjectBasis of all voxels; pieces need the samples x voxels "
+            "themselves. Pass the array."
+        )
+    samples = subject.data() if hasattr(subject, "labels") else subject
+    check_shape(samples, name)
+    return samples
+
+
+def read_map_settings(
+    X: Any, pieces: list[Columns], space: Any, *, name: str
+) -> MapSettings:
+    """Return what the whole-brain map of a subject keeps: mean, signatures, space.
+
+    NaN is refused in the voxels of the pieces, and only there.
+    """
+    used = np.zeros(X.shape[1], dtype=bool)
+    used[np.concatenate(pieces)] = True
+    mean = np.empty(X.shape[1])
+    signatures = np.zeros((X.shape[0], N_SIGNATURES))
+    ops = ops_for(X)
+    for columns, raw in column_chunks(X):
+        signatures += signed_sums(ops, ops.array(raw), columns)
+        chunk = to_numpy(raw)
+        with np.errstate(invalid="ignore"):
+            mean[columns] = chunk.mean(axis=0, dtype=np.float64)
+        bad = ~np.isfinite(mean[columns]) & used[columns]
+        if bad.any():
+            voxel = int(np.flatnonzero(bad)[0])
+            sample = int(np.flatnonzero(~np.isfinite(chunk[:, voxel]))[0])
+            raise InputError(
+                f"{name} has NaN or infinite values, first at sample {sample}, voxel "
+                f"{columns.start + voxel}. Mask these voxels or drop these samples."
+            )
+    mean = np.where(np.isfinite(mean), mean, 0.0)
+    return {"mean": mean, "signatures": signatures, "space": space}

@@ -1,0 +1,381 @@
+"""Any aligner in every neighbourhood of voxels, averaged to one whole-brain map."""
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from brainweave._core.arrays import to_numpy, working_dtype
+from brainweave._core.exceptions import InputError
+from brainweave._core.validation import (
+    check_indices,
+    check_number,
+    check_samples,
+    check_subject_number,
+)
+from brainweave.aligners.maps import SubjectMap, WeightMap, refuse_non_finite
+from brainweave.aligners.piecewise.pieces import (
+    Columns,
+    Positions,
+    coordinates_per_subject,
+    given_neighborhoods,
+    neighborhoods_within,
+)
+from brainweave.aligners.piecewise.piecewise import (
+    Fits,
+    MapSettings,
+    Pieces,
+    PiecewiseAligner,
+)
+
+
+class SearchlightMap(WeightMap):
+    """A whole-brain map with sparse weights, from voxels to common voxels and back.
+
+    The scale of a voxel that is in no neighbourhood, or constant, is infinite.
+    """
+
+    def transform(self, Z: Any, *, name: str = "Z") -> NDArray[Any]:
+        """Map samples of this subject into the common space, (n_samples, n_common)."""
+        Z = check_samples(Z, self.n_voxels, name)
+        dtype = working_dtype(Z)
+        features = np.zeros((Z.shape[0], self.n_components), dtype)
+        for columns, z in self._standardized(Z):
+            features += to_numpy(z) @ self.weights[columns].astype(dtype)
+        refuse_non_finite(features, name)
+        return features
+
+
+class BlockPattern:
+    """The entries of a sparse matrix that blocks reach, blocks being neighbourhoods.
+
+    Block k has the rows ``rows[k]`` and the columns ``columns[k]``.
+    """
+
+    def __init__(
+        self, rows: list[Columns], columns: list[Columns], shape: tuple[int, int]
+    ) -> None:
+        self.rows, self.columns, self.shape = rows, columns, shape
+        entries = scipy.sparse.csr_array(
+            _membership(rows, shape[0]).T @ _membership(columns, shape[1])
+        )
+        entries.sort_indices()
+        self.indices, self.indptr = entries.indices, entries.indptr
+        row_of_entry = np.repeat(np.arange(shape[0]), np.diff(self.indptr))
+        self._flat = row_of_entry.astype(np.int64) * shape[1] + self.indices
+        self._last: tuple[int, Columns] = (-1, np.empty(0, dtype=np.intp))
+
+    def entries_of(self, k: int) -> Columns:
+        """Return the numbers of the entries of one block, row by row."""
+        if self._last[0] != k:  # subjects with the same voxels ask again
+            rows = self.rows[k].astype(np.int64) * self.shape[1]
+            flat = rows[:, None] + self.columns[k]
+            self._last = k, np.searchsorted(self._flat, flat.ravel())
+        return self._last[1]
+
+
+def _membership(lists: list[Columns], n_voxels: int) -> scipy.sparse.csr_array:
+    """Return neighbourhoods x voxels, 1 where a neighbourhood has the voxel."""
+    ends = np.cumsum([0, *(c.size for c in lists)])
+    ones = np.ones(ends[-1], dtype=np.float32)
+    return scipy.sparse.csr_array(
+        (ones, np.concatenate(lists), ends), (len(lists), n_voxels)
+    )
+
+
+class BlockAverage:
+    """Adds up blocks, and divides each column by the number that reached it.
+
+    So each target voxel gets the average of what its neighbourhoods say, however many.
+    """
+
+    def __init__(self, pattern: BlockPattern) -> None:
+        self.pattern = pattern
+        self.data: NDArray[Any] | None = None
+        self.counts = np.zeros(pattern.shape[1], dtype=np.int64)
+
+    def add(self, k: int, block: NDArray[Any]) -> None:
+        """Add the block of one neighbourhood."""
+        if self.data is None:
+            self.data = np.zeros(self.pattern.indices.size, block.dtype)
+        self.data[self.pattern.entries_of(k)] += block.ravel()
+        self.counts[self.pattern.columns[k]] += 1
+
+    def matrix(self) -> scipy.sparse.csr_array:
+        """Return the average."""
+        pattern = self.pattern
+        data = np.zeros(pattern.indices.size) if self.data is None else self.data
+        share = np.divide(1, self.counts, where=self.counts > 0, out=0.0 * self.counts)
+        data *= share[pattern.indices].astype(data.dtype)
+        matrix = scipy.sparse.csr_array(
+            (data, pattern.indices, pattern.indptr), pattern.shape, copy=True
+        )
+        matrix.eliminate_zeros()
+        return matrix
+
+
+class MapBuilder:
+    """Turns the local maps of one subject, forth and back, into its whole-brain map.
+
+    Patterns are shared with subjects that have the same neighbourhoods.
+    """
+
+    def __init__(
+        self,
+        own: list[Columns],
+        common: list[Columns],
+        shape: tuple[int, int],
+        patterns: dict[tuple[int, int], BlockPattern],
+    ) -> None:
+        forth, back = (id(own), id(common)), (id(common), id(own))
+        if forth not in patterns:
+            patterns[forth] = BlockPattern(own, common, shape)
+        if back not in patterns:
+            patterns[back] = BlockPattern(common, own, shape[::-1])
+        self.own, self.scale = own, np.full(shape[0], np.inf)
+        self.weights = BlockAverage(patterns[forth])
+        self.patterns = BlockAverage(patterns[back])
+
+    def add(self, k: int, local: SubjectMap, reference: SubjectMap) -> None:
+        """Add one neighbourhood, through its shared space, in both directions."""
+        self.weights.add(k, local.weights @ reference.patterns)
+        self.patterns.add(k, reference.weights @ local.patterns)
+        self.scale[self.own[k]] = local.scale
+
+    def build(self, settings: MapSettings) -> SearchlightMap:
+        """Return the map."""
+        weights, patterns = self.weights.matrix(), self.patterns.matrix()
+        return SearchlightMap(
+            weights=weights, patterns=patterns, scale=self.scale, **settings
+        )
+
+
+@dataclass(eq=False, repr=False)
+class Searchlight(PiecewiseAligner):
+    r"""Align every neighbourhood of voxels, and average to one map of the whole brain.
+
+    In each neighbourhood :math:`s` an aligner is fitted, with weights :math:`W_{is}`
+    and patterns :math:`P_{is}` of subject i. Together they take voxels of subject i to
+    voxels of a reference subject r, :math:`W_{is} P_{rs}`. The whole-brain map averages
+    them over the :math:`n_u` neighbourhoods that contain a voxel u of the reference,
+
+    .. math:: T_i[\cdot, u] = \frac{1}{n_u} \sum_{s \ni u} (W_{is} P_{rs})[\cdot, u],
+
+    so that values do not grow with the number of neighbourhoods. The shared features
+    are the standardised voxels of the reference: local structure stays where it is.
+
+    Parameters
+    ----------
+    aligner : aligner
+        Fitted anew to each neighbourhood; its kernel must be linear. Its parameters can
+        be set through this one, as in ``set_params(aligner__n_components=5)``.
+    radius : float, optional
+        Neighbourhoods are all voxels within this distance of a centre, in the units of
+        the coordinates (mm for volumes).
+    coordinates : array of shape (n_voxels, n_dimensions), or one per subject, optional
+        Positions of the voxels; by default those of the subjects' volumes. Subjects
+        may differ in voxels; centres are voxels of the reference.
+    centers : array-like of int, optional
+        The voxels of the reference that are centres; by default all.
+    neighborhoods : list of arrays of int, or (sparse) matrix, or one per subject
+        The neighbourhoods themselves, in place of a radius: voxel numbers of each, or a
+        boolean matrix of neighbourhoods x voxels. If given per subject they correspond
+        one by one.
+    reference : int, default=0
+        The subject whose voxels are the common space.
+    min_voxels : int, default=2
+        Neighbourhoods with fewer voxels in any subject are skipped.
+    keep_local : bool, default=True
+        Keep what a new subject needs to join. False saves memory.
+    n_jobs, progress
+        As in :class:`Parcelwise`, of neighbourhoods.
+
+    Attributes
+    ----------
+    maps_ : list of SearchlightMap
+        One map per subject; sparse weights (n_voxels_i, n_voxels_reference).
+    coverage_ : ndarray of shape (n_voxels_reference,)
+        Number of neighbourhoods that contain each voxel; where it is zero the feature
+        is zero.
+    skipped_ : dict
+        Number of each skipped neighbourhood, and why.
+    n_searchlights_ : int
+        Neighbourhoods that were aligned.
+    neighborhoods_ : list of ndarray
+        The neighbourhoods in the reference.
+    centers_ : ndarray or None
+        Positions of the centres, if there was a radius.
+    joinable_, aligners_, reference_maps_ : list
+        Numbers of the neighbourhoods that a new subject can join, what it joins there,
+        and the local map of the reference; empty without ``keep_local``.
+
+    Notes
+    -----
+    With s voxels in each of N neighbourhoods, the maps take O(N s^2) time and memory
+    for pairs of voxels that are neighbours' neighbours; they are summed as they come,
+    in place. The fits take what the aligner takes, N times.
+
+    References
+    ----------
+    Guntupalli, J. S., Hanke, M., Halchenko, Y. O., Connolly, A. C., Ramadge, P. J., &
+    Haxby, J. V. (2016). A model of representational spaces in human cortex. Cerebral
+    Cortex 26.
+
+    Examples
+    --------
+    Voxels on a line whose neighbours are swapped from subject to subject:
+
+    >>> from brainweave.aligners.hyperalignment import Hyperalignment
+    >>> rng = np.random.default_rng(0)
+    >>> first = rng.normal(size=(40, 12))
+    >>> second = first.reshape(40, 6, 2)[:, :, ::-1].reshape(40, 12)
+    >>> model = Searchlight(
+    ...     Hyperalignment(), radius=2, coordinates=np.arange(12.0)[:, None]
+    ... )
+    >>> a, b = model.fit([first, second]).transform([first, second])
+    >>> bool(np.corrcoef(a[:, 5], b[:, 5])[0, 1] > 0.9)
+    True
+    >>> bool(np.corrcoef(first[:, 5], second[:, 5])[0, 1] < 0.3)
+    True
+    """
+
+    _piece = "neighborhood"
+
+    radius: float | None = None
+    _: KW_ONLY
+    coordinates: Any = None
+    centers: Any = None
+    neighborhoods: Any = None
+    reference: int = 0
+    keep_local: bool = True
+
+    # -- fitting -----------------------------------------------------------------------
+
+    def _find_pieces(self, n_voxels: list[int], spaces: list[Any]) -> Pieces:
+        n, owner = len(n_voxels), self._owner
+        ref = check_subject_number("reference", self.reference, n, owner=owner)
+        lists, self.centers_ = self._neighborhoods(n_voxels, spaces, ref)
+        if not lists[ref]:
+            raise InputError("There are no neighborhoods.")
+        return Pieces(list(range(len(lists[ref]))), lists)
+
+    def _combine(self, pieces: Pieces, fits: Fits, settings: list[MapSettings]) -> None:
+        ref, patterns = self.reference, dict[tuple[int, int], BlockPattern]()
+        common, n_common = pieces.columns[ref], settings[ref]["mean"].size
+        builders = [
+            MapBuilder(own, common, (of_map["mean"].size, n_common), patterns)
+            for own, of_map in zip(pieces.columns, settings, strict=True)
+        ]
+        self.n_searchlights_, self.neighborhoods_ = 0, common
+        self.joinable_, self.aligners_, self.reference_maps_ = [], [], []
+        for k, local in fits:
+            self.n_searchlights_ += 1
+            for builder, m in zip(builders, local.maps, strict=True):
+                builder.add(k, m, local.maps[ref])
+            if self.keep_local:
+                self.joinable_.append(k)
+                self.aligners_.append(local.aligner)
+                self.reference_maps_.append(local.maps[ref])
+        self.coverage_ = builders[ref].weights.counts
+        pairs = zip(builders, settings, strict=True)
+        self.maps_ = [builder.build(of_map) for builder, of_map in pairs]
+        self.n_components_ = n_common
+
+    def _neighborhoods(
+        self, n_voxels: list[int], spaces: list[Any], ref: int
+    ) -> tuple[list[list[Columns]], Positions | None]:
+        """Return the neighbourhoods of each subject, one by one, and their centres."""
+        if self.neighborhoods is not None:
+            if self.radius is not None:
+                raise InputError(
+                    f"{self._owner} takes a radius or neighborhoods, not both."
+                )
+            given, owner = self.neighborhoods, self._owner
+            return given_neighborhoods(given, n_voxels, owner=owner), None
+        if self.radius is None:
+            raise InputError(f"{self._owner} needs a radius or neighborhoods.")
+        radius = check_number("radius", self.radius, "(0, inf)", owner=self._owner)
+        positions = coordinates_per_subject(
+            self.coordinates, n_voxels, spaces, owner=self._owner
+        )
+        at = positions[ref]
+        if self.centers is not None:
+            at = at[check_indices("centers", self.centers, len(at), what="voxel")]
+        different = {id(p): p for p in positions}
+        found = {i: neighborhoods_within(p, at, radius) for i, p in different.items()}
+        return [found[id(p)] for p in positions], at
+
+    # -- a new subject -----------------------------------------------------------------
+
+    def fit_new_subject(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        neighborhoods: Any = None,
+        coordinates: Any = None,
+    ) -> SearchlightMap:
+        """Learn the map of a subject that was not in the fit; the model is unchanged.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_voxels), or a Subject
+            Samples of the new subject.
+        y : array-like, optional
+            What is known of them, as in :meth:`fit`.
+        neighborhoods, coordinates : optional
+            Those of the new subject, if its voxels are not those of the reference.
+
+        Returns
+        -------
+        SearchlightMap
+            Averaged over the neighbourhoods in which the new subject can be aligned;
+            a warning names the others.
+        """
+        check_is_fitted(self, "maps_")
+        if not self.aligners_:
+            raise InputError(
+                f"This {self._owner} was fitted with keep_local=False, so no subject "
+                "can join. Fit again with keep_local=True."
+            )
+
+        def columns_of(n: int, space: Any) -> list[Columns]:
+            return self._new_neighborhoods(n, space, neighborhoods, coordinates)
+
+        numbers = self.joinable_
+        own, maps, settings = self._join_pieces(X, y, numbers, columns_of, numbers)
+        shape = (settings["mean"].size, self.n_components_)
+        builder = MapBuilder(own, self.neighborhoods_, shape, {})
+        joined = zip(numbers, self.reference_maps_, maps, strict=True)
+        for k, reference, local in joined:
+            if local is not None:
+                builder.add(k, local, reference)
+        return builder.build(settings)
+
+    def _new_neighborhoods(
+        self, n_voxels: int, space: Any, neighborhoods: Any, coordinates: Any
+    ) -> list[Columns]:
+        owner = self._owner
+        if neighborhoods is not None:
+            (own,) = given_neighborhoods([neighborhoods], [n_voxels], owner=owner)
+        elif self.centers_ is not None and (coordinates is not None or space):
+            (at,) = coordinates_per_subject(
+                coordinates, [n_voxels], [space], owner=owner
+            )
+            own = neighborhoods_within(at, self.centers_, float(self.radius or 0))
+        elif n_voxels == self.n_components_:
+            own = self.neighborhoods_
+        else:
+            raise InputError(
+                f"The new subject has {n_voxels} voxels, the reference "
+                f"{self.n_components_}: pass its coordinates, or its neighborhoods."
+            )
+        if len(own) != len(self.neighborhoods_):
+            raise InputError(
+                f"The new subject has {len(own)} neighborhoods, the others "
+                f"{len(self.neighborhoods_)}; they must correspond one by one."
+            )
+        return own

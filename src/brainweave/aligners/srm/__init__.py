@@ -1,0 +1,1 @@
+"""Shared response models: probabilistic, deterministic, robust, semi-supervised."""

@@ -1,0 +1,374 @@
+r"""The Robust Shared Response Model of Turek et al. (2018).
+
+The objective of one subject, with :math:`D = X - R W^\top`, is minimal over the
+individual term for :math:`S = D - C`, where :math:`C` is :math:`D` clipped to
+:math:`\pm\lambda`. So :math:`S` is never kept: what the other steps need follows from
+:math:`C`, which is made anew for one chunk of voxels after the other,
+
+.. math:: (X - S) W = R + C W, \qquad (X - S)^\top R' = W R^\top R' + C^\top R',
+
+and the objective is :math:`\langle C, D \rangle - \frac12 \langle C, C \rangle`.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from brainweave._core.arrays import (
+    Floats,
+    Matrix,
+    NumpyOps,
+    TorchOps,
+    ops_for,
+    to_numpy,
+)
+from brainweave._core.validation import check_int, check_number, check_samples
+from brainweave._core.workers import subject_threads
+from brainweave.aligners.maps import WeightMap, common_settings, refuse_non_finite
+from brainweave.aligners.timelocked import (
+    FromRandomStart,
+    Iterations,
+    align_to,
+    principal_axes,
+)
+from brainweave.basis.basis import SubjectBasis
+from brainweave.basis.linalg import polar
+
+Chunks = Iterable[tuple[slice, Any]]
+
+# squared singular values, relative to the largest, that a Gram matrix resolves well
+WELL_CONDITIONED = {"float64": 1e-8, "float32": 1e-4}
+SETTLED = 1e-5  # change of a sample's response, relative to it, that ends the passes
+
+
+@dataclass(frozen=True)
+class VoxelReader:
+    """A way to read one subject's standardised voxels again and again."""
+
+    read: Callable[[], Chunks]  # begins a pass; its chunks may be overwritten
+    ops: NumpyOps | TorchOps  # the operations of the kind of array that chunks are
+
+    def residuals(self, W: Floats, R: Matrix) -> Iterable[tuple[slice, Any, Any]]:
+        """Return, per chunk, its columns, weights, and what the maps leave of it."""
+        response = self.ops.array(R)
+        for columns, z in self.read():
+            weights = self.ops.array(W[columns])
+            z -= response @ weights.T
+            yield columns, weights, z
+
+
+def update_response(
+    voxels: VoxelReader, W: Floats, R: Matrix, bound: float
+) -> tuple[Matrix, float]:
+    """Return the response ``(X - S) W`` with the best S, and the objective before."""
+    ops, response, value = voxels.ops, R.copy(), 0.0
+    for _, weights, D in voxels.residuals(W, R):
+        C = D.clip(-bound, bound)
+        response += to_numpy(C @ weights)
+        value += ops.inner(C, D) - ops.inner(C, C) / 2
+    return response, value
+
+
+def update_map(
+    voxels: VoxelReader,
+    W: Floats,
+    R: Matrix,
+    target: Matrix,
+    *,
+    bound: float,
+    measure: bool = False,
+) -> float:
+    """Turn W, in place, to the polar factor of ``(X - S).T @ target``.
+
+    S is the best one for the W and R given; the objective there is returned, if it is
+    to be measured.
+    """
+    ops, value = voxels.ops, 0.0
+    from_maps, target_there = ops.array(R.T @ target), ops.array(target)
+    for columns, weights, D in voxels.residuals(W, R):
+        C = D.clip(-bound, bound)
+        W[columns] = to_numpy(weights @ from_maps + C.T @ target_there)
+        if measure:
+            value += ops.inner(C, D) - ops.inner(C, C) / 2
+    orthonormalize(W)
+    return value
+
+
+def orthonormalize(W: Floats) -> None:
+    """Replace W by its polar factor, in place."""
+    metric = (W.T @ W).astype(np.float64)
+    values, vectors = np.linalg.eigh(metric)
+    if values[0] > WELL_CONDITIONED[W.dtype.name] * values[-1]:
+        W[:] = W @ ((vectors / np.sqrt(values)) @ vectors.T).astype(W.dtype)
+    else:
+        W[:] = polar(W.astype(np.float64))
+
+
+def individual_term(
+    voxels: VoxelReader, W: Floats, R: Matrix, bound: float
+) -> scipy.sparse.csc_array:
+    """Return the best individual term, samples x voxels."""
+    parts = [
+        scipy.sparse.csc_array(to_numpy(D - D.clip(-bound, bound)))
+        for _, _, D in voxels.residuals(W, R)
+    ]
+    return scipy.sparse.csc_array(scipy.sparse.hstack(parts, format="csc"))
+
+
+def fit_shared(
+    subjects: list[VoxelReader],
+    maps: list[Floats],
+    start: Matrix,
+    bound: float,
+    *,
+    over_subjects: Callable[..., list[Any]],
+    iterations: Iterations,
+) -> Matrix:
+    """Return the shared response: descend over it, maps and individual terms, by turns.
+
+    ``maps`` are at first the ``X_i.T @ start``, and are overwritten by the maps.
+    """
+    n, previous, R = len(subjects), start, start
+    over_subjects(orthonormalize, maps)
+    while iterations.go_on():
+        if iterations.n_iter:
+            turn = partial(update_map, R=previous, target=R, bound=bound)
+            over_subjects(turn, subjects, maps)
+        results = over_subjects(
+            partial(update_response, R=R, bound=bound), subjects, maps
+        )
+        previous, R = R, np.asarray(sum(response for response, _ in results) / n)
+        # the mean of the responses lowers the objective by their distance from it
+        gain = n / 2 * float(((R - previous) ** 2).sum())
+        iterations.add(sum(value for _, value in results) - gain)
+    return R
+
+
+def robust_responses(
+    voxels: VoxelReader, W: Floats, n_samples: int, bound: float, *, max_iter: int
+) -> Matrix:
+    """Return the robust responses of samples: the best ones for the map W alone.
+
+    Each pass adds ``C W``. A sample is done once that is below ``SETTLED`` of its
+    response, so that no sample depends on which others it came with.
+    """
+    R = np.zeros((n_samples, W.shape[1]))
+    for columns, z in voxels.read():
+        R += to_numpy(z @ voxels.ops.array(W[columns]))
+    if not np.isfinite(R).all() or np.isinf(bound):
+        return R
+    moving = np.full(n_samples, True)
+    for _ in range(max_iter):
+        moved = np.where(
+            moving[:, None], update_response(voxels, W, R, bound)[0] - R, 0
+        )
+        R += moved
+        length = np.linalg.norm(moved, axis=1)
+        moving &= length > SETTLED * np.linalg.norm(R, axis=1)
+        if not moving.any():
+            break
+    return R
+
+
+class RobustMap(WeightMap):
+    r"""A map that sets aside what is individual before it gives shared features.
+
+    The features of a sample :math:`x` are :math:`\arg\min_r \min_s \frac12 \lVert x -
+    W r - s \rVert^2 + \lambda \lVert s \rVert_1`, a robust regression on the weights
+    (Huber's loss); a few wild voxels hardly move them. They are not linear in the
+    sample; :attr:`weights` gives the linear part, exact for ``lam=inf``.
+    """
+
+    def __init__(self, *, lam: float, max_iter: int, **common: Any) -> None:
+        super().__init__(isometric=True, **common)
+        self.lam, self.max_iter = lam, max_iter
+
+    def transform(self, Z: Any, *, name: str = "Z") -> Any:
+        """Map samples of this subject into the shared space, (n_samples, K)."""
+        Z = check_samples(Z, self.n_voxels, name)
+        voxels = self._voxels(Z)
+        return voxels.ops.array(self._robust_responses(voxels, Z.shape[0], name))
+
+    def individual(self, Z: Any, *, name: str = "Z") -> scipy.sparse.csc_array:
+        """Return what of the samples is individual, standardised, samples x voxels."""
+        Z = check_samples(Z, self.n_voxels, name)
+        voxels = self._voxels(Z)
+        R = self._robust_responses(voxels, Z.shape[0], name)
+        return individual_term(voxels, self.weights, R, self.lam)
+
+    def _voxels(self, Z: Any) -> VoxelReader:
+        return VoxelReader(lambda: self._standardized(Z), ops_for(Z))
+
+    def _robust_responses(
+        self, voxels: VoxelReader, n_samples: int, name: str
+    ) -> Matrix:
+        R = robust_responses(
+            voxels, self.weights, n_samples, self.lam, max_iter=self.max_iter
+        )
+        refuse_non_finite(R, name)
+        return R
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class RobustSRM(FromRandomStart):
+    r"""Shared Response Model with a sparse individual term per subject.
+
+    With :math:`X_i` the samples of subject i (rows are time points), it descends
+
+    .. math:: \sum_i \tfrac12 \lVert X_i - R W_i^\top - S_i \rVert_F^2 + \lambda
+              \lVert S_i \rVert_1 \quad\text{subject to}\quad W_i^\top W_i = I_K
+
+    by turns over the maps :math:`W_i` (a polar factor), the individual terms
+    :math:`S_i` (soft thresholding) and the shared response :math:`R` (a mean). No turn
+    can rise. Without the individual terms it is :class:`DetSRM`.
+
+    Parameters
+    ----------
+    n_components : int, default=10
+        Number of shared features K.
+    lam : float > 0, default=1
+        Weight :math:`\lambda` of the individual terms: what the shared response leaves
+        of a voxel at a time is individual as far as it exceeds ``lam``. In standard
+        deviations of the voxel, or in units of the data if they are not standardised.
+        Infinity leaves no individual term. BrainIAK's ``gamma``.
+    max_iter : int, default=100
+        Most rounds.
+    tol : float, default=1e-5
+        Stop once a round changes the objective by less than this share of all that was
+        gained; 0 does all ``max_iter`` rounds.
+    energy : float in (0, 1], or one per subject, default=1
+        Share of the summed singular values that each subject keeps; the model is of the
+        samples without the rest.
+    init, standardize, random_state, n_jobs
+        As in :class:`DetSRM`.
+
+    Attributes
+    ----------
+    maps_ : list of RobustMap
+        One map per subject, with orthonormal weights. Their ``individual(Z)`` gives the
+        individual term of other samples.
+    individual_ : list of sparse arrays of shape (n_samples, n_voxels_i)
+        :math:`S_i` of the aligning samples, on standardised voxels.
+    shared_response_ : ndarray of shape (n_samples, K)
+        R, columns in order of decreasing variance, signs fixed.
+    objective_history_ : list of float
+        The objective at the start, without individual terms, and after each round.
+    n_iter_ : int
+        Rounds done.
+    converged_ : bool
+        Whether the objective settled.
+
+    Notes
+    -----
+    With M subjects, n samples and v voxels a round takes O(M n v K) in two passes over
+    chunks of voxels; memory is O(v K) a subject beside one chunk, until the individual
+    terms are made: 12 bytes per entry that is not zero (8 in float32). ``transform``
+    follows the publication: new samples are freed from their individual part, with the
+    map fixed, by alternation, which may take as many passes as ``max_iter``.
+
+    References
+    ----------
+    Turek, J. S., Ellis, C. T., Skalaban, L. J., Turk-Browne, N. B., & Willke, T. L.
+    (2018). Capturing shared and individual information in fMRI data. ICASSP.
+
+    Examples
+    --------
+    An artefact of one subject is told from the shared response:
+
+    >>> rng = np.random.default_rng(0)
+    >>> R = rng.normal(size=(40, 2))
+    >>> W = [np.linalg.qr(rng.normal(size=(v, 2)))[0] for v in (30, 50, 40)]
+    >>> X = [R @ w.T for w in W]
+    >>> X[1][7, 3] += 5
+    >>> model = RobustSRM(2, lam=0.5, standardize=False, random_state=0).fit(X)
+    >>> [s.nnz for s in model.individual_]
+    [0, 1, 0]
+    >>> model.individual_[1][7, 3].round(1)
+    np.float64(4.3)
+    """
+
+    lam: float = 1.0
+    max_iter: int = 100
+
+    _from_grams = False  # the individual terms are of voxels
+    _solution_name = ""  # nothing beside the maps
+    _needs_eigenbasis = False
+
+    def _check_subjects(self, subjects: list[Any], y: list[Any] | None) -> None:
+        super()._check_subjects(subjects, y)
+        self._bound()
+
+    def _bound(self) -> float:
+        hint = "The larger, the sparser the individual terms."
+        return check_number("lam", self.lam, "(0, inf]", owner=self._owner, hint=hint)
+
+    def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Floats]:
+        bound, k, n = self._bound(), self._wanted_components(bases), len(bases)
+        start = self._start(bases[0].n_samples, k)
+        with subject_threads(n, self.n_jobs) as over_subjects:
+            aligned = over_subjects(lambda b: align_to(b, start), bases)
+            R = np.asarray(sum(a.features for a in aligned) / n)
+            power = sum(b.power for b in bases)
+            iterations = self._new_iterations((power - n * float((R * R).sum())) / 2)
+            subjects = [_voxel_reader(b) for b in bases]
+            maps = over_subjects(lambda b: b.combine(b.restrict(R)), bases)
+            R = fit_shared(
+                *(subjects, maps, R, bound),
+                over_subjects=over_subjects,
+                iterations=iterations,
+            )
+            turn = principal_axes(R)
+            self.shared_response_ = R = R @ turn
+            maps = [W @ turn.astype(W.dtype) for W in maps]
+            self.individual_ = over_subjects(
+                lambda v, W: individual_term(v, W, R, bound), subjects, maps
+            )
+        self._set_convergence(iterations)
+        return maps
+
+    def _make_map(
+        self, basis: SubjectBasis, solution: Floats, *, space: Any = None
+    ) -> RobustMap:
+        return RobustMap(
+            weights=solution,
+            lam=self._bound(),
+            max_iter=check_int("max_iter", self.max_iter, minimum=1, owner=self._owner),
+            **common_settings(basis, space),
+        )
+
+    def _features(self, i: int) -> NDArray[Any]:
+        basis, m = self.bases_[i], cast(RobustMap, self.maps_[i])
+        voxels = VoxelReader(basis.chunks, basis.ops)
+        R = robust_responses(
+            voxels, m.weights, basis.n_samples, m.lam, max_iter=m.max_iter
+        )
+        return R.astype(basis.dtype, copy=False)
+
+    def _solve_new(self, basis: SubjectBasis, y: Any) -> Floats:
+        target, bound = self.shared_response_[y], self._bound()
+        W, voxels = basis.combine(basis.restrict(target)), _voxel_reader(basis)
+        orthonormalize(W)
+        step = partial(update_map, voxels, W, target, target, bound=bound, measure=True)
+        iterations = self._new_iterations(step())
+        while iterations.go_on():
+            iterations.add(step())
+        return W
+
+
+def _voxel_reader(basis: SubjectBasis) -> VoxelReader:
+    """Read the aligning samples of a subject, without what the energy cuts off."""
+    # the first maps have read, and verified, the samples just before
+    if basis.energy == 1:
+        return VoxelReader(lambda: basis.chunks(verify=False), basis.ops)
+    V = basis.ops.array(basis.vectors)
+
+    def read() -> Chunks:
+        for columns, z in basis.chunks(verify=False):
+            yield columns, V @ (V.T @ z)
+
+    return VoxelReader(read, basis.ops)

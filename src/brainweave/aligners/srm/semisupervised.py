@@ -1,0 +1,373 @@
+"""The Semi-Supervised Shared Response Model of Turek et al. (2017)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from brainweave._core.arrays import Codes, Matrix, to_numpy
+from brainweave._core.exceptions import InputError
+from brainweave._core.labels import encode_labels, encode_new_labels
+from brainweave._core.validation import (
+    check_indices,
+    check_list_of_subjects,
+    check_number,
+    check_samples,
+    check_shape,
+)
+from brainweave._core.workers import subject_threads
+from brainweave.aligners.maps import SubjectMap
+from brainweave.aligners.srm.semisupervised_solver import (
+    Classifier,
+    SubjectTerms,
+    fit_model,
+    step_map,
+)
+from brainweave.aligners.timelocked import (
+    WAYS_OUT,
+    FromRandomStart,
+    check_rank,
+    check_same_samples,
+    principal_axes,
+)
+from brainweave.basis.basis import SubjectBasis
+from brainweave.basis.linalg import polar
+from brainweave.graphs.builders import NO_GROUP
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class SemiSupervisedSRM(FromRandomStart):
+    r"""Shared Response Model that also separates the classes of labelled samples.
+
+    Subject i has samples :math:`X_i` locked in time to those of the others, and
+    labelled samples :math:`z_{ij}` in any number and order. With maps :math:`W_i`, the
+    shared response :math:`R` and a multinomial logistic classifier :math:`(\theta, b)`
+    with loss :math:`\ell`, common to all subjects, it descends
+
+    .. math:: (1 - \alpha) \sum_i \frac{1}{2n} \lVert X_i - R W_i^\top \rVert_F^2
+              + \frac{\alpha}{\gamma} \sum_i \frac{1}{m_i} \sum_{j=1}^{m_i}
+              \ell(\theta^\top W_i^\top z_{ij} + b, y_{ij})
+              + \frac12 \lVert \theta \rVert_F^2
+
+    subject to :math:`W_i^\top W_i = I_K`, by turns over maps, response and classifier.
+    No turn can rise.
+
+    Parameters
+    ----------
+    n_components : int, default=10
+        Number of shared features K.
+    alpha : float in (0, 1), default=0.5
+        Weight of the labels against the time-locked samples. The distance from the
+        shared response grows with the number of voxels, the loss does not: with many
+        voxels, values near 1 or a small ``gamma`` are needed for labels to matter.
+    gamma : float > 0, default=1
+        Regularisation of the classifier.
+    max_iter : int, default=200
+        Most rounds.
+    standardize : bool or "reliability", default=True
+        As in :class:`DetSRM`, over all samples of the subject. Sessions that differ in
+        mean should be standardised each.
+    tol, init, energy, random_state, n_jobs
+        As in :class:`DetSRM`; the start has a row per time-locked sample.
+
+    Attributes
+    ----------
+    maps_ : list of SubjectMap
+        One map per subject, with orthonormal weights.
+    coef_ : list of ndarray of shape (n_kept_i, K)
+        The maps in kernel coordinates.
+    shared_response_ : ndarray of shape (n_locked, K)
+        R, columns in order of decreasing variance, signs fixed.
+    classes_ : ndarray
+        The labels, sorted.
+    theta_ : ndarray of shape (K, n_classes)
+        Weights of the classifier.
+    bias_ : ndarray of shape (n_classes,)
+        Its intercepts.
+    labels_locked_ : bool
+        Whether labelled samples are locked in time, since all samples are labelled.
+    objective_history_ : list of float
+        The objective at the start and after each round.
+    n_iter_ : int
+        Rounds done.
+    converged_ : bool
+        Whether the objective settled.
+
+    Notes
+    -----
+    The objective depends on a map through the features of the subject's samples alone,
+    so its gradient lies in the span of these samples; a descent that starts in the span
+    never leaves it. So the maps are sought there, in the coordinates of the subject's
+    basis of all its samples, and every step equals the same step on voxels. (A map with
+    a part outside the span would spend some of its unit length on directions in which
+    this subject has no data.) Time O(M N^2 v) once for M subjects with N samples and v
+    voxels, then O(M N^2 K) a round; memory O(M N^2).
+
+    References
+    ----------
+    Turek, J. S., Willke, T. L., Chen, P.-H., & Ramadge, P. J. (2017). A semi-supervised
+    method for multi-subject fMRI functional alignment. ICASSP.
+
+    Examples
+    --------
+    Samples without a label (None) are locked in time, the others are not:
+
+    >>> rng = np.random.default_rng(0)
+    >>> movie, faces, houses = rng.normal(size=(30, 4)), [2, 0, 0, 0], [0, 2, 0, 0]
+    >>> labels = [["face", "house"] * 6, ["house", "face", "face"] * 5]
+    >>> X, y = [], []
+    >>> for known, v in zip(labels, (50, 40)):
+    ...     seen = [faces if name == "face" else houses for name in known]
+    ...     X.append(np.vstack([movie, seen]) @ rng.normal(size=(4, v)))
+    ...     y.append([None] * 30 + known)
+    >>> model = SemiSupervisedSRM(4, alpha=0.9, random_state=0).fit(X, y)
+    >>> [str(name) for name in model.predict([X[1][30:34]], subjects=[1])[0]]
+    ['house', 'face', 'face', 'house']
+    """
+
+    alpha: float = 0.5
+    gamma: float = 1.0
+    max_iter: int = 200
+
+    _isometric = True
+
+    # -- fitting -----------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None, *, labelled: Any = None) -> Self:
+        """Learn one map per subject, and the classifier.
+
+        Parameters
+        ----------
+        X : list of arrays of shape (n_samples_i, n_voxels_i), or a Study
+            One entry per subject, time-locked and labelled samples together.
+        y : list of array-like
+            Labels, None or NaN for the time-locked samples. These must be equally many
+            for all subjects, in the same order; the labelled ones may differ. If all
+            samples of all subjects are labelled, all must correspond row by row.
+        labelled : list of arrays of shape (n_labelled_i, n_voxels_i), optional
+            The labelled samples, if they come apart: then y are their labels, and all
+            of X are time-locked.
+
+        Returns
+        -------
+        self
+        """
+        if labelled is not None:
+            X, y = _join_samples(X, y, labelled, owner=self._owner)
+        super().fit(X, y)
+        return self
+
+    def _check_subjects(self, subjects: list[Any], y: list[Any] | None) -> None:
+        self._alpha_and_gamma()
+        if y is None:
+            raise InputError(
+                f"{self._owner} needs labels for some samples: fit(X, y) with None for "
+                "the others. Without any labels use DetSRM or SRM."
+            )
+        codes, names = encode_labels(y)
+        if len(names) < 2:
+            raise InputError(
+                f"{self._owner} needs at least 2 classes; y has {len(names)}: "
+                f"{list(names)}. Without labels use DetSRM or SRM."
+            )
+        counts = [int((c == NO_GROUP).sum()) for c in codes]
+        if not any(counts):
+            check_same_samples(subjects, y, owner=self._owner)
+        for i, n in enumerate(counts):
+            if n != counts[0]:
+                raise InputError(
+                    f"{self._owner} aligns samples without a label row by row, but "
+                    f"X[0] has {counts[0]} of them and X[{i}] has {n}. {WAYS_OUT}"
+                )
+
+    def _joins_by_label(self) -> bool:
+        return True
+
+    def _needs_common_labels(self) -> bool:
+        return False  # samples that are locked in time tie the subjects, too
+
+    def _alpha_and_gamma(self) -> tuple[float, float]:
+        hint = "For the shared response alone use DetSRM."
+        return (
+            check_number("alpha", self.alpha, "(0, 1)", owner=self._owner, hint=hint),
+            check_number("gamma", self.gamma, "(0, inf)", owner=self._owner),
+        )
+
+    def _terms(
+        self, basis: SubjectBasis, codes: Codes, *, lock_all: bool = True
+    ) -> SubjectTerms:
+        """Take the rows without a label as locked; all of them if all have one."""
+        rows, labelled = basis.coordinates, codes != NO_GROUP
+        locked = ~labelled if not labelled.all() else np.full(len(codes), lock_all)
+        return SubjectTerms(
+            rows[locked], rows[labelled], codes[labelled], *self._alpha_and_gamma()
+        )
+
+    def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
+        codes, names = encode_labels(y or [])
+        k = self._n_components()
+        for b in bases:
+            check_rank(b, k)
+        subjects = [self._terms(b, c) for b, c in zip(bases, codes, strict=True)]
+        start = self._start(len(subjects[0].locked), k)
+        with subject_threads(len(bases), self.n_jobs) as over_subjects:
+            R, classifier, iterations = fit_model(
+                subjects,
+                start,
+                len(names),
+                over_subjects=over_subjects,
+                new_iterations=self._new_iterations,
+            )
+        turn = principal_axes(R)
+        self.shared_response_ = R @ turn
+        kinds = {type(name) for name in names}
+        self.classes_ = np.array(names, dtype=None if len(kinds) == 1 else object)
+        self.labels_locked_ = any((c != NO_GROUP).all() for c in codes)
+        self.theta_, self.bias_ = turn.T @ classifier.theta, classifier.bias
+        self._set_convergence(iterations)
+        return [s.Q @ turn for s in subjects]
+
+    # -- the classifier ----------------------------------------------------------------
+
+    def predict(
+        self, X: Any, subjects: Sequence[int | str] | None = None
+    ) -> list[NDArray[Any]]:
+        """Return the most probable label of each sample.
+
+        Parameters
+        ----------
+        X : list of arrays of shape (n_samples_i, n_voxels_i), or a Study
+            Samples of fitted subjects.
+        subjects : sequence of int or str, optional
+            Which fitted subject each entry of X belongs to, as in :meth:`transform`.
+
+        Returns
+        -------
+        list of arrays of shape (n_samples_i,)
+        """
+        return [self.classify(f) for f in self.transform(X, subjects)]
+
+    def predict_proba(
+        self, X: Any, subjects: Sequence[int | str] | None = None
+    ) -> list[Matrix]:
+        """Return the probability of each class, in the order of ``classes_``.
+
+        Parameters
+        ----------
+        X, subjects
+            As in :meth:`predict`.
+        """
+        features = [to_numpy(f) for f in self.transform(X, subjects)]
+        classifier = Classifier(self.theta_, self.bias_)
+        return [np.exp(classifier.log_probabilities(f)) for f in features]
+
+    def classify(self, features: Any) -> NDArray[Any]:
+        """Return the labels of shared features, of any subject, also of a new one.
+
+        Parameters
+        ----------
+        features : array of shape (n_samples, n_components)
+            What :meth:`transform` gives, or the map of a new subject.
+        """
+        check_is_fitted(self, "maps_")
+        logits = to_numpy(features) @ self.theta_ + self.bias_
+        return self.classes_[logits.argmax(axis=1)]
+
+    # -- a new subject -----------------------------------------------------------------
+
+    def fit_new_subject(
+        self, X: Any, y: Any = None, *, samples: Any = None
+    ) -> SubjectMap:
+        """Learn the map of a subject that was not in the fit; the model is unchanged.
+
+        The same objective is minimised over the new map alone.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_voxels), or a Subject
+            Samples of the new subject.
+        y : array-like, optional
+            Their labels, None or NaN for the samples that are locked in time to the
+            shared response; by default all are. Labelled samples alone are enough.
+        samples : array-like of int, optional
+            Which rows of the shared response the time-locked samples are; by default
+            all, in order.
+
+        Returns
+        -------
+        SubjectMap
+            With ``objective_history``, the objective but for constants.
+        """
+        basis, y = self._new_subject(X, y)
+        check_rank(basis, self.n_components_)
+        known = [None] * basis.n_samples if y is None else y
+        codes = encode_new_labels(known, self.classes_.tolist())
+        rows = self._rows_of_response(
+            samples, int((codes == NO_GROUP).sum()), len(codes)
+        )
+        subject = self._terms(basis, codes, lock_all=bool(len(rows)))
+        R = self.shared_response_[rows]
+        if len(rows):
+            subject.Q = polar(subject.locked.T @ R)
+        else:
+            centred = self.theta_ - self.theta_.mean(axis=1, keepdims=True)
+            subject.Q = polar(subject.labelled.T @ centred.T[subject.codes])
+        limit = self._new_iterations(0.0)
+        history = step_map(
+            subject,
+            R,
+            Classifier(self.theta_, self.bias_),
+            n_steps=10 * limit.max_iter,
+            tol=1e-3 * limit.tol,
+        )
+        new = self._make_map(basis, subject.Q, space=getattr(X, "space", None))
+        new.objective_history = history
+        return new
+
+    def _rows_of_response(self, samples: Any, n_locked: int, n_samples: int) -> Codes:
+        """Find the rows of the shared response that the new samples are locked to."""
+        n = len(self.shared_response_)
+        if samples is not None:
+            rows = check_indices("samples", samples, n, what="row")
+            wanted = n_locked or n_samples
+        elif n_locked == 0 and self.labels_locked_ and n_samples == n:
+            # a model of labelled samples alone has locked them, too
+            rows, wanted = np.arange(n), n
+        else:
+            rows, wanted = np.arange(n if n_locked else 0), n_locked
+        if len(rows) != wanted:
+            raise InputError(
+                f"The new subject has {wanted} samples without a label for "
+                f"{len(rows)} rows of the shared response. Say which rows they are: "
+                "fit_new_subject(X, y, samples=[...])."
+            )
+        return rows
+
+
+def _join_samples(
+    X: Any, y: Any, labelled: Any, *, owner: str
+) -> tuple[list[Any], list[Any]]:
+    """Stack time-locked and labelled samples of each subject, and their labels."""
+    locked = check_list_of_subjects(X, owner=owner)
+    others = check_list_of_subjects(labelled, owner=f"labelled of {owner}", minimum=1)
+    if y is None:
+        raise InputError(f"{owner} needs y, the labels of the samples in labelled.")
+    known = check_list_of_subjects(y, owner=f"y of {owner}", minimum=1)
+    if not len(locked) == len(others) == len(known):
+        raise InputError(
+            f"X has {len(locked)} subjects, labelled {len(others)} and y {len(known)}."
+        )
+    stacked, labels = [], []
+    for i, (x, z, names) in enumerate(zip(locked, others, known, strict=True)):
+        n, v = check_shape(x, f"X[{i}]")
+        z = check_samples(z, v, f"labelled[{i}]")
+        if len(names) != z.shape[0]:
+            raise InputError(
+                f"y[{i}] has {len(names)} labels for {z.shape[0]} labelled samples."
+            )
+        stacked.append(np.concatenate([to_numpy(x), to_numpy(z)]))
+        labels.append([None] * n + list(names))
+    return stacked, labels

@@ -1,0 +1,451 @@
+r"""One subject's kernel coordinates: the only stage that touches voxels.
+
+One streamed pass gives the inner products of its standardised samples. From these
+follow, when first needed, the centred Gram matrix :math:`K`, its eigenpairs :math:`K =
+V D V^\top` cut at an energy, and the coordinates :math:`V D^{1/2}` of the samples.
+"""
+
+from copy import copy
+from functools import cached_property
+from typing import Any, NamedTuple, Self, cast
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from brainweave._core.arrays import Matrix, is_torch, to_numpy, working_dtype
+from brainweave._core.exceptions import InputError
+from brainweave._core.labels import object_array
+from brainweave._core.validation import check_fraction, check_samples, check_shape
+from brainweave.basis.device import device_for
+from brainweave.basis.kernels import (
+    Centring,
+    Kernel,
+    center_gram,
+    check_kernel,
+    check_precomputed,
+)
+from brainweave.basis.linalg import leading_eigenpairs
+from brainweave.basis.reliability import Groups, repeated_groups, scale_of_chunks
+from brainweave.basis.signatures import sample_signatures
+from brainweave.basis.voxels import SampleProducts, VoxelPass
+
+TIED = 1e-9  # eigenvalues that differ by less, relative to the largest, are equal
+
+
+class _Spectrum(NamedTuple):
+    values: Matrix  # all positive ones, descending
+    vectors: Matrix
+    lost_share: float
+
+
+def _n_for_energy(energy: float, values: Matrix, dtype: Any) -> int:
+    """Return how many leading eigenvalues have this share of the sum of all roots.
+
+    Those that equal the last of them count too: no cut can tell their directions apart.
+    """
+    share = np.cumsum(np.sqrt(values))
+    last = values[int(np.searchsorted(share, share[-1] * (energy - 1e-12)))]
+    return int((values >= last - max(TIED, np.finfo(dtype).eps) * values[0]).sum())
+
+
+class SubjectBasis(VoxelPass):
+    """Kernel coordinates of one subject's samples.
+
+    Parameters
+    ----------
+    X : array of shape (n_samples, n_voxels)
+        NumPy array, memory map, anything 2-D that can be sliced by columns, or a torch
+        tensor (then the work is done on its device). With ``kernel="precomputed"``, the
+        (n_samples, n_samples) Gram matrix.
+    kernel : str, callable or Kernel, default="linear"
+        See :mod:`brainweave.basis.kernels`.
+    kernel_params : dict, optional
+        ``{"hp": value}``.
+    energy : float in (0, 1], default=1
+        Share of the summed singular values (square roots of the eigenvalues) to keep:
+        the smallest number of components that reaches it, and those as large as the
+        last of them.
+    standardize : bool or "reliability", default=True
+        Give every voxel zero mean and unit variance. Constant voxels are left out.
+        "reliability" scales voxels by how reliably they answer to the groups; see
+        :mod:`brainweave.basis.reliability`.
+    groups : array-like of int, optional
+        The group of each sample, negative for none: for "reliability". Where groups do
+        not repeat, voxels are standardised as with True.
+    runs : array-like, optional
+        The run of each sample, for methods that leave runs out.
+    name : str, default="X"
+        How error messages call this subject.
+    device : str or torch.device, optional
+        Where torch is to read the voxels and decompose the Gram matrix: "cuda", say.
+        Samples in memory, in mapped files or on disk are brought there chunk by chunk,
+        the next while one is worked on. By default tensors stay where they are and all
+        else is done by NumPy.
+
+    Attributes
+    ----------
+    id : str
+        The subject's id, if it is known; else empty.
+    runs : ndarray or None
+        The run of each sample, if it is known.
+    mean, scale : ndarray of shape (n_voxels,)
+        What standardises new samples; the scale of a constant voxel is infinite.
+    constant_voxels : ndarray of int
+        Indices of the voxels that were left out.
+    reliable : bool
+        Whether voxels were scaled by their reliability.
+    signatures : ndarray of shape (n_samples, 4)
+        What identifies each sample by its content; see
+        :func:`brainweave.basis.signatures.sample_signatures`.
+
+    Notes
+    -----
+    Time O(n_samples^2 n_voxels + n_samples^3), memory O(n_samples^2) beside one chunk
+    of columns. float32 data multiply in float32 and accumulate in float64. The data are
+    referred to, not copied; voxel weights read them again, and refuse if they changed:
+    if samples were replaced, reordered or cleaned in place, or voxels reordered. A
+    change within a sample's rounding (1e-5 of its norm in float32, 2e-14 in float64)
+    cannot be seen.
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).normal(size=(20, 300))
+    >>> basis = SubjectBasis(X, energy=0.5)
+    >>> bool(np.allclose(basis.vectors.T @ basis.vectors, np.eye(basis.n_kept)))
+    True
+    >>> basis.cut(0.25).n_kept < basis.n_kept
+    True
+    """
+
+    def __init__(
+        self,
+        X: Any,
+        *,
+        kernel: Any = "linear",
+        kernel_params: Any = None,
+        energy: float = 1.0,
+        standardize: bool | str = True,
+        groups: Any = None,
+        runs: Any = None,
+        name: str = "X",
+        device: Any = None,
+    ) -> None:
+        self.name, self.id = name, ""
+        self.energy = check_fraction("energy", energy, owner=name)
+        self.kernel: Kernel = check_kernel(kernel, kernel_params, owner=name)
+        self.n_samples, self.n_voxels = check_shape(X, name)
+        self.runs: NDArray[Any] | None = None if runs is None else object_array(runs)
+        if self.runs is not None and len(self.runs) != self.n_samples:
+            raise InputError(
+                f"{name} has {self.n_samples} samples and {len(self.runs)} runs. Give "
+                "the run of every sample."
+            )
+        self.standardize, self.reliable = standardize, False
+        self.dtype, self._data = working_dtype(X), X
+        elsewhere = device is not None or is_torch(X)
+        self._device = device_for(X, device) if elsewhere else None
+        if self.kernel.name == "precomputed":
+            self._use_gram(X)
+            return
+        narrow = self.uses_covariance
+        read, self._shift, self._offset = self._read_voxels(narrow=narrow)
+        if narrow:
+            self._narrow = read
+        elif is_torch(read):
+            self._on_device = read
+        else:
+            self._products = read
+        if standardize == "reliability" and groups is not None:
+            repeated = repeated_groups(groups)
+            if repeated is not None:
+                self._weigh_voxels(repeated)
+                self._groups: Any = np.asarray(groups)
+
+    def _weigh_voxels(self, groups: Groups) -> None:
+        """Scale the standardised voxels anew, by how reliable they are."""
+        again = scale_of_chunks(self.chunks(), self.n_voxels, groups)
+        factor = np.where(np.isinf(self.scale), 0.0, 1 / again)
+        self.scale = np.where(factor > 0, self.scale * again, np.inf)
+        self.constant_voxels = np.flatnonzero(np.isinf(self.scale))
+        if self.uses_covariance:
+            self._narrow = self._narrow * factor
+        else:
+            self._products = np.zeros((self.n_samples, self.n_samples))
+            for _, z in self.chunks(verify=False):
+                self._products += to_numpy(z @ z.T)
+            self.__dict__.pop("_on_device", None)  # of voxels scaled otherwise
+        self.reliable = True
+
+    def _use_gram(self, gram: Any) -> None:
+        gram = check_precomputed(to_numpy(gram).astype(np.float64), self.name)
+        self.mean = self.scale = np.empty(0)
+        self.constant_voxels = np.empty(0, dtype=int)
+        self.signatures = sample_signatures(gram)
+        self._products, self._data = gram, None
+
+    @property
+    def uses_covariance(self) -> bool:
+        """Whether the voxel covariance is the smaller problem (linear kernel only)."""
+        return self.kernel.name == "linear" and self.n_voxels < self.n_samples
+
+    # -- inner products, Gram matrix, eigenbasis --------------------------------------
+
+    @cached_property
+    def _products(self) -> Matrix:
+        if "_on_device" in self.__dict__:
+            return to_numpy(self.__dict__.pop("_on_device"))
+        if "_narrow" in self.__dict__:
+            return np.asarray(self._narrow @ self._narrow.T)
+        # given up by leave_device, and needed after all
+        known = self.signatures
+        read = to_numpy(self._read_voxels(narrow=False)[0])
+        found, self.signatures = cast(Matrix, self.signatures), known
+        self._refuse_changed(found)
+        return read
+
+    @cached_property
+    def _centred(self) -> tuple[Matrix, Centring]:
+        if self.kernel.function is not None:
+            dense = self._dense(self._data)
+            gram = self.kernel.call(dense, dense, self.name)
+        elif self.kernel.from_products:
+            products = self._with_means(self._products, self._shift, self._shift)
+            squares = self._products.diagonal()  # for distances, which have no mean
+            with np.errstate(over="ignore", invalid="ignore"):
+                gram = self.kernel.up_to_constant(products, squares, squares)
+        else:
+            gram = self._products
+        self.kernel.check_gram(gram, self.name)
+        # centred voxels give a centred linear kernel but for rounding: keep one matrix
+        own = self.kernel.name == "linear" and gram.flags.writeable
+        return center_gram(gram, overwrite=own)
+
+    @cached_property
+    def _centring(self) -> Centring:
+        return self._centred[1]
+
+    def _with_means(self, products: Matrix, shift_a: Matrix, shift_b: Matrix) -> Matrix:
+        """Undo the centring of voxels for kernels that see samples as they are."""
+        if self.standardize or self.kernel.name in ("linear", "gaussian"):
+            return products
+        return products + shift_a[:, None] + shift_b[None, :] + self._offset
+
+    @property
+    def gram(self) -> Matrix:
+        """The centred Gram matrix of the samples."""
+        return self._centred[0]
+
+    @property
+    def gram_on_device(self) -> Any:
+        """The centred Gram matrix of a linear kernel, if it lies on a device."""
+        gram = self.__dict__.get("_on_device")
+        if gram is None or self.kernel.name != "linear":
+            return None
+        if "_centring" not in self.__dict__:
+            means = cast(Any, self._device).center(gram)
+            self._centring = Centring(means, float(means.mean()))
+        return gram
+
+    def leave_device(self) -> None:
+        """Free the device's memory; the Gram matrix is read again if it is needed."""
+        self.__dict__.pop("_on_device", None)
+
+    @cached_property
+    def _spectrum(self) -> _Spectrum:
+        """Eigenvalues that are not zero to rounding, and the vectors that are kept."""
+        covariance = self.uses_covariance
+        values, vectors = self._eigenpairs(covariance)
+        positive = int((values > (floor := self._rounding_of(values))).sum())
+        if positive == 0:
+            raise InputError(
+                f"{self.name}: the kernel {self.kernel.name!r} gives the same value "
+                "for all samples. Choose another hp, or the linear kernel."
+            )
+        negative = -values[values < -floor].sum()
+        lost = abs(float(negative / (negative + values[:positive].sum())))
+        values = values[:positive]
+        if is_torch(vectors):
+            kept = _n_for_energy(self.energy, values, self.dtype)
+            return _Spectrum(values, to_numpy(vectors[:, :kept].contiguous()), lost)
+        vectors = vectors[:, :positive]
+        if covariance:
+            own = values[: vectors.shape[1]]
+            vectors = self._narrow @ (vectors / np.sqrt(own))
+            if own[-1] < 1e-8 * own[0]:  # squaring cost the last their angles
+                vectors = scipy.linalg.qr(vectors, mode="economic")[0]
+        return _Spectrum(values, np.ascontiguousarray(vectors), lost)
+
+    def _eigenpairs(self, covariance: bool) -> tuple[Matrix, Any]:
+        """Return eigenpairs, descending, at least the vectors that the energy keeps."""
+        device = cast(Any, self._device)
+        if self.gram_on_device is not None:
+            found = device.eigh(self.gram_on_device)
+            self.leave_device()
+            return cast(tuple[Matrix, Any], found)
+        small = self._narrow.T @ self._narrow if covariance else self.gram
+        if device is not None:
+            values, vectors = device.eigh(device.put(small))
+            return values, to_numpy(vectors) if covariance else vectors
+        return leading_eigenpairs(small, self._n_leading)
+
+    def _n_leading(self, values: Matrix) -> int:
+        positive = values[values > self._rounding_of(values)]
+        return _n_for_energy(self.energy, positive, self.dtype) if positive.size else 1
+
+    def _rounding_of(self, values: Matrix) -> float:
+        """Return the size up to which eigenvalues are zero to rounding."""
+        eps = np.finfo(self.dtype).eps
+        return float(10 * np.sqrt(self.n_samples) * eps * max(values[0], 0))
+
+    @property
+    def spectrum(self) -> Matrix:
+        """All positive eigenvalues of the Gram matrix, descending, before the cut."""
+        return self._spectrum.values
+
+    @property
+    def lost_share(self) -> float:
+        """Share of the eigenvalues that a kernel with negative ones loses."""
+        return self._spectrum.lost_share
+
+    @cached_property
+    def n_kept(self) -> int:
+        """How many components the energy keeps."""
+        return _n_for_energy(self.energy, self.spectrum, self.dtype)
+
+    @property
+    def values(self) -> Matrix:
+        """The kept eigenvalues, descending."""
+        return self.spectrum[: self.n_kept]
+
+    @property
+    def vectors(self) -> Matrix:
+        """The kept eigenvectors, (n_samples, n_kept), orthonormal columns."""
+        return self._spectrum.vectors[:, : self.n_kept]
+
+    @property
+    def coordinates(self) -> Matrix:
+        """Coordinates of the samples: ``vectors * sqrt(values)``."""
+        return self.vectors * np.sqrt(self.values)
+
+    # -- the Gram matrix as an operator, for methods that need no eigenbasis ----------
+
+    @property
+    def power(self) -> float:
+        """Squared norm of the kept samples: the trace of the kept Gram matrix."""
+        if self.energy < 1:
+            return float(self.values.sum())
+        if self.uses_covariance:
+            return float((self._narrow * self._narrow).sum())
+        if self.gram_on_device is not None:
+            return float(self.gram_on_device.diagonal().sum())
+        return float(np.trace(self.gram))
+
+    def gram_times(self, S: Matrix) -> Matrix:
+        """Multiply the kept Gram matrix with S, (n_samples, K), by the cheapest way."""
+        if self.energy < 1:
+            V = self.vectors
+            return np.asarray(V @ (self.values[:, None] * (V.T @ S)))
+        if self.uses_covariance:
+            return np.asarray(self._narrow @ (self._narrow.T @ S))
+        if self.gram_on_device is not None:
+            return to_numpy(self.gram_on_device @ cast(Any, self._device).put(S))
+        return np.asarray((S.T @ self.gram).T)  # symmetric; the faster way round
+
+    def restrict(self, mixing: Matrix) -> Matrix:
+        """Project a mixing of samples, (n_samples, K), on the kept eigenvectors."""
+        if self.energy == 1:
+            return mixing
+        return np.asarray(self.vectors @ (self.vectors.T @ mixing))
+
+    # -- other bases from the same pass ------------------------------------------------
+
+    def cut(self, energy: float) -> Self:
+        """Return the same basis at another energy; no voxel is read again."""
+        energy = check_fraction("energy", energy, owner=self.name)
+        if energy == self.energy:
+            return self
+        _ = self._spectrum  # once, for all energies
+        other = copy(self)
+        other.energy = energy
+        other.__dict__.pop("n_kept", None)
+        if other.n_kept > self._spectrum.vectors.shape[1]:  # not computed
+            del other.__dict__["_spectrum"]
+        return other
+
+    def with_kernel(self, kernel: Any, kernel_params: Any = None) -> "SubjectBasis":
+        """Return the basis of another kernel from the same inner products."""
+        new = check_kernel(kernel, kernel_params, owner=self.name)
+        if new == self.kernel:
+            return self
+        if "precomputed" in (new.name, self.kernel.name):
+            raise InputError(
+                f"{self.name}: a precomputed Gram matrix cannot change its kernel."
+            )
+        if self.uses_covariance:
+            _ = self._products  # once, for all kernels
+        other = copy(self)
+        for derived in ("_centred", "_centring", "_spectrum", "n_kept"):
+            other.__dict__.pop(derived, None)
+        other.kernel = new
+        if other.uses_covariance and "_narrow" not in self.__dict__:
+            other._narrow = self._dense(self._data).astype(np.float64)
+        return other
+
+    # -- other samples of the subject --------------------------------------------------
+
+    def check_samples(self, Z: Any, name: str) -> Any:
+        """Refuse samples of this subject that its basis cannot map."""
+        given = self.kernel.name == "precomputed"
+        size, what = (self.n_samples, "columns") if given else (self.n_voxels, "voxels")
+        return check_samples(Z, size, name, what)
+
+    def kernel_to(self, Z: Any, name: str = "Z") -> Matrix:
+        """Return the centred kernel of samples, or their products, to aligning ones."""
+        if self.kernel.from_products and not isinstance(Z, SampleProducts):
+            Z = self.products_with(Z, name)
+        if isinstance(Z, SampleProducts):
+            return self._centring.center_new(self._kernel_of_products(Z))
+        Z = self.check_samples(Z, name)
+        given = self.kernel.function is None
+        samples = to_numpy(Z).astype(np.float64) if given else self._dense(Z)
+        if not np.isfinite(samples).all():
+            raise InputError(f"{name} has NaN or infinite values.")
+        if not given:
+            samples = self.kernel.call(samples, self._dense(self._data), name)
+        return self._centring.center_new(samples)
+
+    def products_with(self, Z: Any, name: str = "Z") -> SampleProducts:
+        """Return the inner products of other samples with the aligning ones."""
+        if self.kernel.name == "precomputed":
+            raise InputError(f"{self.name} is a Gram matrix: it has no voxels.")
+        return self._products_with(self.check_samples(Z, name), name)
+
+    def _kernel_of_products(self, products: SampleProducts) -> Matrix:
+        if not self.kernel.from_products:
+            raise InputError(
+                f"{self.name}: the {self.kernel.name} kernel needs the samples, not "
+                "their inner products."
+            )
+        squares = np.zeros(self.n_samples)  # only one kernel has a use for them
+        if self.kernel.name == "gaussian":
+            squares = self._products.diagonal()
+        cross = self._with_means(products.cross, products.shift, self._shift)
+        return self.kernel.up_to_constant(cross, products.squares, squares)
+
+    def project(self, Z: Any, name: str = "Z") -> Matrix:
+        """Return the coordinates of other samples of this subject."""
+        return self.kernel_to(Z, name) @ (self.vectors / np.sqrt(self.values))
+
+    def weights(self, coef: Matrix) -> NDArray[Any]:
+        """Turn coefficients (n_kept, K) into voxel weights (linear kernel alone)."""
+        return self.combine(self.vectors @ (coef / np.sqrt(self.values)[:, None]))
+
+    def combine(self, mixing: Matrix) -> NDArray[Any]:
+        """Mix standardised samples into voxel patterns: ``X.T @ mixing``."""
+        if self.kernel.name != "linear":
+            raise InputError(
+                f"{self.name}: only the linear kernel has voxel weights; this is the "
+                f"{self.kernel.name} kernel."
+            )
+        return self._combine(mixing)

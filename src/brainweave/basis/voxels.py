@@ -1,0 +1,452 @@
+"""The pass over one subject's voxels: standardise, check, accumulate, read again."""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from brainweave._core.arrays import (
+    NumpyOps,
+    TorchOps,
+    as_sendable,
+    column_chunks,
+    is_torch,
+    ops_for,
+    to_numpy,
+)
+from brainweave._core.exceptions import InputError, SkippedWarning
+from brainweave.basis.device import Device
+from brainweave.basis.signatures import (
+    N_SIGNATURES,
+    rounding,
+    sample_signatures,
+    signed_sums,
+    voxel_signs,
+)
+
+Matrix = NDArray[np.float64]
+# Squared means, in variances, up to which a Gram matrix may be centred in place of the
+# voxels: it loses fewer digits by it than a sum of as many products does by itself.
+SMALL_MEAN = {"float64": 16.0, "float32": 1.0}
+ALL = slice(None)
+
+
+def warn_of_constant_voxels(passes: Sequence["VoxelPass"], *, stacklevel: int) -> None:
+    """Warn of subjects more than half of whose voxels were left out as constant."""
+    empty = [p for p in passes if p.constant_voxels.size > p.n_voxels / 2]
+    if empty:
+        more = f" ({len(empty)} of {len(passes)} subjects)" if len(passes) > 1 else ""
+        warnings.warn(
+            f"{empty[0].name}: {empty[0].constant_voxels.size} of its "
+            f"{empty[0].n_voxels} voxels are constant over its samples and were left "
+            f"out{more}. Check the mask and the file.",
+            SkippedWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
+@dataclass(frozen=True)
+class SampleProducts:
+    """Inner products of other samples with a subject's aligning samples.
+
+    They stand in for the samples at every energy and kernel but a callable.
+    """
+
+    cross: Matrix
+    squares: Matrix
+    shift: Matrix
+
+
+class VoxelPass:
+    """Reads one subject's voxels: the base of :class:`~brainweave.SubjectBasis`.
+
+    Samples are read and standardised in chunks of columns, and read again when voxel
+    weights are wanted; signatures of the first pass tell whether they were changed.
+    """
+
+    name: str
+    n_samples: int
+    n_voxels: int
+    standardize: bool | str
+    dtype: np.dtype[Any]
+    mean: Matrix
+    scale: Matrix
+    constant_voxels: NDArray[np.intp]
+    signatures: Matrix | None  # None: from a file that was written without them
+    _data: Any
+    _device: Device | None = None
+
+    def _read_voxels(self, *, narrow: bool) -> tuple[Any, Matrix, float]:
+        """Standardise column chunks and accumulate the samples' inner products.
+
+        Return these (or, where voxels are few, the standardised samples themselves) and
+        what undoes the centring of voxels: products of the samples with the mean, and
+        of the mean with itself.
+        """
+        if self._device is not None and not narrow:
+            found = self._read_on_device(self._device)
+            if found is not None:
+                return found
+        return self._read_by_numpy(narrow=narrow)
+
+    @np.errstate(over="ignore", invalid="ignore")  # what overflows is refused
+    def _read_by_numpy(self, *, narrow: bool) -> tuple[Matrix, Matrix, float]:
+        """Do so by NumPy, chunk by chunk."""
+        ops, n = NumpyOps(self.dtype), self.n_samples
+        self.mean, self.scale = np.empty(self.n_voxels), np.empty(self.n_voxels)
+        signatures = np.zeros((n, N_SIGNATURES))
+        kept: list[Matrix] = []
+        gram: Any = None
+        shift, offset = np.zeros(n), 0.0
+        with_means = not narrow
+        for columns, raw in column_chunks(self._data):
+            chunk = ops.array(raw)
+            mean = _means(chunk).astype(np.float64)
+            if not np.isfinite(mean).all():
+                self._refuse_non_finite(columns, chunk)
+            room = ops.memory_for(chunk, 0 if narrow else N_SIGNATURES)
+            z = room[:n]
+            scale, constant, centred = self._standardize_into(
+                z, ops, chunk, mean, with_means
+            )
+            with_means = centred is not ALL  # other voxels are like these, mostly
+            if not self.standardize:
+                own = (z @ ops.array(mean)).astype(np.float64)
+                shift += own - (0 if centred is ALL else own.mean())
+                offset += float(mean @ mean)
+            self.mean[columns] = mean
+            self.scale[columns] = np.where(constant, np.inf, scale)
+            if narrow:
+                signatures += signed_sums(ops, chunk, columns)
+                kept.append(z.astype(np.float64))
+                continue
+            if centred is ALL:
+                room[n:] = 0
+                signatures += signed_sums(ops, chunk, columns)
+            else:  # rows of signs, scaled back, let the product tell the signatures
+                signs = voxel_signs(columns.start, columns.stop)
+                room[n:] = (signs * scale[:, None]).T
+                room[n:, centred] = 0  # their means would swamp a small sample
+                signatures += chunk[:, centred].astype(np.float64) @ signs[centred]
+            product = ops.gram(room)
+            signatures += product[:n, n:]
+            own = product[:n, :n]
+            gram = own.astype(np.float64) if gram is None else np.add(gram, own, gram)
+        self.constant_voxels = np.flatnonzero(np.isinf(self.scale))
+        if self.constant_voxels.size == self.n_voxels:
+            raise InputError(
+                f"{self.name}: all {self.n_voxels} voxels are constant over its {n} "
+                "samples; there is nothing to align. Check the mask and the file."
+            )
+        read = np.hstack(kept) if narrow else gram
+        if not narrow:  # voxels were scaled with their means on
+            means = read.mean(axis=0)
+            read -= means
+            read -= means[:, None] - means.mean()
+        squares = _square_sums(read.T) if narrow else read.diagonal()
+        self._refuse_overflow(squares, shift, offset, signatures)
+        self.signatures = signatures
+        return read, shift, offset
+
+    def _standardize_into(
+        self, z: Matrix, ops: NumpyOps, chunk: Matrix, mean: Matrix, with_means: Any
+    ) -> tuple[Matrix, NDArray[np.bool_], Any]:
+        """Standardise a chunk, its means still on where that is wanted and safe.
+
+        Return the scale, which voxels are constant, and which were centred.
+        """
+        divide = bool(self.standardize)
+        found = _scaled(ops, chunk, mean, z, divide=divide) if with_means else None
+        scale, centred = found or (_centred(ops, chunk, mean, z), ALL)
+        constant = scale <= self._smallest_deviation(mean)
+        if not self.standardize:
+            return np.ones_like(mean), constant, centred
+        if found is None:
+            z *= ops.array(np.divide(1, scale, where=~constant, out=0 * scale))
+        elif constant.any():
+            z[:, constant] = 0
+        return scale, constant, centred
+
+    def _refuse_overflow(self, *sums: Any) -> None:
+        if not all(np.isfinite(values).all() for values in sums):
+            remedy = "" if self.standardize else ", or keep standardize=True"
+            raise InputError(
+                f"{self.name}: its values are too large for sums of products in "
+                f"{self.dtype}. Divide the samples by a constant{remedy}."
+            )
+
+    def _read_on_device(self, device: Device) -> tuple[Any, Matrix, float] | None:
+        """Do so on a device, where the inner products stay.
+
+        None if a voxel or value needs the care of :meth:`_read_by_numpy`, which also
+        says what is wrong.
+        """
+        n, v, eps = self.n_samples, self.n_voxels, float(np.finfo(self.dtype).eps)
+        gram, signatures = device.zeros(n, n), device.zeros(n, N_SIGNATURES)
+        means, deviations = device.zeros(v), device.zeros(v)
+        shift, offset = device.zeros(n), device.zeros(1)
+        signs = device.put(voxel_signs(0, v)).double()
+        for columns, raw in device.chunks(self._data):
+            chunk = raw.to(device.dtype)
+            mean = chunk.mean(0)
+            z = chunk - mean
+            rest = z.mean(0)
+            z -= rest
+            mean = mean.double() + rest
+            scale = (z * z).mean(0).double().sqrt()
+            # in double whatever the products are in: they are compared with the data's
+            exact = chunk if chunk.dtype == signs.dtype else raw.double()
+            signatures += exact @ signs[columns]
+            if self.standardize:
+                moving = scale > 4 * eps * mean.abs()
+                z *= (moving / scale.where(moving, scale.new_ones(()))).to(z.dtype)
+            else:
+                shift += (z @ mean.to(z.dtype)).double()
+                offset += mean @ mean
+            means[columns], deviations[columns] = mean, scale
+            device.add_products(gram, z)
+        device.mirror(gram)
+        mean, scale = to_numpy(means), to_numpy(deviations)
+        low, high = _safe_range(self.dtype)
+        plain = (scale == 0) | ((scale > low) & (scale < high))
+        if not (plain.all() and np.isfinite(to_numpy(signatures)).all()):
+            return None
+        constant = scale <= self._smallest_deviation(mean)
+        if constant.all() or not np.isfinite(float(gram.diagonal().sum())):
+            return None
+        self.mean, self.signatures = mean, to_numpy(signatures)
+        if not self.standardize:
+            scale = np.ones_like(mean)
+        self.scale = np.where(constant, np.inf, scale)
+        self.constant_voxels = np.flatnonzero(constant)
+        return gram, to_numpy(shift), float(offset)
+
+    def _smallest_deviation(self, mean: Matrix) -> Matrix:
+        """Return the deviation up to which voxels of these means are constant.
+
+        What rounding leaves of a constant voxel, or what has no inverse in this dtype.
+        """
+        limits = np.finfo(self.dtype)
+        return np.maximum(4 * limits.eps * np.abs(mean), float(limits.tiny))
+
+    def _refuse_non_finite(self, columns: slice, chunk: Any) -> None:
+        bad = ~np.isfinite(chunk)
+        sample, voxel = np.argwhere(bad)[0]
+        raise InputError(
+            f"{self.name} has NaN or infinite values, first at sample {sample}, voxel "
+            f"{columns.start + voxel}. Mask such voxels or drop such samples."
+        )
+
+    def _standardized(
+        self, Z: Any, *, verify: bool = False
+    ) -> Iterator[tuple[Any, Any]]:
+        """Yield column chunks of Z standardised with this subject's mean and scale.
+
+        With `verify`, changed samples raise an error after the last chunk.
+        """
+        ops = ops_for(Z)
+        found = np.zeros((Z.shape[0], N_SIGNATURES))
+        for columns, raw in column_chunks(Z):
+            chunk = ops.array(raw)
+            if verify:
+                found += signed_sums(ops, chunk, columns)
+            yield columns, self._standardize(ops, chunk, columns)
+        if verify:
+            self._refuse_changed(found)
+
+    def _standardize(self, ops: Any, chunk: Any, columns: slice, **how: bool) -> Any:
+        z = ops.subtract(ops.array(chunk), ops.array(self.mean[columns]), **how)
+        z *= ops.array(1 / self.scale[columns])
+        return z
+
+    def _refuse_changed(self, found: Matrix) -> None:
+        """Compare the signatures of samples read again with those of the first pass."""
+        if self.signatures is None:
+            return
+        moved = np.abs(found - self.signatures).max(axis=1)
+        changed = ~(moved <= rounding(self.signatures, self.dtype))
+        if changed.any():
+            raise InputError(
+                f"{self.name} was changed in place after it was read ({changed.sum()} "
+                f"of {self.n_samples} samples, first sample {changed.argmax()}). Fit "
+                "again."
+            )
+
+    def __copy__(self) -> Self:
+        other = type(self).__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {**self.__dict__, "_data": as_sendable(self._data)}
+        state.pop("_device", None)  # another process may have none
+        if "_on_device" in state:
+            state["_products"] = to_numpy(state.pop("_on_device"))
+        return state
+
+    @property
+    def ops(self) -> NumpyOps | TorchOps:
+        """The operations for the kind of array that the samples are."""
+        return ops_for(self._data)
+
+    def chunks(self, *, verify: bool = True) -> Iterator[tuple[slice, Any]]:
+        """Read the aligning samples again, standardised, by chunks of columns.
+
+        For the methods that work on voxels. Each chunk is new and may be overwritten.
+        Changed data are refused, unless the caller has just verified them.
+        """
+        if self._data is None:
+            raise InputError(
+                f"{self.name} is a precomputed Gram matrix, which has no voxels."
+            )
+        return self._standardized(self._data, verify=verify)
+
+    def _dense(self, Z: Any) -> Matrix:
+        out = np.hstack([to_numpy(z) for _, z in self._standardized(Z)])
+        return out if self.standardize else out + self.mean
+
+    def _products_with(self, Z: Any, name: str) -> SampleProducts:
+        """Read the aligning samples again beside other samples, chunk by chunk."""
+        n = Z.shape[0]
+        cross, squares, shift = np.zeros((n, self.n_samples)), np.zeros(n), np.zeros(n)
+        # tensors meet arrays, or tensors elsewhere, where the aligning samples are
+        ops = ops_for(self._data if is_torch(self._data) or is_torch(Z) else Z)
+        for columns, x in self._standardized(self._data, verify=True):
+            z = self._standardize(ops, Z[:, columns], columns, transient=True)
+            cross += to_numpy(z @ x.T)
+            squares += to_numpy((z * z).sum(1))
+            if not self.standardize:
+                shift += to_numpy(z).astype(np.float64) @ self.mean[columns]
+        if not np.isfinite(squares).all():  # a kernel may hide it: exp(-inf) is 0
+            raise InputError(f"{name} has NaN or infinite values.")
+        return SampleProducts(cross, squares, shift)
+
+    def _combine(self, mixing: Matrix) -> NDArray[Any]:
+        """Mix standardised samples into voxel patterns: ``X.T @ mixing``."""
+        if self._device is not None:
+            return self._combine_on_device(self._device, mixing)
+        out = np.empty((self.n_voxels, mixing.shape[1]), dtype=self.dtype)
+        ops, single = ops_for(self._data), self.dtype == np.float32
+        columns_of, sums = ops.array(mixing), mixing.sum(axis=0)
+        found = np.zeros((self.n_samples, N_SIGNATURES))
+        of_mixed = np.zeros((mixing.shape[1], N_SIGNATURES))
+        for columns, raw in column_chunks(self._data):
+            chunk, mean = ops.array(raw), self.mean[columns]
+            if single:
+                found += signed_sums(ops, chunk, columns)
+                z = ops.subtract(chunk, ops.array(mean), transient=True)
+                mixed = to_numpy(z.T @ columns_of).astype(np.float64)
+            else:
+                # the mean comes off the product, which spares a copy; this way round
+                # BLAS needs half the time that it needs for z.T @ columns_of
+                raw_mixed = to_numpy(columns_of.T @ chunk)
+                of_mixed += raw_mixed @ voxel_signs(columns.start, columns.stop)
+                mixed = raw_mixed.T - mean[:, None] * sums
+            out[columns] = mixed / self.scale[columns, None]
+        if single or not self._mixture_is_unchanged(of_mixed, mixing):
+            self._refuse_changed(found if single else sample_signatures(self._data))
+        return out
+
+    def _mixture_is_unchanged(self, of_mixed: Matrix, mixing: Matrix) -> bool:
+        """Whether a mixture has the signatures that follow from the first pass."""
+        if self.signatures is None:
+            return True
+        allowed = np.abs(mixing).T @ rounding(self.signatures, self.dtype)
+        off = np.abs(of_mixed - mixing.T @ self.signatures).max(axis=1)
+        return bool((off <= allowed).all())
+
+    def _combine_on_device(self, device: Device, mixing: Matrix) -> NDArray[Any]:
+        """Do so on a device, in double precision."""
+        out = device.zeros(self.n_voxels, mixing.shape[1])
+        found = device.zeros(self.n_samples, N_SIGNATURES)
+        signs = device.put(voxel_signs(0, self.n_voxels)).double()
+        columns_of, mean = device.put(mixing), device.put(self.mean)
+        for columns, raw in device.chunks(self._data):
+            chunk = raw.double()
+            found += chunk @ signs[columns]
+            out[columns] = (chunk - mean[columns]).T @ columns_of
+        out /= device.put(self.scale)[:, None]
+        self._refuse_changed(to_numpy(found))
+        return to_numpy(out).astype(self.dtype)
+
+
+def _centred(ops: NumpyOps, chunk: Matrix, mean: Matrix, z: Matrix) -> Matrix:
+    """Take the mean off each column, into z, and return the deviations.
+
+    The mean is corrected, in place, by what rounding in float32 left of it.
+    """
+    np.subtract(chunk, ops.array(mean), out=z)
+    rest = _means(z)
+    z -= rest
+    mean += rest
+    return _deviations(z)
+
+
+def _means(z: Matrix) -> Any:
+    """Return the mean of each column, by a product: faster than a sum over rows."""
+    return (np.full((1, len(z)), 1 / len(z), z.dtype) @ z)[0]
+
+
+def _scaled(
+    ops: NumpyOps, chunk: Matrix, mean: Matrix, z: Matrix, *, divide: bool
+) -> tuple[Matrix, Any] | None:
+    r"""Divide columns, into z, by their deviations, means still on, if that is safe.
+
+    Without ``divide`` they are copied as they are.
+
+    With :math:`H` the centring of samples, :math:`S` the scales and :math:`m` the means
+    of the voxels, :math:`(X - 1 m^\top) S^{-2} (X - 1 m^\top)^\top` is
+    :math:`H X S^{-2} X^\top H`: the small matrix can be centred in place of the large
+    one, and a chunk is read and written once. That costs digits where means exceed the
+    deviations, so the few columns where they do are centred (and their means
+    corrected, in place); where there are many, nothing is done. Return the deviations
+    and the columns that were centred.
+    """
+    low, high = _safe_range(ops.dtype)
+    with np.errstate(all="ignore"):  # what is odd here is seen to below
+        squares = mean * mean
+        variances = _square_sums(chunk) / len(chunk) - squares
+        deviations = np.sqrt(variances)
+        safe = (squares <= SMALL_MEAN[ops.dtype.name] * variances) & (deviations > low)
+        odd = np.flatnonzero(~(safe & (deviations < high)))
+        if odd.size > chunk.shape[1] // 8:
+            return None
+        factors = 1 / deviations if divide else np.ones_like(deviations)
+        if not odd.size:
+            np.multiply(chunk, ops.array(factors), out=z)
+            return deviations, odd
+        part = np.asarray(chunk[:, odd], dtype=np.float64)
+        own = part.mean(axis=0)
+        part -= own
+        mean[odd], deviations[odd] = own, _deviations(part)
+        factors[odd] = 1 / deviations[odd] if divide else 1
+        np.multiply(chunk, ops.array(np.where(np.isfinite(factors), factors, 0)), out=z)
+        z[:, odd] = part * factors[odd]  # a constant voxel is not a number here
+    return deviations, odd
+
+
+def _deviations(z: Matrix) -> Matrix:
+    """Return the root mean square of each column, also where squares overflow."""
+    with np.errstate(over="ignore", under="ignore"):
+        deviations = np.sqrt(_square_sums(z) / len(z))
+    low, high = _safe_range(z.dtype)
+    odd = np.flatnonzero(~((deviations > low) & (deviations < high)))
+    if odd.size:  # constant voxels too: few, and cheap
+        part = np.asarray(z[:, odd], dtype=np.float64)
+        peak = np.abs(part).max(axis=0)
+        part = np.divide(part, peak, where=peak > 0, out=np.zeros_like(part))
+        deviations[odd] = peak * np.sqrt(np.mean(part * part, axis=0))
+    return np.asarray(deviations)
+
+
+def _square_sums(z: Matrix) -> Matrix:
+    return np.einsum("ij,ij->j", z, z).astype(np.float64)
+
+
+def _safe_range(dtype: Any) -> tuple[float, float]:
+    """Return the deviations between which squares neither vanish nor overflow."""
+    limits = np.finfo(dtype)
+    return np.sqrt(limits.tiny) / limits.eps, np.sqrt(limits.max) * limits.eps

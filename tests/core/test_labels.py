@@ -1,0 +1,203 @@
+"""What a label is: missing, order, codes, and whether subjects' labels meet."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from brainweave import (
+    GDM,
+    SemiSupervisedSRM,
+    between_subject_classification,
+    label_graph,
+    match_samples,
+    time_graph,
+)
+from brainweave._core.exceptions import InputError, LabelWarning
+from brainweave._core.labels import (
+    as_label_list,
+    check_labels_overlap,
+    encode_labels,
+    is_missing,
+    sort_labels,
+)
+from brainweave.study import Study, Subject
+
+NONE = [None, float("nan"), np.float32("nan"), pd.NA, pd.NaT, np.datetime64("NaT")]
+
+
+@pytest.mark.parametrize("value", [*NONE, "", "n/a", np.str_("n/a")])
+def test_no_label_has_one_meaning_everywhere(value):
+    assert is_missing(value)
+    labels = ["a", value, "b", "a"]
+    assert as_label_list(labels, "y") == ["a", None, "b", "a"]
+    assert encode_labels([labels]).codes[0].tolist() == [0, -1, 1, 0]
+    assert Subject("01", np.zeros((4, 2)), labels=labels).unlabelled().sum() == 1
+    graph = label_graph([labels, ["a", "b"]])
+    assert graph.groups[0].names == ("a", "b")
+    assert graph.degrees()[1] == 0
+    X = [np.zeros((4, 2)), np.zeros((2, 2))]
+    assert match_samples(X, [labels, ["a", "b"]]).kept[0].tolist() == [0, 2]
+
+
+def test_containers_of_labels():
+    values = ["b", None, "a"]
+    for given in (
+        pd.Series(values),
+        pd.Series(values, dtype="string"),
+        pd.Categorical(values),
+        np.array(values, dtype=object),
+        np.ma.MaskedArray(["b", "x", "a"], mask=[False, True, False]),
+    ):
+        assert as_label_list(given, "y") == values
+        subject = Subject("01", np.zeros((3, 2)), labels=given)
+        assert subject.labels.tolist() == values
+    assert as_label_list(np.array([b"x", b"y"]), "y") == ["x", "y"]
+    assert as_label_list(range(3), "y") == [0, 1, 2]
+    assert as_label_list([1, "a", float("nan")], "y") == [1, "a", None]
+
+
+def test_a_study_may_have_a_code_of_its_own_for_no_label():
+    assert as_label_list([1, 0, 2, 0], "y", missing=0) == [1, None, 2, None]
+    assert as_label_list(["a", "rest"], "y", missing="rest") == ["a", None]
+    codes, names = encode_labels([[1, 0], [0, 2]], missing=0)
+    assert [c.tolist() for c in codes] == [[0, -1], [-1, 1]]
+    assert names == (1, 2)
+
+
+def test_nan_that_numpy_made_text_is_no_category():
+    labels = np.array(["a", np.nan, "b"])
+    with pytest.warns(LabelWarning, match="'nan' is taken as a missing label"):
+        assert as_label_list(labels, "y") == ["a", None, "b"]
+    with pytest.warns(LabelWarning, match="Subject '01': labels: 'nan'"):
+        subject = Subject("01", np.zeros((3, 2)), labels=labels)
+    assert subject.categories == ["a", "b"]
+
+
+@pytest.mark.parametrize("shape", [(4, 1), (2, 2), ()])
+def test_labels_are_one_dimensional(shape):
+    with pytest.raises(InputError, match="one label per sample; got shape"):
+        as_label_list(np.zeros(shape), "y")
+    with pytest.raises(TypeError, match="one label per sample, got 'abc'"):
+        as_label_list("abc", "y")
+    with pytest.raises(InputError, match="got list"):
+        as_label_list([["a"], ["b"]], "y")
+
+
+def test_labels_that_arrays_cannot_hold_are_refused():
+    large = np.array([2**63, 2**63 + 1], dtype=np.uint64)
+    with pytest.raises(InputError, match=r"9223372036854775808.* Turn them into str"):
+        Subject("01", np.zeros((2, 2)), labels=large)
+    assert label_graph([large, large]).groups[0].names == (2**63, 2**63 + 1)
+    small = np.array([1, 2], dtype=np.uint64)
+    assert Subject("01", np.zeros((2, 2)), labels=small).categories == [1, 2]
+    for take in (
+        lambda v: Subject("01", np.zeros((2, 2)), labels=v),
+        lambda v: label_graph([v, v]),
+    ):
+        with pytest.raises(InputError, match="NUL character"):
+            take(["a\0", "a"])
+
+
+def test_one_order_for_all():
+    values = [10, 2, "b", "a", (1, 2), True, 2.5, None, "n/a"]
+    assert sort_labels(values) == [True, 2, 2.5, 10, "a", "b", (1, 2)]
+    assert encode_labels([values]).names == tuple(sort_labels(values))
+    assert time_graph([values, values]).groups[0].names == tuple(sort_labels(values))
+
+
+@pytest.mark.filterwarnings("error::brainweave._core.exceptions.LabelWarning")
+def test_equal_sets_of_labels_meet():
+    check_labels_overlap([["a", "b", None], ["b", "a"], None], ["s1", "s2", "s3"])
+
+
+def test_a_category_that_some_lack_is_named_with_who():
+    labels = [["a", "b"], ["a", "b", "c"], ["b", "c"]]
+    with pytest.warns(LabelWarning) as said:
+        check_labels_overlap(labels, ["s1", "s2", "s3"])
+    assert len(said) == 1
+    text = str(said[0].message)
+    assert "2 of 3 categories are not held by all subjects" in text
+    assert "'a' not by s3; 'c' not by s1" in text
+
+
+def test_groups_that_share_no_label_are_refused():
+    labels = [["a", "b"], ["b", "c"], ["x", "y"], ["y"], None]
+    with pytest.raises(InputError) as error:
+        check_labels_overlap(labels, ["s1", "s2", "s3", "s4", "s5"])
+    assert "s1, s2 have 'a', 'b', 'c'; s3, s4 have 'x', 'y'" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (["Face", "cat"], ["face", "cat"]),
+        (["face ", "cat"], ["face", "cat"]),
+        (["1", "cat"], [1, "cat"]),
+        ([1.0, "x"], ["1.0", "x"]),
+        (["tool_set", "x"], ["tool set", "x"]),
+    ],
+)
+def test_labels_that_look_alike_are_pointed_out(one, other):
+    with pytest.warns(LabelWarning, match="differ by case, blanks or type only"):
+        check_labels_overlap([one, other], ["s1", "s2"])
+    both = [*one, *other]
+    check_labels_overlap([both, both], ["s1", "s2"])  # all hold both: they differ
+    more = [*both, "other"]
+    with pytest.warns(LabelWarning, match="'other' not by s2") as said:
+        check_labels_overlap([more, both, more], ["s1", "s2", "s3"])
+    assert "are they one" not in str(said[0].message)
+
+
+def incomplete_study(n=4):
+    rng = np.random.default_rng(0)
+    subjects = []
+    for i in range(n):
+        y = [c for c in "abcd" if c != "abcd"[i % 4]] * 8
+        values = np.array([ord(c) - 97 for c in y])[:, None]
+        X = np.eye(4)[values.ravel()] @ rng.normal(size=(4, 20))
+        subjects.append(Subject(f"s{i}", X + rng.normal(size=X.shape), labels=y))
+    return Study(subjects)
+
+
+@pytest.mark.filterwarnings("default::brainweave._core.exceptions.LabelWarning")
+def test_a_fit_and_an_evaluation_say_so_once():
+    study = incomplete_study()
+    for work in (
+        lambda: GDM(2).fit(study),
+        lambda: between_subject_classification(GDM(2), study),
+        lambda: between_subject_classification(GDM(2), study, protocol="held-out"),
+    ):
+        with pytest.warns(LabelWarning, match="'a' not by 's0'; 'b' not by") as said:
+            work()
+        assert len([w for w in said if w.category is LabelWarning]) == 1
+        assert said[0].filename == __file__
+
+
+def test_locked_samples_tie_subjects_without_common_labels():
+    rng = np.random.default_rng(0)
+    X = [rng.normal(size=(30, 8)) for _ in range(3)]
+    y = [
+        [None] * 22 + ["ab"[k % 2] + ("'" if i else "") for k in range(8)]
+        for i in range(3)
+    ]
+    model = SemiSupervisedSRM(2, random_state=0, max_iter=3, tol=0).fit(X, y)
+    assert len(model.classes_) == 4
+
+
+def test_time_graphs_of_groups_apart_are_refused():
+    rng = np.random.default_rng(0)
+    X = [rng.normal(size=(10, 8)) for _ in range(4)]
+    ids = [range(10), range(10), range(10, 20), range(10, 20)]
+    with pytest.raises(InputError, match=r"2 groups without an edge.* X\[0\], X\[1\];"):
+        GDM(2, graph="time").fit(X, ids)
+
+
+def test_days_are_labels_in_their_order():
+    days = np.array(["2020-03-02", "2019-01-01", "NaT"], dtype="datetime64[D]")
+    codes, names = encode_labels([days])
+    assert codes[0].tolist() == [1, 0, -1]
+    assert [name.year for name in names] == [2019, 2020]
+
+
+def test_labels_without_an_order_are_sorted_by_their_text():
+    assert sort_labels([2j, 1j, "a", 3]) == [3, "a", 1j, 2j]
