@@ -6,11 +6,12 @@ import scipy.linalg
 import scipy.sparse
 from numpy.testing import assert_allclose
 
-from brainweave import affinity_graph, label_graph, linalg, matrix_graph, time_graph
+from brainweave import affinity_graph, label_graph, matrix_graph, time_graph
 from brainweave._core.exceptions import InputError
-from brainweave.aligners import graph_solver
+from brainweave.aligners.gdm import eigenproblem
 from brainweave.aligners.gdm.eigenproblem import solve
 from brainweave.aligners.gdm.graph_parsing import subject_overlap
+from brainweave.basis import linalg
 from brainweave.graphs.builders import Graph
 
 K = 10
@@ -222,7 +223,7 @@ def test_a_large_matrix_of_weights_is_solved_and_confirmed(rng, monkeypatch):
     bases = bases_of(rng, (150,) * 4, 120)
     labels = label_graph(unbalanced(rng, (150,) * 4, 4))
     graph = matrix_graph(labels.to_sparse(), labels.lengths)
-    monkeypatch.setattr(graph_solver, "MATRIX_DENSE_SIZE", 0)
+    monkeypatch.setattr(eigenproblem, "MATRIX_DENSE_SIZE", 0)
     assert check(bases, graph, "auto", k=3).route == "iterative"
     expected = oracle(bases, graph)
 

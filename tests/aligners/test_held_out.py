@@ -6,8 +6,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import brainweave as bw
 from brainweave._core.exceptions import InputError
-from brainweave.aligners import agreement
 from brainweave.aligners.base import BaseAligner
+from brainweave.aligners.check import agreement
 from brainweave.aligners.check.held_out import (
     BORDER,
     Fold,

@@ -161,7 +161,7 @@ def test_covariance_shrinkage_is_that_of_scikit_learn(rng, shape):
 
 def test_many_subjects_are_not_all_asked(rng, monkeypatch):
     from brainweave import label_graph
-    from brainweave.aligners import strength
+    from brainweave.aligners.gdm import strength
 
     X, y = planted_study(rng, (12,) * 6, (20,) * 6)
     bases, asked = [SubjectBasis(x) for x in X], []
