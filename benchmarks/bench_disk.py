@@ -77,13 +77,13 @@ def bench_order(folder: Path, n: int, v: int) -> None:
 FIT = """
 import json, re, sys, time
 import numpy as np
-from brainweave import GDM, Study
+from brainweave import GDM, PaperGDM, Study
 study = Study.open(sys.argv[1], verify=False)
 graph, how = sys.argv[2], json.loads(sys.argv[3])
 status = lambda: open("/proc/self/status").read()
 start, before = time.perf_counter(), time.process_time()
 # row numbers join the samples in time, labels of the study else
-gdm = GDM(10, graph=graph, **how)
+gdm = (PaperGDM if "energy" in how else GDM)(10, graph=graph, **how)
 gdm.fit([s.samples for s in study], None if graph == "time" else study)
 seconds, cpu = time.perf_counter() - start, time.process_time() - before
 peak = int(re.search(r"VmHWM:\\s+(\\d+)", status()).group(1)) / 1024

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 from sklearn.dummy import DummyClassifier
 
-from brainweave import GDM, between_subject_classification, split_study
+from brainweave import GDM, PaperGDM, between_subject_classification, split_study
 from brainweave._core.exceptions import UniquenessWarning
 
 ENERGIES = np.linspace(0.1, 1, 10)
@@ -45,7 +45,7 @@ def main() -> None:
 
     def evaluate(data: object, energy: float) -> None:
         between_subject_classification(
-            GDM(7, energy=energy), data, classifier=DummyClassifier()
+            PaperGDM(7, energy=energy), data, classifier=DummyClassifier()
         )
 
     between_subject_classification(GDM(7), [x[:, :500] for x in X], y)  # warm up

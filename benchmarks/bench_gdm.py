@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from brainweave import GDM, SubjectBasis
+from brainweave import GDM, PaperGDM, SubjectBasis
 from brainweave._core.arrays import CHUNK_BYTES
 from brainweave._core.exceptions import UniquenessWarning
 from brainweave._core.workers import blas_threads, map_subjects
@@ -117,7 +117,7 @@ def bench_shapes(shapes: list[tuple[Any, ...]], repeats: int) -> None:
                 "20 % less": dropped(rng, X, y),
             }.items():
                 graph = "labels" if categories else "time"
-                gdm = GDM(k, energy=energy, graph=graph)
+                gdm = PaperGDM(k, energy=energy, graph=graph)
 
                 def fit(gdm: GDM = gdm, data: Any = data, known: Any = known) -> None:
                     gdm.fit(data, known)
@@ -195,7 +195,7 @@ def bench_film(m: int, n: int, v: int, k: int, energy: float) -> None:
         made = SubjectBasis(x, energy=energy)
         return made.vectors
 
-    gdm = GDM(k, energy=energy, graph="time")
+    gdm = PaperGDM(k, energy=energy, graph="time")
     bases_s, fit_s = side_by_side(
         [lambda: map_subjects(basis, X), lambda: gdm.fit(X)], 1
     )
@@ -224,7 +224,7 @@ def bench_literal(shape: tuple[Any, ...]) -> None:
     def literal() -> None:
         algorithm_1([x.T for x in X], k, [energy] * m, G, kernels)
 
-    (fit_s,) = side_by_side([lambda: GDM(k, energy=energy).fit(X, y)], 3)
+    (fit_s,) = side_by_side([lambda: PaperGDM(k, energy=energy).fit(X, y)], 3)
     (literal_s,) = side_by_side([literal], 1)
     print(f"fit {fit_s:.3f} s, literal {literal_s:.3f} s: {literal_s / fit_s:.0f} x")
 
@@ -240,7 +240,7 @@ def bench_naive(sizes: list[int], subjects: list[int]) -> None:
         flat = np.concatenate(y)
         G = np.where(flat[:, None] == flat[None, :], 1.0, -1.0)
         L = np.diag(G.sum(axis=1)) - G
-        gdm = GDM(3, energy=1.0)
+        gdm = PaperGDM(3, energy=1.0)
         (gdm_s,) = side_by_side([lambda g=gdm, X=X, y=y: g.fit(X, y)], 2)
         grams = [b.gram for b in gdm.bases_]
         naive = partial(naive_kernel_scheme, grams, L, 3)

@@ -150,7 +150,7 @@ def hyperalignment(kind: str) -> Callable[[Data], Any]:
 ROUNDS = {"max_iter": ITERATIONS - 1, "tol": 0, "random_state": 0}
 #: method, package -> fit, with whether it holds rotations of voxels x voxels
 ROWS: dict[tuple[str, str], tuple[Callable[[Data], Any], bool]] = {
-    ("GDM", "brainweave"): (ours("GDM", graph="time", energy=0.5), False),
+    ("GDM", "brainweave"): (ours("PaperGDM", graph="time", energy=0.5), False),
     ("SRM", "brainweave"): (ours("SRM", **ROUNDS), False),
     ("SRM", "BrainIAK"): (brainiak("srm", "SRM"), False),
     ("SRM", "FastSRM"): (fastsrm("prob"), False),

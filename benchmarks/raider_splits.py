@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from joblib import Parallel, delayed
 
-from brainweave import GDM, SRM, Hyperalignment, RegularizedHyperalignment
+from brainweave import GDM, SRM, Hyperalignment, PaperGDM, RegularizedHyperalignment
 from brainweave.aligners.gdm.eigenproblem import apply_graph
 from brainweave.aligners.gdm.graph_parsing import Solution
 from brainweave.aligners.gdm.ridge import (
@@ -249,8 +249,8 @@ def packaged(study: Study, chosen: tuple[int, ...], aligner: Any) -> tuple[Any, 
 
 
 ROWS: dict[str, Any] = {
-    "paper's GDM, K = 10": GDM(10, energy=0.82),
-    "paper's GDM, K = 6": GDM(6, energy=0.82),
+    "paper's GDM, K = 10": PaperGDM(10, energy=0.82),
+    "paper's GDM, K = 6": PaperGDM(6, energy=0.82),
     "RHA, K = 10": RegularizedHyperalignment(10),
     "SRM, K = 10": SRM(10, random_state=0),
     "HA, K = 10": Hyperalignment(10),

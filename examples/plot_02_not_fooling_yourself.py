@@ -17,6 +17,7 @@ from sklearn.svm import NuSVC
 
 # sphinx_gallery_thumbnail_number = 2
 
+from brainweave import PaperGDM
 from brainweave import GDM, between_subject_classification
 
 rng = np.random.default_rng(0)
@@ -99,7 +100,7 @@ plot_accuracy(
 energies = np.linspace(0.1, 1, 12)
 noise = split_study(X, y)
 scores = [
-    between_subject_classification(GDM(4, energy=e), noise).mean for e in energies
+    between_subject_classification(PaperGDM(4, energy=e), noise).mean for e in energies
 ]
 print(
     f"best of {len(scores)} settings on noise: {max(scores):.1%};",

@@ -4,8 +4,8 @@ Choosing energy and K without leaking
 
 ``GDM()`` has nothing to tune: how much each subject is shrunk follows from its own
 aligning samples, and the number of shared features from those that hold up. The model
-of the paper, ``GDM(energy=...)``, keeps a share of each subject's singular values and
-cuts off the rest, and asks you for that share: the paper takes 82 % for its datasets
+of the paper, ``PaperGDM(energy=...)``, keeps a share of each subject's singular values
+and cuts off the rest, and asks you for that share: the paper takes 82 % for its datasets
 with categories and 35 % for a film. This page shows what the energy does, how to choose
 it so that the final score stays honest, and what the default makes of the same data.
 """
@@ -14,6 +14,7 @@ it so that the final score stays honest, and what the default makes of the same 
 from brainweave import (
     GDM,
     GDMCV,
+    PaperGDM,
     between_subject_classification,
     simulate_study,
     split_study,
@@ -33,7 +34,7 @@ aligning, other = studies[0].split_halves()
 # ---------------------
 # Each curve is one subject of the first study: the cumulative share of its singular
 # values. The dots are where 82 % cuts.
-plot_energy(GDM(5, energy=0.82).fit(aligning), names=studies[0].ids)
+plot_energy(PaperGDM(5, energy=0.82).fit(aligning), names=studies[0].ids)
 
 # %%
 # Too little energy loses the responses; too much lets the fit use directions of noise,
@@ -57,7 +58,7 @@ def mean_and_error(values):
     return values.mean(axis=-1), values.std(axis=-1, ddof=1) / len(studies) ** 0.5
 
 
-curve = np.array([scores(GDM(5, energy=energy)) for energy in energies])
+curve = np.array([scores(PaperGDM(5, energy=energy)) for energy in energies])
 default = scores(GDM(5))
 mean, error = mean_and_error(default)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from brainweave import PaperGDM
 from brainweave import GDM, Study, SubjectBasis, load_basis, save_basis, simulate_study
 
 study = simulate_study(
@@ -39,7 +40,7 @@ gdm = GDM(4).fit(mapped)
 from time import perf_counter
 
 start = perf_counter()
-again = GDM(3, energy=0.5).fit(gdm.bases_, [s.labels for s in study])
+again = PaperGDM(3, energy=0.5).fit(gdm.bases_, [s.labels for s in study])
 print(f"second fit from bases: {perf_counter() - start:.3f} s")
 
 # %%

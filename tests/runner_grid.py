@@ -10,11 +10,11 @@ import time
 
 import numpy as np
 
-from brainweave import GDM, NoAlignment
+from brainweave import NoAlignment, PaperGDM
 from brainweave.evaluation.runner import Grid, GridStudy, run_grid
 
 
-class TracedGDM(GDM):
+class TracedGDM(PaperGDM):
     """GDM that says when it is fitted."""
 
     def fit(self, X, y=None):

@@ -17,6 +17,7 @@ from sklearn.base import clone
 from brainweave import (
     GDM,
     SRM,
+    PaperGDM,
     Parcelwise,
     Searchlight,
     Study,
@@ -139,7 +140,7 @@ def sent(monkeypatch):
 PASS = 8 * V * 8
 
 
-@pytest.mark.parametrize("aligner", [GDM(2), GDM(2, energy=0.6), SRM(2)])
+@pytest.mark.parametrize("aligner", [GDM(2), PaperGDM(2, energy=0.6), SRM(2)])
 def test_no_stage_of_an_evaluation_sends_voxels(study, sent, aligner):
     result = between_subject_classification(aligner, study, random_state=0)
     assert len(sent) > 8  # the bases of two halves, and the folds
@@ -195,7 +196,11 @@ def test_pieces_of_the_brain_are_cut_by_workers(study, monkeypatch, kind):
 
 def test_a_fit_of_bases_stays_where_they_are(study, sent):
     bases = GDM(2, n_jobs=1).fit(study).bases_
-    for aligner in (GDM(2), GDM(2, energy=0.6), GDM(2, energy=0.6, solver="iterative")):
+    for aligner in (
+        GDM(2),
+        PaperGDM(2, energy=0.6),
+        PaperGDM(2, energy=0.6, solver="iterative"),
+    ):
         aligner.fit(bases, [s.labels for s in study])
     assert sent == []
 

@@ -38,13 +38,13 @@ def test_a_fit_tells_its_route_and_the_voxels_it_left_out(rng, caplog):
     X = [rng.normal(size=(20, 9)) for _ in range(2)]
     X[0][:, 3] = 1.0
     with caplog.at_level("DEBUG", logger="brainweave"):
-        bw.GDM(1, energy=0.9).fit(X, [np.arange(20) % 2] * 2)
+        bw.PaperGDM(1, energy=0.9).fit(X, [np.arange(20) % 2] * 2)
     assert "X[0]: 1 of 9 voxels are constant and were left out" in caplog.messages
     assert any(text.startswith("closed route for 1 comp") for text in caplog.messages)
 
 
 def test_a_grid_tells_what_it_uses_again(study, tmp_path, caplog):
-    grid = Grid(GridStudy("simulated", study), {"GDM": bw.GDM(1, energy=0.5)})
+    grid = Grid(GridStudy("simulated", study), {"GDM": bw.PaperGDM(1, energy=0.5)})
     with caplog.at_level("DEBUG", logger="brainweave"):
         run_grid(grid, tmp_path, n_jobs=1)
         run_grid(grid, tmp_path, n_jobs=1)

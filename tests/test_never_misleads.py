@@ -7,18 +7,19 @@ as the user met it. The modules' own tests look closer.
 import numpy as np
 import pytest
 
+from brainweave import PaperGDM
+
 # -- the solver ------------------------------------------------------------------------
 
 
 def test_a_film_of_more_than_400_time_points_is_aligned():
     """It crashed: with equal degrees the shift of the iteration was zero."""
-    from brainweave import GDM
 
     rng = np.random.default_rng(0)
     film = rng.normal(size=(450, 8))
     X = [film @ rng.normal(size=(8, 60)) + rng.normal(size=(450, 60)) for _ in range(9)]
     results = [
-        GDM(3, energy=1.0, graph="time", solver=solver).fit(X)
+        PaperGDM(3, energy=1.0, graph="time", solver=solver).fit(X)
         for solver in ("auto", "closed", "iterative", "dense")
     ]
     for model in results:
@@ -30,20 +31,19 @@ def test_a_film_of_more_than_400_time_points_is_aligned():
 @pytest.mark.parametrize("seed", [3, 5])
 def test_an_eigenvalue_that_is_there_eight_times_is_found_eight_times(seed):
     """The iteration found it once or twice, then the next ones, without a word."""
-    from brainweave import GDM
     from brainweave._core.exceptions import UniquenessWarning
 
     rng = np.random.default_rng(seed)
     shares = rng.dirichlet(np.full(20, 2.0))
     y = [np.append(np.arange(20), rng.choice(20, 80, p=shares)) for _ in range(12)]
     X = [rng.normal(size=(100, 150)) for _ in y]
-    dense = GDM(10, energy=1.0, solver="dense").fit(X, y)
-    auto = GDM(10, energy=1.0).fit(X, y)
+    dense = PaperGDM(10, energy=1.0, solver="dense").fit(X, y)
+    auto = PaperGDM(10, energy=1.0).fit(X, y)
     assert auto.solver_ == "iterative"
     np.testing.assert_allclose(auto.eigenvalues_, dense.eigenvalues_, rtol=1e-9)
     assert auto.n_informative_ == dense.n_informative_
     with pytest.warns(UniquenessWarning):  # the cut goes through the eight
-        GDM(4, energy=1.0).fit(X, y)
+        PaperGDM(4, energy=1.0).fit(X, y)
 
 
 def subjects_of_variances(variances, seed=0):
@@ -128,15 +128,14 @@ def test_a_new_subject_without_a_category_does_not_depend_on_the_last_bit():
 
 def test_as_many_components_as_dimensions_do_not_pass_as_alignment():
     """Every subject then has features of its own; accuracy is at chance."""
-    from brainweave import GDM
     from brainweave._core.exceptions import SeparateSubjectsWarning
 
     rng = np.random.default_rng(0)
     y = [rng.permutation(np.arange(40) % 4) for _ in range(4)]
     X = [rng.normal(size=(4, 80))[k] + rng.normal(size=(40, 80)) for k in y]
-    everything = sum(b.n_kept for b in GDM(3, energy=0.5).fit(X, y).bases_)
+    everything = sum(b.n_kept for b in PaperGDM(3, energy=0.5).fit(X, y).bases_)
     with pytest.warns(SeparateSubjectsWarning, match="belong to single subjects"):
-        GDM(everything, energy=0.5).fit(X, y)
+        PaperGDM(everything, energy=0.5).fit(X, y)
 
 
 # -- labels, subjects and their order --------------------------------------------------
@@ -593,7 +592,7 @@ def test_p_values_of_noise_are_no_news(protocol):
         rng = np.random.default_rng(seed)
         study = noise_study(rng, n_subjects=3, n_samples=28, n_voxels=20)
         result = bw.between_subject_classification(
-            bw.GDM(2, energy=0.6),
+            bw.PaperGDM(2, energy=0.6),
             study,
             protocol=protocol,
             n_permutations=19,

@@ -10,7 +10,7 @@ import pytest
 from matplotlib.colors import to_hex
 from numpy.testing import assert_allclose
 
-from brainweave import GDM, SubjectBasis
+from brainweave import GDM, PaperGDM, SubjectBasis
 from brainweave._core.exceptions import InputError
 from brainweave.plotting import (
     CurvePanel,
@@ -54,7 +54,7 @@ def fitted() -> GDM:
     X = [x + 0.3 * rng.normal(size=x.shape) for x in X]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return GDM(n_components=4, energy=0.7).fit(X, y)
+        return PaperGDM(n_components=4, energy=0.7).fit(X, y)
 
 
 def draw(figure):

@@ -351,7 +351,7 @@ shared = rng.normal(size=(5, 30))[y] + rng.normal(size=(200, 30))
 X = [shared @ rng.normal(size=(30, v)) + rng.normal(size=(200, v)) for v in (900, 1100)]
 aligners = {
     "GDM": bw.GDM(3),
-    "GDM, paper": bw.GDM(3, energy=0.82),
+    "GDM, paper": bw.PaperGDM(3, energy=0.82),
     "GDM, gaussian": bw.GDM(3, kernel="gaussian", kernel_params={"hp": 2000.0}),
     "Hyperalignment": bw.Hyperalignment(3),
     "SVDHyperalignment": bw.SVDHyperalignment(3),

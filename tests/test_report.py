@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 import brainweave
-from brainweave import GDM
+from brainweave import GDM, PaperGDM
 from brainweave._core.exceptions import InputError
 from brainweave.plotting import plot_sequences
 from brainweave.plotting.style import clean_text
@@ -126,7 +126,7 @@ def study():
 def model(study):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return GDM(n_components=5, energy=0.9).fit(study)
+        return PaperGDM(n_components=5, energy=0.9).fit(study)
 
 
 @pytest.fixture(scope="module")
@@ -824,7 +824,7 @@ def test_constant_voxels_and_lost_energy_are_cautions(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         kernel = {"kernel": "sigmoid", "kernel_params": {"hp": 2.0}}
-        model = GDM(2, energy=0.9, **kernel).fit(X, [list("abc") * 4] * 2)
+        model = PaperGDM(2, energy=0.9, **kernel).fit(X, [list("abc") * 4] * 2)
         page = text_of(tmp_path, model=model)
     assert "subject 0: 1 of 6 voxels are constant and were left out" in page.text
     assert model.bases_[0].lost_share > 0.05
@@ -871,7 +871,7 @@ def test_samples_that_cannot_be_held_out_are_drawn_as_they_are(tmp_path):
     ]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = GDM(1, energy=0.9).fit(Study(subjects))
+        model = PaperGDM(1, energy=0.9).fit(Study(subjects))
         page = text_of(tmp_path, study=Study(subjects), model=model)
     assert "These samples may be those the model was fitted on" in page.text
     assert len(page.csv("shared-space")) == 5

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from brainweave import GDM
+from brainweave import PaperGDM
 from brainweave.report import write_report
 from brainweave.study import Study, Subject
 from tests.test_report import brains
@@ -59,7 +59,7 @@ def report(tmp_path_factory):
     study = Study(subjects)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = GDM(n_components=4, energy=0.82).fit(study)
+        model = PaperGDM(n_components=4, energy=0.82).fit(study)
     path = tmp_path_factory.mktemp("browser") / "report.html"
     results = [FakeResult(np.array([0.5, 0.9])), FakeResult([0.4], protocol="held-out")]
     return write_report(path, study=study, model=model, results=results, title=ATTACK)

@@ -76,7 +76,7 @@ def test_it_is_evaluated_under_both_protocols(study, protocol):
 def test_it_is_compared_with_others_and_resumed(study, tmp_path):
     grid = Grid(
         GridStudy("simulated", study, halves="run"),
-        {"toy": CategoryAxes(), "GDM": bw.GDM(2, energy=0.5)},
+        {"toy": CategoryAxes(), "GDM": bw.PaperGDM(2, energy=0.5)},
         protocols=("joint", "held-out"),
     )
     table = run_grid(grid, tmp_path, n_jobs=1).to_frame()

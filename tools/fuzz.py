@@ -394,7 +394,12 @@ class Config:
         small_study().save(folder / "study")
         self.study, self.out = str(folder / "study"), str(folder / "m.safetensors")
         self.options = {
-            **{"method": "gdm", "n_components": 2, "energy": 0.7, "kernel": "linear"},
+            **{
+                "method": "paper-gdm",
+                "n_components": 2,
+                "energy": 0.7,
+                "kernel": "linear",
+            },
             **{"standardize": True, "param": ["shrinkage=0.1"]},
         }
 

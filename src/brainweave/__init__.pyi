@@ -18,6 +18,7 @@ from ._core.exceptions import UniquenessWarning as UniquenessWarning
 from .aligners.check.alignment_check import AlignmentCheck as AlignmentCheck
 from .aligners.check.alignment_check import alignment_check as alignment_check
 from .aligners.gdm.gdm import GDM as GDM
+from .aligners.gdm.paper import PaperGDM as PaperGDM
 from .aligners.hyperalignment import Hyperalignment as Hyperalignment
 from .aligners.hyperalignment import KernelHyperalignment as KernelHyperalignment
 from .aligners.hyperalignment import (

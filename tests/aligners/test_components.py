@@ -30,7 +30,7 @@ METHODS = {
     "GDM, all": bw.GDM("auto"),
     "GDM, time": bw.GDM(3, graph="time"),
     "GDM, gaussian": bw.GDM(3, kernel="gaussian", kernel_params={"hp": 20.0}),
-    "GDM, energy": bw.GDM(2, energy=0.4),
+    "GDM, energy": bw.PaperGDM(2, energy=0.4),
     "SRM": bw.SRM(3, max_iter=20, tol=0, random_state=0),
     "DetSRM": bw.DetSRM(3, max_iter=20, tol=0, random_state=0),
     "RobustSRM": bw.RobustSRM(3, max_iter=10, tol=0, random_state=0),
@@ -114,7 +114,7 @@ def test_a_shared_time_course_holds_up(name):
 )
 def test_categories_hold_up_whatever_the_kernel(kernel, energy):
     X, y = planted_study(np.random.default_rng(0), noise=0.5)
-    model = bw.GDM(3, kernel=kernel, energy=energy).fit(X, y)
+    model = bw.PaperGDM(3, kernel=kernel, energy=energy).fit(X, y)
     assert bw.alignment_check(model).n_holding >= 2
 
 
@@ -162,12 +162,12 @@ def test_held_out_features_do_not_know_the_held_out_labels():
 def test_half_models_equal_those_fitted_on_half_the_samples():
     """Submatrices of the Gram matrix hold all that a fit on the samples would see."""
     X, y = planted_study(np.random.default_rng(2))
-    model = bw.GDM(3, energy=0.7, standardize=False).fit(X, y)
+    model = bw.PaperGDM(3, energy=0.7, standardize=False).fit(X, y)
     rows = [np.arange(18)] * 3
     held_out = [np.arange(18, 36)] * 3
     graph = model.graph_
     _, new = fit_by_grams(model, model.bases_, 3, rows, held_out, graph=graph)
-    own = bw.GDM(3, energy=0.7, standardize=False).fit(
+    own = bw.PaperGDM(3, energy=0.7, standardize=False).fit(
         [x[:18] for x in X], [v[:18] for v in y]
     )
     for a, b in zip(new, own.transform([x[18:] for x in X]), strict=True):
@@ -176,12 +176,12 @@ def test_half_models_equal_those_fitted_on_half_the_samples():
 
 def test_few_voxels_take_the_shorter_way_to_the_same():
     X, y = planted_study(np.random.default_rng(2), voxels=(10, 12, 14))
-    model = bw.GDM(3, energy=0.9, standardize=False).fit(X, y)
+    model = bw.PaperGDM(3, energy=0.9, standardize=False).fit(X, y)
     assert model.bases_[0].uses_covariance
     rows, held_out = [np.arange(18)] * 3, [np.arange(18, 36)] * 3
     graph = model.graph_
     _, new = fit_by_grams(model, model.bases_, 3, rows, held_out, graph=graph)
-    own = bw.GDM(3, energy=0.9, standardize=False).fit(
+    own = bw.PaperGDM(3, energy=0.9, standardize=False).fit(
         [x[:18] for x in X], [v[:18] for v in y]
     )
     for a, b in zip(new, own.transform([x[18:] for x in X]), strict=True):

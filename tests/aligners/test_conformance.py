@@ -16,15 +16,11 @@ VOXELWISE = (
     "it compares voxel by voxel and says so when counts differ (test_no_alignment)"
 )
 NO_WAY_BACK = "a kernel other than the linear one has no way back to voxels"
-CHOOSES = "it chooses the energy among several instead of taking one"
 
 TABLE: dict[str, Callable[[], Case]] = {
-    "GDM": lambda: Case(bw.GDM(3, energy=0.9), labels=True),
-    "GDMCV": lambda: Case(
-        bw.GDMCV(energies=(0.5, 0.9)),
-        labels=True,
-        excused={"energy": CHOOSES, "parameters": CHOOSES},
-    ),
+    "GDM": lambda: Case(bw.GDM(3), labels=True),
+    "PaperGDM": lambda: Case(bw.PaperGDM(3, energy=0.9), labels=True),
+    "GDMCV": lambda: Case(bw.GDMCV(energies=(0.5, 0.9)), labels=True),
     "NoAlignment": lambda: Case(
         bw.NoAlignment(), EQUAL, excused={"different_voxel_counts": VOXELWISE}
     ),
@@ -59,7 +55,6 @@ TABLE |= {
         excused={
             "parameters": INSIDE,
             "bad_settings": INSIDE,
-            "energy": INSIDE,
             "fit_on_bases": PIECES,
             "different_voxel_counts": PER_VOXEL,
         },
@@ -75,7 +70,6 @@ TABLE |= {
         excused={
             "parameters": INSIDE,
             "bad_settings": INSIDE,
-            "energy": INSIDE,
             "fit_on_bases": PIECES,
             "different_voxel_counts": PER_VOXEL,
         },

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 from sklearn.base import clone
 from sklearn.svm import NuSVC
 
-from brainweave import GDM, SubjectBasis
+from brainweave import GDM, PaperGDM, SubjectBasis
 from brainweave._core.exceptions import InputError, KernelWarning
 from planted import planted_study
 
@@ -19,7 +19,7 @@ def study(rng):
 
 
 def test_features_have_unit_variance_over_the_aligning_samples(study):
-    shared = np.concatenate(GDM(3, energy=0.82).fit_transform(*study))
+    shared = np.concatenate(PaperGDM(3, energy=0.82).fit_transform(*study))
     assert_allclose(shared.mean(axis=0), 0, atol=1e-12)
     assert_allclose(shared.var(axis=0), 1, rtol=1e-10)
     assert_allclose(shared.T @ shared / len(shared), np.eye(3), atol=1e-10)
@@ -61,9 +61,9 @@ def test_callable_and_precomputed_kernels_equal_the_named_one(study):
 
 def test_bases_can_be_fitted_again_without_voxels(study):
     X, y = study
-    gdm = GDM(3, energy=0.9).fit(X, y)
-    again = GDM(2, energy=0.5).fit(gdm.bases_, y)
-    fresh = GDM(2, energy=0.5).fit(X, y)
+    gdm = PaperGDM(3, energy=0.9).fit(X, y)
+    again = PaperGDM(2, energy=0.5).fit(gdm.bases_, y)
+    fresh = PaperGDM(2, energy=0.5).fit(X, y)
     assert_allclose(again.eigenvalues_, fresh.eigenvalues_, rtol=1e-12)
     other = GDM(2, kernel="gaussian", kernel_params={"hp": 100}).fit(gdm.bases_, y)
     fresh = GDM(2, kernel="gaussian", kernel_params={"hp": 100}).fit(X, y)
@@ -91,7 +91,7 @@ def test_predicting_a_subject_from_the_others(rng):
         rng, (60,) * 4, (50, 60, 70, 80), 6, noise=0.3, labels=[order] * 4
     )
     X_align, X_rest = [x[:30] for x in X], [x[30:] for x in X]
-    gdm = GDM(5, energy=0.7).fit(X_align, [order[:30]] * 4)
+    gdm = PaperGDM(5, energy=0.7).fit(X_align, [order[:30]] * 4)
     predicted = gdm.predict_subject(2, [X_rest[i] for i in (0, 1, 3)])
     assert predicted.shape == X_rest[2].shape
     means = [
@@ -115,7 +115,7 @@ def test_weights_reproduce_transform(study):
 
 def test_component_summary(study):
     X, y = study
-    gdm = GDM(3, energy=0.6).fit(X, y)
+    gdm = PaperGDM(3, energy=0.6).fit(X, y)
     table = gdm.component_summary()
     assert list(table["informative"]) == [True] * 3
     assert_allclose(table["eigenvalue"], gdm.eigenvalues_)
@@ -136,7 +136,7 @@ def test_lost_energy_of_an_indefinite_kernel_is_warned_about(study):
 
 
 def test_clone_params_and_repr():
-    gdm = GDM(5, energy=0.7, kernel="gaussian", kernel_params={"hp": 3})
+    gdm = PaperGDM(5, energy=0.7, kernel="gaussian", kernel_params={"hp": 3})
     twin = clone(gdm)
     assert twin.get_params() == gdm.get_params()
     assert twin.set_params(energy=0.2).energy == 0.2
@@ -175,10 +175,10 @@ def test_pandas_output(study):
 def test_time_graph_takes_ids_in_any_order(rng):
     """Shuffled rows with their ids are the same study as ordered rows."""
     X, _ = planted_study(rng, lengths=(30, 30, 30))
-    ordered = GDM(3, energy=0.5, graph="time").fit(X)
+    ordered = PaperGDM(3, energy=0.5, graph="time").fit(X)
     orders = [rng.permutation(30) for _ in X]
     shuffled = [x[o] for x, o in zip(X, orders, strict=True)]
-    gdm = GDM(3, energy=0.5, graph="time").fit(shuffled, orders)
+    gdm = PaperGDM(3, energy=0.5, graph="time").fit(shuffled, orders)
     assert_allclose(gdm.eigenvalues_, ordered.eigenvalues_, rtol=1e-9, atol=1e-9)
 
 
@@ -191,7 +191,7 @@ def test_a_subject_may_lack_a_category(rng):
 
 def test_subject_basis_of_new_subject_can_be_given(study):
     X, y = study
-    gdm = GDM(3, energy=0.6).fit(X[:2], y[:2])
+    gdm = PaperGDM(3, energy=0.6).fit(X[:2], y[:2])
     basis = SubjectBasis(X[2], energy=0.6)
     a = gdm.fit_new_subject(basis, y[2]).transform(X[2])
     assert_allclose(a, gdm.fit_new_subject(X[2], y[2]).transform(X[2]), atol=1e-10)
@@ -221,7 +221,7 @@ def test_raider_images_far_above_no_alignment(real_data):
     first = np.arange(56) < 28
     aligned, plain = [], []
     for align in (first, ~first):
-        gdm = GDM("auto", energy=0.6).fit(
+        gdm = PaperGDM("auto", energy=0.6).fit(
             [x[align] for x in X], [labels[align]] * len(X)
         )
         shared = gdm.transform([x[~align] for x in X])

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 
 from algorithm1 import algorithm_1, naive_kernel_scheme
 from brainweave import (
-    GDM,
+    PaperGDM,
     affinity_graph,
     hyperalignment_graph,
     label_graph,
@@ -78,7 +78,7 @@ def compare(X, graph, G, *, kernels=None, energies=None, route="auto", rtol=1e-8
     kernels = kernels or [("linear", None)] * M
     energies = energies or [0.6] * M
     literal = algorithm_1([x.T for x in X], k, energies, G, kernels)
-    gdm = GDM(
+    gdm = PaperGDM(
         k,
         energy=energies,
         kernel=[name for name, _ in kernels],
@@ -219,7 +219,7 @@ def test_large_iterative_problem_agrees_with_dense(rng):
     )
     graph = label_graph(y)
     results = [
-        GDM(9, energy=0.82, solver=s, graph=graph).fit(X)
+        PaperGDM(9, energy=0.82, solver=s, graph=graph).fit(X)
         for s in ("dense", "iterative")
     ]
     assert sum(b.n_kept for b in results[0].bases_) > 450
@@ -234,7 +234,7 @@ def test_naive_kernel_scheme_is_a_second_oracle(rng, kind):
     graph, G = dense_graph(kind, [len(x) for x in X], y, rng)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UniquenessWarning)
-        gdm = GDM(K, energy=1.0, graph=graph).fit(X)
+        gdm = PaperGDM(K, energy=1.0, graph=graph).fit(X)
     L = np.diag(G.sum(axis=1)) - G
     values, Y = naive_kernel_scheme([b.gram for b in gdm.bases_], L, K)
     scale = np.abs(values).max()

@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse
 from sklearn.exceptions import NotFittedError
 
-from brainweave import GDM, label_graph
+from brainweave import GDM, PaperGDM, label_graph
 from brainweave._core.exceptions import (
     InputError,
     LabelWarning,
@@ -129,15 +129,15 @@ def test_number_of_components(study):
     X, y = study
     told = r"n_components=500 is more than the \d+ dim.* \(\d+ \+ \d+ \+ \d+\)\."
     with pytest.raises(InputError, match=told):
-        GDM(500, energy=0.82).fit(X, y)
-    most = sum(b.n_kept for b in GDM(3, energy=0.2).fit(X, y).bases_)
+        PaperGDM(500, energy=0.82).fit(X, y)
+    most = sum(b.n_kept for b in PaperGDM(3, energy=0.2).fit(X, y).bases_)
     told = rf"{most + 1} is more than the {most} dimensions"
     with pytest.raises(InputError, match=told):
-        GDM(most + 1, energy=0.2).fit(X, y)
+        PaperGDM(most + 1, energy=0.2).fit(X, y)
     with pytest.warns(SeparateSubjectsWarning):
-        assert GDM(most, energy=0.2).fit(X, y).n_components_ == most
+        assert PaperGDM(most, energy=0.2).fit(X, y).n_components_ == most
     with pytest.raises(InputError, match=r"( \+ \d+){5} \+ \.\.\.\)"):
-        GDM(500, energy=0.2).fit(X * 3, y * 3)
+        PaperGDM(500, energy=0.2).fit(X * 3, y * 3)
     for bad in (2.5, [3], True):
         with pytest.raises(TypeError, match="n_components of GDM must be an integer"):
             GDM(bad).fit(X, y)
@@ -149,15 +149,17 @@ def test_number_of_components(study):
 
 @pytest.mark.parametrize("energy", [0, -0.5, 1.01, 82, np.nan])
 def test_energy_outside_its_range(study, energy):
-    with pytest.raises(InputError, match=r"energy of GDM must be in \(0, 1\].*0\.82"):
-        GDM(3, energy=energy).fit(*study)
+    message = r"energy of PaperGDM must be in \(0, 1\].*0\.82"
+    with pytest.raises(InputError, match=message):
+        PaperGDM(3, energy=energy).fit(*study)
 
 
 def test_settings_per_subject(study):
-    with pytest.raises(InputError, match="energy of GDM has 2 entries for 3 subjects"):
-        GDM(3, energy=[0.5, 0.6]).fit(*study)
-    with pytest.raises(TypeError, match="energy of GDM must be a number"):
-        GDM(3, energy="high").fit(*study)
+    message = "energy of PaperGDM has 2 entries for 3 subjects"
+    with pytest.raises(InputError, match=message):
+        PaperGDM(3, energy=[0.5, 0.6]).fit(*study)
+    with pytest.raises(TypeError, match="energy of PaperGDM must be a number"):
+        PaperGDM(3, energy="high").fit(*study)
     with pytest.raises(TypeError, match="standardize of GDM"):
         GDM(3, standardize="yes").fit(*study)
 
@@ -207,8 +209,8 @@ def test_graphs(study):
         GDM(3, graph=label_graph(y[:2])).fit(X)
     with pytest.raises(InputError, match=r"row number.*\[20, 24, 28\]"):
         GDM(3, graph="time").fit(X)
-    with pytest.raises(InputError, match="solver of GDM must be one of"):
-        GDM(3, solver="fast").fit(X, y)
+    with pytest.raises(InputError, match="solver of PaperGDM must be one of"):
+        PaperGDM(3, solver="fast").fit(X, y)
 
 
 def test_transform(study):
@@ -234,7 +236,7 @@ def test_transform(study):
 
 def test_a_failed_fit_leaves_nothing_behind(study):
     X, y = study
-    gdm = GDM(500, energy=0.82)
+    gdm = PaperGDM(500, energy=0.82)
     with pytest.raises(InputError):
         gdm.fit(X, y)
     assert not hasattr(gdm, "maps_")

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from brainweave import GDM
+from brainweave import PaperGDM
 from planted import planted_study, projector
 
 seeds = st.integers(0, 10_000)
@@ -19,7 +19,7 @@ def study(seed):
 
 
 def fitted(X, y, **options):
-    gdm = GDM(3, energy=0.6, **options).fit(X, y)
+    gdm = PaperGDM(3, energy=0.6, **options).fit(X, y)
     return gdm, [gdm._features(i) for i in range(len(X))]
 
 

@@ -11,13 +11,13 @@ from sklearn.linear_model import Ridge
 from sklearn.svm import NuSVC
 from threadpoolctl import threadpool_limits
 
-from brainweave import GDM, SubjectBasis, label_graph, matrix_graph
+from brainweave import GDM, PaperGDM, SubjectBasis, label_graph, matrix_graph
 from brainweave._core.exceptions import (
     InputError,
     UndeterminedWarning,
     UniquenessWarning,
 )
-from brainweave.aligners.gdm.new_subject import _regress, descend
+from brainweave.aligners.gdm.new_subject import descend, regress_new
 from planted import planted_study
 
 
@@ -37,7 +37,7 @@ def test_objective_never_rises(rng):
     lengths = (80, 84, 88, 92)
     seen = [rng.choice(4, size=n, p=[0.5, 0.25, 0.15, 0.1]) for n in lengths]
     X, y = planted_study(rng, lengths, voxels=(120, 130, 140, 150), labels=seen)
-    gdm = GDM(3, energy=0.5).fit(X[:3], y[:3])
+    gdm = PaperGDM(3, energy=0.5).fit(X[:3], y[:3])
     history = np.array(gdm.fit_new_subject(X[3], y[3]).objective_history)
     assert len(history) > 2
     assert (np.diff(history) <= 1e-12 * np.abs(history[1:])).all()
@@ -68,12 +68,12 @@ def test_accuracy_is_within_five_points_of_a_joint_fit(rng):
         test = X[out][rest], y[out][rest]
         y_train = np.concatenate([y[i][rest] for i in others])
 
-        both = GDM(3, energy=0.6).fit(X_align, y_align)
+        both = PaperGDM(3, energy=0.6).fit(X_align, y_align)
         train = np.concatenate(both.transform([X[i][rest] for i in others], others))
         mapped = both.transform([test[0]], [out])[0]
         joint.append(accuracy(train, y_train, mapped, test[1]))
 
-        gdm = GDM(3, energy=0.6).fit(
+        gdm = PaperGDM(3, energy=0.6).fit(
             [X_align[i] for i in others], [y_align[i] for i in others]
         )
         train = np.concatenate(gdm.transform([X[i][rest] for i in others]))
@@ -86,7 +86,7 @@ def test_accuracy_is_within_five_points_of_a_joint_fit(rng):
 
 def test_features_have_unit_variance_and_the_model_is_unchanged(study):
     X, y = study
-    gdm = GDM(3, energy=0.5).fit(X[:3], y[:3])
+    gdm = PaperGDM(3, energy=0.5).fit(X[:3], y[:3])
     before = [c.copy() for c in gdm.coef_]
     shared = gdm.fit_new_subject(X[3], y[3]).transform(X[3])
     assert_allclose(shared.var(axis=0), 1, rtol=1e-8)
@@ -100,14 +100,14 @@ def test_the_objective_is_that_of_the_graph_with_the_new_subject(study, rng, kin
     n = len(X[3])
     G = label_graph(y, same=2).to_sparse().toarray()
     if kind == "labels":
-        gdm = GDM(3, energy=0.5, graph=label_graph(y[:3], same=2)).fit(X[:3])
+        gdm = PaperGDM(3, energy=0.5, graph=label_graph(y[:3], same=2)).fit(X[:3])
         new = gdm.fit_new_subject(X[3], y[3])
     else:
         weights = rng.uniform(size=G.shape)
         G = G * (weights + weights.T)
         G[-n:, -n:] = 0  # edges are to the aligning samples alone
         inner = matrix_graph(G[:-n, :-n], [len(x) for x in X[:3]])
-        gdm = GDM(3, energy=0.5, graph=inner).fit(X[:3])
+        gdm = PaperGDM(3, energy=0.5, graph=inner).fit(X[:3])
         new = gdm.fit_new_subject(X[3], edges=G[-n:, :-n])
     Y = np.concatenate([*gdm.transform(X[:3]), new.transform(X[3])])
     Y /= np.sqrt(len(G))  # the paper's scale
@@ -144,7 +144,7 @@ def test_with_shrinkage_a_missing_category_leaves_a_dimension_undetermined(study
 def test_with_shrinkage_the_unit_of_the_edges_does_not_matter(rng, unit):
     basis = SubjectBasis(rng.normal(size=(20, 30)))
     target = rng.normal(size=(20, 2)) @ rng.normal(size=(2, 3))
-    assert _regress(basis, unit * target, 0.3, np.ones(3)).n_determined == 2
+    assert regress_new(basis, unit * target, 0.3, np.ones(3)).n_determined == 2
 
 
 def test_labels_alone_join_a_model_of_labels_and_rows(rng):
@@ -164,7 +164,7 @@ def test_edges_alone_join_a_model_of_groups_and_a_matrix(study):
     flat = np.concatenate(y[:3])
     same = (flat[:, None] == flat).astype(float)
     graph = label_graph(y[:3]) + matrix_graph(same, lengths)
-    gdm = GDM(3, energy=0.5, graph=graph).fit(X[:3])
+    gdm = PaperGDM(3, energy=0.5, graph=graph).fit(X[:3])
     edges = (y[3][:, None] == flat).astype(float)
     alone = gdm.fit_new_subject(X[3], edges=edges).transform(X[3])
     both = gdm.fit_new_subject(X[3], y[3], edges=edges).transform(X[3])
@@ -173,7 +173,7 @@ def test_edges_alone_join_a_model_of_groups_and_a_matrix(study):
 
 def test_a_fitted_subject_comes_back_to_its_place(study):
     X, y = study
-    gdm = GDM(3, energy=0.5).fit(X, y)
+    gdm = PaperGDM(3, energy=0.5).fit(X, y)
     again = gdm.fit_new_subject(X[1], y[1]).transform(X[1])
     there = gdm.transform([X[1]], [1])[0]
     for k in range(3):
@@ -182,7 +182,7 @@ def test_a_fitted_subject_comes_back_to_its_place(study):
 
 def test_unlabelled_samples_and_a_missing_category_are_fine(study):
     X, y = study
-    gdm = GDM(3, energy=0.5).fit(X[:3], y[:3])
+    gdm = PaperGDM(3, energy=0.5).fit(X[:3], y[:3])
     labels = np.array(y[3], dtype=object)
     labels[labels == 2] = None
     assert gdm.fit_new_subject(X[3], labels).n_components == 3
@@ -194,8 +194,8 @@ def test_matrix_graphs_take_edges(study):
     flat, new = np.concatenate(y[:3]), y[3]
     signs = np.where(flat[:, None] == flat[None, :], 1.0, -1.0)
     edges = np.where(new[:, None] == flat[None, :], 1.0, -1.0)
-    by_matrix = GDM(3, energy=0.5, graph=matrix_graph(signs, lengths)).fit(X[:3])
-    by_labels = GDM(3, energy=0.5).fit(X[:3], y[:3])
+    by_matrix = PaperGDM(3, energy=0.5, graph=matrix_graph(signs, lengths)).fit(X[:3])
+    by_labels = PaperGDM(3, energy=0.5).fit(X[:3], y[:3])
     a = by_matrix.fit_new_subject(X[3], edges=scipy.sparse.csr_array(edges))
     b = by_labels.fit_new_subject(X[3], y[3])
     # edges among the new samples themselves are all that differs
@@ -220,7 +220,7 @@ def test_matrix_graphs_take_edges(study):
 )
 def test_errors_say_what_to_do(study, change, message):
     X, y = study
-    gdm = GDM(3, energy=0.5).fit(X[:3], y[:3])
+    gdm = PaperGDM(3, energy=0.5).fit(X[:3], y[:3])
     new_X = change.get("X", lambda v: v)(X[3])
     new_y = change.get("y", lambda v: v)(y[3])
     with pytest.raises(InputError, match=message):
@@ -229,7 +229,7 @@ def test_errors_say_what_to_do(study, change, message):
 
 def test_too_few_dimensions_for_the_shared_features(study):
     X, y = study
-    gdm = GDM(3, energy=0.5).fit(X[:3], y[:3])
+    gdm = PaperGDM(3, energy=0.5).fit(X[:3], y[:3])
     with pytest.raises(InputError, match="fewer than the 3 shared features"):
         gdm.fit_new_subject(X[3][:3], y[3][:3])
 
@@ -248,7 +248,7 @@ def uneven(rng, n_categories=4):
 def test_the_objective_is_that_of_the_whole_graph(rng):
     """Its terms that hold new samples, written out over all pairs of samples."""
     X, y = uneven(rng)
-    gdm = GDM(3, energy=0.6).fit(X[:3], y[:3])
+    gdm = PaperGDM(3, energy=0.6).fit(X[:3], y[:3])
     new = gdm.fit_new_subject(X[3], y[3])
     before = np.concatenate([gdm._features(i) for i in range(3)])
     after = new.aligning_features()
@@ -268,7 +268,7 @@ def test_the_objective_with_edges(rng):
     signs = np.where(flat[:, None] == flat[None, :], 1.0, -1.0)
     edges = np.where(y[3][:, None] == flat[None, :], 1.0, -0.5)
     graph = matrix_graph(signs, [len(x) for x in X[:3]])
-    gdm = GDM(3, energy=0.6, graph=graph).fit(X[:3])
+    gdm = PaperGDM(3, energy=0.6, graph=graph).fit(X[:3])
     new = gdm.fit_new_subject(X[3], edges=edges)
     before = np.concatenate([gdm._features(i) for i in range(3)])
     after = new.aligning_features()
@@ -286,7 +286,7 @@ def test_a_new_subject_who_lacks_a_category_is_stable(seed):
     X, y = planted_study(rng, (40, 44, 48, 41), (60, 70, 80, 90))
     keep = y[3] != 2
     mine, known = X[3][keep], y[3][keep]
-    gdm = GDM(3, energy=(0.5, 1.0)[seed % 2]).fit(X[:3], y[:3])
+    gdm = PaperGDM(3, energy=(0.5, 1.0)[seed % 2]).fit(X[:3], y[:3])
     with pytest.warns(UndeterminedWarning, match=r"determine 2 dim.* of 3 that are"):
         new = gdm.fit_new_subject(mine, known)
     assert new.n_undetermined == 1
@@ -314,7 +314,7 @@ def test_components_that_no_edge_informs_are_zero_without_a_warning(study):
     """The fit has told of them; the new subject lacks nothing."""
     X, y = study
     with pytest.warns(UniquenessWarning):
-        gdm = GDM(7, energy=0.5).fit(X[:3], [np.arange(len(x)) % 4 for x in X[:3]])
+        gdm = PaperGDM(7, energy=0.5).fit(X[:3], [np.arange(len(x)) % 4 for x in X[:3]])
     new = gdm.fit_new_subject(X[3], y[3])
     assert gdm.n_informative_ == 3
     assert new.n_undetermined == 4
@@ -325,7 +325,7 @@ def test_components_that_no_edge_informs_are_zero_without_a_warning(study):
 
 def test_one_category_determines_nothing(study):
     X, y = study
-    gdm = GDM(3, energy=0.5).fit(X[:3], y[:3])
+    gdm = PaperGDM(3, energy=0.5).fit(X[:3], y[:3])
     same = np.zeros(len(X[3]), dtype=int)
     with pytest.raises(InputError, match=r"same for all its samples.*two categ"):
         gdm.fit_new_subject(X[3], same)
@@ -339,7 +339,7 @@ def test_a_descent_without_edges_stays_at_zero(rng):
 
 def test_rows_stand_for_ids_only_where_the_fit_had_none(rng):
     X, _ = planted_study(rng)
-    by_row = GDM(3, energy=0.5, graph="time").fit(X[:2])
+    by_row = PaperGDM(3, energy=0.5, graph="time").fit(X[:2])
     rows = np.arange(36)
     assert_allclose(
         by_row.fit_new_subject(X[2]).aligning_features(),
@@ -348,8 +348,8 @@ def test_rows_stand_for_ids_only_where_the_fit_had_none(rng):
     with pytest.raises(InputError, match="needs 36 samples, but has 30"):
         by_row.fit_new_subject(X[2][:30])
     shuffled = [rng.permutation(36) for _ in range(2)]
-    by_id = GDM(3, energy=0.5, graph="time").fit(X[:2], shuffled)
-    labelled = GDM(2, energy=0.5).fit(X[:2], [rows % 36] * 2)
+    by_id = PaperGDM(3, energy=0.5, graph="time").fit(X[:2], shuffled)
+    labelled = PaperGDM(2, energy=0.5).fit(X[:2], [rows % 36] * 2)
     for model in (by_id, labelled):
         with pytest.raises(InputError, match="pass those of the new subject"):
             model.fit_new_subject(X[2])
@@ -360,7 +360,7 @@ def test_rows_stand_for_ids_only_where_the_fit_had_none(rng):
 )
 def test_every_way_to_say_unlabelled(study, missing):
     X, y = study
-    gdm = GDM(3, energy=0.5).fit(X[:3], y[:3])
+    gdm = PaperGDM(3, energy=0.5).fit(X[:3], y[:3])
     labels = np.array(y[3], dtype=object)
     labels[5] = None
     expected = gdm.fit_new_subject(X[3], labels).aligning_features()
@@ -382,7 +382,7 @@ def test_every_way_to_say_unlabelled(study, missing):
 )
 def test_labels_that_are_no_list_of_labels(study, y, message):
     X, labels = study
-    gdm = GDM(3, energy=0.5).fit(X[:3], labels[:3])
+    gdm = PaperGDM(3, energy=0.5).fit(X[:3], labels[:3])
     with pytest.raises(InputError, match=message):
         gdm.fit_new_subject(X[3], y(labels[3]))
 

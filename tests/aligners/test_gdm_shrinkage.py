@@ -2,6 +2,7 @@
 
 import pickle
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from sklearn.base import clone
 
 from brainweave import (
     GDM,
+    PaperGDM,
     Parcelwise,
     Study,
     Subject,
@@ -116,7 +118,7 @@ def test_without_a_ridge_it_is_the_papers_model_where_degrees_are_equal(rng):
     ours = GDM(4, shrinkage=1e-8, graph="time", scale="unit", constraint="global").fit(
         X, ids
     )
-    paper = GDM(4, energy=1.0, graph=time_graph(ids, balance="subjects"))
+    paper = PaperGDM(4, energy=1.0, graph=time_graph(ids, balance="subjects"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UniquenessWarning)  # all have eigenvalue 0
         paper.fit(X)
@@ -142,17 +144,17 @@ def test_defaults_shrink_and_choose_for_themselves(study):
     )
 
 
-def test_with_an_energy_it_is_the_papers(study):
+def test_the_papers_model_is_a_class_of_its_own(study):
     X, y = study
     with pytest.warns(UniquenessWarning):
-        assert GDM(energy=0.82).fit(X, y).n_components_ == 10
-    gdm = GDM(3, energy=0.82, shrinkage=5.0, constraint="subject").fit(X, y)
-    plain = GDM(3, energy=0.82).fit(X, y)
-    assert not hasattr(gdm, "shrinkage_")
-    assert_allclose(gdm.transform(X)[0], plain.transform(X)[0])
-    assert gdm.graph_.groups[0].affinity.min() == -1
-    gdm.set_params(energy=None).fit(X, y)
-    assert not hasattr(gdm, "coef_")
+        assert PaperGDM().fit(X, y).n_components_ == 10
+    paper = PaperGDM(3).fit(X, y)
+    assert not hasattr(paper, "shrinkage_")
+    assert not hasattr(paper, "mixing_")
+    assert paper.graph_.groups[0].affinity.min() == -1
+    for name in ("energy", "solver"):
+        with pytest.raises(TypeError, match=rf"the paper's model is PaperGDM\({name}="):
+            GDM(3, **{name: 0.82})
 
 
 def test_no_more_components_than_the_graph_informs(study):
@@ -161,13 +163,13 @@ def test_no_more_components_than_the_graph_informs(study):
         assert GDM(10).fit(X, y).n_components_ == 3
 
 
-@pytest.mark.parametrize("params", [{"shrinkage": RHO}, {"energy": 0.82}])
+@pytest.mark.parametrize("model", [partial(GDM, shrinkage=RHO), PaperGDM])
 @pytest.mark.parametrize("n_categories", [2, 4])
-def test_components_are_chosen_whatever_the_graph_is_made_of(rng, params, n_categories):
+def test_components_are_chosen_whatever_the_graph_is_made_of(rng, model, n_categories):
     X, y = planted_study(rng, (36, 42, 40), n_categories=n_categories)
     groups = label_graph(y, different=0)
-    by_groups = GDM("auto", graph=groups, **params).fit(X)
-    by_matrix = GDM("auto", graph=groups.to_sparse(), **params).fit(X)
+    by_groups = model("auto", graph=groups).fit(X)
+    by_matrix = model("auto", graph=groups.to_sparse()).fit(X)
     assert by_groups.n_components_ == n_categories - 1
     # samples of a matrix have no labels to hold out: all that the edges inform
     assert by_matrix.n_components_ == by_matrix.n_informative_
@@ -450,6 +452,3 @@ def test_balance_is_that_of_the_graph_functions(study, balance):
         # halves of the samples have weights already, which are not divided again
         ours, theirs = alignment_check(named), alignment_check(made)
         assert_allclose(ours.agreement_cv, theirs.agreement_cv, atol=1e-9)
-    cut = GDM(3, energy=0.9, balance=balance).fit(X, rows)
-    made = GDM(3, energy=0.9, graph=label_graph(rows, balance=balance)).fit(X)
-    assert_allclose(cut.eigenvalues_, made.eigenvalues_, rtol=1e-12)

@@ -10,7 +10,7 @@ from brainweave import affinity_graph, label_graph, matrix_graph, time_graph
 from brainweave._core.exceptions import InputError
 from brainweave.aligners.gdm import eigenproblem
 from brainweave.aligners.gdm.eigenproblem import solve
-from brainweave.aligners.gdm.graph_parsing import subject_overlap
+from brainweave.aligners.gdm.solution import subject_overlap
 from brainweave.basis import linalg
 from brainweave.graphs.builders import Graph
 

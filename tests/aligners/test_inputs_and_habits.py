@@ -106,7 +106,7 @@ def test_images_and_quoted_numbers_are_refused(X):
 
 
 def test_grid_search_scores_people_who_were_not_in_the_fit(X, rng):
-    search = GridSearchCV(GDM(2), {"energy": [0.5, 1.0]}, cv=2).fit(X, [Y] * 4)
+    search = GridSearchCV(bw.PaperGDM(2), {"energy": [0.5, 1.0]}, cv=2).fit(X, [Y] * 4)
     assert search.best_score_ > 0.8
     noise = [rng.normal(size=x.shape) for x in X]
     found = cross_val_score(GDM(2), noise, [Y] * 4, cv=2)

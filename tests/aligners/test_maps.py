@@ -95,7 +95,7 @@ def test_a_map_without_signatures_says_why(data):
 
 def test_kinds_are_what_they_are_made_of(rng):
     X, y = planted_study(rng)
-    coordinates = bw.GDM(3, energy=0.82).fit(X, y).maps_[0]
+    coordinates = bw.PaperGDM(3, energy=0.82).fit(X, y).maps_[0]
     mixing = bw.DetSRM(3).fit(X[:2]).maps_[0]
     assert type(coordinates) is CoordinateMap
     assert type(mixing) is MixingMap

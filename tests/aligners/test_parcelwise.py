@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
+from brainweave import PaperGDM
 from brainweave._core.exceptions import InputError, SkippedWarning
 from brainweave.aligners.gdm.gdm import GDM
 from brainweave.aligners.hyperalignment import Hyperalignment, KernelHyperalignment
@@ -230,7 +231,7 @@ def test_labels_reach_the_aligner_and_unaligned_studies_work():
     y = [rng.permutation(np.arange(n) % 3) for n in (24, 30)]
     X = [centroids[c] @ rng.normal(size=(8, 70)) for c in y]
     X = [x + 0.3 * rng.normal(size=x.shape) for x in X]
-    model = model_of(aligner=GDM(2, energy=0.6)).fit(X, y)
+    model = model_of(aligner=PaperGDM(2, energy=0.6)).fit(X, y)
     a, b = model.transform(X)
     means = [[f[c == k].mean(0) for k in range(3)] for f, c in ((a, y[0]), (b, y[1]))]
     assert np.corrcoef(np.ravel(means[0]), np.ravel(means[1]))[0, 1] > 0.9

@@ -12,8 +12,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
+from brainweave import PaperGDM
 from brainweave._core.exceptions import InputError, SkippedWarning
-from brainweave.aligners.gdm.gdm import GDM
 from brainweave.aligners.hyperalignment import Hyperalignment, KernelHyperalignment
 from brainweave.aligners.piecewise.pieces import neighborhoods_within
 from brainweave.aligners.piecewise.searchlight import Searchlight
@@ -225,7 +225,7 @@ def test_labels_reach_the_aligner():
     centroids = rng.normal(size=(3, 30))
     y = [rng.permutation(np.arange(n) % 3) for n in (24, 30)]
     X = [centroids[c] + 0.3 * rng.normal(size=(len(c), 30)) for c in y]
-    model = model_of(GDM(2, energy=0.9), centers=np.arange(0, 30, 3)).fit(X, y)
+    model = model_of(PaperGDM(2, energy=0.9), centers=np.arange(0, 30, 3)).fit(X, y)
     a, b = model.transform(X)
     means = [[f[c == k].mean(0) for k in range(3)] for f, c in ((a, y[0]), (b, y[1]))]
     assert np.corrcoef(np.ravel(means[0]), np.ravel(means[1]))[0, 1] > 0.95

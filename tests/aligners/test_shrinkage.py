@@ -10,7 +10,7 @@ import scipy.linalg
 import scipy.sparse
 from numpy.testing import assert_allclose
 
-from brainweave import GDM, SubjectBasis
+from brainweave import GDM, PaperGDM, SubjectBasis
 from brainweave._core.exceptions import InputError, UniquenessWarning
 from brainweave.aligners.gdm.eigenproblem import apply_graph
 from brainweave.aligners.gdm.graph_parsing import labels_and_ids
@@ -223,7 +223,7 @@ def test_no_ridge_is_the_paper_at_full_energy(rng, kind):
     ids = y if kind == "labels" else [range(24)] * 3
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UniquenessWarning)
-        paper = GDM(K, energy=1, graph=kind).fit_transform(X, ids)
+        paper = PaperGDM(K, energy=1, graph=kind).fit_transform(X, ids)
     graph = label_graph(y) if kind == "labels" else time_graph(ids)
     paper = np.concatenate(paper)
     for rho, tolerance in ((1e-4, 1e-1), (1e-6, 1e-3), (1e-8, 1e-5)):

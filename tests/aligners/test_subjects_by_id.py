@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from brainweave import GDM, SRM, Parcelwise, Searchlight, load, save
+from brainweave import GDM, SRM, PaperGDM, Parcelwise, Searchlight, load, save
 from brainweave._core.exceptions import InputError
 from brainweave.models import load_basis, save_basis
 from brainweave.study import Study, Subject
@@ -23,7 +23,7 @@ def test_a_model_knows_the_ids_it_was_fitted_on(study, tmp_path):
     model = GDM(2).fit(study)
     assert model.ids_ == ["s0", "s1", "s2", "s3"]
     assert GDM(2).fit(*study.to_lists()).ids_ is None
-    again = GDM(2, energy=0.5).fit(model.bases_[::-1], [s.labels for s in study])
+    again = PaperGDM(2, energy=0.5).fit(model.bases_[::-1], [s.labels for s in study])
     assert again.ids_ == ["s3", "s2", "s1", "s0"]
     assert load(save(model, tmp_path / "m.safetensors")).ids_ == model.ids_
     assert SRM(2, random_state=0).fit(study).ids_ == study.ids

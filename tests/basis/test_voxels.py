@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from brainweave import GDM, Study, Subject, SubjectBasis
+from brainweave import GDM, PaperGDM, Study, Subject, SubjectBasis
 from brainweave._core import arrays as arrays
 from brainweave._core.arrays import as_sendable, backing_map, memory_limit
 from brainweave._core.exceptions import InputError, SkippedWarning
@@ -456,14 +456,14 @@ def test_a_memory_limit_reads_fewer_subjects_at_a_time_in_narrower_chunks(
     n, v = 300, 3000
     X = [Counted(rng.standard_normal((n, v))) for _ in range(4)]
     y = [np.arange(n) % 4] * 4
-    want = GDM(2, energy=0.5, n_jobs=2).fit(X, y)
+    want = PaperGDM(2, energy=0.5, n_jobs=2).fit(X, y)
     assert Counted.most == 2
     assert max(Counted.widths) == v
     Counted.most, Counted.widths[:] = 0, []
     # four subjects leave 5.8 MB behind, and one takes 5.8 MB while it is read
     monkeypatch.setattr("brainweave._core.workers.process_bytes", lambda: 0)
     with memory_limit("16MB"):
-        found = GDM(2, energy=0.5, n_jobs=2).fit(X, y)
+        found = PaperGDM(2, energy=0.5, n_jobs=2).fit(X, y)
     assert Counted.most == 1
     assert max(Counted.widths) < v
     assert_allclose(found.eigenvalues_, want.eigenvalues_, rtol=1e-9)

@@ -12,10 +12,11 @@ from numpy.testing import assert_allclose
 import brainweave as bw
 
 METHOD = (
-    *("--n-components", "2", "--energy", "0.7", "--task", "objects"),
+    *("--method", "paper-gdm", "--n-components", "2", "--energy", "0.7"),
+    *("--task", "objects"),
     *("--bids-param", "dtype=float64"),
 )
-MODEL = "task-objects_desc-gdm_model.safetensors"
+MODEL = "task-objects_desc-papergdm_model.safetensors"
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +42,7 @@ def derivative(bids, execute):
 
 def test_separate_processes_give_the_model_of_one_fit(bids, derivative):
     study = bw.load_bids(bids, task="objects", dtype="float64")
-    loaded, want = bw.load(derivative / MODEL), bw.GDM(2, energy=0.7).fit(study)
+    loaded, want = bw.load(derivative / MODEL), bw.PaperGDM(2, energy=0.7).fit(study)
     assert_allclose(loaded.eigenvalues_, want.eigenvalues_, rtol=1e-10)
     for a, b in zip(loaded.coef_, want.coef_, strict=True):
         assert_allclose(a, b, rtol=0, atol=1e-10)

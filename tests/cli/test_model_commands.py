@@ -12,7 +12,7 @@ from brainweave.cli.methods import Method, make_aligner
 
 def test_fit_gives_the_model_of_the_library(study, model):
     loaded, data = bw.load(model), bw.Study.open(study)
-    want = bw.GDM(2, energy=0.6).fit(data)
+    want = bw.PaperGDM(2, energy=0.6).fit(data)
     X, _ = data.to_lists()
     for a, b in zip(loaded.transform(X), want.transform(X), strict=True):
         assert_allclose(a, b, rtol=0, atol=1e-10)
@@ -26,7 +26,7 @@ def test_fit_writes_a_configuration_that_gives_the_same_bytes_of_maps(
 ):
     config = model.with_suffix(".toml")
     kept = tomllib.loads(config.read_text())["fit"]
-    assert kept["method"] == "gdm"
+    assert kept["method"] == "paper-gdm"
     assert kept["kernel"] == "linear"
     assert kept["n_components"] == "2"
     again = tmp_path / "again.safetensors"
@@ -39,7 +39,8 @@ def test_fit_writes_a_configuration_that_gives_the_same_bytes_of_maps(
 def test_options_win_over_the_configuration(study, tmp_path, call):
     config = tmp_path / "study.toml"
     config.write_text(
-        f'study = "{study}"\nenergy = 0.9\n[fit]\nn-components = "2"\n'
+        f'study = "{study}"\nmethod = "paper-gdm"\nenergy = 0.9\n'
+        '[fit]\nn-components = "2"\n'
         "[evaluate]\nleave_out = 2\n"
     )
     out = tmp_path / "m.safetensors"
@@ -110,7 +111,8 @@ def test_add_subject_joins_without_changing_the_others(study, tmp_path, execute,
         *("--participant-label", "02", "--participant-label", "04"),
     )
     small, large = tmp_path / "m.safetensors", tmp_path / "n.safetensors"
-    call("fit", three, "-o", small, "--n-components", 2, "--energy", 0.6, "-q")
+    how = ("--method", "paper-gdm", "--n-components", 2, "--energy", 0.6)
+    call("fit", three, "-o", small, *how, "-q")
     done = execute("add-subject", small, study, "-o", large, "-q")
     assert "joined: 03" in done.stdout
     before, after = bw.load(small), bw.load(large)
@@ -134,7 +136,7 @@ def nameless(study, tmp_path):
     """A model that Python saved, of subjects 04, 02 and 01, without their ids."""
     data = bw.Study.open(study).subset(subjects=["04", "02", "01"])
     path = tmp_path / "nameless.safetensors"
-    bw.save(bw.GDM(2, energy=0.6).fit(*data.to_lists()), path)
+    bw.save(bw.PaperGDM(2, energy=0.6).fit(*data.to_lists()), path)
     return path
 
 
@@ -189,7 +191,9 @@ def test_transform_matches_a_python_model_by_id_whatever_the_order(
     study, tmp_path, call
 ):
     data, path = bw.Study.open(study), tmp_path / "m.safetensors"
-    fitted = bw.GDM(2, energy=0.6).fit(data.subset(subjects=["04", "02", "01", "03"]))
+    fitted = bw.PaperGDM(2, energy=0.6).fit(
+        data.subset(subjects=["04", "02", "01", "03"])
+    )
     bw.save(fitted, path)
     call("transform", path, study, tmp_path / "shared", "-q")
     shared = bw.Study.open(tmp_path / "shared")
@@ -374,7 +378,8 @@ def test_labels_reach_the_parcels_that_a_subject_joins(tmp_path, call):
 
 def test_a_memory_limit_changes_no_number(study, model, tmp_path, call):
     out = tmp_path / "m.safetensors"
-    options = ("--n-components", 2, "--energy", 0.6, "--memory-limit", "2GB", "-q")
+    options = ("--method", "paper-gdm", "--n-components", 2, "--energy", 0.6)
+    options += ("--memory-limit", "2GB", "-q")
     call("fit", study, "-o", out, *options)
     got, want = bw.load(out).eigenvalues_, bw.load(model).eigenvalues_
     assert_allclose(got, want, rtol=1e-10)

@@ -19,16 +19,17 @@ from brainweave.cli.scoring import read_results
 def test_evaluate_gives_the_scores_of_the_library(study, tmp_path, execute):
     out = tmp_path / "ev"
     done = execute(
-        *("evaluate", study, "-o", out, "--n-components", 2, "--energy", 0.6),
+        *("evaluate", study, "-o", out, "--method", "paper-gdm"),
+        *("--n-components", 2, "--energy", 0.6),
         *("--n-permutations", 3, "-q"),
     )
     results = read_results(out / "results.json")
     # both protocols unless told otherwise, the one that favours nobody first
-    assert list(results) == ["gdm (held-out)", "gdm (joint)"]
+    assert list(results) == ["paper-gdm (held-out)", "paper-gdm (joint)"]
     data = bw.Study.open(study)
     for name, protocol in zip(results, ("held-out", "joint"), strict=True):
         want = bw.between_subject_classification(
-            bw.GDM(2, energy=0.6),
+            bw.PaperGDM(2, energy=0.6),
             data,
             protocol=protocol,
             n_permutations=3,
@@ -73,7 +74,7 @@ def test_compare_scores_methods_and_keeps_those_that_are_done(
     assert not (out / "report.html").exists()
     # other settings: done again
     before = (out / "comparison.tsv").read_text()
-    call("compare", study, "--method", "gdm", *options, "--energy", 0.3)
+    call("compare", study, "--method", "paper-gdm", *options, "--energy", 0.3)
     assert len(list((out / "store" / "cells").iterdir())) == 3 * len(cells)
     assert (out / "comparison.tsv").read_text() != before
 
@@ -202,7 +203,7 @@ def test_tune_may_leave_the_strength_to_gdm(study, tmp_path, execute):
         rows = list(csv.DictReader(file, delimiter="\t"))
     assert [r["energy"] for r in rows] == ["auto", "auto"]
     model = bw.load(out / "model.safetensors")
-    assert model.energy is None
+    assert type(model) is bw.GDM
     assert model.shrinkage == "auto"
     again = tmp_path / "m.safetensors"
     execute("fit", "--config", out / "best.toml", "-o", again, "-q")
@@ -339,9 +340,10 @@ def test_equal_masks_need_no_cut(tmp_path, call):
 
 
 def test_warnings_of_folds_are_said_once_per_method(study, tmp_path, call):
-    options = ("--method", "gdm", "--n-components", 6, "--energy", 0.9, "--no-report")
+    options = ("--method", "paper-gdm", "--n-components", 6, "--energy", 0.9)
+    options += ("--no-report",)
     _, said = call("compare", study, "-o", tmp_path / "c", *options)
-    lines = [line for line in said.splitlines() if line.startswith("Warning: gdm:")]
+    lines = [line for line in said.splitlines() if line.startswith("Warning: paper")]
     assert len(lines) == 1
     assert " fits)" in lines[0]
 

@@ -24,8 +24,16 @@ WRONG = [
     (("fit", "{study}", "--method", "magic"), 2, "There is no method 'magic'"),
     (("fit", "{study}", "--n-components", "many"), 2, "must be a number or auto"),
     (("fit", "{study}", "--energy", "lots"), 2, "'--energy'"),
-    (("fit", "{study}", "--energy", "82"), 2, "82 % is written 0.82"),
-    (("fit", "{study}", "--energy", "82%"), 2, "got '82%'. 82 % is written 0.82"),
+    (
+        ("fit", "{study}", "--method=paper-gdm", "--energy", "82"),
+        2,
+        "82 % is written 0.82",
+    ),
+    (
+        ("fit", "{study}", "--method=paper-gdm", "--energy", "82%"),
+        2,
+        "got '82%'. 82 % is written 0.82",
+    ),
     (("fit", "{study}", "--energy=82%"), 2, "got '82%'. 82 % is written 0.82"),
     (("fit", "{study}", "--n-jobs", "0"), 2, "--n-jobs must be a number other than 0"),
     (("compare", "{study}", "--n-jobs", "0"), 2, "--n-jobs must be a number other"),
@@ -34,7 +42,7 @@ WRONG = [
     (("simulate", "{tmp}/s", "--categories", "cat"), 2, "got 'cat'"),
     (("evaluate", "{study}", "--leave-out", "9", "-o", "{tmp}/e"), 2, "--leave-out 9"),
     (
-        ("fit", "{study}", "--energy", "1", "--param", "energy=1"),
+        ("fit", "{study}", "--method=paper-gdm", "--energy=1", "--param", "energy=1"),
         2,
         "by --energy and by --param",
     ),
@@ -50,7 +58,7 @@ WRONG = [
     (("fit", "{study}", "--match", "guess"), 2, "intersect; got 'guess'."),
     (("fit", "{study}", "--graph", "sketch"), 2, "--graph must be one of"),
     (
-        ("fit", "{study}", "--n-components", "9999", "--energy", "0.82"),
+        ("fit", "{study}", "--method", "paper-gdm", "--n-components", "9999"),
         2,
         "is more than the",
     ),

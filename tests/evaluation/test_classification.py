@@ -17,6 +17,7 @@ from brainweave import (
     SRM,
     Hyperalignment,
     NoAlignment,
+    PaperGDM,
     between_subject_classification,
     label_graph,
     load_matlab,
@@ -61,7 +62,7 @@ def literal_joint(X, y, model, leave_out):
 @pytest.mark.parametrize("kernel", ["linear", "gaussian"])
 def test_joint_scores_equal_the_protocol_written_out(rng, kernel):
     X, y = study_lists(rng, n_subjects=5, noise=6.0)
-    model = GDM(2, energy=0.6, kernel=kernel)
+    model = PaperGDM(2, energy=0.6, kernel=kernel)
     found = between_subject_classification(model, X, y, leave_out=2)
     expected = literal_joint(X, y, model, 2)
     assert 0.4 < expected.mean() < 1
@@ -83,13 +84,13 @@ def test_held_out_scores_equal_the_protocol_written_out(rng):
     X, y = study_lists(rng, n_subjects=4, noise=6.0)
     masks = [np.arange(24) % 2 == 0] * 4
     found = between_subject_classification(
-        GDM(2, energy=0.6), X, y, halves=masks, protocol="held-out"
+        PaperGDM(2, energy=0.6), X, y, halves=masks, protocol="held-out"
     )
     expected = []
     for m in (masks[0], ~masks[0]):
         for test in range(4):
             train = [i for i in range(4) if i != test]
-            model = GDM(2, energy=0.6)
+            model = PaperGDM(2, energy=0.6)
             model.fit([X[i][m] for i in train], [y[i][m] for i in train])
             new = model.fit_new_subject(X[test][m], y[test][m])
             shared = model.transform([X[i][~m] for i in train])
@@ -274,7 +275,7 @@ def test_a_category_that_training_lacks_is_missed(rng):
 def test_results_keep_settings_that_json_can_hold(rng):
     X, y = study_lists(rng)
     graph = np.ones((len(y[0]),) * 2)
-    model = GDM(np.int64(2), energy=(np.float64(0.6),) * len(X), kernel_params={})
+    model = PaperGDM(np.int64(2), energy=(np.float64(0.6),) * len(X), kernel_params={})
     result = between_subject_classification(model, X, y)
     kept = json.loads(json.dumps(result.settings))
     assert kept == result.settings
@@ -294,9 +295,9 @@ def test_results_keep_settings_that_json_can_hold(rng):
 def test_settings_per_subject_follow_their_subject(rng):
     X, y = study_lists(rng)
     energies = [0.5, 0.6, 0.7, 0.8]
-    joint = between_subject_classification(GDM(2, energy=energies), X, y)
+    joint = between_subject_classification(PaperGDM(2, energy=energies), X, y)
     held = between_subject_classification(
-        GDM(2, energy=energies), X, y, protocol="held-out"
+        PaperGDM(2, energy=energies), X, y, protocol="held-out"
     )
     assert min(joint.mean, held.mean) > 0.9
 
@@ -368,7 +369,7 @@ def test_gdm_is_far_above_no_alignment_on_the_raider_images(real_data):
     plain = between_subject_classification(NoAlignment(), split)
     for protocol in PROTOCOLS:
         gdm = between_subject_classification(
-            GDM(6, energy=0.65), split, protocol=protocol
+            PaperGDM(6, energy=0.65), split, protocol=protocol
         )
         assert len(gdm.scores) == 20
         assert_allclose(gdm.chance, 1 / 7, rtol=1e-12)

@@ -17,6 +17,7 @@ from brainweave import (
     SRM,
     Hyperalignment,
     NoAlignment,
+    PaperGDM,
     Study,
     Subject,
     between_subject_classification,
@@ -64,7 +65,7 @@ def start(store, log, seconds):
 
 
 @pytest.mark.parametrize("protocol", ["joint", "held-out"])
-@pytest.mark.parametrize("aligner", [GDM(2, energy=0.7), SRM(3), NoAlignment()])
+@pytest.mark.parametrize("aligner", [PaperGDM(2, energy=0.7), SRM(3), NoAlignment()])
 def test_cells_are_the_folds_of_the_evaluation(tmp_path, protocol, aligner):
     X, y = small_data()
     grid = Grid(
@@ -285,7 +286,7 @@ def test_other_data_settings_or_seeds_are_other_cells(tmp_path):
     grids = [
         Grid(GridStudy("s", X, y), {"m": GDM(2)}),
         Grid(GridStudy("s", [x + (x == x.max()) for x in X], y), {"m": GDM(2)}),
-        Grid(GridStudy("s", X, y), {"m": GDM(2, energy=0.81)}),
+        Grid(GridStudy("s", X, y), {"m": PaperGDM(2, energy=0.81)}),
         Grid(GridStudy("s", X, y, halves=[np.arange(24) < 12] * 4), {"m": GDM(2)}),
         Grid(GridStudy("s", X, y), {"m": GDM(2)}, random_state=1),
         Grid(
@@ -411,7 +412,9 @@ def test_an_aligner_of_somebody_else_is_run_and_recorded(tmp_path):
 
 def test_a_method_that_fails_has_a_reason_in_place_of_a_result(tmp_path):
     X, y = small_data()
-    grid = Grid(GridStudy("small", X, y), {"none": NoAlignment(), "GDM": GDM(5000)})
+    grid = Grid(
+        GridStudy("small", X, y), {"none": NoAlignment(), "GDM": PaperGDM(5000)}
+    )
     grid = replace(grid, vary={"energy": (0.5,)})
     found = {m: r for m, _, r in run_grid(grid, tmp_path).classifications()}
     assert "n_components=5000 is more than" in found["GDM"]

@@ -8,6 +8,7 @@ from brainweave import (
     GDM,
     SRM,
     NoAlignment,
+    PaperGDM,
     between_subject_matching,
     between_subject_reconstruction,
     load_matlab,
@@ -93,7 +94,7 @@ def test_only_the_linear_kernel_predicts_voxels(rng):
 def test_a_story_is_matched_between_real_subjects(real_data):
     study = load_matlab(real_data / "pieman_htfa" / "weights.mat")
     result = between_subject_matching(
-        GDM(10, graph="time", energy=0.7), study, window=10
+        PaperGDM(10, graph="time", energy=0.7), study, window=10
     )
     assert result.mean > 10 * result.chance
     assert np.isfinite(result.scores).all()

@@ -11,6 +11,7 @@ from brainweave import (
     DetSRM,
     Hyperalignment,
     NoAlignment,
+    PaperGDM,
     Study,
     Subject,
     SubjectBasis,
@@ -46,12 +47,14 @@ def test_an_energy_sweep_reads_no_voxel_more_than_one_fit(rng, protocol):
     fingerprint = total_passes(arrays)
     copies = 3 * 17 / 600  # of each subject, the voxels that would show a copy
     assert fingerprint - copies <= 3  # of small studies it takes in all voxels, once
-    between_subject_classification(GDM(1, energy=0.5), split, protocol=protocol)
+    between_subject_classification(PaperGDM(1, energy=0.5), split, protocol=protocol)
     once = total_passes(arrays)
     # per half: one pass to align, and one over both halves to map the scored samples
     assert once - fingerprint == 3 * 2 * 3
     for energy in ENERGIES:
-        between_subject_classification(GDM(1, energy=energy), split, protocol=protocol)
+        between_subject_classification(
+            PaperGDM(1, energy=energy), split, protocol=protocol
+        )
     assert total_passes(arrays) == once
 
 
@@ -63,7 +66,7 @@ def test_kernels_methods_graphs_and_protocols_read_no_voxel_either(rng):
     models = [
         GDM(2, kernel="gaussian"),
         GDM(2, kernel="quadratic", kernel_params={"hp": 30}),
-        GDM(2, graph="time", energy=0.5),
+        PaperGDM(2, graph="time", energy=0.5),
         SRM(2, random_state=0, max_iter=2, tol=0),
         DetSRM(2, random_state=0, max_iter=2, tol=0),
         SVDHyperalignment(2),
@@ -84,10 +87,10 @@ def test_kernels_methods_graphs_and_protocols_read_no_voxel_either(rng):
 @pytest.mark.parametrize(
     "model",
     [
-        GDM(2, energy=0.4),
-        GDM(2, energy=0.7, kernel="gaussian", kernel_params={"hp": 900}),
+        PaperGDM(2, energy=0.4),
+        PaperGDM(2, energy=0.7, kernel="gaussian", kernel_params={"hp": 900}),
         GDM(2, standardize=False),
-        GDM(2, energy=0.6, kernel="quadratic", standardize=False),
+        PaperGDM(2, energy=0.6, kernel="quadratic", standardize=False),
         SRM(2, random_state=0, max_iter=3, tol=0),
         SRM(2, energy=0.8, random_state=0, max_iter=3, tol=0),
         Hyperalignment(3),
@@ -99,7 +102,9 @@ def test_shared_coordinates_give_what_transform_gives(rng, model):
     X, y = study_lists(rng, n_subjects=3, noise=2.0)
     X, y = [x[:, :40] for x in X], [y[0]] * 3
     split = split_study(X, y)
-    between_subject_classification(GDM(1, energy=0.9), split)  # fills the cache first
+    between_subject_classification(
+        PaperGDM(1, energy=0.9), split
+    )  # fills the cache first
     part = split.parts[0]
     (batch, _) = list(align_folds(model, split))
     fitted = model.fit(
@@ -115,8 +120,8 @@ def test_more_samples_than_voxels_are_shared_too(rng):
     X, y = study_lists(rng, n_subjects=3, n_samples=60, voxels=8)
     split = split_study(X, y)
     for energy in (0.6, 1.0):
-        shared = between_subject_classification(GDM(2, energy=energy), split)
-        alone = between_subject_classification(GDM(2, energy=energy), X, y)
+        shared = between_subject_classification(PaperGDM(2, energy=energy), split)
+        alone = between_subject_classification(PaperGDM(2, energy=energy), X, y)
         assert_array_equal(shared.scores, alone.scores)
 
 

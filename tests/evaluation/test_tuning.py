@@ -10,6 +10,7 @@ from sklearn.base import clone
 from brainweave import (
     GDM,
     GDMCV,
+    PaperGDM,
     Study,
     Subject,
     SubjectBasis,
@@ -26,6 +27,14 @@ def data(rng):
     return study_lists(rng, noise=4.0)
 
 
+def gdm_of(params, **others):
+    """The model that GDMCV means by its settings."""
+    rest = {k: v for k, v in params.items() if k != "energy"}
+    if params["energy"] is None:
+        return GDM(**rest, **others)
+    return PaperGDM(energy=params["energy"], **rest, **others)
+
+
 def test_it_chooses_the_best_score_and_fits_it_on_all_samples(data):
     X, y = data
     model = GDMCV(energies=(0.2, 0.5, 0.8), n_components=(1, 2), n_jobs=1).fit(X, y)
@@ -37,7 +46,7 @@ def test_it_chooses_the_best_score_and_fits_it_on_all_samples(data):
     assert model.best_params_ == model.cv_results_["params"][best]
     assert model.cv_results_["rank_test_score"][best] == 1
     assert [len(f) for f in model.cv_results_["fold_scores"]] == [8] * 6
-    alone = GDM(**model.best_params_).fit(X, y)
+    alone = PaperGDM(**model.best_params_).fit(X, y)
     for found, wanted in zip(model.transform(X), alone.transform(X), strict=True):
         assert_allclose(found, wanted, atol=1e-9)
 
@@ -56,7 +65,7 @@ def test_inner_scores_are_those_of_the_classification_itself(data):
         model.cv_results_["params"], model.cv_results_["fold_scores"], strict=True
     ):
         expected = between_subject_classification(
-            GDM(**params, standardize=False), X, y, n_jobs=1
+            gdm_of(params, standardize=False), X, y, n_jobs=1
         )
         assert_array_equal(scores, expected.scores)
 
@@ -69,7 +78,7 @@ def test_no_label_of_a_scored_sample_scales_voxels_in_the_inner_loop(data):
     for params, scores in zip(
         model.cv_results_["params"], model.cv_results_["fold_scores"], strict=True
     ):
-        expected = between_subject_classification(GDM(**params, **reliable), X, y)
+        expected = between_subject_classification(gdm_of(params, **reliable), X, y)
         assert_array_equal(scores, expected.scores)
     again = GDMCV(energies=(0.4, 0.9), n_components=2, **reliable).fit(model.bases_, y)
     assert again.cv_results_["mean_test_score"] == model.cv_results_["mean_test_score"]
@@ -93,10 +102,10 @@ def test_without_an_energy_the_strength_is_that_of_gdm_itself(data):
     ):
         assert params["energy"] is None
         expected = between_subject_classification(
-            GDM(**params, standardize=False), X, y, n_jobs=1
+            gdm_of(params, standardize=False), X, y, n_jobs=1
         )
         assert_array_equal(scores, expected.scores)
-    alone = GDM(**model.best_params_, standardize=False).fit(X, y)
+    alone = gdm_of(model.best_params_, standardize=False).fit(X, y)
     assert model.best_estimator_.shrinkage_ == alone.shrinkage_
     assert_allclose(model.transform(X)[0], alone.transform(X)[0], atol=1e-9)
     new = model.fit_new_subject(X[0], y[0])

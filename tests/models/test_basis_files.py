@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
 
 import brainweave as bw
 from brainweave._core.exceptions import InputError, ModelFileError
@@ -36,7 +37,8 @@ def test_fit_from_files_equals_fit_from_data(tmp_path, kernel, standardize):
     study = make_study()
     params = {"kernel": kernel, "energy": 0.9, "standardize": standardize}
     bases = stored(tmp_path, study, **params)
-    model, wanted = bw.GDM(3, **params).fit(bases), bw.GDM(3, **params).fit(study)
+    gdm = bw.PaperGDM(3, **params)
+    model, wanted = clone(gdm).fit(bases), gdm.fit(study)
     X = [s.data() for s in study]
     for a, b in zip(model.transform(X), wanted.transform(X), strict=True):
         assert_allclose(a, b, rtol=0, atol=1e-10)

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
 
-from brainweave import GDM, Study, Subject, between_subject_classification
+from brainweave import GDM, PaperGDM, Study, Subject, between_subject_classification
 from brainweave._core.exceptions import InputError, StudyError, UniquenessWarning
 from brainweave.evaluation.splits import match_study
 from brainweave.paper import (
@@ -109,7 +109,7 @@ def test_real_data_take_the_place_of_simulated_ones_beside_published_numbers(tmp
     assert_allclose(found["published_mean"], [0.3432, 0.6268], atol=1e-12)
     with pytest.warns(UniquenessWarning):  # 10 components for 4 categories
         expected = between_subject_classification(
-            GDM(10, energy=0.82),
+            PaperGDM(10, energy=0.82),
             match_study(study, "truncate"),
             leave_out=4,
             random_state=0,

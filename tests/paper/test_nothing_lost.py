@@ -11,6 +11,7 @@ import pytest
 
 from brainweave import (
     GDM,
+    PaperGDM,
     Study,
     Subject,
     between_subject_classification,
@@ -50,7 +51,7 @@ def simulated(name, kind, seed):
 def accuracies(name, kind, seed):
     """Of the default, and of the paper's model with its settings, in per cent."""
     setting, study = simulated(name, kind, seed)
-    paper = GDM(setting.n_components, energy=setting.energy)
+    paper = PaperGDM(setting.n_components, energy=setting.energy)
     return accuracies_of((GDM(), paper), study)
 
 
@@ -133,7 +134,7 @@ def test_nothing_is_lost_on_a_story_with_factors_shuffled(real_data):
             Subject(s.id, s.data()[:, rng.permutation(s.n_voxels)])
             for s in (story.subjects[i] for i in chosen)
         )
-        models = (GDM(graph="time"), GDM(10, energy=0.35, graph="time"))
+        models = (GDM(graph="time"), PaperGDM(10, energy=0.35, graph="time"))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             pairs.append(
@@ -146,7 +147,7 @@ def test_nothing_is_lost_on_a_story_with_factors_shuffled(real_data):
 
 
 def test_nothing_is_lost_to_missing_samples():
-    models = GDM(10, graph="time"), GDM(10, energy=0.82, graph="time")
+    models = GDM(10, graph="time"), PaperGDM(10, energy=0.82, graph="time")
     kind = "a third missing at random"
     assert_nothing_lost(kind, [segments_found(models, kind, s) for s in range(2)])
 
@@ -155,7 +156,7 @@ def test_nothing_is_lost_to_missing_samples():
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", MOVIES)
 def test_nothing_is_lost_in_movies(kind):
-    models = GDM(10, graph="time"), GDM(10, energy=0.82, graph="time")
+    models = GDM(10, graph="time"), PaperGDM(10, energy=0.82, graph="time")
     pairs = [segments_found(models, kind, seed) for seed in range(16)]
     assert_nothing_lost(f"movies, {kind}", pairs)
 

@@ -3,6 +3,7 @@
 from .check.alignment_check import AlignmentCheck as AlignmentCheck
 from .check.alignment_check import alignment_check as alignment_check
 from .gdm.gdm import GDM as GDM
+from .gdm.paper import PaperGDM as PaperGDM
 from .hyperalignment import Hyperalignment as Hyperalignment
 from .hyperalignment import KernelHyperalignment as KernelHyperalignment
 from .hyperalignment import RegularizedHyperalignment as RegularizedHyperalignment

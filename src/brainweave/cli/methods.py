@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 # what people type -> the class at the top of the package
 METHODS = {
     "gdm": "GDM",
+    "paper-gdm": "PaperGDM",
     "gdmcv": "GDMCV",
     "hyperalignment": "Hyperalignment",
     "regularized-hyperalignment": "RegularizedHyperalignment",
@@ -63,15 +64,16 @@ class Method:
 
     panel: ClassVar[str] = "Method"
     method: str = option(
-        "gdm, gdmcv (chooses its settings inside the aligning samples), "
+        "gdm, paper-gdm (as published), gdmcv (chooses its settings inside the "
+        "aligning samples), "
         "hyperalignment, regularized-hyperalignment, kernel-hyperalignment, "
         "svd-hyperalignment, srm, detsrm, robust-srm, semi-supervised-srm or none.",
         default="gdm",
     )
     n_components: str | None = option("Shared features: a number, or auto (gdm).")
     energy: float | None = option(
-        "Share of the singular values that each subject keeps; gdm: the paper's "
-        "model, in place of shrinkage."
+        "Share of the singular values that each subject keeps; not for gdm, which "
+        "shrinks: use paper-gdm."
     )
     shrinkage: str | None = option(
         "How far each subject is shrunk: a number, auto, ledoit-wolf or oas; gdm."
@@ -165,6 +167,10 @@ def make_aligner(options: Method, *, lenient: bool = False) -> Any:
             del values[name]
     unknown = [n.replace("_", "-") for n in unknown if n in values]
     unknown = ["hp" if n == "kernel-params" else n for n in unknown]
+    if class_name == "GDM" and {"energy", "solver"} & set(unknown):
+        raise UsageError(
+            f"--method gdm has no {unknown[0]}: the paper's model is paper-gdm."
+        )
     no_option = f"--{{}} is no option of {options.method}"
     refuse_unknown(unknown, sorted(parameters), no_option)
     return by_region(cls(**values), options.parcels, options.searchlight)

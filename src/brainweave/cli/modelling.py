@@ -258,7 +258,8 @@ def tune(
     brainweave.save(search.best_estimator_, target, provenance=made)
     files.write_tsv(output / "settings.tsv", _settings_rows(search.cv_results_))
     best = resolved_options(search.best_estimator_)
-    chosen = {"method": "gdm", **best, "study": str(study)}
+    method = "gdm" if search.best_params_["energy"] is None else "paper-gdm"
+    chosen = {"method": method, **best, "study": str(study)}
     files.write_config(output / "best.toml", "fit", chosen)
     files.write_config(output / "tune.toml", "tune", options)
     _warn_at_the_edge("energies", search.energies, best.get("energy"), most=1.0)

@@ -198,7 +198,7 @@ def demo(
     if people is None:
         people = _demo_study(out / "study", n_subjects, random_state, console)
     scoring = Scoring(n_permutations=n_permutations)
-    gdm = brainweave.GDM("auto", energy=energy)
+    gdm = brainweave.PaperGDM("auto", energy=energy)
     rivals: dict[str, tuple[Any, Any, str]] = {}
     anatomy = _anatomically_aligned(people, scoring.halves)
     for protocol in PROTOCOLS:
@@ -209,7 +209,7 @@ def demo(
     results = score_all(
         "Scoring methods", rivals, scoring, seed=random_state, console=console
     )
-    model = fit_study(brainweave.GDM("auto", energy=energy), people, console)
+    model = fit_study(brainweave.PaperGDM("auto", energy=energy), people, console)
     options = files.used_options(console)
     made = files.provenance(
         "demo", options, people.ids, study_fingerprint=people.fingerprint()

@@ -345,7 +345,7 @@ def _from_json(values: Any) -> "ClassificationResult":
     _require(isinstance(values, dict), "a result is not an object")
     values = {**{name: {} for name in ADDED_LATER}, **values}
     _require_fields(values, RESULT_FIELDS, "a result")
-    given = {name: values[name] for name in RESULT_FIELDS}
+    given = {name: values.get(name) for name in RESULT_FIELDS}
     accuracies = [fold["accuracy"] for fold in given["folds"]]
     _require(bool(accuracies), "it has no folds")
     _require(given["scores"] == accuracies, "'scores' are not those of 'folds'")

@@ -90,11 +90,11 @@ def run_grid(
     Examples
     --------
     >>> import tempfile
-    >>> from brainweave import GDM, NoAlignment, simulate_study
+    >>> from brainweave import NoAlignment, PaperGDM, simulate_study
     >>> study = simulate_study(n_subjects=3, n_voxels=100, n_runs=2, categories=3)
     >>> grid = Grid(
     ...     GridStudy("simulated", study),
-    ...     {"none": NoAlignment(), "GDM": GDM(2, energy=0.5)},
+    ...     {"none": NoAlignment(), "GDM": PaperGDM(2, energy=0.5)},
     ... )
     >>> result = run_grid(grid, tempfile.mkdtemp())
     >>> result.summary()[["method", "n_folds", "n_failed"]]

@@ -29,6 +29,7 @@ from brainweave._core.validation import (
 )
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.gdm.gdm import GDM
+from brainweave.aligners.gdm.paper import PaperGDM
 from brainweave.aligners.maps import SubjectMap
 from brainweave.basis.basis import SubjectBasis
 from brainweave.basis.kernels import Kernel, check_kernel
@@ -115,7 +116,7 @@ class GDMCV(BaseAligner):
         The parameters of GDM that were chosen.
     best_score_ : float
         Their mean accuracy in the inner loop.
-    best_estimator_ : GDM
+    best_estimator_ : GDM or PaperGDM
         Fitted with them on all aligning samples.
     cv_results_ : dict of str to list
         For each setting: ``params``, ``mean_test_score``, ``std_test_score``,
@@ -254,8 +255,13 @@ class GDMCV(BaseAligner):
             except BrainweaveError as error:
                 return str(error)
 
-    def _gdm(self, params: dict[str, Any]) -> GDM:
-        return GDM(**params, standardize=self.standardize, n_jobs=self.n_jobs)
+    def _gdm(self, params: dict[str, Any]) -> GDM | PaperGDM:
+        """Return the paper's model, or, without an energy, ours."""
+        rest = {k: v for k, v in params.items() if k != "energy"}
+        common: Any = {"standardize": self.standardize, "n_jobs": self.n_jobs}
+        if params["energy"] is None:
+            return GDM(**rest, **common)
+        return PaperGDM(energy=params["energy"], **rest, **common)
 
     def _choose(
         self, settings: list[dict[str, Any]], scores: list[NDArray[Any] | str]

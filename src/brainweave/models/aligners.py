@@ -151,6 +151,16 @@ _CLASSES: dict[str, dict[str, Any]] = {
         "objective_": float,
         "solver_": str,
     },
+    "PaperGDM": {
+        "graph_": Graph,
+        "eigenvalues_": "K",
+        "n_informative_": int,
+        "is_unique_": bool,
+        "joined_by_row_?": bool,
+        "overlap_?": float,
+        "objective_": float,
+        "solver_": str,
+    },
     "NoAlignment": {},
     "Hyperalignment": _TEMPLATE,
     "RegularizedHyperalignment": {**_TEMPLATE, "alpha_?": float, "alpha_by_?": str},
@@ -276,6 +286,7 @@ def _searchlight_rules(learned: Learned) -> dict[str, bool]:
 
 _RULES: dict[str, Callable[[Learned], dict[str, bool]]] = {
     "GDM": _gdm_rules,
+    "PaperGDM": _gdm_rules,
     "Parcelwise": _parcel_rules,
     "Searchlight": _searchlight_rules,
 }

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
+from brainweave import PaperGDM
 from brainweave._core.progress import Progress
 from brainweave.aligners.gdm.gdm import GDM
 from brainweave.evaluation.metrics import match_segments
@@ -99,7 +100,7 @@ def overlap(
 
     k = n_components
     available = {
-        "paper's GDM": GDM(k, energy=0.82, graph="time"),
+        "paper's GDM": PaperGDM(k, energy=0.82, graph="time"),
         "GDM, one constraint for all": GDM(k, graph="time", constraint="global"),
         "GDM, default": GDM(k, graph="time"),
     }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.svm import NuSVC
 
+from brainweave import PaperGDM
 from brainweave._core.exceptions import StudyError
 from brainweave._core.progress import Progress
 from brainweave.aligners.gdm.gdm import GDM
@@ -148,8 +149,8 @@ def raider(
     available = {
         **competing_methods(k, v),
         "SSSRM": SemiSupervisedSRM(k),
-        "GDM": GDM(k, energy=ENERGY),
-        "GDM, time graph": GDM(k, energy=ENERGY, graph="time"),
+        "GDM": PaperGDM(k, energy=ENERGY),
+        "GDM, time graph": PaperGDM(k, energy=ENERGY, graph="time"),
         "GDMCV": GDMCV(leave_out=setting.leave_out),
         **our_gdm(),
     }
@@ -229,7 +230,7 @@ def pieman(
     available = {
         **competing_methods(k, v),
         "SSSRM": SemiSupervisedSRM(k),
-        "GDM": GDM(k, energy=ENERGY, graph="time"),
+        "GDM": PaperGDM(k, energy=ENERGY, graph="time"),
         **our_gdm("time"),
     }
     grid = Grid(
@@ -303,8 +304,8 @@ def raider_all_splits(
     study = data if isinstance(data, Study) else load_raider_images(data)
     reliable: Any = {"standardize": "reliability"}
     available = {
-        PAPER: GDM(10, energy=ENERGY),
-        "paper's GDM, K = 6": GDM(6, energy=ENERGY),
+        PAPER: PaperGDM(10, energy=ENERGY),
+        "paper's GDM, K = 6": PaperGDM(6, energy=ENERGY),
         "RHA, K = 10": RegularizedHyperalignment(10),
         "SRM, K = 10": SRM(10),
         "HA, K = 10": Hyperalignment(10),

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from brainweave import PaperGDM
 from brainweave._core.exceptions import InputError
 from brainweave.aligners.gdm.gdm import GDM
 from brainweave.aligners.hyperalignment import (
@@ -228,7 +229,7 @@ def competing_methods(n_components: int, n_voxels: int) -> dict[str, Any]:
 
 def gdm(setting: Dataset, *, kernel: str = "linear", hp: float | None = None) -> GDM:
     """Return GDM with the settings of a dataset."""
-    return GDM(
+    return PaperGDM(
         setting.n_components,
         energy=setting.energy,
         graph=setting.graph,

@@ -23,10 +23,10 @@ from brainweave.aligners.check.held_out import (
 )
 from brainweave.aligners.gdm.graph_parsing import (
     GRAPH_NAMES,
-    Solution,
     is_named,
     split_labels_and_ids,
 )
+from brainweave.aligners.gdm.solution import Solution
 from brainweave.basis.basis import SubjectBasis
 from brainweave.graphs.builders import NO_GROUP, Graph, time_graph
 

@@ -14,7 +14,7 @@ import scipy.linalg
 from brainweave._core.arrays import Matrix
 from brainweave._core.exceptions import InputError
 from brainweave._core.workers import blas_threads, map_subjects
-from brainweave.aligners.gdm.graph_parsing import Solution
+from brainweave.aligners.gdm.solution import Solution
 from brainweave.basis.linalg import (
     signed_factor,
     smallest_eigenpairs,

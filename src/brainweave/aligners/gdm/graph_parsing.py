@@ -1,29 +1,22 @@
-"""The graph of a GDM, by name or as given, and what a fit to it finds.
+"""The graph of a GDM, by name or as given.
 
 What is known of a sample is its category (``"labels"``), its stimulus or time id
 (``"time"``), or both (``"labels+time"``): then y has two columns, category and id.
 """
 
-import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from brainweave._core.arrays import Matrix
 from brainweave._core.exceptions import (
     InputError,
-    SeparateSubjectsWarning,
-    UniquenessWarning,
 )
 from brainweave._core.labels import as_label_list
 from brainweave._core.validation import check_option
 from brainweave.graphs.builders import (
     Graph,
-    count_alike,
     label_graph,
     matrix_graph,
     time_graph,
@@ -195,120 +188,4 @@ def _check_connected(graph: Graph) -> None:
             f"The subjects fall into {len(groups)} groups without an edge between "
             f"them in the graph: {'; '.join(apart)}. Nothing ties their maps. "
             "Check the labels or ids, or align the groups apart."
-        )
-
-
-# -- what a fit to it finds ------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Solution:
-    """Components of a fit to a graph, the best first."""
-
-    eigenvalues: Matrix  # (K + 1,): one more than asked for, where there are so many
-    gains: Matrix  # (K + 1,): what each gains from the edges between samples
-    scale: float  # size of the numbers, which rounding goes with
-    maps: list[Matrix]
-    features: list[Matrix]  # of the aligning samples of each subject
-    template: Matrix  # (n_samples, K): times edges, what a new subject is fitted to
-    route: str
-    history: list[float] | None = None  # the objective after each round, if any
-
-    def n_informative(self, k: int) -> int:
-        """Count the first k components that gain from the edges."""
-        return int((self.gains[:k] > 1e-9 * self.scale).sum())
-
-    def is_unique(self, k: int) -> bool:
-        """Whether there is a gap after component k (Proposition 3)."""
-        if self.gains.size <= k:
-            return True
-        return bool(self.gains[k - 1] - self.gains[k] > 1e-9 * self.scale)
-
-    def first(self, k: int) -> "Solution":
-        """Return the first k components; what lies behind them stays known."""
-        return replace(
-            self,
-            eigenvalues=self.eigenvalues[:k],
-            maps=[m[:, :k] for m in self.maps],
-            features=[f[:, :k] for f in self.features],
-            template=self.template[:, :k],
-        )
-
-
-def group_sums(graph: Graph, template: Matrix, *, alike: bool) -> list[Matrix]:
-    """Sum the template over the samples of each group, for subjects who join later.
-
-    With ``alike`` they are scaled so that the target of a new sample, weights times
-    sums, is that of a graph whose groups count alike.
-    """
-    sums = []
-    weighed = (count_alike(graph) if alike else graph).groups
-    for term, target in zip(graph.groups, weighed, strict=True):
-        own, wanted = term.affinity.diagonal(), target.affinity.diagonal()
-        factor = np.divide(wanted, own, out=np.ones_like(own), where=own != 0)
-        sums.append(np.asarray(term.membership().T @ template) * factor[:, None])
-    return sums
-
-
-def subject_overlap(covariances: list[Matrix], lengths: Sequence[int]) -> float:
-    """Return how far the subjects share their features, from 0 to 1.
-
-    The covariances of the features over the samples of each subject add up to the
-    identity (if not, coordinates are taken in which they do). They are proportional
-    where all subjects use all features alike (1) and orthogonal where every feature
-    belongs to one subject (0), as it must be when there are as many features as the
-    subjects have dimensions together.
-    """
-    total = np.sum(covariances, axis=0)
-    values, vectors = np.linalg.eigh((total + total.T) / 2)
-    kept = values > 1e-12 * max(float(values[-1]), 1e-300)
-    root = vectors[:, kept] / np.sqrt(values[kept])
-    k = int(kept.sum())
-    alone = sum(float(((root.T @ C @ root) ** 2).sum()) for C in covariances)
-    shares = np.asarray(lengths) / np.sum(lengths)
-    return float(min(1.0, (k - alone) / (k * (1 - (shares**2).sum()))))
-
-
-def check_dimensions(k: int, kept: list[int]) -> None:
-    """Refuse more components than the subjects keep dimensions together."""
-    if k > sum(kept):
-        shown = " + ".join(map(str, kept[:6])) + (" + ..." if len(kept) > 6 else "")
-        raise InputError(
-            f"n_components={k} is more than the {sum(kept)} dimensions that the "
-            f"subjects keep together ({shown}). Use fewer components or more energy."
-        )
-
-
-def warn_of_uninformed(k: int, informative: int) -> None:
-    """Say so when more components are asked for than the graph informs."""
-    warnings.warn(
-        f"n_components={k}, but the graph informs {informative} components: one less "
-        f"than it has categories, or one per stimulus. {informative} are kept. Use "
-        "n_components='auto', or a graph of more groups, such as graph='labels+time'.",
-        UniquenessWarning,
-        stacklevel=5,
-    )
-
-
-def warn_of_shared_space(model: Any, dimensions: int) -> None:
-    """Say so when what a GDM found is one of many, or hardly shared."""
-    k, informative = model.eigenvalues_.size, model.n_informative_
-    if not model.is_unique_:
-        warnings.warn(
-            f"The shared space is not unique: eigenvalues {k} and {k + 1} are equal "
-            f"({model.eigenvalues_[-1]:.6g}). {informative} of {k} components are "
-            "informative; the others are arbitrary directions. n_components='auto' "
-            "keeps the informative ones.",
-            UniquenessWarning,
-            stacklevel=6,
-        )
-    if model.overlap_ < LEAST_OVERLAP:
-        warnings.warn(
-            f"The subjects hardly overlap in the shared space ({model.overlap_:.1%} of "
-            f"what they could): most of the {k} components, of {dimensions} dimensions "
-            "that the subjects have together, belong to single subjects, and what is "
-            f"learned on some subjects will not hold for others. {informative} "
-            "components are informative. Use fewer components, or n_components='auto'.",
-            SeparateSubjectsWarning,
-            stacklevel=6,
         )

@@ -27,7 +27,7 @@ from brainweave.aligners.gdm.ridge import scale_features
 from brainweave.aligners.gdm.strength import smoother_of
 from brainweave.basis.basis import SubjectBasis
 from brainweave.basis.linalg import polar
-from brainweave.graphs.builders import Graph, GroupTerm
+from brainweave.graphs.builders import Graph, GroupTerm, count_alike
 
 UNDETERMINED = 1e-9  # a share of the edges' size that is no more than rounding
 
@@ -40,36 +40,39 @@ class Joined(NamedTuple):
     history: list[float] | None = None
 
 
-def join(
-    model: Any, basis: SubjectBasis, y: Any, edges: Any = None, max_iter: int = 1000
-) -> Joined:
-    """Fit the map of a new subject to a fitted GDM, and say what stays undetermined."""
-    laplacian, target = _edges_of_new(
-        model, _groups_of_new(model, basis.n_samples, y, edges), edges, basis
-    )
-    if model.energy is None:
-        joined = _regress(basis, target, model.shrinkage_[0], model.spread_)
-    else:
-        n_aligning = model.graph_.n_samples
-        joined = _join_by_descent(basis, laplacian, target, n_aligning, max_iter)
-    if joined.n_determined == 0:
+def report_undetermined(name: str, n_determined: int, n_informative: int) -> None:
+    """Refuse a map that nothing determines; warn where a part of it is not."""
+    if n_determined == 0:
         raise InputError(
-            f"The edges of {basis.name} are the same for all its samples, so nothing "
+            f"The edges of {name} are the same for all its samples, so nothing "
             "determines its map. It needs samples of at least two categories."
         )
-    if joined.n_determined < model.n_informative_:
+    if n_determined < n_informative:
         warnings.warn(
-            f"The edges of {basis.name} determine {joined.n_determined} dimensions of "
-            f"the shared space, of {model.n_informative_} that are informative; its "
-            "features are zero in the others. Give it samples of the categories "
-            "or stimuli that it lacks.",
+            f"The edges of {name} determine {n_determined} dimensions of the shared "
+            f"space, of {n_informative} that are informative; its features are zero in "
+            "the others. Give it samples of the categories or stimuli that it lacks.",
             UndeterminedWarning,
-            stacklevel=3,
+            stacklevel=5,
         )
-    return joined
 
 
 # -- the edges of its samples ----------------------------------------------------------
+
+
+def group_sums(graph: Graph, template: Matrix, *, alike: bool) -> list[Matrix]:
+    """Sum the template over the samples of each group, for subjects who join later.
+
+    With ``alike`` they are scaled so that the target of a new sample, weights times
+    sums, is that of a graph whose groups count alike.
+    """
+    sums = []
+    weighed = (count_alike(graph) if alike else graph).groups
+    for term, target in zip(graph.groups, weighed, strict=True):
+        own, wanted = term.affinity.diagonal(), target.affinity.diagonal()
+        factor = np.divide(wanted, own, out=np.ones_like(own), where=own != 0)
+        sums.append(np.asarray(term.membership().T @ template) * factor[:, None])
+    return sums
 
 
 def _groups_of_new(model: Any, n: int, y: Any, edges: Any) -> list[Codes]:
@@ -115,11 +118,12 @@ def _row_numbers(model: Any, n_samples: int) -> Any:
     return range(n_samples)
 
 
-def _edges_of_new(
-    model: Any, codes: list[Codes], edges: Any, basis: SubjectBasis
+def edges_of_new(
+    model: Any, basis: SubjectBasis, y: Any, edges: Any = None
 ) -> tuple[Any, Matrix]:
     """Return D - G among new samples, and G to the model's times their features."""
     graph, n = model.graph_, basis.n_samples
+    codes = _groups_of_new(model, n, y, edges)
     embedding = getattr(model, "embedding_", None)
     degrees, target = np.zeros(n), np.zeros((n, model.n_components_))
     among_new = scipy.sparse.csr_array((n, n))
@@ -155,7 +159,9 @@ def _edges_of_new(
 # -- its map ---------------------------------------------------------------------------
 
 
-def _regress(basis: SubjectBasis, target: Matrix, rho: float, spread: Matrix) -> Joined:
+def regress_new(
+    basis: SubjectBasis, target: Matrix, rho: float, spread: Matrix
+) -> Joined:
     """Regress the target on the new samples, with a ridge; scale as the model does."""
     smoother = smoother_of(basis, rho)
     values = np.linalg.svd(target - target.mean(axis=0), compute_uv=False)
@@ -164,8 +170,8 @@ def _regress(basis: SubjectBasis, target: Matrix, rho: float, spread: Matrix) ->
     return Joined(scaled, int((values > UNDETERMINED * size).sum()))
 
 
-def _join_by_descent(
-    basis: SubjectBasis, laplacian: Any, target: Matrix, n_aligning: int, max_iter: int
+def join_by_descent(
+    basis: SubjectBasis, laplacian: Any, target: Matrix, n_aligning: int
 ) -> Joined:
     """Minimise the paper's objective over the new map alone."""
     V, n, k = basis.vectors, basis.n_samples, target.shape[1]
@@ -179,7 +185,7 @@ def _join_by_descent(
     N = V.T @ (laplacian @ V) * (n / total)
     F = V.T @ target * (np.sqrt(n) / total)
     size = np.linalg.norm(target, 2) * (np.sqrt(n) / total)
-    joined = descend(N, F, size=float(size), max_iter=max_iter)
+    joined = descend(N, F, size=float(size))
     return joined._replace(map=joined.map * np.sqrt(n / basis.values[:, None]))
 
 

@@ -31,8 +31,8 @@ from brainweave._core.arrays import Matrix, is_torch, to_numpy
 from brainweave._core.exceptions import InputError
 from brainweave._core.workers import map_subjects, subject_threads
 from brainweave.aligners.gdm.eigenproblem import Problem, apply_graph
-from brainweave.aligners.gdm.graph_parsing import Solution
 from brainweave.aligners.gdm.smoother import DeviceSmoother, GramSmoother, Smoother
+from brainweave.aligners.gdm.solution import Solution
 from brainweave.basis.linalg import signed_factor, smallest_of_operator
 from brainweave.graphs.builders import Graph
 

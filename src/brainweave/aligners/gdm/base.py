@@ -1,0 +1,244 @@
+"""What both graph-based decoding models share: graph, new subjects, summaries."""
+
+import warnings
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from brainweave._core.arrays import Matrix
+from brainweave._core.exceptions import SeparateSubjectsWarning, UniquenessWarning
+from brainweave._core.validation import check_int, check_option
+from brainweave.aligners.base import BaseAligner
+from brainweave.aligners.check.alignment_check import (
+    N_PERMUTATIONS,
+    AlignmentCheck,
+    alignment_check,
+    component_table,
+)
+from brainweave.aligners.gdm.graph_parsing import (
+    is_named,
+    make_graph,
+    split_labels_and_ids,
+    y_for_graph,
+)
+from brainweave.aligners.gdm.new_subject import (
+    Joined,
+    edges_of_new,
+    group_sums,
+    report_undetermined,
+)
+from brainweave.aligners.gdm.solution import Solution, subject_overlap
+from brainweave.aligners.maps import SubjectMap
+from brainweave.basis.basis import SubjectBasis
+from brainweave.graphs.builders import Graph, label_graph
+
+LEAST_OVERLAP = 0.05  # classification between subjects suffers below this
+
+
+class GraphAligner(BaseAligner):
+    """Base of :class:`GDM` and :class:`PaperGDM`.
+
+    A subclass has the parameters ``n_components``, ``graph``, ``kernel``,
+    ``kernel_params``, ``standardize``, ``n_jobs`` and ``device``; it solves for the
+    maps in :meth:`_solve_graph` and for those of new subjects in :meth:`_join`.
+    """
+
+    graph: Any
+    n_components: Any
+    _ridge: bool  # whether graphs by name have the weights of the model with a ridge
+
+    # -- what joins samples ------------------------------------------------------------
+
+    def _y_of(self, subject: Any) -> Any:
+        return y_for_graph(subject, self.graph)
+
+    def _labels_from(self, y: list[Any]) -> list[Any]:
+        if is_named(self.graph, "labels+time"):
+            return [split_labels_and_ids(known)[0] for known in y]
+        return y
+
+    def _joins_by_label(self) -> bool:
+        graph = getattr(self.graph, "func", self.graph)  # of a partial
+        if is_named(graph, "labels", "labels+time") or graph is label_graph:
+            return True
+        return bool(getattr(graph, "makes_label_graph", False))
+
+    def _joins_by_row(self, y: Any) -> bool:
+        return y is None and is_named(self.graph, "time")
+
+    def _needs_common_labels(self) -> bool:
+        return self._joins_by_label() and not is_named(self.graph, "labels+time")
+
+    # -- fitting -----------------------------------------------------------------------
+
+    def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
+        self._check_options()
+        lengths = [b.n_samples for b in bases]
+        graph, self.joined_by_row_ = make_graph(
+            self.graph,
+            lengths,
+            y,
+            ridge=self._ridge,
+            balance=getattr(self, "balance", None),
+            owner=self._owner,
+        )
+        maps, template = self._solve_graph(bases, graph)
+        self.graph_ = graph
+        # what a new subject needs: sums per group, or, without groups, every sample
+        self.group_sums_ = group_sums(graph, template, alike=self._counts_alike)
+        self.embedding_ = template if graph.matrix is not None else None
+        return maps
+
+    @property
+    def _counts_alike(self) -> bool:
+        """Whether all groups count alike in what a new subject is fitted to."""
+        return False
+
+    @abstractmethod
+    def _check_options(self) -> None:
+        """Refuse options that are none."""
+
+    @abstractmethod
+    def _solve_graph(
+        self, bases: list[SubjectBasis], graph: Graph
+    ) -> tuple[list[Matrix], Matrix]:
+        """Return the maps and the template, (n_samples, K); set what was learned."""
+
+    def _wanted_components(self, most: int) -> tuple[int, bool]:
+        """Return how many components to solve for, and whether to choose from them."""
+        wanted = self.n_components
+        if isinstance(wanted, str):
+            words = ("auto",)
+            check_option(
+                "n_components", wanted, words, owner=self._owner, or_number=True
+            )
+            return most, True
+        return check_int("n_components", wanted, minimum=1, owner=self._owner), False
+
+    def _describe(
+        self, found: Solution, covariances: list[Matrix], dimensions: int, lengths: Any
+    ) -> None:
+        """Record what was found; warn where it is one of many, or hardly shared."""
+        k = found.eigenvalues.size
+        self.eigenvalues_ = np.array(found.eigenvalues)
+        self.objective_ = float(found.eigenvalues.sum())
+        self.n_informative_ = found.n_informative(k)
+        self.is_unique_ = found.is_unique(k)
+        self.solver_ = found.route
+        self.overlap_ = subject_overlap(covariances, lengths)
+        if not self.is_unique_:
+            warnings.warn(
+                f"The shared space is not unique: eigenvalues {k} and {k + 1} are "
+                f"equal ({self.eigenvalues_[-1]:.6g}). {self.n_informative_} of {k} "
+                "components are informative; the others are arbitrary directions. "
+                "n_components='auto' keeps the informative ones.",
+                UniquenessWarning,
+                stacklevel=6,
+            )
+        if self.overlap_ < LEAST_OVERLAP:
+            warnings.warn(
+                f"The subjects hardly overlap in the shared space ({self.overlap_:.1%} "
+                f"of what they could): most of the {k} components, of {dimensions} "
+                "dimensions that the subjects have together, belong to single "
+                "subjects, and what is learned on some subjects will not hold for "
+                f"others. {self.n_informative_} components are informative. Use fewer "
+                "components, or n_components='auto'.",
+                SeparateSubjectsWarning,
+                stacklevel=6,
+            )
+
+    # -- a new subject -----------------------------------------------------------------
+
+    def fit_new_subject(
+        self, X: Any, y: Any = None, *, edges: Any = None
+    ) -> SubjectMap:
+        """Learn the map of a subject that was not in the fit; the model is unchanged.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_voxels), or a Subject
+            Samples of the new subject.
+        y : array-like, optional
+            Categories or ids, as in :meth:`fit`; None or NaN for unlabelled samples.
+        edges : (sparse) matrix of shape (n_samples, n_aligning_samples), optional
+            Weights between the new samples and all aligning samples, for models whose
+            graph is a matrix, or instead of y.
+
+        Returns
+        -------
+        SubjectMap
+            With ``n_undetermined``, the number of dimensions of the shared space that
+            no edge of the new samples determines (a category that they lack), where
+            features are zero, and ``objective_history``, the objective after each
+            step where the map comes from a descent. Where the model itself is informed
+            of more, there is an `UndeterminedWarning`.
+        """
+        basis, y = self._new_subject(X, y)
+        joined = self._join_new(basis, y, edges)
+        new = self._make_map(basis, joined.map, space=getattr(X, "space", None))
+        new.objective_history = joined.history
+        new.n_undetermined = self.n_components_ - joined.n_determined
+        return new
+
+    def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
+        return self._join_new(basis, y).map
+
+    def _join_new(self, basis: SubjectBasis, y: Any, edges: Any = None) -> Joined:
+        laplacian, target = edges_of_new(self, basis, y, edges)
+        joined = self._join(basis, laplacian, target)
+        report_undetermined(basis.name, joined.n_determined, self.n_informative_)
+        return joined
+
+    @abstractmethod
+    def _join(self, basis: SubjectBasis, laplacian: Any, target: Matrix) -> Joined:
+        """Fit the map of a new subject to a target, (n_samples, K).
+
+        The target is the edges of its samples times the template; the Laplacian is that
+        of the edges among its own samples.
+        """
+
+    # -- what the components mean ------------------------------------------------------
+
+    def component_summary(
+        self,
+        *,
+        runs: Any = None,
+        n_permutations: int = N_PERMUTATIONS,
+        random_state: int = 0,
+        check: AlignmentCheck | None = None,
+    ) -> Any:
+        """Describe each component: a pandas table with one row per component.
+
+        Parameters
+        ----------
+        runs : list of array-like, optional
+            The run of every aligning sample; then whole runs are held out.
+        n_permutations, random_state : int
+            How often held-out labels are shuffled for the p-values, and the seed.
+        check : AlignmentCheck, optional
+            What :func:`brainweave.alignment_check` found, if it is known already.
+
+        Returns
+        -------
+        DataFrame
+            Columns: ``eigenvalue``; ``informative``, whether the component holds up
+            (p < .05) on samples that did not align, or, where that cannot be checked,
+            whether it gains from the edges; ``agreement``, the mean correlation
+            between subjects of the group means of the feature, over the very samples
+            that aligned: it is high also for noise; ``agreement_cv``, the same over
+            samples that did not align; ``p``, of ``agreement_cv``, corrected for the
+            number of components; ``p_rest``, of it and all behind it together; and
+            ``variance_<i>``, the share of subject i's variance that the feature
+            explains.
+        """
+        check_is_fitted(self, "maps_")
+        if check is None and hasattr(self, "bases_"):
+            check = alignment_check(
+                self,
+                runs=runs,
+                n_permutations=n_permutations,
+                random_state=random_state,
+            )
+        return component_table(self, check)
