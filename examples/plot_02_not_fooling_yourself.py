@@ -17,8 +17,7 @@ from sklearn.svm import NuSVC
 
 # sphinx_gallery_thumbnail_number = 2
 
-from brainweave import PaperGDM
-from brainweave import GDM, between_subject_classification
+from brainweave import GDM, PaperGDM, between_subject_classification
 
 rng = np.random.default_rng(0)
 X = [rng.normal(size=(100, 300)) for _ in range(6)]

@@ -5,9 +5,10 @@ Choosing energy and K without leaking
 ``GDM()`` has nothing to tune: how much each subject is shrunk follows from its own
 aligning samples, and the number of shared features from those that hold up. The model
 of the paper, ``PaperGDM(energy=...)``, keeps a share of each subject's singular values
-and cuts off the rest, and asks you for that share: the paper takes 82 % for its datasets
-with categories and 35 % for a film. This page shows what the energy does, how to choose
-it so that the final score stays honest, and what the default makes of the same data.
+and cuts off the rest, and asks you for that share: the paper takes 82 % for its
+datasets with categories and 35 % for a film. This page shows what the energy does, how
+to choose it so that the final score stays honest, and what the default makes of the
+same data.
 """
 
 # %%

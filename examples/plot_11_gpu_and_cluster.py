@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from brainweave import PaperGDM
-from brainweave import GDM, Study, SubjectBasis, load_basis, save_basis, simulate_study
+from brainweave import GDM, PaperGDM, Study, SubjectBasis
+from brainweave import load_basis, save_basis, simulate_study
 
 study = simulate_study(
     n_subjects=4, categories=5, n_voxels=(1500, 2000), random_state=13

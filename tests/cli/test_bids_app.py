@@ -65,7 +65,7 @@ def test_the_derivative_describes_itself(bids, derivative):
     basis = json.loads(Path(f"{stem}brainweave_basis.json").read_text())
     assert basis["Energy"] == 0.7
     assert basis["Options"]["task"] == "objects"
-    table = Path(f"{stem}gdm_timeseries.tsv").read_text().splitlines()
+    table = Path(f"{stem}papergdm_timeseries.tsv").read_text().splitlines()
     assert table[0] == "feature0\tfeature1\tlabel\trun\taligned"
     labels = {line.split("\t")[2] for line in table[1:]}
     assert len(labels) > 1
@@ -181,7 +181,7 @@ def test_a_group_of_two_tasks_is_refused(app):
     assert "--task" in said
     assert not list(app.out.glob("*_model.safetensors"))
     app("group", *one)
-    made = bw.describe(app.out / MODEL).provenance
+    made = bw.describe(app.out / MODEL.replace("papergdm", "gdm")).provenance
     assert made["subjects"] == ["01", "02"]
 
 
@@ -310,7 +310,10 @@ def test_runs_of_the_bases_choose_the_strength(bids, tmp_path, execute):
     options = ("--n-components", "2", "--task", "objects", "-q")
     for level in ("participant", "group"):
         execute("run", bids, tmp_path, level, *options)
-    loaded, want = bw.load(tmp_path / MODEL), bw.GDM(2).fit(study)
+    loaded, want = (
+        bw.load(tmp_path / MODEL.replace("papergdm", "gdm")),
+        bw.GDM(2).fit(study),
+    )
     assert loaded.shrinkage_by_ == want.shrinkage_by_ == "runs"
     assert loaded.shrinkage_ == want.shrinkage_
     report = (tmp_path / MODEL).with_suffix(".html").read_text(encoding="utf-8")
