@@ -310,13 +310,11 @@ def test_runs_of_the_bases_choose_the_strength(bids, tmp_path, execute):
     options = ("--n-components", "2", "--task", "objects", "-q")
     for level in ("participant", "group"):
         execute("run", bids, tmp_path, level, *options)
-    loaded, want = (
-        bw.load(tmp_path / MODEL.replace("papergdm", "gdm")),
-        bw.GDM(2).fit(study),
-    )
+    model = tmp_path / MODEL.replace("papergdm", "gdm")
+    loaded, want = bw.load(model), bw.GDM(2).fit(study)
     assert loaded.shrinkage_by_ == want.shrinkage_by_ == "runs"
     assert loaded.shrinkage_ == want.shrinkage_
-    report = (tmp_path / MODEL).with_suffix(".html").read_text(encoding="utf-8")
+    report = model.with_suffix(".html").read_text(encoding="utf-8")
     assert "best when whole runs are left out" in " ".join(report.split())
 
 
