@@ -94,6 +94,25 @@ def test_labels_of_matlab_subjects_are_found_by_id(tmp_path, call):
     assert "no labels for subject '01'; there is for '02', '03'" in said
 
 
+def test_convert_refuses_every_image_with_a_flipped_bit(tmp_path, call):
+    import nibabel as nib
+
+    rng = np.random.default_rng(0)
+    path = tmp_path / "sub-01_bold.nii.gz"
+    image = nib.Nifti1Image(rng.normal(100, 9, (4, 4, 4, 9)).astype("f4"), np.eye(4))
+    nib.save(image, path)
+    nib.save(image.slicer[..., 0], tmp_path / "mask.nii.gz")
+    content = path.read_bytes()
+    for _ in range(40):
+        flipped = bytearray(content)
+        flipped[rng.integers(10, len(content))] ^= 1 << int(rng.integers(8))
+        path.write_bytes(flipped)
+        words = ("convert", path, tmp_path / "st", "--mask", tmp_path / "mask.nii.gz")
+        _, said = call(*words, code=1)
+        assert "sub-01_bold.nii.gz" in said
+        assert not (tmp_path / "st").exists()
+
+
 def test_convert_reads_cifti_and_gifti_and_tells_what_was_done(tmp_path, call):
     import nibabel as nib
 

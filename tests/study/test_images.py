@@ -338,6 +338,83 @@ def test_a_file_cut_in_its_header_is_named(rng, tmp_path):
         load_nifti({"a": path}, mask=make_mask(rng))
 
 
+@pytest.mark.parametrize("ending", [".nii.gz", ".nii.bz2", ".mgz", ".img.gz"])
+def test_a_compressed_image_with_one_flipped_bit_is_refused(rng, tmp_path, ending):
+    kind = {".mgz": nib.MGHImage, ".img.gz": nib.Nifti1Pair}.get(ending)
+    data = rng.normal(100, 10, (*SHAPE, 12)).astype(np.float32)
+    path = tmp_path / f"run{ending}"
+    nib.save((kind or nib.Nifti1Image)(data, AFFINE), path)
+    mask = nib.Nifti1Image(np.ones(SHAPE, np.uint8), AFFINE)
+    whole, content = load_nifti({"a": path}, mask=mask), path.read_bytes()
+    assert_array_equal(
+        read_run(path, VolumeSpace(mask), Cleaning(high_pass=None)),
+        data.reshape(-1, 12).T,
+    )
+
+    def refuses(damaged):
+        path.write_bytes(damaged)
+        for study in (whole, None):  # opened before it was damaged, and after
+            with pytest.raises(StudyError, match=rf"run{ending}'"):
+                (study or load_nifti({"a": path}, mask=mask))["a"].data()
+
+    for _ in range(40):
+        # the first ten bytes of gzip are its own, and hold nothing of the data
+        where, flipped = int(rng.integers(10, len(content))), bytearray(content)
+        flipped[where] ^= 1 << int(rng.integers(8))
+        refuses(flipped)
+    for n_cut in (1, 4, 8):
+        refuses(content[:-n_cut])
+
+
+def test_the_damaged_header_of_a_pair_and_a_damaged_mask_are_refused(rng, tmp_path):
+    path = tmp_path / "run.img.gz"
+    nib.save(nib.Nifti1Pair(np.ones((*SHAPE, 3), np.float32), AFFINE), path)
+    nib.save(make_mask(rng), tmp_path / "mask.nii.gz")
+    for name, told in (("run.hdr.gz", "run.img"), ("mask.nii.gz", "mask.nii")):
+        content = (tmp_path / name).read_bytes()
+        (tmp_path / name).write_bytes(content[:-8] + b"\1" * 8)
+        with pytest.raises(StudyError, match=rf"{told}.gz' is not a readable image"):
+            load_nifti({"a": path}, mask=tmp_path / "mask.nii.gz")
+        (tmp_path / name).write_bytes(content)
+
+
+def test_a_mask_is_not_computed_from_a_damaged_image(rng, tmp_path):
+    path = tmp_path / "run.nii.gz"
+    nib.save(make_volume(rng), path)
+    path.write_bytes(path.read_bytes()[:-4])
+    with pytest.raises(StudyError, match=r"run.nii.gz' ends early"):
+        load_nifti({"a": path})
+    with pytest.raises(StudyError, match=r"run.nii.gz' ends early"):
+        load_nifti({"a": path}, mask=make_mask(rng), smoothing_fwhm=3)["a"].data()
+
+
+def test_what_follows_the_data_is_read_with_a_bound(rng, tmp_path, monkeypatch):
+    from brainweave.study import spaces
+
+    path = tmp_path / "run.nii.gz"
+    nib.save(make_volume(rng), path)
+    content = gzip.decompress(path.read_bytes())
+    path.write_bytes(gzip.compress(content + bytes(2**12)))
+    study = load_nifti({"a": path}, mask=make_mask(rng))
+    assert study["a"].data().size
+    monkeypatch.setattr(spaces, "_CHUNK", 2**10)
+    monkeypatch.setattr(spaces, "_MOST_SURPLUS", 2**11)
+    with pytest.raises(StudyError, match=r"run.nii.gz' goes on for more than"):
+        study["a"].data()
+
+
+@pytest.mark.parametrize("value", [1.6e37, -3e12])
+def test_magnitudes_that_no_image_has_are_refused_by_name(rng, tmp_path, value):
+    image, mask = make_volume(rng), make_mask(rng)
+    data = np.array(image.dataobj)
+    data[tuple(np.argwhere(np.asarray(mask.dataobj) > 0)[2])][1] = value
+    nib.save(nib.Nifti1Image(data, AFFINE), tmp_path / "run.nii")
+    for nan in ("error", "zero"):
+        study = load_nifti({"a": tmp_path / "run.nii"}, mask=mask, nan=nan)
+        with pytest.raises(StudyError, match=r"run.nii' has a value .* in voxel 2;"):
+            study["a"].data()
+
+
 def test_missing_and_foreign_files_are_named(rng, tmp_path):
     mask = make_mask(rng)
     with pytest.raises(StudyError, match=r"no file '.*gone.nii.gz'"):

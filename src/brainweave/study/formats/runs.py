@@ -13,7 +13,12 @@ from numpy.typing import NDArray
 from brainweave._validation import check_option
 from brainweave.exceptions import InputError, StudyError
 from brainweave.study.formats.events import standardized
-from brainweave.study.spaces import ImageLike, image_name, read_table
+from brainweave.study.spaces import (
+    ImageLike,
+    finite_voxels,
+    image_name,
+    read_table,
+)
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,7 @@ class Cleaning:
         levels: NDArray[np.intp] | None = None,
     ) -> NDArray[Any]:
         """Return the volumes of `sample_mask`, cleaned; others are not looked at."""
-        values = self._check_finite(values, name)
+        values = self._check_values(values, name)
         filters = self.low_pass is not None or self.high_pass is not None
         if filters and t_r is None:
             raise InputError(
@@ -102,14 +107,11 @@ class Cleaning:
         scale = "zscore_sample" if self.standardize == "zscore" else self.standardize
         return np.asarray(filtered(values, confounds=confounds, standardize=scale))
 
-    def _check_finite(self, values: NDArray[Any], name: str) -> NDArray[Any]:
-        # A sum is finite if all its terms are: one pass, nothing of the data's size.
-        with np.errstate(invalid="ignore", over="ignore"):
-            sums = values.sum(axis=0, dtype=np.float64)
-        suspects = np.flatnonzero(~np.isfinite(sums))
-        bad = suspects[~np.isfinite(values[:, suspects]).all(axis=0)]
-        if bad.size == 0:
+    def _check_values(self, values: NDArray[Any], name: str) -> NDArray[Any]:
+        finite = finite_voxels(values, name)
+        if finite.all():
             return values
+        bad = np.flatnonzero(~finite)
         if self.nan == "error":
             raise StudyError(
                 f"{name!r}: {bad.size} of {values.shape[1]} voxels in the mask are NaN "
