@@ -43,8 +43,15 @@ def align_group(job: Job) -> None:
         n_informative = getattr(model, "n_informative_", None)
         aligned = took_part(model, bases)
         for basis, values, flags in zip(bases, shared, aligned, strict=True):
-            job.derivative.write_mask(basis, entities)
-            job.derivative.write_features(basis, values, flags, named, n_informative)
+            job.derivative.write_mask(basis, entities, sorted(made[basis.id]["inputs"]))
+            job.derivative.write_features(
+                basis,
+                values,
+                flags,
+                named,
+                n_informative=n_informative,
+                samples=settings["data"]["samples"],
+            )
             tick(basis.id)
     if job.resources.report:
         record = join_records([m.get("record") for m in made.values()])
