@@ -632,6 +632,52 @@ def test_gifti_of_two_hemispheres_with_a_medial_wall(rng, tmp_path):
     assert images["CortexRight"].agg_data().tolist() == list(range(7, 15))
 
 
+@pytest.mark.parametrize("inside", [True, False])
+def test_gifti_files_of_both_hemispheres_are_paired_into_runs(rng, tmp_path, inside):
+    values, files = {}, []
+    for run, side in ((1, "R"), (2, "L"), (1, "L"), (2, "R")):
+        values[run, side] = rng.normal(size=(5, 9)).astype(np.float32)
+        files.append(tmp_path / f"sub-a_run-{run}_hemi-{side}_bold.func.gii")
+        name = {"L": "CortexLeft", "R": "CortexRight"}[side] if inside else ""
+        save_gifti(files[-1], values[run, side], name)
+    expected = [np.hstack([values[run, side] for side in "LR"]) for run in (1, 2)]
+    wall = np.ones((1, 9))
+    wall[0, 3] = 0
+    masks = [tmp_path / f"{side}h.shape.gii" for side in "rl"]
+    for path in masks:
+        save_gifti(path, wall, "")
+    for given in ({"a": files}, files):
+        subject = load_gifti(given, t_r=2.0)["a"]
+        assert subject.runs.tolist() == [1] * 5 + [2] * 5
+        assert list(subject.space.masks) == ["CortexLeft", "CortexRight"]
+        assert_array_equal(subject.data(), np.vstack(expected))
+        masked = load_gifti(given, mask=masks)["a"]
+        keep = np.tile(wall[0] > 0, 2)
+        assert_array_equal(masked.data(), np.vstack(expected)[:, keep])
+    if inside:  # an image in memory has no name
+        subject = load_gifti({"a": [nib.load(files[1]), nib.load(files[3])]})["a"]
+        assert_array_equal(subject.data(), expected[1])
+    with pytest.raises(InputError, match="A Run of one hemisphere is not joined"):
+        load_gifti({"a": [Run(files[0], confounds=np.ones((5, 1))), files[2]]})
+
+
+def test_gifti_files_that_could_be_hemispheres_or_runs_are_refused(rng, tmp_path):
+    def surface(name, structure=""):
+        save_gifti(tmp_path / name, rng.normal(size=(5, 9)), structure)
+        return tmp_path / name
+
+    for names in (
+        ("one.func.gii", "two.func.gii"),
+        ("hemi-L_run-1.func.gii", "two.func.gii"),
+        ("hemi-L_run-1.func.gii", "hemi-R_run-1.func.gii", "hemi-L_run-2.func.gii"),
+        ("hemi-L_a.func.gii", "hemi-R_b.func.gii", "hemi-L_c.func.gii", "rh.x.gii"),
+    ):
+        with pytest.raises(StudyError, match=r"'a': Which of these .* \((Cort|unk)"):
+            load_gifti({"a": [surface(name) for name in names]})
+    images = [nib.load(surface("x.gii", "CortexLeft")) for _ in range(2)]
+    assert load_gifti({"a": images})["a"].runs.tolist() == [1] * 5 + [2] * 5
+
+
 def test_gifti_as_one_matrix_is_read_too(rng, tmp_path):
     values = rng.normal(size=(9, 5)).astype(np.float32)
     nib.save(
@@ -647,8 +693,15 @@ def test_gifti_that_does_not_fit_is_explained(rng, tmp_path):
     save_gifti(right, rng.normal(size=(4, 8)), "CortexRight")
     with pytest.raises(StudyError, match=r"differ in samples: .*l.func.gii' has 5"):
         load_gifti({"a": {"CortexLeft": left, "CortexRight": right}})
-    with pytest.raises(StudyError, match=r"r.func.gii' has 8 vertices where 9"):
+    with pytest.raises(StudyError, match=r"differ in samples: .*l.func.gii' has 5"):
         load_gifti({"a": [left, right]})
+    save_gifti(right, rng.normal(size=(4, 8)), "CortexLeft")
+    with pytest.raises(StudyError, match=r"r.func.gii' is CortexRight by its name"):
+        load_gifti({"a": [left, right]})
+    other = tmp_path / "other.func.gii"
+    right.rename(other)
+    with pytest.raises(StudyError, match=r"other.func.gii' has 8 vertices where 9"):
+        load_gifti({"a": [left, other]})
     mesh = nib.gifti.GiftiImage(
         darrays=[
             nib.gifti.GiftiDataArray(np.zeros((9, 3), np.float32)),

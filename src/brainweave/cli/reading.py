@@ -221,8 +221,6 @@ def _source(inputs: list[Path], kind: str) -> Any:
         paths: dict[str, list[Any]] = {}
         for path in inputs:
             paths.setdefault(_subject_id(path), []).append(path)
-        if kind == "gifti":
-            paths = {id: _hemispheres(of_subject) for id, of_subject in paths.items()}
         return paths
     if len(inputs) != 1 or not inputs[0].is_dir():
         raise UsageError(
@@ -235,25 +233,6 @@ def _select_subjects(paths: dict[str, Any], wanted: list[str] | None) -> dict[st
     ids = list(paths) if wanted is None else [id.removeprefix("sub-") for id in wanted]
     refuse_unknown(ids, list(paths), "There is no file of subject '{}'")
     return {id: paths[id] for id in ids}
-
-
-def _hemispheres(paths: list[Path]) -> list[Any]:
-    """Join files of the left and the right hemisphere into runs, by their names.
-
-    Examples
-    --------
-    >>> names = ["sub-1_hemi-L.func.gii", "sub-1_hemi-R.func.gii"]
-    >>> [sorted(run) for run in _hemispheres([Path(name) for name in names])]
-    [['CortexLeft', 'CortexRight']]
-    """
-    runs: dict[str, dict[str, Path]] = {}
-    for path in paths:
-        left = "hemi-L" in path.name
-        side = "CortexLeft" if left else "CortexRight"
-        runs.setdefault(path.name.replace("hemi-L", "hemi-R"), {})[side] = path
-    if any("hemi-R" not in name for name in runs):
-        return list(paths)  # names without a hemisphere: a run each
-    return list(runs.values())
 
 
 def _subject_id(path: Path) -> str:
