@@ -260,11 +260,17 @@ def test_a_dataset_that_is_there_is_replaced_on_demand_only(tmp_path, call):
 def test_labels_of_rest_and_confounds_can_be_kept(tmp_path, call):
     small = ("--bids", "--n-subjects", 2, "--n-voxels", 30, "--n-runs", 2, "-q")
     call("simulate", tmp_path / "b", *small)
-    options = ("--ignore", "none", "--confounds", "none", "-q")
+    path = next((tmp_path / "b").rglob("sub-01*_events.tsv"))
+    header, first, *rows = path.read_text().splitlines()
+    cells = dict(zip(header.split("\t"), first.split("\t"), strict=True))
+    first = first.replace(cells["trial_type"], "rest")
+    path.write_text("\n".join([header, first, *rows]) + "\n")
+    options = ("--keep", "rest", "--confounds", "none", "-q")
     call("convert", tmp_path / "b", tmp_path / "st", *options)
-    settings = bw.Study.open(tmp_path / "st").record["settings"]
-    assert settings["ignore"] == []
-    assert settings["confounds"] is None
+    study = bw.Study.open(tmp_path / "st")
+    assert study.record["settings"]["keep"] == ["rest"]
+    assert study.record["settings"]["confounds"] is None
+    assert "rest" in study.categories
 
 
 def test_openneuro_is_fetched_as_bids(tmp_path, call, monkeypatch):

@@ -53,8 +53,12 @@ class Reading:
     )
     stimulus: str | None = option("Column of the events with the stimulus.")
     ignore: list[str] | None = option(
-        "Labels that are no category; several may follow. Default: rest, baseline, "
-        "fixation."
+        "More labels that are no category; several may follow. Rest, fixation, "
+        "responses, button presses and the like never are, unless kept."
+    )
+    keep: list[str] | None = option(
+        "Labels that are categories though their names say rest, response or the "
+        "like; several may follow."
     )
     overlap: str | None = option(
         "Which event a volume shows that lies under several: longest (default), "
@@ -82,8 +86,6 @@ class Reading:
         """Return what was given, as options of ``load_bids``, but for the subjects."""
         options = {name: getattr(self, name) for name in LOAD_OPTIONS}
         given = {k: v for k, v in options.items() if v not in (None, [], ())}
-        if given.get("ignore") == ["none"]:
-            given["ignore"] = []
         if "confounds" in given:
             given["confounds"] = parse_confounds(given["confounds"])
         mask = given.get("mask", "own")

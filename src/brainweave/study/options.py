@@ -25,8 +25,13 @@ class EventRules:
 
     Parameters
     ----------
-    ignore : str or sequence of str, default=("rest", "baseline", "fixation")
-        Labels that are no category; so is ``n/a``.
+    ignore : str or sequence of str, default=()
+        Labels that are no category, beside ``n/a`` and the labels of events that no
+        analysis takes for stimuli: rest, baseline, fixation (cross), blank, null
+        (event), ITI, ISI, response, button (press, response), key press and trigger,
+        in any case, plural or numbered. What was left out is in the record.
+    keep : str or sequence of str, default=()
+        Of these, labels that are categories all the same.
     overlap : {"longest", "last", "drop", "error"}, default="longest"
         Which event a volume shows that lies under events of several categories: the
         one that covers most of it, the one that began last, none, or an error. How
@@ -37,13 +42,18 @@ class EventRules:
         same moment of a film has the same id in every subject.
     """
 
-    ignore: Sequence[str] | str = ("rest", "baseline", "fixation")
+    ignore: Sequence[str] | str = ()
+    keep: Sequence[str] | str = ()
     overlap: str = "longest"
     moments: bool = False
 
     def __post_init__(self) -> None:
-        ignored = check_list_option("ignore", self.ignore, "EventRules")
-        object.__setattr__(self, "ignore", tuple(map(str, ignored)))
+        for name in ("ignore", "keep"):
+            listed = check_list_option(name, getattr(self, name), "EventRules")
+            object.__setattr__(self, name, tuple(map(str, listed)))
+        both = set(self.ignore) & set(self.keep)
+        if both:
+            raise InputError(f"{min(both)!r} is both in ignore=... and in keep=...")
         check_option("overlap", self.overlap, list(OVERLAPS), owner="EventRules")
 
 

@@ -147,7 +147,7 @@ def describe_record(record: Record | None) -> list[tuple[str, str]]:
     texts = {
         "images": _describe_images(settings, len(runs)),
         "samples": _describe_samples(settings),
-        "labels": _describe_labels(settings),
+        "labels": _describe_labels(settings, record.get("left_out")),
         "repetition time": _describe_times(runs),
         "confounds": _describe_confounds(settings, record.get("confounds"), runs),
         "scrubbing": _describe_scrubbing(settings, runs),
@@ -201,13 +201,14 @@ def _describe_samples(settings: Record) -> str:
     return f"{_SAMPLES.get(samples, samples)}, {when}"
 
 
-def _describe_labels(settings: Record) -> str:
+def _describe_labels(settings: Record, left_out: Any) -> str:
     if "label" not in settings:
-        return str(settings["labels"] or "none") if "labels" in settings else ""
-    if settings["label"] is None:
-        return "none"
-    ignored = ", ".join(map(str, settings.get("ignore") or ())) or "nothing"
-    return f"column {settings['label']}; ignored: {ignored}"
+        text = str(settings["labels"] or "none") if "labels" in settings else ""
+    else:
+        text = "none" if settings["label"] is None else f"column {settings['label']}"
+    counts = left_out or {}
+    listed = ", ".join(f"{label} ({count})" for label, count in counts.items())
+    return f"{text}; events left out: {listed}" if listed else text
 
 
 def _describe_times(runs: RunRecords) -> str:

@@ -113,8 +113,8 @@ def load_bids(
     scrub : float, optional
         Leave out volumes with a framewise displacement above so many mm.
     events : EventRules, optional
-        Which labels are no category, which of several events a volume shows, and how
-        stimuli are named.
+        Which labels are no category (rest, fixation, responses and the like never are,
+        unless kept), which of several events a volume shows, and how stimuli are named.
     sampling : Sampling, optional
         The repetition time, the delay of responses, and whether rest is kept.
     cleaning : Cleaning, optional
@@ -126,7 +126,7 @@ def load_bids(
         Name of the study, by default that of the folder.
     **details
         Fields of `events`, `sampling` and `cleaning` by their names, such as
-        ``ignore="rest"``, ``keep_rest=True`` or ``smoothing_fwhm=6``.
+        ``ignore="cue"``, ``keep_rest=True`` or ``smoothing_fwhm=6``.
 
     Returns
     -------
@@ -145,7 +145,8 @@ def load_bids(
     -----
     UserWarning
         A run has no events and is left out; repetition times differ (every run keeps
-        its own); events lie outside their run; volumes lie under several events.
+        its own); events lie outside their run; volumes lie under several events;
+        responses and the like are left out.
     """
     options = SampleOptions.merge(
         "load_bids", samples, details, events, sampling, cleaning
@@ -175,8 +176,9 @@ def load_bids(
     for id, file in ((id, file) for id, listed in files.items() for file in listed):
         shown = Events.from_rows([])
         if label is not None:
-            table, ignore = _events_tables(dataset, file)[0], options.rules.ignore
-            shown = read_events(table, label=label, stimulus=stimulus, ignore=ignore)
+            rules = {"ignore": options.rules.ignore, "keep": options.rules.keep}
+            table = _events_tables(dataset, file)[0]
+            shown = read_events(table, label=label, stimulus=stimulus, **rules)
         columns, usable = read_confounds(dataset, file, confounds, scrub)
         if columns is not None:
             confound_names.update(dict.fromkeys(map(str, columns.columns)))

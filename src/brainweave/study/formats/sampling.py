@@ -8,6 +8,7 @@ samples at once, and turns volumes into samples later.
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from brainweave.exceptions import InputError, StudyError
 from brainweave.study.formats.events import (
+    NOT_STIMULI,
     OVERLAPS,
     Events,
     check_events,
@@ -25,6 +27,7 @@ from brainweave.study.formats.events import (
     find_blocks,
     match_volumes,
     name_positions,
+    names_no_stimulus,
     nuisance_columns,
     resolve_tr,
     shared_volumes,
@@ -288,6 +291,11 @@ def study_of_events(
             planned[id] = {n: r.planned(spaces[id], options) for n, r in listed.items()}
         by_name |= {run.name: planned[id][number] for number, run in listed.items()}
     warn_of_runs(by_name, options.rules.overlap)
+    left_out = Counter[str]()
+    for run in (run for listed in runs.values() for run in listed.values()):
+        left_out.update(run.events.left_out)
+    _warn_of_left_out(left_out, options.rules)
+    more["left_out"] = dict(sorted(left_out.items()))
     settings = {**settings, **options.settings()}
     return study_of_runs(name, planned, spaces, options.cleaning, settings, **more)
 
@@ -323,6 +331,24 @@ def warn_of_runs(runs: Mapping[str, Run], overlap: str) -> None:
         )
     for message in messages:
         warnings.warn(message, UserWarning, stacklevel=4)
+
+
+def _warn_of_left_out(counts: Mapping[str, int], rules: EventRules) -> None:
+    """Name events that a rule leaves out, but for those of rest."""
+    quiet = {*rules.ignore, "n/a"}
+    names = [
+        name
+        for name in sorted(counts)
+        if name not in quiet and not names_no_stimulus(name, NOT_STIMULI[:3])
+    ]
+    if names:
+        listed = ", ".join(f"{name} ({counts[name]})" for name in names)
+        warnings.warn(
+            f"Events that are no stimuli by their labels are left out: {listed}. Keep "
+            "one as a category with keep=..., or name it in ignore=... to agree.",
+            UserWarning,
+            stacklevel=4,
+        )
 
 
 def _list_counts(counts: Mapping[str, EventCounts], what: str) -> str:
