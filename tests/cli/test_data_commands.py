@@ -266,8 +266,18 @@ def test_labels_of_rest_and_confounds_can_be_kept(tmp_path, call):
     first = first.replace(cells["trial_type"], "rest")
     path.write_text("\n".join([header, first, *rows]) + "\n")
     options = ("--keep", "rest", "--confounds", "none", "-q")
-    call("convert", tmp_path / "b", tmp_path / "st", *options)
+    source = tmp_path / "b"
+    call("convert", source, tmp_path / "default", *options)
+    assert (
+        bw.Study.open(tmp_path / "default").record["settings"]["high_pass"] == 1 / 128
+    )
+    call("convert", source, tmp_path / "slow", *options, "--high-pass", 0.02)
+    assert bw.Study.open(tmp_path / "slow").record["settings"]["high_pass"] == 0.02
+    _, said = call("convert", source, tmp_path / "x", "--high-pass", "low", code=2)
+    assert "--high-pass must be a number or none; got 'low'" in said
+    call("convert", source, tmp_path / "st", *options, "--high-pass", "none")
     study = bw.Study.open(tmp_path / "st")
+    assert study.record["settings"]["high_pass"] is None
     assert study.record["settings"]["keep"] == ["rest"]
     assert study.record["settings"]["confounds"] is None
     assert "rest" in study.categories

@@ -20,6 +20,7 @@ from brainweave.study.formats.images import (
     mask_on_grid,
 )
 from brainweave.study.formats.runs import Cleaning, ImageSource, Run, read_run
+from brainweave.study.provenance import describe_record
 from brainweave.study.spaces import VolumeSpace, reading, to_image
 from brainweave.study.surface import CiftiSpace, SurfaceSpace
 
@@ -184,7 +185,7 @@ def test_filters_know_the_repetition_time(rng):
     study = load_nifti({"a": image}, mask=mask, high_pass=0.05)
     values = study["a"].data()
     slow = np.abs(np.fft.rfft(values - values.mean(0), axis=0))[1:4].mean()
-    raw = load_nifti({"a": image}, mask=mask)["a"].data()
+    raw = load_nifti({"a": image}, mask=mask, high_pass=None)["a"].data()
     assert slow < 0.3 * np.abs(np.fft.rfft(raw - raw.mean(0), axis=0))[1:4].mean()
     with pytest.raises(InputError, match=r"low_pass=0.3 Hz is not below .*0.25 Hz"):
         load_nifti({"a": image}, mask=mask, low_pass=0.3)["a"].data()
@@ -192,6 +193,70 @@ def test_filters_know_the_repetition_time(rng):
     unknown.header["pixdim"][4] = 0
     with pytest.raises(InputError, match=r"states no repetition time.*Give t_r"):
         load_nifti({"a": unknown}, mask=mask, high_pass=0.05)["a"].data()
+
+
+def with_drift(image, size=300.0):
+    data = np.asarray(image.dataobj)
+    course = size * np.linspace(-1, 1, data.shape[3]) ** 2
+    drifting = nib.Nifti1Image((data + course).astype(np.float32), AFFINE)
+    drifting.header.set_zooms(image.header.get_zooms())
+    drifting.header.set_xyzt_units("mm", "sec")
+    return drifting
+
+
+def drift_left(study):
+    values = study["a"].data().astype(float)
+    course = np.linspace(-1, 1, len(values)) ** 2
+    course -= course.mean()
+    return np.abs(course @ values).mean() / (course @ course)
+
+
+def test_slow_drifts_are_removed_by_default_where_the_repetition_time_is_known(rng):
+    image, mask = with_drift(make_volume(rng, 150)), make_mask(rng)
+    default = load_nifti({"a": [image, image]}, mask=mask)
+    assert drift_left(load_nifti({"a": image}, mask=mask)) < 0.03 * 300
+    assert default.record["settings"]["high_pass"] == 1 / 128
+    filters = dict(describe_record(default.record))["filters"]
+    assert filters == "high-pass 0.0078 Hz (cosines)"
+    off = load_nifti({"a": image}, mask=mask, high_pass=None)
+    assert drift_left(off) > 250
+    assert off.record["settings"]["high_pass"] is None
+    assert dict(describe_record(off.record))["filters"] == "none"
+    unknown = nib.Nifti1Image(np.asarray(image.dataobj), AFFINE)  # 1, of no unit
+    study = load_nifti({"a": [unknown, image]}, mask=mask)
+    assert_array_equal(study["a"].data()[:150], off["a"].data())
+    runs = study.record["runs"]["a"].values()
+    assert [run["high_pass"] for run in runs] == [None, 1 / 128]
+    told = dict(describe_record(study.record))["filters"]
+    assert told.endswith("(cosines) in 1 of 2 runs, whose repetition time is known")
+    assert load_nifti({"a": unknown}, mask=mask).record["settings"]["high_pass"] is None
+
+
+def test_cosines_among_the_confounds_do_no_harm(rng):
+    import pandas as pd
+
+    image, mask = with_drift(make_volume(rng, 150)), make_mask(rng)
+    n = np.arange(150)[:, None]
+    cosines = np.cos(np.pi * np.arange(1, 5) * (n + 0.5) / 150)
+    default = load_nifti({"a": image}, mask=mask)["a"].data()
+    for table in (cosines, pd.DataFrame(cosines).add_prefix("cosine0")):
+        twice = load_nifti({"a": image}, mask=mask, confounds={"a": [table]})
+        assert_allclose(twice["a"].data(), default, rtol=1e-5)
+
+
+def test_drifts_leave_what_labels_explain(rng):
+    levels = np.repeat(rng.normal(size=(12, 1)), 12, axis=0)  # a block of each label
+    data = np.broadcast_to(100 + 9 * levels.ravel(), (*SHAPE, 144)).astype(np.float32)
+    image = nib.Nifti1Image(data, AFFINE)
+    image.header.set_zooms((2, 2, 3, 2.0))
+    image.header.set_xyzt_units("mm", "sec")
+    labels, mask = np.repeat(list("abcdefghijkl"), 12), make_mask(rng)
+    kept = load_nifti({"a": image}, mask=mask, labels=labels)["a"].data()
+    assert_allclose(kept, data[0, 0, 0][:, None] + 0 * kept, rtol=1e-5)
+    changed = load_nifti({"a": image}, mask=mask)["a"].data()
+    assert np.abs(changed - kept).max() > 3
+    own = load_nifti({"a": image}, mask=mask, labels=np.arange(144))  # no room
+    assert_array_equal(own["a"].data(), changed)
 
 
 def test_a_different_repetition_time_per_run_gives_its_own_onsets(rng):

@@ -76,7 +76,10 @@ class Reading:
         "Leave out volumes that moved by more than so many mm."
     )
     smoothing_fwhm: float | None = option("Smooth by so many mm.")
-    high_pass: float | None = option("High-pass cut-off in Hz.")
+    high_pass: str | None = option(
+        "Cut-off in Hz of the slow drifts to remove, or none; 1/128 by default, where "
+        "the repetition time is known and fMRIPrep's cosines are not removed."
+    )
     mask: str | None = option(
         "own (fMRIPrep's mask of each subject; default), common (voxels in all of "
         "them), epi (computed), or an image file."
@@ -88,6 +91,9 @@ class Reading:
         given = {k: v for k, v in options.items() if v not in (None, [], ())}
         if "confounds" in given:
             given["confounds"] = parse_confounds(given["confounds"])
+        if "high_pass" in given:
+            cutoff = number_or(given["high_pass"], float, "high-pass", "none")
+            given["high_pass"] = None if cutoff == "none" else cutoff
         mask = given.get("mask", "own")
         if mask not in ("own", "common", "epi") and not Path(mask).is_file():
             raise UsageError(

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from difflib import get_close_matches
-from typing import Any, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_type_hints
 
 from brainweave._validation import check_list_option, check_option
 from brainweave.exceptions import InputError
@@ -14,9 +14,6 @@ from brainweave.study.formats.events import OVERLAPS, check_t_r_option
 from brainweave.study.formats.runs import Cleaning
 
 _SAMPLES = ("volumes", "blocks", "trials", "trials-lsa", "trials-lss")
-
-#: Where the drift terms of trial models stop, in Hz.
-DRIFT_CUTOFF = 1 / 128
 
 
 @dataclass(frozen=True)
@@ -93,7 +90,7 @@ class SampleOptions:
     rules: EventRules
     sampling: Sampling
     cleaning: Cleaning
-    high_pass: float | None
+    high_pass: float | Literal["auto"] | None  # of the runs, which remove it themselves
 
     @classmethod
     def merge(
@@ -104,17 +101,14 @@ class SampleOptions:
         kinds = EventRules, Sampling, Cleaning
         groups = tuple(g or kind() for g, kind in zip(groups, kinds, strict=True))
         rules, sampling, cleaning = merge_options(owner, details, *groups)
-        high_pass = cleaning.high_pass
-        if samples.startswith("trials"):  # the models have drift terms of their own
-            cleaning = replace(cleaning, high_pass=None)
-            high_pass = high_pass or DRIFT_CUTOFF
+        high_pass, cleaning = cleaning.high_pass, replace(cleaning, high_pass=None)
         return cls(samples, rules, sampling, cleaning, high_pass)
 
     def settings(self) -> dict[str, Any]:
         """Return all fields by their names, for the record."""
         groups = (self.rules, self.sampling, self.cleaning)
         fields = {name: v for group in groups for name, v in asdict(group).items()}
-        return {**fields, "samples": self.samples, "high_pass": self.high_pass}
+        return {**fields, "samples": self.samples}
 
 
 def check_samples(samples: Any, owner: str = "plan_samples") -> str:

@@ -66,7 +66,7 @@ def make_record(
     }
 
 
-def run_record(run: Any) -> dict[str, Any]:
+def run_record(run: Any, high_pass: Any) -> dict[str, Any]:
     """Return what was done to a run whose header is known."""
     n_volumes = run.header.n_samples
     return {
@@ -75,6 +75,7 @@ def run_record(run: Any) -> dict[str, Any]:
         "scrubbed": n_volumes - len(run.used()),
         "samples": run.n_samples,
         "volumes": n_volumes,
+        "high_pass": run.cutoff(high_pass),
         **({} if run.plan is None else asdict(run.plan.counts)),
     }
 
@@ -151,7 +152,7 @@ def describe_record(record: Record | None) -> list[tuple[str, str]]:
         "repetition time": _describe_times(runs),
         "confounds": _describe_confounds(settings, record.get("confounds"), runs),
         "scrubbing": _describe_scrubbing(settings, runs),
-        "filters": _describe_filters(settings),
+        "filters": _describe_filters(settings, record.get("confounds"), runs),
         "scale": _SCALES.get(scale, scale),
         "smoothing": _describe_smoothing(settings),
         "mask": _describe_mask(settings),
@@ -249,14 +250,21 @@ def _describe_scrubbing(settings: Record, runs: RunRecords) -> str:
     return f"{above}{lost} of {total} volumes" + _list_counts(by_subject, " ({})")
 
 
-def _describe_filters(settings: Record) -> str:
+def _describe_filters(settings: Record, confounds: Any, runs: RunRecords) -> str:
     if "detrend" not in settings:
         return ""
     parts = ["trends removed"] if settings["detrend"] else []
-    for name in ("high_pass", "low_pass"):
-        if settings.get(name):
-            parts.append(f"{name.replace('_', '-')} {settings[name]:.4g} Hz")
-    return ", ".join(parts) or "none beyond the confounds"
+    if settings.get("high_pass"):
+        text = f"high-pass {settings['high_pass']:.2g} Hz (cosines)"
+        n_done = sum(bool(run.get("high_pass", True)) for _, run in runs)
+        if n_done < len(runs):
+            text += f" in {n_done} of {len(runs)} runs, whose repetition time is known"
+        parts.append(text)
+    elif any(str(name).startswith("cosine") for name in confounds or ()):
+        parts.append("high-pass by the cosines among the confounds")
+    if settings.get("low_pass"):
+        parts.append(f"low-pass {settings['low_pass']:.4g} Hz")
+    return ", ".join(parts) or "none"
 
 
 def _describe_smoothing(settings: Record) -> str:

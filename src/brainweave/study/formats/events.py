@@ -39,6 +39,9 @@ NOT_STIMULI = (
     *("response", "button", "button press", "button response", "key press", "trigger"),
 )
 
+#: Where drifts end and signal begins, in Hz, as in SPM and fMRIPrep.
+DRIFT_CUTOFF = 1 / 128
+
 # No scanner is faster, no protocol slower (sparse sampling takes 10 to 20 s a volume).
 _SHORTEST_TR, _LONGEST_TR = 0.01, 100.0
 # Two statements of one repetition time may differ by rounding, not more.
@@ -464,19 +467,25 @@ def trial_weights(
     return weights
 
 
-def nuisance_columns(
-    times: NDArray[np.floating],
-    high_pass: float | None,
-    confounds: NDArray[np.float64] | None,
+def drift_columns(
+    n_volumes: int, tr: float, high_pass: float | None
 ) -> NDArray[np.float64]:
-    """Return a constant, cosine drifts and the standardised confounds."""
+    """Return the cosines below a cut-off in Hz, without the constant."""
     from nilearn.glm.first_level import make_first_level_design_matrix
 
+    times = np.arange(n_volumes) * tr
     drift_model = None if high_pass is None else "cosine"
-    drifts = make_first_level_design_matrix(
+    table = make_first_level_design_matrix(
         times, drift_model=drift_model, high_pass=high_pass
     )
-    columns = [drifts.to_numpy(dtype=np.float64)]
+    return table.drop(columns="constant").to_numpy(dtype=np.float64)
+
+
+def nuisance_columns(
+    drifts: NDArray[np.float64], confounds: NDArray[np.float64] | None
+) -> NDArray[np.float64]:
+    """Return a constant, the drifts and the standardised confounds."""
+    columns = [np.ones((len(drifts), 1)), drifts]
     if confounds is not None and confounds.shape[1]:
         columns.append(standardized(confounds))
     return np.hstack(columns)
