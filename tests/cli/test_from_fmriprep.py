@@ -34,11 +34,11 @@ def test_the_sequence_of_the_readme(tree, tmp_path, call, monkeypatch):
     assert "left out: button_press (132). Keep one as a category with --keep" in said
     assert "4 subjects, 144 to 216 samples, 145 to 148 voxels" in out
     for line in (
-        "images: output of fMRIPrep, task objects",
+        f"images: output of brainweave {bw.__version__}, task objects, space MNI",
         "samples: single volumes, 5 s after the stimulus",
         "confounds: simple: 31 columns",
         "repetition time: 2.5 s",
-        "mask: the brain mask of each subject",
+        "mask: voxels in the brain masks of all runs of each subject",
         "missing runs: sub-03: 2",
         "labels: column trial_type; events left out: button_press (132)",
         "sub-03: face 48, house 48, shoe 48",

@@ -649,6 +649,47 @@ def test_scrubbed_volumes_are_those_that_any_rule_leaves_out(dataset):
     assert_allclose(loaded[0].onsets, np.delete(volumes, [4, 9]) * 2.5)
 
 
+def test_volumes_before_the_steady_state_are_not_called_scrubbed(dataset):
+    for path in dataset.rglob("*run-1*confounds_timeseries.tsv"):
+        table = pd.read_csv(path, sep="\t", na_values="n/a")
+        for volume in (0, 1):
+            table[f"non_steady_state_outlier0{volume}"] = 0
+            table.loc[volume, f"non_steady_state_outlier0{volume}"] = 1
+        table["framewise_displacement"] = 0.0
+        table.loc[6, "framewise_displacement"] = 3.0
+        table.to_csv(path, sep="\t", index=False, na_rep="n/a")
+    chosen = {"runs": [1], "subjects": ["01", "02"], "confounds": ("motion",)}
+    loaded = load_bids(dataset, **chosen)
+    run = loaded.record["runs"]["01"]["1"]
+    assert (run["unsteady"], run["scrubbed"]) == (2, 0)
+    told = dict(describe_record(loaded.record))
+    assert told["scrubbing"] == "none"
+    total = sum(r["1"]["volumes"] for r in loaded.record["runs"].values())
+    assert told["unsteady volumes"] == f"4 of {total} left out"
+    both = load_bids(dataset, scrub=2.0, **chosen).record
+    run = both["runs"]["01"]["1"]
+    assert (run["unsteady"], run["scrubbed"]) == (2, 1)
+    told = dict(describe_record(both))["scrubbing"]
+    assert told == f"above 2 mm: 2 of {total} volumes (sub-01 1, sub-02 1)"
+
+
+def test_the_record_names_what_preprocessed_the_images_and_the_mask(dataset):
+    about = dataset / "derivatives" / "fmriprep" / "dataset_description.json"
+    content = json.loads(about.read_text())
+    made = [{"Name": "fMRIPrep", "Version": "25.1.3"}]
+    about.write_text(json.dumps({**content, "GeneratedBy": made}))
+    told = dict(describe_record(load_bids(dataset).record))
+    assert told["images"] == "output of fMRIPrep 25.1.3, task objects, space T1w"
+    assert told["mask"] == "voxels in the brain masks of all runs of each subject"
+    about.write_text("{")
+    inside = load_bids(dataset, derivatives="derivatives/fmriprep")
+    told = dict(describe_record(inside.record))
+    assert told["images"] == "preprocessed images, task objects, space T1w"
+    raw = dict(describe_record(load_bids(dataset, derivatives=None).record))
+    assert raw["images"] == "raw images, task objects"
+    assert raw["mask"].startswith("computed from the images: voxels in the masks of at")
+
+
 def test_nearest_file_wins_by_the_inheritance_principle(dataset):
     top = dataset / "task-objects_events.tsv"
     top.write_text("onset\tduration\ttrial_type\n0\t5\tfrom-the-top\n")

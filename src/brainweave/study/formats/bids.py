@@ -179,7 +179,7 @@ def load_bids(
             rules = {"ignore": options.rules.ignore, "keep": options.rules.keep}
             table = _events_tables(dataset, file)[0]
             shown = read_events(table, label=label, stimulus=stimulus, **rules)
-        columns, usable = read_confounds(dataset, file, confounds, scrub)
+        columns, usable, unsteady = read_confounds(dataset, file, confounds, scrub)
         if columns is not None:
             confound_names.update(dict.fromkeys(map(str, columns.columns)))
         event_runs[id][file.run] = EventRun(
@@ -187,6 +187,7 @@ def load_bids(
             Run(file.image, confounds=columns, sample_mask=usable),
             shown,
             partial(repetition_time, dataset, file),
+            unsteady,
         )
     study = study_of_events(
         Path(folder).resolve().name if name is None else name,
@@ -195,11 +196,12 @@ def load_bids(
         options,
         {
             "source": "bids",
-            "task": task,
-            "space": space,
+            "task": _only(files, "task"),
+            "space": _only(files, "space") if space is None else space,
             "preprocessed": dataset.preprocessed,
+            "pipeline": dataset.pipeline,
             "confounds": confounds,
-            "mask": mask,
+            "mask": _mask_used(dataset, files, mask),
             "label": label,
             "scrub": scrub,
         },
@@ -217,6 +219,24 @@ def _name_moments(subject: Subject) -> Subject:
     """Name samples without events by their run and their time in it."""
     pairs = zip(subject.runs, subject.onsets, strict=True)  # type: ignore[arg-type]
     return subject._replace(stimuli=[f"run-{run}@{time:.2f}" for run, time in pairs])
+
+
+def _only(runs: Mapping[str, list[BidsRun]], entity: str) -> str | None:
+    """Return what all files say of an entity; None if they say nothing."""
+    (value,) = {r.entities.get(entity) for listed in runs.values() for r in listed}
+    return value
+
+
+def _mask_used(dataset: Dataset, runs: Mapping[str, list[BidsRun]], mask: Any) -> Any:
+    """Return the mask for the record: as given, or what stands in for it."""
+    kind = next(run.kind for listed in runs.values() for run in listed)
+    if kind == "cifti":
+        return "all grayordinates"
+    if mask is not None:
+        return mask
+    if kind == "surface":
+        return "all vertices"
+    return "runs" if dataset.preprocessed else "epi"
 
 
 def _events_tables(dataset: Dataset, run: BidsRun) -> list[Path]:

@@ -66,6 +66,7 @@ class EventCounts:
     shared_volumes: int = 0  # volumes under events of more than one category
     overshadowed: int = 0  # events that got no volume, since others were preferred
     volumes: int = 0
+    unsteady: int = 0  # volumes left out, before the magnetisation was steady
     confounds: int = 0
     high_pass: float | None = None  # cut-off of the drifts that are removed, in Hz
     nuisance: int = 0  # confounds and drifts that are removed
@@ -234,13 +235,15 @@ def _count_nuisance(
 class EventRun:
     """A run, by a name for warnings, and its events; its samples are not planned yet.
 
-    `stated_tr` returns a repetition time and where it is stated.
+    `stated_tr` returns a repetition time and where it is stated; `unsteady` volumes are
+    left out since the magnetisation was not steady yet.
     """
 
     name: str
     run: Run
     events: Events
     stated_tr: Callable[[], tuple[Any, str]]
+    unsteady: int = 0
 
     def planned(self, space: Any, options: SampleOptions) -> Run:
         """Return the run with its repetition time and the plan of its samples.
@@ -273,7 +276,12 @@ class EventRun:
             )
         except StudyError as error:
             raise StudyError(f"{run.name!r}: {error}") from error
-        counts = replace(plan.counts, confounds=n_confounds, high_pass=high_pass)
+        counts = replace(
+            plan.counts,
+            confounds=n_confounds,
+            high_pass=high_pass,
+            unsteady=self.unsteady,
+        )
         return replace(
             run,
             confounds=None if is_trials else confounds,
