@@ -118,8 +118,8 @@ def load_bids(
     sampling : Sampling, optional
         The repetition time, the delay of responses, and whether rest is kept.
     cleaning : Cleaning, optional
-        Trends, filters, scaling and smoothing. With trials, `high_pass` is the cut-off
-        of the models' drift terms, 1/128 Hz by default.
+        Trends, filters, scaling and smoothing. Drifts below 1/128 Hz (`high_pass`) are
+        removed by default, like confounds, unless these hold fMRIPrep's cosines.
     dtype : dtype, default=float32
         Of the samples.
     name : str, optional

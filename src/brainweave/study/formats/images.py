@@ -55,7 +55,8 @@ def load_nifti(
         ``labels``, ``stimuli``: one per sample, per subject id (a mapping), or for
         all subjects; ``t_r``; ``confounds``: per subject id, one per run;
         ``cleaning``: a :class:`brainweave.study.Cleaning`, or its fields by name, such
-        as ``smoothing_fwhm``; ``dtype``.
+        as ``smoothing_fwhm``; ``dtype``. Drifts below 1/128 Hz are removed by default
+        where the repetition time is known; ``high_pass=None`` leaves them in.
 
     Returns
     -------

@@ -68,8 +68,8 @@ def load_openfmri(
         The delay of responses, whether rest is kept, and the repetition time, by
         default that of ``scan_key.txt``, which must agree with that of the images.
     cleaning : Cleaning, optional
-        Trends, filters, scaling and smoothing of each run. With trials, `high_pass` is
-        the cut-off of the models' drift terms, 1/128 Hz by default.
+        Trends, filters, scaling and smoothing of each run. Drifts below 1/128 Hz
+        (`high_pass`) are removed by default, like confounds.
     name : str, optional
         Name of the study; by default that of the folder.
     **details
