@@ -56,7 +56,8 @@ def load_nifti(
         all subjects; ``t_r``; ``confounds``: per subject id, one per run;
         ``cleaning``: a :class:`brainweave.study.Cleaning`, or its fields by name, such
         as ``smoothing_fwhm``; ``dtype``. Drifts below 1/128 Hz are removed by default
-        where the repetition time is known; ``high_pass=None`` leaves them in.
+        where the repetition time is known; ``high_pass=None`` leaves them in (for
+        series of maps, which are no time courses).
 
     Returns
     -------

@@ -427,7 +427,7 @@ def study_of_runs(
 
 
 def _with_levels(runs: list[Run], labels: Any) -> list[Run]:
-    """Return runs with a level for each stretch of one label, if all volumes have one."""
+    """Return runs with a level for each stretch of one label, if all volumes have."""
     if sum(run.header.n_samples for run in runs) != len(labels):
         return runs
     listed = object_array(list(labels))
