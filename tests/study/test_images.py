@@ -1,6 +1,7 @@
 """Images in and out: NIfTI, CIFTI and GIfTI, good ones and broken ones."""
 
 import gzip
+import zlib
 
 import nibabel as nib
 import numpy as np
@@ -451,6 +452,22 @@ def test_a_mask_is_not_computed_from_a_damaged_image(rng, tmp_path):
         load_nifti({"a": path})
     with pytest.raises(StudyError, match=r"run.nii.gz' ends early"):
         load_nifti({"a": path}, mask=make_mask(rng), smoothing_fwhm=3)["a"].data()
+
+
+def test_a_compressed_image_is_decompressed_once(rng, tmp_path, monkeypatch):
+    path = tmp_path / "run.nii.gz"
+    nib.save(make_volume(rng, 200), path)
+    study, n_bytes, plain = load_nifti({"a": path}, mask=make_mask(rng)), 0, zlib.crc32
+
+    def counted(data, *start):  # gzip sums up all that it decompresses
+        nonlocal n_bytes
+        n_bytes += len(data)
+        return plain(data, *start)
+
+    whole = len(gzip.decompress(path.read_bytes()))
+    monkeypatch.setattr("zlib.crc32", counted)
+    study["a"].data()
+    assert whole <= n_bytes < 1.5 * whole  # and a bit, to know the kind of image
 
 
 def test_what_follows_the_data_is_read_with_a_bound(rng, tmp_path, monkeypatch):

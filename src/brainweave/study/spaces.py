@@ -132,7 +132,7 @@ class _CheckedData:
 
         with reading(self.file_like), ImageOpener(self.file_like) as stream:
             data = self.proxy.copy()
-            data.file_like = stream
+            data.file_like = stream.fobj  # nibabel would map what it does not know
             values = np.asarray(data, dtype)
             _drain(stream)
         return values
