@@ -857,13 +857,48 @@ def test_one_label_to_ignore_is_ignored(tmp_path):
     assert loaded[0].labels.tolist() == study[0].labels.tolist()
 
 
+def test_button_presses_are_no_category_and_are_named(tmp_path):
+    from brainweave import load_bids
+
+    folder, study = bids_dataset(tmp_path)
+    add_button_presses(folder)
+    n_presses = sum(len(p.read_text().splitlines()) - 1 for p in events_of(folder)) // 2
+    told = rf"left out: button_press \({n_presses}\)\. Keep one .* keep="
+    with pytest.warns(UserWarning, match=told):
+        loaded = load_bids(folder)
+    assert loaded.categories == study.categories
+    assert loaded.record["left_out"] == {"button_press": n_presses}
+    kept = load_bids(folder, keep="button_press", ignore=study.categories)
+    assert kept.categories == ["button_press"]
+
+
+def events_of(folder):
+    return sorted(folder.rglob("*_events.tsv"))
+
+
+def test_a_label_to_ignore_adds_to_those_that_are_no_stimuli(tmp_path):
+    from brainweave import load_bids
+
+    folder, study = bids_dataset(tmp_path)
+    for path in events_of(folder):
+        rows = "999\t1\tRest\n1000\t1\tfixation\n1001\tn/a\tresponse\n"
+        header, *lines = path.read_text().splitlines()
+        width = len(header.split("\t")) - 3
+        rows = rows.replace("\n", "\tn/a" * width + "\n")
+        path.write_text("\n".join([header, *lines]) + "\n" + rows)
+    first, *others = study.categories
+    loaded = load_bids(folder, ignore=[first, "response"])  # says nothing more
+    assert loaded.categories == others
+    assert set(loaded.record["left_out"]) == {first, "Rest", "fixation", "response"}
+
+
 def test_button_presses_take_no_volumes_from_blocks(tmp_path):
     from brainweave import load_bids
 
     folder, study = bids_dataset(tmp_path)
     add_button_presses(folder)
     with pytest.warns(UserWarning, match="volumes lie under events of more than one"):
-        loaded = load_bids(folder)
+        loaded = load_bids(folder, keep="button_press")
     assert loaded[0].labels.tolist() == study[0].labels.tolist()
     run = loaded.record["runs"]["01"]["1"]
     assert run["shared_volumes"] > 0

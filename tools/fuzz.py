@@ -560,7 +560,7 @@ class Confounds:
             ]
         )
         scrub = rng.choice([None, 0.5])
-        columns, _ = read_confounds(self.dataset, self.run, wanted, scrub)
+        columns, _, _ = read_confounds(self.dataset, self.run, wanted, scrub)
         if columns is not None:
             columns = confound_columns(columns, len(columns), "a run")
             assert np.isfinite(columns).all()

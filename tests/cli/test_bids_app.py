@@ -76,20 +76,62 @@ def test_the_derivative_describes_itself(bids, derivative):
     assert (derivative / MODEL).with_suffix(".html").is_file()
 
 
-def test_the_official_validator_accepts_the_derivative(derivative):
+def validator_errors(folder):
     validator = Path(sys.executable).with_name("bids-validator-deno")
     if not validator.exists():
         pytest.skip("the official validator (bids-validator-deno) is not installed")
     done = subprocess.run(
-        [validator, derivative, "--format", "json"],
+        [validator, folder, "--format", "json"],
         capture_output=True,
         text=True,
         check=False,
         timeout=200,
     )
     issues = json.loads(done.stdout)["issues"]["issues"]
-    assert [i for i in issues if i["severity"] == "error"] == []
-    assert done.returncode == 0
+    errors = [i for i in issues if i["severity"] == "error"]
+    assert (done.returncode != 0) == bool(errors)
+    return errors
+
+
+def test_the_official_validator_accepts_the_derivative(derivative):
+    assert validator_errors(derivative) == []
+
+
+@pytest.mark.parametrize("preprocessed", [False, True])
+def test_the_only_task_and_space_are_named_without_being_asked_for(
+    tmp_path, call, preprocessed
+):
+    options = {"n_subjects": 2, "n_voxels": (30, 40), "categories": 3, "n_runs": 1}
+    study = bw.simulate_study(**options, n_nuisance=5)
+    data = tmp_path / "data"
+    study.to_bids(data, raw=not preprocessed, derivatives=preprocessed)
+    out = {}
+    chosen = ("--task", "objects", *(("--space", "T1w") if preprocessed else ()))
+    for form, words in (("plain", ()), ("chosen", chosen)):
+        out[form] = tmp_path / form
+        for level in ("participant", "group"):
+            rest = (level, "--n-components", 2, "--no-report", "-q", *words)
+            call("run", data, out[form], *rest)
+        assert validator_errors(out[form]) == []
+    names = {
+        form: sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*"))
+        for form, folder in out.items()
+    }
+    assert names["plain"] == names["chosen"]
+    kind = "task-objects_space-T1w" if preprocessed else "task-objects"
+    stem = out["plain"] / "sub-01" / "func" / f"sub-01_{kind}_desc-"
+    mask = json.loads(Path(f"{stem}brainweave_mask.json").read_text())
+    reference = mask["SpatialReference"].removeprefix("bids:source:")
+    assert (data / reference).is_file()
+    table = json.loads(Path(f"{stem}gdm_timeseries.json").read_text())
+    assert table["SamplingFrequency"] == "TR"
+
+
+def test_blocks_have_no_sampling_frequency(app):
+    for level in ("participant", "group"):
+        app(level, "--samples", "blocks")
+    sidecar = next(app.out.glob("sub-01/func/*_timeseries.json"))
+    assert "SamplingFrequency" not in json.loads(sidecar.read_text())
 
 
 def test_bases_that_are_done_are_kept(bids, derivative, call):
@@ -217,7 +259,7 @@ def test_the_old_basis_of_a_subject_that_failed_is_not_taken_for_a_new_one(app):
 def test_group_records_how_the_bases_were_made(app):
     app("participant", "--smoothing-fwhm", 4, "--bids-param", "detrend=true")
     app("group")
-    made = bw.describe(app.out / "desc-gdm_model.safetensors").provenance
+    made = bw.describe(app.out / "task-objects_desc-gdm_model.safetensors").provenance
     assert made["settings"]["data"]["smoothing_fwhm"] == 4
     assert made["options"]["smoothing_fwhm"] == 4
     assert made["options"]["bids_param"] == ["detrend=true"]
@@ -229,8 +271,18 @@ def test_group_records_how_the_bases_were_made(app):
 
 def test_replaced_images_are_read_again(app):
     app("participant")
-    basis = app.out / "sub-02" / "func" / "sub-02_desc-brainweave_basis.safetensors"
-    others = app.out / "sub-01" / "func" / "sub-01_desc-brainweave_basis.safetensors"
+    basis = (
+        app.out
+        / "sub-02"
+        / "func"
+        / "sub-02_task-objects_desc-brainweave_basis.safetensors"
+    )
+    others = (
+        app.out
+        / "sub-01"
+        / "func"
+        / "sub-01_task-objects_desc-brainweave_basis.safetensors"
+    )
     before, kept = basis.read_bytes(), others.stat().st_mtime_ns
     first, second = sorted(app.data.glob("sub-02/func/*_bold.nii.gz"))
     content = first.read_bytes()
@@ -246,7 +298,7 @@ def test_replaced_images_are_read_again(app):
 
 def test_a_basis_under_the_name_of_another_subject_is_refused(app):
     app("participant")
-    stem = "func/sub-{0}_desc-brainweave_basis.safetensors"
+    stem = "func/sub-{0}_task-objects_desc-brainweave_basis.safetensors"
     source = app.out / "sub-01" / stem.format("01")
     shutil.copy(source, app.out / "sub-02" / stem.format("02"))
     _, said = app("group", code=2)
@@ -256,7 +308,12 @@ def test_a_basis_under_the_name_of_another_subject_is_refused(app):
 def test_a_sidecar_that_was_removed_is_written_again(app):
     one = ("--participant-label", "01")
     app("participant", *one)
-    basis = app.out / "sub-01" / "func" / "sub-01_desc-brainweave_basis.safetensors"
+    basis = (
+        app.out
+        / "sub-01"
+        / "func"
+        / "sub-01_task-objects_desc-brainweave_basis.safetensors"
+    )
     sidecar, made = basis.with_suffix(".json"), basis.stat().st_mtime_ns
     text = sidecar.read_text()
     sidecar.unlink()
@@ -497,7 +554,8 @@ def test_only_volumes_have_a_mask_image(tmp_path):
 
     from brainweave.cli.bids_derivative import Derivative
 
-    Derivative(tmp_path, tmp_path).write_mask(SimpleNamespace(id="01", space=None), "")
+    basis = SimpleNamespace(id="01", space=None)
+    Derivative(tmp_path, tmp_path).write_mask(basis, "", [])
     assert list(tmp_path.iterdir()) == []
 
 

@@ -94,6 +94,25 @@ def test_labels_of_matlab_subjects_are_found_by_id(tmp_path, call):
     assert "no labels for subject '01'; there is for '02', '03'" in said
 
 
+def test_convert_refuses_every_image_with_a_flipped_bit(tmp_path, call):
+    import nibabel as nib
+
+    rng = np.random.default_rng(0)
+    path = tmp_path / "sub-01_bold.nii.gz"
+    image = nib.Nifti1Image(rng.normal(100, 9, (4, 4, 4, 9)).astype("f4"), np.eye(4))
+    nib.save(image, path)
+    nib.save(image.slicer[..., 0], tmp_path / "mask.nii.gz")
+    content = path.read_bytes()
+    for _ in range(40):
+        flipped = bytearray(content)
+        flipped[rng.integers(10, len(content))] ^= 1 << int(rng.integers(8))
+        path.write_bytes(flipped)
+        words = ("convert", path, tmp_path / "st", "--mask", tmp_path / "mask.nii.gz")
+        _, said = call(*words, code=1)
+        assert "sub-01_bold.nii.gz" in said
+        assert not (tmp_path / "st").exists()
+
+
 def test_convert_reads_cifti_and_gifti_and_tells_what_was_done(tmp_path, call):
     import nibabel as nib
 
@@ -241,11 +260,27 @@ def test_a_dataset_that_is_there_is_replaced_on_demand_only(tmp_path, call):
 def test_labels_of_rest_and_confounds_can_be_kept(tmp_path, call):
     small = ("--bids", "--n-subjects", 2, "--n-voxels", 30, "--n-runs", 2, "-q")
     call("simulate", tmp_path / "b", *small)
-    options = ("--ignore", "none", "--confounds", "none", "-q")
-    call("convert", tmp_path / "b", tmp_path / "st", *options)
-    settings = bw.Study.open(tmp_path / "st").record["settings"]
-    assert settings["ignore"] == []
-    assert settings["confounds"] is None
+    path = next((tmp_path / "b").rglob("sub-01*_events.tsv"))
+    header, first, *rows = path.read_text().splitlines()
+    cells = dict(zip(header.split("\t"), first.split("\t"), strict=True))
+    first = first.replace(cells["trial_type"], "rest")
+    path.write_text("\n".join([header, first, *rows]) + "\n")
+    options = ("--keep", "rest", "--confounds", "none", "-q")
+    source = tmp_path / "b"
+    call("convert", source, tmp_path / "default", *options)
+    assert (
+        bw.Study.open(tmp_path / "default").record["settings"]["high_pass"] == 1 / 128
+    )
+    call("convert", source, tmp_path / "slow", *options, "--high-pass", 0.02)
+    assert bw.Study.open(tmp_path / "slow").record["settings"]["high_pass"] == 0.02
+    _, said = call("convert", source, tmp_path / "x", "--high-pass", "low", code=2)
+    assert "--high-pass must be a number or none; got 'low'" in said
+    call("convert", source, tmp_path / "st", *options, "--high-pass", "none")
+    study = bw.Study.open(tmp_path / "st")
+    assert study.record["settings"]["high_pass"] is None
+    assert study.record["settings"]["keep"] == ["rest"]
+    assert study.record["settings"]["confounds"] is None
+    assert "rest" in study.categories
 
 
 def test_openneuro_is_fetched_as_bids(tmp_path, call, monkeypatch):

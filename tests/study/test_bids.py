@@ -6,11 +6,12 @@ import nibabel as nib
 import numpy as np
 import pandas as pd
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 from brainweave._core.exceptions import InputError, StudyError
 from brainweave.study import SurfaceSpace, load_bids, simulate_study
 from brainweave.study.formats.bids_files import open_dataset
+from brainweave.study.provenance import describe_record
 
 OPTIONS = {
     "n_subjects": 3,
@@ -73,7 +74,7 @@ def test_derivatives_can_be_opened_by_themselves(untouched, study):
 
 
 def test_raw_images_are_read_in_native_space_with_computed_masks(untouched, study):
-    loaded = load_bids(untouched, derivatives=None)
+    loaded = load_bids(untouched, derivatives=None, high_pass=None)
     assert [s.labels.tolist() for s in loaded] == [s.labels.tolist() for s in study]
     assert len({s.n_voxels for s in loaded}) > 1
     for one, two, mask in zip(loaded, study, study.truth.masks, strict=True):
@@ -186,7 +187,8 @@ def test_given_masks_are_used(untouched, study, tmp_path):
     ],
 )
 def test_every_way_of_cleaning_changes_the_samples(untouched, options):
-    plain = load_bids(untouched, subjects=["01"], confounds=None)[0]
+    off = {"confounds": None, "high_pass": None}
+    plain = load_bids(untouched, subjects=["01"], **off)[0]
     cleaned = load_bids(untouched, subjects=["01"], **options)[0]
     assert np.isfinite(cleaned.data()).all()
     assert cleaned.data().shape[1] == plain.n_voxels
@@ -196,8 +198,18 @@ def test_every_way_of_cleaning_changes_the_samples(untouched, options):
 
 
 @pytest.mark.parametrize("samples", ["volumes", "blocks"])
-@pytest.mark.parametrize("options", [{}, {"detrend": True}, {"high_pass": 0.01}])
-def test_confounds_are_fitted_with_a_level_per_event(untouched, samples, options):
+@pytest.mark.parametrize(
+    ("options", "order"),
+    [
+        ({"high_pass": None}, 0),
+        ({"high_pass": None, "detrend": True}, 0),
+        ({"high_pass": 0.02}, 3),
+        ({}, 1),
+    ],
+)
+def test_confounds_are_fitted_with_a_level_per_event(
+    untouched, samples, options, order
+):
     from nilearn.signal import clean
 
     one = {"subjects": ["01"], "runs": [1]}
@@ -206,21 +218,43 @@ def test_confounds_are_fitted_with_a_level_per_event(untouched, samples, options
     run = loaded[0].samples.runs[0]
     counts = loaded.record["runs"]["01"]["1"]
     assert counts["levels"] == 4  # three blocks, and the rest
-    plain = load_bids(untouched, confounds=None, keep_rest=True, **one)[0]
-    levels = np.asarray(run.levels)
+    plain = load_bids(
+        untouched, confounds=None, keep_rest=True, **{**one, "high_pass": None}
+    )[0]
+    levels, n = np.asarray(run.levels), counts["volumes"]
+    cosines = np.cos(
+        np.pi * np.arange(1, order + 1) * (np.arange(n)[:, None] + 0.5) / n
+    )
+    assert counts["nuisance"] == 2 + order
     columns = [(levels == k).astype(float) for k in np.unique(levels)]
-    table = np.column_stack([*columns, run.confounds - run.confounds.mean(axis=0)])
-    how = {**UNCLEAN, **options}
-    if "high_pass" in options:
-        how |= {"t_r": 2.5, "filter": "butterworth"}
+    removed = np.hstack([run.confounds[:, :2], cosines])
+    table = np.column_stack([*columns, removed - removed.mean(axis=0)])
+    how = {**UNCLEAN, "detrend": options.get("detrend", False)}
     values = plain.data().astype(float)
     fitted = np.linalg.lstsq(clean(table, **how), clean(values, **how), rcond=1e-9)[0]
-    expected = clean(values - table[:, -2:] @ fitted[-2:], **how)
+    last = removed.shape[1]
+    expected = clean(values - table[:, -last:] @ fitted[-last:], **how)
     if samples == "volumes":
         expected = expected[levels >= 0]
     else:
         expected = [expected[levels == k].mean(axis=0) for k in range(3)]
     assert_allclose(loaded[0].data(), expected, atol=2e-3)
+
+
+def test_cosines_of_fmriprep_are_not_removed_twice(untouched):
+    one = {"subjects": ["01"], "runs": [1]}
+    loaded = load_bids(untouched, **one)  # simple: with fMRIPrep's cosines
+    without = load_bids(untouched, high_pass=None, **one)
+    assert any(name.startswith("cosine") for name in loaded.record["confounds"])
+    assert_array_equal(loaded[0].data(), without[0].data())
+    assert loaded.record["settings"]["high_pass"] is None
+    told = dict(describe_record(loaded.record))["filters"]
+    assert told == "high-pass by the cosines among the confounds"
+    motion = load_bids(untouched, confounds=("motion",), **one)
+    assert motion.record["settings"]["high_pass"] == 1 / 128
+    assert dict(describe_record(motion.record))["filters"].startswith(
+        "high-pass 0.0078"
+    )
 
 
 def test_what_blocks_share_with_a_confound_stays(tmp_path):
@@ -613,6 +647,47 @@ def test_scrubbed_volumes_are_those_that_any_rule_leaves_out(dataset):
     volumes = np.arange(loaded.record["runs"]["01"]["1"]["volumes"])
     assert loaded.record["runs"]["01"]["1"]["scrubbed"] == 2
     assert_allclose(loaded[0].onsets, np.delete(volumes, [4, 9]) * 2.5)
+
+
+def test_volumes_before_the_steady_state_are_not_called_scrubbed(dataset):
+    for path in dataset.rglob("*run-1*confounds_timeseries.tsv"):
+        table = pd.read_csv(path, sep="\t", na_values="n/a")
+        for volume in (0, 1):
+            table[f"non_steady_state_outlier0{volume}"] = 0
+            table.loc[volume, f"non_steady_state_outlier0{volume}"] = 1
+        table["framewise_displacement"] = 0.0
+        table.loc[6, "framewise_displacement"] = 3.0
+        table.to_csv(path, sep="\t", index=False, na_rep="n/a")
+    chosen = {"runs": [1], "subjects": ["01", "02"], "confounds": ("motion",)}
+    loaded = load_bids(dataset, **chosen)
+    run = loaded.record["runs"]["01"]["1"]
+    assert (run["unsteady"], run["scrubbed"]) == (2, 0)
+    told = dict(describe_record(loaded.record))
+    assert told["scrubbing"] == "none"
+    total = sum(r["1"]["volumes"] for r in loaded.record["runs"].values())
+    assert told["unsteady volumes"] == f"4 of {total} left out"
+    both = load_bids(dataset, scrub=2.0, **chosen).record
+    run = both["runs"]["01"]["1"]
+    assert (run["unsteady"], run["scrubbed"]) == (2, 1)
+    told = dict(describe_record(both))["scrubbing"]
+    assert told == f"above 2 mm: 2 of {total} volumes (sub-01 1, sub-02 1)"
+
+
+def test_the_record_names_what_preprocessed_the_images_and_the_mask(dataset):
+    about = dataset / "derivatives" / "fmriprep" / "dataset_description.json"
+    content = json.loads(about.read_text())
+    made = [{"Name": "fMRIPrep", "Version": "25.1.3"}]
+    about.write_text(json.dumps({**content, "GeneratedBy": made}))
+    told = dict(describe_record(load_bids(dataset).record))
+    assert told["images"] == "output of fMRIPrep 25.1.3, task objects, space T1w"
+    assert told["mask"] == "voxels in the brain masks of all runs of each subject"
+    about.write_text("{")
+    inside = load_bids(dataset, derivatives="derivatives/fmriprep")
+    told = dict(describe_record(inside.record))
+    assert told["images"] == "preprocessed images, task objects, space T1w"
+    raw = dict(describe_record(load_bids(dataset, derivatives=None).record))
+    assert raw["images"] == "raw images, task objects"
+    assert raw["mask"].startswith("computed from the images: voxels in the masks of at")
 
 
 def test_nearest_file_wins_by_the_inheritance_principle(dataset):

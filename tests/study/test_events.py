@@ -103,6 +103,37 @@ def test_volumes_under_two_events_can_be_an_error():
         EventRules(overlap="first")
 
 
+@pytest.mark.parametrize(
+    ("label", "stays"),
+    [
+        *(("REST", False), ("rest_2", False), ("Fixation cross", False)),
+        *(
+            ("n/a", False),
+            ("NaN", False),
+            ("iti", False),
+            ("Inter-trial interval", False),
+        ),
+        *(("response", False), ("Responses", False), ("button_press", False)),
+        *(("buttonPresses", False), ("keypress", False), ("null event", False)),
+        *(("restaurant", True), ("response_left", True), ("fix", True), ("1", True)),
+        *(("button_face", True), ("face", True), ("isis", False)),
+    ],
+)
+def test_labels_that_no_analysis_takes_for_stimuli_are_left_out(label, stays):
+    events = Events.from_rows([(0, 2, label), (4, 2, "face")])
+    kept = events.stimuli()
+    assert kept.label.tolist() == ([label] if stays else []) + ["face"]
+    assert sum(kept.left_out.values()) == (not stays)
+    if label not in ("n/a", "NaN"):
+        assert events.stimuli(keep=[label]).label.tolist() == [label, "face"]
+        assert label not in events.stimuli(ignore=[label]).label.tolist()
+
+
+def test_a_label_is_not_both_ignored_and_kept():
+    with pytest.raises(InputError, match=r"'rest' is both in ignore=.* and in keep="):
+        EventRules(ignore=["cat", "rest"], keep="rest")
+
+
 def test_one_ignored_label_needs_no_list(tmp_path):
     path = write(
         tmp_path / "events.tsv",

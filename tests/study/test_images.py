@@ -1,6 +1,7 @@
 """Images in and out: NIfTI, CIFTI and GIfTI, good ones and broken ones."""
 
 import gzip
+import zlib
 
 import nibabel as nib
 import numpy as np
@@ -20,6 +21,7 @@ from brainweave.study.formats.images import (
     mask_on_grid,
 )
 from brainweave.study.formats.runs import Cleaning, ImageSource, Run, read_run
+from brainweave.study.provenance import describe_record
 from brainweave.study.spaces import VolumeSpace, reading, to_image
 from brainweave.study.surface import CiftiSpace, SurfaceSpace
 
@@ -184,7 +186,7 @@ def test_filters_know_the_repetition_time(rng):
     study = load_nifti({"a": image}, mask=mask, high_pass=0.05)
     values = study["a"].data()
     slow = np.abs(np.fft.rfft(values - values.mean(0), axis=0))[1:4].mean()
-    raw = load_nifti({"a": image}, mask=mask)["a"].data()
+    raw = load_nifti({"a": image}, mask=mask, high_pass=None)["a"].data()
     assert slow < 0.3 * np.abs(np.fft.rfft(raw - raw.mean(0), axis=0))[1:4].mean()
     with pytest.raises(InputError, match=r"low_pass=0.3 Hz is not below .*0.25 Hz"):
         load_nifti({"a": image}, mask=mask, low_pass=0.3)["a"].data()
@@ -192,6 +194,70 @@ def test_filters_know_the_repetition_time(rng):
     unknown.header["pixdim"][4] = 0
     with pytest.raises(InputError, match=r"states no repetition time.*Give t_r"):
         load_nifti({"a": unknown}, mask=mask, high_pass=0.05)["a"].data()
+
+
+def with_drift(image, size=300.0):
+    data = np.asarray(image.dataobj)
+    course = size * np.linspace(-1, 1, data.shape[3]) ** 2
+    drifting = nib.Nifti1Image((data + course).astype(np.float32), AFFINE)
+    drifting.header.set_zooms(image.header.get_zooms())
+    drifting.header.set_xyzt_units("mm", "sec")
+    return drifting
+
+
+def drift_left(study):
+    values = study["a"].data().astype(float)
+    course = np.linspace(-1, 1, len(values)) ** 2
+    course -= course.mean()
+    return np.abs(course @ values).mean() / (course @ course)
+
+
+def test_slow_drifts_are_removed_by_default_where_the_repetition_time_is_known(rng):
+    image, mask = with_drift(make_volume(rng, 150)), make_mask(rng)
+    default = load_nifti({"a": [image, image]}, mask=mask)
+    assert drift_left(load_nifti({"a": image}, mask=mask)) < 0.03 * 300
+    assert default.record["settings"]["high_pass"] == 1 / 128
+    filters = dict(describe_record(default.record))["filters"]
+    assert filters == "high-pass 0.0078 Hz (cosines)"
+    off = load_nifti({"a": image}, mask=mask, high_pass=None)
+    assert drift_left(off) > 250
+    assert off.record["settings"]["high_pass"] is None
+    assert dict(describe_record(off.record))["filters"] == "none"
+    unknown = nib.Nifti1Image(np.asarray(image.dataobj), AFFINE)  # 1, of no unit
+    study = load_nifti({"a": [unknown, image]}, mask=mask)
+    assert_array_equal(study["a"].data()[:150], off["a"].data())
+    runs = study.record["runs"]["a"].values()
+    assert [run["high_pass"] for run in runs] == [None, 1 / 128]
+    told = dict(describe_record(study.record))["filters"]
+    assert told.endswith("(cosines) in 1 of 2 runs, whose repetition time is known")
+    assert load_nifti({"a": unknown}, mask=mask).record["settings"]["high_pass"] is None
+
+
+def test_cosines_among_the_confounds_do_no_harm(rng):
+    import pandas as pd
+
+    image, mask = with_drift(make_volume(rng, 150)), make_mask(rng)
+    n = np.arange(150)[:, None]
+    cosines = np.cos(np.pi * np.arange(1, 5) * (n + 0.5) / 150)
+    default = load_nifti({"a": image}, mask=mask)["a"].data()
+    for table in (cosines, pd.DataFrame(cosines).add_prefix("cosine0")):
+        twice = load_nifti({"a": image}, mask=mask, confounds={"a": [table]})
+        assert_allclose(twice["a"].data(), default, rtol=1e-5)
+
+
+def test_drifts_leave_what_labels_explain(rng):
+    levels = np.repeat(rng.normal(size=(12, 1)), 12, axis=0)  # a block of each label
+    data = np.broadcast_to(100 + 9 * levels.ravel(), (*SHAPE, 144)).astype(np.float32)
+    image = nib.Nifti1Image(data, AFFINE)
+    image.header.set_zooms((2, 2, 3, 2.0))
+    image.header.set_xyzt_units("mm", "sec")
+    labels, mask = np.repeat(list("abcdefghijkl"), 12), make_mask(rng)
+    kept = load_nifti({"a": image}, mask=mask, labels=labels)["a"].data()
+    assert_allclose(kept, data[0, 0, 0][:, None] + 0 * kept, rtol=1e-5)
+    changed = load_nifti({"a": image}, mask=mask)["a"].data()
+    assert np.abs(changed - kept).max() > 3
+    own = load_nifti({"a": image}, mask=mask, labels=np.arange(144))  # no room
+    assert_array_equal(own["a"].data(), changed)
 
 
 def test_a_different_repetition_time_per_run_gives_its_own_onsets(rng):
@@ -336,6 +402,99 @@ def test_a_file_cut_in_its_header_is_named(rng, tmp_path):
     path.write_bytes(path.read_bytes()[:60])
     with pytest.raises(StudyError, match=r"'a': '.*cut.nii.gz'"):
         load_nifti({"a": path}, mask=make_mask(rng))
+
+
+@pytest.mark.parametrize("ending", [".nii.gz", ".nii.bz2", ".mgz", ".img.gz"])
+def test_a_compressed_image_with_one_flipped_bit_is_refused(rng, tmp_path, ending):
+    kind = {".mgz": nib.MGHImage, ".img.gz": nib.Nifti1Pair}.get(ending)
+    data = rng.normal(100, 10, (*SHAPE, 12)).astype(np.float32)
+    path = tmp_path / f"run{ending}"
+    nib.save((kind or nib.Nifti1Image)(data, AFFINE), path)
+    mask = nib.Nifti1Image(np.ones(SHAPE, np.uint8), AFFINE)
+    whole, content = load_nifti({"a": path}, mask=mask), path.read_bytes()
+    assert_array_equal(
+        read_run(path, VolumeSpace(mask), Cleaning(high_pass=None)),
+        data.reshape(-1, 12).T,
+    )
+
+    def refuses(damaged):
+        path.write_bytes(damaged)
+        for study in (whole, None):  # opened before it was damaged, and after
+            with pytest.raises(StudyError, match=rf"run{ending}'"):
+                (study or load_nifti({"a": path}, mask=mask))["a"].data()
+
+    for _ in range(40):
+        # the first ten bytes of gzip are its own, and hold nothing of the data
+        where, flipped = int(rng.integers(10, len(content))), bytearray(content)
+        flipped[where] ^= 1 << int(rng.integers(8))
+        refuses(flipped)
+    for n_cut in (1, 4, 8):
+        refuses(content[:-n_cut])
+
+
+def test_the_damaged_header_of_a_pair_and_a_damaged_mask_are_refused(rng, tmp_path):
+    path = tmp_path / "run.img.gz"
+    nib.save(nib.Nifti1Pair(np.ones((*SHAPE, 3), np.float32), AFFINE), path)
+    nib.save(make_mask(rng), tmp_path / "mask.nii.gz")
+    for name, told in (("run.hdr.gz", "run.img"), ("mask.nii.gz", "mask.nii")):
+        content = (tmp_path / name).read_bytes()
+        (tmp_path / name).write_bytes(content[:-8] + b"\1" * 8)
+        with pytest.raises(StudyError, match=rf"{told}.gz' is not a readable image"):
+            load_nifti({"a": path}, mask=tmp_path / "mask.nii.gz")
+        (tmp_path / name).write_bytes(content)
+
+
+def test_a_mask_is_not_computed_from_a_damaged_image(rng, tmp_path):
+    path = tmp_path / "run.nii.gz"
+    nib.save(make_volume(rng), path)
+    path.write_bytes(path.read_bytes()[:-4])
+    with pytest.raises(StudyError, match=r"run.nii.gz' ends early"):
+        load_nifti({"a": path})
+    with pytest.raises(StudyError, match=r"run.nii.gz' ends early"):
+        load_nifti({"a": path}, mask=make_mask(rng), smoothing_fwhm=3)["a"].data()
+
+
+def test_a_compressed_image_is_decompressed_once(rng, tmp_path, monkeypatch):
+    path = tmp_path / "run.nii.gz"
+    nib.save(make_volume(rng, 200), path)
+    study, n_bytes, plain = load_nifti({"a": path}, mask=make_mask(rng)), 0, zlib.crc32
+
+    def counted(data, *start):  # gzip sums up all that it decompresses
+        nonlocal n_bytes
+        n_bytes += len(data)
+        return plain(data, *start)
+
+    whole = len(gzip.decompress(path.read_bytes()))
+    monkeypatch.setattr("zlib.crc32", counted)
+    study["a"].data()
+    assert whole <= n_bytes < 1.5 * whole  # and a bit, to know the kind of image
+
+
+def test_what_follows_the_data_is_read_with_a_bound(rng, tmp_path, monkeypatch):
+    from brainweave.study import spaces
+
+    path = tmp_path / "run.nii.gz"
+    nib.save(make_volume(rng), path)
+    content = gzip.decompress(path.read_bytes())
+    path.write_bytes(gzip.compress(content + bytes(2**12)))
+    study = load_nifti({"a": path}, mask=make_mask(rng))
+    assert study["a"].data().size
+    monkeypatch.setattr(spaces, "_CHUNK", 2**10)
+    monkeypatch.setattr(spaces, "_MOST_SURPLUS", 2**11)
+    with pytest.raises(StudyError, match=r"run.nii.gz' goes on for more than"):
+        study["a"].data()
+
+
+@pytest.mark.parametrize("value", [1.6e37, -3e12])
+def test_magnitudes_that_no_image_has_are_refused_by_name(rng, tmp_path, value):
+    image, mask = make_volume(rng), make_mask(rng)
+    data = np.array(image.dataobj)
+    data[tuple(np.argwhere(np.asarray(mask.dataobj) > 0)[2])][1] = value
+    nib.save(nib.Nifti1Image(data, AFFINE), tmp_path / "run.nii")
+    for nan in ("error", "zero"):
+        study = load_nifti({"a": tmp_path / "run.nii"}, mask=mask, nan=nan)
+        with pytest.raises(StudyError, match=r"run.nii' has a value .* in voxel 2;"):
+            study["a"].data()
 
 
 def test_missing_and_foreign_files_are_named(rng, tmp_path):
@@ -555,6 +714,52 @@ def test_gifti_of_two_hemispheres_with_a_medial_wall(rng, tmp_path):
     assert images["CortexRight"].agg_data().tolist() == list(range(7, 15))
 
 
+@pytest.mark.parametrize("inside", [True, False])
+def test_gifti_files_of_both_hemispheres_are_paired_into_runs(rng, tmp_path, inside):
+    values, files = {}, []
+    for run, side in ((1, "R"), (2, "L"), (1, "L"), (2, "R")):
+        values[run, side] = rng.normal(size=(5, 9)).astype(np.float32)
+        files.append(tmp_path / f"sub-a_run-{run}_hemi-{side}_bold.func.gii")
+        name = {"L": "CortexLeft", "R": "CortexRight"}[side] if inside else ""
+        save_gifti(files[-1], values[run, side], name)
+    expected = [np.hstack([values[run, side] for side in "LR"]) for run in (1, 2)]
+    wall = np.ones((1, 9))
+    wall[0, 3] = 0
+    masks = [tmp_path / f"{side}h.shape.gii" for side in "rl"]
+    for path in masks:
+        save_gifti(path, wall, "")
+    for given in ({"a": files}, files):
+        subject = load_gifti(given, t_r=2.0)["a"]
+        assert subject.runs.tolist() == [1] * 5 + [2] * 5
+        assert list(subject.space.masks) == ["CortexLeft", "CortexRight"]
+        assert_array_equal(subject.data(), np.vstack(expected))
+        masked = load_gifti(given, mask=masks)["a"]
+        keep = np.tile(wall[0] > 0, 2)
+        assert_array_equal(masked.data(), np.vstack(expected)[:, keep])
+    if inside:  # an image in memory has no name
+        subject = load_gifti({"a": [nib.load(files[1]), nib.load(files[3])]})["a"]
+        assert_array_equal(subject.data(), expected[1])
+    with pytest.raises(InputError, match="A Run of one hemisphere is not joined"):
+        load_gifti({"a": [Run(files[0], confounds=np.ones((5, 1))), files[2]]})
+
+
+def test_gifti_files_that_could_be_hemispheres_or_runs_are_refused(rng, tmp_path):
+    def surface(name, structure=""):
+        save_gifti(tmp_path / name, rng.normal(size=(5, 9)), structure)
+        return tmp_path / name
+
+    for names in (
+        ("one.func.gii", "two.func.gii"),
+        ("hemi-L_run-1.func.gii", "two.func.gii"),
+        ("hemi-L_run-1.func.gii", "hemi-R_run-1.func.gii", "hemi-L_run-2.func.gii"),
+        ("hemi-L_a.func.gii", "hemi-R_b.func.gii", "hemi-L_c.func.gii", "rh.x.gii"),
+    ):
+        with pytest.raises(StudyError, match=r"'a': Which of these .* \((Cort|unk)"):
+            load_gifti({"a": [surface(name) for name in names]})
+    images = [nib.load(surface("x.gii", "CortexLeft")) for _ in range(2)]
+    assert load_gifti({"a": images})["a"].runs.tolist() == [1] * 5 + [2] * 5
+
+
 def test_gifti_as_one_matrix_is_read_too(rng, tmp_path):
     values = rng.normal(size=(9, 5)).astype(np.float32)
     nib.save(
@@ -570,8 +775,15 @@ def test_gifti_that_does_not_fit_is_explained(rng, tmp_path):
     save_gifti(right, rng.normal(size=(4, 8)), "CortexRight")
     with pytest.raises(StudyError, match=r"differ in samples: .*l.func.gii' has 5"):
         load_gifti({"a": {"CortexLeft": left, "CortexRight": right}})
-    with pytest.raises(StudyError, match=r"r.func.gii' has 8 vertices where 9"):
+    with pytest.raises(StudyError, match=r"differ in samples: .*l.func.gii' has 5"):
         load_gifti({"a": [left, right]})
+    save_gifti(right, rng.normal(size=(4, 8)), "CortexLeft")
+    with pytest.raises(StudyError, match=r"r.func.gii' is CortexRight by its name"):
+        load_gifti({"a": [left, right]})
+    other = tmp_path / "other.func.gii"
+    right.rename(other)
+    with pytest.raises(StudyError, match=r"other.func.gii' has 8 vertices where 9"):
+        load_gifti({"a": [left, other]})
     mesh = nib.gifti.GiftiImage(
         darrays=[
             nib.gifti.GiftiDataArray(np.zeros((9, 3), np.float32)),

@@ -377,3 +377,20 @@ def test_labels_can_be_given_by_the_ids_of_subjects(tmp_path, rng):
     assert study["01"].labels.tolist() == [3, 2, 1]
     with pytest.raises(InputError, match="no labels for subject '02'"):
         load_matlab(path, labels={"01": [3, 2, 1]})
+
+
+def test_damaged_compression_and_absurd_magnitudes_are_refused(tmp_path, rng):
+    path = tmp_path / "x.mat"
+    data = rng.normal(size=(30, 8, 2))
+    savemat(path, {"data": data}, do_compression=True)
+    content = path.read_bytes()
+    for where in rng.integers(136, len(content), size=10):
+        flipped = bytearray(content)
+        flipped[where] ^= 1 << int(rng.integers(8))
+        path.write_bytes(flipped)
+        with pytest.raises(StudyError, match=r"x.mat' is not a readable MATLAB"):
+            load_matlab(path)
+    data[3, 2, 1] = -4e30
+    savemat(path, {"data": data})
+    with pytest.raises(StudyError, match=r"x.mat' has a value of magnitude 4e\+30"):
+        load_matlab(path)

@@ -60,7 +60,7 @@ def test_real_data_have_the_right_shape_labels_and_runs(haxby, mini_haxby):
 
 
 def test_real_samples_are_the_masked_volumes(haxby):
-    subject = load(haxby, keep_rest=True, runs=[1, 2])[0]
+    subject = load(haxby, keep_rest=True, runs=[1, 2], high_pass=None)[0]
     image = nib.load(haxby / "sub001/BOLD/task001_run002/bold_25mm.nii.gz")
     mask = nib.load(haxby / "sub001" / BRAIN).get_fdata() > 0
     assert_allclose(subject.data()[121:], image.get_fdata()[mask].T, rtol=1e-6)
@@ -101,7 +101,7 @@ def test_masks_confounds_and_cleaning(haxby):
 def test_trial_models_hold_the_confounds_as_those_of_bids_do(haxby):
     named = {"confounds": "bold_moest.txt", "high_pass": 0.005, "samples": "trials"}
     found = load(haxby, runs=[1], **named)
-    volumes = load(haxby, runs=[1], keep_rest=True)[0].data()
+    volumes = load(haxby, runs=[1], keep_rest=True, high_pass=None)[0].data()
     motion = np.loadtxt(haxby / "sub001/BOLD/task001_run001/bold_moest.txt")
     folder = haxby / "sub001/model/model001/onsets/task001_run001"
     rows = [

@@ -49,9 +49,9 @@ def test_every_step_is_told():
     assert told["samples"].startswith("one estimate per trial (least squares separate)")
     assert told["confounds"] == "motion: 2 columns (trans_x, rot_x)"
     assert told["scrubbing"] == "above 0.5 mm: 60 of 150 volumes (sub-01 60)"
-    assert told["filters"] == "trends removed, high-pass 0.0078 Hz"
+    assert told["filters"] == "trends removed, high-pass 0.0078 Hz (cosines)"
     assert told["smoothing"] == "6 mm"
-    assert told["mask"] == "voxels in the brain masks of all subjects"
+    assert told["mask"] == "voxels in the brain masks of all runs of all subjects"
     assert told["missing runs"] == "sub-02: 2"
     assert told["repetition time"] == "2 s"
     assert "3 volumes lie under events" in told["overlapping events"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from brainweave._core.exceptions import BrainweaveError, ModelFileError
 from brainweave._core.io import check_can_write, file_stamp, has_changed
 from brainweave.cli import files
-from brainweave.cli.bids_derivative import Derivative, selected_entities
+from brainweave.cli.bids_derivative import Derivative, name_entities
 from brainweave.cli.cluster import Engine
 from brainweave.cli.console import (
     Console,
@@ -113,6 +113,22 @@ class Inputs:
         from brainweave.study.formats.bids_files import open_dataset
 
         return open_dataset(self.folder, self.derivatives)
+
+    def entities(self, id: str) -> str:
+        """Return the task and the space of a subject's files, chosen or the only one.
+
+        Where there are several to choose from, reading the subject is an error.
+        """
+        runs, chosen = self.dataset.runs, {}
+        for key in ("task", "space"):
+            if key == "space":
+                runs = [run for run in runs if run.entities["sub"] == id]
+            found = {run.value(key) for run in runs}
+            only = found.pop() if len(found) == 1 else ""
+            chosen[key] = str(self.options.get(key) or only)
+            wanted = chosen[key].removeprefix(f"{key}-")
+            runs = [run for run in runs if run.value(key) == wanted]
+        return name_entities(**chosen)
 
     def study(self, id: str) -> "Study":
         """Return a study of one subject."""
@@ -278,9 +294,8 @@ def make_bases(job: Job) -> None:
     job.console.resume_hint = (
         "Run the same command again: subjects that are done are kept."
     )
-    entities = selected_entities(job.selection)
-    targets = [job.derivative.basis_path(id, entities) for id in ids]
-    _ = job.inputs.dataset.runs  # listed once, before several threads ask for it
+    # this lists the files once, before several threads ask for them
+    targets = [job.derivative.basis_path(id, job.inputs.entities(id)) for id in ids]
     with job.console.stage("Making bases", len(ids)) as tick:
         arguments = targets, [job] * len(ids), [LocalCallback(tick)] * len(ids)
         errors = map_subjects(_try_basis, ids, *arguments, n_jobs=_n_jobs(job, ids))

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,8 @@ class Derivative:
             entities = path.name.removeprefix(f"sub-{id}").removesuffix(BASIS_ENDING)
             found.setdefault(entities, {})[id] = path
         wanted = {i.removeprefix("sub-") for i in selection.participant_label or ()}
-        entities = _choose_entities(found, selected_entities(selection), wanted)
+        selected = name_entities(task=selection.task, space=selection.space)
+        entities = _choose_entities(found, selected, wanted)
         paths = found.get(entities, {})
         missing = sorted(wanted - set(paths))
         if missing or not paths:
@@ -106,12 +108,15 @@ class Derivative:
         values: Any,
         aligned: Any,
         entities: str,
+        *,
         n_informative: int | None,
+        samples: str,
     ) -> None:
         """Write the shared features of a subject's samples as a table with a sidecar.
 
         Columns with the label, run and stimulus of the samples follow, where they are
-        known. The sidecar marks features that gain nothing from the alignment.
+        known. The sidecar marks features that gain nothing from the alignment. Blocks
+        and trials follow no clock, so only volumes have a sampling frequency.
         """
         import pandas as pd
 
@@ -127,7 +132,7 @@ class Derivative:
         write_text(path, table.to_csv(float_format="%.8g", **settings))
         content: dict[str, Any] = {
             "Description": "Shared features of the samples, in order",
-            "SamplingFrequency": "n/a",
+            **({"SamplingFrequency": "TR"} if samples == "volumes" else {}),
         }
         for k, name in enumerate(features):
             content[name] = {"Description": f"Shared feature {k}"}
@@ -143,18 +148,28 @@ class Derivative:
         }
         self.write_sidecar(path, content)
 
-    def write_mask(self, basis: Any, entities: str) -> None:
-        """Write the voxels that were used, as a mask image, if they lie in a volume."""
+    def write_mask(self, basis: Any, entities: str, inputs: Iterable[str]) -> None:
+        """Write the voxels that were used, as a mask image, if they lie in a volume.
+
+        Of `inputs`, the first image is what the mask is aligned to.
+        """
         if getattr(basis.space, "kind", None) != "volume":
             return
         import numpy as np
 
         path = self._subject_path(basis.id, f"{entities}_desc-brainweave_mask.nii.gz")
         image = basis.space.to_image(np.ones(basis.n_voxels, np.uint8))
+        image.header.set_xyzt_units("mm")
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_path(path) as work:
             image.to_filename(work)
-        content = {"Type": "ROI", "Sources": self.sources(basis.id)}
+        images = [n for n in inputs if n.endswith(("_bold.nii.gz", "_bold.nii"))]
+        content = {
+            "Description": "Voxels that took part in the alignment",
+            "Type": "ROI",
+            "Sources": self.sources(basis.id),
+            **({"SpatialReference": f"bids:source:{images[0]}"} if images else {}),
+        }
         self.write_sidecar(path.with_suffix(""), content)
 
     def write_sidecar(self, path: Path, content: dict[str, Any]) -> None:
@@ -170,11 +185,16 @@ class Derivative:
         return f"bids::{path.relative_to(self.root).as_posix()}"
 
 
-def selected_entities(selection: Any) -> str:
-    """Return the entities of file names that options choose, such as _task-faces."""
-    task = f"_task-{selection.task}" if selection.task else ""
-    space = f"_space-{selection.space}" if selection.space else ""
-    return task + space
+def name_entities(**values: str | None) -> str:
+    """Return entities as they are in file names; native is a space without one.
+
+    Examples
+    --------
+    >>> name_entities(task="faces", space="native"), name_entities(space="space-T1w")
+    ('_task-faces', '_space-T1w')
+    """
+    bare = {k: (v or "").removeprefix(f"{k}-") for k, v in values.items()}
+    return "".join(f"_{k}-{v}" for k, v in bare.items() if v not in ("", "native"))
 
 
 def _choose_entities(

@@ -1,5 +1,6 @@
 """The level of the BIDS App that aligns, from basis files that fit each other."""
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -43,8 +44,15 @@ def align_group(job: Job) -> None:
         n_informative = getattr(model, "n_informative_", None)
         aligned = took_part(model, bases)
         for basis, values, flags in zip(bases, shared, aligned, strict=True):
-            job.derivative.write_mask(basis, entities)
-            job.derivative.write_features(basis, values, flags, named, n_informative)
+            job.derivative.write_mask(basis, entities, sorted(made[basis.id]["inputs"]))
+            job.derivative.write_features(
+                basis,
+                values,
+                flags,
+                named,
+                n_informative=n_informative,
+                samples=settings["data"]["samples"],
+            )
             tick(basis.id)
     if job.resources.report:
         record = join_records([m.get("record") for m in made.values()])
@@ -206,7 +214,7 @@ def option_name(name: str) -> str:
 def _data_options(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings of the data as options of the command, for the record."""
     options = {k: v for k, v in data.items() if k in LOAD_OPTIONS}
-    for name in ("ignore", "confounds"):  # which take several values
+    for name in ("ignore", "keep", "confounds"):  # which take several values
         if isinstance(options.get(name), str):
             options[name] = [options[name]]
     rest = [f"{k}={files.toml(v)}" for k, v in data.items() if k not in LOAD_OPTIONS]
@@ -223,6 +231,8 @@ def join_records(records: list[Any]) -> dict[str, Any] | None:
     joined = dict(records[0])
     for part in ("runs", "runs_without_events", "samples"):
         joined[part] = {k: v for r in records for k, v in (r.get(part) or {}).items()}
+    left_out = sum((Counter(r.get("left_out") or {}) for r in records), Counter())
+    joined["left_out"] = dict(sorted(left_out.items()))
     all_runs = {run for runs in joined["runs"].values() for run in runs}
     joined["missing_runs"] = {
         id: sorted(all_runs - set(runs))

@@ -161,8 +161,9 @@ def convert(
         "name": name,
     }
     params = parse_params(param)
-    if options.get("confounds", "") is None:  # none is a choice, not a gap
-        params = {"confounds": None, **params}
+    for choice in ("confounds", "high_pass"):
+        if options.get(choice, "") is None:  # none is a choice, not a gap
+            params = {choice: None, **params}
     with console.stage("Looking at the files"):
         study = load_any(inputs, form, with_params(options, params))
     files.save_study(

@@ -229,7 +229,8 @@ def by_region(aligner: Any, parcels: str | None, radius: float | None) -> Any:
 
 
 def _atlas(parcels: str) -> Any:
-    import nibabel as nib
+    from brainweave._core.exceptions import StudyError
+    from brainweave.study.spaces import load_image
 
     path = Path(parcels)
     named = re.fullmatch(r"schaefer-?(\d+)", parcels.lower())
@@ -241,8 +242,8 @@ def _atlas(parcels: str) -> Any:
             f"{parcels!r}."
         )
     try:
-        return nib.load(path)
-    except nib.filebasedimages.ImageFileError:
+        return load_image(path)
+    except StudyError:
         raise UsageError(
             f"--parcels {parcels} is no image that nibabel can read."
         ) from None

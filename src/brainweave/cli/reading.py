@@ -53,8 +53,12 @@ class Reading:
     )
     stimulus: str | None = option("Column of the events with the stimulus.")
     ignore: list[str] | None = option(
-        "Labels that are no category; several may follow. Default: rest, baseline, "
-        "fixation."
+        "More labels that are no category; several may follow. Rest, fixation, "
+        "responses, button presses and the like never are, unless kept."
+    )
+    keep: list[str] | None = option(
+        "Labels that are categories though their names say rest, response or the "
+        "like; several may follow."
     )
     overlap: str | None = option(
         "Which event a volume shows that lies under several: longest (default), "
@@ -72,7 +76,10 @@ class Reading:
         "Leave out volumes that moved by more than so many mm."
     )
     smoothing_fwhm: float | None = option("Smooth by so many mm.")
-    high_pass: float | None = option("High-pass cut-off in Hz.")
+    high_pass: str | None = option(
+        "Cut-off in Hz of the slow drifts to remove, or none; 1/128 by default, where "
+        "the repetition time is known and fMRIPrep's cosines are not removed."
+    )
     mask: str | None = option(
         "own (fMRIPrep's mask of each subject; default), common (voxels in all of "
         "them), epi (computed), or an image file."
@@ -82,10 +89,11 @@ class Reading:
         """Return what was given, as options of ``load_bids``, but for the subjects."""
         options = {name: getattr(self, name) for name in LOAD_OPTIONS}
         given = {k: v for k, v in options.items() if v not in (None, [], ())}
-        if given.get("ignore") == ["none"]:
-            given["ignore"] = []
         if "confounds" in given:
             given["confounds"] = parse_confounds(given["confounds"])
+        if "high_pass" in given:
+            cutoff = number_or(given["high_pass"], float, "high-pass", "none")
+            given["high_pass"] = None if cutoff == "none" else cutoff
         mask = given.get("mask", "own")
         if mask not in ("own", "common", "epi") and not Path(mask).is_file():
             raise UsageError(
@@ -221,8 +229,6 @@ def _source(inputs: list[Path], kind: str) -> Any:
         paths: dict[str, list[Any]] = {}
         for path in inputs:
             paths.setdefault(_subject_id(path), []).append(path)
-        if kind == "gifti":
-            paths = {id: _hemispheres(of_subject) for id, of_subject in paths.items()}
         return paths
     if len(inputs) != 1 or not inputs[0].is_dir():
         raise UsageError(
@@ -235,25 +241,6 @@ def _select_subjects(paths: dict[str, Any], wanted: list[str] | None) -> dict[st
     ids = list(paths) if wanted is None else [id.removeprefix("sub-") for id in wanted]
     refuse_unknown(ids, list(paths), "There is no file of subject '{}'")
     return {id: paths[id] for id in ids}
-
-
-def _hemispheres(paths: list[Path]) -> list[Any]:
-    """Join files of the left and the right hemisphere into runs, by their names.
-
-    Examples
-    --------
-    >>> names = ["sub-1_hemi-L.func.gii", "sub-1_hemi-R.func.gii"]
-    >>> [sorted(run) for run in _hemispheres([Path(name) for name in names])]
-    [['CortexLeft', 'CortexRight']]
-    """
-    runs: dict[str, dict[str, Path]] = {}
-    for path in paths:
-        left = "hemi-L" in path.name
-        side = "CortexLeft" if left else "CortexRight"
-        runs.setdefault(path.name.replace("hemi-L", "hemi-R"), {})[side] = path
-    if any("hemi-R" not in name for name in runs):
-        return list(paths)  # names without a hemisphere: a run each
-    return list(runs.values())
 
 
 def _subject_id(path: Path) -> str:

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from difflib import get_close_matches
-from typing import Any, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_type_hints
 
 from brainweave._core.exceptions import InputError
 from brainweave._core.validation import check_list_option, check_option
@@ -15,9 +15,6 @@ from brainweave.study.formats.runs import Cleaning
 
 _SAMPLES = ("volumes", "blocks", "trials", "trials-lsa", "trials-lss")
 
-#: Where the drift terms of trial models stop, in Hz.
-DRIFT_CUTOFF = 1 / 128
-
 
 @dataclass(frozen=True)
 class EventRules:
@@ -25,8 +22,13 @@ class EventRules:
 
     Parameters
     ----------
-    ignore : str or sequence of str, default=("rest", "baseline", "fixation")
-        Labels that are no category; so is ``n/a``.
+    ignore : str or sequence of str, default=()
+        Labels that are no category, beside ``n/a`` and the labels of events that no
+        analysis takes for stimuli: rest, baseline, fixation (cross), blank, null
+        (event), ITI, ISI, response, button (press, response), key press and trigger,
+        in any case, plural or numbered. What was left out is in the record.
+    keep : str or sequence of str, default=()
+        Of these, labels that are categories all the same.
     overlap : {"longest", "last", "drop", "error"}, default="longest"
         Which event a volume shows that lies under events of several categories: the
         one that covers most of it, the one that began last, none, or an error. How
@@ -37,13 +39,18 @@ class EventRules:
         same moment of a film has the same id in every subject.
     """
 
-    ignore: Sequence[str] | str = ("rest", "baseline", "fixation")
+    ignore: Sequence[str] | str = ()
+    keep: Sequence[str] | str = ()
     overlap: str = "longest"
     moments: bool = False
 
     def __post_init__(self) -> None:
-        ignored = check_list_option("ignore", self.ignore, "EventRules")
-        object.__setattr__(self, "ignore", tuple(map(str, ignored)))
+        for name in ("ignore", "keep"):
+            listed = check_list_option(name, getattr(self, name), "EventRules")
+            object.__setattr__(self, name, tuple(map(str, listed)))
+        both = set(self.ignore) & set(self.keep)
+        if both:
+            raise InputError(f"{min(both)!r} is both in ignore=... and in keep=...")
         check_option("overlap", self.overlap, list(OVERLAPS), owner="EventRules")
 
 
@@ -83,7 +90,7 @@ class SampleOptions:
     rules: EventRules
     sampling: Sampling
     cleaning: Cleaning
-    high_pass: float | None
+    high_pass: float | Literal["auto"] | None  # of the runs, which remove it themselves
 
     @classmethod
     def merge(
@@ -94,17 +101,14 @@ class SampleOptions:
         kinds = EventRules, Sampling, Cleaning
         groups = tuple(g or kind() for g, kind in zip(groups, kinds, strict=True))
         rules, sampling, cleaning = merge_options(owner, details, *groups)
-        high_pass = cleaning.high_pass
-        if samples.startswith("trials"):  # the models have drift terms of their own
-            cleaning = replace(cleaning, high_pass=None)
-            high_pass = high_pass or DRIFT_CUTOFF
+        high_pass, cleaning = cleaning.high_pass, replace(cleaning, high_pass=None)
         return cls(samples, rules, sampling, cleaning, high_pass)
 
     def settings(self) -> dict[str, Any]:
         """Return all fields by their names, for the record."""
         groups = (self.rules, self.sampling, self.cleaning)
         fields = {name: v for group in groups for name, v in asdict(group).items()}
-        return {**fields, "samples": self.samples, "high_pass": self.high_pass}
+        return {**fields, "samples": self.samples}
 
 
 def check_samples(samples: Any, owner: str = "plan_samples") -> str:

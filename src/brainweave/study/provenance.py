@@ -31,9 +31,10 @@ _SAMPLES = {
     "trials-lss": "one estimate per trial (least squares separate)",
 }
 _MASKS = {
-    None: "the brain mask of each subject",
-    "common": "voxels in the brain masks of all subjects",
-    "epi": "computed from the images of each subject",
+    "runs": "voxels in the brain masks of all runs of each subject",
+    "common": "voxels in the brain masks of all runs of all subjects",
+    "epi": "computed from the images: voxels in the masks of at least half of a "
+    "subject's runs",
 }
 _SOURCES = {
     "nifti": "NIfTI",
@@ -66,16 +67,18 @@ def make_record(
     }
 
 
-def run_record(run: Any) -> dict[str, Any]:
+def run_record(run: Any, high_pass: Any) -> dict[str, Any]:
     """Return what was done to a run whose header is known."""
     n_volumes = run.header.n_samples
+    counts = {} if run.plan is None else asdict(run.plan.counts)
     return {
         "file": Path(run.name).name,
         "t_r": run.repetition_time,
-        "scrubbed": n_volumes - len(run.used()),
+        "scrubbed": n_volumes - len(run.used()) - counts.get("unsteady", 0),
         "samples": run.n_samples,
         "volumes": n_volumes,
-        **({} if run.plan is None else asdict(run.plan.counts)),
+        "high_pass": run.cutoff(high_pass),
+        **counts,
     }
 
 
@@ -112,7 +115,8 @@ def cautions(record: Record | None) -> list[str]:
                 f"sub-{id}: {lost} of {total} volumes ({share}) were scrubbed."
             )
     counts = [
-        (_count_nuisance(r), r["volumes"] - r.get("scrubbed", 0)) for _, r in runs
+        (_count_nuisance(r), r["volumes"] - r.get("scrubbed", 0) - r.get("unsteady", 0))
+        for _, r in runs
     ]
     crowded = [(n, left) for n, left in counts if n > MAX_NUISANCE * left]
     remedy = "Fewer confounds may serve better: motion alone, or none."
@@ -147,11 +151,12 @@ def describe_record(record: Record | None) -> list[tuple[str, str]]:
     texts = {
         "images": _describe_images(settings, len(runs)),
         "samples": _describe_samples(settings),
-        "labels": _describe_labels(settings),
+        "labels": _describe_labels(settings, record.get("left_out")),
         "repetition time": _describe_times(runs),
         "confounds": _describe_confounds(settings, record.get("confounds"), runs),
         "scrubbing": _describe_scrubbing(settings, runs),
-        "filters": _describe_filters(settings),
+        "unsteady volumes": _describe_unsteady(runs),
+        "filters": _describe_filters(settings, record.get("confounds"), runs),
         "scale": _SCALES.get(scale, scale),
         "smoothing": _describe_smoothing(settings),
         "mask": _describe_mask(settings),
@@ -182,7 +187,9 @@ def _count_scrubbed(runs: RunRecords, id: str | None = None) -> tuple[int, int]:
 
 def _describe_images(settings: Record, n_runs: int) -> str:
     if "preprocessed" in settings:
-        kind = "output of fMRIPrep" if settings["preprocessed"] else "raw images"
+        kind = "preprocessed images" if settings["preprocessed"] else "raw images"
+        if settings.get("pipeline"):
+            kind = f"output of {settings['pipeline']}"
         chosen = [f"{n} {settings[n]}" for n in ("task", "space") if settings.get(n)]
         return ", ".join([kind, *chosen])
     if settings.get("source") not in _SOURCES:
@@ -201,13 +208,14 @@ def _describe_samples(settings: Record) -> str:
     return f"{_SAMPLES.get(samples, samples)}, {when}"
 
 
-def _describe_labels(settings: Record) -> str:
+def _describe_labels(settings: Record, left_out: Any) -> str:
     if "label" not in settings:
-        return str(settings["labels"] or "none") if "labels" in settings else ""
-    if settings["label"] is None:
-        return "none"
-    ignored = ", ".join(map(str, settings.get("ignore") or ())) or "nothing"
-    return f"column {settings['label']}; ignored: {ignored}"
+        text = str(settings["labels"] or "none") if "labels" in settings else ""
+    else:
+        text = "none" if settings["label"] is None else f"column {settings['label']}"
+    counts = left_out or {}
+    listed = ", ".join(f"{label} ({count})" for label, count in counts.items())
+    return f"{text}; events left out: {listed}" if listed else text
 
 
 def _describe_times(runs: RunRecords) -> str:
@@ -248,14 +256,27 @@ def _describe_scrubbing(settings: Record, runs: RunRecords) -> str:
     return f"{above}{lost} of {total} volumes" + _list_counts(by_subject, " ({})")
 
 
-def _describe_filters(settings: Record) -> str:
+def _describe_unsteady(runs: RunRecords) -> str:
+    n_unsteady = sum(run.get("unsteady", 0) for _, run in runs)
+    total = sum(run.get("volumes", 0) for _, run in runs)
+    return f"{n_unsteady} of {total} left out" if n_unsteady else ""
+
+
+def _describe_filters(settings: Record, confounds: Any, runs: RunRecords) -> str:
     if "detrend" not in settings:
         return ""
     parts = ["trends removed"] if settings["detrend"] else []
-    for name in ("high_pass", "low_pass"):
-        if settings.get(name):
-            parts.append(f"{name.replace('_', '-')} {settings[name]:.4g} Hz")
-    return ", ".join(parts) or "none beyond the confounds"
+    if settings.get("high_pass"):
+        text = f"high-pass {settings['high_pass']:.2g} Hz (cosines)"
+        n_done = sum(bool(run.get("high_pass", True)) for _, run in runs)
+        if n_done < len(runs):
+            text += f" in {n_done} of {len(runs)} runs, whose repetition time is known"
+        parts.append(text)
+    elif any(str(name).startswith("cosine") for name in confounds or ()):
+        parts.append("high-pass by the cosines among the confounds")
+    if settings.get("low_pass"):
+        parts.append(f"low-pass {settings['low_pass']:.4g} Hz")
+    return ", ".join(parts) or "none"
 
 
 def _describe_smoothing(settings: Record) -> str:
@@ -269,7 +290,7 @@ def _describe_mask(settings: Record) -> str:
     if "mask" not in settings:
         return ""
     mask = settings["mask"]
-    return _MASKS.get(mask if isinstance(mask, str | None) else "", str(mask))
+    return _MASKS.get(mask, mask) if isinstance(mask, str) else str(mask or "")
 
 
 def _describe_overlaps(settings: Record, runs: RunRecords) -> str:

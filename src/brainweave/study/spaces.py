@@ -4,6 +4,7 @@ A space reads a run into samples x voxels, and puts values per voxel (the weight
 a shared feature) back into the same kind of image.
 """
 
+import gzip
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from brainweave._core.exceptions import BrainweaveError, InputError, StudyError
 from brainweave.study.study import Study
+
+# Endings of files that nibabel decompresses.
+_COMPRESSED = (".gz", ".bz2", ".zst", ".mgz")
+#: Scanners count to 2 ** 16, and scaling adds a few digits; what is far beyond is
+#: damage, such as a flipped bit in the exponent of a number.
+MAX_MAGNITUDE = 1e12
+# What may follow the data of an image, and what is read of it at a time.
+_MOST_SURPLUS, _CHUNK = 2**26, 2**20
 
 # A path, or an image object of nibabel.
 ImageLike: TypeAlias = Any
@@ -58,8 +67,10 @@ def _diagnosis(error: Exception) -> tuple[str, str]:
     from nibabel.filebasedimages import ImageFileError
     from nibabel.spatialimages import HeaderDataError
 
-    if isinstance(error, EOFError | zlib.error):
+    if isinstance(error, EOFError):
         return "ends early", "The download was cut off: get the file again."
+    if isinstance(error, zlib.error | gzip.BadGzipFile):
+        return "is damaged", "Get the file again."
     if isinstance(error, ImageFileError | HeaderDataError):
         return "is not a readable image", "Check its type, or get the file again."
     if isinstance(error, OSError):  # also an uncompressed file that is too short
@@ -76,12 +87,72 @@ def load_image(image: ImageLike, *kinds: type) -> Any:
     if isinstance(image, str | PathLike):
         with reading(image):
             image = nib.load(Path(image))
+    if isinstance(image, nib.spatialimages.SpatialImage):
+        with reading(image):
+            image = _checked_image(image)
     if kinds and not isinstance(image, kinds):
         wanted = " or ".join(kind.__name__ for kind in kinds)
         raise StudyError(
             f"{image_name(image)!r} is a {type(image).__name__}, not a {wanted}."
         )
     return image
+
+
+def _checked_image(image: Any) -> Any:
+    """Return a compressed image with data that are read up to their checksum."""
+    proxy, files = image.dataobj, image.file_map or {}
+    names = {holder.filename for holder in files.values() if holder.filename}
+    compressed = [name for name in names if str(name).lower().endswith(_COMPRESSED)]
+    own = getattr(proxy, "file_like", None)
+    if not compressed or isinstance(proxy, _CheckedData):
+        return image
+    for name in compressed:  # the header of a pair, or a format that hides its file
+        if name != own:
+            _drain(name)
+    if own not in compressed:
+        return image
+    data = _CheckedData(proxy)
+    return type(image)(data, image.affine, image.header, image.extra, image.file_map)
+
+
+class _CheckedData:
+    """The data of a compressed image; reading them goes on to the end of the stream.
+
+    A stream ends in a checksum and a length, and nibabel stops before them.
+    """
+
+    is_proxy = True
+
+    def __init__(self, proxy: Any) -> None:
+        self.proxy, self.file_like = proxy, proxy.file_like
+        self.shape, self.ndim, self.dtype = proxy.shape, proxy.ndim, proxy.dtype
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        from nibabel.openers import ImageOpener
+
+        with reading(self.file_like), ImageOpener(self.file_like) as stream:
+            data = self.proxy.copy()
+            data.file_like = stream.fobj  # nibabel would map what it does not know
+            values = np.asarray(data, dtype)
+            _drain(stream)
+        return values
+
+    def __getitem__(self, key: Any) -> NDArray[Any]:
+        return np.asarray(self)[key]
+
+
+def _drain(stream: Any) -> None:
+    """Read a compressed stream to its end, where its checksum is compared."""
+    from nibabel.openers import ImageOpener
+
+    with ImageOpener(stream) as file:
+        for _ in range(_MOST_SURPLUS // _CHUNK):
+            if not file.read(_CHUNK):
+                return
+    raise StudyError(
+        f"{image_name(getattr(stream, 'name', stream))!r} goes on for more than "
+        f"{_MOST_SURPLUS >> 20} MiB after its data. It is damaged: get the file again."
+    )
 
 
 def read_table(path: Path, separator: str = "\t", **options: Any) -> Any:
@@ -114,6 +185,28 @@ class RunHeader:
     n_samples: int
     t_r: float | None = None
     t_r_is_default: bool = False
+
+
+def finite_voxels(values: NDArray[Any], name: str) -> NDArray[np.bool_]:
+    """Say which voxels are finite throughout; refuse values that no image has.
+
+    Two passes, and nothing of the data's size.
+    """
+    if not values.size:
+        return np.ones(values.shape[1], bool)
+    # a NaN is both the least and the most
+    extremes = np.abs([values.min(axis=0), values.max(axis=0)], dtype=np.float64)
+    largest = extremes.max(axis=0)
+    finite = np.isfinite(largest)
+    most = largest[finite].max(initial=0.0)
+    if most > MAX_MAGNITUDE:
+        voxel = int(np.flatnonzero(largest == most)[0])
+        raise StudyError(
+            f"{name!r} has a value of magnitude {most:.2g} in voxel {voxel}; no image "
+            f"goes beyond {MAX_MAGNITUDE:g}. It is damaged, or scaled wrongly: get the "
+            "file again."
+        )
+    return np.asarray(finite)
 
 
 def to_image(space: Any, values: ArrayLike) -> Any:

@@ -1,6 +1,7 @@
 """Brain models of CIFTI files, and GIfTI surfaces of one hemisphere or both."""
 
 import gzip
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -26,6 +27,10 @@ from brainweave.study.spaces import (
 )
 
 _STRUCTURE = "AnatomicalStructurePrimary"
+_SIDES = {"L": "CortexLeft", "R": "CortexRight"}
+# what names of files say of a hemisphere, and of a run
+_HEMISPHERE = re.compile(r"(?i)(?<![a-z0-9])(?:hemi-)?([LR]|lh|rh|left|right)(?=[._-])")
+_RUN = re.compile(r"(?:ses|run)-[A-Za-z0-9]+")
 
 # One image, or one per structure: {"CortexLeft": left, "CortexRight": right}.
 SurfaceRun: TypeAlias = ImageLike | Mapping[str, ImageLike]
@@ -276,6 +281,55 @@ def _by_structure(run: SurfaceRun) -> dict[str, ImageLike]:
     if isinstance(run, Mapping):
         return dict(run)
     return {_gifti_header(run).structure or "surface": run}
+
+
+def pair_hemispheres(images: Sequence[SurfaceRun]) -> list[SurfaceRun]:
+    """Return the files of one subject as runs: left and right of a run go together.
+
+    A file tells its hemisphere by the structure that it names inside, or else by its
+    name (``hemi-L``, ``lh``); what is left of the name tells its run.
+    """
+    if len(images) < 2 or any(isinstance(image, Mapping) for image in images):
+        return list(images)
+    names = [Path(image_name(image)).name for image in images]
+    sides = list(map(_side, images))
+    if set(sides) == {""}:
+        runs = [tuple(_RUN.findall(name)) for name in names]
+        if len(set(runs)) == len(runs):
+            return list(images)
+    elif len(set(sides)) == 1:
+        return list(images)
+    elif set(sides) == set(_SIDES.values()):
+        pairs: dict[str, dict[str, ImageLike]] = {}
+        for image, name, side in zip(images, names, sides, strict=True):
+            run = "" if len(images) == 2 else _HEMISPHERE.sub("", name)
+            pairs.setdefault(run, {})[side] = image
+        if 2 * len(pairs) == len(images) and all(len(p) == 2 for p in pairs.values()):
+            return [
+                {side: pair[side] for side in _SIDES.values()}
+                for pair in pairs.values()
+            ]
+    listed = ", ".join(
+        f"{name!r} ({side or 'unknown'})"
+        for name, side in zip(names, sides, strict=True)
+    )
+    raise StudyError(
+        f"Which of these files are hemispheres of one run is not clear: {listed}. Give "
+        'each run as {"CortexLeft": left, "CortexRight": right}.'
+    )
+
+
+def _side(image: ImageLike) -> str:
+    """Return the hemisphere of a file, by its content or else its name."""
+    inside = _gifti_header(image).structure
+    marks = _HEMISPHERE.findall(Path(image_name(image)).name)
+    named = _SIDES[marks[0][0].upper()] if len(marks) == 1 else ""
+    if inside in _SIDES.values() and named and named != inside:
+        raise StudyError(
+            f"{image_name(image)!r} is {named} by its name and {inside} by its "
+            f"{_STRUCTURE}. Correct the wrong one."
+        )
+    return inside or named
 
 
 def _gifti_image(structure: str, maps: NDArray[Any]) -> Any:

@@ -113,20 +113,20 @@ def load_bids(
     scrub : float, optional
         Leave out volumes with a framewise displacement above so many mm.
     events : EventRules, optional
-        Which labels are no category, which of several events a volume shows, and how
-        stimuli are named.
+        Which labels are no category (rest, fixation, responses and the like never are,
+        unless kept), which of several events a volume shows, and how stimuli are named.
     sampling : Sampling, optional
         The repetition time, the delay of responses, and whether rest is kept.
     cleaning : Cleaning, optional
-        Trends, filters, scaling and smoothing. With trials, `high_pass` is the cut-off
-        of the models' drift terms, 1/128 Hz by default.
+        Trends, filters, scaling and smoothing. Drifts below 1/128 Hz (`high_pass`) are
+        removed by default, like confounds, unless these hold fMRIPrep's cosines.
     dtype : dtype, default=float32
         Of the samples.
     name : str, optional
         Name of the study, by default that of the folder.
     **details
         Fields of `events`, `sampling` and `cleaning` by their names, such as
-        ``ignore="rest"``, ``keep_rest=True`` or ``smoothing_fwhm=6``.
+        ``ignore="cue"``, ``keep_rest=True`` or ``smoothing_fwhm=6``.
 
     Returns
     -------
@@ -145,7 +145,8 @@ def load_bids(
     -----
     UserWarning
         A run has no events and is left out; repetition times differ (every run keeps
-        its own); events lie outside their run; volumes lie under several events.
+        its own); events lie outside their run; volumes lie under several events;
+        responses and the like are left out.
     """
     options = SampleOptions.merge(
         "load_bids", samples, details, events, sampling, cleaning
@@ -175,9 +176,10 @@ def load_bids(
     for id, file in ((id, file) for id, listed in files.items() for file in listed):
         shown = Events.from_rows([])
         if label is not None:
-            table, ignore = _events_tables(dataset, file)[0], options.rules.ignore
-            shown = read_events(table, label=label, stimulus=stimulus, ignore=ignore)
-        columns, usable = read_confounds(dataset, file, confounds, scrub)
+            rules = {"ignore": options.rules.ignore, "keep": options.rules.keep}
+            table = _events_tables(dataset, file)[0]
+            shown = read_events(table, label=label, stimulus=stimulus, **rules)
+        columns, usable, unsteady = read_confounds(dataset, file, confounds, scrub)
         if columns is not None:
             confound_names.update(dict.fromkeys(map(str, columns.columns)))
         event_runs[id][file.run] = EventRun(
@@ -185,6 +187,7 @@ def load_bids(
             Run(file.image, confounds=columns, sample_mask=usable),
             shown,
             partial(repetition_time, dataset, file),
+            unsteady,
         )
     study = study_of_events(
         Path(folder).resolve().name if name is None else name,
@@ -193,11 +196,12 @@ def load_bids(
         options,
         {
             "source": "bids",
-            "task": task,
-            "space": space,
+            "task": _only(files, "task"),
+            "space": _only(files, "space") if space is None else space,
             "preprocessed": dataset.preprocessed,
+            "pipeline": dataset.pipeline,
             "confounds": confounds,
-            "mask": mask,
+            "mask": _mask_used(dataset, files, mask),
             "label": label,
             "scrub": scrub,
         },
@@ -215,6 +219,24 @@ def _name_moments(subject: Subject) -> Subject:
     """Name samples without events by their run and their time in it."""
     pairs = zip(subject.runs, subject.onsets, strict=True)  # type: ignore[arg-type]
     return subject._replace(stimuli=[f"run-{run}@{time:.2f}" for run, time in pairs])
+
+
+def _only(runs: Mapping[str, list[BidsRun]], entity: str) -> str | None:
+    """Return what all files say of an entity; None if they say nothing."""
+    (value,) = {r.entities.get(entity) for listed in runs.values() for r in listed}
+    return value
+
+
+def _mask_used(dataset: Dataset, runs: Mapping[str, list[BidsRun]], mask: Any) -> Any:
+    """Return the mask for the record: as given, or what stands in for it."""
+    kind = next(run.kind for listed in runs.values() for run in listed)
+    if kind == "cifti":
+        return "all grayordinates"
+    if mask is not None:
+        return mask
+    if kind == "surface":
+        return "all vertices"
+    return "runs" if dataset.preprocessed else "epi"
 
 
 def _events_tables(dataset: Dataset, run: BidsRun) -> list[Path]:

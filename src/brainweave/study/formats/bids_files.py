@@ -6,6 +6,7 @@ import json
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
@@ -46,6 +47,22 @@ class Dataset:
     def __fspath__(self) -> str:
         """Stand for the folder, so that ``load_bids`` takes a dataset in its place."""
         return str(self.raw)
+
+    @cached_property
+    def pipeline(self) -> str:
+        """What preprocessed the images, with its version, as far as it says so."""
+        content: dict[str, Any] = {}
+        if self.preprocessed:
+            with suppress(StudyError):  # no reason not to read the images
+                content = _read_json(self.images / "dataset_description.json")
+        made = content.get("GeneratedBy") or content.get("PipelineDescription") or ()
+        tools = [made] if isinstance(made, Mapping) else made
+        names = (
+            f"{tool.get('Name', '')} {tool.get('Version', '')}".strip()
+            for tool in tools
+            if isinstance(tool, Mapping)
+        )
+        return ", ".join(name for name in names if name)
 
     @cached_property
     def runs(self) -> list[BidsRun]:
@@ -301,14 +318,15 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def read_confounds(
     dataset: Dataset, run: BidsRun, confounds: Any, scrub: float | None
-) -> tuple[Any, NDArray[np.bool_] | None]:
+) -> tuple[Any, NDArray[np.bool_] | None, int]:
     """Read fMRIPrep's confounds of a run, as ``load_bids`` is asked for them.
 
     Return the columns to remove (a DataFrame) and a mask of the volumes that may be
-    used; both are None if nothing is asked for.
+    used, both None if nothing is asked for; and how many of the others were scanned
+    before the magnetisation was steady.
     """
     if confounds is None and scrub is None:
-        return None, None
+        return None, None, 0
     tables = inherited_files(dataset.images, run, "desc-confounds_timeseries", ".tsv")
     if not tables:
         raise StudyError(
@@ -331,7 +349,10 @@ def read_confounds(
             f"{str(table)!r}: scrubbing leaves no volume of this run. Raise scrub=..., "
             "or leave the run out."
         )
-    return columns, usable
+    names = read_table(table, nrows=0).columns
+    flags = [name for name in names if name.startswith("non_steady_state")]
+    unsteady = (_columns(table, flags).to_numpy() > 0).any(axis=1) & ~usable
+    return columns, usable, int(unsteady.sum())
 
 
 def _columns(table: Path, names: list[str]) -> Any:

@@ -6,8 +6,9 @@ there is one, a stimulus. The module ``sampling`` turns them into samples.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,18 @@ OVERLAPS = {
 #: What an empty cell of an ``events.tsv`` may hold.
 MISSING = frozenset({"", "n/a", "N/A", "NA", "nan", "NaN", "None"})
 
+#: Labels of events that are no stimuli, in any case, with digits, blanks and signs
+#: between the letters or after them, and in the plural: ``Button_press``, ``ITI 2``.
+#: The first three are what a run is compared with, and are left out without a word.
+NOT_STIMULI = (
+    *("rest", "baseline", "fixation", "fixation cross", "blank", "null", "null event"),
+    *("ITI", "ISI", "inter-trial interval", "inter-stimulus interval"),
+    *("response", "button", "button press", "button response", "key press", "trigger"),
+)
+
+#: Where drifts end and signal begins, in Hz, as in SPM and fMRIPrep.
+DRIFT_CUTOFF = 1 / 128
+
 # No scanner is faster, no protocol slower (sparse sampling takes 10 to 20 s a volume).
 _SHORTEST_TR, _LONGEST_TR = 0.01, 100.0
 # Two statements of one repetition time may differ by rounding, not more.
@@ -44,7 +57,7 @@ class Events:
     """The events of one run, sorted by onset: when, what category, which stimulus.
 
     Times are seconds from the first volume of the run. The stimulus is empty text where
-    it is not known, None if none is.
+    it is not known, None if none is. `left_out` counts what is no stimulus, by label.
 
     Examples
     --------
@@ -57,6 +70,7 @@ class Events:
     duration: NDArray[np.float64]
     label: NDArray[np.str_]
     stimulus: NDArray[np.str_] | None = None
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def from_rows(cls, rows: Iterable[Sequence[Any]]) -> Events:
@@ -76,7 +90,47 @@ class Events:
     def take(self, keep: NDArray[Any]) -> Events:
         """Keep some events: a boolean mask or positions."""
         stimulus = None if self.stimulus is None else self.stimulus[keep]
-        return Events(self.onset[keep], self.duration[keep], self.label[keep], stimulus)
+        columns = self.onset[keep], self.duration[keep], self.label[keep], stimulus
+        return Events(*columns, self.left_out)
+
+    def stimuli(self, ignore: Iterable[str] = (), keep: Iterable[str] = ()) -> Events:
+        """Leave out what is no stimulus: no label, one to ignore, or by its name.
+
+        Labels to `keep` stay, whatever their names.
+
+        Examples
+        --------
+        >>> rows = [(0, 2, "face"), (1, 0, "Button_Press"), (2, 2, "Rest"), (4, 1, "x")]
+        >>> events = Events.from_rows(rows).stimuli(ignore=["x"], keep=["Rest"])
+        >>> events.label.tolist(), events.left_out
+        (['face', 'Rest'], {'Button_Press': 1, 'x': 1})
+        """
+        ignore, keep = set(ignore), set(keep)
+        names, codes, counts = np.unique(
+            self.label, return_inverse=True, return_counts=True
+        )
+        stays = [
+            name not in MISSING
+            and name not in ignore
+            and (name in keep or not names_no_stimulus(name))
+            for name in map(str, names)
+        ]
+        left = Counter[str]()
+        for name, count, stay in zip(names, counts, stays, strict=True):
+            if not stay:
+                left["n/a" if name in MISSING else str(name)] += int(count)
+        kept = self.take(np.array(stays, bool)[codes])
+        return replace(kept, left_out=dict(left))
+
+
+def names_no_stimulus(label: str, known: Sequence[str] = NOT_STIMULI) -> bool:
+    """Whether a label is one of :data:`NOT_STIMULI`, however it is written."""
+    bare = _letters(label)
+    return any(bare in (n, f"{n}s", f"{n}es") for n in map(_letters, known))
+
+
+def _letters(text: str) -> str:
+    return "".join(letter for letter in text.casefold() if letter.isalpha())
 
 
 def read_events(
@@ -85,11 +139,12 @@ def read_events(
     label: str = "trial_type",
     stimulus: str | None = None,
     ignore: Sequence[str] | str = (),
+    keep: Sequence[str] | str = (),
 ) -> Events:
     """Read a BIDS ``events.tsv``; `label` and `stimulus` are names of columns.
 
-    Rows whose label is missing (``n/a``) or listed in `ignore` are rest and are left
-    out. A missing duration counts as zero.
+    Rows whose label is missing (``n/a``), one of :data:`NOT_STIMULI` or in `ignore` are
+    left out, but for those in `keep`. A missing duration counts as zero.
     """
     table = read_table(Path(path), dtype=str, keep_default_na=False)
     if len(table) == 0:
@@ -115,9 +170,10 @@ def read_events(
     if stimulus is not None:
         ids = table[stimulus].str.strip().replace(list(MISSING), "")
         ids = ids.to_numpy(dtype=np.str_)
-    ignored = map(str, check_list_option("ignore", ignore, "read_events"))
-    has_category = ~np.isin(names, [*MISSING, *ignored])
-    for row in np.flatnonzero(has_category):
+    lists = {"ignore": ignore, "keep": keep}
+    rule = {k: check_list_option(k, v, "read_events") for k, v in lists.items()}
+    events = Events(onset, duration, names, ids).stimuli(**rule)
+    for row in np.flatnonzero(np.isin(names, events.label)):
         if np.isnan(onset[row]):
             raise StudyError(f"{path}: the onset in row {row + 1} is missing.")
         if not (np.isfinite([onset[row], duration[row]]).all() and duration[row] >= 0):
@@ -126,7 +182,6 @@ def read_events(
                 f"lasts {duration[row]:g} s. An event needs an onset and a duration of "
                 'zero or more; write "n/a" for a duration that is not known.'
             )
-    events = Events(onset, duration, names, ids).take(has_category)
     return events.take(np.argsort(events.onset, kind="stable"))
 
 
@@ -260,7 +315,7 @@ def find_blocks(events: Events, *, max_gap: float = 4.0) -> Events:
             first.append(e)
             ends.append(stop[e])
     blocks = events.take(np.array(first))
-    return Events(blocks.onset, ends - blocks.onset, blocks.label, blocks.stimulus)
+    return replace(blocks, duration=ends - blocks.onset)
 
 
 def check_tr(value: Any, where: str, error: type[ValueError] = StudyError) -> float:
@@ -412,19 +467,25 @@ def trial_weights(
     return weights
 
 
-def nuisance_columns(
-    times: NDArray[np.floating],
-    high_pass: float | None,
-    confounds: NDArray[np.float64] | None,
+def drift_columns(
+    n_volumes: int, tr: float, high_pass: float | None
 ) -> NDArray[np.float64]:
-    """Return a constant, cosine drifts and the standardised confounds."""
+    """Return the cosines below a cut-off in Hz, without the constant."""
     from nilearn.glm.first_level import make_first_level_design_matrix
 
+    times = np.arange(n_volumes) * tr
     drift_model = None if high_pass is None else "cosine"
-    drifts = make_first_level_design_matrix(
+    table = make_first_level_design_matrix(
         times, drift_model=drift_model, high_pass=high_pass
     )
-    columns = [drifts.to_numpy(dtype=np.float64)]
+    return table.drop(columns="constant").to_numpy(dtype=np.float64)
+
+
+def nuisance_columns(
+    drifts: NDArray[np.float64], confounds: NDArray[np.float64] | None
+) -> NDArray[np.float64]:
+    """Return a constant, the drifts and the standardised confounds."""
+    columns = [np.ones((len(drifts), 1)), drifts]
     if confounds is not None and confounds.shape[1]:
         columns.append(standardized(confounds))
     return np.hstack(columns)

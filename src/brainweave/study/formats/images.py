@@ -12,7 +12,7 @@ import numpy as np
 from brainweave._core.exceptions import InputError, StudyError
 from brainweave.study.formats.events import check_t_r_option
 from brainweave.study.formats.runs import Cleaning, Run
-from brainweave.study.formats.sampling import study_of_runs
+from brainweave.study.formats.sampling import errors_name_subject, study_of_runs
 from brainweave.study.options import merge_options, subject_entry
 from brainweave.study.provenance import AS_GIVEN
 from brainweave.study.spaces import (
@@ -23,7 +23,7 @@ from brainweave.study.spaces import (
     reading,
 )
 from brainweave.study.study import Study
-from brainweave.study.surface import CiftiSpace, SurfaceSpace
+from brainweave.study.surface import CiftiSpace, SurfaceSpace, pair_hemispheres
 
 
 def load_nifti(
@@ -55,7 +55,9 @@ def load_nifti(
         ``labels``, ``stimuli``: one per sample, per subject id (a mapping), or for
         all subjects; ``t_r``; ``confounds``: per subject id, one per run;
         ``cleaning``: a :class:`brainweave.study.Cleaning`, or its fields by name, such
-        as ``smoothing_fwhm``; ``dtype``.
+        as ``smoothing_fwhm``; ``dtype``. Drifts below 1/128 Hz are removed by default
+        where the repetition time is known; ``high_pass=None`` leaves them in (for
+        series of maps, which are no time courses).
 
     Returns
     -------
@@ -117,7 +119,9 @@ def load_gifti(
     ----------
     files : mapping of str to a run or a list of runs
         Per subject id. A run is a path or image, or, for both hemispheres,
-        ``{"CortexLeft": left, "CortexRight": right}``.
+        ``{"CortexLeft": left, "CortexRight": right}``. Bare files of both hemispheres
+        are paired into runs by the structure that they name inside, or else by
+        ``hemi-L`` and ``hemi-R`` in their names; what stays unclear is an error.
     mask : like a run, optional
         Vertices above zero are kept, for all subjects; all vertices by default.
     name : str, default=""
@@ -131,11 +135,14 @@ def load_gifti(
     Study
         Lazy: the data of the files are not decoded.
     """
+    if isinstance(mask, list | tuple):
+        (mask,) = pair_hemispheres(mask)
     return _make_study(
         "gifti",
         files,
         lambda _, images: SurfaceSpace.from_run(images[0], mask),
         name,
+        join=_join_hemispheres,
         mask="all vertices" if mask is None else mask,
         **options,
     )
@@ -201,6 +208,7 @@ def _make_study(
     name: str,
     *,
     mask: Any,
+    join: Callable[[list[Run]], list[Run]] = list,
     labels: Any = None,
     stimuli: Any = None,
     confounds: Mapping[str, Any] | None = None,
@@ -212,7 +220,9 @@ def _make_study(
     (cleaning,) = merge_options("the reader of images", details, cleaning or Cleaning())
     t_r = check_t_r_option(t_r)
     subject_runs, spaces, known = {}, {}, {}
-    for id, runs in _runs_by_subject(files).items():
+    for id, files_of_subject in _runs_by_subject(files).items():
+        with errors_name_subject(id):
+            runs = join(files_of_subject)
         spaces[id] = space_of(id, [run.image for run in runs])
         if t_r is not None:
             runs = [replace(run, t_r=t_r) for run in runs]
@@ -231,6 +241,19 @@ def _make_study(
     }
     options: dict[str, Any] = {"dtype": dtype, "labels": known}
     return study_of_runs(name, subject_runs, spaces, cleaning, settings, **options)
+
+
+def _join_hemispheres(runs: list[Run]) -> list[Run]:
+    joined = pair_hemispheres([run.image for run in runs])
+    if len(joined) == len(runs):
+        return runs
+    given = (v for run in runs for name, v in vars(run).items() if name != "image")
+    if any(value is not None for value in given):
+        raise InputError(
+            "A Run of one hemisphere is not joined with another: give both in one, "
+            'Run({"CortexLeft": left, "CortexRight": right}, ...).'
+        )
+    return [Run(image) for image in joined]
 
 
 def _with_confounds(id: str, runs: list[Run], confounds: Any) -> list[Run]:

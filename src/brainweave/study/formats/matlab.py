@@ -18,6 +18,7 @@ from brainweave._core.labels import object_array
 from brainweave._core.validation import check_list_option
 from brainweave.study.options import subject_entry
 from brainweave.study.provenance import AS_GIVEN, make_record
+from brainweave.study.spaces import finite_voxels
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
 
@@ -213,6 +214,9 @@ def _subject_arrays(
         wanted = [a for a in ("subjects", "samples", "voxels") if a in axes]
         moved = np.transpose(value, [axes.index(axis) for axis in wanted])
         arrays = list(moved) if "subjects" in axes else [moved]
+    for array in arrays:
+        if array.dtype.kind == "f":
+            finite_voxels(array, str(path))
     return [np.ascontiguousarray(array) for array in arrays]
 
 

@@ -62,19 +62,19 @@ def load_openfmri(
     samples : {"volumes", "blocks", "trials", "trials-lsa", "trials-lss"}
         What a sample is, as in :func:`load_bids`.
     events : EventRules, optional
-        Which conditions are no category (by default none of them), and which of
-        several events a volume shows.
+        Which conditions are no category, as in :func:`load_bids`, and which of several
+        events a volume shows.
     sampling : Sampling, optional
         The delay of responses, whether rest is kept, and the repetition time, by
         default that of ``scan_key.txt``, which must agree with that of the images.
     cleaning : Cleaning, optional
-        Trends, filters, scaling and smoothing of each run. With trials, `high_pass` is
-        the cut-off of the models' drift terms, 1/128 Hz by default.
+        Trends, filters, scaling and smoothing of each run. Drifts below 1/128 Hz
+        (`high_pass`) are removed by default, like confounds.
     name : str, optional
         Name of the study; by default that of the folder.
     **details
         Fields of `events`, `sampling` and `cleaning` by their names, such as
-        ``ignore="rest"`` or ``smoothing_fwhm=6``.
+        ``ignore="cue"`` or ``smoothing_fwhm=6``.
 
     Returns
     -------
@@ -85,7 +85,6 @@ def load_openfmri(
     root = Path(directory)
     if not root.is_dir():
         raise StudyError(f"There is no folder {str(root)!r}. Check the path.")
-    events = events or EventRules(ignore=())
     options = SampleOptions.merge(
         "load_openfmri", samples, details, events, sampling, cleaning
     )
@@ -103,12 +102,12 @@ def load_openfmri(
         event_runs[id] = {}
         for (number, path), image in zip(run_folders.items(), images, strict=True):
             rows = _read_onsets(folder, path.name, model, conditions)
-            rows = [row for row in rows if row[2] not in options.rules.ignore]
+            shown = Events.from_rows(rows)
             columns = None if confounds is None else _existing(path / confounds)
             event_runs[id][number] = EventRun(
                 f"{id}/{path.name}",
                 Run(image, confounds=columns),
-                Events.from_rows(rows),
+                shown.stimuli(options.rules.ignore, options.rules.keep),
                 lambda: stated_tr,
             )
     settings = {

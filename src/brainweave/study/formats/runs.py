@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -12,8 +11,23 @@ from numpy.typing import NDArray
 
 from brainweave._core.exceptions import InputError, StudyError
 from brainweave._core.validation import check_option
-from brainweave.study.formats.events import standardized
-from brainweave.study.spaces import ImageLike, image_name, read_table
+from brainweave.study.formats.events import (
+    DRIFT_CUTOFF,
+    drift_columns,
+    standardized,
+)
+from brainweave.study.spaces import (
+    ImageLike,
+    finite_voxels,
+    image_name,
+    read_table,
+)
+
+#: Of a run's degrees of freedom, what events and confounds that are fitted together
+#: may take; beyond, the noise that this adds outweighs the signal that it saves
+#: (benchmarks/confounds.py).
+ROOM = 2 / 5
+_CLEANED_BYTES = 2**18  # of voxels that are cleaned at a time
 
 
 @dataclass(frozen=True)
@@ -26,8 +40,12 @@ class Cleaning:
         Remove a linear trend.
     standardize : {None, "zscore", "psc"}, default=None
         Scale each voxel over the run, to unit variance or percent signal change.
-    high_pass, low_pass : float, optional
-        Cut-offs in Hz, Butterworth (the repetition time must be known).
+    high_pass : float, "auto" or None, default="auto"
+        Cut-off in Hz of the drifts to remove: cosines, as in SPM and fMRIPrep, fitted
+        together with the confounds. ``"auto"`` is 1/128 Hz where the repetition time
+        is known and the confounds hold no cosines of fMRIPrep; None leaves them in.
+    low_pass : float, optional
+        Cut-off in Hz, Butterworth (the repetition time must be known).
     smoothing_fwhm : float, optional
         Spatial smoothing in mm, for volumes only.
     nan : {"error", "zero"}, default="error"
@@ -36,14 +54,16 @@ class Cleaning:
 
     Notes
     -----
-    The work is done by :func:`nilearn.signal.clean`, in its order: detrend, filter,
-    confounds, standardise. Where events are known, confounds are fitted together with
-    a level for each event, so that what responses and confounds have in common stays.
+    In the order of :func:`nilearn.signal.clean`, which does all but the third: detrend,
+    filter, confounds and drifts, standardise. Where events are known (or the labels of
+    all volumes: neighbours with one label), confounds and drifts are fitted together
+    with a level for each event, so that what responses and drifts have in common stays;
+    but only if both take at most two fifths of a run's degrees of freedom.
     """
 
     detrend: bool = False
     standardize: Literal["zscore", "psc"] | None = None
-    high_pass: float | None = None
+    high_pass: float | Literal["auto"] | None = "auto"
     low_pass: float | None = None
     smoothing_fwhm: float | None = None
     nan: Literal["error", "zero"] = "error"
@@ -55,7 +75,9 @@ class Cleaning:
         check_option("nan", self.nan, ("error", "zero"), owner="Cleaning")
         for name in ("high_pass", "low_pass", "smoothing_fwhm"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
+            if name == "high_pass" and isinstance(value, str):
+                check_option(name, value, ("auto",), owner="Cleaning")
+            elif value is not None and not value > 0:
                 raise InputError(f"{name} must be above zero, got {value}.")
 
     def apply(
@@ -69,47 +91,42 @@ class Cleaning:
         levels: NDArray[np.intp] | None = None,
     ) -> NDArray[Any]:
         """Return the volumes of `sample_mask`, cleaned; others are not looked at."""
-        values = self._check_finite(values, name)
-        filters = self.low_pass is not None or self.high_pass is not None
-        if filters and t_r is None:
-            raise InputError(
-                f"{name!r} states no repetition time, which filtering needs. Give t_r."
-            )
-        for option in ("low_pass", "high_pass"):
-            value = getattr(self, option)
-            if t_r is not None and value is not None and value >= 0.5 / t_r:
-                raise InputError(
-                    f"{option}={value} Hz is not below half the sampling rate of "
-                    f"{name!r}, {0.5 / t_r:.3g} Hz (repetition time {t_r:g} s)."
-                )
-        if confounds is None and not (self.detrend or self.standardize or filters):
-            return values if sample_mask is None else values[sample_mask]
-        from nilearn.signal import clean  # slow to import, and seldom needed
-
-        filtered = partial(
-            clean,
-            detrend=self.detrend,
-            standardize=None,
-            sample_mask=sample_mask,
-            filter="butterworth" if filters else False,
-            low_pass=self.low_pass,
-            high_pass=self.high_pass,
-            t_r=t_r if filters else None,
-        )
-        if confounds is not None and levels is not None:
+        values = self._check_values(values, name)
+        if self.low_pass is not None:
+            _check_cutoff("low_pass", self.low_pass, t_r, name)
+        filtered = self._filter(sample_mask, t_r)
+        if confounds is not None:
+            levels = np.zeros(len(values), np.intp) if levels is None else levels
             values = _remove_confounds(values, confounds, levels, filtered)
-            confounds = None
-        scale = "zscore_sample" if self.standardize == "zscore" else self.standardize
-        return np.asarray(filtered(values, confounds=confounds, standardize=scale))
+        return np.asarray(filtered(values, standardize=self.standardize))
 
-    def _check_finite(self, values: NDArray[Any], name: str) -> NDArray[Any]:
-        # A sum is finite if all its terms are: one pass, nothing of the data's size.
-        with np.errstate(invalid="ignore", over="ignore"):
-            sums = values.sum(axis=0, dtype=np.float64)
-        suspects = np.flatnonzero(~np.isfinite(sums))
-        bad = suspects[~np.isfinite(values[:, suspects]).all(axis=0)]
-        if bad.size == 0:
+    def _filter(self, sample_mask: Any, t_r: float | None) -> Callable[..., Any]:
+        """Return what takes trends and fast changes out of arrays, and scales them."""
+
+        def pick(values: NDArray[Any], standardize: str | None = None) -> Any:
+            if self.detrend or self.low_pass is not None or standardize:
+                from nilearn.signal import clean  # slow to import, and seldom needed
+
+                return clean(
+                    values,
+                    detrend=self.detrend,
+                    standardize="zscore_sample"
+                    if standardize == "zscore"
+                    else standardize,
+                    sample_mask=sample_mask,
+                    filter=False if self.low_pass is None else "butterworth",
+                    low_pass=self.low_pass,
+                    t_r=None if self.low_pass is None else t_r,
+                )
+            return values if sample_mask is None else values[sample_mask]
+
+        return pick
+
+    def _check_values(self, values: NDArray[Any], name: str) -> NDArray[Any]:
+        finite = finite_voxels(values, name)
+        if finite.all():
             return values
+        bad = np.flatnonzero(~finite)
         if self.nan == "error":
             raise StudyError(
                 f"{name!r}: {bad.size} of {values.shape[1]} voxels in the mask are NaN "
@@ -118,6 +135,29 @@ class Cleaning:
         values = values.copy()
         values[:, bad] = 0
         return values
+
+
+def drift_cutoff(high_pass: Any, t_r: float | None, name: str) -> float | None:
+    """Return the cut-off of a run's drifts in Hz; see `high_pass` of `Cleaning`."""
+    if high_pass is None:
+        return None
+    if high_pass == "auto":
+        known = t_r is not None and 0.5 / t_r > DRIFT_CUTOFF
+        return DRIFT_CUTOFF if known else None
+    return _check_cutoff("high_pass", high_pass, t_r, name)
+
+
+def _check_cutoff(option: str, value: Any, t_r: float | None, name: str) -> float:
+    if t_r is None:
+        raise InputError(
+            f"{name!r} states no repetition time, which filtering needs. Give t_r."
+        )
+    if value >= 0.5 / t_r:
+        raise InputError(
+            f"{option}={value} Hz is not below half the sampling rate of "
+            f"{name!r}, {0.5 / t_r:.3g} Hz (repetition time {t_r:g} s)."
+        )
+    return float(value)
 
 
 def _remove_confounds(
@@ -131,9 +171,13 @@ def _remove_confounds(
     columns = standardized(confounds)
     model = filtered(np.hstack([constants, columns]).astype(np.float64))
     weights = np.linalg.pinv(model, rcond=1e-8)[-columns.shape[1] :]
-    kind = values.dtype
-    fitted = weights.astype(kind) @ filtered(values - values.mean(axis=0))
-    return np.asarray(values - columns.astype(kind) @ fitted)
+    cleaned = np.empty_like(values)
+    step = max(1, _CLEANED_BYTES // (8 * len(values)))
+    for start in range(0, values.shape[1], step):  # float64 needs memory
+        part = values[:, start : start + step].astype(np.float64)
+        fitted = weights @ filtered(part - part.mean(axis=0))
+        cleaned[:, start : start + step] = part - columns @ fitted
+    return cleaned
 
 
 @dataclass(frozen=True)
@@ -200,6 +244,21 @@ class Run:
     def n_samples(self) -> int:
         """Number of samples that the run gives."""
         return len(self.rows() if self.plan is None else self.plan)
+
+    def cutoff(self, high_pass: Any) -> float | None:
+        """Return the cut-off of the drifts to remove, in Hz.
+
+        A repetition time of 1 that nobody wrote into the header is not known.
+        """
+        guessed = self.t_r is None and self.header.t_r_is_default
+        is_auto = isinstance(high_pass, str)
+        has_cosines = any(
+            str(name).startswith("cosine")
+            for name in getattr(self.confounds, "columns", ())
+        )
+        if is_auto and (guessed or has_cosines):
+            return None
+        return drift_cutoff(high_pass, self.repetition_time, self.name)
 
     def onsets(self) -> NDArray[Any] | None:
         """Return the time of each sample in seconds, if the TR is known."""
@@ -287,16 +346,19 @@ def _clean_run(run: Run, values: NDArray[Any], cleaning: Cleaning) -> NDArray[An
     if used.size == 0:
         raise InputError(f"{run.name!r}: sample_mask leaves no volume at all.")
     cleaned: Any = None
+    cutoff = run.cutoff(cleaning.high_pass)
     for segment in np.unique(segments[used]):
         rows = np.flatnonzero(segments == segment)
         kept = np.flatnonzero(np.isin(rows, used))
+        own = None if confounds is None else confounds[rows]
+        columns = with_drifts(own, len(rows), run.repetition_time, cutoff)
         part = cleaning.apply(
             values if len(rows) == n_volumes else values[rows],
             name=run.name,
-            confounds=None if confounds is None else confounds[rows],
+            confounds=columns,
             sample_mask=None if len(kept) == len(rows) else kept,
             t_r=run.repetition_time,
-            levels=None if run.levels is None else np.asarray(run.levels)[rows],
+            levels=_levels_with_room(run.levels, rows, kept, columns),
         )
         if len(part) == n_volumes:
             return part
@@ -304,6 +366,31 @@ def _clean_run(run: Run, values: NDArray[Any], cleaning: Cleaning) -> NDArray[An
             cleaned = np.zeros((n_volumes, part.shape[1]), part.dtype)
         cleaned[rows[kept]] = part
     return np.asarray(cleaned)
+
+
+def _levels_with_room(
+    levels: Any, rows: NDArray[np.intp], kept: NDArray[np.intp], columns: Any
+) -> NDArray[np.intp] | None:
+    """Return the levels of some volumes, if there is room to fit them with columns."""
+    if levels is None or columns is None:
+        return None
+    own = np.asarray(levels)[rows]
+    n_fitted = len(np.unique(own[kept])) + columns.shape[1]
+    return own if n_fitted <= ROOM * len(kept) else None
+
+
+def with_drifts(
+    confounds: NDArray[np.float64] | None,
+    n_volumes: int,
+    t_r: float | None,
+    cutoff: float | None,
+) -> NDArray[np.float64] | None:
+    """Return the columns to remove: confounds and drifts; None if there are none."""
+    columns = [] if confounds is None else [confounds]
+    if cutoff is not None and t_r is not None:
+        columns.append(drift_columns(n_volumes, t_r, cutoff))
+    table = np.hstack(columns) if columns else np.empty((n_volumes, 0))
+    return table if table.shape[1] else None
 
 
 def confound_columns(

@@ -8,6 +8,7 @@ samples at once, and turns volumes into samples later.
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -17,22 +18,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave._core.exceptions import InputError, StudyError
+from brainweave._core.labels import object_array
 from brainweave.study.formats.events import (
+    DRIFT_CUTOFF,
+    NOT_STIMULI,
     OVERLAPS,
     Events,
     check_events,
+    drift_columns,
     event_volumes,
     find_blocks,
     match_volumes,
     name_positions,
+    names_no_stimulus,
     nuisance_columns,
     resolve_tr,
     shared_volumes,
     trial_weights,
 )
-from brainweave.study.formats.runs import Cleaning, ImageSource, Run, confound_columns
+from brainweave.study.formats.runs import (
+    ROOM,
+    Cleaning,
+    ImageSource,
+    Run,
+    confound_columns,
+    with_drifts,
+)
 from brainweave.study.options import (
-    DRIFT_CUTOFF,
     EventRules,
     SampleOptions,
     Sampling,
@@ -42,11 +54,6 @@ from brainweave.study.options import (
 from brainweave.study.provenance import make_record, run_record
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
-
-#: Of a run's degrees of freedom, what events and confounds that are fitted together
-#: may take; beyond, the noise that this adds outweighs the signal that it saves
-#: (benchmarks/confounds.py).
-ROOM = 2 / 5
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,9 @@ class EventCounts:
     shared_volumes: int = 0  # volumes under events of more than one category
     overshadowed: int = 0  # events that got no volume, since others were preferred
     volumes: int = 0
+    unsteady: int = 0  # volumes left out, before the magnetisation was steady
     confounds: int = 0
+    high_pass: float | None = None  # cut-off of the drifts that are removed, in Hz
     nuisance: int = 0  # confounds and drifts that are removed
     levels: int = 0  # of events, that confounds are fitted with; 0: without
     lost: float = 0.0  # share of the categories' time courses that nuisance explains
@@ -109,7 +118,7 @@ def plan_samples(
 
     Volumes other than `kept_volumes` are censored; `confounds` are further columns of
     the trial models, whose drift terms stop at `high_pass`, or are removed from other
-    samples before.
+    samples before, together with the drifts among them.
     """
     rules, sampling = merge_options(
         "plan_samples", details, rules or EventRules(), sampling or Sampling()
@@ -134,7 +143,8 @@ def plan_samples(
     n_confounds = 0 if confounds is None else confounds.shape[1]
     nuisance = None
     if is_trials or n_confounds:
-        nuisance = nuisance_columns(np.arange(n_volumes) * tr, high_pass, confounds)
+        drifts = drift_columns(n_volumes, tr, high_pass)
+        nuisance = nuisance_columns(drifts, confounds)
     rows = weights = None
     if samples == "volumes":
         rows = np.flatnonzero(usable & (sampling.keep_rest | (volume_event >= 0)))
@@ -225,13 +235,15 @@ def _count_nuisance(
 class EventRun:
     """A run, by a name for warnings, and its events; its samples are not planned yet.
 
-    `stated_tr` returns a repetition time and where it is stated.
+    `stated_tr` returns a repetition time and where it is stated; `unsteady` volumes are
+    left out since the magnetisation was not steady yet.
     """
 
     name: str
     run: Run
     events: Events
     stated_tr: Callable[[], tuple[Any, str]]
+    unsteady: int = 0
 
     def planned(self, space: Any, options: SampleOptions) -> Run:
         """Return the run with its repetition time and the plan of its samples.
@@ -240,32 +252,41 @@ class EventRun:
         they are read.
         """
         run = replace(self.run, t_r=options.sampling.t_r).opened(space)
-        n_volumes, t_r = run.header.n_samples, run.t_r
+        n_volumes = run.header.n_samples
+        if run.t_r is None:
+            stated = self.stated_tr()
+            run = replace(run, t_r=resolve_tr(*stated, run.header, run.name))
+        high_pass = run.cutoff(options.high_pass)
         confounds = confound_columns(run.confounds, n_volumes, run.name)
-        if t_r is None:
-            t_r = resolve_tr(*self.stated_tr(), run.header, run.name)
+        n_confounds = 0 if confounds is None else confounds.shape[1]
+        is_trials = options.samples.startswith("trials")
+        if not is_trials:
+            confounds = with_drifts(confounds, n_volumes, run.t_r, high_pass)
         try:
             plan = plan_samples(
                 self.events,
                 n_volumes,
-                t_r,
+                float(run.t_r or 0),
                 samples=options.samples,
                 rules=options.rules,
                 sampling=options.sampling,
                 kept_volumes=run.used(),
                 confounds=confounds,
-                high_pass=options.high_pass,
+                high_pass=high_pass if is_trials else None,
             )
         except StudyError as error:
             raise StudyError(f"{run.name!r}: {error}") from error
-        cleans = confounds is not None and confounds.shape[1] > 0
-        cleans = cleans and not options.samples.startswith("trials")
+        counts = replace(
+            plan.counts,
+            confounds=n_confounds,
+            high_pass=high_pass,
+            unsteady=self.unsteady,
+        )
         return replace(
             run,
-            confounds=confounds if cleans else None,
-            levels=plan.volume_event if cleans and plan.counts.levels else None,
-            t_r=t_r,
-            plan=plan,
+            confounds=None if is_trials else confounds,
+            levels=None if is_trials or not counts.levels else plan.volume_event,
+            plan=replace(plan, counts=counts),
         )
 
 
@@ -288,6 +309,11 @@ def study_of_events(
             planned[id] = {n: r.planned(spaces[id], options) for n, r in listed.items()}
         by_name |= {run.name: planned[id][number] for number, run in listed.items()}
     warn_of_runs(by_name, options.rules.overlap)
+    left_out = Counter[str]()
+    for run in (run for listed in runs.values() for run in listed.values()):
+        left_out.update(run.events.left_out)
+    _warn_of_left_out(left_out, options.rules)
+    more["left_out"] = dict(sorted(left_out.items()))
     settings = {**settings, **options.settings()}
     return study_of_runs(name, planned, spaces, options.cleaning, settings, **more)
 
@@ -325,6 +351,24 @@ def warn_of_runs(runs: Mapping[str, Run], overlap: str) -> None:
         warnings.warn(message, UserWarning, stacklevel=4)
 
 
+def _warn_of_left_out(counts: Mapping[str, int], rules: EventRules) -> None:
+    """Name events that a rule leaves out, but for those of rest."""
+    quiet = {*rules.ignore, "n/a"}
+    names = [
+        name
+        for name in sorted(counts)
+        if name not in quiet and not names_no_stimulus(name, NOT_STIMULI[:3])
+    ]
+    if names:
+        listed = ", ".join(f"{name} ({counts[name]})" for name in names)
+        warnings.warn(
+            f"Events that are no stimuli by their labels are left out: {listed}. Keep "
+            "one as a category with keep=..., or name it in ignore=... to agree.",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
 def _list_counts(counts: Mapping[str, EventCounts], what: str) -> str:
     numbers = {name: getattr(count, what) for name, count in counts.items()}
     found = [f"{name}: {number}" for name, number in numbers.items() if number]
@@ -360,6 +404,8 @@ def study_of_runs(
                 "scrub."
             )
         annotations = dict(labels[id]) if labels else {}
+        if annotations.get("labels") is not None:
+            source.runs = _with_levels(source.runs, annotations["labels"])
         plans = [run.plan for run in source.runs if run.plan is not None]
         if plans:
             annotations["labels"] = np.concatenate([plan.labels for plan in plans])
@@ -370,9 +416,26 @@ def study_of_runs(
         annotations["onsets"] = source.onsets()
         subjects.append(Subject(id, source, space=spaces[id], **annotations))
         named_runs = zip(map(str, own_runs), source.runs, strict=True)
-        records[id] = {number: run_record(run) for number, run in named_runs}
+        records[id] = {
+            number: run_record(run, cleaning.high_pass) for number, run in named_runs
+        }
+    cutoffs = {run["high_pass"] for own in records.values() for run in own.values()}
+    high_pass = max((c for c in cutoffs if c is not None), default=None)
+    settings = {**settings, "high_pass": high_pass}
     settings = {**asdict(cleaning), "dtype": np.dtype(dtype).name, **settings}
     return Study(subjects, name, make_record(settings, subjects, records, **more))
+
+
+def _with_levels(runs: list[Run], labels: Any) -> list[Run]:
+    """Return runs with a level for each stretch of one label, if all volumes have."""
+    if sum(run.header.n_samples for run in runs) != len(labels):
+        return runs
+    listed = object_array(list(labels))
+    starts = np.append(False, listed[1:] != listed[:-1]).cumsum()
+    ends = np.cumsum([run.header.n_samples for run in runs])
+    parts = np.split(starts, ends[:-1])
+    pairs = zip(runs, parts, strict=True)
+    return [r if r.levels is not None else replace(r, levels=p) for r, p in pairs]
 
 
 @contextmanager

@@ -184,7 +184,7 @@ def fetch_haxby(
     url : str, optional
         A mirror of the data.
     cleaning : Cleaning, optional
-        Trends, filters, scaling and smoothing of each run.
+        Trends, filters, scaling and smoothing of each run; by default nothing is done.
     **details
         Fields of `cleaning` by their names, such as ``smoothing_fwhm=6``.
 
@@ -199,7 +199,8 @@ def fetch_haxby(
        faces and objects in ventral temporal cortex. Science 293.
     """
     check_option("mask", mask, ("vt", "face", "house"), owner="fetch_haxby")
-    (how,) = merge_options("fetch_haxby", details, cleaning or Cleaning())
+    how = cleaning or Cleaning(high_pass=None)
+    (how,) = merge_options("fetch_haxby", details, how)
     numbers = _haxby_numbers(subjects)
     plan = haxby_plan(numbers, cache_dir, url)
     bunch = _nilearn_haxby(plan, numbers, progress, url)
