@@ -87,7 +87,7 @@ plot_accuracy(
 # feature is active.
 from brainweave.plotting import plot_feature_map
 
-plot_feature_map(gdm.maps_[0], component=0, title="shared feature 1, first subject")
+plot_feature_map(gdm.maps_[0], component=0, title="shared feature 0, first subject")
 
 # %%
 # Keep the model: one file without pickle, with everything a new subject needs to join.

@@ -304,7 +304,7 @@ def test_results_of_two_studies_are_refused(tmp_path):
 
 def test_warnings_given_and_found_are_shown(page):
     assert "it rained" in page.text
-    assert "The shared space is not unique: 3 of 5 components" in page.text
+    assert "The shared space is not unique: 3 of 5 shared features" in page.text
     assert "without alignment (joint): accuracy is not above chance" in page.text
 
 
@@ -319,10 +319,10 @@ def test_configuration_versions_and_times_are_listed(page):
 
 def test_the_numbers_behind_figures_can_be_downloaded(page, study, model, results):
     folds = page.csv("accuracy")[1:]
-    assert [float(r[4]) for r in folds] == [0.75, 0.5, 0.25, 0.3, 0.5, 0.5]
-    assert [r[3] for r in folds] == ["01", "02", "", "", "", ""]
-    eigenvalues = [float(r[1]) for r in page.csv("eigenvalues")[1:]]
-    assert_allclose(eigenvalues, model.eigenvalues_, rtol=1e-5)
+    assert [float(r[5]) for r in folds] == [0.75, 0.5, 0.25, 0.3, 0.5, 0.5]
+    assert [r[4] for r in folds] == ["01", "02", "", "", "", ""]
+    fits = [float(r[1]) for r in page.csv("eigenvalues")[1:]]
+    assert_allclose(fits, -model.eigenvalues_, rtol=1e-5)  # under an energy
     labels = [r[3] for r in page.csv("sequences")[1:] if r[0] == "02"]
     assert labels == study["02"].labels.tolist()
     energy = [r for r in page.csv("energy")[1:] if r[0] == "03" and r[3] == "1"]
@@ -575,6 +575,53 @@ def test_the_reader_chooses_feature_and_subject(tmp_path):
     assert "SD of the voxel per SD of the feature" in page.text
 
 
+def test_maps_say_how_many_they_show_of_how_many(tmp_path):
+    study, model = brains()
+    some = {"study": study, "model": model, "n_maps": 1, "n_map_subjects": 1}
+    shown = Page(write_report(tmp_path / "r.html", **some).read_text("utf-8")).text
+    assert "Shown: 1 of 2 subjects, 1 of 2 shared features." in shown
+    assert "neither thresholded nor tested" in shown
+    shown = text_of(tmp_path, study=study, model=model).text
+    assert "Shown: all 2 subjects, all 2 shared features." in shown
+
+
+def test_features_and_samples_are_counted_from_0_as_in_python(tmp_path):
+    study, model = brains()
+    page = text_of(tmp_path, study=study, model=model)
+    for name in ("eigenvalues", "components"):
+        assert [row[0] for row in page.csv(name)] == ["feature", "0", "1"]
+    assert list(model.component_summary().index) == [0, 1]
+    header, first, *_ = page.csv("shared-space")
+    assert header[4:] == ["shared feature 0", "shared feature 1"]
+    assert first[1] == page.csv("sequences")[1][1] == "0"
+    titles = [f"Shared feature {k}, subject 0{i}" for k in (0, 1) for i in (1, 2)]
+    assert all(title in page.text for title in titles)
+    features = [a["data-feature"] for a in page.all("div") if "data-feature" in a]
+    assert features == ["0", "0", "1", "1"]
+
+
+@pytest.mark.parametrize("energy", [None, 0.9])
+def test_a_better_feature_has_the_larger_number_in_every_display(tmp_path, energy):
+    import brainweave as bw
+
+    study = make_study(list("abcd"))
+    model = GDM(3, energy=energy).fit(study)
+    table = model.component_summary()
+    assert (np.diff(table["graph_fit"]) < 0).all()
+    page = text_of(tmp_path, study=study, model=model)
+    found = [float(row[1]) for row in page.csv("eigenvalues")[1:]]
+    assert_allclose(found, table["graph_fit"], rtol=1e-5)
+    assert "fit to the graph (larger: better)" in page.text
+    loaded = bw.load(bw.save(model, tmp_path / "m.safetensors"))
+    assert_allclose(loaded.component_summary()["graph_fit"], table["graph_fit"])
+    # files of older versions hold the eigenvalues in their table
+    known = loaded._component_table
+    known["eigenvalue"] = known.pop("graph_fit")
+    again = loaded.component_summary()
+    assert list(again) == list(table)
+    assert_allclose(again["graph_fit"], table["graph_fit"])
+
+
 def test_maps_are_drawn_when_images_are_known(tmp_path):
     study, model = brains()
     path = write_report(
@@ -619,14 +666,14 @@ def test_too_many_samples_are_thinned_out_and_said_to_be(tmp_path, study, monkey
     path = write_report(tmp_path / "r.html", study=study, shared=shared)
     page = Page(path.read_text("utf-8"))
     assert len(page.csv("shared-space")) == 21
-    assert "52 of the samples are left out" in page.text
+    assert "52 samples are left out" in page.text
 
 
 def test_features_in_voxels_are_drawn_by_principal_components(tmp_path, study):
     rng = np.random.default_rng(0)
     shared = [rng.normal(size=(s.n_samples, 50)) for s in study]
     path = write_report(tmp_path / "r.html", study=study, shared=shared)
-    assert "principal component 1" in Page(path.read_text("utf-8")).text
+    assert "principal component 0" in Page(path.read_text("utf-8")).text
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(

@@ -431,14 +431,16 @@ class GDM(BaseAligner):
         Returns
         -------
         DataFrame
-            Columns: ``eigenvalue``; ``informative``, whether the component holds up
-            (p < .05) on samples that did not align, or, where that cannot be checked,
-            whether it gains from the edges; ``agreement``, the mean correlation
-            between subjects of the group means of the feature, over the very samples
-            that aligned: it is high also for noise; ``agreement_cv``, the same over
-            samples that did not align; ``p``, of ``agreement_cv``, corrected for the
-            number of components; ``p_rest``, of it and all behind it together; and
-            ``variance_<i>``, the share of subject i's variance that the feature
+            Indexed from 0, as the columns of what ``transform`` gives. Columns:
+            ``graph_fit``, how well the feature fits the graph (larger is better: the
+            eigenvalue, or minus it under an energy); ``informative``, whether the
+            component holds up (p < .05) on samples that did not align, or, where that
+            cannot be checked, whether it gains from the edges; ``agreement``, the mean
+            correlation between subjects of the group means of the feature, over the
+            very samples that aligned: it is high also for noise; ``agreement_cv``, the
+            same over samples that did not align; ``p``, of ``agreement_cv``, corrected
+            for the number of components; ``p_rest``, of it and all behind it together;
+            and ``variance_<i>``, the share of subject i's variance that the feature
             explains.
         """
         check_is_fitted(self, "maps_")

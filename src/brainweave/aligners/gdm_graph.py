@@ -291,10 +291,10 @@ def warn_of_shared_space(model: Any, dimensions: int) -> None:
     k, informative = model.eigenvalues_.size, model.n_informative_
     if not model.is_unique_:
         warnings.warn(
-            f"The shared space is not unique: eigenvalues {k} and {k + 1} are equal "
-            f"({model.eigenvalues_[-1]:.6g}). {informative} of {k} components are "
-            "informative; the others are arbitrary directions. n_components='auto' "
-            "keeps the informative ones.",
+            "The shared space is not unique: the last component kept and the first "
+            f"left out have equal eigenvalues ({model.eigenvalues_[-1]:.6g}). "
+            f"{informative} of {k} components are informative; the others are "
+            "arbitrary directions. n_components='auto' keeps the informative ones.",
             UniquenessWarning,
             stacklevel=6,
         )

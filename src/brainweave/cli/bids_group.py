@@ -53,7 +53,6 @@ def align_group(job: Job) -> None:
             job.console,
             study=_study_without_voxels(bases, record),
             model=model,
-            shared=shared,
             config=job.options,
         )
     job.console.result(str(target))

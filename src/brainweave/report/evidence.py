@@ -53,11 +53,11 @@ def _sequences(inputs: Inputs, sequences: Sequences) -> Element:
     texts = TEXTS["elements"]["sequences"]
     values = {
         "told": texts[kind].format(n=n, distinct=distinct),
-        "more": texts["more"].format(drawn=MAX_STRIPS) if n > MAX_STRIPS else "",
+        "more": texts["more"].format(drawn=MAX_STRIPS, n=n) if n > MAX_STRIPS else "",
     }
     subjects = zip(inputs.names, sequences.labels, sequences.runs, strict=True)
     rows = [
-        [name, i + 1, run, label]
+        [name, i, run, label]
         for name, labels, runs in subjects
         for i, (label, run) in enumerate(zip(labels, runs, strict=True))
     ]
@@ -185,7 +185,7 @@ def _accuracy(inputs: Inputs) -> Element:
             {"method": scored.shown(members), **_numbers(scored)} for scored in members
         ]
     folds = [row for scored in inputs.results for row in _fold_rows(scored)]
-    header = ["method", "protocol", "fold", "test subjects", "accuracy", "chance"]
+    header = ["method", "protocol", "half", "fold", "test subjects", "accuracy"]
     return Element.make(
         "accuracy",
         figure=render(
@@ -195,7 +195,7 @@ def _accuracy(inputs: Inputs) -> Element:
             percent=percent,
         ),
         table=Table.of({name: [row[name] for row in rows] for name in rows[0]}),
-        data=Table(header, folds),
+        data=Table([*header, "chance"], folds),
     )
 
 
@@ -216,12 +216,10 @@ def _numbers(scored: Scored) -> dict[str, Any]:
 
 def _fold_rows(scored: Scored) -> list[list[Any]]:
     rows = []
-    for number, (fold, score) in enumerate(
-        zip(scored.folds, scored.scores, strict=True)
-    ):
+    for fold, score in zip(scored.folds, scored.scores, strict=True):
         tested = " ".join(map(str, fold.get("test_subjects", ())))
-        head = [scored.name, scored.protocol, number + 1, tested]
-        rows.append([*head, float(score), scored.chance])
+        head = [scored.name, scored.protocol, fold.get("half"), fold.get("fold")]
+        rows.append([*head, tested, float(score), scored.chance])
     return rows
 
 

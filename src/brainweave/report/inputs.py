@@ -130,11 +130,13 @@ def _default_features(inputs: Inputs) -> tuple[str, Any]:
         sequences = inputs.sequences
         if sequences is None or [len(a) for a in held] == sequences.lengths:
             return "not align", held
-    if inputs.study is not None:
-        return "aligned", model.transform(list(inputs.study))
     # maps of aligners of others, or of a file, may not know
     with suppress(InputError, AttributeError):
-        return "aligned", [map_.aligning_features() for map_ in model.maps_]
+        known = [map_.aligning_features() for map_ in model.maps_]
+        if inputs.sequences is None or [*map(len, known)] == inputs.sequences.lengths:
+            return "aligned", known
+    if inputs.study is not None:
+        return "aligned", model.transform(list(inputs.study))
     return "aligned", None
 
 
