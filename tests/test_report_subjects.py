@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from brainweave.evaluation.comparison import compare_results, subject_means
 from brainweave.plotting.results import Scored
 from brainweave.report.evidence import (
     above_chance,
-    compare_methods,
     interval,
-    subject_accuracies,
 )
 
 
@@ -37,8 +36,8 @@ def of_subjects(values, **options):
 
 def test_folds_of_a_subject_are_one_value():
     result = of_subjects([0.5, 0.75])
-    assert subject_accuracies(result) == pytest.approx({"00": 0.5, "01": 0.75})
-    assert subject_accuracies(Scored("GDM", Result(np.array([0.5])))) == {}
+    assert subject_means(result) == pytest.approx({"00": 0.5, "01": 0.75})
+    assert subject_means(Scored("GDM", Result(np.array([0.5])))) == {}
     assert interval(result) is None  # two subjects tell no interval
 
 
@@ -71,7 +70,7 @@ def test_methods_are_compared_over_subjects_and_corrected(rng):
         ("b", of_subjects(base)),
         ("c", of_subjects(base + rng.normal(0, 0.01, 10))),
     ]
-    found = {(c.better, c.other): c for c in compare_methods(results)}
+    found = {(c.better, c.other): c for c in compare_results(results)}
     assert set(found) >= {("a", "b"), ("a", "c")}
     assert found["a", "b"].difference == pytest.approx(0.2)
     assert found["a", "b"].p == pytest.approx(3 * 2 / 2**10)  # Holm: times three

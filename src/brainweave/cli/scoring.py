@@ -384,6 +384,10 @@ def _is_share(value: Any) -> bool:
     return _is_number(value) and 0 <= value <= 1
 
 
+def _are_shares(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_share, value))
+
+
 def _or_none(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: value is None or holds(value)
 
@@ -401,6 +405,7 @@ FOLD_FIELDS: dict[str, Any] = {
     "n_test": _is_count,
     "test_subjects": [str],
     "accuracy": _is_share,
+    "subject_scores": _or_none(_are_shares),
     "balanced_accuracy": _is_share,
     "nu": _or_none(_is_number),
     "n_by_means": _or_none(_is_count),

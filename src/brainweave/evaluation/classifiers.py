@@ -83,7 +83,7 @@ class Task:
     train: NDArray[Any]
     test: NDArray[Any]
     train_codes: list[Codes]  # one array per training subject
-    test_codes: Codes
+    test_codes: list[Codes]  # one array per test subject
 
     @classmethod
     def from_fold(cls, fold: AlignedFold, codes: list[Codes], ids: list[str]) -> "Task":
@@ -112,7 +112,7 @@ class Task:
             np.concatenate([fold.features[i][rows[i]] for i in fold.train]),
             np.concatenate([fold.features[i][rows[i]] for i in fold.test]),
             train_codes,
-            np.concatenate([codes[i][rows[i]] for i in fold.test]),
+            [codes[i][rows[i]] for i in fold.test],
         )
 
     def resized(self, size: float, *, squared: bool = False) -> "Task":
@@ -307,7 +307,7 @@ def permuted_hits(
                 for key, codes in zip(keys, task.train_codes, strict=True)
             ]
             _trained(model, task, np.concatenate(shuffled))
-            right = model.predict(task.test) == task.test_codes
+            right = model.predict(task.test) == np.concatenate(task.test_codes)
             hits.append(int(np.sum(right)))
     return hits
 

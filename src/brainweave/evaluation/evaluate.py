@@ -133,7 +133,7 @@ def between_subject_classification(
     >>> X = [x + 0.1 * rng.normal(size=x.shape) for x in X]
     >>> result = between_subject_classification(GDM(n_components=2), X, y)
     >>> print(result)
-    GDM (joint): 100.0% ± 0.0% over 8 folds, chance 33.3%
+    GDM (joint): 100.0% ± 0.0% over 8 folds, chance 33.3% (the most frequent category)
     """
     measure = Classification(classifier, n_permutations)
     divide = partial(split_study, study, y, halves=halves, align=align, match=match)

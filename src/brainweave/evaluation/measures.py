@@ -167,10 +167,12 @@ class Classification:
 def _classification_record(
     task: Task, predicted: Codes, n_categories: int
 ) -> dict[str, Any]:
-    true = task.test_codes
+    true = np.concatenate(task.test_codes)
     counts = confusion_matrix(true, predicted, labels=range(n_categories))
+    ends = np.cumsum([len(codes) for codes in task.test_codes])[:-1]
     return {
         "score": float(np.mean(true == predicted)),
+        "subject_scores": [float(r.mean()) for r in np.split(true == predicted, ends)],
         "balanced_accuracy": balanced_accuracy(true, predicted),
         "n_train": len(task.train),
         "n_test": len(task.test),

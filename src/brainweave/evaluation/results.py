@@ -33,6 +33,7 @@ Record = dict[str, Any]
 
 INCIDENTAL = ("n_jobs", "progress")  # settings that no result depends on
 _OF_A_FOLD = (
+    "subject_scores",
     "balanced_accuracy",
     "n_train",
     "n_test",
@@ -41,6 +42,7 @@ _OF_A_FOLD = (
     "best_params",
     "n_components",
 )
+_LISTS = ("subject_scores", "best_params")  # told otherwise in tables
 _GROUP = ("study", "method", "protocol", "missing")
 _CELL = (*_GROUP, "repeat", "half", "fold")
 
@@ -84,11 +86,12 @@ class ClassificationResult(_Scores):
         Accuracy in each fold.
     folds : list of dict
         For each fold: ``half`` (which part aligned, from 0), ``fold`` (which group of
-        subjects was left out), ``test_subjects``, ``accuracy``, ``balanced_accuracy``,
-        ``n_train``, ``n_test``, ``nu`` (of a nu-SVM, as used), ``n_by_means`` (pairs of
-        categories that it could not separate, told apart by their means),
-        ``best_params`` (of an aligner that tunes itself), all None where they do not
-        apply, and ``n_components`` (shared features in use).
+        subjects was left out), ``test_subjects``, ``accuracy``, ``subject_scores`` (the
+        accuracy of each test subject), ``balanced_accuracy``, ``n_train``, ``n_test``,
+        ``nu`` (of a nu-SVM, as used), ``n_by_means`` (pairs of categories that it could
+        not separate, told apart by their means), ``best_params`` (of an aligner that
+        tunes itself), all None where they do not apply, and ``n_components`` (shared
+        features in use).
     categories : list
         The categories, sorted.
     confusion : ndarray of shape (n_categories, n_categories)
@@ -170,21 +173,40 @@ class ClassificationResult(_Scores):
         """Mean over folds of the accuracy averaged over categories."""
         return float(np.mean([fold["balanced_accuracy"] for fold in self.folds]))
 
+    @property
+    def chance_is(self) -> str:
+        """Which chance it is, in words."""
+        return "the most frequent category"
+
+    @property
+    def smallest_p(self) -> float | None:
+        """What the p-value cannot be below; None without permutations."""
+        n = len(self.permutation_scores)
+        return 1 / (1 + n) if n else None
+
     def to_frame(self) -> "pd.DataFrame":
         """Return a tidy table with one row per fold."""
         import pandas as pd
 
         frame = pd.DataFrame(self.folds).assign(chance=self.chance)
         frame["test_subjects"] = frame["test_subjects"].map(", ".join)
+        frame["subject_scores"] = [
+            ""
+            if fold.get("subject_scores") is None
+            else ", ".join(f"{score:.4g}" for score in fold["subject_scores"])
+            for fold in self.folds
+        ]
         frame.insert(0, "method", self.method)
         frame.insert(1, "protocol", self.protocol)
         return frame
 
     def __str__(self) -> str:
-        p = "" if self.p_value is None else f", p = {self.p_value:.3g}"
+        p = ""
+        if self.p_value is not None:
+            p = f", p = {self.p_value:.3g} (at least {self.smallest_p:.3g})"
         return (
             f"{self.method} ({self.protocol}): {self.mean:.1%} ± {self.std:.1%} over "
-            f"{len(self.folds)} folds, chance {self.chance:.1%}{p}"
+            f"{len(self.folds)} folds, chance {self.chance:.1%} ({self.chance_is}){p}"
         )
 
 
@@ -239,6 +261,13 @@ class SubjectScores(_Scores):
             voxel_scores=voxels if has_voxels else [],
             **fields,
         )
+
+    @property
+    def chance_is(self) -> str:
+        """Which chance it is, in words."""
+        if self.score == "matching":
+            return "a guess among segments that do not overlap"
+        return "no relation"
 
     def to_frame(self) -> "pd.DataFrame":
         """Return a tidy table with one row per part and subject."""
@@ -381,7 +410,7 @@ def _row(record: Record) -> Record:
         **_head(record, _CELL),
         "test_subjects": ", ".join(record["test_subjects"]),
         "score": record.get("score"),
-        **{k: record.get(k) for k in _OF_A_FOLD if k != "best_params"},
+        **{k: record.get(k) for k in _OF_A_FOLD if k not in _LISTS},
         "chance": None if record["error"] else chance_level([record]),
         "best_params": "" if best is None else str(best),
         "error": record["error"],

@@ -5,14 +5,17 @@ over subjects.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import combinations, product
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
+from brainweave.evaluation.comparison import (
+    Comparison,
+    compare_results,
+    sign_flip_p,
+    subject_means,
+)
 from brainweave.plotting.results import (
     Scored,
     Sequences,
@@ -227,7 +230,7 @@ def _comparisons(inputs: Inputs) -> Element | None:
     found: list[tuple[str, Comparison]] = []
     for protocol, members in inputs.panels:
         named = [(scored.shown(members), scored) for scored in members]
-        found += [(protocol, pair) for pair in compare_methods(named)]
+        found += [(protocol, pair) for pair in compare_results(named)]
     if not found:
         return None
     pairs = [pair for _, pair in found]
@@ -241,7 +244,7 @@ def _comparisons(inputs: Inputs) -> Element | None:
         }
     )
     fewest, few = min(pair.n_subjects for pair in pairs), ""
-    least = 2 / 2**fewest
+    least = max(pair.smallest_p for pair in pairs)
     if least > SIGNIFICANT:
         text = TEXTS["elements"]["between-methods"]["few"]
         few = text.format(fewest=fewest, least=least)
@@ -254,7 +257,7 @@ def _accuracy_by_subject(inputs: Inputs) -> Element | None:
     for protocol, members in inputs.panels:
         for scored in members:
             title = ", ".join(filter(None, (scored.shown(members), protocol)))
-            accuracies[title] = subject_accuracies(scored)
+            accuracies[title] = subject_means(scored)
     known = [by_id for by_id in accuracies.values() if by_id]
     ids = list(dict.fromkeys(id for by_id in known for id in by_id))
     if len(ids) < 2:
@@ -298,47 +301,14 @@ def _confusion(number: int, scored: Scored, *, folded: bool) -> Element:
 
 # -- over subjects ---------------------------------------------------------------------
 
-MAX_EXACT = 14  # subjects up to which all sign flips are tried
-N_FLIPS = 9999
 N_RESAMPLES = 4999
-MIN_SUBJECTS = 3  # for an interval, or a comparison of methods
+MIN_SUBJECTS = 3  # for an interval
 MIN_FOR_P = 5  # with fewer subjects no p of sign flips is below .05
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Two methods on the same subjects.
-
-    ``p`` is two-sided, by flipping the signs of the subjects' differences, corrected
-    by Holm's method for the number of comparisons under the same protocol.
-    """
-
-    better: str
-    other: str
-    difference: float
-    n_subjects: int
-    p: float
-
-
-def subject_accuracies(scored: Scored) -> dict[str, float]:
-    """Return the mean accuracy of each subject over the folds that tested it.
-
-    Several subjects of one fold share its accuracy. Empty if the result does not say
-    who was tested.
-    """
-    found: dict[str, list[float]] = {}
-    for fold, score in zip(scored.folds, scored.scores, strict=True):
-        who = fold.get("test_subjects")
-        if not isinstance(who, list | tuple) or not who:
-            return {}
-        for id in who:
-            found.setdefault(str(id), []).append(float(score))
-    return {id: float(np.mean(values)) for id, values in found.items()}
 
 
 def interval(scored: Scored) -> tuple[float, float] | None:
     """Return a 95 % interval of the mean over subjects, by resampling subjects."""
-    values = np.array(list(subject_accuracies(scored).values()))
+    values = np.array(list(subject_means(scored).values()))
     if len(values) < MIN_SUBJECTS:
         return None
     rng = np.random.default_rng(0)
@@ -352,38 +322,5 @@ def above_chance(scored: Scored) -> float | None:
 
     None where the result does not say who was tested, or for too few subjects.
     """
-    values = np.array(list(subject_accuracies(scored).values())) - scored.chance
-    return _flip_p(values) if len(values) >= MIN_FOR_P else None
-
-
-def compare_methods(members: list[tuple[str, Scored]]) -> list[Comparison]:
-    """Test all pairs of methods of one protocol, paired over their subjects."""
-    pairs: list[Comparison] = []
-    accuracies = [(name, subject_accuracies(scored)) for name, scored in members]
-    for (a, scores_a), (b, scores_b) in combinations(accuracies, 2):
-        common = [id for id in scores_a if id in scores_b]
-        if len(common) < MIN_SUBJECTS:
-            continue
-        difference = np.array([scores_a[id] - scores_b[id] for id in common])
-        mean, p = float(difference.mean()), _flip_p(difference, two_sided=True)
-        names = (a, b) if mean >= 0 else (b, a)
-        pairs.append(Comparison(*names, abs(mean), len(common), p))
-    least = 0.0  # Holm
-    for rank, i in enumerate(sorted(range(len(pairs)), key=lambda i: pairs[i].p)):
-        least = max(least, min(1.0, pairs[i].p * (len(pairs) - rank)))
-        pairs[i] = replace(pairs[i], p=least)
-    return pairs
-
-
-def _flip_p(values: NDArray[np.float64], *, two_sided: bool = False) -> float:
-    """Return p of a mean that differs from 0, by flipping signs."""
-    n, extra = len(values), int(len(values) > MAX_EXACT)
-    if extra:
-        signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(N_FLIPS, n))
-    else:
-        signs = np.array(list(product((1.0, -1.0), repeat=n)))
-    means, seen = signs @ values / n, float(values.mean())
-    if two_sided:
-        means, seen = np.abs(means), abs(seen)
-    as_far = means >= seen - 1e-12
-    return float((as_far.sum() + extra) / (len(signs) + extra))
+    values = np.array(list(subject_means(scored).values())) - scored.chance
+    return sign_flip_p(values) if len(values) >= MIN_FOR_P else None

@@ -1,0 +1,243 @@
+"""Tests over left-out subjects: against chance, and of one method against another.
+
+The folds of a subject share its samples, so a subject is one number. Signs of the
+subjects' numbers are flipped, all of them in all ways for few subjects. With few there
+are few ways, so that no p can be below a bound; whoever prints a p prints the bound.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import combinations, product
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+__all__ = [
+    "SIGNIFICANT",
+    "Comparison",
+    "compare_results",
+    "sign_flip_p",
+    "smallest_flip_p",
+    "subject_means",
+    "verdict",
+]
+
+SIGNIFICANT = 0.05
+MAX_EXACT = 14  # subjects up to which all sign flips are tried
+N_FLIPS = 9999
+MIN_SUBJECTS = 3  # for a comparison of methods
+
+
+def sign_flip_p(values: ArrayLike, *, two_sided: bool = False) -> float:
+    """Return p of a mean above 0, or that differs from 0, by flipping signs.
+
+    Exact up to 14 values; with more, from 9999 flips drawn at random.
+
+    Examples
+    --------
+    >>> sign_flip_p([0.2, 0.1, 0.3, 0.1, 0.2])
+    0.03125
+    """
+    found = np.asarray(values, dtype=np.float64)
+    n, extra = len(found), int(len(found) > MAX_EXACT)
+    if extra:
+        signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(N_FLIPS, n))
+    else:
+        signs = np.array(list(product((1.0, -1.0), repeat=n)))
+    means, seen = signs @ found / n, float(found.mean())
+    if two_sided:
+        means, seen = np.abs(means), abs(seen)
+    as_far = means >= seen - 1e-12  # a tie counts, also one broken by rounding
+    return float((as_far.sum() + extra) / (len(signs) + extra))
+
+
+def smallest_flip_p(n: int, *, two_sided: bool = False) -> float:
+    """Return the smallest p that sign flips of n values can give.
+
+    Examples
+    --------
+    >>> smallest_flip_p(5), smallest_flip_p(5, two_sided=True)
+    (0.03125, 0.0625)
+    """
+    if n > MAX_EXACT:
+        return 1 / (N_FLIPS + 1)
+    return float(min(1.0, (2 if two_sided else 1) / 2**n))
+
+
+def subject_means(result: Any) -> dict[str, float]:
+    """Return the mean score of each subject over the folds that tested it.
+
+    Subjects of one fold whose own scores are not known are one, under all their ids.
+    Empty if the result does not say who was tested.
+    """
+    if getattr(result, "subjects", None):
+        means = np.mean(np.atleast_2d(result.scores), axis=0)
+        return {str(id): float(m) for id, m in zip(result.subjects, means, strict=True)}
+    found: dict[str, list[float]] = {}
+    for fold, score in zip(result.folds, result.scores, strict=True):
+        who = fold.get("test_subjects")
+        if not isinstance(who, list | tuple) or not who:
+            return {}
+        own = fold.get("subject_scores")
+        if own is None:
+            who, own = [", ".join(map(str, who))], [score]
+        for id, value in zip(who, own, strict=True):
+            found.setdefault(str(id), []).append(float(value))
+    return {id: float(np.mean(values)) for id, values in found.items()}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two methods on the same subjects.
+
+    Attributes
+    ----------
+    better, other : str
+        Names of the methods.
+    difference : float
+        Mean score of the better less that of the other.
+    n_subjects : int
+        Subjects that both were scored on.
+    p : float
+        Two-sided, by flipping the signs of the subjects' differences, corrected by
+        Holm's method for the number of comparisons.
+    smallest_p : float
+        What p cannot be below with so many subjects and comparisons.
+    """
+
+    better: str
+    other: str
+    difference: float
+    n_subjects: int
+    p: float
+    smallest_p: float
+
+
+def compare_results(
+    results: Mapping[str, Any] | Iterable[tuple[str, Any]],
+) -> list[Comparison]:
+    """Test all pairs of results of one protocol, paired over their subjects.
+
+    Parameters
+    ----------
+    results : mapping of str to ClassificationResult or SubjectScores
+        By the names of their methods, or pairs of name and result.
+
+    Returns
+    -------
+    list of Comparison
+        None of pairs with fewer than three subjects in common.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace as Result
+    >>> scores = np.array([[0.5, 0.6, 0.4, 0.5, 0.7, 0.6]])
+    >>> a, b = (Result(subjects=list("abcdef"), scores=scores + d) for d in (0.2, 0))
+    >>> compare_results({"GDM": a, "none": b})[0].p
+    0.03125
+    """
+    named = results.items() if isinstance(results, Mapping) else results
+    means = [(name, subject_means(result)) for name, result in named]
+    pairs: list[Comparison] = []
+    for (a, of_a), (b, of_b) in combinations(means, 2):
+        common = [id for id in of_a if id in of_b]
+        if len(common) < MIN_SUBJECTS:
+            continue
+        differences = np.array([of_a[id] - of_b[id] for id in common])
+        mean = float(differences.mean())
+        pairs.append(
+            Comparison(
+                *((a, b) if mean >= 0 else (b, a)),
+                abs(mean),
+                len(common),
+                sign_flip_p(differences, two_sided=True),
+                smallest_flip_p(len(common), two_sided=True),
+            )
+        )
+    least = 0.0  # Holm
+    for rank, i in enumerate(sorted(range(len(pairs)), key=lambda i: pairs[i].p)):
+        least = max(least, min(1.0, pairs[i].p * (len(pairs) - rank)))
+        pairs[i] = replace(
+            pairs[i], p=least, smallest_p=min(1.0, pairs[i].smallest_p * len(pairs))
+        )
+    return pairs
+
+
+def verdict(results: Mapping[str, Any]) -> str:
+    """Say in one sentence which method is best, better than which, and with which p.
+
+    Of results of both protocols those of "held-out" are judged, which favours nobody.
+    One result alone is compared with chance: by its permutations, else by sign flips
+    if it is held out.
+
+    Parameters
+    ----------
+    results : mapping of str to ClassificationResult or SubjectScores
+        By the names of their methods; a protocol in brackets after a name is left out.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace as Result
+    >>> scores = np.array([0.5, 0.6, 0.4, 0.5, 0.7, 0.6])
+    >>> folds = [{"test_subjects": [id]} for id in "abcdef"]
+    >>> kind = {"folds": folds, "protocol": "held-out", "chance": 0.25}
+    >>> a, b = (Result(scores=scores + d, **kind) for d in (0.2, 0))
+    >>> print(verdict({"GDM": a, "none": b}))  # doctest: +NORMALIZE_WHITESPACE
+    Held-out: GDM is best with 75.0% (chance 25.0%); it is better than none by 20.0%
+    (p = 0.031) (two-sided sign flips over 6 subjects; no p can be below 0.031).
+    """
+    protocols = [result.protocol for result in results.values()]
+    protocol = "held-out" if "held-out" in protocols else protocols[0]
+    judged = {
+        name.removesuffix(f" ({protocol})"): result
+        for name, result in results.items()
+        if result.protocol == protocol
+    }
+    best = max(judged, key=lambda name: float(np.mean(judged[name].scores)))
+    result, head = judged[best], f"{protocol.capitalize()}: {best}"
+    meant = getattr(result, "chance_is", "")
+    chance = f"chance {_shown(result, result.chance)}" + (meant and f", {meant}")
+    reached = f"{_shown(result, np.mean(result.scores))} ({chance})"
+    if len(judged) == 1:
+        return f"{head} reaches {reached}; {_against_chance(result)}."
+    compared = compare_results(judged)
+    pairs = [pair for pair in compared if best in (pair.better, pair.other)]
+    if not pairs:
+        few = f"fewer than {MIN_SUBJECTS} subjects in common tell no methods apart"
+        return f"{head} is best with {reached}; {few}."
+    said = [
+        f"{'better than' if pair.p < SIGNIFICANT else 'not told apart from'} "
+        f"{pair.other if pair.better == best else pair.better} by "
+        f"{_shown(result, pair.difference)} (p = {pair.p:.2g})"
+        for pair in pairs
+    ]
+    n, least = pairs[0].n_subjects, max(pair.smallest_p for pair in pairs)
+    corrected = ", corrected for all pairs" if len(judged) > 2 else ""
+    return (
+        f"{head} is best with {reached}; it is {', '.join(said)} (two-sided sign flips "
+        f"over {n} subjects{corrected}; no p can be below {least:.2g})."
+    )
+
+
+def _against_chance(result: Any) -> str:
+    p, least, how = getattr(result, "p_value", None), None, "permuted labels"
+    if p is not None:
+        least = result.smallest_p
+    elif result.protocol == "held-out":
+        values = np.array(list(subject_means(result).values())) - result.chance
+        how = f"sign flips over {len(values)} subjects"
+        if len(values):
+            p, least = sign_flip_p(values), smallest_flip_p(len(values))
+    if p is None or least is None:
+        return "whether that is above chance was not tested"
+    above = "above" if p < SIGNIFICANT else "not above"
+    return f"{above} chance, p = {p:.2g} ({how}; no p can be below {least:.2g})"
+
+
+def _shown(result: Any, value: float) -> str:
+    return f"{value:.3f}" if hasattr(result, "subjects") else f"{value:.1%}"
