@@ -76,7 +76,7 @@ same_mask = simulate_study(n_subjects=6, categories=4, n_voxels=400, random_stat
 plot_accuracy(
     {
         name: between_subject_classification(method, same_mask, protocol="held-out")
-        for name, method in {"GDM": GDM(3), "no alignment": NoAlignment()}.items()
+        for name, method in {"GDM": GDM(3), "without alignment": NoAlignment()}.items()
     }
 )
 

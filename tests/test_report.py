@@ -221,8 +221,8 @@ def test_headlines_compare_with_chance_and_with_no_alignment(page):
 
 
 def test_the_verdict_joins_accuracy_and_agreement(page):
-    assert "Alignment worked Samples of left-out subjects (held-out) are" in page.text
-    assert "classified 50 % right with GDM; chance is 25 %: above chance" in page.text
+    assert "Alignment worked With GDM, 50 % of the samples of left-out" in page.text
+    assert "correctly (held-out); chance is 25 %: above chance (p = 0.02" in page.text
     assert "On samples that did not align, subjects agree in" in page.text
 
 
@@ -253,10 +253,59 @@ def test_the_verdict_claims_only_what_was_tested(model, p, signal, title):
     assert verdict.title == title
 
 
+def scored_subjects(n=5, **methods):
+    """Return held-out results of n subjects, by method: first, and step."""
+    folds = [{"test_subjects": [f"0{i}"]} for i in range(n)]
+    return [
+        FakeResult(
+            np.round(mean + step * np.arange(n), 4), name, "held-out", folds=folds
+        )
+        for name, (mean, step) in methods.items()
+    ]
+
+
+def test_a_p_that_cannot_be_smaller_is_said_to_be_so(tmp_path):
+    verdict = text_of(tmp_path, results=scored_subjects(GDM=(0.6, 0.01))).text
+    smallest = "above chance (p = 0.031, sign flips over 5 subjects: the smallest p"
+    assert smallest in verdict
+    four = text_of(tmp_path, results=scored_subjects(4, GDM=(0.6, 0.01))).text
+    assert "Whether alignment worked cannot be told" in four
+    assert "Too few subjects, or permutations, to tell whether" in four
+    results = scored_subjects(GDM=(0.6, 0.01), SRM=(0.5, 0.01))
+    chosen = text_of(tmp_path, results=results).text
+    assert "p = 0.062, sign flips over 5 subjects, corrected for the choice" in chosen
+
+
+def test_alignment_that_does_not_help_is_not_said_to_work(tmp_path):
+    results = scored_subjects(7, GDM=(0.6, 0.01), NoAlignment=(0.6, 0.011))
+    page = text_of(tmp_path, results=results)
+    assert "Unclear whether alignment worked" in page.text
+    assert "percentage points lower than without alignment" in page.text
+    helps = scored_subjects(7, GDM=(0.6, 0.01), NoAlignment=(0.3, 0.01))
+    page = text_of(tmp_path, results=helps)
+    assert "Alignment worked With GDM" in page.text
+    gain = "accuracy is 30.0 percentage points higher than without alignment (p = 0.016"
+    assert gain in page.text
+
+
+def test_chance_is_defined_where_it_is_shown(tmp_path):
+    X = [np.random.default_rng(i).normal(size=(24, 9)) for i in range(3)]
+    result = brainweave.between_subject_classification(
+        GDM(1), X, [list("aabbba") * 4] * 3, protocol="held-out"
+    )
+    assert result.chance == 0.5
+    page = text_of(tmp_path, results=result)
+    assert "GDM; chance 50 % (the most frequent category)" in page.text
+    assert "chance, the most frequent category, is 50 %" in page.text
+    meant = "the share of the most frequent category among the tested samples"
+    assert page.text.count(meant) == 2  # at the bars, and in the methods
+    assert "chance level is 1 divided by the number of categories" in page.text
+
+
 def test_accuracy_without_a_test_decides_nothing(tmp_path):
     result = FakeResult(np.array([0.99]))
     page = Page(write_report(tmp_path / "r.html", results=result).read_text("utf-8"))
-    assert "Whether alignment worked was not tested" in page.text
+    assert "Whether alignment worked cannot be told" in page.text
 
 
 def test_results_with_another_number_of_features_are_told_apart(tmp_path, study, model):
@@ -531,10 +580,11 @@ def test_methods_are_compared_within_each_protocol(tmp_path):
     ]
     page = Page(write_report(tmp_path / "r.html", results=results).read_text("utf-8"))
     header, *rows = page.csv("between-methods")
-    assert header == ["methods", "protocol", "difference, points", "p", "subjects"]
+    assert header[:3] == ["methods", "protocol", "difference, points"]
+    assert header[3:] == ["p", "smallest p possible", "subjects"]
     assert [row[:3] for row in rows] == [
-        ["GDM over SRM", "held-out", "20"],
-        ["GDM over SRM", "joint", "20"],
+        ["GDM vs. SRM", "held-out", "20"],
+        ["GDM vs. SRM", "joint", "20"],
     ]
 
 
@@ -769,6 +819,40 @@ def test_an_aligner_of_regions_cites_what_aligns_them(tmp_path, study):
     assert len(methods.references) == 3
 
 
+def test_the_methods_name_preprocessing_halves_and_tests(tmp_path, study):
+    settings = {
+        **{"preprocessed": True, "task": "objects", "confounds": "simple"},
+        **{"samples": "volumes", "hrf_delay": 5.0, "mask": None, "scrub": None},
+    }
+    known = Study(list(study), "a study", {"settings": settings})
+    results = [
+        brainweave.between_subject_classification(
+            aligner, known, protocol="held-out", halves="run"
+        )
+        for aligner in (GDM(2), GDM(1, energy=0.9))
+    ]
+    results[1].method, results[1].design["voxels"] = "NoAlignment", "common"
+    page = text_of(tmp_path, study=known, model=GDM(2).fit(known), results=results)
+    methods = page.text[page.text.index("The data are those of") :]
+    for text in (
+        "Images: output of fMRIPrep, task objects.",
+        "Samples: single volumes, 5 s after the stimulus.",
+        "Confounds: simple.",
+        "Scrubbing: none.",
+        "Mask: fMRIPrep's brain masks: voxels in those of all runs of a subject.",
+        "The first half of each subject's runs aligned and the rest were classified",
+        "One subject was tested at a time",
+        "Without alignment, voxels that all subjects have were compared one by one",
+        "by flipping the signs of the subjects' differences from it (one-sided)",
+        "differences between them (two-sided, corrected for the number of pairs by",
+        "To check the alignment, each half of the aligning samples was held out once",
+        "fMRIPrep: A robust preprocessing pipeline",
+    ):
+        assert text in methods
+    assert "permuting the labels" not in methods
+    assert "in all masks" in page.text
+
+
 def test_what_was_done_to_the_data_is_a_chapter(tmp_path, study):
     record = {
         "settings": {"confounds": None, "samples": "volumes", "hrf_delay": 5.0},
@@ -810,7 +894,7 @@ def test_lost_volumes_and_masks_that_differ_are_told(tmp_path):
     runs = {"01": {"1": {"scrubbed": 2}, "2": {"scrubbed": 5}}, "02": {"1": {}}}
     page = text_of(tmp_path, study=Study(subjects, record={"runs": runs}))
     header, *rows = page.csv("subjects")
-    lost = header.index("scrubbed volumes")
+    lost = header.index("volumes left out")  # nobody says that it was for motion
     assert [row[lost] for row in rows] == ["7", "0"]
     shared = header.index("in all masks")
     assert [row[shared] for row in rows] == ["94.3\u00a0%", "97.1\u00a0%"]

@@ -1,6 +1,7 @@
 """The BIDS App: levels, exit codes, and output that the official validator accepts."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -35,8 +36,16 @@ def derivative(bids, execute):
     for id in ("01", "sub-02", "03"):
         label = ("--participant-label", id)
         execute("run", bids, out, "participant", *label, *METHOD, "-q")
-    execute("run", bids, out, "group", *METHOD, "-q")
+    done = execute("run", bids, out, "group", *METHOD, "-q")
+    (bids.parent / "said").write_text(done.stdout)
     return out
+
+
+def test_group_ends_in_a_verdict_with_a_p_value(bids, derivative):
+    said = (bids.parent / "said").read_text().strip()
+    assert said.startswith(f"{derivative / MODEL}: GDM of 3 subjects, 2 shared feat")
+    assert len(said.splitlines()) == 1
+    assert re.search(r"(Alignment worked|No evidence).* p = 0\.\d+", said)
 
 
 def test_separate_processes_give_the_model_of_one_fit(bids, derivative):

@@ -91,15 +91,15 @@ def test_the_verdict_is_one_sentence_with_p_and_its_bound():
         "none (joint)": result_of(base + 0.4, protocol="joint"),
     }
     said = verdict(results)
-    assert said.startswith("Held-out: gdm is best with 70.0% (chance 25.0%)")
-    assert "better than none by 20.0% (p = 0.0078)" in said
+    assert said.startswith("Held-out: gdm scores highest, 70.0% (chance 25.0%): ")
+    assert "20.0 points higher than none, p = 0.0078 (two-sided" in said
     assert "over 8 subjects; no p can be below 0.0078" in said
     assert "joint" not in said
     alike = verdict({"a": result_of(base), "b": result_of(noise)})
-    assert "a is best" in alike
-    assert "not told apart from b" in alike
+    assert "a scores highest" in alike
+    assert "which does not tell them apart" in alike
     few = verdict({"a": result_of(base[:5] + 0.2), "b": result_of(base[:5])})
-    assert "not told apart from b by 20.0% (p = 0.062)" in few
+    assert "p = 0.062, which does not tell them apart" in few
     assert "no p can be below 0.062" in few
     two = verdict({"a": result_of(base[:2] + 0.2), "b": result_of(base[:2])})
     assert "fewer than 3 subjects" in two

@@ -9,6 +9,7 @@ from brainweave.cli import files
 from brainweave.cli.bids_app import Job
 from brainweave.cli.bids_derivative import with_method
 from brainweave.cli.console import UsageError
+from brainweave.cli.modelling import summarize_model
 from brainweave.cli.reading import LOAD_OPTIONS
 
 
@@ -55,7 +56,7 @@ def align_group(job: Job) -> None:
             model=model,
             config=job.options,
         )
-    job.console.result(str(target))
+    job.console.result(f"{target}: {summarize_model(model)}")
 
 
 def _open_bases(job: Job, paths: dict[str, Path]) -> tuple[list[Any], dict[str, Any]]:

@@ -64,10 +64,11 @@ def fit(
         warnings=list(console.warnings),
     )
     files.save_model(model, output, made, console)
-    console.result(f"{output}: {_summary(model)}")
+    console.result(f"{output}: {summarize_model(model)}")
 
 
-def _summary(model: Any) -> str:
+def summarize_model(model: Any) -> str:
+    """Say in a sentence or two what a model is, and whether alignment worked."""
     text = (
         f"{type(model).__name__} of {model.n_subjects_} subjects, "
         f"{model.n_components_} shared features"
@@ -195,7 +196,7 @@ def add_subject(
     # a model of several studies has the fingerprint of none
     origin["fitted_on"] = made.pop("study_fingerprint", made.get("fitted_on"))
     files.save_model(fitted, target, {**made, **origin}, console)
-    console.result(f"{target}: {_summary(fitted)}; joined: {', '.join(joining)}")
+    console.result(f"{target}: {summarize_model(fitted)}; joined: {', '.join(joining)}")
 
 
 def _append_map(model: Any, new: Any) -> None:

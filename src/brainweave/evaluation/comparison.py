@@ -165,7 +165,7 @@ def compare_results(
 
 
 def verdict(results: Mapping[str, Any]) -> str:
-    """Say in one sentence which method is best, better than which, and with which p.
+    """Say in one sentence which method scores highest, by how much, and with which p.
 
     Of results of both protocols those of "held-out" are judged, which favours nobody.
     One result alone is compared with chance: by its permutations, else by sign flips
@@ -188,8 +188,8 @@ def verdict(results: Mapping[str, Any]) -> str:
     >>> kind = {"folds": folds, "protocol": "held-out", "chance": 0.25}
     >>> a, b = (Result(scores=scores + d, **kind) for d in (0.2, 0))
     >>> print(verdict({"GDM": a, "none": b}))  # doctest: +NORMALIZE_WHITESPACE
-    Held-out: GDM is best with 75.0% (chance 25.0%); it is better than none by 20.0%
-    (p = 0.031) (two-sided sign flips over 6 subjects; no p can be below 0.031).
+    Held-out: GDM scores highest, 75.0% (chance 25.0%): 20.0 points higher than none,
+    p = 0.031 (two-sided sign flips over 6 subjects; no p can be below 0.031).
     """
     protocols = [result.protocol for result in results.values()]
     protocol = "held-out" if "held-out" in protocols else protocols[0]
@@ -209,17 +209,17 @@ def verdict(results: Mapping[str, Any]) -> str:
     pairs = [pair for pair in compared if best in (pair.better, pair.other)]
     if not pairs:
         few = f"fewer than {MIN_SUBJECTS} subjects in common tell no methods apart"
-        return f"{head} is best with {reached}; {few}."
+        return f"{head} scores highest, {reached}; {few}."
     said = [
-        f"{'better than' if pair.p < SIGNIFICANT else 'not told apart from'} "
-        f"{pair.other if pair.better == best else pair.better} by "
-        f"{_shown(result, pair.difference)} (p = {pair.p:.2g})"
+        f"{_points(result, pair.difference)} higher than "
+        f"{pair.other if pair.better == best else pair.better}, p = {pair.p:.2g}"
+        + ("" if pair.p < SIGNIFICANT else ", which does not tell them apart")
         for pair in pairs
     ]
     n, least = pairs[0].n_subjects, max(pair.smallest_p for pair in pairs)
     corrected = ", corrected for all pairs" if len(judged) > 2 else ""
     return (
-        f"{head} is best with {reached}; it is {', '.join(said)} (two-sided sign flips "
+        f"{head} scores highest, {reached}: {'; '.join(said)} (two-sided sign flips "
         f"over {n} subjects{corrected}; no p can be below {least:.2g})."
     )
 
@@ -237,6 +237,12 @@ def _against_chance(result: Any) -> str:
         return "whether that is above chance was not tested"
     above = "above" if p < SIGNIFICANT else "not above"
     return f"{above} chance, p = {p:.2g} ({how}; no p can be below {least:.2g})"
+
+
+def _points(result: Any, difference: float) -> str:
+    if hasattr(result, "subjects"):
+        return f"{difference:.3f}"
+    return f"{100 * difference:.1f} points"
 
 
 def _shown(result: Any, value: float) -> str:

@@ -5,6 +5,7 @@ over subjects.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from brainweave.evaluation.comparison import (
     Comparison,
     compare_results,
     sign_flip_p,
+    smallest_flip_p,
     subject_means,
 )
 from brainweave.plotting.results import (
@@ -27,7 +29,7 @@ from brainweave.plotting.style import clean_text, percent, subject_name
 from brainweave.reliability import analysis_of_variance, repeated_groups
 from brainweave.report.elements import TEXTS, Element, Section, Table, render
 from brainweave.report.inputs import SIGNIFICANT, Inputs
-from brainweave.study.provenance import describe_record
+from brainweave.study.provenance import describe_record, was_scrubbed
 
 MAX_STRIPS = 40  # subjects whose sequences are drawn
 MAX_COUNTED = 16  # categories that fit into a table
@@ -156,7 +158,9 @@ def _record_columns(inputs: Inputs) -> dict[str, list[Any]]:
         for id, of_subject in runs.items()
     }
     if any(scrubbed.values()):
-        columns["scrubbed volumes"] = [scrubbed.get(name) for name in inputs.names]
+        done = was_scrubbed(inputs.record.get("settings") or {})
+        title = "scrubbed volumes" if done else "volumes left out"
+        columns[title] = [scrubbed.get(name) for name in inputs.names]
     masks: list[Any] = [getattr(s.space, "mask", None) for s in inputs.study or []]
     if len({getattr(mask, "shape", None) for mask in masks} - {None}) == 1:
         sizes = [0 if mask is None else int(mask.sum()) for mask in masks]
@@ -187,6 +191,9 @@ def _accuracy(inputs: Inputs) -> Element:
         rows += [
             {"method": scored.shown(members), **_numbers(scored)} for scored in members
         ]
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    if any(columns["voxels"]):
+        columns["voxels"] = [which or "own" for which in columns["voxels"]]
     folds = [row for scored in inputs.results for row in _fold_rows(scored)]
     header = ["method", "protocol", "half", "fold", "test subjects", "accuracy"]
     return Element.make(
@@ -197,7 +204,7 @@ def _accuracy(inputs: Inputs) -> Element:
             explained=TEXTS["panels"],
             percent=percent,
         ),
-        table=Table.of({name: [row[name] for row in rows] for name in rows[0]}),
+        table=Table.of(columns),
         data=Table([*header, "chance"], folds),
     )
 
@@ -205,14 +212,19 @@ def _accuracy(inputs: Inputs) -> Element:
 def _numbers(scored: Scored) -> dict[str, Any]:
     balanced = getattr(scored.result, "balanced_accuracy", None)
     between, n = interval(scored), len(scored.scores)
+    common = scored.design.get("voxels") == "common"
     return {
         "protocol": scored.protocol or None,
+        "voxels": "in all masks" if common else None,
         "accuracy": percent(scored.mean),
-        "95 %": None if between is None else " – ".join(map(percent, between)),
-        "SD": percent(float(scored.scores.std())) if n > 1 else None,
-        "balanced": None if balanced is None else percent(float(np.mean(balanced))),
+        "95 % interval": None if between is None else " – ".join(map(percent, between)),
+        "SD over folds": percent(float(scored.scores.std())) if n > 1 else None,
         "chance": percent(scored.chance),
-        "p": scored.p,
+        "balanced accuracy": None
+        if balanced is None
+        else percent(float(np.mean(balanced))),
+        "p (permutation)": scored.p,
+        "smallest p possible": getattr(scored.result, "smallest_p", None),
         "folds": n,
     }
 
@@ -236,10 +248,11 @@ def _comparisons(inputs: Inputs) -> Element | None:
     pairs = [pair for _, pair in found]
     table = Table.of(
         {
-            "methods": [f"{pair.better} over {pair.other}" for pair in pairs],
+            "methods": [f"{pair.better} vs. {pair.other}" for pair in pairs],
             "protocol": [protocol or None for protocol, _ in found],
             "difference, points": [round(100 * pair.difference, 1) for pair in pairs],
             "p": [round(pair.p, 4) for pair in pairs],
+            "smallest p possible": [round(pair.smallest_p, 4) for pair in pairs],
             "subjects": [pair.n_subjects for pair in pairs],
         }
     )
@@ -301,26 +314,60 @@ def _confusion(number: int, scored: Scored, *, folded: bool) -> Element:
 
 # -- over subjects ---------------------------------------------------------------------
 
-N_RESAMPLES = 4999
 MIN_SUBJECTS = 3  # for an interval
-MIN_FOR_P = 5  # with fewer subjects no p of sign flips is below .05
 
 
 def interval(scored: Scored) -> tuple[float, float] | None:
-    """Return a 95 % interval of the mean over subjects, by resampling subjects."""
+    """Return a 95 % interval of the mean over subjects, by the t distribution.
+
+    Resampling subjects gives intervals that are far too narrow for a handful of them.
+    """
     values = np.array(list(subject_means(scored).values()))
-    if len(values) < MIN_SUBJECTS:
+    n = len(values)
+    if n < MIN_SUBJECTS:
         return None
-    rng = np.random.default_rng(0)
-    drawn = rng.integers(len(values), size=(N_RESAMPLES, len(values)))
-    low, high = np.quantile(values[drawn].mean(axis=1), [0.025, 0.975])
+    half = stats.t.isf(0.025, n - 1) * values.std(ddof=1) / np.sqrt(n)
+    low, high = np.clip(values.mean() + np.array([-half, half]), 0, 1)
     return float(low), float(high)
 
 
-def above_chance(scored: Scored) -> float | None:
-    """Return the one-sided p of accuracies above chance, by flipping signs.
+@dataclass(frozen=True)
+class Tested:
+    """A p-value, the smallest that its test could have given, and which test it is."""
 
-    None where the result does not say who was tested, or for too few subjects.
+    p: float
+    smallest: float | None
+    how: str
+
+    @property
+    def can_tell(self) -> bool:
+        """Whether a small enough p was possible at all."""
+        return self.smallest is None or self.smallest < SIGNIFICANT
+
+    def __str__(self) -> str:
+        if self.smallest is None:
+            return f"p = {self.p:.2g}, {self.how}"
+        if self.p <= self.smallest * (1 + 1e-9):
+            return f"p = {self.p:.2g}, {self.how}: the smallest p possible"
+        return f"p = {self.p:.2g}, {self.how}; smallest p possible {self.smallest:.2g}"
+
+
+def above_chance(scored: Scored, choices: int = 1) -> Tested | None:
+    """Test accuracies against chance: by the result's permutations, else sign flips.
+
+    Sign flips are one-sided over subjects, of the held-out protocol alone: joint
+    accuracies are above chance in noise. The best of several `choices` is corrected for
+    the choice. None where there is no test.
     """
-    values = np.array(list(subject_means(scored).values())) - scored.chance
-    return sign_flip_p(values) if len(values) >= MIN_FOR_P else None
+    p, smallest = scored.p, getattr(scored.result, "smallest_p", None)
+    how = "permuted labels"
+    if p is None:
+        values = np.array(list(subject_means(scored).values())) - scored.chance
+        if scored.protocol != "held-out" or len(values) == 0:
+            return None
+        p, smallest = sign_flip_p(values), smallest_flip_p(len(values))
+        how = f"sign flips over {len(values)} subjects"
+    if choices > 1:
+        how += f", corrected for the choice among {choices} methods"
+        smallest = None if smallest is None else min(1.0, choices * smallest)
+    return Tested(min(1.0, choices * p), smallest, how)

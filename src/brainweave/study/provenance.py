@@ -31,9 +31,9 @@ _SAMPLES = {
     "trials-lss": "one estimate per trial (least squares separate)",
 }
 _MASKS = {
-    None: "the brain mask of each subject",
-    "common": "voxels in the brain masks of all subjects",
-    "epi": "computed from the images of each subject",
+    None: "fMRIPrep's brain masks: voxels in those of all runs of a subject",
+    "common": "fMRIPrep's brain masks: voxels in those of all runs of all subjects",
+    "epi": "computed from the images: voxels in at least half of a subject's runs",
 }
 _SOURCES = {
     "nifti": "NIfTI",
@@ -109,7 +109,7 @@ def cautions(record: Record | None) -> list[str]:
         if total and lost / total > MAX_SCRUBBED:
             share = f"{lost / total:.0%}"
             texts.append(
-                f"sub-{id}: {lost} of {total} volumes ({share}) were scrubbed."
+                f"sub-{id}: {lost} of {total} volumes ({share}) were left out."
             )
     counts = [
         (_count_nuisance(r), r["volumes"] - r.get("scrubbed", 0)) for _, r in runs
@@ -151,6 +151,7 @@ def describe_record(record: Record | None) -> list[tuple[str, str]]:
         "repetition time": _describe_times(runs),
         "confounds": _describe_confounds(settings, record.get("confounds"), runs),
         "scrubbing": _describe_scrubbing(settings, runs),
+        "volumes left out": "" if was_scrubbed(settings) else _count_lost(runs),
         "filters": _describe_filters(settings),
         "scale": _SCALES.get(scale, scale),
         "smoothing": _describe_smoothing(settings),
@@ -239,13 +240,29 @@ def _describe_confounds(settings: Record, names: Any, runs: RunRecords) -> str:
 
 
 def _describe_scrubbing(settings: Record, runs: RunRecords) -> str:
-    lost, total = _count_scrubbed(runs)
-    limit = settings.get("scrub")
-    if not lost and limit is None:
+    if not was_scrubbed(settings):
         return "none" if "scrub" in settings else ""
+    limit = settings.get("scrub")
     above = "" if limit is None else f"above {limit:g} mm: "
+    return above + (_count_lost(runs) or "no volume")
+
+
+def was_scrubbed(settings: Record) -> bool:
+    """Say whether volumes were left out for motion.
+
+    Others are left out too: those before the steady state, or by a mask of samples.
+    """
+    chosen = settings.get("confounds")
+    if isinstance(chosen, Mapping):  # arguments of nilearn's load_confounds
+        chosen = chosen.get("strategy", chosen.get("denoise_strategy"))
+    return settings.get("scrub") is not None or "scrub" in str(chosen)
+
+
+def _count_lost(runs: RunRecords) -> str:
+    lost, total = _count_scrubbed(runs)
     by_subject = {id: _count_scrubbed(runs, id)[0] for id in dict(runs)}
-    return f"{above}{lost} of {total} volumes" + _list_counts(by_subject, " ({})")
+    counted = f"{lost} of {total} volumes" + _list_counts(by_subject, " ({})")
+    return counted if lost else ""
 
 
 def _describe_filters(settings: Record) -> str:
@@ -269,6 +286,8 @@ def _describe_mask(settings: Record) -> str:
     if "mask" not in settings:
         return ""
     mask = settings["mask"]
+    if mask is None and settings.get("preprocessed") is False:
+        mask = "epi"
     return _MASKS.get(mask if isinstance(mask, str | None) else "", str(mask))
 
 
