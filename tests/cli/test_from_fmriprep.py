@@ -61,7 +61,7 @@ def test_the_sequence_of_the_readme(tree, tmp_path, call, monkeypatch):
     last = out.splitlines()[-1]
     assert last.startswith("Held-out: gdm scores highest, ")
     assert ", the most frequent category)" in last
-    assert last.endswith("over 4 subjects; no p can be below 0.12).")
+    assert last.endswith("below 0.12: too few subjects to tell methods apart).")
     assert "without alignment subjects are compared voxel by voxel" in said
     results = read_results(tmp_path / "RESULTS")
     assert results["gdm (held-out)"].mean > results["gdm (held-out)"].chance + 0.1

@@ -1,5 +1,6 @@
 """Tests over left-out subjects, and the sentence that says what they found."""
 
+import itertools
 from types import SimpleNamespace
 
 import numpy as np
@@ -69,16 +70,41 @@ def test_subjects_that_share_a_fold_are_not_several(rng):
     assert len(set(means.values())) > 2
 
 
-def test_holm_corrects_and_says_what_is_possible():
-    base = np.linspace(0.4, 0.6, 6)
-    results = {
-        "a": result_of(base + 0.2),
-        "b": result_of(base + 0.1),
-        "c": result_of(base),
+def test_pairs_are_corrected_by_flipping_their_signs_together(rng):
+    """The same p as a plain loop over all flips, pair by pair."""
+    scores = {c: rng.uniform(0.3, 0.7, 6) for c in "abc"}
+    scores["a"] += 0.15
+    found = compare_results({c: result_of(v) for c, v in scores.items()})
+    rows = [scores[p.better] - scores[p.other] for p in found]
+    rows = [row / np.sqrt(np.mean(row**2)) for row in rows]
+    order = sorted(range(3), key=lambda i: -abs(rows[i].mean()))
+    want, so_far = [0.0] * 3, 0.0
+    for rank, i in enumerate(order):
+        as_far = [
+            max(abs((signs * rows[k]).mean()) for k in order[rank:])
+            >= abs(rows[i].mean()) - 1e-12
+            for signs in itertools.product((1, -1), repeat=6)
+        ]
+        want[i] = so_far = max(so_far, np.mean(as_far))
+    assert [p.p for p in found] == pytest.approx(want)
+    assert [p.smallest_p for p in found] == pytest.approx([2 / 2**6] * 3)
+    # three times the smallest p, as by their number, would be above .05
+    steps = {
+        c: result_of(np.linspace(0.2, 0.3, 6) + k / 5) for k, c in enumerate("abc")
     }
-    pairs = compare_results(results)
-    assert [p.p for p in pairs] == pytest.approx([3 * 2 / 2**6] * 3)
-    assert [p.smallest_p for p in pairs] == pytest.approx([3 * 2 / 2**6] * 3)
+    assert [p.p for p in compare_results(steps)] == pytest.approx([2 / 2**6] * 3)
+
+
+def test_methods_that_do_not_differ_are_told_apart_in_few_studies(rng):
+    alarms = 0
+    for _ in range(200):
+        subjects = rng.normal(0.5, 0.1, 7)
+        results = {
+            str(sd): result_of(subjects + rng.normal(0, sd, 7))
+            for sd in (0.02, 0.05, 0.1, 0.2)
+        }
+        alarms += min(pair.p for pair in compare_results(results)) < 0.05
+    assert alarms <= 18  # .05 of 200, and two and a half standard errors
 
 
 def test_the_verdict_is_one_sentence_with_p_and_its_bound():
@@ -99,8 +125,8 @@ def test_the_verdict_is_one_sentence_with_p_and_its_bound():
     assert "a scores highest" in alike
     assert "which does not tell them apart" in alike
     few = verdict({"a": result_of(base[:5] + 0.2), "b": result_of(base[:5])})
-    assert "p = 0.062, which does not tell them apart" in few
-    assert "no p can be below 0.062" in few
+    assert "20.0 points higher than b, p = 0.062 (two-sided" in few
+    assert few.endswith("below 0.062: too few subjects to tell methods apart).")
     two = verdict({"a": result_of(base[:2] + 0.2), "b": result_of(base[:2])})
     assert "fewer than 3 subjects" in two
 

@@ -32,23 +32,29 @@ MIN_SUBJECTS = 3  # for a comparison of methods
 def sign_flip_p(values: ArrayLike, *, two_sided: bool = False) -> float:
     """Return p of a mean above 0, or that differs from 0, by flipping signs.
 
-    Exact up to 14 values; with more, from 9999 flips drawn at random.
+    Of several rows, in units of their root mean squares, which no flip changes, the
+    largest mean is tested against the largest after flips of all rows alike: p is
+    corrected for the choice. Exact up to 14 values; with more, from 9999 flips drawn at
+    random.
 
     Examples
     --------
     >>> sign_flip_p([0.2, 0.1, 0.3, 0.1, 0.2])
     0.03125
     """
-    found = np.asarray(values, dtype=np.float64)
-    n, extra = len(found), int(len(found) > MAX_EXACT)
+    found = np.atleast_2d(np.asarray(values, dtype=np.float64))
+    size = np.sqrt((found**2).mean(axis=1, keepdims=True))
+    found = found / np.where(size > 0, size, 1)
+    n, extra = found.shape[1], int(found.shape[1] > MAX_EXACT)
     if extra:
         signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(N_FLIPS, n))
     else:
         signs = np.array(list(product((1.0, -1.0), repeat=n)))
-    means, seen = signs @ found / n, float(found.mean())
+    means, seen = signs @ found.T / n, found.mean(axis=1)
     if two_sided:
-        means, seen = np.abs(means), abs(seen)
-    as_far = means >= seen - 1e-12  # a tie counts, also one broken by rounding
+        means, seen = np.abs(means), np.abs(seen)
+    # a tie counts, also one broken by rounding
+    as_far = means.max(axis=1) >= seen.max() - 1e-12
     return float((as_far.sum() + extra) / (len(signs) + extra))
 
 
@@ -98,12 +104,12 @@ class Comparison:
     difference : float
         Mean score of the better less that of the other.
     n_subjects : int
-        Subjects that both were scored on.
+        Subjects that all methods were scored on.
     p : float
-        Two-sided, by flipping the signs of the subjects' differences, corrected by
-        Holm's method for the number of comparisons.
+        Two-sided, by flipping the signs of the subjects' differences; corrected for all
+        comparisons, whose signs are flipped together (step-down, Westfall and Young).
     smallest_p : float
-        What p cannot be below with so many subjects and comparisons.
+        What p cannot be below with so many subjects.
     """
 
     better: str
@@ -127,7 +133,7 @@ def compare_results(
     Returns
     -------
     list of Comparison
-        None of pairs with fewer than three subjects in common.
+        None where the methods have fewer than three subjects in common.
 
     Examples
     --------
@@ -138,29 +144,27 @@ def compare_results(
     0.03125
     """
     named = results.items() if isinstance(results, Mapping) else results
-    means = [(name, subject_means(result)) for name, result in named]
-    pairs: list[Comparison] = []
+    scored = [(name, subject_means(result)) for name, result in named]
+    means = [(name, found) for name, found in scored if found]
+    first = means[0][1] if means else {}
+    common = [id for id in first if all(id in found for _, found in means)]
+    n = len(common)
+    if n < MIN_SUBJECTS:
+        return []
+    pairs, rows = [], []
     for (a, of_a), (b, of_b) in combinations(means, 2):
-        common = [id for id in of_a if id in of_b]
-        if len(common) < MIN_SUBJECTS:
-            continue
-        differences = np.array([of_a[id] - of_b[id] for id in common])
-        mean = float(differences.mean())
-        pairs.append(
-            Comparison(
-                *((a, b) if mean >= 0 else (b, a)),
-                abs(mean),
-                len(common),
-                sign_flip_p(differences, two_sided=True),
-                smallest_flip_p(len(common), two_sided=True),
-            )
-        )
-    least = 0.0  # Holm
-    for rank, i in enumerate(sorted(range(len(pairs)), key=lambda i: pairs[i].p)):
-        least = max(least, min(1.0, pairs[i].p * (len(pairs) - rank)))
-        pairs[i] = replace(
-            pairs[i], p=least, smallest_p=min(1.0, pairs[i].smallest_p * len(pairs))
-        )
+        row = np.array([of_a[id] - of_b[id] for id in common])
+        names = (a, b) if row.mean() >= 0 else (b, a)
+        least = smallest_flip_p(n, two_sided=True)
+        pairs.append(Comparison(*names, abs(float(row.mean())), n, 1.0, least))
+        rows.append(row)
+    sizes = [abs(row.mean()) / np.sqrt((row**2).mean() or 1) for row in rows]
+    order = sorted(range(len(rows)), key=lambda i: -sizes[i])
+    so_far = 0.0
+    for rank, i in enumerate(order):
+        left = [rows[k] for k in order[rank:]]
+        so_far = max(so_far, sign_flip_p(left, two_sided=True))
+        pairs[i] = replace(pairs[i], p=so_far)
     return pairs
 
 
@@ -208,19 +212,21 @@ def verdict(results: Mapping[str, Any]) -> str:
     compared = compare_results(judged)
     pairs = [pair for pair in compared if best in (pair.better, pair.other)]
     if not pairs:
-        few = f"fewer than {MIN_SUBJECTS} subjects in common tell no methods apart"
-        return f"{head} scores highest, {reached}; {few}."
+        none = f"fewer than {MIN_SUBJECTS} subjects in common tell no methods apart"
+        return f"{head} scores highest, {reached}; {none}."
+    few = pairs[0].smallest_p >= SIGNIFICANT
     said = [
         f"{_points(result, pair.difference)} higher than "
         f"{pair.other if pair.better == best else pair.better}, p = {pair.p:.2g}"
-        + ("" if pair.p < SIGNIFICANT else ", which does not tell them apart")
+        + ("" if pair.p < SIGNIFICANT or few else ", which does not tell them apart")
         for pair in pairs
     ]
-    n, least = pairs[0].n_subjects, max(pair.smallest_p for pair in pairs)
+    n, least = pairs[0].n_subjects, pairs[0].smallest_p
     corrected = ", corrected for all pairs" if len(judged) > 2 else ""
     return (
         f"{head} scores highest, {reached}: {'; '.join(said)} (two-sided sign flips "
-        f"over {n} subjects{corrected}; no p can be below {least:.2g})."
+        f"over {n} subjects{corrected}; no p can be below {least:.2g}"
+        f"{': too few subjects to tell methods apart' if few else ''})."
     )
 
 

@@ -109,7 +109,9 @@ def _table_of_subjects(inputs: Inputs, sequences: Sequences) -> Element:
         columns["unlabelled"] = unlabelled
     any_reliable = any(share is not None for share in reliable)
     caption = "caption_reliable" if any_reliable else "caption"
-    return Element.make("subjects", caption=caption, table=Table.of(columns))
+    common = TEXTS["elements"]["subjects"]["common"]
+    values = {"common": common if "in all masks" in columns else ""}
+    return Element.make("subjects", values, caption=caption, table=Table.of(columns))
 
 
 def reliable_share(X: Any, labels: Sequence[Any], runs: Sequence[Any]) -> float | None:
@@ -352,22 +354,26 @@ class Tested:
         return f"p = {self.p:.2g}, {self.how}; smallest p possible {self.smallest:.2g}"
 
 
-def above_chance(scored: Scored, choices: int = 1) -> Tested | None:
+def above_chance(scored: Scored, *others: Scored) -> Tested | None:
     """Test accuracies against chance: by the result's permutations, else sign flips.
 
     Sign flips are one-sided over subjects, of the held-out protocol alone: joint
-    accuracies are above chance in noise. The best of several `choices` is corrected for
+    accuracies are above chance in noise. The best of it and `others` is corrected for
     the choice. None where there is no test.
     """
-    p, smallest = scored.p, getattr(scored.result, "smallest_p", None)
-    how = "permuted labels"
-    if p is None:
-        values = np.array(list(subject_means(scored).values())) - scored.chance
-        if scored.protocol != "held-out" or len(values) == 0:
-            return None
-        p, smallest = sign_flip_p(values), smallest_flip_p(len(values))
-        how = f"sign flips over {len(values)} subjects"
-    if choices > 1:
-        how += f", corrected for the choice among {choices} methods"
-        smallest = None if smallest is None else min(1.0, choices * smallest)
-    return Tested(min(1.0, choices * p), smallest, how)
+    chosen = f", corrected for the choice among {len(others) + 1} methods"
+    if scored.p is not None:
+        smallest = getattr(scored.result, "smallest_p", None)
+        times = len(others) + 1  # Bonferroni
+        return Tested(
+            min(1.0, times * scored.p),
+            None if smallest is None else min(1.0, times * smallest),
+            "permuted labels" + (chosen if others else ""),
+        )
+    found = [(subject_means(s), s.chance) for s in (scored, *others)]
+    ids = [id for id in found[0][0] if all(id in means for means, _ in found)]
+    if scored.protocol != "held-out" or not ids:
+        return None
+    rows = [[means[id] - chance for id in ids] for means, chance in found]
+    how = f"sign flips over {len(ids)} subjects" + (chosen if others else "")
+    return Tested(sign_flip_p(rows), smallest_flip_p(len(ids)), how)

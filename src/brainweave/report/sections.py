@@ -1,6 +1,5 @@
 """The chapters on the shared space, the model, brains, and how all was computed."""
 
-import json
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -146,7 +145,7 @@ def _setting_text(value: Any) -> str:
     if hasattr(value, "shape"):
         return f"{type(value).__name__} of shape {tuple(value.shape)}"
     if isinstance(value, (list, tuple)):
-        value = json.dumps([_setting_text(v) for v in value])
+        value = ", ".join(_setting_text(v) for v in value) or "none"
     elif callable(value):
         value = getattr(value, "__name__", type(value).__name__)
     return clean_text(value, limit=500)

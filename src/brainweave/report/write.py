@@ -223,9 +223,8 @@ def _judge_accuracy(
         f"left-out subjects are classified correctly{where}; chance"
         f"{_chance_meant(scored, ', ', ',')} is {percent(scored.chance)}"
     )
-    rivals = [m for m in members if not m.aligns_nothing]
-    chosen = 1 if scored.method == inputs.method else len(rivals)
-    test = above_chance(scored, chosen)
+    rivals = [m for m in members if not m.aligns_nothing and m is not scored]
+    test = above_chance(scored, *([] if scored.method == inputs.method else rivals))
     if test is None:
         return None, f"{text}. This was not tested, so it alone decides nothing."
     if not test.can_tell:
@@ -420,7 +419,8 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> Methods:
     )
     steps = dict(describe_record(inputs.record))
     if "fMRIPrep" in steps.get("images", ""):
-        citations.cite("Esteban et al., 2019")
+        cited = f"fMRIPrep ({citations.cite('Esteban et al., 2019')})"
+        steps["images"] = steps["images"].replace("fMRIPrep", cited, 1)
     text = render(
         "methods.txt.jinja",
         escape=False,
