@@ -288,6 +288,20 @@ def test_alignment_that_does_not_help_is_not_said_to_work(tmp_path):
     assert gain in page.text
 
 
+def test_a_method_has_one_name_in_all_parts_of_a_report(tmp_path):
+    one, other = scored_subjects(GDM=(0.6, 0.01), NoAlignment=(0.3, 0.01))
+    named = {"gdm (held-out)": one, "none (held-out)": other}
+    page = text_of(tmp_path, results=named)
+    assert "Confusion: GDM, held-out" in page.text
+    assert "Confusion: without alignment, held-out" in page.text
+    assert page.csv("by-subject")[0][1:] == [
+        "GDM, held-out",
+        "without alignment, held-out",
+    ]
+    assert [row[0] for row in page.csv("times")[1:]] == page.csv("by-subject")[0][1:]
+    assert "none (held-out)" not in page.text
+
+
 def test_chance_is_defined_where_it_is_shown(tmp_path):
     X = [np.random.default_rng(i).normal(size=(24, 9)) for i in range(3)]
     result = brainweave.between_subject_classification(
@@ -862,6 +876,7 @@ def test_what_was_done_to_the_data_is_a_chapter(tmp_path, study):
     page = Page(write_report(tmp_path / "r.html", study=known).read_text())
     assert "Data and preprocessing" in page.text
     assert "single volumes, 5 s after the stimulus" in page.text
+    assert "in 4 categories. Samples: single volumes, 5 s after" in page.text
     header, *rows = page.csv("subjects")
     missing = {row[0]: row[header.index("missing runs")] for row in rows}
     assert missing == {"01": "", "02": "3", "03": ""}

@@ -269,10 +269,9 @@ def _comparisons(inputs: Inputs) -> Element | None:
 def _accuracy_by_subject(inputs: Inputs) -> Element | None:
     """Tabulate the accuracy of each subject, the worst first."""
     accuracies: dict[str, dict[str, float]] = {}
-    for protocol, members in inputs.panels:
+    for _, members in inputs.panels:
         for scored in members:
-            title = ", ".join(filter(None, (scored.shown(members), protocol)))
-            accuracies[title] = subject_means(scored)
+            accuracies[inputs.title(scored)] = subject_means(scored)
     known = [by_id for by_id in accuracies.values() if by_id]
     ids = list(dict.fromkeys(id for by_id in known for id in by_id))
     if len(ids) < 2:
@@ -288,14 +287,14 @@ def _confusions(inputs: Inputs) -> list[Element]:
     """Draw the confusions of the method that counts; fold the others away."""
     chosen = inputs.main_result(inputs.panels[0][1])
     elements = [
-        _confusion(number, scored, folded=scored is not chosen)
+        _confusion(number, scored, inputs.title(scored), folded=scored is not chosen)
         for number, scored in enumerate(inputs.results)
         if getattr(scored.result, "confusion", None) is not None
     ]
     return sorted(elements, key=lambda e: e.folded)
 
 
-def _confusion(number: int, scored: Scored, *, folded: bool) -> Element:
+def _confusion(number: int, scored: Scored, title: str, *, folded: bool) -> Element:
     counts, categories = np.asarray(scored.result.confusion), scored.result.categories
     shares = row_shares(counts)
     rows = [
@@ -305,7 +304,7 @@ def _confusion(number: int, scored: Scored, *, folded: bool) -> Element:
     ]
     return Element.make(
         "confusion",
-        {"name": clean_text(scored.full_name, 60)},
+        {"name": title},
         number=f"-{number}",
         figure=plot_confusion(scored.result, title=""),
         data=Table(["true", "predicted", "samples", "share"], rows),

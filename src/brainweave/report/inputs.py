@@ -59,6 +59,11 @@ class Inputs:
         held_out_first = sorted(protocols, key=lambda name: name != "held-out")
         return [(name, groups[name]) for name in held_out_first]
 
+    def title(self, scored: Scored) -> str:
+        """Return the one name of a result in all parts of the report."""
+        members = [r for r in self.results if r.protocol == scored.protocol]
+        return ", ".join(filter(None, (scored.shown(members), scored.protocol)))
+
     def main_result(self, members: list[Scored]) -> Scored:
         """Return the result of the model's method, else of the best that aligns."""
         of_model = [m for m in members if self.method and m.method == self.method]

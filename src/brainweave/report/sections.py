@@ -155,7 +155,7 @@ def _times(inputs: Inputs, seconds: Mapping[str, float] | None) -> Table:
     """Tabulate the seconds of each stage: of this run, and of each result."""
     spent = {"this run": seconds or {}}
     for scored in inputs.results:
-        spent[clean_text(scored.full_name, 60)] = scored.seconds
+        spent[inputs.title(scored)] = scored.seconds
     stages = list(dict.fromkeys(stage for times in spent.values() for stage in times))
     stages.sort(key=lambda stage: stage == "total")  # the sum comes last
     rows = [
