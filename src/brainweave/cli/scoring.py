@@ -364,7 +364,7 @@ def _from_json(values: Any) -> "ClassificationResult":
     from brainweave.evaluation.results import ClassificationResult
 
     _require(isinstance(values, dict), "a result is not an object")
-    values = {**{name: {} for name in ADDED_LATER}, **values}
+    values = {**{name: {} for name in ADDED_LATER}, "smallest_p": None, **values}
     _require_fields(values, RESULT_FIELDS, "a result")
     given = {name: values[name] for name in RESULT_FIELDS}
     accuracies = [fold["accuracy"] for fold in given["folds"]]
@@ -444,6 +444,7 @@ RESULT_FIELDS: dict[str, Any] = {
     "seconds": lambda v: isinstance(v, dict) and all(map(_is_number, v.values())),
     "chance": _is_share,
     "p_value": _or_none(_is_share),
+    "smallest_p": _or_none(_is_share),
     "settings": dict,
     "study": dict,
     "design": dict,
