@@ -305,7 +305,7 @@ def test_a_method_has_one_name_in_all_parts_of_a_report(tmp_path):
 def test_chance_is_defined_where_it_is_shown(tmp_path):
     X = [np.random.default_rng(i).normal(size=(24, 9)) for i in range(3)]
     result = brainweave.between_subject_classification(
-        GDM(1), X, [list("aabbba") * 4] * 3, protocol="held-out"
+        GDM(1), X, [list("aabbba") * 4] * 3, protocol="held-out", n_permutations=9
     )
     assert result.chance == 0.5
     page = text_of(tmp_path, results=result)
@@ -314,6 +314,8 @@ def test_chance_is_defined_where_it_is_shown(tmp_path):
     meant = "the share of the most frequent category among the tested samples"
     assert page.text.count(meant) == 2  # at the bars, and in the methods
     assert "chance level is 1 divided by the number of categories" in page.text
+    assert "by permuting each subject's labels 9 times, in blocks" in page.text
+    assert "smallest p possible" in page.text
 
 
 def test_accuracy_without_a_test_decides_nothing(tmp_path):
@@ -863,7 +865,10 @@ def test_the_methods_name_preprocessing_halves_and_tests(tmp_path, study):
         "fMRIPrep: A robust preprocessing pipeline",
     ):
         assert text in methods
-    assert "permuting the labels" not in methods
+    assert "permuting each subject's labels" not in methods
+    # the altered nu-SVM has a name of its own
+    assert "Classifier: nu-SVM, overlapping pairs by their means." in page.text
+    assert "pairs of categories that overlap, between which it finds no" in methods
     assert "in all masks" in page.text
 
 

@@ -196,10 +196,18 @@ def _accuracy(inputs: Inputs) -> Element:
     columns = {name: [row[name] for row in rows] for name in rows[0]}
     if any(columns["voxels"]):
         columns["voxels"] = [which or "own" for which in columns["voxels"]]
+    classifiers = list(dict.fromkeys(filter(None, columns["classifier"])))
+    if len(classifiers) == 1:
+        del columns["classifier"]  # said once, below
     folds = [row for scored in inputs.results for row in _fold_rows(scored)]
     header = ["method", "protocol", "half", "fold", "test subjects", "accuracy"]
     return Element.make(
         "accuracy",
+        {
+            "classifier": f"Classifier: {classifiers[0]}. "
+            if len(classifiers) == 1
+            else ""
+        },
         figure=render(
             "accuracy.html.jinja",
             panels=drawn,
@@ -218,6 +226,7 @@ def _numbers(scored: Scored) -> dict[str, Any]:
     return {
         "protocol": scored.protocol or None,
         "voxels": "in all masks" if common else None,
+        "classifier": scored.design.get("classifier"),
         "accuracy": percent(scored.mean),
         "95 % interval": None if between is None else " – ".join(map(percent, between)),
         "SD over folds": percent(float(scored.scores.std())) if n > 1 else None,

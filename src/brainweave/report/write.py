@@ -9,7 +9,7 @@ import base64
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -413,9 +413,9 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> Methods:
     ridges = sorted(getattr(model, "shrinkage_", None) or [])
     folds = [fold for scored in inputs.results for fold in scored.folds]
     nus = {fold.get("nu") for fold in folds}
-    scales, halves, left_out = (
+    scales, halves, left_out, classifiers = (
         {r.design[name] for r in inputs.results if r.design.get(name)}
-        for name in ("standardised_together", "halves", "leave_out")
+        for name in ("standardised_together", "halves", "leave_out", "classifier")
     )
     steps = dict(describe_record(inputs.record))
     if "fMRIPrep" in steps.get("images", ""):
@@ -450,12 +450,13 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> Methods:
         check=inputs.check,
         panels=inputs.panels,
         nu=nus.pop() if len(nus) == 1 else None,
+        classifiers=sorted(map(str, classifiers)),
         by_means=any(fold.get("n_by_means") for fold in folds),
         together=min(scales & {"run", "all"}, default=None),
         chances=sorted({percent(scored.chance) for scored in inputs.results}),
         halves=halves.pop() if len(halves) == 1 else None,
         left_out=left_out.pop() if len(left_out) == 1 else None,
-        tests=list(_describe_tests(inputs)),
+        tests=list(_describe_tests(inputs, citations.cite)),
         on_common=sorted(
             {r.label for r in inputs.results if r.design.get("voxels") == "common"}
         ),
@@ -466,7 +467,7 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> Methods:
     return Methods(re.sub("[ \n]+", " ", text).strip(), references)
 
 
-def _describe_tests(inputs: Inputs) -> Iterator[str]:
+def _describe_tests(inputs: Inputs, cite: Callable[[str], str]) -> Iterator[str]:
     """Yield a sentence for each kind of test whose p-values the report shows."""
     texts = TEXTS["tests"]
     permuted = [r for r in inputs.results if r.p is not None]
@@ -474,6 +475,8 @@ def _describe_tests(inputs: Inputs) -> Iterator[str]:
     if permuted:
         n = counts.pop() if len(counts) == 1 else None
         yield texts["permutations"].format(times=f" {n} times" if n else "")
+        if any(len({f.get("half") for f in r.folds}) > 1 for r in permuted):
+            yield texts["combined"].format(cite("Liu & Xie, 2020"))
     rest = [r for r in inputs.results if r.p is None and r.protocol == "held-out"]
     if any(above_chance(r) for r in rest):
         yield texts["flips"]
