@@ -836,9 +836,12 @@ def test_an_aligner_of_regions_cites_what_aligns_them(tmp_path, study):
 
 
 def test_the_methods_name_preprocessing_halves_and_tests(tmp_path, study):
+    from brainweave.study.provenance import describe_record
+
     settings = {
-        **{"preprocessed": True, "task": "objects", "confounds": "simple"},
-        **{"samples": "volumes", "hrf_delay": 5.0, "mask": None, "scrub": None},
+        **{"preprocessed": True, "pipeline": "fMRIPrep", "task": "objects"},
+        **{"confounds": "simple", "mask": "common", "scrub": None},
+        **{"samples": "volumes", "hrf_delay": 5.0},
     }
     known = Study(list(study), "a study", {"settings": settings})
     results = [
@@ -851,11 +854,11 @@ def test_the_methods_name_preprocessing_halves_and_tests(tmp_path, study):
     page = text_of(tmp_path, study=known, model=GDM(2).fit(known), results=results)
     methods = page.text[page.text.index("The data are those of") :]
     for text in (
-        "Images: output of fMRIPrep (Esteban et al., 2019), task objects.",
+        "Images: output of fMRIPrep, task objects (Esteban et al., 2019).",
         "Samples: single volumes, 5 s after the stimulus.",
         "Confounds: simple.",
         "Scrubbing: none.",
-        "Mask: fMRIPrep's brain masks: voxels in those of all runs of a subject.",
+        f"Mask: {dict(describe_record(known.record))['mask']}.",
         "The first half of each subject's runs aligned and the rest were classified",
         "One subject was tested at a time",
         "Without alignment, voxels that all subjects have were compared one by one",

@@ -39,7 +39,7 @@ def test_the_sequence_of_the_readme(tree, tmp_path, call, monkeypatch):
         "samples: single volumes, 5 s after the stimulus",
         "confounds: simple: 31 columns",
         "repetition time: 2.5 s",
-        "mask: fMRIPrep's brain masks: voxels in those of all runs of a subject",
+        "mask: the brain mask of each subject",
         "missing runs: sub-03: 2",
         "overlapping events:",
         "sub-03: face 48, house 48, shoe 48",

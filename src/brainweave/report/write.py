@@ -419,8 +419,7 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> Methods:
     )
     steps = dict(describe_record(inputs.record))
     if "fMRIPrep" in steps.get("images", ""):
-        cited = f"fMRIPrep ({citations.cite('Esteban et al., 2019')})"
-        steps["images"] = steps["images"].replace("fMRIPrep", cited, 1)
+        steps["images"] += f" ({citations.cite('Esteban et al., 2019')})"
     text = render(
         "methods.txt.jinja",
         escape=False,

@@ -31,9 +31,9 @@ _SAMPLES = {
     "trials-lss": "one estimate per trial (least squares separate)",
 }
 _MASKS = {
-    None: "fMRIPrep's brain masks: voxels in those of all runs of a subject",
-    "common": "fMRIPrep's brain masks: voxels in those of all runs of all subjects",
-    "epi": "computed from the images: voxels in at least half of a subject's runs",
+    None: "the brain mask of each subject",
+    "common": "voxels in the brain masks of all subjects",
+    "epi": "computed from the images of each subject",
 }
 _SOURCES = {
     "nifti": "NIfTI",
@@ -286,8 +286,6 @@ def _describe_mask(settings: Record) -> str:
     if "mask" not in settings:
         return ""
     mask = settings["mask"]
-    if mask is None and settings.get("preprocessed") is False:
-        mask = "epi"
     return _MASKS.get(mask if isinstance(mask, str | None) else "", str(mask))
 
 
