@@ -315,6 +315,8 @@ def test_chance_is_defined_where_it_is_shown(tmp_path):
     assert page.text.count(meant) == 2  # at the bars, and in the methods
     assert "chance level is 1 divided by the number of categories" in page.text
     assert "by permuting each subject's labels 9 times, in blocks" in page.text
+    cited = [page.text.index(name) for name in ("Schölkopf, B.", "Liu, Y.")]
+    assert cited == sorted(cited)  # references come in the order of their use
     assert "smallest p possible" in page.text
 
 

@@ -62,6 +62,17 @@ def test_separate_processes_give_the_model_of_one_fit(bids, derivative):
         assert_allclose(a, b, rtol=0, atol=1e-10)
 
 
+def test_other_methods_end_in_a_verdict_too(tmp_path, execute):
+    study = bw.simulate_study(
+        n_subjects=3, n_voxels=60, categories=3, n_runs=2, own_sequence=False
+    )
+    study.to_bids(tmp_path / "b", raw=True, derivatives=False, image_dtype="float32")
+    options = ("--method", "detsrm", "--n-components", "2", "--no-report", "-q")
+    for level in ("participant", "group"):
+        done = execute("run", tmp_path / "b", tmp_path / "o", level, *options)
+    assert re.search(r"(Alignment worked|No evidence).* p = 0\.\d+", done.stdout)
+
+
 def test_the_derivative_describes_itself(bids, derivative):
     about = json.loads((derivative / "dataset_description.json").read_text())
     assert about["DatasetType"] == "derivative"
@@ -136,6 +147,9 @@ def test_wrong_usage_of_the_app(bids, derivative, tmp_path, call):
     )
     assert "Run the level participant first" in said(bids, tmp_path / "n", "group")
     assert "must not be BIDS_DIR" in said(bids, bids, "participant")
+    assert "--method robust-srm needs voxels, which basis files do not hold" in said(
+        bids, tmp_path, "group", "--method", "robust-srm"
+    )
     assert "--match needs a study folder" in said(
         bids, tmp_path, "group", "--match", "truncate"
     )

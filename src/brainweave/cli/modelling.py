@@ -73,12 +73,13 @@ def summarize_model(model: Any) -> str:
         f"{type(model).__name__} of {model.n_subjects_} subjects, "
         f"{model.n_components_} shared features"
     )
-    if not hasattr(model, "component_summary"):
-        return text
     # what gains from the graph is no finding: noise gains too
     from brainweave.aligners.components import alignment_check
 
-    return f"{text}. {alignment_check(model).verdict}"
+    check = alignment_check(model)
+    # a model of another method that comes from a file never knows
+    told = check.available or hasattr(model, "component_summary")
+    return f"{text}. {check.verdict}" if told else text
 
 
 @command()

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
 from warnings import WarningMessage
@@ -455,7 +456,7 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> Methods:
         chances=sorted({percent(scored.chance) for scored in inputs.results}),
         halves=halves.pop() if len(halves) == 1 else None,
         left_out=left_out.pop() if len(left_out) == 1 else None,
-        tests=list(_describe_tests(inputs, citations.cite)),
+        tests=partial(_describe_tests, inputs, citations.cite),  # cited in order
         on_common=sorted(
             {r.label for r in inputs.results if r.design.get("voxels") == "common"}
         ),
