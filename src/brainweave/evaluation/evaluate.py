@@ -21,6 +21,7 @@ from brainweave.evaluation.align_folds import (
     copy_with_seed,
 )
 from brainweave.evaluation.classifiers import classifier_name, nu_parameter
+from brainweave.evaluation.comparison import SIGNIFICANT
 from brainweave.evaluation.measures import (
     Classification,
     Matching,
@@ -146,9 +147,11 @@ def between_subject_classification(
         aligner, divide, measure, options, random_state=random_state, progress=progress
     )
     _warn_of_nu(measure.classifier, records)
-    return ClassificationResult.from_records(
+    result = ClassificationResult.from_records(
         records, categories=split.categories, **metadata
     )
+    _warn_of_few_orders(result)
+    return result
 
 
 def between_subject_matching(
@@ -364,6 +367,19 @@ def _warn_of_nu(classifier: Any, records: list[dict[str, Any]]) -> None:
             f"of different sizes: it was lowered to {min(used):.3g} in "
             f"{sum(nu < asked for nu in used)} of {len(used)} folds. Give a "
             "smaller nu to the classifier to choose it yourself.",
+            ClassifierWarning,
+            stacklevel=3,
+        )
+
+
+def _warn_of_few_orders(result: ClassificationResult) -> None:
+    """Warn if no p can be small, however many permutations are made."""
+    least, n = result.smallest_p, len(result.permutation_scores)
+    if least is not None and least > max(SIGNIFICANT, 1 / (1 + n)):
+        warnings.warn(
+            f"The labels come in so few blocks that no p can be below {least:.2g}: "
+            "neighbouring samples of one label move together. Score more blocks, or "
+            "more subjects; if each sample is an estimate of its own, say so by runs.",
             ClassifierWarning,
             stacklevel=3,
         )

@@ -13,6 +13,11 @@ from sklearn.metrics import confusion_matrix
 from brainweave._arrays import Codes, Matrix, to_numpy
 from brainweave._validation import check_int, check_option
 from brainweave._workers import map_subjects
+from brainweave.aligners.gdm import GDM
+from brainweave.aligners.gdm_graph import is_named
+from brainweave.aligners.no_alignment import NoAlignment
+from brainweave.aligners.semisupervised_srm import SemiSupervisedSRM
+from brainweave.aligners.timelocked import TimeLocked
 from brainweave.evaluation.align_folds import AlignedFold, Clock, copy_with_seed
 from brainweave.evaluation.classifiers import (
     Task,
@@ -223,8 +228,20 @@ def _how_halves_are(split: SplitStudy, fold: AlignedFold) -> str:
     """Say how the scores of the parts of a study depend on each other."""
     if all(part.scored is split.parts[0].scored for part in split.parts):
         return "same"  # samples, so that permuted scores depend alike
-    labels_align = split.parts[fold.part].y_for(fold.aligner) is not None
-    return "tied" if labels_align else "apart"
+    return "tied" if _labels_align(split, fold.aligner) else "apart"
+
+
+def _labels_align(split: SplitStudy, aligner: Any) -> bool:
+    """Whether labels may have shaped an alignment; yes, unless it is known not to."""
+    inner = getattr(aligner, "aligner", aligner)  # of pieces of the brain
+    by_time = isinstance(inner, TimeLocked) and not inner._learns_from_labels
+    by_time &= not isinstance(inner, SemiSupervisedSRM)
+    by_time |= isinstance(inner, GDM) and is_named(inner.graph, "time")
+    if split.design.get("match") is not None:  # rows may correspond by label
+        by_time = False
+    if getattr(inner, "standardize", None) == "reliability":
+        return True
+    return not (by_time or isinstance(inner, NoAlignment))
 
 
 class _SubjectBySubject:
