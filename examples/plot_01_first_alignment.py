@@ -76,7 +76,7 @@ same_mask = simulate_study(n_subjects=6, categories=4, n_voxels=400, random_stat
 plot_accuracy(
     {
         name: between_subject_classification(method, same_mask, protocol="held-out")
-        for name, method in {"GDM": GDM(3), "no alignment": NoAlignment()}.items()
+        for name, method in {"GDM": GDM(3), "without alignment": NoAlignment()}.items()
     }
 )
 
@@ -87,7 +87,7 @@ plot_accuracy(
 # feature is active.
 from brainweave.plotting import plot_feature_map
 
-plot_feature_map(gdm.maps_[0], component=0, title="shared feature 1, first subject")
+plot_feature_map(gdm.maps_[0], component=0, title="shared feature 0, first subject")
 
 # %%
 # Keep the model: one file without pickle, with everything a new subject needs to join.

@@ -103,7 +103,7 @@ for name, values in {
 # -
 # C categories inform at most C - 1 components. ``n_components="auto"``, which is also
 # what ``GDM()`` does, keeps those that hold up on samples that did not align. The
-# eigenvalue of a component says how much the graph gives to it:
+# fit of a component to the graph says how much the graph gives to it; larger is better:
 from brainweave.plotting import plot_eigenvalues
 
 gdm = GDM("auto").fit(aligning)
@@ -113,7 +113,7 @@ plot_eigenvalues(gdm)
 # %%
 # The table behind the choice. ``agreement`` is measured on the samples that aligned and
 # is always high; ``agreement_cv`` and its p-value are not:
-gdm.component_summary().round(3)[["eigenvalue", "agreement", "agreement_cv", "p"]]
+gdm.component_summary().round(3)[["graph_fit", "agreement", "agreement_cv", "p"]]
 
 # %%
 # Kernels, graphs and K can be searched along with the energy:

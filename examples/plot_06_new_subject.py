@@ -55,7 +55,7 @@ ax.scatter(
     edgecolors="black",
     linewidths=0.6,
 )
-ax.set(xlabel="shared feature 1", ylabel="shared feature 2")
+ax.set(xlabel="shared feature 0", ylabel="shared feature 1")
 ax.spines[["top", "right"]].set_visible(False)
 for name, shade in color.items():
     ax.scatter([], [], color=shade, label=name)

@@ -33,7 +33,7 @@ SEEDS = range(3)
 def timelocked_methods(k):
     """Return the methods that need samples locked in time, with k components."""
     return {
-        "no alignment": NoAlignment(),
+        "without alignment": NoAlignment(),
         "Hyperalignment": Hyperalignment(k),
         "RegularizedHyperalignment": RegularizedHyperalignment(k),
         "KernelHyperalignment": KernelHyperalignment(k),

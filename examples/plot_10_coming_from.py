@@ -48,7 +48,7 @@ import matplotlib.pyplot as plt
 figure, ax = plt.subplots(figsize=(7, 2.4), layout="constrained")
 for id, features in zip(study.ids, shared, strict=True):
     ax.plot(features[:, 0], label=f"sub-{id}", linewidth=1)
-ax.set(xlabel="sample", ylabel="shared feature 1")
+ax.set(xlabel="sample", ylabel="shared feature 0")
 ax.legend(frameon=False, ncols=3, loc="lower right", bbox_to_anchor=(1, 1))
 ax.spines[["top", "right"]].set_visible(False)
 

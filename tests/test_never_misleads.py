@@ -661,7 +661,7 @@ def test_the_first_lines_of_a_report_say_whether_alignment_worked(tmp_path, sign
     said, other = "Alignment worked", "No evidence of a shared space"
     assert (said if signal else other) in top
     assert (other if signal else said) not in top
-    assert "These are samples that did not align" in html
+    assert "No sample shown here took part in its own alignment" in html
 
 
 def test_a_report_of_one_study_with_the_results_of_another(tmp_path):

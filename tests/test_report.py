@@ -221,8 +221,8 @@ def test_headlines_compare_with_chance_and_with_no_alignment(page):
 
 
 def test_the_verdict_joins_accuracy_and_agreement(page):
-    assert "Alignment worked Samples of left-out subjects (held-out) are" in page.text
-    assert "classified 50 % right with GDM; chance is 25 %: above chance" in page.text
+    assert "Alignment worked With GDM, 50 % of the samples of left-out" in page.text
+    assert "correctly (held-out); chance is 25 %: above chance (p = 0.02" in page.text
     assert "On samples that did not align, subjects agree in" in page.text
 
 
@@ -253,10 +253,77 @@ def test_the_verdict_claims_only_what_was_tested(model, p, signal, title):
     assert verdict.title == title
 
 
+def scored_subjects(n=5, **methods):
+    """Return held-out results of n subjects, by method: first, and step."""
+    folds = [{"test_subjects": [f"0{i}"]} for i in range(n)]
+    return [
+        FakeResult(
+            np.round(mean + step * np.arange(n), 4), name, "held-out", folds=folds
+        )
+        for name, (mean, step) in methods.items()
+    ]
+
+
+def test_a_p_that_cannot_be_smaller_is_said_to_be_so(tmp_path):
+    verdict = text_of(tmp_path, results=scored_subjects(GDM=(0.6, 0.01))).text
+    smallest = "above chance (p = 0.031, sign flips over 5 subjects: the smallest p"
+    assert smallest in verdict
+    four = text_of(tmp_path, results=scored_subjects(4, GDM=(0.6, 0.01))).text
+    assert "Whether alignment worked cannot be told" in four
+    assert "Too few subjects, or permutations, to tell whether" in four
+    results = scored_subjects(GDM=(0.6, 0.01), SRM=(0.5, 0.01))
+    chosen = text_of(tmp_path, results=results).text
+    assert "p = 0.031, sign flips over 5 subjects, corrected for the choice" in chosen
+
+
+def test_alignment_that_does_not_help_is_not_said_to_work(tmp_path):
+    results = scored_subjects(7, GDM=(0.6, 0.01), NoAlignment=(0.6, 0.011))
+    page = text_of(tmp_path, results=results)
+    assert "Unclear whether alignment worked" in page.text
+    assert "percentage points lower than without alignment" in page.text
+    helps = scored_subjects(7, GDM=(0.6, 0.01), NoAlignment=(0.3, 0.01))
+    page = text_of(tmp_path, results=helps)
+    assert "Alignment worked With GDM" in page.text
+    gain = "accuracy is 30.0 percentage points higher than without alignment (p = 0.016"
+    assert gain in page.text
+
+
+def test_a_method_has_one_name_in_all_parts_of_a_report(tmp_path):
+    one, other = scored_subjects(GDM=(0.6, 0.01), NoAlignment=(0.3, 0.01))
+    named = {"gdm (held-out)": one, "none (held-out)": other}
+    page = text_of(tmp_path, results=named)
+    assert "Confusion: GDM, held-out" in page.text
+    assert "Confusion: without alignment, held-out" in page.text
+    assert page.csv("by-subject")[0][1:] == [
+        "GDM, held-out",
+        "without alignment, held-out",
+    ]
+    assert [row[0] for row in page.csv("times")[1:]] == page.csv("by-subject")[0][1:]
+    assert "none (held-out)" not in page.text
+
+
+def test_chance_is_defined_where_it_is_shown(tmp_path):
+    X = [np.random.default_rng(i).normal(size=(24, 9)) for i in range(3)]
+    result = brainweave.between_subject_classification(
+        GDM(1), X, [list("aabbba") * 4] * 3, protocol="held-out", n_permutations=9
+    )
+    assert result.chance == 0.5
+    page = text_of(tmp_path, results=result)
+    assert "GDM; chance 50 % (the most frequent category)" in page.text
+    assert "chance, the most frequent category, is 50 %" in page.text
+    meant = "the share of the most frequent category among the tested samples"
+    assert page.text.count(meant) == 2  # at the bars, and in the methods
+    assert "chance level is 1 divided by the number of categories" in page.text
+    assert "by permuting each subject's labels 9 times, in blocks" in page.text
+    cited = [page.text.index(name) for name in ("Schölkopf, B.", "Liu, Y.")]
+    assert cited == sorted(cited)  # references come in the order of their use
+    assert "smallest p possible" in page.text
+
+
 def test_accuracy_without_a_test_decides_nothing(tmp_path):
     result = FakeResult(np.array([0.99]))
     page = Page(write_report(tmp_path / "r.html", results=result).read_text("utf-8"))
-    assert "Whether alignment worked was not tested" in page.text
+    assert "Whether alignment worked cannot be told" in page.text
 
 
 def test_results_with_another_number_of_features_are_told_apart(tmp_path, study, model):
@@ -304,7 +371,7 @@ def test_results_of_two_studies_are_refused(tmp_path):
 
 def test_warnings_given_and_found_are_shown(page):
     assert "it rained" in page.text
-    assert "The shared space is not unique: 3 of 5 components" in page.text
+    assert "The shared space is not unique: 3 of 5 shared features" in page.text
     assert "without alignment (joint): accuracy is not above chance" in page.text
 
 
@@ -319,10 +386,10 @@ def test_configuration_versions_and_times_are_listed(page):
 
 def test_the_numbers_behind_figures_can_be_downloaded(page, study, model, results):
     folds = page.csv("accuracy")[1:]
-    assert [float(r[4]) for r in folds] == [0.75, 0.5, 0.25, 0.3, 0.5, 0.5]
-    assert [r[3] for r in folds] == ["01", "02", "", "", "", ""]
-    eigenvalues = [float(r[1]) for r in page.csv("eigenvalues")[1:]]
-    assert_allclose(eigenvalues, model.eigenvalues_, rtol=1e-5)
+    assert [float(r[5]) for r in folds] == [0.75, 0.5, 0.25, 0.3, 0.5, 0.5]
+    assert [r[4] for r in folds] == ["01", "02", "", "", "", ""]
+    fits = [float(r[1]) for r in page.csv("eigenvalues")[1:]]
+    assert_allclose(fits, -model.eigenvalues_, rtol=1e-5)  # under an energy
     labels = [r[3] for r in page.csv("sequences")[1:] if r[0] == "02"]
     assert labels == study["02"].labels.tolist()
     energy = [r for r in page.csv("energy")[1:] if r[0] == "03" and r[3] == "1"]
@@ -531,10 +598,11 @@ def test_methods_are_compared_within_each_protocol(tmp_path):
     ]
     page = Page(write_report(tmp_path / "r.html", results=results).read_text("utf-8"))
     header, *rows = page.csv("between-methods")
-    assert header == ["methods", "protocol", "difference, points", "p", "subjects"]
+    assert header[:3] == ["methods", "protocol", "difference, points"]
+    assert header[3:] == ["p", "smallest p possible", "subjects"]
     assert [row[:3] for row in rows] == [
-        ["GDM over SRM", "held-out", "20"],
-        ["GDM over SRM", "joint", "20"],
+        ["GDM vs. SRM", "held-out", "20"],
+        ["GDM vs. SRM", "joint", "20"],
     ]
 
 
@@ -573,6 +641,53 @@ def test_the_reader_chooses_feature_and_subject(tmp_path):
     patterns = np.concatenate([m.patterns[:2] for m in model.maps_])
     assert f"−{np.abs(patterns).max():.2g}" in page.text  # one scale for all
     assert "SD of the voxel per SD of the feature" in page.text
+
+
+def test_maps_say_how_many_they_show_of_how_many(tmp_path):
+    study, model = brains()
+    some = {"study": study, "model": model, "n_maps": 1, "n_map_subjects": 1}
+    shown = Page(write_report(tmp_path / "r.html", **some).read_text("utf-8")).text
+    assert "Shown: 1 of 2 subjects, 1 of 2 shared features." in shown
+    assert "neither thresholded nor tested" in shown
+    shown = text_of(tmp_path, study=study, model=model).text
+    assert "Shown: all 2 subjects, all 2 shared features." in shown
+
+
+def test_features_and_samples_are_counted_from_0_as_in_python(tmp_path):
+    study, model = brains()
+    page = text_of(tmp_path, study=study, model=model)
+    for name in ("eigenvalues", "components"):
+        assert [row[0] for row in page.csv(name)] == ["feature", "0", "1"]
+    assert list(model.component_summary().index) == [0, 1]
+    header, first, *_ = page.csv("shared-space")
+    assert header[4:] == ["shared feature 0", "shared feature 1"]
+    assert first[1] == page.csv("sequences")[1][1] == "0"
+    titles = [f"Shared feature {k}, subject 0{i}" for k in (0, 1) for i in (1, 2)]
+    assert all(title in page.text for title in titles)
+    features = [a["data-feature"] for a in page.all("div") if "data-feature" in a]
+    assert features == ["0", "0", "1", "1"]
+
+
+@pytest.mark.parametrize("energy", [None, 0.9])
+def test_a_better_feature_has_the_larger_number_in_every_display(tmp_path, energy):
+    import brainweave as bw
+
+    study = make_study(list("abcd"))
+    model = PaperGDM(3, energy=energy).fit(study)
+    table = model.component_summary()
+    assert (np.diff(table["graph_fit"]) < 0).all()
+    page = text_of(tmp_path, study=study, model=model)
+    found = [float(row[1]) for row in page.csv("eigenvalues")[1:]]
+    assert_allclose(found, table["graph_fit"], rtol=1e-5)
+    assert "fit to the graph (larger: better)" in page.text
+    loaded = bw.load(bw.save(model, tmp_path / "m.safetensors"))
+    assert_allclose(loaded.component_summary()["graph_fit"], table["graph_fit"])
+    # files of older versions hold the eigenvalues in their table
+    known = loaded._component_table
+    known["eigenvalue"] = known.pop("graph_fit")
+    again = loaded.component_summary()
+    assert list(again) == list(table)
+    assert_allclose(again["graph_fit"], table["graph_fit"])
 
 
 def test_maps_are_drawn_when_images_are_known(tmp_path):
@@ -619,14 +734,14 @@ def test_too_many_samples_are_thinned_out_and_said_to_be(tmp_path, study, monkey
     path = write_report(tmp_path / "r.html", study=study, shared=shared)
     page = Page(path.read_text("utf-8"))
     assert len(page.csv("shared-space")) == 21
-    assert "52 of the samples are left out" in page.text
+    assert "52 samples are left out" in page.text
 
 
 def test_features_in_voxels_are_drawn_by_principal_components(tmp_path, study):
     rng = np.random.default_rng(0)
     shared = [rng.normal(size=(s.n_samples, 50)) for s in study]
     path = write_report(tmp_path / "r.html", study=study, shared=shared)
-    assert "principal component 1" in Page(path.read_text("utf-8")).text
+    assert "principal component 0" in Page(path.read_text("utf-8")).text
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(
@@ -722,6 +837,46 @@ def test_an_aligner_of_regions_cites_what_aligns_them(tmp_path, study):
     assert len(methods.references) == 3
 
 
+def test_the_methods_name_preprocessing_halves_and_tests(tmp_path, study):
+    from brainweave.study.provenance import describe_record
+
+    settings = {
+        **{"preprocessed": True, "pipeline": "fMRIPrep", "task": "objects"},
+        **{"confounds": "simple", "mask": "common", "scrub": None},
+        **{"samples": "volumes", "hrf_delay": 5.0},
+    }
+    known = Study(list(study), "a study", {"settings": settings})
+    results = [
+        brainweave.between_subject_classification(
+            aligner, known, protocol="held-out", halves="run"
+        )
+        for aligner in (GDM(2), PaperGDM(1, energy=0.9))
+    ]
+    results[1].method, results[1].design["voxels"] = "NoAlignment", "common"
+    page = text_of(tmp_path, study=known, model=GDM(2).fit(known), results=results)
+    methods = page.text[page.text.index("The data are those of") :]
+    for text in (
+        "Images: output of fMRIPrep, task objects (Esteban et al., 2019).",
+        "Samples: single volumes, 5 s after the stimulus.",
+        "Confounds: simple.",
+        "Scrubbing: none.",
+        f"Mask: {dict(describe_record(known.record))['mask']}.",
+        "The first half of each subject's runs aligned and the rest were classified",
+        "One subject was tested at a time",
+        "Without alignment, voxels that all subjects have were compared one by one",
+        "by flipping the signs of the subjects' differences from it (one-sided)",
+        "differences between them (two-sided, corrected for all pairs",
+        "To check the alignment, each half of the aligning samples was held out once",
+        "fMRIPrep: A robust preprocessing pipeline",
+    ):
+        assert text in methods
+    assert "permuting each subject's labels" not in methods
+    # the altered nu-SVM has a name of its own
+    assert "Classifier: nu-SVM, overlapping pairs by their means." in page.text
+    assert "pairs of categories that overlap, between which it finds no" in methods
+    assert "in all masks" in page.text
+
+
 def test_what_was_done_to_the_data_is_a_chapter(tmp_path, study):
     record = {
         "settings": {"confounds": None, "samples": "volumes", "hrf_delay": 5.0},
@@ -731,6 +886,7 @@ def test_what_was_done_to_the_data_is_a_chapter(tmp_path, study):
     page = Page(write_report(tmp_path / "r.html", study=known).read_text())
     assert "Data and preprocessing" in page.text
     assert "single volumes, 5 s after the stimulus" in page.text
+    assert "in 4 categories. Samples: single volumes, 5 s after" in page.text
     header, *rows = page.csv("subjects")
     missing = {row[0]: row[header.index("missing runs")] for row in rows}
     assert missing == {"01": "", "02": "3", "03": ""}
@@ -763,7 +919,7 @@ def test_lost_volumes_and_masks_that_differ_are_told(tmp_path):
     runs = {"01": {"1": {"scrubbed": 2}, "2": {"scrubbed": 5}}, "02": {"1": {}}}
     page = text_of(tmp_path, study=Study(subjects, record={"runs": runs}))
     header, *rows = page.csv("subjects")
-    lost = header.index("scrubbed volumes")
+    lost = header.index("volumes left out")  # nobody says that it was for motion
     assert [row[lost] for row in rows] == ["7", "0"]
     shared = header.index("in all masks")
     assert [row[shared] for row in rows] == ["94.3\u00a0%", "97.1\u00a0%"]
@@ -845,7 +1001,7 @@ def test_settings_of_any_kind_are_listed(tmp_path, study):
     assert rows["weights"] == "ndarray of shape (2, 3)"
     assert rows["kernel"] == "tanh"
     assert rows["graph"] == "make_study"
-    assert json.loads(rows["sizes"]) == ["1", "None"]
+    assert rows["sizes"] == "1, None"
     assert rows["empty"] == "{}"
     assert rows["shape"] == "slice(None, 3, None)"
 

@@ -196,7 +196,7 @@ def test_axes_and_colours_can_be_chosen(visit):
     one.page.locator('select[data-axis="0"]').select_option("2")
     after = one.page.evaluate(place)
     assert before != after
-    assert one.page.locator(".axis-x").text_content() == "shared feature 3"
+    assert one.page.locator(".axis-x").text_content() == "shared feature 2"
     one.page.locator('select[data-axis="0"]').select_option("0")
     back = np.array(one.page.evaluate(place), dtype=float)
     # the script places dots as the page had them, to the rounding of the numbers
@@ -214,7 +214,7 @@ def test_numbers_are_downloaded(visit):
     download = waiting.value
     assert download.suggested_filename == "accuracy.csv"
     with open(download.path(), encoding="utf-8") as file:
-        assert file.readline().startswith("method,protocol,fold")
+        assert file.readline().startswith("method,protocol,half,fold")
     assert one.console == []
 
 
@@ -300,11 +300,11 @@ def test_pointing_at_a_category_dims_the_others(visit):
 def test_the_reader_chooses_the_brain(visit, brain_report):
     one = visit(brain_report)
     seen = one.page.locator(".map:visible")
-    assert seen.locator("h4").all_inner_texts() == ["Shared feature 1, subject 01"]
-    one.page.locator('select[data-map="feature"]').select_option("2")
+    assert seen.locator("h4").all_inner_texts() == ["Shared feature 0, subject 01"]
+    one.page.locator('select[data-map="feature"]').select_option("1")
     one.page.locator('select[data-map="subject"]').select_option("2")
     assert [t[:28] for t in seen.locator("h4").all_inner_texts()] == [
-        "Shared feature 2, subject 03"
+        "Shared feature 1, subject 03"
     ]
     assert seen.locator("img").count() == 1
     assert one.page.locator(".scale:visible").count() == 1

@@ -118,7 +118,7 @@ def test_component_summary(study):
     gdm = PaperGDM(3, energy=0.6).fit(X, y)
     table = gdm.component_summary()
     assert list(table["informative"]) == [True] * 3
-    assert_allclose(table["eigenvalue"], gdm.eigenvalues_)
+    assert_allclose(table["graph_fit"], -gdm.eigenvalues_)  # under an energy
     assert (table["agreement"] > 0.5).all()
     shared, x = gdm.transform(X)[0], X[0]
     z = (x - x.mean(0)) / x.std(0)

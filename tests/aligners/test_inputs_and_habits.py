@@ -1,5 +1,7 @@
 """What people have: data frames, dicts, stacks, one y for all; and scikit-learn."""
 
+import pickle
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,7 +14,9 @@ from sklearn.svm import SVC
 import brainweave as bw
 from brainweave import (
     GDM,
+    GDMCV,
     DetSRM,
+    Hyperalignment,
     Parcelwise,
     between_subject_classification,
     match_samples,
@@ -111,6 +115,67 @@ def test_grid_search_scores_people_who_were_not_in_the_fit(X, rng):
     noise = [rng.normal(size=x.shape) for x in X]
     found = cross_val_score(GDM(2), noise, [Y] * 4, cv=2)
     assert found.mean() < 0.7  # what the labels made similar is not what is scored
+
+
+def five_subjects(rng, noise=0.6):
+    patterns, labels = rng.normal(size=(4, 6)), np.tile([0, 1, 2, 3], 8)
+    return [
+        patterns[labels] @ rng.normal(size=(6, 30))
+        + noise * rng.normal(size=(len(labels), 30))
+        for _ in range(5)
+    ], [labels] * 5
+
+
+@pytest.mark.parametrize("cv", [None, 3, 5])
+@pytest.mark.parametrize(
+    "model",
+    [
+        GDM(),
+        GDMCV(energies=(0.9, 1.0)),
+        DetSRM(2),
+        Parcelwise(GDM(), parcels=np.arange(30) % 2 + 1),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_grid_search_scores_one_subject_that_is_left_out(rng, model, cv):
+    X, y = five_subjects(rng)
+    inner = "aligner__n_components" if hasattr(model, "aligner") else "n_components"
+    search = GridSearchCV(model, {inner: [1, 3]}, cv=cv).fit(X, y)
+    scores = search.cv_results_["mean_test_score"]
+    assert np.isfinite(scores).all()
+    # not the first, as of scores that are NaN: one feature hardly tells four apart
+    assert scores[1] > scores[0]
+    assert search.best_params_ == {inner: 3}
+
+
+def test_one_subject_of_noise_scores_at_chance(rng):
+    X, y = five_subjects(rng)
+    noise = [rng.normal(size=x.shape) for x in X]
+    found = cross_val_score(GDM(2), noise, y, cv=5)
+    # 5 subjects x 16 samples: three standard deviations of a binomial proportion
+    assert abs(found.mean() - 1 / 4) < 3 * np.sqrt(3 / 16 / 80)
+
+
+@pytest.mark.parametrize("model", [GDM(3, graph="time"), DetSRM(3), Hyperalignment(3)])
+@pytest.mark.parametrize("cv", [2, 5])
+def test_films_are_searched_without_labels(rng, model, cv):
+    story = rng.normal(size=(40, 3))
+    X = [story @ rng.normal(size=(3, 30)) for _ in range(5)]
+    X = [x + 0.3 * rng.normal(size=x.shape) for x in X]
+    assert cross_val_score(model, X, cv=cv).mean() > 0.8
+    noise = [rng.normal(size=x.shape) for x in X]
+    assert abs(cross_val_score(model, noise, cv=cv).mean()) < 0.3
+
+
+def test_a_model_without_its_samples_says_why_one_subject_cannot_be_scored(rng):
+    X, y = five_subjects(rng)
+    model = pickle.loads(pickle.dumps(GDM(3).fit(X[:3], y[:3])))
+    assert model.score(X[3:], y[3:]) > 0.8
+    with pytest.raises(BrainweaveError, match="compares subjects, and got one"):
+        model.score(X[3:4], y[3:4])
+    fitted = GDM(3).fit([x[:16] for x in X], [k[:16] for k in y])
+    with pytest.raises(BrainweaveError, match=r"got one\. Give two or more\.$"):
+        fitted.score([X[0][16:]], [y[0][16:]], subjects=[0])
 
 
 def test_score_knows_fitted_subjects_by_name_and_refuses_what_aligned(X):

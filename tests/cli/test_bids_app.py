@@ -1,6 +1,7 @@
 """The BIDS App: levels, exit codes, and output that the official validator accepts."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -36,8 +37,16 @@ def derivative(bids, execute):
     for id in ("01", "sub-02", "03"):
         label = ("--participant-label", id)
         execute("run", bids, out, "participant", *label, *METHOD, "-q")
-    execute("run", bids, out, "group", *METHOD, "-q")
+    done = execute("run", bids, out, "group", *METHOD, "-q")
+    (bids.parent / "said").write_text(done.stdout)
     return out
+
+
+def test_group_ends_in_a_verdict_with_a_p_value(bids, derivative):
+    said = (bids.parent / "said").read_text().strip()
+    assert said.startswith(f"{derivative / MODEL}: GDM of 3 subjects, 2 shared feat")
+    assert len(said.splitlines()) == 1
+    assert re.search(r"(Alignment worked|No evidence).* p = 0\.\d+", said)
 
 
 def test_separate_processes_give_the_model_of_one_fit(bids, derivative):
@@ -52,6 +61,17 @@ def test_separate_processes_give_the_model_of_one_fit(bids, derivative):
     X = [s.data() for s in study]
     for a, b in zip(loaded.transform(X), want.transform(X), strict=True):
         assert_allclose(a, b, rtol=0, atol=1e-10)
+
+
+def test_other_methods_end_in_a_verdict_too(tmp_path, execute):
+    study = bw.simulate_study(
+        n_subjects=3, n_voxels=60, categories=3, n_runs=2, own_sequence=False
+    )
+    study.to_bids(tmp_path / "b", raw=True, derivatives=False, image_dtype="float32")
+    options = ("--method", "detsrm", "--n-components", "2", "--no-report", "-q")
+    for level in ("participant", "group"):
+        done = execute("run", tmp_path / "b", tmp_path / "o", level, *options)
+    assert re.search(r"(Alignment worked|No evidence).* p = 0\.\d+", done.stdout)
 
 
 def test_the_derivative_describes_itself(bids, derivative):
@@ -73,7 +93,9 @@ def test_the_derivative_describes_itself(bids, derivative):
     settings = basis["Preprocessing"]["settings"]
     assert settings["hrf_delay"] == 5
     assert len(table) - 1 == basis["NumberOfSamples"]
-    assert (derivative / MODEL).with_suffix(".html").is_file()
+    page = (derivative / MODEL).with_suffix(".html").read_text(encoding="utf-8")
+    # the picture is of samples that did not align: others look good in noise too
+    assert "No sample shown here took part in its own alignment" in page
 
 
 def validator_errors(folder):
@@ -168,6 +190,9 @@ def test_wrong_usage_of_the_app(bids, derivative, tmp_path, call):
     )
     assert "Run the level participant first" in said(bids, tmp_path / "n", "group")
     assert "must not be BIDS_DIR" in said(bids, bids, "participant")
+    assert "--method robust-srm needs voxels, which basis files do not hold" in said(
+        bids, tmp_path, "group", "--method", "robust-srm"
+    )
     assert "--match needs a study folder" in said(
         bids, tmp_path, "group", "--match", "truncate"
     )

@@ -49,17 +49,22 @@ def test_the_sequence_of_the_readme(tree, tmp_path, call, monkeypatch):
     assert "confounds: simple: 31 columns" in shown
 
     out, said = call("compare", "STUDY", "-o", "RESULTS", "--n-components", 2)
-    rows = [line.split()[:3] for line in out.splitlines()[1:5]]
-    assert [row[:2] for row in rows] == [
-        ["gdm", "(held-out)"],
-        ["none", "(held-out)"],
-        ["gdm", "(joint)"],
-        ["none", "(joint)"],
+    rows = [line[: line.index(")") + 1] for line in out.splitlines()[1:5]]
+    assert rows == [
+        "gdm (held-out)",
+        "without alignment (held-out)",
+        "gdm (joint)",
+        "without alignment (joint)",
     ]
-    assert "none compares voxel by voxel" in said
+    # four subjects: no p of a test over subjects can be small
+    last = out.splitlines()[-1]
+    assert last.startswith("Held-out: gdm scores highest, ")
+    assert ", the most frequent category)" in last
+    assert last.endswith("below 0.12: too few subjects to tell methods apart).")
+    assert "without alignment subjects are compared voxel by voxel" in said
     results = read_results(tmp_path / "RESULTS")
     assert results["gdm (held-out)"].mean > results["gdm (held-out)"].chance + 0.1
-    assert results["none (joint)"].design["voxels"] == "common"
+    assert results["without alignment (joint)"].design["voxels"] == "common"
 
     fit = ("fit", "STUDY", "-o", "model.safetensors", "--n-components", 2)
     assert "Alignment worked" in call(*fit)[0]

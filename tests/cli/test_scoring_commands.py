@@ -100,11 +100,13 @@ def test_compare_reads_each_subject_once_per_half(study, tmp_path, call, monkeyp
 
 def test_a_method_that_fails_is_a_row_and_the_others_are_kept(study, tmp_path, call):
     out = tmp_path / "c"
-    options = ("--n-components", 2, "--no-report", "-o", out, "-q")
-    options = (*options, "--protocol", "joint")
+    options = ("--n-components", 2, "-o", out, "-q", "--protocol", "joint")
     # subjects with voxels and orders of their own: SRM cannot join their rows
     shown, _ = call("compare", study, "--method", "gdm", "--method", "srm", *options)
     assert "SRM joins samples by their row" in shown
+    assert "srm could not be scored: InputError: SRM joins samples by their row" in (
+        (out / "report.html").read_text()
+    )
     assert list(read_results(out / "results.json")) == ["gdm"]
     with (out / "comparison.tsv").open() as file:
         rows = list(csv.DictReader(file, delimiter="\t"))
@@ -248,12 +250,12 @@ def test_demo_goes_the_whole_way(study, tmp_path, execute):
         "demo.toml",
     }
     results = read_results(tmp_path / "d" / "results.json")
-    methods = ("GDM", "no alignment")
+    methods = ("GDM", "without alignment")
     assert list(results) == [
         f"{m} ({p})" for p in ("held-out", "joint") for m in methods
     ]
     for p in ("held-out", "joint"):
-        assert results[f"GDM ({p})"].mean > results[f"no alignment ({p})"].mean
+        assert results[f"GDM ({p})"].mean > results[f"without alignment ({p})"].mean
 
 
 # -- what is known of fewer things -----------------------------------------------------
@@ -275,10 +277,10 @@ def test_demo_of_voxels_that_do_not_correspond_has_no_baseline(tmp_path, call):
     folder = plain_study(tmp_path / "st")
     shown, _ = call("demo", tmp_path / "d", "--study", folder, "-q")
     assert "GDM (joint)" in shown
-    assert "no alignment" not in shown
+    assert "without alignment" not in shown
     folder = plain_study(tmp_path / "same", n_voxels=(9, 9, 9))
     shown, _ = call("demo", tmp_path / "e", "--study", folder, "-q")
-    assert "no alignment (held-out)" in shown
+    assert "without alignment (held-out)" in shown
 
 
 def test_demo_simulates_a_study(tmp_path, call):

@@ -63,7 +63,7 @@ def literal_joint(X, y, model, leave_out):
 def test_joint_scores_equal_the_protocol_written_out(rng, kernel):
     X, y = study_lists(rng, n_subjects=5, noise=6.0)
     model = PaperGDM(2, energy=0.6, kernel=kernel)
-    found = between_subject_classification(model, X, y, leave_out=2)
+    found = between_subject_classification(model, X, y, leave_out=2, protocol="joint")
     expected = literal_joint(X, y, model, 2)
     assert 0.4 < expected.mean() < 1
     assert_allclose(found.scores, expected, atol=1e-12)
@@ -138,7 +138,9 @@ def test_balanced_accuracy_is_the_mean_share_of_hits_per_category(rng):
     X = [x[rows] for x, rows in zip(X, kept, strict=True)]
     y = [labels[rows] for labels, rows in zip(y, kept, strict=True)]
     measure = Classification(LogisticRegression())
-    folds = list(score_folds(GDM(2), split_study(X, y), measure, leave_out=2))
+    folds = list(
+        score_folds(GDM(2), split_study(X, y), measure, leave_out=2, protocol="joint")
+    )
     found = np.array([fold["confusion"] for fold in folds])
     hits = found.diagonal(axis1=1, axis2=2) / found.sum(axis=2)
     balanced = [fold["balanced_accuracy"] for fold in folds]
@@ -231,7 +233,7 @@ def test_any_classifier_serves(rng):
 def test_infeasible_nu_is_lowered_warned_about_and_recorded(rng):
     X, y = study_lists(rng, n_subjects=3, n_samples=40, n_categories=2)
     y = [np.where(np.arange(40) < 30, 0, 1) for _ in y]
-    model = make_pipeline(StandardScaler(), NuSVC(nu=0.8, kernel="linear"))
+    model = make_pipeline(StandardScaler(), SeparatingNuSVC(nu=0.8, kernel="linear"))
     with pytest.warns(
         ClassifierWarning, match=r"nu=0.8 is infeasible.*lowered to 0.499"
     ):
@@ -263,10 +265,11 @@ def test_unlabelled_samples_align_but_are_not_classified(rng):
     assert result.categories == [0, 1, 2]
 
 
-def test_a_category_that_training_lacks_is_missed(rng):
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_category_that_training_lacks_is_missed(rng, protocol):
     X, y = study_lists(rng, n_subjects=3)
     y[0] = y[0] + 5 * (y[0] == 2)  # category 7 is seen by the first subject alone
-    result = between_subject_classification(GDM(2), X, y, leave_out=1)
+    result = between_subject_classification(GDM(2), X, y, protocol=protocol)
     assert result.categories == [0, 1, 2, 7]
     assert result.confusion[3, 3] == 0
     assert result.confusion[3].sum() == 8
@@ -328,7 +331,7 @@ def test_errors_say_what_is_wrong_and_what_to_do(rng):
         between_subject_classification(GDM(2), X, y, protocol="fair")
     with pytest.raises(TypeError, match="as objects such as GDM"):
         between_subject_classification(GDM, X, y)
-    with pytest.raises(TypeError, match="got 'svm'"):
+    with pytest.raises(ValueError, match="'nu-svm-means', 'nu-svm'; got 'svm'"):
         between_subject_classification(GDM(2), X, y, classifier="svm")
     with pytest.raises(ValueError, match="match of the evaluation must be one of"):
         between_subject_classification(GDM(2), X, y, match="sort")
@@ -342,7 +345,7 @@ def test_errors_say_what_is_wrong_and_what_to_do(rng):
         between_subject_classification(GDM(2), X, y, random_state="lucky")
     with pytest.raises(ValueError, match="cannot be split into halves"):
         between_subject_classification(GDM(2, kernel="precomputed"), X, y)
-    with pytest.raises(ValueError, match="41 voxels, X\\[0\\] has 40"):
+    with pytest.raises(ValueError, match="42 voxels, X\\[1\\] has 41"):
         between_subject_classification(NoAlignment(), X, y)
     bare = [np.full(24, None), *y[1:]]
     other = [x[::-1] + rng.normal(size=x.shape) for x in X]
@@ -440,4 +443,6 @@ class Untouched(BaseEstimator):
 def test_features_of_different_width_cannot_be_classified_together(rng):
     X, y = study_lists(rng)
     with pytest.raises(InputError, match="different numbers of features"):
+        between_subject_classification(Untouched(), X, y, protocol="joint")
+    with pytest.raises(InputError, match="Untouched has no fit_new_subject"):
         between_subject_classification(Untouched(), X, y)

@@ -141,31 +141,12 @@ def test_progress_is_told_by_the_library(data, capsys):
     )
     # 2 halves, 4 folds, and per fold the labels and two blocks of permutations
     assert [t[0] for t in told] == list(range(1, 25))
-    assert told[-1] == (24, 24, "GDM, joint")
+    assert told[-1] == (24, 24, "GDM, held-out")
     bw.GDMCV(energies=(0.5, 0.9)).fit(X, y, progress=lambda *said: told.append(said))
     assert told[-1] == (2, 2, "settings")
     bw.between_subject_matching(bw.GDM(2), X, y, window=3, progress=True)
     with pytest.raises(TypeError, match="progress must be True, False or a function"):
         bw.between_subject_matching(bw.GDM(2), X, y, window=3, progress=3)
-
-
-def test_permutations_are_others_in_the_other_half(data, monkeypatch):
-    from brainweave.evaluation import measures
-
-    X, y = data
-    seen, plain = [], measures.permuted_hits
-
-    def kept(task, model, keys, numbers):
-        seen.append({tuple(key[:2]) for key in keys})
-        return plain(task, model, keys, numbers)
-
-    monkeypatch.setattr(measures, "permuted_hits", kept)
-    bw.between_subject_classification(
-        bw.GDM(2), X, y, n_permutations=2, protocol="held-out", n_jobs=1
-    )
-    drawn = set().union(*seen)
-    assert len({draw for draw, _ in drawn}) == 1  # one draw, also without a seed
-    assert {half for _, half in drawn} == {0, 1}
 
 
 def test_rare_categories_weigh_the_same_in_the_balanced_accuracy():

@@ -3,12 +3,19 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from sklearn.svm import NuSVC
 
-from brainweave import NoAlignment, between_subject_classification
-from brainweave.evaluation.classifiers import SeparatingNuSVC, with_feasible_nu
+from brainweave import NoAlignment, between_subject_classification, split_study
+from brainweave._core.exceptions import InputError
+from brainweave.evaluation.align_folds import AlignedFold
+from brainweave.evaluation.classifiers import (
+    SeparatingNuSVC,
+    make_classifier,
+    prepare_tasks,
+    run_task,
+)
 
 
 def clouds(rng, distance, *, n=60, width=3, n_classes=4):
@@ -116,17 +123,103 @@ def test_errors_that_are_not_of_overlap_are_raised():
         SeparatingNuSVC(nu=0.9, kernel="linear").fit(np.eye(4), [0, 0, 0, 1])
 
 
-def test_a_pipeline_gets_it_too_and_keeps_its_own():
-    pipeline = make_pipeline(StandardScaler(), NuSVC(nu=0.2, kernel="linear", tol=1e-5))
-    copy, nu = with_feasible_nu(pipeline, np.array([0, 0, 1, 1]))
-    assert (type(copy[-1]), copy[-1].tol, nu) == (SeparatingNuSVC, 1e-5, 0.2)
-    assert type(pipeline[-1]) is NuSVC
+def overlapping(rng, n=180):
+    labels = np.tile([0, 1, 2], n // 3)
+    X = [rng.normal(size=(n, 2)) for _ in range(3)]
+    for x in X:
+        x[labels == 2] += 20
+    return X, [labels] * 3
+
+
+@pytest.mark.parametrize("wrap", [lambda svm: svm, make_pipeline])
+def test_a_nu_svm_that_is_given_is_used_as_it_is(rng, wrap):
+    """Fold by fold the predictions of scikit-learn's own, on features as they are."""
+    X, y = overlapping(rng)
+    given = wrap(NuSVC(nu=0.4, kernel="linear", tol=1e-4))
+    split = split_study(X, y)
+    result = between_subject_classification(NoAlignment(), split, classifier=given)
+    model = NoAlignment()
+    for fold, accuracy in zip(result.folds, result.scores, strict=True):
+        assert (fold["nu"], fold["n_by_means"]) == (None, None)
+        part = split.parts[fold["half"]]
+        maps = model.fit([s.data() for s in part.aligning]).maps_
+        Z = [m.transform(s.data()) for m, s in zip(maps, part.scored, strict=True)]
+        labels, test = [s.labels for s in part.scored], fold["fold"]
+        train = [i for i in range(3) if i != test]
+        svm = clone(given).fit(
+            np.concatenate([Z[i] for i in train]),
+            np.concatenate([labels[i] for i in train]),
+        )
+        assert accuracy == np.mean(svm.predict(Z[test]) == labels[test])
+    assert result.classifier == " ".join(repr(given).split())
+
+
+def test_an_infeasible_nu_that_is_given_is_refused_with_the_largest(rng):
+    y = [np.repeat([0, 1], [30, 10])] * 3
+    X = [rng.normal(size=(40, 4)) for _ in y]
+    with pytest.raises(InputError, match=r"infeasible.*largest feasible nu is 0.5"):
+        between_subject_classification(
+            NoAlignment(), X, y, classifier=NuSVC(nu=0.8, kernel="linear")
+        )
+
+
+def test_every_classifier_has_a_name_of_its_own(rng):
+    X, y = overlapping(rng)
+    names = {}
+    for given in (None, "nu-svm-means", "nu-svm", NuSVC(kernel="linear")):
+        result = between_subject_classification(
+            NoAlignment(), X, y, classifier=given, leave_out=1
+        )
+        names[str(given)] = result.classifier
+        assert result.classifier in str(result)
+        assert set(result.to_frame()["classifier"]) == {result.classifier}
+        by_means = [fold["n_by_means"] for fold in result.folds]
+        assert by_means == ([1] * 6 if "means" in result.classifier else [None] * 6)
+    assert names["None"] == names["nu-svm-means"]
+    assert names["None"] == "nu-SVM, overlapping pairs by their means"
+    assert names["nu-svm"] == "nu-SVM of LIBSVM"
+    assert names["NuSVC(kernel='linear')"] == "NuSVC(kernel='linear')"
+
+
+def test_the_named_plain_one_is_that_of_libsvm(rng):
+    """Its predictions are scikit-learn's, on centred features of unit size."""
+    X, y = overlapping(rng)
+    train = [x - np.concatenate(X[1:]).mean(axis=0) for x in X]
+    size = np.sqrt(np.mean(np.square(np.concatenate(train[1:]))))
+    train = [x / size for x in train]
+    fold = AlignedFold(0, 0, [0], [1, 2], X, [], None)
+    for name in ("nu-svm", "nu-svm-means"):
+        make, svm = prepare_tasks(X, y, list("abc"), make_classifier(name))
+        predicted, found = run_task(make(fold), svm)
+        theirs = NuSVC(nu=0.5, kernel="linear").fit(
+            np.concatenate(train[1:]), np.concatenate(y[1:])
+        )
+        same = np.array_equal(predicted, theirs.predict(train[0]))
+        assert same == (name == "nu-svm")
+        assert found["nu"] == 0.5
+
+
+@pytest.mark.parametrize("width", [3, 300])  # 300: by inner products
+@pytest.mark.parametrize("classifier", ["nu-svm-means", "nu-svm"])
+def test_neither_scale_nor_origin_of_the_features_counts(rng, classifier, width):
+    y = [np.tile([0, 1, 2, 3], 15)] * 3
+    means = 0.2 * rng.normal(size=(4, width))
+    X = [means[labels] + rng.normal(size=(60, width)) for labels in y]
+
+    def predicted(factor, shift=0.0):
+        model = NoAlignment(standardize=False)
+        data = [factor * (x + shift) for x in X]
+        return between_subject_classification(
+            model, data, y, classifier=classifier
+        ).confusion
+
+    whole = predicted(1.0)
+    for factor in (1e-8, 1e-4, 1e-2, 1e4, 1e8):
+        assert_array_equal(predicted(factor), whole)
+    assert_array_equal(predicted(1.0, shift=100.0), whole)
 
 
 def test_evaluations_record_how_many_pairs_went_by_means(rng):
-    labels = np.tile([0, 1, 2], 60)
-    X = [rng.normal(size=(180, 2)) for _ in range(3)]
-    for x in X:
-        x[labels == 2] += 20
-    result = between_subject_classification(NoAlignment(), X, [labels] * 3)
+    X, y = overlapping(rng)
+    result = between_subject_classification(NoAlignment(), X, y)
     assert [fold["n_by_means"] for fold in result.folds] == [1] * 6

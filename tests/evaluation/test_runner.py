@@ -295,7 +295,7 @@ def test_other_data_settings_or_seeds_are_other_cells(tmp_path):
             measure=Classification(NuSVC(nu=0.3, kernel="linear")),
         ),
     ]
-    names = [job.cells[0].name for g in grids for job in g.jobs(1, 4)]
+    names = [next(g.jobs(1, 4)).cells[0].name for g in grids]
     assert len(set(names)) == len(grids)
     same = Grid(GridStudy("s", X, y), {"m": GDM(2, n_jobs=2)})
     assert next(same.jobs(1, 4)).cells[0].name == names[0]
@@ -401,7 +401,8 @@ class Plain(BaseEstimator):
 
 def test_an_aligner_of_somebody_else_is_run_and_recorded(tmp_path):
     X, y = small_data()
-    grid = Grid(GridStudy("small", X, y, leave_out=2), {"theirs": Plain()})
+    source = GridStudy("small", X, y, leave_out=2)
+    grid = Grid(source, {"theirs": Plain()}, protocols=("joint",))
     result = run_grid(grid, tmp_path)
     assert not result.to_frame()["error"].any()
     # what JSON does not know is put into its terms

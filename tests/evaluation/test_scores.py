@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 from brainweave import (
     GDM,
     SRM,
     NoAlignment,
     PaperGDM,
+    between_subject_classification,
     between_subject_matching,
     between_subject_reconstruction,
     load_matlab,
@@ -16,6 +17,7 @@ from brainweave import (
     split_study,
     time_segment_matching,
 )
+from brainweave.evaluation.grid import Grid, GridStudy
 from evaluation_studies import locked_lists, study_lists
 
 PROTOCOLS = ("joint", "held-out")
@@ -23,7 +25,9 @@ PROTOCOLS = ("joint", "held-out")
 
 def test_joint_matching_equals_fit_transform_and_match(rng):
     X = locked_lists(rng, noise=4.0)
-    found = between_subject_matching(GDM(4, graph="time"), X, window=4)
+    found = between_subject_matching(
+        GDM(4, graph="time"), X, window=4, protocol="joint"
+    )
     for half in (0, 1):
         fit, score = (slice(0, 30), slice(30, 60))[:: 1 if half == 0 else -1]
         model = GDM(4, graph="time").fit([x[fit] for x in X])
@@ -45,7 +49,9 @@ def test_locked_subjects_match_far_above_chance(rng, protocol, model):
 
 def test_joint_reconstruction_equals_predict_subject(rng):
     X = locked_lists(rng, noise=1.0)
-    found = between_subject_reconstruction(GDM(4, graph="time"), X, score="r2")
+    found = between_subject_reconstruction(
+        GDM(4, graph="time"), X, score="r2", protocol="joint"
+    )
     model = GDM(4, graph="time").fit([x[:30] for x in X])
     for i in range(4):
         others = [x[30:] for j, x in enumerate(X) if j != i]
@@ -98,3 +104,22 @@ def test_a_story_is_matched_between_real_subjects(real_data):
     )
     assert result.mean > 10 * result.chance
     assert np.isfinite(result.scores).all()
+
+
+def test_without_a_protocol_test_subjects_are_held_out(rng):
+    """What is not asked for does not leak: all three, and grids."""
+    X, y = study_lists(rng, noise=6.0)
+    locked = locked_lists(rng, noise=4.0)
+    by_time = GDM(4, graph="time")
+    for measure, model, data in (
+        (between_subject_classification, GDM(2), (X, y)),
+        (between_subject_matching, by_time, (locked,)),
+        (between_subject_reconstruction, by_time, (locked,)),
+    ):
+        default = measure(model, *data)
+        assert default.protocol == "held-out"
+        held = measure(model, *data, protocol="held-out")
+        assert_array_equal(default.scores, held.scores)
+        joint = measure(model, *data, protocol="joint")
+        assert not np.array_equal(default.scores, joint.scores)
+    assert Grid(GridStudy("s", X, y=y), {"GDM": GDM(2)}).protocols == ("held-out",)

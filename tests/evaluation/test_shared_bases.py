@@ -106,7 +106,7 @@ def test_shared_coordinates_give_what_transform_gives(rng, model):
         PaperGDM(1, energy=0.9), split
     )  # fills the cache first
     part = split.parts[0]
-    (batch, _) = list(align_folds(model, split))
+    (batch, _) = list(align_folds(model, split, protocol="joint"))
     fitted = model.fit(
         [np.asarray(s.samples) for s in part.aligning],
         [s.labels for s in part.aligning],

@@ -240,7 +240,7 @@ def test_lazy_subjects_are_read_once(rng):
     study = Study(
         Subject(str(i), s, labels=list("ab") * 6) for i, s in enumerate(sources)
     )
-    between_subject_classification(GDM(1), split_study(study))
+    between_subject_classification(GDM(1), split_study(study), protocol="joint")
     assert [s.reads for s in sources] == [1, 1]
 
 

@@ -65,7 +65,7 @@ def test_inner_scores_are_those_of_the_classification_itself(data):
         model.cv_results_["params"], model.cv_results_["fold_scores"], strict=True
     ):
         expected = between_subject_classification(
-            gdm_of(params, standardize=False), X, y, n_jobs=1
+            gdm_of(params, standardize=False), X, y, protocol="joint", n_jobs=1
         )
         assert_array_equal(scores, expected.scores)
 
@@ -78,7 +78,9 @@ def test_no_label_of_a_scored_sample_scales_voxels_in_the_inner_loop(data):
     for params, scores in zip(
         model.cv_results_["params"], model.cv_results_["fold_scores"], strict=True
     ):
-        expected = between_subject_classification(gdm_of(params, **reliable), X, y)
+        expected = between_subject_classification(
+            gdm_of(params, **reliable), X, y, protocol="joint"
+        )
         assert_array_equal(scores, expected.scores)
     again = GDMCV(energies=(0.4, 0.9), n_components=2, **reliable).fit(model.bases_, y)
     assert again.cv_results_["mean_test_score"] == model.cv_results_["mean_test_score"]
@@ -102,7 +104,7 @@ def test_without_an_energy_the_strength_is_that_of_gdm_itself(data):
     ):
         assert params["energy"] is None
         expected = between_subject_classification(
-            gdm_of(params, standardize=False), X, y, n_jobs=1
+            gdm_of(params, standardize=False), X, y, protocol="joint", n_jobs=1
         )
         assert_array_equal(scores, expected.scores)
     alone = gdm_of(model.best_params_, standardize=False).fit(X, y)

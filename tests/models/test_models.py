@@ -63,7 +63,7 @@ def test_a_loaded_model_maps_as_the_saved_one(tmp_path, settings, dtype):
     assert_array_equal(loaded.eigenvalues_, model.eigenvalues_)
     assert loaded.graph_.groups[0].names == model.graph_.groups[0].names
     assert loaded.is_unique_ is model.is_unique_
-    columns = ["eigenvalue", "agreement", "variance_1"]
+    columns = ["graph_fit", "agreement", "variance_1"]
     assert_allclose(
         loaded.component_summary()[columns], model.component_summary()[columns]
     )

@@ -1,6 +1,7 @@
 """What was done to the data, told from the record."""
 
 import numpy as np
+import pytest
 
 from brainweave.study import Subject
 from brainweave.study.provenance import (
@@ -59,9 +60,29 @@ def test_every_step_is_told():
     assert describe_record(None) == []
 
 
+@pytest.mark.parametrize(
+    ("settings", "scrubbing", "left_out"),
+    [
+        # volumes before the steady state are left out without any scrubbing
+        ({"scrub": None, "confounds": "simple"}, "none", "29 of 3710 volumes"),
+        ({"scrub": None, "confounds": {"strategy": ["motion"]}}, "none", "29 of 3710"),
+        ({}, None, "29 of 3710 volumes"),  # by a mask of samples
+        ({"scrub": 0.5, "confounds": "simple"}, "above 0.5 mm: 29 of 3710", None),
+        ({"scrub": None, "confounds": "scrubbing"}, "29 of 3710 volumes", None),
+        ({"confounds": {"strategy": ["motion", "scrub"]}}, "29 of 3710", None),
+    ],
+)
+def test_scrubbing_is_told_where_it_was_done_alone(settings, scrubbing, left_out):
+    runs = {"01": {"1": {"volumes": 3710, "scrubbed": 29}}}
+    told = dict(describe_record({"settings": settings, "runs": runs}))
+    for name, want in (("scrubbing", scrubbing), ("volumes left out", left_out)):
+        assert (told.get(name) is None) == (want is None)
+        assert want is None or told[name].startswith(want)
+
+
 def test_what_to_be_careful_about():
     scrubbed, crowded = cautions(RECORD)
-    assert scrubbed == "sub-01: 60 of 100 volumes (60%) were scrubbed."
+    assert scrubbed == "sub-01: 60 of 100 volumes (60%) were left out."
     assert (
         "24 confounds and drifts are removed from 50 volumes in 1 of 2 runs" in crowded
     )

@@ -50,7 +50,7 @@ class KernelWarning(UserWarning):
 
 
 class ClassifierWarning(UserWarning):
-    """A classifier's setting was infeasible for the data and had to be changed."""
+    """A classifier's setting had to be changed, or its p-value cannot be small."""
 
 
 class SkippedWarning(UserWarning):

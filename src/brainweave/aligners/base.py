@@ -106,6 +106,7 @@ class BaseAligner(FittedAligner):
         self._check_subjects(subjects, y)
         self.ids_ = ids_of(subjects, owner=self._owner)
         self._check_labels(y)
+        self._aligning_y = None if y is None else self._labels_from(y)
         bases = self._read_bases(subjects, y)
         solution = self._solve(bases, y)
         self._set_solution(

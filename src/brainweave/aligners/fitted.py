@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from inspect import signature
 from itertools import compress
 from typing import Any, NamedTuple, Self
 
@@ -281,6 +282,7 @@ class FittedAligner(BaseEstimator):
     def __getstate__(self) -> dict[str, Any]:
         """Pickle what mapping needs; the aligning data of linear maps stay behind."""
         state: dict[str, Any] = super().__getstate__()
+        state = {k: v for k, v in state.items() if not k.startswith("_aligning_")}
         if "bases_" in state and all(
             b.kernel.name == "linear" for b in state["bases_"]
         ):
@@ -292,29 +294,31 @@ class FittedAligner(BaseEstimator):
     ) -> float:
         """Score samples that did not align.
 
-        With labels: accuracy of a linear support vector machine that is trained on
-        some subjects and tested on another, in the shared space. Without: mean
-        correlation of the shared features between subjects, row by row.
+        With labels: accuracy of a linear support vector machine in the shared space.
+        Without: mean correlation of the shared features between subjects, row by row.
 
         Parameters
         ----------
         X : list of arrays of shape (n_samples_i, n_voxels_i), dict, or a Study
-            Samples of at least two subjects. Without `subjects`, bare arrays are taken
-            for new people, as in the folds of ``GridSearchCV``: each joins the model
-            with the first half of its samples of each category, and the others are
-            scored. So do subjects of a dict or Study that the model does not know.
+            Without `subjects`, bare arrays are taken for new people, as in the folds of
+            ``GridSearchCV``: each, also one alone, joins the model with the first half
+            of its samples of each category, and the others are scored against the
+            subjects of the fit, who train the classifier with their aligning samples.
+            So do subjects of a dict or Study that the model does not know. A model
+            read from a file is without these samples: it scores two new people or
+            more against each other, in turn.
         y : list of array-like, dict, or one list for all, optional
             Their categories; by default those of the Study.
         subjects : sequence of int or str, optional
-            Which fitted subjects these are; all their samples are scored, and must not
-            have taken part in the fit.
+            Which fitted subjects these are, two or more. All their samples are scored,
+            each subject against the others, and must not have taken part in the fit.
 
         Returns
         -------
         float
         """
         check_is_fitted(self, "maps_")
-        entries = check_list_of_subjects(X, owner=f"score of {self._owner}")
+        entries = check_list_of_subjects(X, owner=f"score of {self._owner}", minimum=1)
         samples = [np.asarray(to_numpy(samples_of(entry))) for entry in entries]
         y = labels_per_subject(entries, y, owner=self._owner)
         labels = None
@@ -322,13 +326,27 @@ class FittedAligner(BaseEstimator):
             labels = [as_label_list(part, f"y[{i}]") for i, part in enumerate(y)]
         numbers = self._find_fitted(entries, subjects)
         self._refuse_aligned(samples)
+        template = None if numbers is not None else self._aligning_features(labels)
+        if len(samples) < 2 and template is None:
+            hint = "." if numbers is not None else ", or fit the model in this session."
+            raise InputError(
+                f"score of {self._owner} compares subjects, and got one. Give two or "
+                f"more{hint}"
+            )
         if numbers is not None:
             pairs = zip(samples, numbers, strict=True)
             features = [to_numpy(self.maps_[i].transform(x)) for x, i in pairs]
         else:
-            features, labels = self._join_new_subjects(samples, labels)
+            features, labels, rows = self._join_new_subjects(samples, labels)
         if labels is not None:
-            return _accuracy(features, labels)
+            return _accuracy(features, labels, template)
+        if template is not None:
+            mean = np.mean(template[0], axis=0)
+            found = [
+                mean_pairwise_correlation(np.array([own, mean[scored]]))
+                for own, scored in zip(features, rows, strict=True)
+            ]
+            return float(np.mean(found))
         counts = {len(f) for f in features}
         if len(counts) > 1:
             raise InputError(
@@ -399,17 +417,50 @@ class FittedAligner(BaseEstimator):
 
     def _join_new_subjects(
         self, samples: list[Any], labels: list[list[Any]] | None
-    ) -> tuple[list[NDArray[Any]], list[list[Any]] | None]:
-        """Let new people join with half of their samples; return the other half."""
-        features, scored_labels = [], []
+    ) -> tuple[list[NDArray[Any]], list[list[Any]] | None, list[NDArray[Any]]]:
+        """Let new people join with half of their samples; return the other half.
+
+        Features, labels, and which samples they are.
+        """
+        features, scored_labels, rows = [], [], []
+        by_row = getattr(self, "joined_by_row_", False)
+        takes_rows = "samples" in signature(self.fit_new_subject).parameters
         for k, x in enumerate(samples):
             names = [None] * len(x) if labels is None else labels[k]
             joins = _first_half(names)
-            y = None if labels is None else list(compress(names, joins))
-            new = self.fit_new_subject(x[joins], y)
+            y: Any = None if labels is None else list(compress(names, joins))
+            where = np.flatnonzero(joins)
+            known: Any = {"samples": where} if takes_rows else {}
+            new = self.fit_new_subject(
+                x[joins], where if by_row and y is None else y, **known
+            )
             features.append(to_numpy(new.transform(x[~joins])))
             scored_labels.append(list(compress(names, ~joins)))
-        return features, None if labels is None else scored_labels
+            rows.append(np.flatnonzero(~joins))
+        return features, None if labels is None else scored_labels, rows
+
+    def _aligning_features(
+        self, labels: Any
+    ) -> tuple[list[NDArray[Any]], list[list[Any]]] | None:
+        """Return the shared features of the aligning samples, and their labels.
+
+        None if the samples are gone, or are not what scored ones can be held against:
+        without labels if `labels` are given, else of different numbers.
+        """
+        samples = self._aligning_samples()
+        y = self.__dict__.get("_aligning_y")
+        if any(x is None for x in samples) or (y is None and labels is not None):
+            return None
+        if labels is None and len({len(x) for x in samples}) > 1:
+            return None
+        pairs = zip(self.maps_, samples, strict=True)
+        features = [to_numpy(m.transform(x)) for m, x in pairs]
+        listed = [as_label_list(part, f"y[{i}]") for i, part in enumerate(y or [])]
+        return features, listed
+
+    def _aligning_samples(self) -> list[Any]:
+        """Return the samples that aligned, where they are still there."""
+        return [b._data for b in self.__dict__.get("bases_", [])] or [None]
 
     @abstractmethod
     def fit_new_subject(self, X: Any, y: Any = None) -> SubjectMap:
@@ -433,15 +484,37 @@ def _transform_one(fitted: Any, samples: Any, name: str) -> Any:
     return fitted.transform(samples_of(samples), name=name)
 
 
-def _accuracy(features: list[NDArray[Any]], labels: list[list[Any]]) -> float:
-    """Return the accuracy of a classifier on subjects it was not trained on."""
+def _accuracy(
+    features: list[NDArray[Any]],
+    labels: list[list[Any]],
+    template: tuple[list[NDArray[Any]], list[list[Any]]] | None,
+) -> float:
+    """Return the accuracy of a classifier on subjects it was not trained on.
+
+    It is trained on the template, features and labels; without one, on all subjects but
+    the one that is tested.
+    """
     from sklearn.model_selection import LeaveOneGroupOut, cross_val_predict
     from sklearn.svm import SVC
 
-    joined = [label for names in labels for label in names]
-    labelled = [label is not None for label in joined]
-    X, y = np.concatenate(features)[labelled], list(compress(joined, labelled))
-    groups = np.repeat(np.arange(len(labels)), [len(names) for names in labels])
-    cv, groups = LeaveOneGroupOut(), groups[labelled]
-    found = cross_val_predict(SVC(kernel="linear"), X, y, groups=groups, cv=cv)
+    X, y, groups = _labelled(features, labels)
+    svm, size = SVC(kernel="linear"), np.sqrt(np.mean(np.square(X))) or 1.0
+    if template is None:
+        found = cross_val_predict(
+            svm, X / size, y, groups=groups, cv=LeaveOneGroupOut()
+        )
+    else:
+        train, known, _ = _labelled(*template)
+        size = np.sqrt(np.mean(np.square(train))) or 1.0
+        found = svm.fit(train / size, known).predict(X / size)
     return float(np.mean([a == b for a, b in zip(found.tolist(), y, strict=True)]))
+
+
+def _labelled(
+    features: list[NDArray[Any]], labels: list[list[Any]]
+) -> tuple[NDArray[Any], list[Any], NDArray[Any]]:
+    """Return the labelled samples of all subjects, their labels, and whose they are."""
+    joined = [label for names in labels for label in names]
+    kept = [label is not None for label in joined]
+    groups = np.repeat(np.arange(len(labels)), [len(names) for names in labels])
+    return np.concatenate(features)[kept], list(compress(joined, kept)), groups[kept]

@@ -360,9 +360,9 @@ def warn_of_tie(values: Matrix, k: int, *, stacklevel: int) -> None:
         return
     if values[k - 1] - values[k] <= TIED * values[0]:
         warnings.warn(
-            f"The shared space is not unique: components {k} and {k + 1} are equally "
-            "strong, so which directions are kept is arbitrary. Keep fewer components, "
-            "or more.",
+            "The shared space is not unique: the last component kept and the first "
+            "left out are equally strong, so which directions are kept is "
+            "arbitrary. Keep fewer components, or more.",
             UniquenessWarning,
             stacklevel=stacklevel + 1,
         )

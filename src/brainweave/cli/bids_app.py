@@ -261,6 +261,11 @@ def run(
         method=method,
         resources=resources,
     )
+    if not job.aligner._from_grams:
+        raise UsageError(
+            f"--method {method.method} needs voxels, which basis files do not hold. "
+            "Convert the dataset to a study folder, and use brainweave fit."
+        )
     if resources.work_dir is not None:
         resources.work_dir.mkdir(parents=True, exist_ok=True)
         tempfile.tempdir = str(resources.work_dir)

@@ -10,6 +10,7 @@ from brainweave.cli import files
 from brainweave.cli.bids_app import Job
 from brainweave.cli.bids_derivative import with_method
 from brainweave.cli.console import UsageError
+from brainweave.cli.modelling import summarize_model
 from brainweave.cli.reading import LOAD_OPTIONS
 
 
@@ -61,10 +62,9 @@ def align_group(job: Job) -> None:
             job.console,
             study=_study_without_voxels(bases, record),
             model=model,
-            shared=shared,
             config=job.options,
         )
-    job.console.result(str(target))
+    job.console.result(f"{target}: {summarize_model(model)}")
 
 
 def _open_bases(job: Job, paths: dict[str, Path]) -> tuple[list[Any], dict[str, Any]]:

@@ -337,8 +337,8 @@ def needing_common_voxels(aligners: dict[str, Any], study: "Study") -> list[str]
         return []  # the method itself says why it cannot go on
     n_own = format_range(s.n_voxels for s in study)
     warnings.warn(
-        f"The masks differ: {', '.join(names)} compares voxel by voxel, so it is "
-        f"scored on the {n} voxels that all subjects have ({n_own} each).",
+        "The masks differ: without alignment subjects are compared voxel by voxel, so "
+        f"this is scored on the {n} voxels that all subjects have ({n_own} each).",
         stacklevel=2,
     )
     return names

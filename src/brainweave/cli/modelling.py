@@ -64,20 +64,22 @@ def fit(
         warnings=list(console.warnings),
     )
     files.save_model(model, output, made, console)
-    console.result(f"{output}: {_summary(model)}")
+    console.result(f"{output}: {summarize_model(model)}")
 
 
-def _summary(model: Any) -> str:
+def summarize_model(model: Any) -> str:
+    """Say in a sentence or two what a model is, and whether alignment worked."""
     text = (
         f"{type(model).__name__} of {model.n_subjects_} subjects, "
         f"{model.n_components_} shared features"
     )
-    if not hasattr(model, "component_summary"):
-        return text
     # what gains from the graph is no finding: noise gains too
     from brainweave.aligners.check.alignment_check import alignment_check
 
-    return f"{text}. {alignment_check(model).verdict}"
+    check = alignment_check(model)
+    # a model of another method that comes from a file never knows
+    told = check.available or hasattr(model, "component_summary")
+    return f"{text}. {check.verdict}" if told else text
 
 
 @command()
@@ -195,7 +197,7 @@ def add_subject(
     # a model of several studies has the fingerprint of none
     origin["fitted_on"] = made.pop("study_fingerprint", made.get("fitted_on"))
     files.save_model(fitted, target, {**made, **origin}, console)
-    console.result(f"{target}: {_summary(fitted)}; joined: {', '.join(joining)}")
+    console.result(f"{target}: {summarize_model(fitted)}; joined: {', '.join(joining)}")
 
 
 def _append_map(model: Any, new: Any) -> None:

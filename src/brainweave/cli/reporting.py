@@ -14,6 +14,7 @@ from brainweave.cli.scoring import (
     HEADER,
     PROTOCOLS,
     Scoring,
+    conclusion,
     read_results,
     result_rows,
     score_all,
@@ -205,7 +206,7 @@ def demo(
         rivals[f"GDM ({protocol})"] = (gdm, people, protocol)
         if anatomy is not None:
             none = brainweave.NoAlignment()
-            rivals[f"no alignment ({protocol})"] = (none, anatomy, protocol)
+            rivals[f"without alignment ({protocol})"] = (none, anatomy, protocol)
     results = score_all(
         "Scoring methods", rivals, scoring, seed=random_state, console=console
     )
@@ -221,6 +222,7 @@ def demo(
         out / "report.html", console, title="brainweave demo", **content
     )
     console.result(table(result_rows(results), HEADER))
+    console.result(conclusion(results))
     console.result(f"Report: {page}")
 
 

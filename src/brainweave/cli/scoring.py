@@ -3,7 +3,7 @@
 import json
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -130,10 +130,15 @@ def evaluate(
     report_on = subjects if scoring.report else None
     write_scores(output, results, options, console, report_on=report_on)
     console.result(f"{table(result_rows(results), HEADER)}\n{output}")
+    console.result(conclusion(results))
 
 
 def _row_name(method: str, protocol: str, protocols: tuple[str, ...]) -> str:
-    return method if len(protocols) == 1 else f"{method} ({protocol})"
+    """Name a row; what aligns nothing has one name wherever it is shown."""
+    from brainweave.plotting.results import method_label
+
+    label = method_label(method)
+    return label if len(protocols) == 1 else f"{label} ({protocol})"
 
 
 @command(shared=SharedOptions, scoring=Scoring, engine=Engine)
@@ -176,7 +181,8 @@ def compare(
     for protocol, name in product(protocols, names):
         result = outcomes[name, protocol]
         if isinstance(result, str):
-            failed.append([name, protocol, *["n/a"] * (len(HEADER) - 2), result])
+            row = [_row_name(name, protocol, protocols), protocol]
+            failed.append([*row, *["n/a"] * (len(HEADER) - 2), result])
         else:
             results[_row_name(name, protocol, protocols)] = result
     for name in names:
@@ -187,9 +193,12 @@ def compare(
     files.write_tsv(output / "comparison.tsv", [header, *with_errors])
     if results:
         report_on = subjects if scoring.report else None
-        write_scores(output, results, options, console, report_on=report_on)
+        lost = [f"{row[0]} could not be scored: {row[-1]}" for row in failed]
+        write_scores(output, results, options, console, report_on=report_on, lost=lost)
     shown = table(with_errors, header) if failed else table(rows, HEADER)
     console.result(f"{shown}\n{output}")
+    if results:
+        console.result(conclusion(results))
     if not results:
         raise PartlyFailed(f"None of the methods could be scored: {failed[0][-1]}")
 
@@ -266,8 +275,12 @@ def write_scores(
     console: Console,
     *,
     report_on: "Study | None" = None,
+    lost: Sequence[str] = (),
 ) -> None:
-    """Write results, a table of all folds, options, and a report to a folder."""
+    """Write results, a table of all folds, options, and a report to a folder.
+
+    What could not be scored is told in the report too, where its row would be missed.
+    """
     import pandas as pd
 
     document = {
@@ -282,7 +295,8 @@ def write_scores(
     write_text(output / "folds.tsv", text)
     files.write_config(output / f"{console.command}.toml", console.command, options)
     if report_on is not None:
-        content = {"study": report_on, "results": results, "config": options}
+        content: dict[str, Any] = {"study": report_on, "results": results}
+        content |= {"config": options, "warnings": [*console.warnings, *lost]}
         files.write_page(output / "report.html", console, **content)
 
 
@@ -309,6 +323,13 @@ def result_rows(results: "Mapping[str, ClassificationResult]") -> list[list[Any]
         ]
         for name, r in results.items()
     ]
+
+
+def conclusion(results: "Mapping[str, ClassificationResult]") -> str:
+    """Say in one sentence what the table shows, with a p-value."""
+    from brainweave.evaluation.comparison import verdict
+
+    return verdict(results)
 
 
 def read_results(path: Path) -> "dict[str, ClassificationResult]":
@@ -343,7 +364,7 @@ def _from_json(values: Any) -> "ClassificationResult":
     from brainweave.evaluation.results import ClassificationResult
 
     _require(isinstance(values, dict), "a result is not an object")
-    values = {**{name: {} for name in ADDED_LATER}, **values}
+    values = {**{name: {} for name in ADDED_LATER}, "smallest_p": None, **values}
     _require_fields(values, RESULT_FIELDS, "a result")
     given = {name: values.get(name) for name in RESULT_FIELDS}
     accuracies = [fold["accuracy"] for fold in given["folds"]]
@@ -384,6 +405,10 @@ def _is_share(value: Any) -> bool:
     return _is_number(value) and 0 <= value <= 1
 
 
+def _are_shares(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_share, value))
+
+
 def _or_none(holds: Callable[[Any], bool]) -> Callable[[Any], bool]:
     return lambda value: value is None or holds(value)
 
@@ -401,6 +426,7 @@ FOLD_FIELDS: dict[str, Any] = {
     "n_test": _is_count,
     "test_subjects": [str],
     "accuracy": _is_share,
+    "subject_scores": _or_none(_are_shares),
     "balanced_accuracy": _is_share,
     "nu": _or_none(_is_number),
     "n_by_means": _or_none(_is_count),
@@ -418,6 +444,7 @@ RESULT_FIELDS: dict[str, Any] = {
     "seconds": lambda v: isinstance(v, dict) and all(map(_is_number, v.values())),
     "chance": _is_share,
     "p_value": _or_none(_is_share),
+    "smallest_p": _or_none(_is_share),
     "settings": dict,
     "study": dict,
     "design": dict,

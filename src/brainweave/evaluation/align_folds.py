@@ -1,8 +1,8 @@
 """Align a split study, fold by fold, under one of two protocols.
 
-"joint", the paper's: all subjects take part in the fit with their aligning samples, so
-that one fit serves all folds of a part. "held-out": the template is learned without the
-test subjects, who then join it with their own aligning samples (``fit_new_subject``).
+"held-out": the template is learned without the test subjects, who then join it with
+their own aligning samples (``fit_new_subject``). "joint", the paper's: all take part in
+the fit with their aligning samples, so that one fit serves all folds of a part.
 Labels of scored samples are never used; what is known of aligning samples is.
 """
 
@@ -73,7 +73,7 @@ def align_folds(
     split: SplitStudy,
     *,
     leave_out: int = 1,
-    protocol: str = "joint",
+    protocol: str = "held-out",
     only: Collection[tuple[int, int]] | None = None,
     n_jobs: int | None = None,
     clock: Clock | None = None,
@@ -94,7 +94,15 @@ def align_folds(
     if protocol == "held-out" and n - leave_out < 2:
         raise InputError(
             f"protocol='held-out' with leave_out={leave_out} leaves {n - leave_out} of "
-            f"{n} subjects to make a template; at least 2 are needed."
+            f"{n} subjects to make a template; at least 2 are needed. Leave fewer out, "
+            "or pass protocol='joint', which lets test subjects take part in the "
+            "alignment and favours them."
+        )
+    if protocol == "held-out" and not hasattr(aligner, "fit_new_subject"):
+        raise InputError(
+            f"{type(aligner).__name__} has no fit_new_subject, by which a subject that "
+            "is held out joins the others. Add it, or pass protocol='joint', which "
+            "lets test subjects take part in the alignment and favours them."
         )
     for number, part in enumerate(split.parts):
         chosen = [fold for fold in folds if only is None or (number, fold[0]) in only]
@@ -130,13 +138,24 @@ def _align(
         new = _inputs(aligner, part, joining, n_jobs=n_jobs, clock=clock)
         with clock("join"):
             for i, x in zip(joining, new, strict=True):
-                own_y = None if y is None else y[i]
+                own_y = None if y is None else _known_to(y, who, y[i])
                 places = _voxel_places(aligner, i, n)
                 with _errors_by_subject_id(part, [i], new=True):
                     found[i] = fitted.fit_new_subject(x, own_y, **places)
     maps = [found[i] for i in range(n)]
     with clock("map"):
         return part.map_scored(maps, n_jobs=n_jobs), maps, fitted
+
+
+def _known_to(y: list[Any], who: list[int], own: Any) -> Any:
+    """Forget the labels, or ids, of a newcomer that no other has: they join nothing."""
+    table = np.array(own, dtype=object)
+    columns = table.reshape(len(table), -1)  # one, or labels and ids
+    for number, column in enumerate(columns.T):
+        others = (np.asarray(y[i], dtype=object).reshape(len(y[i]), -1) for i in who)
+        known = {value for other in others for value in other[:, number].tolist()}
+        column[[value not in known for value in column.tolist()]] = None
+    return table
 
 
 def _inputs(

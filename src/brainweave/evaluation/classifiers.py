@@ -3,15 +3,16 @@
 Linear support vector machines get their tasks in the form in which they are quick.
 LIBSVM multiplies samples one pair at a time. Without alignment the features are voxels,
 tens of thousands of them, and every fold asks for the same products: here one matrix
-product serves all folds of an alignment. Its stopping rule is absolute: features of a
-large scale take it millions of steps. The solution of a nu-SVM does not depend on the
-scale, so such features are brought to unit size first.
+product serves all folds of an alignment. Its stopping rule is absolute: it takes
+millions of steps for large features, and stops at once for small ones. The solution of
+a nu-SVM depends neither on their scale nor on their origin, so those of this package
+get centred features of unit size. A classifier that is given gets them as they are.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,14 +23,18 @@ from sklearn.svm import SVC, NuSVC
 from brainweave._core.arrays import Codes, Matrix
 from brainweave._core.exceptions import InputError
 from brainweave._core.labels import NO_LABEL
+from brainweave._core.validation import check_option
 from brainweave.evaluation.align_folds import AlignedFold
 
 __all__ = [
+    "DEFAULT",
+    "FeasibleNuSVC",
     "SeparatingNuSVC",
     "Task",
     "balanced_accuracy",
-    "default_classifier",
+    "classifier_name",
     "largest_nu",
+    "make_classifier",
     "nu_parameter",
     "permuted_hits",
     "prepare_tasks",
@@ -40,15 +45,31 @@ __all__ = [
 NU_MARGIN = 0.999  # at the largest feasible nu itself the solution may not be finite
 WIDE = 256  # from so many features on LIBSVM's own products are slower by far
 COLUMNS = 2048  # features multiplied at a time
-LARGE = 4.0  # root mean square from which on features are brought to unit size
 #: Hulls meet if their distance is less than this share of that of the means. Between
 #: .02 and .2 it makes next to no difference (docs/gdm.md).
 LEAST_DISTANCE = 0.05
 
 
-def default_classifier() -> NuSVC:
-    """Return the classifier of the paper: a linear nu-SVM."""
-    return NuSVC(nu=0.5, kernel="linear")
+DEFAULT = "nu-svm-means"
+
+
+def make_classifier(given: Any = None, nu: float = 0.5) -> Any:
+    """Return the classifier of a name, or the one that is given.
+
+    "nu-svm-means", the default, is a linear nu-SVM that goes by means for pairs of
+    categories that overlap; "nu-svm" is that of LIBSVM, as in the paper.
+    """
+    if given is None:
+        given = DEFAULT
+    if not isinstance(given, str):
+        return given
+    check_option("classifier", given, tuple(_NAMED), owner="the evaluation")
+    return _NAMED[given](nu=nu, kernel="linear")
+
+
+def classifier_name(classifier: Any) -> str:
+    """Return what tables and texts call a classifier."""
+    return getattr(classifier, "title", None) or " ".join(repr(classifier).split())
 
 
 def largest_nu(codes: Codes) -> float:
@@ -83,7 +104,7 @@ class Task:
     train: NDArray[Any]
     test: NDArray[Any]
     train_codes: list[Codes]  # one array per training subject
-    test_codes: Codes
+    test_codes: list[Codes]  # one array per test subject
 
     @classmethod
     def from_fold(cls, fold: AlignedFold, codes: list[Codes], ids: list[str]) -> "Task":
@@ -112,39 +133,55 @@ class Task:
             np.concatenate([fold.features[i][rows[i]] for i in fold.train]),
             np.concatenate([fold.features[i][rows[i]] for i in fold.test]),
             train_codes,
-            np.concatenate([codes[i][rows[i]] for i in fold.test]),
+            [codes[i][rows[i]] for i in fold.test],
         )
 
-    def resized(self, size: float, *, squared: bool = False) -> "Task":
-        """Bring features, or their products, of a large size to unit size."""
-        if not (np.isfinite(size) and size > LARGE):
+    def of_unit_size(self) -> "Task":
+        """Centre the features, and bring them to unit size."""
+        centre = self.train.mean(axis=0, dtype=np.float64)
+        train, test = self.train - centre, self.test - centre
+        size = np.sqrt(np.mean(np.square(train)))
+        if not (np.isfinite(size) and size > 0):
             return self
-        by = size**2 if squared else size
-        return replace(self, train=self.train / by, test=self.test / by)
+        return replace(self, train=train / size, test=test / size)
+
+    def with_unit_products(self, width: int) -> "Task":
+        """Do the same for inner products of features in their place."""
+        means, mean = self.train.mean(axis=0), self.train.mean()
+        train = self.train - means - means[:, None] + mean
+        test = self.test - means - self.test.mean(axis=1, keepdims=True) + mean
+        square = train.diagonal().mean() / width
+        if not (np.isfinite(square) and square > 0):
+            return self
+        return replace(self, train=train / square, test=test / square)
+
+
+class FeasibleNuSVC(NuSVC):
+    """The nu-SVM of LIBSVM, whose nu an evaluation may lower to what labels allow."""
+
+    title: ClassVar[str] = "nu-SVM of LIBSVM"
 
 
 def nu_parameter(classifier: Any) -> str | None:
-    """Name the nu of a nu-SVM, also of one inside a pipeline; None without one."""
-    if isinstance(classifier, NuSVC):
+    """Name the nu of a nu-SVM of this package, also inside a pipeline, else None."""
+    if isinstance(classifier, FeasibleNuSVC):
         return "nu"
     for name, value in classifier.get_params(deep=True).items():
-        if isinstance(value, NuSVC):
+        if isinstance(value, FeasibleNuSVC):
             return f"{name}__nu"
     return None
 
 
 def with_feasible_nu(classifier: Any, codes: Codes) -> tuple[Any, float | None]:
-    """Copy a classifier, its nu lowered to what the labels allow; also return the nu.
+    """Copy a classifier; the nu of one of this package is lowered to what labels allow.
 
-    It is None for classifiers without one. A nu-SVM becomes one that has an answer also
-    where categories overlap.
+    Also return that nu; None for other classifiers, which stay as they are.
     """
     copy = clone(classifier)
     name = nu_parameter(copy)
     if name is None:
         return copy, None
     nu = float(copy.get_params(deep=True)[name])
-    copy = _separating(copy, name)
     largest = largest_nu(codes)
     if nu >= largest:
         nu = NU_MARGIN * largest
@@ -152,17 +189,7 @@ def with_feasible_nu(classifier: Any, codes: Codes) -> tuple[Any, float | None]:
     return copy, nu
 
 
-def _separating(classifier: Any, nu: str) -> Any:
-    """Replace a plain NuSVC, also inside a pipeline; `nu` is the name of its nu."""
-    place = nu.removesuffix("nu").removesuffix("__")
-    svm = classifier.get_params(deep=True)[place] if place else classifier
-    if type(svm) is not NuSVC:
-        return classifier
-    new = SeparatingNuSVC(**svm.get_params(deep=False))
-    return classifier.set_params(**{place: new}) if place else new
-
-
-class SeparatingNuSVC(NuSVC):
+class SeparatingNuSVC(FeasibleNuSVC):
     """A nu-SVM, and the nearer mean for pairs of categories that it cannot separate.
 
     A nu-SVM draws its boundary between the nearest points of two reduced convex hulls,
@@ -188,6 +215,7 @@ class SeparatingNuSVC(NuSVC):
     (1, 0.67)
     """
 
+    title: ClassVar[str] = "nu-SVM, overlapping pairs by their means"
     decision_function_shape: str
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -264,11 +292,15 @@ class SeparatingNuSVC(NuSVC):
         return np.asarray(self.classes_[votes.argmax(axis=1)])
 
 
+_NAMED = {DEFAULT: SeparatingNuSVC, "nu-svm": FeasibleNuSVC}
+
+
 def run_task(task: Task, classifier: Any) -> tuple[Codes, dict[str, Any]]:
     """Train and predict; return the predicted codes, and what was done.
 
     That is the ``nu`` in use and ``n_by_means``, the number of pairs of categories that
-    a nu-SVM could not separate, so that their means decided; None without a nu.
+    a nu-SVM could not separate, so that their means decided; None for classifiers that
+    have no such thing.
     """
     codes = np.concatenate(task.train_codes)
     model, nu = with_feasible_nu(classifier, codes)
@@ -282,19 +314,25 @@ def _trained(model: Any, task: Task, codes: Codes) -> Any:
     try:
         return model.fit(task.train, codes)
     except ValueError as error:
+        hint = ""
+        if isinstance(model, NuSVC):
+            hint = (
+                f" The largest feasible nu is {largest_nu(codes):.3g}; without "
+                "classifier= the evaluation sees to nu and to categories that overlap."
+            )
         raise InputError(
             "The classifier cannot be trained on the features of the training subjects "
-            f"({len(codes)} samples, {len(np.unique(codes))} categories): {error}"
+            f"({len(codes)} samples, {len(np.unique(codes))} categories): {error}{hint}"
         ) from error
 
 
 def permuted_hits(
-    task: Task, classifier: Any, keys: list[list[int]], numbers: range
+    task: Task, classifier: Any, fold: AlignedFold, orders: Any, numbers: range
 ) -> list[int]:
-    """Return how many are right after permuting the training labels of each subject.
+    """Return how many are right after permuting the labels of every subject.
 
-    A permutation is drawn from the seed, its number, the part and the subject alone, so
-    that it is the same in every fold and whatever runs in parallel.
+    A permutation depends on its number, the part and the subject alone, so that it is
+    the same in every fold and whatever runs in parallel.
     """
     # permuting within subjects changes no count, so one nu is feasible for all
     model, _ = with_feasible_nu(classifier, np.concatenate(task.train_codes))
@@ -302,13 +340,12 @@ def permuted_hits(
     # the true labels were fitted before: nothing is left to validate
     with config_context(assume_finite=True, skip_parameter_validation=True):
         for number in numbers:
-            shuffled = [
-                np.random.default_rng([*key, number]).permutation(codes)
-                for key, codes in zip(keys, task.train_codes, strict=True)
-            ]
-            _trained(model, task, np.concatenate(shuffled))
-            right = model.predict(task.test) == task.test_codes
-            hits.append(int(np.sum(right)))
+            train, test = (
+                np.concatenate([orders.draw(i, number) for i in who])
+                for who in (fold.train, fold.test)
+            )
+            _trained(model, task, train)
+            hits.append(int(np.sum(model.predict(task.test) == test)))
     return hits
 
 
@@ -321,20 +358,20 @@ def prepare_tasks(
     products in their place.
     """
     widths = {f.shape[1] for f in features}
-    linear = isinstance(classifier, SVC | NuSVC) and classifier.kernel == "linear"
-    resizes = linear and isinstance(classifier, NuSVC)
+    # not subclasses of others, which may look at their features
+    known = type(classifier) in (SVC, NuSVC) or isinstance(classifier, FeasibleNuSVC)
+    linear = known and classifier.kernel == "linear"
+    resizes = linear and isinstance(classifier, FeasibleNuSVC)
     if not linear or len(widths) > 1 or min(widths) < WIDE:
 
         def plain(fold: AlignedFold) -> Task:
             task = Task.from_fold(fold, codes, ids)
-            if not resizes:
-                return task
-            mean_square = np.mean(np.square(task.train, dtype=np.float64))
-            return task.resized(float(np.sqrt(mean_square)))
+            return task.of_unit_size() if resizes else task
 
         return plain, classifier
     kept = [c != NO_LABEL for c in codes]
-    products = _inner_products([f[k] for f, k in zip(features, kept, strict=True)])
+    pairs = zip(features, kept, strict=True)
+    products = _inner_products([f[k] for f, k in pairs], centred=resizes)
     # the labelled samples of all are counted through, as one column per subject
     counted = np.cumsum(np.concatenate(kept))[:, None] - 1
     numbers = np.split(counted, np.cumsum([len(k) for k in kept])[:-1])
@@ -348,16 +385,19 @@ def prepare_tasks(
             train=products[np.ix_(train, train)],
             test=products[np.ix_(test, train)],
         )
-        size = np.sqrt(task.train.diagonal().mean() / min(widths))
-        return task.resized(float(size), squared=True) if resizes else task
+        return task.with_unit_products(min(widths)) if resizes else task
 
     return make, clone(classifier).set_params(kernel="precomputed")
 
 
-def _inner_products(blocks: list[NDArray[Any]]) -> NDArray[np.float64]:
+def _inner_products(
+    blocks: list[NDArray[Any]], *, centred: bool
+) -> NDArray[np.float64]:
     n, width = sum(map(len, blocks)), blocks[0].shape[1]
     total = np.zeros((n, n))
     for start in range(0, width, COLUMNS):
         z = np.concatenate([b[:, start : start + COLUMNS] for b in blocks])
+        if centred:  # before, since products of large offsets drown the rest
+            z = z - z.mean(axis=0)
         total += z @ z.T
     return total

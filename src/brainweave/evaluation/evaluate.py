@@ -21,7 +21,8 @@ from brainweave.evaluation.align_folds import (
     as_seed,
     copy_with_seed,
 )
-from brainweave.evaluation.classifiers import nu_parameter
+from brainweave.evaluation.classifiers import classifier_name, nu_parameter
+from brainweave.evaluation.comparison import SIGNIFICANT
 from brainweave.evaluation.measures import (
     Classification,
     Matching,
@@ -55,7 +56,7 @@ def between_subject_classification(
     align: Any = None,
     match: str | None = None,
     leave_out: int = 1,
-    protocol: str = "joint",
+    protocol: str = "held-out",
     classifier: Any = None,
     n_permutations: int = 0,
     random_state: Any = None,
@@ -90,22 +91,25 @@ def between_subject_classification(
         locked in time; see :func:`split_study`.
     leave_out : int, default=1
         How many subjects are tested at a time.
-    protocol : {"joint", "held-out"}, default="joint"
-        "joint", the paper's: the aligning samples of the test subjects take part in the
-        fit. "held-out": the template is learned without the test subjects, who join it
-        by ``fit_new_subject`` with their own aligning samples. The first is known to
-        inflate accuracy [1]_; report both. Either way the labels of a test subject's
-        aligning samples are used by methods that use labels, those of its classified
-        samples never.
-    classifier : scikit-learn classifier, optional
-        Default: ``NuSVC(nu=0.5, kernel="linear")``. A nu that the training labels make
+    protocol : {"held-out", "joint"}, default="held-out"
+        "held-out": the template is learned without the test subjects, who join it by
+        ``fit_new_subject`` with their own aligning samples. "joint", the paper's: the
+        aligning samples of the test subjects take part in the fit, which leaks what is
+        known of them into the template and inflates accuracy [1]_. Either way the
+        labels of a test subject's aligning samples are used by methods that use labels,
+        those of its classified samples never.
+    classifier : {"nu-svm-means", "nu-svm"} or scikit-learn classifier, optional
+        "nu-svm", the paper's, is the linear nu-SVM of LIBSVM with nu = 0.5.
+        "nu-svm-means", the default, is the same but for pairs of categories that
+        overlap so far that a nu-SVM has no boundary between them: their means decide,
+        and how many there are is recorded. Of both, a nu that the training labels make
         infeasible (unbalanced categories) is lowered to the largest feasible one; that
-        is warned about and recorded in the folds. Pairs of categories that overlap so
-        far that a linear nu-SVM has no boundary between them are told apart by their
-        means; how many is recorded, too.
+        is warned about and recorded in the folds. Other classifiers, a ``NuSVC``
+        included, are used as they are.
     n_permutations : int, default=0
-        How often to permute the training labels, within each subject, for a p-value.
-        The alignment is not repeated.
+        How often to permute the labels of each subject for a p-value: blocks of
+        neighbouring samples of one label, within their run. The alignment is not
+        repeated. With few blocks p cannot be small; see ``smallest_p`` of the result.
     random_state : int, Generator or None
         Seeds the permutations, and an aligner or classifier whose own ``random_state``
         is None.
@@ -132,8 +136,9 @@ def between_subject_classification(
     >>> X = [patterns[l] @ rng.normal(size=(5, 40)) for l in y]
     >>> X = [x + 0.1 * rng.normal(size=x.shape) for x in X]
     >>> result = between_subject_classification(GDM(n_components=2), X, y)
-    >>> print(result)
-    GDM (joint): 100.0% ± 0.0% over 8 folds, chance 33.3%
+    >>> print(result)  # doctest: +NORMALIZE_WHITESPACE
+    GDM (held-out): 100.0% ± 0.0% over 8 folds, chance 33.3% (the most frequent
+    category); nu-SVM, overlapping pairs by their means
     """
     measure = Classification(classifier, n_permutations)
     divide = partial(split_study, study, y, halves=halves, align=align, match=match)
@@ -142,9 +147,11 @@ def between_subject_classification(
         aligner, divide, measure, options, random_state=random_state, progress=progress
     )
     _warn_of_nu(measure.classifier, records)
-    return ClassificationResult.from_records(
+    result = ClassificationResult.from_records(
         records, categories=split.categories, **metadata
     )
+    _warn_of_few_orders(result)
+    return result
 
 
 def between_subject_matching(
@@ -158,7 +165,7 @@ def between_subject_matching(
     align: Any = None,
     match: str | None = None,
     leave_out: int = 1,
-    protocol: str = "joint",
+    protocol: str = "held-out",
     random_state: Any = None,
     n_jobs: int | None = None,
     progress: Any = None,
@@ -186,7 +193,7 @@ def between_subject_matching(
     >>> story = rng.normal(size=(120, 5))
     >>> X = [story @ rng.normal(size=(5, 50)) for _ in range(4)]
     >>> print(between_subject_matching(GDM(5, graph="time"), X))
-    GDM (joint): matching 1.000 ± 0.000, chance 0.027
+    GDM (held-out): matching 1.000 ± 0.000, chance 0.027
     """
     measure = Matching(window, step)
     divide = partial(split_study, study, y, halves=halves, align=align, match=match)
@@ -209,7 +216,7 @@ def between_subject_reconstruction(
     align: Any = None,
     match: str | None = None,
     leave_out: int = 1,
-    protocol: str = "joint",
+    protocol: str = "held-out",
     random_state: Any = None,
     n_jobs: int | None = None,
     progress: Any = None,
@@ -240,7 +247,7 @@ def between_subject_reconstruction(
     >>> story = rng.normal(size=(60, 3))
     >>> X = [story @ rng.normal(size=(3, 50)) for _ in range(4)]
     >>> print(between_subject_reconstruction(GDM(3, graph="time"), X))
-    GDM (joint): correlation 1.000 ± 0.000, chance 0.000
+    GDM (held-out): correlation 1.000 ± 0.000, chance 0.000
     """
     measure = Reconstruction(score)
     divide = partial(split_study, study, y, halves=halves, align=align, match=match)
@@ -259,7 +266,7 @@ def score_folds(
     measure: Measure,
     *,
     leave_out: int = 1,
-    protocol: str = "joint",
+    protocol: str = "held-out",
     seed: int | None = None,
     only: Collection[tuple[int, int]] | None = None,
     n_jobs: int | None = None,
@@ -365,6 +372,19 @@ def _warn_of_nu(classifier: Any, records: list[dict[str, Any]]) -> None:
         )
 
 
+def _warn_of_few_orders(result: ClassificationResult) -> None:
+    """Warn if no p can be small, however many permutations are made."""
+    least, n = result.smallest_p, len(result.permutation_scores)
+    if least is not None and least > max(SIGNIFICANT, 1 / (1 + n)):
+        warnings.warn(
+            f"The labels come in so few blocks that no p can be below {least:.2g}: "
+            "neighbouring samples of one label move together. Score more blocks, or "
+            "more subjects; if each sample is an estimate of its own, say so by runs.",
+            ClassifierWarning,
+            stacklevel=3,
+        )
+
+
 def _plain_settings(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings for people: JSON values, or their repr."""
     return {k: _plain(v) for k, v in given.items() if k not in INCIDENTAL}
@@ -381,4 +401,4 @@ def _plain(value: Any) -> Any:
         return {str(k): _plain(v) for k, v in value.items()}
     if isinstance(value, np.ndarray):
         return f"array of shape {value.shape}"
-    return repr(value)
+    return classifier_name(value)

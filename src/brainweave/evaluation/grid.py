@@ -139,8 +139,8 @@ class Grid:
     methods : mapping of str to aligner
         By the names that tables use. They are computed in this order: with the slowest
         first, no core waits for the last.
-    protocols : sequence of str, default=("joint",)
-        "joint", "held-out", or both.
+    protocols : sequence of str, default=("held-out",)
+        "held-out", "joint", or both.
     vary : mapping of str to sequence, optional
         Settings that every method of the grid is given, in all combinations:
         ``{"energy": [0.2, 0.5, 1.0]}``.
@@ -157,7 +157,7 @@ class Grid:
 
     study: GridStudy
     methods: Mapping[str, Any]
-    protocols: Sequence[str] = ("joint",)
+    protocols: Sequence[str] = ("held-out",)
     vary: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     missing: Sequence[float] = (0.0,)
     repeats: int = 1

@@ -15,11 +15,16 @@ from brainweave._core.exceptions import InputError
 from brainweave._core.labels import NO_LABEL
 from brainweave._core.validation import check_int, check_option
 from brainweave._core.workers import map_subjects
+from brainweave.aligners.gdm.gdm import GDM
+from brainweave.aligners.gdm.graph_parsing import is_named
+from brainweave.aligners.no_alignment import NoAlignment
+from brainweave.aligners.srm.semisupervised import SemiSupervisedSRM
+from brainweave.aligners.timelocked import TimeLocked
 from brainweave.evaluation.align_folds import AlignedFold, Clock, copy_with_seed
 from brainweave.evaluation.classifiers import (
     Task,
     balanced_accuracy,
-    default_classifier,
+    make_classifier,
     permuted_hits,
     prepare_tasks,
     run_task,
@@ -30,6 +35,7 @@ from brainweave.evaluation.metrics import (
     segment_chance,
     zscored,
 )
+from brainweave.evaluation.permutation import LabelOrders
 from brainweave.evaluation.splits import SplitStudy
 from brainweave.study.study import Study
 
@@ -83,14 +89,21 @@ class Classification:
 
     Parameters
     ----------
-    classifier : scikit-learn classifier, optional
-        Default: a linear nu-SVM with nu = 0.5.
+    classifier : scikit-learn classifier, or a name, optional
+        As in :func:`between_subject_classification`.
     n_permutations : int, default=0
-        How often to permute the training labels.
+        How often to permute the labels.
+    beside : scikit-learn classifier, or a name, optional
+        Another classifier for the same folds, whose accuracy is recorded as
+        ``beside_score``; None where it cannot be trained.
     """
 
-    def __init__(self, classifier: Any = None, n_permutations: int = 0) -> None:
-        self.classifier = default_classifier() if classifier is None else classifier
+    def __init__(
+        self, classifier: Any = None, n_permutations: int = 0, beside: Any = None
+    ) -> None:
+        self.classifier = make_classifier(classifier)
+        if beside is not None:
+            self.beside = make_classifier(beside)
         self.n_permutations = check_int(
             "n_permutations", n_permutations, minimum=0, owner="the evaluation"
         )
@@ -111,13 +124,21 @@ class Classification:
         self, batch: list[AlignedFold], split: SplitStudy, context: ScoringContext
     ) -> Found:
         """Train and test; permute the training labels as often as asked."""
+        codes, orders = _codes(split, batch[0].part), None
+        if self.n_permutations:
+            orders = _label_orders(split, batch[0], codes, context.draw)
         with context.clock("classify"):
-            make_task, classifier = prepare_tasks(
-                batch[0].features,
-                _codes(split, batch[0].part),
-                split.ids,
-                copy_with_seed(self.classifier, context.seed),
-            )
+            prepared = [
+                prepare_tasks(
+                    batch[0].features,
+                    codes,
+                    split.ids,
+                    copy_with_seed(chosen, context.seed),
+                )
+                for chosen in (self.classifier, getattr(self, "beside", None))
+                if chosen is not None
+            ]
+            make_task, classifier = prepared[0]
         at_a_time = 1 if context.n_jobs == 1 else len(batch)
         for numbers in _blocks(len(batch), at_a_time):
             folds = [batch[i] for i in numbers]
@@ -129,12 +150,17 @@ class Classification:
                     n_jobs=context.n_jobs,
                 )
                 context.advance(len(folds))
-            hits = self._permute(folds, tasks, classifier, context)
+            hits = self._permute(folds, tasks, classifier, orders, context)
             for i, (fold, task) in enumerate(zip(folds, tasks, strict=True)):
                 predicted, used = answers[i]
                 record = _classification_record(task, predicted, len(split.categories))
-                if self.n_permutations:
+                for make_other, other in prepared[1:]:
+                    with context.clock("classify"):
+                        record["beside_score"] = _score_of(make_other(fold), other)
+                if orders is not None:
                     record["permuted_hits"] = hits[i]
+                    record["n_orders"] = orders.n_orders
+                    record["halves_are"] = _how_halves_are(split, fold)
                 yield fold, record | used
 
     def _permute(
@@ -142,20 +168,19 @@ class Classification:
         folds: list[AlignedFold],
         tasks: list[Task],
         classifier: Any,
+        orders: LabelOrders | None,
         context: ScoringContext,
     ) -> list[list[int]]:
         """Return, for each fold, the hits under each permutation."""
-        # seeded by the half, too: the same permutations would tie the halves together
-        seeds = [[[context.draw, fold.part, i] for i in fold.train] for fold in folds]
         hits: list[list[int]] = [[] for _ in folds]
         for numbers in _blocks(self.n_permutations, PERMUTATION_BLOCK):
             with context.clock("permute"):
                 new = map_subjects(
-                    lambda task, seed, numbers=numbers: permuted_hits(
-                        task, classifier, seed, numbers
+                    lambda task, fold, numbers=numbers: permuted_hits(
+                        task, classifier, fold, orders, numbers
                     ),
                     tasks,
-                    seeds,
+                    folds,
                     n_jobs=context.n_jobs,
                 )
                 for so_far, more in zip(hits, new, strict=True):
@@ -164,18 +189,59 @@ class Classification:
         return hits
 
 
+def _score_of(task: Task, classifier: Any) -> float | None:
+    try:
+        predicted, _ = run_task(task, classifier)
+    except InputError:  # LIBSVM finds no finite boundary
+        return None
+    return float(np.mean(predicted == np.concatenate(task.test_codes)))
+
+
 def _classification_record(
     task: Task, predicted: Codes, n_categories: int
 ) -> dict[str, Any]:
-    true = task.test_codes
+    true = np.concatenate(task.test_codes)
     counts = confusion_matrix(true, predicted, labels=range(n_categories))
+    ends = np.cumsum([len(codes) for codes in task.test_codes])[:-1]
     return {
         "score": float(np.mean(true == predicted)),
+        "subject_scores": [float(r.mean()) for r in np.split(true == predicted, ends)],
         "balanced_accuracy": balanced_accuracy(true, predicted),
         "n_train": len(task.train),
         "n_test": len(task.test),
         "confusion": counts.tolist(),
     }
+
+
+def _label_orders(
+    split: SplitStudy, fold: AlignedFold, codes: list[Codes], draw: int
+) -> LabelOrders:
+    # seeded by the samples: those of another half have orders of their own, the same
+    # samples that several parts score have the same
+    scored = [part.scored for part in split.parts]
+    first = next(i for i, s in enumerate(scored) if s is scored[fold.part])
+    runs = [subject.runs for subject in scored[fold.part]]
+    return LabelOrders(codes, runs, [draw, first])
+
+
+def _how_halves_are(split: SplitStudy, fold: AlignedFold) -> str:
+    """Say how the scores of the parts of a study depend on each other."""
+    if all(part.scored is split.parts[0].scored for part in split.parts):
+        return "same"  # samples, so that permuted scores depend alike
+    return "tied" if _labels_align(split, fold.aligner) else "apart"
+
+
+def _labels_align(split: SplitStudy, aligner: Any) -> bool:
+    """Whether labels may have shaped an alignment; yes, unless it is known not to."""
+    inner = getattr(aligner, "aligner", aligner)  # of pieces of the brain
+    by_time = isinstance(inner, TimeLocked) and not inner._learns_from_labels
+    by_time &= not isinstance(inner, SemiSupervisedSRM)
+    by_time |= isinstance(inner, GDM) and is_named(inner.graph, "time")
+    if split.design.get("match") is not None:  # rows may correspond by label
+        by_time = False
+    if getattr(inner, "standardize", None) == "reliability":
+        return True
+    return not (by_time or isinstance(inner, NoAlignment))
 
 
 class _SubjectBySubject:

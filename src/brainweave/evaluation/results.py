@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from brainweave._core.arrays import Matrix
 from brainweave._core.io import write_text
+from brainweave.evaluation.permutation import p_value, permuted_means, smallest_p
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,13 +27,13 @@ __all__ = [
     "SubjectScores",
     "chance_level",
     "is_complete",
-    "p_value",
 ]
 
 Record = dict[str, Any]
 
 INCIDENTAL = ("n_jobs", "progress")  # settings that no result depends on
 _OF_A_FOLD = (
+    "subject_scores",
     "balanced_accuracy",
     "n_train",
     "n_test",
@@ -41,6 +42,7 @@ _OF_A_FOLD = (
     "best_params",
     "n_components",
 )
+_LISTS = ("subject_scores", "best_params")  # told otherwise in tables
 _GROUP = ("study", "method", "protocol", "missing")
 _CELL = (*_GROUP, "repeat", "half", "fold")
 
@@ -84,11 +86,12 @@ class ClassificationResult(_Scores):
         Accuracy in each fold.
     folds : list of dict
         For each fold: ``half`` (which part aligned, from 0), ``fold`` (which group of
-        subjects was left out), ``test_subjects``, ``accuracy``, ``balanced_accuracy``,
-        ``n_train``, ``n_test``, ``nu`` (of a nu-SVM, as used), ``n_by_means`` (pairs of
-        categories that it could not separate, told apart by their means),
-        ``best_params`` (of an aligner that tunes itself), all None where they do not
-        apply, and ``n_components`` (shared features in use).
+        subjects was left out), ``test_subjects``, ``accuracy``, ``subject_scores`` (the
+        accuracy of each test subject), ``balanced_accuracy``, ``n_train``, ``n_test``,
+        ``nu`` (of a nu-SVM, as used), ``n_by_means`` (pairs of categories that it could
+        not separate, told apart by their means), ``best_params`` (of an aligner that
+        tunes itself), all None where they do not apply, and ``n_components`` (shared
+        features in use).
     categories : list
         The categories, sorted.
     confusion : ndarray of shape (n_categories, n_categories)
@@ -98,8 +101,10 @@ class ClassificationResult(_Scores):
         reaches at best, 1 / n_categories if they are balanced.
     p_value : float or None
         From permutations, ``(1 + number at least as good) / (1 + n_permutations)``.
+    smallest_p : float or None
+        What it cannot be below, with so many permutations, or so few orders of labels.
     permutation_scores : ndarray of shape (n_permutations,)
-        Mean accuracy over folds with permuted training labels.
+        Mean accuracy over folds with permuted labels.
     seconds : dict of str to float
         Time spent in each stage: "bases", "align", "join", "map", "classify",
         "permute", and "total".
@@ -113,15 +118,17 @@ class ClassificationResult(_Scores):
         What was scored: ``name``, ``fingerprint`` (of the whole study; None where it is
         not known), ``subjects`` (ids) and ``n_samples`` (id to number of samples).
     design : dict of str to Any
-        How: ``leave_out``, ``classifier``, ``n_permutations``, ``random_state``,
-        ``halves`` and ``match``; ``standardised_together`` ("run" or "all") where
-        samples that align and samples that are scored had been given one scale.
+        How: ``leave_out``, ``classifier`` (its name), ``n_permutations``,
+        ``random_state``, ``halves`` and ``match``; ``standardised_together`` ("run" or
+        "all") where samples that align and samples that are scored had been given one
+        scale.
     """
 
     folds: list[dict[str, Any]]
     categories: list[Any]
     confusion: NDArray[np.intp]
     p_value: float | None = None
+    smallest_p: float | None = None
     permutation_scores: Matrix = field(default_factory=lambda: np.empty(0), repr=False)
 
     @classmethod
@@ -155,7 +162,8 @@ class ClassificationResult(_Scores):
             confusion=np.sum([r["confusion"] for r in records], axis=0, dtype=np.intp),
             chance=chance_level(records),
             p_value=None if np.isnan(p) else p,
-            permutation_scores=_permuted_means(records),
+            smallest_p=smallest_p(records),
+            permutation_scores=permuted_means(records),
             **fields,
         )
 
@@ -170,21 +178,41 @@ class ClassificationResult(_Scores):
         """Mean over folds of the accuracy averaged over categories."""
         return float(np.mean([fold["balanced_accuracy"] for fold in self.folds]))
 
+    @property
+    def classifier(self) -> str:
+        """Name of the classifier."""
+        return str(self.design.get("classifier", ""))
+
+    @property
+    def chance_is(self) -> str:
+        """Which chance it is, in words."""
+        return "the most frequent category"
+
     def to_frame(self) -> "pd.DataFrame":
         """Return a tidy table with one row per fold."""
         import pandas as pd
 
         frame = pd.DataFrame(self.folds).assign(chance=self.chance)
         frame["test_subjects"] = frame["test_subjects"].map(", ".join)
+        frame["subject_scores"] = [
+            ""
+            if fold.get("subject_scores") is None
+            else ", ".join(f"{score:.4g}" for score in fold["subject_scores"])
+            for fold in self.folds
+        ]
         frame.insert(0, "method", self.method)
         frame.insert(1, "protocol", self.protocol)
+        frame.insert(2, "classifier", self.classifier)
         return frame
 
     def __str__(self) -> str:
-        p = "" if self.p_value is None else f", p = {self.p_value:.3g}"
+        by = f"; {self.classifier}" if self.classifier else ""
+        chance, p = f"chance {self.chance:.1%} ({self.chance_is})", ""
+        if self.p_value is not None:
+            p = f", p = {self.p_value:.3g} (at least {self.smallest_p:.3g})"
         return (
             f"{self.method} ({self.protocol}): {self.mean:.1%} ± {self.std:.1%} over "
-            f"{len(self.folds)} folds, chance {self.chance:.1%}{p}"
+            f"{len(self.folds)} folds, {chance}{p}{by}"
         )
 
 
@@ -239,6 +267,13 @@ class SubjectScores(_Scores):
             voxel_scores=voxels if has_voxels else [],
             **fields,
         )
+
+    @property
+    def chance_is(self) -> str:
+        """Which chance it is, in words."""
+        if self.score == "matching":
+            return "a guess among segments that do not overlap"
+        return "no relation"
 
     def to_frame(self) -> "pd.DataFrame":
         """Return a tidy table with one row per part and subject."""
@@ -380,8 +415,9 @@ def _row(record: Record) -> Record:
     return {
         **_head(record, _CELL),
         "test_subjects": ", ".join(record["test_subjects"]),
+        "classifier": _classifier_of(record),
         "score": record.get("score"),
-        **{k: record.get(k) for k in _OF_A_FOLD if k != "best_params"},
+        **{k: record.get(k) for k in _OF_A_FOLD if k not in _LISTS},
         "chance": None if record["error"] else chance_level([record]),
         "best_params": "" if best is None else str(best),
         "error": record["error"],
@@ -403,11 +439,13 @@ def _summary(records: list[Record]) -> Record:
     warned = dict.fromkeys(text for r in records for text in r["warnings"])
     return {
         **_head(records[0], _GROUP),
+        "classifier": _classifier_of(records[0]),
         "n_folds": len(records),
         "n_failed": len(records) - len(good),
         "mean": float(scores.mean()),
         "std": float(scores.std()),
         "balanced_accuracy": float(np.mean(balanced)) if balanced else np.nan,
+        **_beside(good),
         "chance": chance_level(good),
         "p_value": p_value(good),
         "seconds": round(sum(sum(r["seconds"].values()) for r in records), 3),
@@ -415,6 +453,21 @@ def _summary(records: list[Record]) -> Record:
         "error": _first_error(records),
         "warnings": " | ".join(warned),
     }
+
+
+def _classifier_of(record: Record) -> str | None:
+    design: Record = record["about"].get("design", {})
+    return design.get("classifier")
+
+
+def _beside(records: list[Record]) -> Record:
+    """Return mean and deviation of another classifier, if all folds have its score."""
+    scores = [r["beside_score"] for r in records if "beside_score" in r]
+    if not scores:
+        return {}
+    if None in scores:
+        return {"beside_mean": np.nan, "beside_std": np.nan}
+    return {"beside_mean": float(np.mean(scores)), "beside_std": float(np.std(scores))}
 
 
 def _first_error(records: Sequence[Record]) -> str:
@@ -432,22 +485,3 @@ def chance_level(records: Sequence[Record]) -> float:
         if r.get("chance") is not None:
             halves.setdefault(r["half"], []).append(r["chance"])
     return float(np.mean([np.mean(v) for v in halves.values()])) if halves else np.nan
-
-
-def _permuted_means(records: Sequence[Record]) -> Matrix:
-    """Return the mean over folds under each permutation of the training labels."""
-    if not records or not all("permuted_hits" in r for r in records):
-        return np.empty(0)
-    return np.asarray(
-        np.mean([np.divide(r["permuted_hits"], r["n_test"]) for r in records], axis=0)
-    )
-
-
-def p_value(records: Sequence[Record]) -> float:
-    """Compare the mean over folds with the means under permuted labels."""
-    permuted = _permuted_means(records)
-    if not permuted.size:
-        return float("nan")
-    mean = np.mean([r["score"] for r in records])
-    # a tie counts against the alignment, also one broken by rounding
-    return float((1 + (permuted >= mean - 1e-12).sum()) / (1 + permuted.size))

@@ -200,6 +200,7 @@ class GDMCV(BaseAligner):
             )
         self.ids_ = ids_of(subjects, owner=self._owner)
         self._check_labels(labels)
+        self._aligning_y = labels
         bases = self._read_bases(subjects, labels)
         settings: list[dict[str, Any]] = []
         scores: list[NDArray[Any] | str] = []

@@ -11,6 +11,7 @@ import numpy as np
 from brainweave._core.exceptions import ModelFileError
 from brainweave._core.version import __version__
 from brainweave.aligners.base import BaseAligner
+from brainweave.aligners.check.alignment_check import graph_fit
 from brainweave.aligners.maps import SubjectMap
 from brainweave.basis.basis import SubjectBasis
 from brainweave.models.aligners import read_aligner, write_aligner
@@ -388,10 +389,12 @@ def _facts(container: Container) -> tuple[str, dict[str, Any]]:
         for name, value in model.get_params(deep=False).items()
     }
     chosen = ("constraint_", "shrinkage_by_", "n_informative_", "is_unique_")
-    for name in (*chosen, "objective_", "eigenvalues_"):
+    for name in (*chosen, "objective_"):
         value = getattr(model, name, None)
         if value is not None:
             facts[name] = value.tolist() if hasattr(value, "tolist") else value
+    if getattr(model, "eigenvalues_", None) is not None:
+        facts["graph_fit"] = graph_fit(model).tolist()
     voxels = sorted({m.n_voxels for m in model.maps_})
     kernels = sorted({m.kernel for m in model.maps_})
     spread = str(voxels[0]) if len(voxels) == 1 else f"{voxels[0]} to {voxels[-1]}"

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from brainweave._core.arrays import to_numpy
 from brainweave._core.exceptions import InputError
+from brainweave.aligners.check.alignment_check import graph_fit
 from brainweave.plotting import style
 from brainweave.plotting.results import MAX_LEGEND, read_sequences
 from brainweave.plotting.style import (
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 
 @style.styled
 def plot_eigenvalues(model: Any) -> "Figure":
-    """Draw the eigenvalues of a fitted model, and where the gain from the graph ends.
+    """Draw how well each shared feature fits the graph, and where the gain ends.
+
+    That is the eigenvalue, or minus it under an energy: larger is better in both.
 
     Parameters
     ----------
@@ -36,45 +39,42 @@ def plot_eigenvalues(model: Any) -> "Figure":
     Returns
     -------
     Figure
-        Filled dots are components that gain from the graph, as those of noise do too;
+        Filled dots are features that gain from the graph, as those of noise do too;
         open ones, in the shaded part, gain nothing, so that their directions are
-        arbitrary.
+        arbitrary. Features are counted from 0.
     """
     from matplotlib.ticker import MaxNLocator
 
-    values = getattr(model, "eigenvalues_", None)
-    if values is None:
+    if getattr(model, "eigenvalues_", None) is None:
         raise InputError(
             f"This {type(model).__name__} has no eigenvalues to draw: it is not fitted "
             "yet, or its method has none."
         )
-    values = np.asarray(values, dtype=float)
+    values = graph_fit(model)
     n = len(values)
     informative = int(getattr(model, "n_informative_", n))
-    number = np.arange(1, n + 1)
+    number = np.arange(n)
     figure, (ax,) = style.new_figure(4.6, 3.0)
     ax.plot(number, values, color=GRID, linewidth=1, zorder=1)
-    gains, rest = number <= informative, number > informative
+    gains, rest = number < informative, number >= informative
     ax.scatter(number[gains], values[gains], s=34, color=ACCENT, zorder=3)
     ax.scatter(
         number[rest], values[rest], s=30, facecolors=PAPER, edgecolors=MUTED, zorder=3
     )
-    ax.set_xlim(0.5, n + 0.5)
+    ax.set_xlim(-0.5, n - 0.5)
     ax.margins(y=0.14)
     if informative < n:
-        ax.axvspan(informative + 0.5, n + 0.5, color=MUTED, alpha=0.1, linewidth=0)
-        ax.axvline(informative + 0.5, color=INK, linestyle=DASHED, linewidth=1)
+        ax.axvspan(informative - 0.5, n - 0.5, color=MUTED, alpha=0.1, linewidth=0)
+        ax.axvline(informative - 0.5, color=INK, linestyle=DASHED, linewidth=1)
     parts = [(0, informative, "gain from the graph", ACCENT)]
     parts.append((informative, n, "arbitrary", MUTED))
     for start, end, what, color in parts:
         if end > start:
             text, place = f"{end - start} {what}", ax.get_xaxis_transform()
-            middle = (start + end + 1) / 2
+            middle = (start + end - 1) / 2
             ax.text(middle, 1.03, text, color=color, ha="center", transform=place)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    ax.set_xlabel("component")
-    better = "larger" if hasattr(model, "shrinkage_") else "smaller"
-    ax.set_ylabel(f"eigenvalue ({better}: better)")
+    ax.set(xlabel="shared feature", ylabel="fit to the graph (larger: better)")
     return figure
 
 
@@ -190,8 +190,8 @@ def plot_shared_space(
             dots = ax.scatter(x, y, s=12, color=color, alpha=0.75, linewidths=0)
             handles.append(dots)
             shown.append("unlabelled" if kind is None else kind)
-    ax.set_xlabel(f"shared feature {components[0] + 1}")
-    ax.set_ylabel(f"shared feature {components[1] + 1}")
+    ax.set_xlabel(f"shared feature {components[0]}")
+    ax.set_ylabel(f"shared feature {components[1]}")
     if len(shown) <= MAX_LEGEND:
         style.add_legend(ax, handles, shown)
     return figure

@@ -155,8 +155,6 @@ class Scored:
         self.name, self.result = name, result
         self.method = str(getattr(result, "method", "") or name)
         self.protocol = str(getattr(result, "protocol", "") or "")
-        in_name = not self.protocol or self.protocol in name
-        self.full_name = name if in_name else f"{name}, {self.protocol}"
         self.label = method_label(self.method)
         self.aligns_nothing = self.label == UNALIGNED
         self.scores = np.asarray(result.scores, dtype=float)

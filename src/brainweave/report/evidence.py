@@ -5,15 +5,20 @@ over subjects.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import combinations, product
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
 from brainweave.basis.reliability import analysis_of_variance, repeated_groups
+from brainweave.evaluation.comparison import (
+    Comparison,
+    compare_results,
+    sign_flip_p,
+    smallest_flip_p,
+    subject_means,
+)
 from brainweave.plotting.results import (
     Scored,
     Sequences,
@@ -24,7 +29,7 @@ from brainweave.plotting.results import (
 from brainweave.plotting.style import clean_text, percent, subject_name
 from brainweave.report.elements import TEXTS, Element, Section, Table, render
 from brainweave.report.inputs import SIGNIFICANT, Inputs
-from brainweave.study.provenance import describe_record
+from brainweave.study.provenance import describe_record, was_scrubbed
 
 MAX_STRIPS = 40  # subjects whose sequences are drawn
 MAX_COUNTED = 16  # categories that fit into a table
@@ -53,11 +58,11 @@ def _sequences(inputs: Inputs, sequences: Sequences) -> Element:
     texts = TEXTS["elements"]["sequences"]
     values = {
         "told": texts[kind].format(n=n, distinct=distinct),
-        "more": texts["more"].format(drawn=MAX_STRIPS) if n > MAX_STRIPS else "",
+        "more": texts["more"].format(drawn=MAX_STRIPS, n=n) if n > MAX_STRIPS else "",
     }
     subjects = zip(inputs.names, sequences.labels, sequences.runs, strict=True)
     rows = [
-        [name, i + 1, run, label]
+        [name, i, run, label]
         for name, labels, runs in subjects
         for i, (label, run) in enumerate(zip(labels, runs, strict=True))
     ]
@@ -104,7 +109,9 @@ def _table_of_subjects(inputs: Inputs, sequences: Sequences) -> Element:
         columns["unlabelled"] = unlabelled
     any_reliable = any(share is not None for share in reliable)
     caption = "caption_reliable" if any_reliable else "caption"
-    return Element.make("subjects", caption=caption, table=Table.of(columns))
+    common = TEXTS["elements"]["subjects"]["common"]
+    values = {"common": common if "in all masks" in columns else ""}
+    return Element.make("subjects", values, caption=caption, table=Table.of(columns))
 
 
 def reliable_share(X: Any, labels: Sequence[Any], runs: Sequence[Any]) -> float | None:
@@ -153,7 +160,9 @@ def _record_columns(inputs: Inputs) -> dict[str, list[Any]]:
         for id, of_subject in runs.items()
     }
     if any(scrubbed.values()):
-        columns["scrubbed volumes"] = [scrubbed.get(name) for name in inputs.names]
+        done = was_scrubbed(inputs.record.get("settings") or {})
+        title = "scrubbed volumes" if done else "volumes left out"
+        columns[title] = [scrubbed.get(name) for name in inputs.names]
     masks: list[Any] = [getattr(s.space, "mask", None) for s in inputs.study or []]
     if len({getattr(mask, "shape", None) for mask in masks} - {None}) == 1:
         sizes = [0 if mask is None else int(mask.sum()) for mask in masks]
@@ -184,44 +193,59 @@ def _accuracy(inputs: Inputs) -> Element:
         rows += [
             {"method": scored.shown(members), **_numbers(scored)} for scored in members
         ]
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    if any(columns["voxels"]):
+        columns["voxels"] = [which or "own" for which in columns["voxels"]]
+    classifiers = list(dict.fromkeys(filter(None, columns["classifier"])))
+    if len(classifiers) == 1:
+        del columns["classifier"]  # said once, below
     folds = [row for scored in inputs.results for row in _fold_rows(scored)]
-    header = ["method", "protocol", "fold", "test subjects", "accuracy", "chance"]
+    header = ["method", "protocol", "half", "fold", "test subjects", "accuracy"]
     return Element.make(
         "accuracy",
+        {
+            "classifier": f"Classifier: {classifiers[0]}. "
+            if len(classifiers) == 1
+            else ""
+        },
         figure=render(
             "accuracy.html.jinja",
             panels=drawn,
             explained=TEXTS["panels"],
             percent=percent,
         ),
-        table=Table.of({name: [row[name] for row in rows] for name in rows[0]}),
-        data=Table(header, folds),
+        table=Table.of(columns),
+        data=Table([*header, "chance"], folds),
     )
 
 
 def _numbers(scored: Scored) -> dict[str, Any]:
     balanced = getattr(scored.result, "balanced_accuracy", None)
     between, n = interval(scored), len(scored.scores)
+    common = scored.design.get("voxels") == "common"
     return {
         "protocol": scored.protocol or None,
+        "voxels": "in all masks" if common else None,
+        "classifier": scored.design.get("classifier"),
         "accuracy": percent(scored.mean),
-        "95 %": None if between is None else " – ".join(map(percent, between)),
-        "SD": percent(float(scored.scores.std())) if n > 1 else None,
-        "balanced": None if balanced is None else percent(float(np.mean(balanced))),
+        "95 % interval": None if between is None else " – ".join(map(percent, between)),
+        "SD over folds": percent(float(scored.scores.std())) if n > 1 else None,
         "chance": percent(scored.chance),
-        "p": scored.p,
+        "balanced accuracy": None
+        if balanced is None
+        else percent(float(np.mean(balanced))),
+        "p (permutation)": scored.p,
+        "smallest p possible": getattr(scored.result, "smallest_p", None),
         "folds": n,
     }
 
 
 def _fold_rows(scored: Scored) -> list[list[Any]]:
     rows = []
-    for number, (fold, score) in enumerate(
-        zip(scored.folds, scored.scores, strict=True)
-    ):
+    for fold, score in zip(scored.folds, scored.scores, strict=True):
         tested = " ".join(map(str, fold.get("test_subjects", ())))
-        head = [scored.name, scored.protocol, number + 1, tested]
-        rows.append([*head, float(score), scored.chance])
+        head = [scored.name, scored.protocol, fold.get("half"), fold.get("fold")]
+        rows.append([*head, tested, float(score), scored.chance])
     return rows
 
 
@@ -229,21 +253,22 @@ def _comparisons(inputs: Inputs) -> Element | None:
     found: list[tuple[str, Comparison]] = []
     for protocol, members in inputs.panels:
         named = [(scored.shown(members), scored) for scored in members]
-        found += [(protocol, pair) for pair in compare_methods(named)]
+        found += [(protocol, pair) for pair in compare_results(named)]
     if not found:
         return None
     pairs = [pair for _, pair in found]
     table = Table.of(
         {
-            "methods": [f"{pair.better} over {pair.other}" for pair in pairs],
+            "methods": [f"{pair.better} vs. {pair.other}" for pair in pairs],
             "protocol": [protocol or None for protocol, _ in found],
             "difference, points": [round(100 * pair.difference, 1) for pair in pairs],
             "p": [round(pair.p, 4) for pair in pairs],
+            "smallest p possible": [round(pair.smallest_p, 4) for pair in pairs],
             "subjects": [pair.n_subjects for pair in pairs],
         }
     )
     fewest, few = min(pair.n_subjects for pair in pairs), ""
-    least = 2 / 2**fewest
+    least = max(pair.smallest_p for pair in pairs)
     if least > SIGNIFICANT:
         text = TEXTS["elements"]["between-methods"]["few"]
         few = text.format(fewest=fewest, least=least)
@@ -253,10 +278,9 @@ def _comparisons(inputs: Inputs) -> Element | None:
 def _accuracy_by_subject(inputs: Inputs) -> Element | None:
     """Tabulate the accuracy of each subject, the worst first."""
     accuracies: dict[str, dict[str, float]] = {}
-    for protocol, members in inputs.panels:
+    for _, members in inputs.panels:
         for scored in members:
-            title = ", ".join(filter(None, (scored.shown(members), protocol)))
-            accuracies[title] = subject_accuracies(scored)
+            accuracies[inputs.title(scored)] = subject_means(scored)
     known = [by_id for by_id in accuracies.values() if by_id]
     ids = list(dict.fromkeys(id for by_id in known for id in by_id))
     if len(ids) < 2:
@@ -272,14 +296,14 @@ def _confusions(inputs: Inputs) -> list[Element]:
     """Draw the confusions of the method that counts; fold the others away."""
     chosen = inputs.main_result(inputs.panels[0][1])
     elements = [
-        _confusion(number, scored, folded=scored is not chosen)
+        _confusion(number, scored, inputs.title(scored), folded=scored is not chosen)
         for number, scored in enumerate(inputs.results)
         if getattr(scored.result, "confusion", None) is not None
     ]
     return sorted(elements, key=lambda e: e.folded)
 
 
-def _confusion(number: int, scored: Scored, *, folded: bool) -> Element:
+def _confusion(number: int, scored: Scored, title: str, *, folded: bool) -> Element:
     counts, categories = np.asarray(scored.result.confusion), scored.result.categories
     shares = row_shares(counts)
     rows = [
@@ -289,7 +313,7 @@ def _confusion(number: int, scored: Scored, *, folded: bool) -> Element:
     ]
     return Element.make(
         "confusion",
-        {"name": clean_text(scored.full_name, 60)},
+        {"name": title},
         number=f"-{number}",
         figure=plot_confusion(scored.result, title=""),
         data=Table(["true", "predicted", "samples", "share"], rows),
@@ -300,92 +324,64 @@ def _confusion(number: int, scored: Scored, *, folded: bool) -> Element:
 
 # -- over subjects ---------------------------------------------------------------------
 
-MAX_EXACT = 14  # subjects up to which all sign flips are tried
-N_FLIPS = 9999
-N_RESAMPLES = 4999
-MIN_SUBJECTS = 3  # for an interval, or a comparison of methods
-MIN_FOR_P = 5  # with fewer subjects no p of sign flips is below .05
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Two methods on the same subjects.
-
-    ``p`` is two-sided, by flipping the signs of the subjects' differences, corrected
-    by Holm's method for the number of comparisons under the same protocol.
-    """
-
-    better: str
-    other: str
-    difference: float
-    n_subjects: int
-    p: float
-
-
-def subject_accuracies(scored: Scored) -> dict[str, float]:
-    """Return the mean accuracy of each subject over the folds that tested it.
-
-    Several subjects of one fold share its accuracy. Empty if the result does not say
-    who was tested.
-    """
-    found: dict[str, list[float]] = {}
-    for fold, score in zip(scored.folds, scored.scores, strict=True):
-        who = fold.get("test_subjects")
-        if not isinstance(who, list | tuple) or not who:
-            return {}
-        for id in who:
-            found.setdefault(str(id), []).append(float(score))
-    return {id: float(np.mean(values)) for id, values in found.items()}
+MIN_SUBJECTS = 3  # for an interval
 
 
 def interval(scored: Scored) -> tuple[float, float] | None:
-    """Return a 95 % interval of the mean over subjects, by resampling subjects."""
-    values = np.array(list(subject_accuracies(scored).values()))
-    if len(values) < MIN_SUBJECTS:
+    """Return a 95 % interval of the mean over subjects, by the t distribution.
+
+    Resampling subjects gives intervals that are far too narrow for a handful of them.
+    """
+    values = np.array(list(subject_means(scored).values()))
+    n = len(values)
+    if n < MIN_SUBJECTS:
         return None
-    rng = np.random.default_rng(0)
-    drawn = rng.integers(len(values), size=(N_RESAMPLES, len(values)))
-    low, high = np.quantile(values[drawn].mean(axis=1), [0.025, 0.975])
+    half = stats.t.isf(0.025, n - 1) * values.std(ddof=1) / np.sqrt(n)
+    low, high = np.clip(values.mean() + np.array([-half, half]), 0, 1)
     return float(low), float(high)
 
 
-def above_chance(scored: Scored) -> float | None:
-    """Return the one-sided p of accuracies above chance, by flipping signs.
+@dataclass(frozen=True)
+class Tested:
+    """A p-value, the smallest that its test could have given, and which test it is."""
 
-    None where the result does not say who was tested, or for too few subjects.
+    p: float
+    smallest: float | None
+    how: str
+
+    @property
+    def can_tell(self) -> bool:
+        """Whether a small enough p was possible at all."""
+        return self.smallest is None or self.smallest < SIGNIFICANT
+
+    def __str__(self) -> str:
+        if self.smallest is None:
+            return f"p = {self.p:.2g}, {self.how}"
+        if self.p <= self.smallest * (1 + 1e-9):
+            return f"p = {self.p:.2g}, {self.how}: the smallest p possible"
+        return f"p = {self.p:.2g}, {self.how}; smallest p possible {self.smallest:.2g}"
+
+
+def above_chance(scored: Scored, *others: Scored) -> Tested | None:
+    """Test accuracies against chance: by the result's permutations, else sign flips.
+
+    Sign flips are one-sided over subjects, of the held-out protocol alone: joint
+    accuracies are above chance in noise. The best of it and `others` is corrected for
+    the choice. None where there is no test.
     """
-    values = np.array(list(subject_accuracies(scored).values())) - scored.chance
-    return _flip_p(values) if len(values) >= MIN_FOR_P else None
-
-
-def compare_methods(members: list[tuple[str, Scored]]) -> list[Comparison]:
-    """Test all pairs of methods of one protocol, paired over their subjects."""
-    pairs: list[Comparison] = []
-    accuracies = [(name, subject_accuracies(scored)) for name, scored in members]
-    for (a, scores_a), (b, scores_b) in combinations(accuracies, 2):
-        common = [id for id in scores_a if id in scores_b]
-        if len(common) < MIN_SUBJECTS:
-            continue
-        difference = np.array([scores_a[id] - scores_b[id] for id in common])
-        mean, p = float(difference.mean()), _flip_p(difference, two_sided=True)
-        names = (a, b) if mean >= 0 else (b, a)
-        pairs.append(Comparison(*names, abs(mean), len(common), p))
-    least = 0.0  # Holm
-    for rank, i in enumerate(sorted(range(len(pairs)), key=lambda i: pairs[i].p)):
-        least = max(least, min(1.0, pairs[i].p * (len(pairs) - rank)))
-        pairs[i] = replace(pairs[i], p=least)
-    return pairs
-
-
-def _flip_p(values: NDArray[np.float64], *, two_sided: bool = False) -> float:
-    """Return p of a mean that differs from 0, by flipping signs."""
-    n, extra = len(values), int(len(values) > MAX_EXACT)
-    if extra:
-        signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(N_FLIPS, n))
-    else:
-        signs = np.array(list(product((1.0, -1.0), repeat=n)))
-    means, seen = signs @ values / n, float(values.mean())
-    if two_sided:
-        means, seen = np.abs(means), abs(seen)
-    as_far = means >= seen - 1e-12
-    return float((as_far.sum() + extra) / (len(signs) + extra))
+    chosen = f", corrected for the choice among {len(others) + 1} methods"
+    if scored.p is not None:
+        smallest = getattr(scored.result, "smallest_p", None)
+        times = len(others) + 1  # Bonferroni
+        return Tested(
+            min(1.0, times * scored.p),
+            None if smallest is None else min(1.0, times * smallest),
+            "permuted labels" + (chosen if others else ""),
+        )
+    found = [(subject_means(s), s.chance) for s in (scored, *others)]
+    ids = [id for id in found[0][0] if all(id in means for means, _ in found)]
+    if scored.protocol != "held-out" or not ids:
+        return None
+    rows = [[means[id] - chance for id in ids] for means, chance in found]
+    how = f"sign flips over {len(ids)} subjects" + (chosen if others else "")
+    return Tested(sign_flip_p(rows), smallest_flip_p(len(ids)), how)

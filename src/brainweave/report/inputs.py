@@ -59,6 +59,11 @@ class Inputs:
         held_out_first = sorted(protocols, key=lambda name: name != "held-out")
         return [(name, groups[name]) for name in held_out_first]
 
+    def title(self, scored: Scored) -> str:
+        """Return the one name of a result in all parts of the report."""
+        members = [r for r in self.results if r.protocol == scored.protocol]
+        return ", ".join(filter(None, (scored.shown(members), scored.protocol)))
+
     def main_result(self, members: list[Scored]) -> Scored:
         """Return the result of the model's method, else of the best that aligns."""
         of_model = [m for m in members if self.method and m.method == self.method]
@@ -130,11 +135,13 @@ def _default_features(inputs: Inputs) -> tuple[str, Any]:
         sequences = inputs.sequences
         if sequences is None or [len(a) for a in held] == sequences.lengths:
             return "not align", held
-    if inputs.study is not None:
-        return "aligned", model.transform(list(inputs.study))
     # maps of aligners of others, or of a file, may not know
     with suppress(InputError, AttributeError):
-        return "aligned", [map_.aligning_features() for map_ in model.maps_]
+        known = [map_.aligning_features() for map_ in model.maps_]
+        if inputs.sequences is None or [*map(len, known)] == inputs.sequences.lengths:
+            return "aligned", known
+    if inputs.study is not None:
+        return "aligned", model.transform(list(inputs.study))
     return "aligned", None
 
 

@@ -1,6 +1,5 @@
 """The chapters on the shared space, the model, brains, and how all was computed."""
 
-import json
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 
 from brainweave._core.exceptions import BrainweaveError, InputError
 from brainweave._core.version import NUMERICAL, versions
+from brainweave.aligners.check.alignment_check import graph_fit
 from brainweave.plotting.model import (
     energy_curves,
     feature_map_figures,
@@ -54,21 +54,21 @@ def model_section(inputs: Inputs) -> Section | None:
 
 
 def _eigenvalues(model: Any) -> Element:
-    values = np.asarray(model.eigenvalues_, dtype=float)
+    values = graph_fit(model)
     informative = int(getattr(model, "n_informative_", len(values)))
-    rows = [[k + 1, float(v), k < informative] for k, v in enumerate(values)]
+    rows = [[k, float(v), k < informative] for k, v in enumerate(values)]
     return Element.make(
         "eigenvalues",
         caption="caption_partly" if informative < len(values) else "caption",
         figure=plot_eigenvalues(model),
-        data=Table(["component", "eigenvalue", "gains"], rows),
+        data=Table(["feature", "fit to the graph", "gains"], rows),
     )
 
 
 def _energy(inputs: Inputs) -> Element:
     curves = energy_curves(inputs.bases)
     rows = [
-        [name, k + 1, round(float(share), 5), k < basis.n_kept]
+        [name, k, round(float(share), 5), k < basis.n_kept]
         for name, basis, curve in zip(inputs.names, inputs.bases, curves, strict=True)
         for k, share in enumerate(curve)
     ]
@@ -83,8 +83,8 @@ def _components(inputs: Inputs) -> Element:
     summary = inputs.model.component_summary(check=inputs.check)
     variance = summary.filter(like="variance_").to_numpy()
     columns: dict[str, list[Any]] = {
-        "component": [k + 1 for k in range(len(summary))],
-        "eigenvalue": [float(v) for v in summary["eigenvalue"]],
+        "feature": list(range(len(summary))),
+        "fit to the graph": [float(v) for v in summary["graph_fit"]],
     }
     # a model file of an older version has no held-out columns
     if "p" in summary and np.isfinite(summary["p"]).any():
@@ -92,16 +92,21 @@ def _components(inputs: Inputs) -> Element:
         columns["p"] = [float(p) for p in summary["p"]]
         held = summary["agreement_cv"]
         columns["agreement, held out"] = [round(float(v), 2) for v in held]
-    columns["in sample"] = [round(float(v), 2) for v in summary["agreement"]]
-    columns["variance"] = [percent(float(v.mean())) for v in variance]
+    columns["agreement, in sample"] = [round(float(v), 2) for v in summary["agreement"]]
+    columns["variance, mean"] = [percent(float(v.mean())) for v in variance]
     columns["range"] = [
         " – ".join(percent(float(f(v))) for f in (np.min, np.max)) for v in variance
     ]
-    full = [[k + 1, *map(float, row)] for k, row in enumerate(variance)]
+    n, least = getattr(inputs.check, "n_permutations", 0), ""
+    if n:
+        text = TEXTS["elements"]["components"]["least"]
+        least = text.format(least=1 / (1 + n), n=n)
+    full = [[k, *map(float, row)] for k, row in enumerate(variance)]
     return Element.make(
         "components",
+        {"least": least},
         table=Table(list(columns), list(zip(*columns.values(), strict=True))),
-        data=Table(["component", *inputs.names], full),
+        data=Table(["feature", *inputs.names], full),
     )
 
 
@@ -140,7 +145,7 @@ def _setting_text(value: Any) -> str:
     if hasattr(value, "shape"):
         return f"{type(value).__name__} of shape {tuple(value.shape)}"
     if isinstance(value, (list, tuple)):
-        value = json.dumps([_setting_text(v) for v in value])
+        value = ", ".join(_setting_text(v) for v in value) or "none"
     elif callable(value):
         value = getattr(value, "__name__", type(value).__name__)
     return clean_text(value, limit=500)
@@ -150,7 +155,7 @@ def _times(inputs: Inputs, seconds: Mapping[str, float] | None) -> Table:
     """Tabulate the seconds of each stage: of this run, and of each result."""
     spent = {"this run": seconds or {}}
     for scored in inputs.results:
-        spent[clean_text(scored.full_name, 60)] = scored.seconds
+        spent[inputs.title(scored)] = scored.seconds
     stages = list(dict.fromkeys(stage for times in spent.values() for stage in times))
     stages.sort(key=lambda stage: stage == "total")  # the sum comes last
     rows = [
@@ -177,10 +182,26 @@ def maps_section(inputs: Inputs, n_components: int, n_subjects: int) -> Section 
         element = _maps_element(inputs, chosen, k)
     except BrainweaveError as error:  # no voxel weights, or no picture
         element = Element.make("maps-note", {"error": str(error)})
-    check = inputs.check
+    check, texts = inputs.check, TEXTS["sections"]["maps"]
     fails = check is not None and check.worked is False
-    caution = TEXTS["sections"]["maps"]["none_holds"] if fails else ""
-    return Section.make("maps", [element], caution=caution)
+    caution = texts["none_holds"] if fails else ""
+    counts = {
+        "subjects": count_of(len(chosen), len(inputs.model.maps_), "subjects"),
+        "features": count_of(k, inputs.model.n_components_, "shared features"),
+    }
+    shown = texts["shown"].format(**counts)
+    return Section.make("maps", [element], shown=shown, caution=caution)
+
+
+def count_of(shown: int, total: int, what: str) -> str:
+    """Say how many are shown of how many there are.
+
+    Examples
+    --------
+    >>> count_of(3, 8, "subjects"), count_of(2, 2, "subjects")
+    ('3 of 8 subjects', 'all 2 subjects')
+    """
+    return f"{shown} of {total} {what}" if shown < total else f"all {total} {what}"
 
 
 def _maps_with_space(inputs: Inputs) -> dict[int, Any]:
@@ -212,11 +233,11 @@ def _maps_element(inputs: Inputs, maps: dict[int, Any], n_components: int) -> El
     figures = feature_map_figures(((maps[i], k) for k, i in shown), limit=limit)
     for (k, i), figure in zip(shown, figures, strict=True):
         doubt = "" if holds[k] else " (does not hold up)"
-        title = f"Shared feature {k + 1}, {subject_name(inputs.names[i])}{doubt}"
+        title = f"Shared feature {k}, {subject_name(inputs.names[i])}{doubt}"
         values = patterns[i][k]
         strongest = np.sort(np.argsort(-np.abs(values), kind="stable")[:MAX_VOXELS])
         listed = len(values) > MAX_VOXELS and f"the {MAX_VOXELS} strongest"
-        which = f"{listed or 'all'} of {len(values):,} voxels, counted from 0"
+        which = f"{listed or 'all'} of {len(values):,} voxels"
         rows = [[int(v), float(values[v])] for v in strongest]
         table = Table(["voxel", "pattern"], rows)
         drawn.append((k, i, title, figure_png(figure, title), table, which))
@@ -250,7 +271,7 @@ def space_section(inputs: Inputs) -> Section | None:
     if n > MAX_POINTS:
         chosen = np.linspace(0, n - 1, MAX_POINTS).astype(np.intp)
     points = all_points[chosen, :MAX_EMBEDDED]
-    axes = [f"{axis} {k + 1}" for k in range(points.shape[1])]
+    axes = [f"{axis} {k}" for k in range(points.shape[1])]
     every = list(_list_samples(inputs, inputs.shared))
     samples = [every[i] for i in chosen]
     rows = [
@@ -268,14 +289,14 @@ def space_section(inputs: Inputs) -> Section | None:
 
 
 def _list_samples(inputs: Inputs, shared: Sequence[NDArray[Any]]) -> Iterator[Sample]:
-    """Yield the subject (from 0), number (from 1), run and label of every sample."""
+    """Yield the subject, number, run and label of every sample, counted from 0."""
     sequences = inputs.sequences
     for subject, features in enumerate(shared):
         n = len(features)
         labels = runs = [None] * n
         if sequences is not None:
             labels, runs = sequences.labels[subject], sequences.runs[subject]
-        yield from zip([subject] * n, range(1, n + 1), runs, labels, strict=True)
+        yield from zip([subject] * n, range(n), runs, labels, strict=True)
 
 
 def _draw_space(

@@ -9,9 +9,10 @@ import base64
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
 from warnings import WarningMessage
@@ -22,10 +23,12 @@ from brainweave._core.exceptions import InputError
 from brainweave._core.io import write_text
 from brainweave._core.validation import check_int
 from brainweave._core.version import __version__
+from brainweave.evaluation.comparison import compare_results
 from brainweave.plotting.results import UNALIGNED, Scored, Sequences, method_label
 from brainweave.plotting.style import clean_text, percent, span, subject_name
 from brainweave.report.elements import TEXTS, asset, render
 from brainweave.report.evidence import (
+    Tested,
     above_chance,
     data_section,
     interval,
@@ -38,6 +41,7 @@ from brainweave.report.sections import (
     model_section,
     space_section,
 )
+from brainweave.study.provenance import describe_record
 
 LOST_SHARE = 0.05  # of the energy, above which a kernel deserves a warning
 MAX_CATEGORIES = 100  # above which missing ones are not told
@@ -183,11 +187,10 @@ def give_verdict(inputs: Inputs) -> Verdict | None:
     for _, members in inputs.panels:
         scored = inputs.main_result(members)
         if not scored.aligns_nothing:
-            p, how = scored.p, ""
-            if p is None and scored.protocol == "held-out":
-                p, how = above_chance(scored), " (sign flips over subjects)"
-            evidence.append(None if p is None else bool(p < SIGNIFICANT))
-            reasons.append(_describe_result(scored, scored.shown(members), p, how))
+            judged = [_judge_accuracy(inputs, scored, members)]
+            judged += _judge_gain(scored, members)
+            evidence += [answer for answer, _ in judged]
+            reasons += [reason for _, reason in judged]
             break
     if inputs.check is not None:
         evidence.append(inputs.check.worked)
@@ -204,22 +207,61 @@ def give_verdict(inputs: Inputs) -> Verdict | None:
             # what the title says is not said again
             short = [reason.removeprefix(f"{title}: ") for reason in reasons]
             return Verdict(kind, title, [r[0].upper() + r[1:] for r in short])
-    return Verdict("open", "Whether alignment worked was not tested", reasons)
+    return Verdict("open", "Whether alignment worked cannot be told", reasons)
 
 
-def _describe_result(scored: Scored, shown: str, p: float | None, how: str) -> str:
-    where = f" ({scored.protocol})" if scored.protocol else ""
-    between, spread = interval(scored), ""
+def _judge_accuracy(
+    inputs: Inputs, scored: Scored, members: list[Scored]
+) -> tuple[bool | None, str]:
+    """Say whether an accuracy is above chance; None if that was not, or cannot be."""
+    details, between = [scored.protocol] if scored.protocol else [], interval(scored)
     if between is not None:
-        spread = f" (95 % interval over subjects {' to '.join(map(percent, between))})"
+        ends = " to ".join(map(percent, between))
+        details.append(f"95 % interval over subjects {ends}")
+    where = f" ({'; '.join(details)})" if details else ""
     text = (
-        f"Samples of left-out subjects{where} are classified {percent(scored.mean)} "
-        f"right with {shown}{spread}; chance is {percent(scored.chance)}"
+        f"With {scored.shown(members)}, {percent(scored.mean)} of the samples of "
+        f"left-out subjects are classified correctly{where}; chance"
+        f"{_chance_meant(scored, ', ', ',')} is {percent(scored.chance)}"
     )
-    if p is None:
-        return f"{text}. No permutation test was run, so this alone decides nothing."
-    above = "above chance" if p < SIGNIFICANT else "not above chance"
-    return f"{text}: {above}, p = {p:.2g}{how}."
+    rivals = [m for m in members if not m.aligns_nothing and m is not scored]
+    test = above_chance(scored, *([] if scored.method == inputs.method else rivals))
+    if test is None:
+        return None, f"{text}. This was not tested, so it alone decides nothing."
+    if not test.can_tell:
+        few = "Too few subjects, or permutations, to tell whether that is above chance"
+        return None, f"{text}. {few} ({test})."
+    above = test.p < SIGNIFICANT
+    return above, f"{text}: {'above' if above else 'not above'} chance ({test})."
+
+
+def _judge_gain(scored: Scored, members: list[Scored]) -> list[tuple[bool | None, str]]:
+    """Say whether aligning beats not aligning; nothing where that was not scored."""
+    named = [(m.shown(members), m) for m in members]
+    mine = scored.shown(members)
+    for pair in compare_results(named):
+        names = {pair.better, pair.other}
+        if mine not in names or UNALIGNED not in names:
+            continue
+        how = f"two-sided sign flips over {pair.n_subjects} subjects"
+        if len(members) > 2:
+            how += ", corrected for all pairs of methods"
+        test = Tested(pair.p, pair.smallest_p, how)
+        side = "higher" if pair.better == mine else "lower"
+        points = f"{100 * pair.difference:.1f} percentage points {side}"
+        text = f"With {mine}, accuracy is {points} than {UNALIGNED} ({test})"
+        if not test.can_tell:
+            return [(None, f"{text}: too few subjects to tell them apart.")]
+        differs = test.p < SIGNIFICANT
+        told = "" if differs else ", which may be chance"
+        return [(differs and side == "higher", f"{text}{told}.")]
+    return []
+
+
+def _chance_meant(scored: Scored, before: str, after: str) -> str:
+    """Say which chance is meant, where the result says so."""
+    meant = getattr(scored.result, "chance_is", "")
+    return f"{before}{meant}{after}" if meant else ""
 
 
 def headlines(inputs: Inputs) -> list[Headline]:
@@ -227,12 +269,15 @@ def headlines(inputs: Inputs) -> list[Headline]:
     found = []
     for protocol, members in inputs.panels:
         scored = inputs.main_result(members)
-        note = f"{scored.shown(members)}; chance {percent(scored.chance)}"
+        chance = percent(scored.chance) + _chance_meant(scored, " (", ")")
+        note = f"{scored.shown(members)}; chance {chance}"
         baseline = [m for m in members if m.aligns_nothing]
         if baseline and not scored.aligns_nothing:
-            note += f", without alignment {percent(baseline[0].mean)}"
+            note += f", {UNALIGNED} {percent(baseline[0].mean)}"
         if scored.p is not None:
             note += f", p = {scored.p:.2g}"
+        if protocol == "joint":
+            note += "; this protocol favours the test subjects"
         what = ", ".join(filter(None, ("accuracy", protocol)))
         found.append(Headline(percent(scored.mean), what, note))
     if inputs.names:
@@ -369,7 +414,13 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> Methods:
     ridges = sorted(getattr(model, "shrinkage_", None) or [])
     folds = [fold for scored in inputs.results for fold in scored.folds]
     nus = {fold.get("nu") for fold in folds}
-    scales = {str(r.design.get("standardised_together")) for r in inputs.results}
+    scales, halves, left_out, classifiers = (
+        {r.design[name] for r in inputs.results if r.design.get(name)}
+        for name in ("standardised_together", "halves", "leave_out", "classifier")
+    )
+    steps = dict(describe_record(inputs.record))
+    if "fMRIPrep" in steps.get("images", ""):
+        steps["images"] += f" ({citations.cite('Esteban et al., 2019')})"
     text = render(
         "methods.txt.jinja",
         escape=False,
@@ -382,6 +433,11 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> Methods:
         model=model,
         method=inputs.method,
         data=_data_phrase(inputs),
+        steps=[
+            TEXTS["steps"][name].format(text)
+            for name, text in steps.items()
+            if name in TEXTS["steps"]
+        ],
         baseline=method_label(inputs.method) == UNALIGNED,
         inner=type(getattr(model, "aligner", None)).__name__,
         params=params,
@@ -394,14 +450,39 @@ def write_methods(inputs: Inputs, *, shows_maps: bool = False) -> Methods:
         check=inputs.check,
         panels=inputs.panels,
         nu=nus.pop() if len(nus) == 1 else None,
+        classifiers=sorted(map(str, classifiers)),
         by_means=any(fold.get("n_by_means") for fold in folds),
         together=min(scales & {"run", "all"}, default=None),
         chances=sorted({percent(scored.chance) for scored in inputs.results}),
+        halves=halves.pop() if len(halves) == 1 else None,
+        left_out=left_out.pop() if len(left_out) == 1 else None,
+        tests=partial(_describe_tests, inputs, citations.cite),  # cited in order
+        on_common=sorted(
+            {r.label for r in inputs.results if r.design.get("voxels") == "common"}
+        ),
         shows_maps=shows_maps,
         version=__version__,
     )
     references = list(citations.used.values())
     return Methods(re.sub("[ \n]+", " ", text).strip(), references)
+
+
+def _describe_tests(inputs: Inputs, cite: Callable[[str], str]) -> Iterator[str]:
+    """Yield a sentence for each kind of test whose p-values the report shows."""
+    texts = TEXTS["tests"]
+    permuted = [r for r in inputs.results if r.p is not None]
+    counts = {r.design.get("n_permutations") for r in permuted}
+    if permuted:
+        n = counts.pop() if len(counts) == 1 else None
+        yield texts["permutations"].format(times=f" {n} times" if n else "")
+        if any(len({f.get("half") for f in r.folds}) > 1 for r in permuted):
+            yield texts["combined"].format(cite("Liu & Xie, 2020"))
+    rest = [r for r in inputs.results if r.p is None and r.protocol == "held-out"]
+    if any(above_chance(r) for r in rest):
+        yield texts["flips"]
+    panels = ([(m.name, m) for m in members] for _, members in inputs.panels)
+    if any(map(compare_results, panels)):
+        yield texts["pairs"]
 
 
 def _data_phrase(inputs: Inputs) -> str:

@@ -112,7 +112,7 @@ def cautions(record: Record | None) -> list[str]:
         if total and lost / total > MAX_SCRUBBED:
             share = f"{lost / total:.0%}"
             texts.append(
-                f"sub-{id}: {lost} of {total} volumes ({share}) were scrubbed."
+                f"sub-{id}: {lost} of {total} volumes ({share}) were left out."
             )
     counts = [
         (_count_nuisance(r), r["volumes"] - r.get("scrubbed", 0) - r.get("unsteady", 0))
@@ -155,6 +155,7 @@ def describe_record(record: Record | None) -> list[tuple[str, str]]:
         "repetition time": _describe_times(runs),
         "confounds": _describe_confounds(settings, record.get("confounds"), runs),
         "scrubbing": _describe_scrubbing(settings, runs),
+        "volumes left out": "" if was_scrubbed(settings) else _count_lost(runs),
         "unsteady volumes": _describe_unsteady(runs),
         "filters": _describe_filters(settings, record.get("confounds"), runs),
         "scale": _SCALES.get(scale, scale),
@@ -247,13 +248,29 @@ def _describe_confounds(settings: Record, names: Any, runs: RunRecords) -> str:
 
 
 def _describe_scrubbing(settings: Record, runs: RunRecords) -> str:
-    lost, total = _count_scrubbed(runs)
-    limit = settings.get("scrub")
-    if not lost and limit is None:
+    if not was_scrubbed(settings):
         return "none" if "scrub" in settings else ""
+    limit = settings.get("scrub")
     above = "" if limit is None else f"above {limit:g} mm: "
+    return above + (_count_lost(runs) or "no volume")
+
+
+def was_scrubbed(settings: Record) -> bool:
+    """Say whether volumes were left out for motion.
+
+    Others are left out too: those before the steady state, or by a mask of samples.
+    """
+    chosen = settings.get("confounds")
+    if isinstance(chosen, Mapping):  # arguments of nilearn's load_confounds
+        chosen = chosen.get("strategy", chosen.get("denoise_strategy"))
+    return settings.get("scrub") is not None or "scrub" in str(chosen)
+
+
+def _count_lost(runs: RunRecords) -> str:
+    lost, total = _count_scrubbed(runs)
     by_subject = {id: _count_scrubbed(runs, id)[0] for id in dict(runs)}
-    return f"{above}{lost} of {total} volumes" + _list_counts(by_subject, " ({})")
+    counted = f"{lost} of {total} volumes" + _list_counts(by_subject, " ({})")
+    return counted if lost else ""
 
 
 def _describe_unsteady(runs: RunRecords) -> str:

@@ -271,6 +271,16 @@ def _check_of_file(aligner: Any) -> AlignmentCheck:
     return AlignmentCheck(agreement_cv=agreement, p=p, p_rest=rest)
 
 
+def graph_fit(model: Any) -> Matrix:
+    """Return how well each shared feature fits the graph; larger is better.
+
+    These are the eigenvalues, or minus them under an energy, where the problem is one
+    of least eigenvalues.
+    """
+    values = np.asarray(model.eigenvalues_, float)
+    return values if hasattr(model, "shrinkage_") else -values
+
+
 def component_table(model: Any, check: AlignmentCheck | None) -> Any:
     """Describe the components of a GDM; see :meth:`GDM.component_summary`."""
     import pandas as pd
@@ -283,6 +293,9 @@ def component_table(model: Any, check: AlignmentCheck | None) -> Any:
                 "be described. Call component_summary before pickling it, or use "
                 "brainweave.save, which keeps the table."
             )
+        if "eigenvalue" in known:  # a file of an older version
+            rest = {name: v for name, v in known.items() if name != "eigenvalue"}
+            known = {"graph_fit": graph_fit(model), **rest}
         return pd.DataFrame(known).rename_axis("component")
     k, graph = model.n_components_, model.graph_
     features = [np.asarray(model._features(i), float) for i in range(len(model.bases_))]
@@ -291,7 +304,7 @@ def component_table(model: Any, check: AlignmentCheck | None) -> Any:
         size = len(graph.groups[0].names)
         agreement = agreement_of_groups(features, _graph_codes(graph), size)
     table = {
-        "eigenvalue": model.eigenvalues_,
+        "graph_fit": graph_fit(model),
         "informative": np.arange(k) < model.n_informative_,
         "agreement": agreement,
         "agreement_cv": nothing,

@@ -130,10 +130,11 @@ class GraphAligner(BaseAligner):
         self.overlap_ = subject_overlap(covariances, lengths)
         if not self.is_unique_:
             warnings.warn(
-                f"The shared space is not unique: eigenvalues {k} and {k + 1} are "
-                f"equal ({self.eigenvalues_[-1]:.6g}). {self.n_informative_} of {k} "
-                "components are informative; the others are arbitrary directions. "
-                "n_components='auto' keeps the informative ones.",
+                "The shared space is not unique: the last component kept and the first "
+                f"left out have equal eigenvalues ({self.eigenvalues_[-1]:.6g}). "
+                f"{self.n_informative_} of {k} components are informative; the others "
+                "are arbitrary directions. n_components='auto' keeps the informative "
+                "ones.",
                 UniquenessWarning,
                 stacklevel=6,
             )
@@ -223,14 +224,16 @@ class GraphAligner(BaseAligner):
         Returns
         -------
         DataFrame
-            Columns: ``eigenvalue``; ``informative``, whether the component holds up
-            (p < .05) on samples that did not align, or, where that cannot be checked,
-            whether it gains from the edges; ``agreement``, the mean correlation
-            between subjects of the group means of the feature, over the very samples
-            that aligned: it is high also for noise; ``agreement_cv``, the same over
-            samples that did not align; ``p``, of ``agreement_cv``, corrected for the
-            number of components; ``p_rest``, of it and all behind it together; and
-            ``variance_<i>``, the share of subject i's variance that the feature
+            Indexed from 0, as the columns of what ``transform`` gives. Columns:
+            ``graph_fit``, how well the feature fits the graph (larger is better: the
+            eigenvalue, or minus it in the paper's model); ``informative``, whether the
+            component holds up (p < .05) on samples that did not align, or, where that
+            cannot be checked, whether it gains from the edges; ``agreement``, the mean
+            correlation between subjects of the group means of the feature, over the
+            very samples that aligned: it is high also for noise; ``agreement_cv``, the
+            same over samples that did not align; ``p``, of ``agreement_cv``, corrected
+            for the number of components; ``p_rest``, of it and all behind it together;
+            and ``variance_<i>``, the share of subject i's variance that the feature
             explains.
         """
         check_is_fitted(self, "maps_")

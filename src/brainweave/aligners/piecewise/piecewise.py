@@ -2,6 +2,7 @@
 
 import threading
 import warnings
+import weakref
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable
@@ -43,7 +44,7 @@ LOCAL_ERRORS = (InputError, SolverError, np.linalg.LinAlgError)
 _COLLECTOR = WarningCollector()
 
 # of a local aligner, what is only of use to the subjects it was fitted on
-NOT_FOR_NEW_SUBJECTS = ("bases_", "coef_", "mixing_", "individual_")
+NOT_FOR_NEW_SUBJECTS = ("bases_", "coef_", "mixing_", "individual_", "_aligning_y")
 
 
 class Pieces(NamedTuple):
@@ -251,6 +252,8 @@ class PiecewiseAligner(BaseAligner):
         self.ids_ = ids_of(subjects, owner=self._owner)
         y = self._find_y(subjects, y)
         self._check_labels(y)
+        self._aligning_y = None if y is None else self._labels_from(y)
+        self._aligning_arrays = [_weak(x) for x in arrays]
         spaces = [getattr(s, "space", None) for s in subjects]
         pieces = self._find_pieces([int(x.shape[1]) for x in arrays], spaces)
         each = enumerate(zip(arrays, pieces.columns, spaces, strict=True))
@@ -379,6 +382,11 @@ class PiecewiseAligner(BaseAligner):
     def _needs_common_labels(self) -> bool:
         return self.aligner._needs_common_labels()
 
+    def _aligning_samples(self) -> list[Any]:
+        return [
+            held() for held in self.__dict__.get("_aligning_arrays", [lambda: None])
+        ]
+
     def fit_transform(self, X: Any, y: Any = None) -> list[Any]:
         """Fit, and return what :meth:`transform` gives for the same samples."""
         return self.fit(X, y).transform(X)
@@ -389,6 +397,14 @@ class PiecewiseAligner(BaseAligner):
         if callable(state.get("progress")):
             state = {**state, "progress": False}
         return state
+
+
+def _weak(samples: Any) -> Callable[[], Any]:
+    """Refer to samples without keeping them in memory."""
+    try:
+        return weakref.ref(samples)
+    except TypeError:
+        return lambda: None
 
 
 def read_samples(subject: Any, name: str) -> Any:

@@ -1,0 +1,255 @@
+"""Tests over left-out subjects: against chance, and of one method against another.
+
+The folds of a subject share its samples, so a subject is one number. Signs of the
+subjects' numbers are flipped, all of them in all ways for few subjects. With few there
+are few ways, so that no p can be below a bound; whoever prints a p prints the bound.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import combinations, product
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+__all__ = [
+    "SIGNIFICANT",
+    "Comparison",
+    "compare_results",
+    "sign_flip_p",
+    "smallest_flip_p",
+    "subject_means",
+    "verdict",
+]
+
+SIGNIFICANT = 0.05
+MAX_EXACT = 14  # subjects up to which all sign flips are tried
+N_FLIPS = 9999
+MIN_SUBJECTS = 3  # for a comparison of methods
+
+
+def sign_flip_p(values: ArrayLike, *, two_sided: bool = False) -> float:
+    """Return p of a mean above 0, or that differs from 0, by flipping signs.
+
+    Of several rows, in units of their root mean squares, which no flip changes, the
+    largest mean is tested against the largest after flips of all rows alike: p is
+    corrected for the choice. Exact up to 14 values; with more, from 9999 flips drawn at
+    random.
+
+    Examples
+    --------
+    >>> sign_flip_p([0.2, 0.1, 0.3, 0.1, 0.2])
+    0.03125
+    """
+    found = np.atleast_2d(np.asarray(values, dtype=np.float64))
+    size = np.sqrt((found**2).mean(axis=1, keepdims=True))
+    found = found / np.where(size > 0, size, 1)
+    n, extra = found.shape[1], int(found.shape[1] > MAX_EXACT)
+    if extra:
+        signs = np.random.default_rng(0).choice([-1.0, 1.0], size=(N_FLIPS, n))
+    else:
+        signs = np.array(list(product((1.0, -1.0), repeat=n)))
+    means, seen = signs @ found.T / n, found.mean(axis=1)
+    if two_sided:
+        means, seen = np.abs(means), np.abs(seen)
+    # a tie counts, also one broken by rounding
+    as_far = means.max(axis=1) >= seen.max() - 1e-12
+    return float((as_far.sum() + extra) / (len(signs) + extra))
+
+
+def smallest_flip_p(n: int, *, two_sided: bool = False) -> float:
+    """Return the smallest p that sign flips of n values can give.
+
+    Examples
+    --------
+    >>> smallest_flip_p(5), smallest_flip_p(5, two_sided=True)
+    (0.03125, 0.0625)
+    """
+    if n > MAX_EXACT:
+        return 1 / (N_FLIPS + 1)
+    return float(min(1.0, (2 if two_sided else 1) / 2**n))
+
+
+def subject_means(result: Any) -> dict[str, float]:
+    """Return the mean score of each subject over the folds that tested it.
+
+    Subjects of one fold whose own scores are not known are one, under all their ids.
+    Empty if the result does not say who was tested.
+    """
+    if getattr(result, "subjects", None):
+        means = np.mean(np.atleast_2d(result.scores), axis=0)
+        return {str(id): float(m) for id, m in zip(result.subjects, means, strict=True)}
+    found: dict[str, list[float]] = {}
+    for fold, score in zip(result.folds, result.scores, strict=True):
+        who = fold.get("test_subjects")
+        if not isinstance(who, list | tuple) or not who:
+            return {}
+        own = fold.get("subject_scores")
+        if own is None:
+            who, own = [", ".join(map(str, who))], [score]
+        for id, value in zip(who, own, strict=True):
+            found.setdefault(str(id), []).append(float(value))
+    return {id: float(np.mean(values)) for id, values in found.items()}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two methods on the same subjects.
+
+    Attributes
+    ----------
+    better, other : str
+        Names of the methods.
+    difference : float
+        Mean score of the better less that of the other.
+    n_subjects : int
+        Subjects that all methods were scored on.
+    p : float
+        Two-sided, by flipping the signs of the subjects' differences; corrected for all
+        comparisons, whose signs are flipped together (step-down, Westfall and Young).
+    smallest_p : float
+        What p cannot be below with so many subjects.
+    """
+
+    better: str
+    other: str
+    difference: float
+    n_subjects: int
+    p: float
+    smallest_p: float
+
+
+def compare_results(
+    results: Mapping[str, Any] | Iterable[tuple[str, Any]],
+) -> list[Comparison]:
+    """Test all pairs of results of one protocol, paired over their subjects.
+
+    Parameters
+    ----------
+    results : mapping of str to ClassificationResult or SubjectScores
+        By the names of their methods, or pairs of name and result.
+
+    Returns
+    -------
+    list of Comparison
+        None where the methods have fewer than three subjects in common.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace as Result
+    >>> scores = np.array([[0.5, 0.6, 0.4, 0.5, 0.7, 0.6]])
+    >>> a, b = (Result(subjects=list("abcdef"), scores=scores + d) for d in (0.2, 0))
+    >>> compare_results({"GDM": a, "none": b})[0].p
+    0.03125
+    """
+    named = results.items() if isinstance(results, Mapping) else results
+    scored = [(name, subject_means(result)) for name, result in named]
+    means = [(name, found) for name, found in scored if found]
+    first = means[0][1] if means else {}
+    common = [id for id in first if all(id in found for _, found in means)]
+    n = len(common)
+    if n < MIN_SUBJECTS:
+        return []
+    pairs, rows = [], []
+    for (a, of_a), (b, of_b) in combinations(means, 2):
+        row = np.array([of_a[id] - of_b[id] for id in common])
+        names = (a, b) if row.mean() >= 0 else (b, a)
+        least = smallest_flip_p(n, two_sided=True)
+        pairs.append(Comparison(*names, abs(float(row.mean())), n, 1.0, least))
+        rows.append(row)
+    sizes = [abs(row.mean()) / np.sqrt((row**2).mean() or 1) for row in rows]
+    order = sorted(range(len(rows)), key=lambda i: -sizes[i])
+    so_far = 0.0
+    for rank, i in enumerate(order):
+        left = [rows[k] for k in order[rank:]]
+        so_far = max(so_far, sign_flip_p(left, two_sided=True))
+        pairs[i] = replace(pairs[i], p=so_far)
+    return pairs
+
+
+def verdict(results: Mapping[str, Any]) -> str:
+    """Say in one sentence which method scores highest, by how much, and with which p.
+
+    Of results of both protocols those of "held-out" are judged, which favours nobody.
+    One result alone is compared with chance: by its permutations, else by sign flips
+    if it is held out.
+
+    Parameters
+    ----------
+    results : mapping of str to ClassificationResult or SubjectScores
+        By the names of their methods; a protocol in brackets after a name is left out.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace as Result
+    >>> scores = np.array([0.5, 0.6, 0.4, 0.5, 0.7, 0.6])
+    >>> folds = [{"test_subjects": [id]} for id in "abcdef"]
+    >>> kind = {"folds": folds, "protocol": "held-out", "chance": 0.25}
+    >>> a, b = (Result(scores=scores + d, **kind) for d in (0.2, 0))
+    >>> print(verdict({"GDM": a, "none": b}))  # doctest: +NORMALIZE_WHITESPACE
+    Held-out: GDM scores highest, 75.0% (chance 25.0%): 20.0 points higher than none,
+    p = 0.031 (two-sided sign flips over 6 subjects; no p can be below 0.031).
+    """
+    protocols = [result.protocol for result in results.values()]
+    protocol = "held-out" if "held-out" in protocols else protocols[0]
+    judged = {
+        name.removesuffix(f" ({protocol})"): result
+        for name, result in results.items()
+        if result.protocol == protocol
+    }
+    best = max(judged, key=lambda name: float(np.mean(judged[name].scores)))
+    result, head = judged[best], f"{protocol.capitalize()}: {best}"
+    meant = getattr(result, "chance_is", "")
+    chance = f"chance {_shown(result, result.chance)}" + (meant and f", {meant}")
+    reached = f"{_shown(result, np.mean(result.scores))} ({chance})"
+    if len(judged) == 1:
+        return f"{head} reaches {reached}; {_against_chance(result)}."
+    compared = compare_results(judged)
+    pairs = [pair for pair in compared if best in (pair.better, pair.other)]
+    if not pairs:
+        none = f"fewer than {MIN_SUBJECTS} subjects in common tell no methods apart"
+        return f"{head} scores highest, {reached}; {none}."
+    few = pairs[0].smallest_p >= SIGNIFICANT
+    said = [
+        f"{_points(result, pair.difference)} higher than "
+        f"{pair.other if pair.better == best else pair.better}, p = {pair.p:.2g}"
+        + ("" if pair.p < SIGNIFICANT or few else ", which does not tell them apart")
+        for pair in pairs
+    ]
+    n, least = pairs[0].n_subjects, pairs[0].smallest_p
+    corrected = ", corrected for all pairs" if len(judged) > 2 else ""
+    return (
+        f"{head} scores highest, {reached}: {'; '.join(said)} (two-sided sign flips "
+        f"over {n} subjects{corrected}; no p can be below {least:.2g}"
+        f"{': too few subjects to tell methods apart' if few else ''})."
+    )
+
+
+def _against_chance(result: Any) -> str:
+    p, least, how = getattr(result, "p_value", None), None, "permuted labels"
+    if p is not None:
+        least = result.smallest_p
+    elif result.protocol == "held-out":
+        values = np.array(list(subject_means(result).values())) - result.chance
+        how = f"sign flips over {len(values)} subjects"
+        if len(values):
+            p, least = sign_flip_p(values), smallest_flip_p(len(values))
+    if p is None or least is None:
+        return "whether that is above chance was not tested"
+    above = "above" if p < SIGNIFICANT else "not above"
+    return f"{above} chance, p = {p:.2g} ({how}; no p can be below {least:.2g})"
+
+
+def _points(result: Any, difference: float) -> str:
+    if hasattr(result, "subjects"):
+        return f"{difference:.3f}"
+    return f"{100 * difference:.1f} points"
+
+
+def _shown(result: Any, value: float) -> str:
+    return f"{value:.3f}" if hasattr(result, "subjects") else f"{value:.1%}"

@@ -1,0 +1,148 @@
+"""Tests over left-out subjects, and the sentence that says what they found."""
+
+import itertools
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from brainweave import GDM, NoAlignment, between_subject_classification
+from brainweave.evaluation.comparison import (
+    compare_results,
+    sign_flip_p,
+    smallest_flip_p,
+    subject_means,
+    verdict,
+)
+
+
+def result_of(scores, *, leave_out=1, protocol="held-out", chance=0.25):
+    """One fold per group of subjects."""
+    ids = [f"{i:02}" for i in range(len(scores) * leave_out)]
+    groups = [ids[s : s + leave_out] for s in range(0, len(ids), leave_out)]
+    return SimpleNamespace(
+        scores=np.array(scores),
+        folds=[{"test_subjects": group} for group in groups],
+        protocol=protocol,
+        chance=chance,
+    )
+
+
+@pytest.mark.parametrize("two_sided", [False, True])
+@pytest.mark.parametrize("n", [3, 6, 9])
+def test_p_is_that_of_all_sign_flips(rng, n, two_sided):
+    values = rng.normal(0.3, 1, n)
+    want = stats.permutation_test(
+        (values,),
+        np.mean,
+        permutation_type="samples",
+        alternative="two-sided" if two_sided else "greater",
+        n_resamples=np.inf,
+    )
+    assert sign_flip_p(values, two_sided=two_sided) == pytest.approx(want.pvalue)
+
+
+@pytest.mark.parametrize("two_sided", [False, True])
+@pytest.mark.parametrize("n", [1, 2, 5, 14, 25])
+def test_no_p_is_below_the_smallest(n, two_sided):
+    """Where all agree, the bound is reached."""
+    got = sign_flip_p(np.full(n, 0.5), two_sided=two_sided)
+    assert got == pytest.approx(smallest_flip_p(n, two_sided=two_sided))
+
+
+def test_subjects_that_share_a_fold_are_not_several(rng):
+    """Four folds of four subjects are four numbers, unless each has its own."""
+    a, b = ([0.5, 0.6, 0.7, 0.6], [0.4, 0.5, 0.5, 0.5])
+    (pair,) = compare_results(
+        {"a": result_of(a, leave_out=4), "b": result_of(b, leave_out=4)}
+    )
+    assert pair.n_subjects == 4
+    assert pair.p == pytest.approx(2 / 2**4)
+    y = [np.tile([0, 1], 8)] * 4
+    X = [rng.normal(size=(16, 5)) + 0.5 * np.array(labels)[:, None] for labels in y]
+    result = between_subject_classification(NoAlignment(), X, y, leave_out=2)
+    means = subject_means(result)
+    assert list(means) == ["0", "1", "2", "3"]
+    for fold in result.folds:
+        assert np.mean(fold["subject_scores"]) == pytest.approx(fold["accuracy"])
+    assert np.mean(list(means.values())) == pytest.approx(result.mean)
+    assert len(set(means.values())) > 2
+
+
+def test_pairs_are_corrected_by_flipping_their_signs_together(rng):
+    """The same p as a plain loop over all flips, pair by pair."""
+    scores = {c: rng.uniform(0.3, 0.7, 6) for c in "abc"}
+    scores["a"] += 0.15
+    found = compare_results({c: result_of(v) for c, v in scores.items()})
+    rows = [scores[p.better] - scores[p.other] for p in found]
+    rows = [row / np.sqrt(np.mean(row**2)) for row in rows]
+    order = sorted(range(3), key=lambda i: -abs(rows[i].mean()))
+    want, so_far = [0.0] * 3, 0.0
+    for rank, i in enumerate(order):
+        as_far = [
+            max(abs((signs * rows[k]).mean()) for k in order[rank:])
+            >= abs(rows[i].mean()) - 1e-12
+            for signs in itertools.product((1, -1), repeat=6)
+        ]
+        want[i] = so_far = max(so_far, np.mean(as_far))
+    assert [p.p for p in found] == pytest.approx(want)
+    assert [p.smallest_p for p in found] == pytest.approx([2 / 2**6] * 3)
+    # three times the smallest p, as by their number, would be above .05
+    steps = {
+        c: result_of(np.linspace(0.2, 0.3, 6) + k / 5) for k, c in enumerate("abc")
+    }
+    assert [p.p for p in compare_results(steps)] == pytest.approx([2 / 2**6] * 3)
+
+
+def test_methods_that_do_not_differ_are_told_apart_in_few_studies(rng):
+    alarms = 0
+    for _ in range(200):
+        subjects = rng.normal(0.5, 0.1, 7)
+        results = {
+            str(sd): result_of(subjects + rng.normal(0, sd, 7))
+            for sd in (0.02, 0.05, 0.1, 0.2)
+        }
+        alarms += min(pair.p for pair in compare_results(results)) < 0.05
+    assert alarms <= 18  # .05 of 200, and two and a half standard errors
+
+
+def test_the_verdict_is_one_sentence_with_p_and_its_bound():
+    base = np.linspace(0.4, 0.6, 8)
+    noise = base + 0.01 * np.array([1, -1, 1, -1, 1, -1, 1, -2])
+    results = {
+        "gdm (held-out)": result_of(base + 0.2),
+        "none (held-out)": result_of(base),
+        "gdm (joint)": result_of(base, protocol="joint"),
+        "none (joint)": result_of(base + 0.4, protocol="joint"),
+    }
+    said = verdict(results)
+    assert said.startswith("Held-out: gdm scores highest, 70.0% (chance 25.0%): ")
+    assert "20.0 points higher than none, p = 0.0078 (two-sided" in said
+    assert "over 8 subjects; no p can be below 0.0078" in said
+    assert "joint" not in said
+    alike = verdict({"a": result_of(base), "b": result_of(noise)})
+    assert "a scores highest" in alike
+    assert "which does not tell them apart" in alike
+    few = verdict({"a": result_of(base[:5] + 0.2), "b": result_of(base[:5])})
+    assert "20.0 points higher than b, p = 0.062 (two-sided" in few
+    assert few.endswith("below 0.062: too few subjects to tell methods apart).")
+    two = verdict({"a": result_of(base[:2] + 0.2), "b": result_of(base[:2])})
+    assert "fewer than 3 subjects" in two
+
+
+def test_one_result_is_compared_with_chance(rng):
+    assert (
+        "above chance, p = 0.031 (sign flips over 5 subjects; no p can be below 0.031)"
+    ) in verdict({"gdm": result_of([0.5, 0.4, 0.6, 0.5, 0.5])})
+    joint = verdict({"gdm": result_of([0.5] * 5, protocol="joint")})
+    assert joint.endswith("whether that is above chance was not tested.")
+    y = [np.tile([0, 1], 8)] * 4
+    X = [rng.normal(size=(16, 5)) + 3 * np.array(labels)[:, None] for labels in y]
+    result = between_subject_classification(
+        GDM(n_components=1), X, y, n_permutations=39, random_state=0
+    )
+    assert result.smallest_p == pytest.approx(1 / 40)
+    said = verdict({"gdm": result})
+    assert "the most frequent category" in said
+    assert "(permuted labels; no p can be below 0.025)" in said

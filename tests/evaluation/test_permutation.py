@@ -1,0 +1,306 @@
+"""p-values of classification: uniform for noise, small for signal."""
+
+import warnings
+from itertools import permutations, product
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import stats
+from scipy.signal import lfilter
+from sklearn.base import BaseEstimator, ClassifierMixin
+
+from brainweave import (
+    GDM,
+    SRM,
+    NoAlignment,
+    Parcelwise,
+    RegularizedHyperalignment,
+    Study,
+    Subject,
+    between_subject_classification,
+    split_study,
+)
+from brainweave._core.exceptions import ClassifierWarning
+from brainweave.evaluation.evaluate import score_folds
+from brainweave.evaluation.measures import Classification
+from brainweave.evaluation.permutation import LabelOrders, p_value, smallest_p
+
+
+class NearerMean(ClassifierMixin, BaseEstimator):
+    """Takes the category with the nearest mean, in a tenth of a millisecond."""
+
+    def fit(self, X, y):
+        self.classes_ = np.unique(y)
+        self.means_ = np.array([X[y == c].mean(axis=0) for c in self.classes_])
+        return self
+
+    def predict(self, X):
+        nearness = X @ self.means_.T - (self.means_**2).sum(axis=1) / 2
+        return self.classes_[nearness.argmax(axis=1)]
+
+
+def noise_study(rng, n_subjects, design, voxels=15):
+    """Three categories: as events in any order, or as blocks in smooth noise."""
+    X, y = [], []
+    for _ in range(n_subjects):
+        if design == "events":
+            labels = rng.permutation(np.repeat([0, 1, 2], 10))
+            smooth = 0.0
+        else:
+            order = np.concatenate([rng.permutation(3) for _ in range(4)])
+            labels, smooth = np.repeat(order, 5), 0.8
+        e = rng.normal(size=(len(labels) + 30, voxels))
+        X.append(lfilter([1], [1, -smooth], e, axis=0)[30:])
+        y.append(labels)
+    return X, y
+
+
+def p_values(model, n_subjects, design, n_studies, n_permutations=39):
+    """p of each study, and p where ties are broken at random, of methods apart."""
+    found, broken = [], []
+    for seed in range(n_studies):
+        rng = np.random.default_rng([seed, n_subjects])
+        X, y = noise_study(rng, n_subjects, design)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # said of noise, rightly
+            result = between_subject_classification(
+                model,
+                X,
+                y,
+                protocol="joint",
+                leave_out=max(1, n_subjects // 4),
+                classifier=NearerMean(),
+                n_permutations=n_permutations,
+                random_state=seed,
+                n_jobs=1,
+            )
+        found.append(result.p_value)
+        above = (result.permutation_scores > result.mean + 1e-12).sum()
+        ties = 1 + (np.abs(result.permutation_scores - result.mean) <= 1e-12).sum()
+        broken.append((above + rng.uniform() * ties) / (1 + n_permutations))
+    return np.array(found), np.array(broken)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("design", ["events", "blocks"])
+@pytest.mark.parametrize("n_subjects", [2, 3, 5, 8, 16])
+def test_p_is_uniform_over_studies_of_noise(n_subjects, design):
+    n = 1000
+    found, broken = p_values(NoAlignment(), n_subjects, design, n)
+    assert stats.kstest(broken, "uniform").pvalue > 1e-3
+    for level in (0.05, 0.1, 0.2):
+        spread = np.sqrt(level * (1 - level) / n)
+        assert (found <= level).mean() <= level + 3 * spread
+        assert abs((broken <= level).mean() - level) <= 3 * spread
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("design", ["events", "blocks"])
+@pytest.mark.parametrize("n_subjects", [2, 4, 16])
+def test_p_of_halves_that_align_for_each_other_is_not_too_small(n_subjects, design):
+    n = 1000
+    found, _ = p_values(GDM(2), n_subjects, design, n)
+    for level in (0.05, 0.1, 0.2):
+        assert (found <= level).mean() <= level + 3 * np.sqrt(level * (1 - level) / n)
+    assert (found <= 0.1).mean() >= 0.02  # nor without any power
+
+
+@pytest.mark.parametrize("model", [NoAlignment(), GDM(2)], ids=["none", "GDM"])
+def test_a_few_studies_of_noise_are_not_too_often_findings(model):
+    """Two subjects, smooth noise: before, one in nine had p at most .05."""
+    found, _ = p_values(model, 2, "blocks", 100)
+    assert (found <= 0.05).sum() <= 10  # 5 expected; more than 10 in 1 % of tries
+
+
+# -- what is permuted ------------------------------------------------------------------
+
+
+def hits_of(model, split, n_permutations=200, **options):
+    measure = Classification(NearerMean(), n_permutations)
+    found = score_folds(model, split, measure, protocol="joint", seed=0, **options)
+    return list(found)
+
+
+def test_folds_of_two_subjects_rise_and_fall_together_under_permutation(rng):
+    """They train for each other, so one resemblance makes both scores."""
+    X, y = noise_study(rng, 2, "events")
+    records = hits_of(NoAlignment(), split_study(X, y))
+    first, second = (r["permuted_hits"] for r in records if r["half"] == 0)
+    assert np.corrcoef(first, second)[0, 1] > 0.3
+
+
+def test_samples_that_several_parts_score_have_the_same_labels_in_all(rng):
+    X, y = noise_study(rng, 3, "events")
+    films = [[rng.normal(size=(20, 15)) for _ in X] for _ in range(2)]
+    films = [[x - x.mean(axis=0) for x in film] for film in films]  # of one origin
+    split = split_study(X, y, align=films)
+    records = hits_of(NoAlignment(standardize=False), split, 20)
+    hits = np.array([r["permuted_hits"] for r in records]).reshape(2, 3, 20)
+    assert_array_equal(hits[0], hits[1])
+    assert {r["halves_are"] for r in records} == {"same"}
+    assert smallest_p(records) == pytest.approx(1 / 21)
+
+
+def test_permutations_are_others_in_the_other_half(rng):
+    X, y = noise_study(rng, 2, "events")
+    both = [
+        np.concatenate([x[np.argsort(k, kind="stable")]] * 2)
+        for x, k in zip(X, y, strict=True)
+    ]
+    labels = [np.tile(np.sort(k), 2) for k in y]
+    first = [np.arange(60) < 30] * 2
+    study = Study(
+        Subject(str(i), x + 1e-9 * rng.normal(size=x.shape), labels=k)
+        for i, (x, k) in enumerate(zip(both, labels, strict=True))
+    )
+    records = hits_of(NoAlignment(), split_study(study, halves=first), 30)
+    one, other = (
+        [r["permuted_hits"] for r in records if r["half"] == half] for half in (0, 1)
+    )
+    assert one != other  # though the samples are alike
+
+
+def test_blocks_stay_whole_and_in_their_run():
+    codes = np.array([0, 0, 1, 1, 1, -1, 1, 2, 2, 0, 0, 1])
+    runs = np.array(list("aaaaaaaaabbb"))
+    orders = LabelOrders([codes], [runs], [0])
+    seen = {tuple(orders.draw(0, number).tolist()) for number in range(500)}
+    # three blocks of 1 or 2 samples besides one of 3; then two of the other run
+    a = {
+        tuple(np.concatenate(order))
+        for order in permutations([[0, 0], [1, 1, 1], [1], [2, 2]])
+    }
+    b = {(0, 0, 1), (1, 0, 0)}
+    assert seen == {x + y for x, y in product(a, b)}
+    assert orders.n_orders == 24 * 2
+    again = LabelOrders([codes], [runs], [0])
+    assert_array_equal(again.draw(0, 3), orders.draw(0, 3))
+
+
+def test_whole_runs_change_places_where_each_shows_one_category():
+    codes, runs = np.array([0, 0, 1, 1, 0, 0]), np.array([1, 1, 2, 2, 3, 3])
+    orders = LabelOrders([codes], [runs], [0])
+    seen = {tuple(orders.draw(0, number).tolist()) for number in range(60)}
+    assert seen == {(0, 0, 1, 1, 0, 0), (1, 1, 0, 0, 0, 0), (0, 0, 0, 0, 1, 1)}
+    # without knowing the runs the neighbours are one block
+    blocks = LabelOrders([np.array([0, 0, 0, 0, 1, 1])], [None], [0])
+    assert {tuple(blocks.draw(0, n).tolist()) for n in range(20)} == {
+        (0, 0, 0, 0, 1, 1),
+        (1, 1, 0, 0, 0, 0),
+    }
+
+
+@pytest.mark.parametrize(
+    ("codes", "expected"),
+    [
+        ([[0, 1]], 1),  # a renaming
+        ([[0, 1], [0, 1]], 2),
+        ([[0, 1], [1, 0], [0, 1]], 4),
+        ([[0, 0, 1], [0, 0, 1]], 4),  # categories of other sizes are no renaming
+        ([[0, 1, 2], [0, 1, 2]], 6),
+        ([[0, 1, 0, 1], [0, 1, 0, 1]], 18),
+    ],
+)
+def test_orders_are_counted_up_to_renaming(codes, expected):
+    """Against all orders drawn, renamed in all ways."""
+    orders = LabelOrders([np.array(c) for c in codes], [None] * len(codes), [0])
+    assert orders.n_orders == expected
+    names = range(max(map(max, codes)) + 1)
+    seen = set()
+    for number in range(3000):
+        drawn = [tuple(orders.draw(i, number).tolist()) for i in range(len(codes))]
+        renamed = [
+            tuple(tuple(way[c] for c in own) for own in drawn)
+            for way in permutations(names)
+        ]
+        sizes = [[own.count(c) for c in names] for own in codes]
+        kept = [r for r in renamed if [[o.count(c) for c in names] for o in r] == sizes]
+        seen.add(min(kept))
+    assert len(seen) == expected
+
+
+# -- p ---------------------------------------------------------------------------------
+
+
+def test_signal_is_found_though_one_feature_tells_two_categories(rng):
+    """Permuting the labels that train alone left 100 % right by luck."""
+    y = [np.tile([0, 1], 8)] * 4
+    X = [rng.normal(size=(16, 5)) + 3 * labels[:, None] for labels in y]
+    result = between_subject_classification(
+        GDM(n_components=1), X, y, n_permutations=99, random_state=0
+    )
+    assert result.p_value == result.smallest_p == pytest.approx(1 / 100)
+
+
+def record(half, score, permuted, **more):
+    hits = (100 * np.array(permuted)).round().astype(int).tolist()
+    return {"half": half, "score": score, "permuted_hits": hits, "n_test": 100, **more}
+
+
+def test_p_compares_means_and_counts_ties():
+    records = [record(h, 0.6, [0.5, 0.6, 0.7], halves_are="apart") for h in (0, 1)]
+    assert p_value(records) == 3 / 4
+    records[1]["score"] = 0.8
+    assert p_value(records) == 2 / 4
+
+
+def test_halves_that_align_for_each_other_are_combined_by_cauchy_quantiles():
+    permuted = np.linspace(0.2, 0.79, 59)
+    tied = [record(h, 0.8, permuted, halves_are="tied") for h in (0, 1)]
+    assert p_value(tied) == pytest.approx(1 / 60)  # equal ones stay what they are
+    tied[1]["score"] = 0.5
+    second = (1 + (permuted.round(2) >= 0.5).sum()) / 60
+    quantiles = stats.cauchy.isf([1 / 60, second])
+    assert_allclose(p_value(tied), stats.cauchy.sf(quantiles.mean()), rtol=1e-9)
+    tied[1]["score"] = 0.0  # p = 1, which is no proof against the other half
+    assert 1 / 60 < p_value(tied) < 1
+    repeated = [
+        record(0, 0.8, permuted, halves_are="apart", repeat=r) for r in range(2)
+    ]
+    assert p_value(repeated) == pytest.approx(1 / 60)
+
+
+@pytest.mark.parametrize(
+    ("model", "kind"),
+    [
+        (GDM(2), "tied"),
+        (GDM(2, graph="time"), "apart"),
+        (NoAlignment(), "apart"),
+        (NoAlignment(standardize="reliability"), "tied"),
+        (SRM(2), "apart"),
+        (RegularizedHyperalignment(2, alpha="auto"), "tied"),
+        (Parcelwise(GDM(1), parcels=np.arange(15) % 2 + 1), "tied"),
+        (Parcelwise(SRM(1), parcels=np.arange(15) % 2 + 1), "apart"),
+    ],
+    ids=repr,
+)
+def test_halves_are_tied_where_labels_align(rng, model, kind):
+    X, _ = noise_study(rng, 3, "events")
+    y = [np.tile([0, 1, 2], 10)] * 3
+    records = hits_of(model, split_study(X, y), 2)
+    assert {r["halves_are"] for r in records} == {kind}
+    matched = hits_of(model, split_study(X, y, match="truncate"), 2)
+    if not isinstance(model, NoAlignment):  # labels say which rows correspond
+        assert {r["halves_are"] for r in matched} == {"tied"}
+
+
+def test_few_blocks_are_said_to_be_too_few(rng):
+    y = [np.repeat([0, 1], 20)] * 4
+    X = [rng.normal(size=(40, 6)) + 2 * k[:, None] for k in y]
+    with pytest.warns(ClassifierWarning, match=r"no p can be below 0.12.*runs"):
+        result = between_subject_classification(
+            GDM(1), X, y, n_permutations=99, random_state=0
+        )
+    assert result.smallest_p == pytest.approx(1 / 8)
+    assert result.p_value >= 1 / 8 - 0.1
+    assert "at least 0.125" in str(result)
+    # estimates of single trials are no blocks
+    study = Study(
+        Subject(str(i), x, labels=k, runs=np.tile(np.arange(20), 2))
+        for i, (x, k) in enumerate(zip(X, y, strict=True))
+    )
+    trials = between_subject_classification(
+        GDM(1), study, n_permutations=99, random_state=0
+    )
+    assert trials.p_value == trials.smallest_p == pytest.approx(1 / 100)
