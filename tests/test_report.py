@@ -327,7 +327,7 @@ def test_accuracy_without_a_test_decides_nothing(tmp_path):
 
 
 def test_results_with_another_number_of_features_are_told_apart(tmp_path, study, model):
-    result = FakeResult(np.array([0.5]))
+    result = FakeResult(np.array([0.5]), method="PaperGDM")
     result.n_components = [2, 3]
     path = write_report(tmp_path / "r.html", study=study, model=model, results=result)
     text = Page(path.read_text("utf-8")).text
