@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose
 from brainweave import GDM, SubjectBasis
 from brainweave.aligners.gdm_graph import labels_and_ids
 from brainweave.aligners.graph_solver import apply_graph
-from brainweave.aligners.shrinkage import scale_features, solve_shrinkage
+from brainweave.aligners.shrinkage import amplitude, common_scale, solve_shrinkage
 from brainweave.aligners.smoother import (
     GramSmoother,
     NarrowSmoother,
@@ -263,7 +263,10 @@ def test_new_subject_is_ridge_regression_on_the_scores(rng):
     padded[20:, :50] = np.sqrt(g) * np.eye(50)
     W = np.linalg.lstsq(padded, np.vstack([target, np.zeros((50, K))]), rcond=None)[0]
     features = x @ W[:50]
-    assert_allclose(new.aligning_features(), features / features.std(axis=0), atol=1e-9)
+    mu = gdm.eigenvalues_
+    sizes = [np.linalg.norm(mu * of.std(axis=0)) for of in (target, features)]
+    features *= gdm.scale_ * sizes[0] / sizes[1]
+    assert_allclose(new.aligning_features(), features, atol=1e-9)
 
 
 def test_a_fitted_subject_that_joins_anew_gets_its_own_map(rng):
@@ -412,15 +415,24 @@ def test_uniqueness_is_a_gap(rng):
     assert not tied.is_unique(2)
 
 
-def test_scaled_features_spread_by_agreement(rng):
+def test_scaled_features_spread_by_agreement_over_subjects(rng):
     X, y = study(rng)
-    smoothers = smoothers_of(grams_of(X)[0])
-    s = solve_shrinkage(smoothers, a_graph("labels", y, rng), K)
-    for smoother, m, Y in zip(smoothers, s.maps, s.features, strict=True):
-        scaled = smoother.features(scale_features(m, Y, s.eigenvalues))
-        assert_allclose(scaled.std(axis=0), s.eigenvalues[:K] / s.eigenvalues[0])
-        unit = smoother.features(scale_features(m, Y, None))
-        assert_allclose(unit.std(axis=0), 1)
+    y = [list(y[0]), list(y[1]), [*y[2][:20], *[None] * (LENGTHS[2] - 20)]]
+    smoothers, graph = smoothers_of(grams_of(X)[0]), label_graph(y, different=0)
+    s = solve_shrinkage(smoothers, graph, K)
+    mu, whole = s.eigenvalues[:K], apply_graph(graph, s.template)
+    targets = [whole[rows] for rows in graph.slices()]
+    for spread in (mu / mu[0], np.ones(K)):
+        scale = common_scale(s.features, targets, mu, spread)
+        squares, linked = np.zeros(K), [slice(None), slice(None), slice(20)]
+        for f, target, rows in zip(s.features, targets, linked, strict=True):
+            size = amplitude(f, target, mu)
+            left, right = size * f[rows], (target - target.mean(axis=0))[rows]
+            # as large as the target, and otherwise as it was
+            assert_allclose(np.linalg.norm(left * mu), np.linalg.norm(right * mu))
+            squares += np.mean((left * scale) ** 2, axis=0) / 3
+        assert_allclose(np.sqrt(squares), spread)
+    assert amplitude(np.zeros((9, K)), np.ones((9, K)), mu) == 1
 
 
 def test_lonely_groups_weigh_nothing():

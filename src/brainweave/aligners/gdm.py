@@ -30,11 +30,12 @@ from brainweave.aligners.gdm_graph import (
     warn_of_uninformed,
     y_for_graph,
 )
-from brainweave.aligners.graph_solver import ROUTES, solve
+from brainweave.aligners.graph_solver import ROUTES, apply_graph, solve
 from brainweave.aligners.maps import SubjectMap
 from brainweave.aligners.new_subject import join
 from brainweave.aligners.shrinkage import (
-    scale_features,
+    amplitude,
+    common_scale,
     solve_per_subject,
     solve_shrinkage,
 )
@@ -44,7 +45,7 @@ from brainweave.graphs import Graph, count_alike, label_graph
 from brainweave.linalg import flip_signs
 
 MOST_TRIED = 100  # components that "auto" looks at
-WITH_SHRINKAGE_ONLY = ("shrinkage_", "shrinkage_by_", "constraint_", "spread_")
+WITH_SHRINKAGE_ONLY = ("shrinkage_", "shrinkage_by_", "constraint_", "scale_")
 OPTIONS = {
     "solver": ROUTES,
     "constraint": ("global", "subject"),
@@ -95,8 +96,9 @@ class GDM(BaseAligner):
         that some subjects lack cost less. By default "subject" for the graphs "time"
         and "labels+time", "global" for others. Not used with an energy.
     scale : {"agreement", "unit"}, default="agreement"
-        Whether the spread of a feature is how much subjects agree on it, relative to
-        the first, or 1. With an energy it is 1.
+        Whether the spread of a feature, the root mean square over subjects, is how
+        much they agree on it, relative to the first, or 1. It is smaller in a subject
+        whose samples hardly differ on the feature. With an energy it is 1.
     kernel : str, callable, or one per subject, default="linear"
         "linear", "gaussian", "quadratic", "sigmoid", "precomputed" or a callable.
     kernel_params : dict, or one per subject, optional
@@ -139,8 +141,9 @@ class GDM(BaseAligner):
         "blocks" left out, "ledoit-wolf", "oas" or "given" (with shrinkage).
     constraint_ : str
         The constraint that was used, "global" or "subject" (with shrinkage).
-    spread_ : ndarray of shape (K,)
-        Standard deviation of each feature over the aligning samples (with shrinkage).
+    scale_ : ndarray of shape (K,)
+        What the features of all subjects are multiplied with for the spread that
+        ``scale`` asks for (with shrinkage).
     bases_ : list of SubjectBasis
         Reusable: pass them in place of X to fit again without reading voxels.
     eigenvalues_ : ndarray of shape (K,)
@@ -323,15 +326,21 @@ class GDM(BaseAligner):
         found = found.first(k)
         self.constraint_ = self._constraint
         if self.constraint_ == "subject":
-            alike = count_alike(graph)
-            found = solve_per_subject(smoothers, alike, found, n_jobs=self.n_jobs)
+            graph = count_alike(graph)
+            found = solve_per_subject(smoothers, graph, found, n_jobs=self.n_jobs)
         parts = list(zip(smoothers, found.maps, found.features, strict=True))
         covariances = [f.T @ f + s.strength * (m.T @ f) for s, m, f in parts]
         self._describe(found, covariances, dimensions, graph.lengths)
         mu = found.eigenvalues
-        self.spread_ = mu / mu[0] if self.scale == "agreement" else np.ones_like(mu)
+        whole = apply_graph(graph, found.template)
+        targets = [whole[rows] for rows in graph.slices()]
+        spread = mu / mu[0] if self.scale == "agreement" else np.ones_like(mu)
+        self.scale_ = common_scale(found.features, targets, mu, spread)
         signs = flip_signs(np.concatenate(found.features))
-        maps = [scale_features(m * signs, f, self.spread_) for _, m, f in parts]
+        maps = [
+            m * (amplitude(f, target, mu) * self.scale_ * signs)
+            for (_, m, f), target in zip(parts, targets, strict=True)
+        ]
         for basis in bases:
             basis.leave_device()
         return maps, found.template * signs

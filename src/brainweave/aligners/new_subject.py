@@ -21,7 +21,7 @@ import scipy.sparse
 
 from brainweave._arrays import Codes, Matrix
 from brainweave.aligners.gdm_graph import is_named, split_labels_and_ids
-from brainweave.aligners.shrinkage import scale_features
+from brainweave.aligners.shrinkage import amplitude
 from brainweave.aligners.strength import smoother_of
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import InputError, UndeterminedWarning
@@ -48,7 +48,7 @@ def join(
         model, _groups_of_new(model, basis.n_samples, y, edges), edges, basis
     )
     if model.energy is None:
-        joined = _regress(basis, target, model.shrinkage_[0], model.spread_)
+        joined = _regress(basis, target, model)
     else:
         n_aligning = model.graph_.n_samples
         joined = _join_by_descent(basis, laplacian, target, n_aligning, max_iter)
@@ -155,13 +155,16 @@ def _edges_of_new(
 # -- its map ---------------------------------------------------------------------------
 
 
-def _regress(basis: SubjectBasis, target: Matrix, rho: float, spread: Matrix) -> Joined:
+def _regress(basis: SubjectBasis, target: Matrix, model: Any) -> Joined:
     """Regress the target on the new samples, with a ridge; scale as the model does."""
-    smoother = smoother_of(basis, rho)
+    # where subjects were given strengths of their own, what lies in their middle
+    rhos = sorted(model.shrinkage_)
+    rho = rhos[0] if rhos[0] == rhos[-1] else float(np.exp(np.mean(np.log(rhos))))
+    mixing, features = smoother_of(basis, rho).regress(target)
     values = np.linalg.svd(target - target.mean(axis=0), compute_uv=False)
     size = max(float(np.linalg.norm(target, 2)), 1e-300)
-    scaled = scale_features(*smoother.regress(target), spread)
-    return Joined(scaled, int((values > UNDETERMINED * size).sum()))
+    scale = amplitude(features, target, model.eigenvalues_) * model.scale_
+    return Joined(mixing * scale, int((values > UNDETERMINED * size).sum()))
 
 
 def _join_by_descent(
