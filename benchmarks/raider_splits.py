@@ -18,15 +18,22 @@ from typing import Any
 import numpy as np
 from joblib import Parallel, delayed
 
-from brainweave import GDM, SRM, Hyperalignment, PaperGDM, RegularizedHyperalignment
+from brainweave import (
+    GDM,
+    SRM,
+    Hyperalignment,
+    PaperGDM,
+    RegularizedHyperalignment,
+)
 from brainweave.aligners.gdm.eigenproblem import apply_graph
-from brainweave.aligners.gdm.graph_parsing import Solution
 from brainweave.aligners.gdm.ridge import (
-    scale_features,
+    amplitude,
+    common_scale,
     solve_per_subject,
     solve_shrinkage,
 )
 from brainweave.aligners.gdm.smoother import GramSmoother, mean_eigenvalue
+from brainweave.aligners.gdm.solution import Solution
 from brainweave.aligners.gdm.strength import best_of_grid, block_criterion
 from brainweave.basis.reliability import (
     analysis_of_variance,
@@ -121,17 +128,16 @@ def features_of(model: Shrinkage, half: Half, who: list[int]) -> list[Any]:
     if model.constraint == "subject":
         fit = solve_per_subject(smoothers, graph, fit)
     target = apply_graph(graph, fit.template)[:n]  # all see what the first sees
+    mu = fit.eigenvalues[: target.shape[1]]
+    spread = mu / mu[0] if model.scale == "agreement" else np.ones_like(mu)
+    scale = common_scale(fit.features, [target] * m, mu, spread)
     mapped = []
     for i, smoother in enumerate(everyone):
-        mixing = smoother.coefficients(target)
+        mixing, features = smoother.regress(target)
         if i in who:
-            mixing = fit.maps[who.index(i)]
-        if model.scale != "plain":
-            mu = fit.eigenvalues if model.scale == "agreement" else None
-            mixing = scale_features(mixing, smoother.features(mixing), mu)
-        else:
-            mixing = mixing * fit.eigenvalues[: mixing.shape[1]]
-        mapped.append(half.cross[i] @ mixing)
+            mixing, features = (of[who.index(i)] for of in (fit.maps, fit.features))
+        size = amplitude(features, target, mu)
+        mapped.append(half.cross[i] @ (mixing * size * scale))
     return mapped
 
 
@@ -186,8 +192,8 @@ def weighed(smoothers: list[Any], graph: Graph, k: int, weights: Any) -> Solutio
     mu, q = np.linalg.eigh((P + P.T) / 2)
     mu, q = mu[::-1][: k + 1], q[:, ::-1][:, :k]
     pairs = list(zip(smoothers, parts, strict=True))
-    maps = [s.coefficients(u @ q / np.sqrt(mu[:k])) for s, u in pairs]
-    features = [s.features(m) for s, m in zip(smoothers, maps, strict=True)]
+    found = [s.regress(u @ q / np.sqrt(mu[:k])) for s, u in pairs]
+    maps, features = map(list, zip(*found, strict=True))
     weighted = [w * f for w, f in zip(weights, features, strict=True)]
     template = np.concatenate(weighted) / mu[:k]
     return Solution(mu, mu, float(mu[0]), maps, features, template, "weighed")

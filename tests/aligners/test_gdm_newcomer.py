@@ -1,6 +1,7 @@
 """A subject that was not in the fit joins the model."""
 
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -127,8 +128,52 @@ def test_with_shrinkage_it_is_a_ridge_regression_on_what_the_model_has(study):
     z = (X[3] - X[3].mean(axis=0)) / X[3].std(axis=0)
     ridge = Ridge(alpha=0.3 * (z * z).sum() / len(z), solver="svd").fit(z, target)
     expected = ridge.predict(z) - target.mean(axis=0)
-    expected *= gdm.spread_ / expected.std(axis=0)
-    assert_allclose(new.transform(X[3]), expected, atol=1e-8)
+    mu, wanted = gdm.eigenvalues_, target.std(axis=0)
+    size = np.linalg.norm(mu * wanted) / np.linalg.norm(mu * expected.std(axis=0))
+    assert_allclose(new.transform(X[3]), size * gdm.scale_ * expected, atol=1e-8)
+
+
+def test_the_order_of_subjects_does_not_move_a_new_one(study):
+    X, y = study
+    rhos, found = [0.003, 0.3, 3.0], []
+    for order in ([0, 1, 2], [2, 0, 1], [1, 2, 0]):
+        gdm = GDM(3, shrinkage=[rhos[i] for i in order])
+        gdm.fit([X[i] for i in order], [y[i] for i in order])
+        found.append(gdm.fit_new_subject(X[3], y[3]).transform(X[3]))
+    signs = np.sign((found[0] * found[1:]).sum(axis=1, keepdims=True))
+    for other in found[1:] * signs:
+        assert_allclose(other, found[0], atol=1e-9)
+
+
+OPTIONS = ({}, {"constraint": "subject"}, {"scale": "unit"})
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("joins", [False, True])
+@pytest.mark.filterwarnings("ignore::brainweave._core.exceptions.UndeterminedWarning")
+def test_what_a_subject_did_not_see_stays_small_in_it(rng, options, joins):
+    """Two of four categories: the features differ as theirs do in other subjects."""
+    labels = [np.arange(80) % 4 for _ in range(4)] + [np.arange(80) % 2]
+    both = planted_study(rng, (80,) * 5, (120,) * 5, noise=0.5, labels=labels)
+    X, y = ([a[:40] for a in both[i]] for i in (0, 1))
+    held, wanted = ([a[40:] for a in both[i]] for i in (0, 1))
+    model = GDM(3, shrinkage=0.3, **options)
+    if joins:
+        model.fit(X[:4], y[:4])
+        maps = [*model.maps_, model.fit_new_subject(X[4], y[4])]
+    else:
+        maps = model.fit(X, y).maps_
+    features = [m.transform(x) for m, x in zip(maps, held, strict=True)]
+    train, known = np.concatenate(features[:4]), np.concatenate(wanted[:4])
+    assert accuracy(train, known, features[4], wanted[4]) == 1
+    gap = features[4][wanted[4] == 0].mean(axis=0) - features[4][wanted[4] == 1].mean(0)
+    others = train[known == 0].mean(axis=0) - train[known == 1].mean(axis=0)
+    along = gap @ others / (others @ others)
+    assert 0.5 < along < 1.5
+    assert np.linalg.norm(gap - along * others) < 0.2 * np.linalg.norm(gap)
+    # of the aligning samples exactly: all lie on one line
+    values = np.linalg.svd(maps[4].aligning_features(), compute_uv=False)
+    assert values[1] < 1e-8 * values[0]
 
 
 def test_with_shrinkage_a_missing_category_leaves_a_dimension_undetermined(study):
@@ -144,7 +189,10 @@ def test_with_shrinkage_a_missing_category_leaves_a_dimension_undetermined(study
 def test_with_shrinkage_the_unit_of_the_edges_does_not_matter(rng, unit):
     basis = SubjectBasis(rng.normal(size=(20, 30)))
     target = rng.normal(size=(20, 2)) @ rng.normal(size=(2, 3))
-    assert regress_new(basis, unit * target, 0.3, np.ones(3)).n_determined == 2
+    model = SimpleNamespace(
+        shrinkage_=[0.3], eigenvalues_=np.ones(3), scale_=np.ones(3)
+    )
+    assert regress_new(basis, unit * target, model).n_determined == 2
 
 
 def test_labels_alone_join_a_model_of_labels_and_rows(rng):

@@ -105,11 +105,19 @@ def test_the_fit_is_the_dense_problem(study, rng, kind, kernel):
             b._centred[0][:] = b.cut(1.0).coordinates @ b.cut(1.0).coordinates.T
     mu, features = dense(gdm.bases_, gdm.graph_, rhos, 3)
     assert_allclose(gdm.eigenvalues_, mu, rtol=1e-8)
-    for i, rows in enumerate(gdm.graph_.slices()):
-        found, expected = gdm._features(i), features[rows]
-        expected = expected / expected.std(axis=0)
-        expected *= np.sign((found * expected).sum(axis=0))
-        assert_allclose(found, expected, atol=1e-7)
+    # all subjects as large as their targets, and every feature of spread 1 over them
+    G = gdm.graph_.to_sparse().toarray()
+    expected, squares = [], 0.0
+    for rows in gdm.graph_.slices():
+        own, linked = features[rows], G[rows].any(axis=1)
+        target = G[rows] @ features / mu
+        target = (target - target.mean(axis=0))[linked]
+        size = np.linalg.norm(target * mu) / np.linalg.norm(own[linked] * mu)
+        expected.append(size * own)
+        squares += (expected[-1][linked] ** 2).mean(axis=0) / 3
+    signs = np.sign((gdm._features(0) * expected[0]).sum(axis=0))
+    for i, own in enumerate(expected):
+        assert_allclose(gdm._features(i), signs * own / np.sqrt(squares), atol=1e-7)
 
 
 def test_without_a_ridge_it_is_the_papers_model_where_degrees_are_equal(rng):
@@ -134,8 +142,8 @@ def test_defaults_shrink_and_choose_for_themselves(study):
     assert gdm.n_informative_ == 3
     assert gdm.is_unique_
     assert (np.diff(gdm.eigenvalues_) < 0).all()
-    spread = np.array([gdm._features(i).std(axis=0) for i in range(3)])
-    assert_allclose(spread, np.tile(gdm.eigenvalues_ / gdm.eigenvalues_[0], (3, 1)))
+    spread = np.sqrt(np.mean([gdm._features(i).var(axis=0) for i in range(3)], axis=0))
+    assert_allclose(spread, gdm.eigenvalues_ / gdm.eigenvalues_[0])
     assert alignment_check(gdm).worked
     table = gdm.component_summary()
     assert table["informative"].all()
@@ -246,7 +254,10 @@ def test_a_new_subject_is_brute_force_regression(study):
     g = RHO * np.trace(K) / len(K)
     target = scores[[term.names.index(label) for label in y[2]]]
     features = K @ np.linalg.solve(K + g * np.eye(len(K)), target - target.mean(axis=0))
-    assert_allclose(new.aligning_features(), features / features.std(axis=0), atol=1e-9)
+    mu = gdm.eigenvalues_
+    sizes = [np.linalg.norm(mu * of.std(axis=0)) for of in (target, features)]
+    features *= gdm.scale_ * sizes[0] / sizes[1]
+    assert_allclose(new.aligning_features(), features, atol=1e-9)
 
 
 def test_a_new_subject_who_lacks_a_category_is_told(study, tmp_path):

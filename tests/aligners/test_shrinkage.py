@@ -14,7 +14,7 @@ from brainweave import GDM, PaperGDM, SubjectBasis
 from brainweave._core.exceptions import InputError, UniquenessWarning
 from brainweave.aligners.gdm.eigenproblem import apply_graph
 from brainweave.aligners.gdm.graph_parsing import labels_and_ids
-from brainweave.aligners.gdm.ridge import scale_features, solve_shrinkage
+from brainweave.aligners.gdm.ridge import amplitude, common_scale, solve_shrinkage
 from brainweave.aligners.gdm.smoother import (
     GramSmoother,
     NarrowSmoother,
@@ -210,7 +210,8 @@ def test_fewer_voxels_than_samples(rng):
     graph = a_graph("sum", y, rng)
     compare(by_voxels, graph)
     one, other = (solve_shrinkage(s, graph, K) for s in (by_samples, by_voxels))
-    for a, b in zip(one.maps, other.maps, strict=True):
+    for x, *maps in zip(X, one.maps, other.maps, strict=True):
+        a, b = (x.T @ m for m in maps)  # the weights of the voxels
         assert_allclose(a @ a.T, b @ b.T, atol=1e-8 * np.abs(a).max() ** 2)
 
 
@@ -262,7 +263,10 @@ def test_new_subject_is_ridge_regression_on_the_scores(rng):
     padded[20:, :50] = np.sqrt(g) * np.eye(50)
     W = np.linalg.lstsq(padded, np.vstack([target, np.zeros((50, K))]), rcond=None)[0]
     features = x @ W[:50]
-    assert_allclose(new.aligning_features(), features / features.std(axis=0), atol=1e-9)
+    mu = gdm.eigenvalues_
+    sizes = [np.linalg.norm(mu * of.std(axis=0)) for of in (target, features)]
+    features *= gdm.scale_ * sizes[0] / sizes[1]
+    assert_allclose(new.aligning_features(), features, atol=1e-9)
 
 
 def test_a_fitted_subject_that_joins_anew_gets_its_own_map(rng):
@@ -272,7 +276,7 @@ def test_a_fitted_subject_that_joins_anew_gets_its_own_map(rng):
     solution = solve_shrinkage(smoothers, graph, K)
     for i, rows in enumerate(graph.slices()):
         target = apply_graph(graph, solution.template)[rows]
-        again = smoothers[i].coefficients(target)
+        again = smoothers[i].regress(target)[0]
         assert_allclose(again, solution.maps[i], atol=1e-10)
 
 
@@ -364,6 +368,43 @@ def test_no_component_without_gain(rng):
         solve_shrinkage(smoothers, -1 * a_graph("labels", y, rng), 2)
 
 
+@pytest.mark.parametrize("rho", [1e-8, 1e-3, 1.0])
+def test_few_voxels_are_mixed_by_the_shortest_mixing(rng, rho):
+    x = rng.normal(size=(200, 6))
+    x = np.column_stack([x, x[:, 0], x[:, 1] + x[:, 2]])  # two say nothing new
+    x -= x.mean(axis=0)
+    B = rng.normal(size=(200, 3))
+    g = rho * (x * x).sum() / 200
+    smoother = NarrowSmoother(x, g)
+    mixing, features = smoother.regress(B)
+    weights = np.linalg.solve(x.T @ x + g * np.eye(8), x.T @ (B - B.mean(axis=0)))
+    size = np.abs(weights).max()
+    assert_allclose(x.T @ mixing, weights, atol=1e-6 * size)
+    assert_allclose(features, x @ weights, atol=1e-9 * np.abs(x @ weights).max())
+    assert_allclose(smoother.smooth(B), features)
+    shortest = np.linalg.lstsq(x.T, weights, rcond=1e-10)[0]
+    assert np.linalg.norm(mixing) < 1.0001 * np.linalg.norm(shortest)
+
+
+@pytest.mark.parametrize("voxels", [1, 2, 10])
+@pytest.mark.parametrize("rho", [1e-6, 1e-3, "auto"])
+def test_few_voxels_in_float32_are_as_in_float64(rng, voxels, rho):
+    X, y = planted_study(rng, (2000,) * 3, (voxels,) * 3)
+    X = [x.astype(np.float32) for x in X]
+    known = [x.astype(np.float64) for x in X]
+    k = min(voxels, K)
+    ours, wanted = (GDM(k, shrinkage=rho).fit(of, y) for of in (X, known))
+    for got, want in zip(ours.transform(X), wanted.transform(known), strict=True):
+        assert_allclose(got, want, atol=1e-5 * np.abs(want).max())
+    got = ours.fit_new_subject(X[0], y[0]).transform(X[0])
+    want = wanted.fit_new_subject(known[0], y[0]).transform(known[0])
+    assert_allclose(got, want, atol=1e-5 * np.abs(want).max())
+    basis = SubjectBasis(X[0])  # by inner products, as evaluations do
+    got = basis.kernel_to(X[0]) @ ours.maps_[0].mixing
+    want = wanted.maps_[0].transform(known[0])
+    assert_allclose(got, want, atol=1e-5 * np.abs(want).max())
+
+
 def test_uniqueness_is_a_gap(rng):
     X, y = study(rng)
     smoothers = smoothers_of(grams_of(X)[0])
@@ -374,15 +415,24 @@ def test_uniqueness_is_a_gap(rng):
     assert not tied.is_unique(2)
 
 
-def test_scaled_features_spread_by_agreement(rng):
+def test_scaled_features_spread_by_agreement_over_subjects(rng):
     X, y = study(rng)
-    smoothers = smoothers_of(grams_of(X)[0])
-    s = solve_shrinkage(smoothers, a_graph("labels", y, rng), K)
-    for smoother, m, Y in zip(smoothers, s.maps, s.features, strict=True):
-        scaled = smoother.features(scale_features(m, Y, s.eigenvalues))
-        assert_allclose(scaled.std(axis=0), s.eigenvalues[:K] / s.eigenvalues[0])
-        unit = smoother.features(scale_features(m, Y, None))
-        assert_allclose(unit.std(axis=0), 1)
+    y = [list(y[0]), list(y[1]), [*y[2][:20], *[None] * (LENGTHS[2] - 20)]]
+    smoothers, graph = smoothers_of(grams_of(X)[0]), label_graph(y, different=0)
+    s = solve_shrinkage(smoothers, graph, K)
+    mu, whole = s.eigenvalues[:K], apply_graph(graph, s.template)
+    targets = [whole[rows] for rows in graph.slices()]
+    for spread in (mu / mu[0], np.ones(K)):
+        scale = common_scale(s.features, targets, mu, spread)
+        squares, linked = np.zeros(K), [slice(None), slice(None), slice(20)]
+        for f, target, rows in zip(s.features, targets, linked, strict=True):
+            size = amplitude(f, target, mu)
+            left, right = size * f[rows], (target - target.mean(axis=0))[rows]
+            # as large as the target, and otherwise as it was
+            assert_allclose(np.linalg.norm(left * mu), np.linalg.norm(right * mu))
+            squares += np.mean((left * scale) ** 2, axis=0) / 3
+        assert_allclose(np.sqrt(squares), spread)
+    assert amplitude(np.zeros((9, K)), np.ones((9, K)), mu) == 1
 
 
 def test_lonely_groups_weigh_nothing():

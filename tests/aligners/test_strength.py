@@ -159,6 +159,26 @@ def test_covariance_shrinkage_is_that_of_scikit_learn(rng, shape):
     assert_allclose(ridged / np.trace(ridged), shrunk / np.trace(shrunk), atol=1e-12)
 
 
+@pytest.mark.parametrize("how", ["ledoit-wolf", "oas"])
+def test_a_covariance_that_shrinking_leaves_as_it_is_decides_nothing(rng, how):
+    x = centred(rng.normal(size=(40, 90)))
+    alone = covariance_strength([x @ x.T], [90], how)
+    square = np.linalg.qr(centred(rng.normal(size=(40, 5))))[0]  # all alike, apart
+    for factor in 10.0 ** rng.uniform(-3, 3, size=20):  # rounding falls either way
+        one = factor * centred(rng.normal(size=(40, 1)))
+        for silent in (one, factor * square):
+            grams, voxels = [x @ x.T, silent @ silent.T], [90, silent.shape[1]]
+            assert covariance_strength(grams, voxels, how) == alone
+            assert covariance_strength(grams[1:], voxels[1:], how) == GRID[0]
+
+
+def test_a_subject_of_one_voxel_does_not_set_the_ridge_of_all(rng):
+    X = [rng.normal(size=(40, v)) for v in (60, 70, 1)]
+    gdm = GDM(1, graph="time").fit(X)
+    assert gdm.shrinkage_by_ == "ledoit-wolf"
+    assert_allclose(gdm.shrinkage_[0], GDM(1, graph="time").fit(X[:2]).shrinkage_[0])
+
+
 def test_many_subjects_are_not_all_asked(rng, monkeypatch):
     from brainweave import label_graph
     from brainweave.aligners.gdm import strength

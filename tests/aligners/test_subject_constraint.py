@@ -202,7 +202,7 @@ def test_maps_are_regressions_on_the_template(rng):
     alike = count_alike(graph)
     s = solve_per_subject(smoothers, alike, start)
     for i, rows in enumerate(graph.slices()):
-        again = smoothers[i].coefficients(apply_graph(alike, s.template)[rows])
+        again = smoothers[i].regress(apply_graph(alike, s.template)[rows])[0]
         assert_allclose(again, s.maps[i], atol=1e-10)
         assert_allclose(smoothers[i].features(again), s.features[i], atol=1e-10)
     Y = np.concatenate(s.features)

@@ -27,6 +27,7 @@ BEDS = [
     ("DS105ROI", "complete"),
     ("DS105ROI", "unaligned"),
     ("DS105ROI", "missing runs"),
+    ("DS105ROI", "missing categories"),
     ("DS232", "complete"),
     ("DS232", "unaligned"),
     ("DS232", "missing runs"),
@@ -41,10 +42,18 @@ def simulated(name, kind, seed):
     setting = replace(dataset(name).shrunk(), subjects=6, voxels=200, signal=1.0)
     if setting.categories == 2:
         setting = replace(setting, samples=48)
-    if kind != "missing runs":
+    if not kind.startswith("missing"):
         return setting, _simulate(setting, kind == "complete", seed)
     shape = (6, setting.samples, setting.voxels, setting.categories)
     settings = {"signal": setting.signal, "n_runs": 6, "missing_runs": 4}
+    if kind == "missing categories":  # each saw four of eight, and no two the same
+        whole = simulate_like(*shape, n_runs=4, random_state=seed, lazy=True)
+        names = np.unique(np.concatenate([s.labels for s in whole]))
+        lacking = {
+            s.id: [str(names[(i * 4 // 3 + j) % 8]) for j in range(4)]
+            for i, s in enumerate(whole)
+        }
+        settings = {"signal": 1.0, "n_runs": 4, "missing_categories": lacking}
     return setting, simulate_like(*shape, random_state=seed, **settings)
 
 

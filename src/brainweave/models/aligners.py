@@ -146,7 +146,7 @@ _CLASSES: dict[str, dict[str, Any]] = {
         "shrinkage_?": [float],
         "shrinkage_by_?": str,
         "constraint_?": str,
-        "spread_?": "K",
+        "scale_?": "K",
         "mixing_?": ["own K"],
         "objective_": float,
         "solver_": str,
@@ -242,10 +242,11 @@ def _gdm_rules(learned: Learned) -> dict[str, bool]:
         "its number of informative components is wrong": (
             0 <= learned["n_informative_"] <= k
         ),
-        "its shrinkage is not a number per subject, with the spread of features": (
+        "its shrinkage is not a number per subject, with the scale of features": (
             not {"shrinkage_", "shrinkage_by_"} & set(learned)
             or (
-                (strengths != [] and learned.get("spread_") is not None)
+                (strengths != [] and learned.get("scale_") is not None)
+                and learned["scale_"] is not learned["eigenvalues_"]
                 and one_for_all
                 and all(0 < rho < np.inf for rho in strengths)
             )

@@ -13,10 +13,12 @@ from brainweave._core.validation import check_option
 from brainweave._core.workers import map_subjects
 from brainweave.aligners.check.alignment_check import count_holding
 from brainweave.aligners.gdm.base import GraphAligner
+from brainweave.aligners.gdm.eigenproblem import apply_graph
 from brainweave.aligners.gdm.graph_parsing import is_named
 from brainweave.aligners.gdm.new_subject import Joined, regress_new
 from brainweave.aligners.gdm.ridge import (
-    scale_features,
+    amplitude,
+    common_scale,
     solve_per_subject,
     solve_shrinkage,
 )
@@ -80,8 +82,9 @@ class GDM(GraphAligner):
         that some subjects lack cost less. By default "subject" for the graphs "time"
         and "labels+time", "global" for others.
     scale : {"agreement", "unit"}, default="agreement"
-        Whether the spread of a feature is how much subjects agree on it, relative to
-        the first, or 1.
+        Whether the spread of a feature, the root mean square over subjects, is how
+        much they agree on it, relative to the first, or 1. It is smaller in a subject
+        whose samples hardly differ on the feature.
     kernel : str, callable, or one per subject, default="linear"
         "linear", "gaussian", "quadratic", "sigmoid", "precomputed" or a callable.
     kernel_params : dict, or one per subject, optional
@@ -119,8 +122,9 @@ class GDM(GraphAligner):
         "blocks" left out, "ledoit-wolf", "oas" or "given".
     constraint_ : str
         The constraint that was used, "global" or "subject".
-    spread_ : ndarray of shape (K,)
-        Standard deviation of each feature over the aligning samples.
+    scale_ : ndarray of shape (K,)
+        What the features of all subjects are multiplied with for the spread that
+        ``scale`` asks for.
     bases_ : list of SubjectBasis
         Reusable: pass them in place of X to fit again without reading voxels.
     eigenvalues_ : ndarray of shape (K,)
@@ -239,18 +243,24 @@ class GDM(GraphAligner):
         found = found.first(k)
         self.constraint_ = self._constraint
         if self.constraint_ == "subject":
-            alike = count_alike(graph)
-            found = solve_per_subject(smoothers, alike, found, n_jobs=self.n_jobs)
+            graph = count_alike(graph)
+            found = solve_per_subject(smoothers, graph, found, n_jobs=self.n_jobs)
         parts = list(zip(smoothers, found.maps, found.features, strict=True))
         covariances = [f.T @ f + s.strength * (m.T @ f) for s, m, f in parts]
         self._describe(found, covariances, dimensions, graph.lengths)
         mu = found.eigenvalues
-        self.spread_ = mu / mu[0] if self.scale == "agreement" else np.ones_like(mu)
+        whole = apply_graph(graph, found.template)
+        targets = [whole[rows] for rows in graph.slices()]
+        spread = mu / mu[0] if self.scale == "agreement" else np.ones_like(mu)
+        self.scale_ = common_scale(found.features, targets, mu, spread)
         signs = flip_signs(np.concatenate(found.features))
-        maps = [scale_features(m * signs, f, self.spread_) for _, m, f in parts]
+        maps = [
+            m * (amplitude(f, target, mu) * self.scale_ * signs)
+            for (_, m, f), target in zip(parts, targets, strict=True)
+        ]
         for basis in bases:
             basis.leave_device()
         return maps, found.template * signs
 
     def _join(self, basis: SubjectBasis, laplacian: Any, target: Matrix) -> Joined:
-        return regress_new(basis, target, self.shrinkage_[0], self.spread_)
+        return regress_new(basis, target, self)

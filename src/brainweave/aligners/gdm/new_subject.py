@@ -23,7 +23,7 @@ from brainweave._core.arrays import Codes, Matrix
 from brainweave._core.exceptions import InputError, UndeterminedWarning
 from brainweave._core.labels import as_label_list, encode_new_labels
 from brainweave.aligners.gdm.graph_parsing import is_named, split_labels_and_ids
-from brainweave.aligners.gdm.ridge import scale_features
+from brainweave.aligners.gdm.ridge import amplitude
 from brainweave.aligners.gdm.strength import smoother_of
 from brainweave.basis.basis import SubjectBasis
 from brainweave.basis.linalg import polar
@@ -159,15 +159,16 @@ def edges_of_new(
 # -- its map ---------------------------------------------------------------------------
 
 
-def regress_new(
-    basis: SubjectBasis, target: Matrix, rho: float, spread: Matrix
-) -> Joined:
+def regress_new(basis: SubjectBasis, target: Matrix, model: Any) -> Joined:
     """Regress the target on the new samples, with a ridge; scale as the model does."""
-    smoother = smoother_of(basis, rho)
+    # where subjects were given strengths of their own, what lies in their middle
+    rhos = sorted(model.shrinkage_)
+    rho = rhos[0] if rhos[0] == rhos[-1] else float(np.exp(np.mean(np.log(rhos))))
+    mixing, features = smoother_of(basis, rho).regress(target)
     values = np.linalg.svd(target - target.mean(axis=0), compute_uv=False)
     size = max(float(np.linalg.norm(target, 2)), 1e-300)
-    scaled = scale_features(*smoother.regress(target), spread)
-    return Joined(scaled, int((values > UNDETERMINED * size).sum()))
+    scale = amplitude(features, target, model.eigenvalues_) * model.scale_
+    return Joined(mixing * scale, int((values > UNDETERMINED * size).sum()))
 
 
 def join_by_descent(

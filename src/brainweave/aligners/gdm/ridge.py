@@ -179,16 +179,39 @@ class _Problem:
         return mu, [targets[rows] for rows in self.rows]
 
 
-def scale_features(mixing: Matrix, features: Matrix, mu: Matrix | None) -> Matrix:
-    """Return a mixing whose features over the aligning samples have the spread mu.
+def amplitude(features: Matrix, target: Matrix, mu: Matrix) -> float:
+    """Return how much larger a subject's target is than its features.
 
-    Features on which subjects agree more then weigh more for a classifier. Without mu
-    they have unit variance. A feature that is constant stays as it is.
+    The ridge shrinks the features of noisy subjects more. One number for all features,
+    weighed by mu: a feature on which the subject's edges or voxels hardly differ stays
+    as small as it is beside the others. Samples without edges do not count.
     """
-    spread = features.std(axis=0)
-    spread = np.where(spread > 0, spread, 1.0)
-    wanted = np.ones_like(spread) if mu is None else mu[: spread.size] / mu[0]
-    return np.asarray(mixing * (wanted / spread))
+    linked = target.any(axis=1)
+    sizes = [
+        float(np.linalg.norm(_spread(of, linked) * mu))
+        for of in (target - target.mean(axis=0), features)
+    ]
+    return sizes[0] / sizes[1] if sizes[1] > 0 else 1.0
+
+
+def common_scale(
+    features: Sequence[Matrix], targets: Sequence[Matrix], mu: Matrix, spread: Matrix
+) -> Matrix:
+    """Return what all subjects multiply each feature with, beside their amplitude.
+
+    The features of the linked samples then have this spread, as the root mean square
+    over subjects. A feature that is constant stays as it is.
+    """
+    squares = [
+        (amplitude(f, t, mu) * _spread(f, t.any(axis=1))) ** 2
+        for f, t in zip(features, targets, strict=True)
+    ]
+    found = np.sqrt(np.mean(squares, axis=0))
+    return np.asarray(spread / np.where(found > 0, found, 1.0))
+
+
+def _spread(centred: Matrix, rows: Any) -> Matrix:
+    return np.asarray(np.sqrt(np.mean(centred[rows] ** 2, axis=0)))
 
 
 def _divide(columns: Matrix, by: Matrix) -> Matrix:

@@ -70,14 +70,9 @@ class Smoother(ABC):
             other.__dict__.pop(derived, None)
         return other
 
-    def coefficients(self, B: Any) -> Matrix:
-        """Return the mixing ``(K + g)^-1 B``, B centred, (n_samples, n_columns)."""
-        B = np.asarray(B.toarray() if scipy.sparse.issparse(B) else B, np.float64)
-        return self._solve(B - B.mean(axis=0))  # K is blind to constants, 1 / g is not
-
     def regress(self, target: Any) -> tuple[Matrix, Matrix]:
         """Return the mixing of the ridge regression on a target, and its features."""
-        mixing = self.coefficients(target)
+        mixing = self._solve(_centred(target))  # K is blind to constants, 1 / g is not
         return mixing, self.features(mixing)
 
     def smooth(self, B: Any) -> Matrix:
@@ -112,9 +107,9 @@ class Smoother(ABC):
         """Do so at several strengths, in units of the mean eigenvalue."""
         return [self.at(rho).leave_out(contrasts, blocks) for rho in rhos]
 
-    def _cholesky(self, ridged: Matrix) -> Any:
+    def _cholesky(self, ridged: Matrix, ridge: float) -> Any:
         """Factorise, in place, a matrix whose diagonal lacks the ridge."""
-        ridged[np.diag_indices_from(ridged)] += self.strength
+        ridged[np.diag_indices_from(ridged)] += ridge
         try:
             return cholesky(ridged)
         except scipy.linalg.LinAlgError as error:
@@ -156,7 +151,7 @@ class GramSmoother(Smoother):
 
     @cached_property
     def _factor(self) -> Any:
-        return self._cholesky(np.array(self._gram))
+        return self._cholesky(np.array(self._gram), self.strength)
 
     def _solve(self, B: Matrix) -> Matrix:
         if self._by_root:
@@ -230,12 +225,38 @@ class NarrowSmoother(Smoother):
 
     @cached_property
     def _factor(self) -> Any:
-        return self._cholesky(self.samples.T @ self.samples)
+        return self._cholesky(self.samples.T @ self.samples, self.strength)
+
+    @cached_property
+    def _bare_factor(self) -> Any:
+        """The factor without a ridge, but for what rounding needs."""
+        square = self.samples.T @ self.samples
+        least = 4 * len(square) * np.finfo(np.float64).eps
+        return self._cholesky(square, least * float(square.diagonal().sum()))
 
     def _solve(self, B: Matrix) -> Matrix:
         X = self.samples  # Woodbury's identity
         inside = cholesky_solve(self._factor, X.T @ B)
         return np.asarray((B - X @ inside) / self.strength)
+
+    def regress(self, target: Any) -> tuple[Matrix, Matrix]:
+        """Return the mixing of the ridge regression on a target, and its features.
+
+        The mixing is the shortest with the same voxel weights ``X^T mixing``.
+        ``(K + g)^-1`` times the target has 1 / g of what no voxel explains beside it,
+        which cancels in the weights to the rounding of the data: not in float32.
+        """
+        X, weights = self.samples, self._weights(target)
+        inside = cholesky_solve(self._bare_factor, weights)
+        rest = weights - X.T @ (X @ inside)  # what the little ridge took
+        inside += cholesky_solve(self._bare_factor, rest)
+        return np.asarray(X @ inside), np.asarray(X @ weights)
+
+    def smooth(self, B: Any) -> Matrix:
+        return np.asarray(self.samples @ self._weights(B))
+
+    def _weights(self, target: Any) -> Matrix:
+        return cholesky_solve(self._factor, self.samples.T @ _centred(target))
 
     def features(self, mixing: Matrix) -> Matrix:
         return np.asarray(self.samples @ (self.samples.T @ mixing))
@@ -344,6 +365,11 @@ class DeviceSmoother(Smoother):
 def mean_eigenvalue(gram: Any) -> float:
     """Return the mean eigenvalue of a Gram matrix, also of one on a device."""
     return float(gram.diagonal().sum()) / len(gram)
+
+
+def _centred(B: Any) -> Matrix:
+    B = np.asarray(B.toarray() if scipy.sparse.issparse(B) else B, np.float64)
+    return np.asarray(B - B.mean(axis=0))
 
 
 def _symmetric(matrix: Matrix) -> Matrix:

@@ -264,30 +264,36 @@ def covariance_strength(
 
     The covariance shrunk by :math:`\delta`, towards its mean eigenvalue, is a ridge of
     :math:`\rho = \delta / (1 - \delta) \cdot n / v`. For a kernel without voxels (None)
-    v is the number of samples less one.
+    v is the number of samples less one. A covariance that is the same however much it
+    is shrunk, as that of one voxel, is not asked; if none is, rho is the grid's least.
     """
     values = []
     for gram, known in zip(grams, n_voxels, strict=True):
         n = len(gram)
         v = n - 1 if known is None else known
-        delta = min(covariance_shrinkage(gram, v, how), 0.999)
-        values.append(delta / (1 - delta) * n / v)
+        shrinkage = covariance_shrinkage(gram, v, how)
+        if shrinkage is not None:
+            delta = min(shrinkage, 0.999)
+            values.append(delta / (1 - delta) * n / v)
+    if not values:
+        return GRID[0]
     # a ridge acts by its order of magnitude
     return float(np.exp(np.mean(np.log(np.maximum(values, GRID[0])))))
 
 
-def covariance_shrinkage(gram: Matrix, n_voxels: int, how: str) -> float:
+def covariance_shrinkage(gram: Matrix, n_voxels: int, how: str) -> float | None:
     """Return the shrinkage of the voxels' covariance from the samples' Gram matrix.
 
     By Ledoit and Wolf (2004), or "oas", the oracle approximation of Chen et al. (2010).
+    None where the covariance is what it would be shrunk to: both are 0 / 0 then.
     """
     n, v = len(gram), n_voxels
     trace = float(gram.diagonal().sum()) / n  # of the covariance, as is the next
     squares = float((gram * gram).sum()) / n**2
-    if how == "oas":
-        alpha, mean = squares / v**2, trace / v
-        below = (n + 1) * (alpha - mean**2 / v)
-        return float(1.0 if below <= 0 else min((alpha + mean**2) / below, 1.0))
     spread = squares - trace**2 / v
+    if v < 2 or spread <= 1e-12 * squares:
+        return None
+    if how == "oas":
+        return float(min((squares + trace**2) / ((n + 1) * spread), 1.0))
     error = float((gram.diagonal() ** 2).sum()) / n**2 - squares / n
-    return float(0.0 if spread <= 0 else np.clip(error / spread, 0.0, 1.0))
+    return float(np.clip(error / spread, 0.0, 1.0))
