@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, TypeAlias
 
-from brainweave.exceptions import BrainweaveError, InputError
+from brainweave.exceptions import BrainweaveError, ClusterError, InputError
 
 USAGE, FAILED, INTERRUPTED = 2, 1, 130
 DEBUG = "BRAINWEAVE_DEBUG"
@@ -80,6 +80,8 @@ def _report(error: Exception, arguments: Sequence[str]) -> int:
         _print_error(text, hint)
         return FAILED
     _print_error(text + _value_given(error, arguments))
+    if isinstance(error, ClusterError):
+        _print_error(_current.resume_hint)
     return code
 
 

@@ -38,7 +38,7 @@ from brainweave.evaluation.results import GridResult, is_complete
 from brainweave.evaluation.shared_bases import Part
 from brainweave.evaluation.splits import SplitStudy, subject_folds
 from brainweave.evaluation.store import ResultStore
-from brainweave.exceptions import InputError
+from brainweave.exceptions import ClusterError, InputError
 
 logger = logging.getLogger(__name__)
 
@@ -253,6 +253,8 @@ class _Run:
                 warnings.simplefilter("ignore")
                 try:
                     part.prepare(job.aligner, n_jobs=self.workers)
+                except ClusterError:
+                    raise
                 except Exception:  # it fails again, and is recorded, in its job
                     continue
 
@@ -311,6 +313,8 @@ class _Run:
                     cell = missing[found["fold"]]
                     keep(cell, {**found, "error": "", "seconds": seconds})
                     del missing[found["fold"]]
+            except ClusterError:  # no fault of the method: all would fail
+                raise
             except Exception as error:
                 failure = {"error": f"{type(error).__name__}: {error}", "seconds": {}}
                 for cell in missing.values():

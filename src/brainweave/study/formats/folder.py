@@ -13,6 +13,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from brainweave._io import (
 )
 from brainweave._progress import Progress, shown_progress
 from brainweave._version import __version__
-from brainweave._workers import explain_dead_worker
+from brainweave._workers import n_workers
 from brainweave.exceptions import StudyError
 from brainweave.labels import object_array
 from brainweave.study.spaces import load_space, read_table
@@ -193,20 +194,24 @@ def _write_subjects(
     study: Study, work: Path, taken: set[str], dtype: Any, n_jobs: int | None
 ) -> Iterator[dict[str, Any]]:
     """Write the subjects, and yield their entries in the index."""
-    from joblib import Parallel, delayed
-
-    stems = [_free_stem(_subject_stem(id), taken) for id in study.ids]
-    jobs = (
-        delayed(_write_subject)(subject, work / stem, dtype)
-        for subject, stem in zip(study, stems, strict=True)
-    )
-    # pre_dispatch: hand over a subject only when a worker is free to take it
-    with explain_dead_worker():
-        yield from Parallel(
-            n_jobs=-1 if n_jobs is None else n_jobs,
-            return_as="generator",
-            pre_dispatch="n_jobs",
-        )(jobs)
+    stems = [work / _free_stem(_subject_stem(id), taken) for id in study.ids]
+    workers = n_workers(len(study), n_jobs)
+    if workers == 1:
+        for subject, stem in zip(study, stems, strict=True):
+            yield _write_subject(subject, stem, dtype)
+        return
+    # threads: most of the time goes to reading, decompressing and NumPy, which let
+    # others run meanwhile, and nothing is left behind when the process is killed
+    with ThreadPoolExecutor(workers) as pool:
+        jobs = [
+            pool.submit(_write_subject, subject, stem, dtype)
+            for subject, stem in zip(study, stems, strict=True)
+        ]
+        try:
+            for job in jobs:
+                yield job.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def _write_subject(subject: Subject, stem: Path, dtype: Any) -> dict[str, Any]:
