@@ -141,7 +141,10 @@ def _os_message(error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"The disk is full{', writing' + name if name else ''}. Free some space."
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return f"No permission to use{name or ' a file'}. Choose another folder."
+        return (
+            f"No permission to use{name or ' a file'}. Change its permissions, or name "
+            "another place."
+        )
     reason = error.strerror or str(error)
     return f"{reason}:{name}." if name else f"{_one_line(reason)}."
 

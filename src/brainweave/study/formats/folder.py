@@ -27,6 +27,7 @@ from brainweave._io import (
     file_stamp,
     full_disk_is_an_error,
     restore,
+    unreadable,
     write_text,
 )
 from brainweave._progress import Progress, shown_progress
@@ -106,8 +107,13 @@ def save_study(
     target.parent.mkdir(parents=True, exist_ok=True)
     n_bytes = sum(_n_bytes(subject, dtype) for subject in study)
     check_disk_space(target.parent, n_bytes, "The study", 'pass dtype="float32"')
-    replaced = _files_of_study(target / INDEX) if target.exists() else []
-    others = {path.name for path in target.glob("*")}.difference(replaced)
+
+    def replaced() -> list[str]:
+        _check_target(target, overwrite)
+        return _files_of_study(target / INDEX)
+
+    others = {path.name for path in target.glob("*")}
+    others.difference_update(replaced())
     with (
         full_disk_is_an_error(target, "save again; nothing was left behind"),
         atomic_folder(target, replaces=replaced) as work,
@@ -157,7 +163,7 @@ def open_study(folder: str | PathLike[str], *, verify: bool | None = None) -> St
             sizes = [int(entry["samples"]["bytes"]) for entry in index["subjects"]]
             verify = sum(sizes) <= _VERIFIED_BYTES
         return _study_from_index(root, index, verify)
-    except StudyError:
+    except (StudyError, OSError):
         raise
     except Exception as error:
         # the checksum is right, so somebody wrote these values, whatever they are
@@ -285,7 +291,9 @@ def _read_index(root: Path) -> dict[str, Any]:
         )
     try:
         index = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        raise unreadable(path, error) from error
+    except (ValueError, RecursionError) as error:
         raise StudyError(f"{str(path)!r} is cut off or damaged ({error}).") from error
     if not isinstance(index, dict) or index.get("format") != FORMAT:
         raise StudyError(f"{str(path)!r} does not describe a brainweave study.")
@@ -306,7 +314,9 @@ def _map_samples(root: Path, entry: dict[str, Any], verify: bool) -> NDArray[Any
     path = verify_file(root, entry, full=False)
     try:
         samples = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
+    except OSError as error:
+        raise unreadable(path, error) from error
+    except (ValueError, EOFError) as error:
         raise StudyError(f"{str(path)!r} is not a readable array ({error}).") from error
     if list(samples.shape) != entry["shape"] or samples.dtype.str != entry["dtype"]:
         raise StudyError(
@@ -364,7 +374,9 @@ def _n_bytes(subject: Subject, dtype: Any) -> int:
 def _files_of_study(index: Path) -> list[str]:
     """List the files of a study; of an index that cannot be read, itself alone."""
     listed = [index.name]
-    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+    if not index.exists():
+        return listed
+    with contextlib.suppress(ValueError, LookupError, TypeError):
         content = json.loads(index.read_text(encoding="utf-8"))
         for part in (*content["spaces"], *content["subjects"]):
             files = part.get("files") or [part["samples"], part["table"]]
