@@ -174,6 +174,8 @@ def use_option_names(text: str) -> str:
     '--leave-out 9 leaves no subject'
     >>> use_option_names("n_components='auto' keeps the informative ones")
     '--n-components auto keeps the informative ones'
+    >>> use_option_names("Keep n_components='auto'.")
+    'Keep --n-components auto.'
     >>> use_option_names("n_components of GDM must be >= 1, got 0.")
     '--n-components must be >= 1, got 0.'
     >>> use_option_names("Give derivatives=..., or overwrite=True.")
@@ -199,7 +201,7 @@ def _assignment(found: "re.Match[str]") -> str:
         option = f"--{name.replace('_', '-')}"
         if value in ("True", "False"):
             return option if value == "True" else option.replace("--", "--no-", 1)
-        return f"{option} {value.strip(QUOTE)}"
+        return f"{option} {value.replace(QUOTE, '')}"
     for free in ("param", "bids_param"):
         if free in _current.params and value == "...":
             return f"--{free.replace('_', '-')} {name}=..."
