@@ -103,8 +103,11 @@ def read_table(path: Path, separator: str = "\t", **options: Any) -> Any:
 
     with reading(path):
         opened: Any = gzip.open if path.suffix == ".gz" else open
+        read = bytearray()
         with opened(path, "rb") as file:
-            content = file.read(_LARGEST_TABLE + 1)
+            while len(read) <= _LARGEST_TABLE and (chunk := file.read(2**20)):
+                read += chunk
+        content = bytes(read)
         if len(content) > _LARGEST_TABLE:
             raise StudyError(
                 f"{str(path)!r} holds more than {_LARGEST_TABLE >> 20} MB of text, too "
