@@ -3,6 +3,7 @@
 import os
 import pickle
 import signal
+import subprocess
 import sys
 import time
 import warnings
@@ -28,7 +29,7 @@ from brainweave import (
     simulate_study,
 )
 from brainweave._core.arrays import _is_current_file, as_sendable, backing_map
-from brainweave._core.exceptions import InputError
+from brainweave._core.exceptions import ClusterError, InputError
 from brainweave._core.workers import Payload, map_subjects
 from brainweave.cli.console import run as run_command
 
@@ -131,7 +132,7 @@ def sent(monkeypatch):
 
     monkeypatch.setattr("brainweave._core.workers.cluster_workers", lambda: 2)
     monkeypatch.setattr(
-        "brainweave._core.workers.Parallel", lambda n_jobs: lambda calls: [*send(calls)]
+        "brainweave._core.workers.Parallel", lambda **options: lambda calls: send(calls)
     )
     return sizes
 
@@ -183,7 +184,7 @@ def test_pieces_of_the_brain_are_cut_by_workers(study, monkeypatch, kind):
     monkeypatch.setattr(
         "brainweave.aligners.piecewise.piecewise.cluster_workers", lambda: 2
     )
-    monkeypatch.setattr("brainweave.aligners.piecewise.piecewise.Parallel", send)
+    monkeypatch.setattr("brainweave._core.workers.Parallel", send)
     found = aligner.fit(study)
     assert len(sizes) == 4
     both = (model.transform([s.samples for s in study]) for model in (found, alone))
@@ -337,6 +338,134 @@ def test_without_dask_the_extra_is_named(study, monkeypatch, capsys):
     folder = str(study[0].samples.filename.parent)
     assert run_command(["fit", folder, "--dask", "local", "-q"]) == 2
     assert "pip install 'brainweave[cluster]'" in capsys.readouterr().err
+
+
+CLUSTER = """
+import sys, distributed
+if __name__ == "__main__":
+    cluster = distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=None
+    )
+    print(cluster.scheduler_address, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """A scheduler in another process, which may be killed with its workers."""
+    pytest.importorskip("distributed", reason="the extra 'cluster'")
+    (tmp_path / "cluster.py").write_text(CLUSTER)
+    process = subprocess.Popen(
+        [sys.executable, tmp_path / "cluster.py"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    process.address = process.stdout.readline().strip()
+    yield process
+    process.kill()
+    process.communicate()
+
+
+@pytest.fixture
+def at_submission(monkeypatch):
+    """Return a function that lets something happen when the k-th task is submitted."""
+    distributed = pytest.importorskip("distributed", reason="the extra 'cluster'")
+    submit = distributed.Client.submit
+
+    def arrange(k, act):
+        count = iter(range(10_000))
+
+        def counted(self, *arguments, **options):
+            future = submit(self, *arguments, **options)
+            if next(count) == k:
+                act()
+            return future
+
+        monkeypatch.setattr(distributed.Client, "submit", counted)
+
+    return arrange
+
+
+def moments(some, all_):
+    """Some moments always, all of them in the thorough suite."""
+    more = [k for k in all_ if k not in some]
+    return [*some, *(pytest.param(k, marks=pytest.mark.thorough) for k in more)]
+
+
+def nap(samples):
+    time.sleep(0.05)
+    return float(samples.sum())
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no such signal here")
+@pytest.mark.filterwarnings("ignore::Warning:distributed")
+@pytest.mark.parametrize("k", moments([0, 12], range(0, 20, 2)))
+def test_tasks_of_a_killed_worker_are_done_by_another(rng, client, at_submission, k):
+    X = [rng.standard_normal((N, 50)) for _ in range(20)]
+    victim = next(iter(client.run(os.getpid).values()))
+    at_submission(k, lambda: (time.sleep(0.1), os.kill(victim, signal.SIGKILL)))
+    with joblib.parallel_config(backend="dask"):
+        assert map_subjects(nap, X) == [float(x.sum()) for x in X]
+    assert victim not in client.run(os.getpid).values()
+
+
+@pytest.mark.filterwarnings("ignore::Warning:distributed")
+@pytest.mark.parametrize("k", moments([1, 13], range(1, 40, 4)))
+def test_a_killed_scheduler_is_one_sentence_and_the_work_goes_on_later(
+    study, cluster, at_submission, monkeypatch, tmp_path, capfd, k
+):
+    monkeypatch.setattr("brainweave.cli.cluster.SCHEDULER_TIMEOUT", 2)
+    folder = str(study[0].samples.filename.parent)
+    words = ["compare", folder, "-o", str(tmp_path / "out"), "-q", "--no-report"]
+    at_submission(k, cluster.kill)
+    assert run_command([*words, "--dask", cluster.address]) == 1
+    assert capfd.readouterr().err.splitlines() == [
+        "Error: The Dask scheduler went away. Start it again.",
+        "Run the same command again: folds of methods that are done are kept.",
+    ]
+    assert run_command(words) == 0
+    table = pd.read_csv(tmp_path / "out" / "folds.tsv", sep="\t")
+    assert len(table) == 2 * 2 * 2 * len(study)  # methods, protocols, halves
+
+
+@pytest.mark.filterwarnings("ignore::Warning:distributed")
+def test_a_cluster_without_workers_is_named(monkeypatch):
+    distributed = pytest.importorskip("distributed", reason="the extra 'cluster'")
+    monkeypatch.setattr("brainweave._core.workers.WORKER_TIMEOUT", 1)
+    cluster = distributed.LocalCluster(n_workers=0, dashboard_address=None)
+    with (
+        cluster,
+        distributed.Client(cluster),
+        joblib.parallel_config(backend="dask", wait_for_workers_timeout=1),
+        pytest.raises(ClusterError, match=r"No worker .* was alive for 1 s\. Start"),
+    ):
+        map_subjects(nap, [np.zeros((3, 4))] * 2)
+
+
+def die(samples):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no such signal here")
+@pytest.mark.filterwarnings("ignore::Warning:distributed")
+def test_a_task_that_kills_every_worker_is_given_up(client):
+    with (
+        joblib.parallel_config(backend="dask"),
+        pytest.raises(ClusterError, match=r"died one after another.*more memory\."),
+    ):
+        map_subjects(die, [np.zeros((3, 4))] * 2)
+
+
+@pytest.mark.filterwarnings("ignore::Warning:distributed")
+def test_an_error_of_a_task_is_not_taken_for_one_of_the_cluster(client):
+    with (
+        joblib.parallel_config(backend="dask"),
+        pytest.raises(FileNotFoundError, match="nowhere"),
+    ):
+        map_subjects(os.stat, ["nowhere"] * 2)
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no such signal here")

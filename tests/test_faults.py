@@ -19,7 +19,7 @@ import pandas as pd
 import pytest
 
 import brainweave as bw
-from brainweave._core.exceptions import BrainweaveError, StudyError
+from brainweave._core.exceptions import BrainweaveError
 from brainweave.evaluation.store import ResultStore
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals, fork")
@@ -377,7 +377,7 @@ class Deadly:
         return self.values[key]
 
 
-def test_a_dead_worker_is_an_error_that_names_the_way_out(tmp_path, rng):
+def test_a_dead_worker_is_an_error_that_names_the_way_out(rng):
     X = [Deadly(rng.normal(size=(12, 8))) for _ in range(2)]
     y = [[0, 1, 2] * 4] * 2
     with (
@@ -386,8 +386,25 @@ def test_a_dead_worker_is_an_error_that_names_the_way_out(tmp_path, rng):
     ):
         bw.GDM(2, n_jobs=2).fit(X, y)
     bw.GDM(2, n_jobs=1).fit(X, y)
-    study = bw.Study([bw.Subject(str(k), x) for k, x in enumerate(X)])
-    with pytest.raises(StudyError, match=r"process .*died.*n_jobs=1"):
-        study.save(tmp_path / "st", n_jobs=2)
-    assert list(tmp_path.iterdir()) == []
-    study.save(tmp_path / "st")
+
+
+def test_a_killed_convert_leaves_no_process(tmp_path):
+    people = bw.simulate_study(n_subjects=6, n_voxels=600, n_runs=4, categories=3)
+    people.to_bids(tmp_path / "bids", raw=True, derivatives=False)
+    words = ["convert", tmp_path / "bids", tmp_path / "study", "--n-jobs", "2", "-q"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "brainweave", *words], start_new_session=True
+    )
+    while not any(tmp_path.glob(".partial-*/*.npy")):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL
+    for _ in range(50):
+        try:
+            os.killpg(process.pid, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGKILL)
+    pytest.fail("a process of a killed convert lived for 5 s")

@@ -4,6 +4,7 @@ from ._core.arrays import memory_limit as memory_limit
 from ._core.exceptions import AlignmentWarning as AlignmentWarning
 from ._core.exceptions import BrainweaveError as BrainweaveError
 from ._core.exceptions import ClassifierWarning as ClassifierWarning
+from ._core.exceptions import ClusterError as ClusterError
 from ._core.exceptions import InputError as InputError
 from ._core.exceptions import KernelWarning as KernelWarning
 from ._core.exceptions import LabelWarning as LabelWarning

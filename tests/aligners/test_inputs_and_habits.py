@@ -200,7 +200,8 @@ def test_score_without_labels_is_agreement(X, rng):
 
 def test_features_go_into_scalers_and_classifiers(X):
     model = GDM(2).fit([x[:12] for x in X], Y[:12])
-    features, groups = model.stack([x[12:] for x in X])
+    features, groups, aligned = model.stack([x[12:] for x in X])
+    assert not aligned.any()
     assert features.shape == (48, 2)
     labels = np.tile(Y[12:], 4)
     pipe = make_pipeline(StandardScaler(), SVC())

@@ -1,14 +1,20 @@
 """simulate, convert, fetch and info, end to end."""
 
+import builtins
+import errno
+import io
 import json
 import tomllib
 from pathlib import Path
 
+import nibabel as nib
 import numpy as np
 import pytest
+import scipy.io
 from numpy.testing import assert_allclose
 
 import brainweave as bw
+from brainweave.study.formats import folder
 
 
 def test_simulate_writes_the_study_of_the_library(study):
@@ -420,3 +426,88 @@ def test_conversions_that_cannot_be_are_one_sentence(odd_files, call, words, sai
     _, error = call("convert", *arguments, "-q", code=2)
     assert said in error
     assert not (odd_files / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (bytes(range(256)) * 4, "y.tsv' is not a tab-separated table"),
+        ("label\na\n".encode("utf-16"), "y.tsv' is not a tab-separated table"),
+        (b"label\n" + b"x" * 200_000, "has a label of 200000 characters"),
+        (b"label\tsubject\na\n", "no labels for subject '01'"),
+    ],
+    ids=["binary", "utf-16", "huge", "short"],
+)
+def test_labels_that_cannot_be_are_one_sentence(tmp_path, call, content, said):
+    scipy.io.savemat(tmp_path / "x.mat", {"X": np.eye(3, 5)})
+    (tmp_path / "y.tsv").write_bytes(content)
+    words = ("convert", tmp_path / "x.mat", tmp_path / "st", "-q", "--labels")
+    code = 1 if "not a" in said else 2
+    _, told = call(*words, tmp_path / "y.tsv", code=code)
+    assert said in told
+    assert len(told.splitlines()) == 1
+
+
+def test_the_later_of_two_conversions_is_told_that_the_folder_is_there(
+    study, tmp_path, call, monkeypatch
+):
+    def convert_meanwhile(*words):
+        def write_later(*arguments, **options):
+            monkeypatch.setattr(folder, "_write_subjects", write)
+            call("convert", study, tmp_path / "st", "-q", *words)
+            return write(*arguments, **options)
+
+        write = folder._write_subjects
+        monkeypatch.setattr(folder, "_write_subjects", write_later)
+
+    convert_meanwhile()
+    _, told = call("convert", study, tmp_path / "st", "-q", code=1)
+    assert told == (
+        f"Error: '{tmp_path / 'st'}' exists. Choose another folder, or pass "
+        "--overwrite to replace the study in it.\n"
+    )
+    assert (tmp_path / "st" / "brainweave.toml").exists()
+    assert {p.name for p in tmp_path.iterdir()} == {"st"}
+    # of two that overwrite, the later wins, whatever files the other wrote
+    words = ("convert", study, tmp_path / "st", "-q", "--overwrite")
+    call(*words, "--participant-label", "01")
+    convert_meanwhile("--overwrite")
+    call(*words)
+    assert len(bw.Study.open(tmp_path / "st")) == 4
+
+
+@pytest.fixture
+def forbid(monkeypatch):
+    """Return a function that lets a file be opened by nobody, root included."""
+
+    def forbid(path):
+        def guarded(file, *arguments, **options):
+            if str(file) == str(path):
+                raise PermissionError(errno.EACCES, "Permission denied", str(file))
+            return allowed(file, *arguments, **options)
+
+        allowed = open
+        monkeypatch.setattr(builtins, "open", guarded)
+        monkeypatch.setattr(io, "open", guarded)
+
+    return forbid
+
+
+@pytest.mark.parametrize("name", ["study.json", "sub-01.npy"])
+def test_a_study_that_may_not_be_read_names_the_permission(study, call, forbid, name):
+    forbid(study / name)
+    _, told = call("info", study, code=1)
+    assert told == (
+        f"Error: '{study / name}' cannot be read (Permission denied). Ask its owner "
+        "for permission to read it.\n"
+    )
+
+
+def test_an_image_that_may_not_be_read_names_the_permission(tmp_path, call, forbid):
+    image = tmp_path / "sub-01_bold.nii.gz"
+    nib.save(nib.Nifti1Image(np.ones((4, 4, 4, 6), "f4"), np.eye(4)), image)
+    forbid(image)
+    _, told = call("convert", image, tmp_path / "st", "-q", code=1)
+    assert "cannot be read (Permission denied). Ask its owner" in told
+    assert "damaged" not in told
+    assert "folder" not in told

@@ -159,6 +159,9 @@ class Cluster:
         return self
 
     def __exit__(self, *_):
+        self.close()
+
+    def close(self, timeout=None):
         asked.append("closed")
 
     def scheduler_info(self):

@@ -1,8 +1,12 @@
 """fit, transform and add-subject, end to end."""
 
+import os
+import re
 import tomllib
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
 
@@ -259,25 +263,22 @@ class _Map:
 
     signatures = True
 
-    def took_part(self, samples):
+    def took_part(self, samples, *, name):
         return np.array([True, True, False, False])
 
 
 @pytest.mark.parametrize(
-    ("model", "map_", "before", "want"),
+    ("model", "map_", "want"),
     [
-        (bw.GDM(), _Map(), None, [1, 1, 0, 0]),
-        (bw.GDM(), _Map(), [0, 0, 0, 1], [1, 1, 0, 1]),  # features of features
-        (bw.GDM(), object(), None, [1, 1, 1, 1]),  # an old file does not say
-        (bw.NoAlignment(), _Map(), None, [0, 0, 0, 0]),
+        (bw.GDM(), _Map(), [1, 1, 0, 0]),
+        (bw.GDM(), object(), [1, 1, 1, 1]),  # an old file does not say
+        (bw.NoAlignment(), _Map(), [0, 0, 0, 0]),
     ],
-    ids=["some", "more", "unknown", "none"],
+    ids=["some", "unknown", "none"],
 )
-def test_transform_marks_the_samples_that_aligned(model, map_, before, want):
-    from brainweave.cli.modelling import _aligned
-
-    known = None if before is None else np.array(before, bool)
-    got = _aligned(model, map_, np.zeros((4, 3)), known)
+def test_a_model_knows_the_samples_that_aligned(model, map_, want):
+    model.maps_, model.n_subjects_ = [map_], 1
+    (got,) = model.took_part([np.zeros((4, 3))])
     assert got.astype(int).tolist() == want
 
 
@@ -405,3 +406,82 @@ def test_atlases_come_from_files_or_the_cache(
     (cache / "Schaefer2018_100Parcels_7Networks_order_MNI_2mm.nii.gz").write_text("x")
     out = ("-o", tmp_path / "m.safetensors")
     assert said in call("fit", study, *out, "--parcels", parcels, code=2)[1]
+
+
+def test_the_tour_of_the_readme_gives_features_that_may_be_scored(
+    study, tmp_path, call, monkeypatch
+):
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    os.symlink(study, "STUDY")
+    for name in ("fit", "transform"):
+        (line,) = re.findall(rf"^brainweave ({name} .*?) *(?:#.*)?$", readme, re.M)
+        shown, _ = call(*line.split(), "-q")
+    data, shared = bw.Study.open(study), bw.Study.open("SHARED")
+    aligning, other = data.split_halves("run")
+    n = sum(s.n_samples for s in aligning)
+    assert f"{n} of {sum(s.n_samples for s in data)} samples took part" in shown
+    model = bw.load("model.safetensors")
+    for a, b, s in zip(shared, model.transform(other), other, strict=True):
+        assert_allclose(a.data(), b, rtol=0, atol=1e-12)
+        assert a.labels.tolist() == s.labels.tolist()
+        assert not a.aligned.any()
+    call("evaluate", "SHARED", "--method", "none", "-q", "--no-report")
+
+
+def test_tables_say_which_samples_aligned(study, tmp_path, call):
+    model, shared = tmp_path / "m.safetensors", tmp_path / "shared"
+    call("fit", study, "-o", model, "--halves", "category", "-q")
+    _, said = call("transform", model, study, shared, "-q")
+    assert said == ""
+    data = bw.Study.open(study)
+    aligning, _ = data.split_halves("category")
+    for s, a in zip(data, aligning, strict=True):
+        table = pd.read_csv(shared / f"sub-{s.id}.tsv", sep="\t")
+        assert table["aligned"].sum() == a.n_samples
+        rows = s.data()[table["aligned"] == 1]
+        assert_allclose(rows, a.data(), rtol=0, atol=0)
+    flags = bw.load(model).took_part(data)
+    stacked = bw.load(model).stack(data)
+    assert stacked.aligned.tolist() == np.concatenate(flags).tolist()
+    _, said = call("evaluate", shared, "--method", "none", "-q", code=2)
+    assert "circular" in said
+    # features of features
+    call("fit", shared, "-o", model, "--method", "none", "-q")
+    call("transform", model, shared, tmp_path / "again", "-q")
+    for s, want in zip(bw.Study.open(tmp_path / "again"), flags, strict=True):
+        assert s.aligned.tolist() == want.tolist()
+
+
+def test_features_of_aligning_samples_alone_are_warned_of(study, tmp_path, call):
+    model = tmp_path / "m.safetensors"
+    for k, more in enumerate([(), ("--match", "average")]):
+        call("fit", study, "-o", model, "-q", *more)
+        _, said = call("transform", model, study, tmp_path / f"shared{k}", "-q")
+        assert "samples took part in the alignment, so that nothing can be" in said
+        assert "brainweave fit --halves run" in said
+    words = ("transform", model, study, tmp_path / "new", "--only-new")
+    _, said = call(*words, code=2)
+    assert "samples of subject '01' took part in the alignment. Fit on a part" in said
+    assert not (tmp_path / "new").exists()
+    _, said = call("fit", study, "--halves", "odd", "-o", model, code=2)
+    assert "--halves must be category or run; got 'odd'" in said
+
+
+def test_a_subject_may_join_with_half_of_its_samples(study, tmp_path, call):
+    three, model = tmp_path / "three", tmp_path / "m.safetensors"
+    call("convert", study, three, "-q", *("--participant-label", "01", "02", "04"))
+    call("fit", three, "-o", model, "--halves", "run", "-q")
+    call("add-subject", model, study, "--halves", "run", "-q")
+    data = bw.Study.open(study)
+    for s, flags in zip(data, bw.load(model).took_part(data), strict=True):
+        assert 0 < flags.sum() < s.n_samples
+
+
+def test_help_and_messages_read_as_meant(study, tmp_path, call):
+    shown, _ = call("evaluate", "--help")
+    assert "split_matched" not in shown
+    nothing = bw.Study([bw.Subject(i, np.eye(6, 9)) for i in ("01", "02")])
+    nothing.save(tmp_path / "st")
+    _, said = call("fit", tmp_path / "st", "-o", tmp_path / "m.safetensors", code=2)
+    assert "use --graph time." in said

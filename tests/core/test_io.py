@@ -98,7 +98,9 @@ def test_a_folder_is_replaced_file_by_file_of_ours(tmp_path):
     (folder / "results").mkdir()
     (folder / "results" / "r").write_text("mine")
     (folder / "link").symlink_to("notes")
-    with _io.atomic_folder(folder, replaces=["index", "sub/a", "sub/b"]) as work:
+    with _io.atomic_folder(
+        folder, replaces=lambda: ["index", "sub/a", "sub/b"]
+    ) as work:
         (work / "index").write_text("2")
         (work / "sub").mkdir()
         (work / "sub" / "a").write_text("2")
@@ -159,7 +161,7 @@ def hook(event, arguments):
         if seen[0] == {die_at}:
             os.kill(os.getpid(), signal.SIGKILL)
 sys.addaudithook(hook)
-with _io.atomic_folder(_io.Path({folder!r}), replaces=["index"]) as work:
+with _io.atomic_folder(_io.Path({folder!r}), replaces=lambda: ["index"]) as work:
     (work / "index").write_text("2")
 seen[0] = -100  # what follows is not ours: a tool that measures coverage writes files
 """
@@ -186,7 +188,7 @@ def test_a_killed_replacement_keeps_the_folder_and_what_others_put_there(
     assert (folder / "index").read_text() == ("1" if die_at < 6 else "2")
     assert {(folder / name).read_text() for name in ("link", "sub/mine")} == {"mine"}
     _io._checked_folders.clear()
-    with _io.atomic_folder(folder, replaces=["index"]) as work:
+    with _io.atomic_folder(folder, replaces=lambda: ["index"]) as work:
         (work / "index").write_text("3")
     assert names(folder) == ["index", *others]
     assert [p.name for p in tmp_path.iterdir()] == ["data"]

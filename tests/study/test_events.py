@@ -1,3 +1,6 @@
+import gzip
+import time
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -193,3 +196,27 @@ def test_other_events_and_long_gaps_end_a_block():
     assert blocks.label.tolist() == ["a", "b", "a", "a"]
     assert_allclose(blocks.duration, [3, 1, 1, 1], atol=1e-12)
     assert len(find_blocks(pictures.take(np.array([], dtype=int)))) == 0
+
+
+def test_a_table_of_any_size_is_read_or_refused_at_once(tmp_path):
+    header, row = "onset\tduration\ttrial_type", "1\t2\tface"
+    wide = write(tmp_path / "wide.tsv", header + "\tx" * 10**6 + f"\n{row}\n")
+    long_row = write(tmp_path / "row.tsv", f"{header}\n{row}" + "\tx" * 10**6)
+    bomb = tmp_path / "bomb.tsv.gz"
+    with gzip.open(bomb, "wb") as file:
+        for _ in range(300):
+            file.write(bytes(2**20))
+    begin = time.monotonic()
+    for path in (wide, long_row):
+        with pytest.raises(StudyError, match=r"has 100000. columns; a table of events"):
+            read_events(path)
+    with pytest.raises(StudyError, match=r"bomb.tsv.gz' holds more than 256 MB"):
+        read_events(bomb)
+    assert time.monotonic() - begin < 30
+
+
+def test_cells_beyond_the_header_do_not_shift_the_others(tmp_path):
+    path = write(tmp_path / "e.tsv", "onset\tduration\ttrial_type\n3\t2\tface\t9\n")
+    with pytest.warns(Warning, match="does not match length of data"):
+        events = read_events(path)
+    assert (events.onset.tolist(), events.label.tolist()) == ([3.0], ["face"])

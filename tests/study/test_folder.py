@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from brainweave._core.exceptions import InputError, StudyError
+from brainweave._core.exceptions import StudyError
 from brainweave.study import Study, Subject
 from brainweave.study.spaces import VolumeSpace
 
@@ -587,7 +587,7 @@ def test_a_study_that_somebody_else_saved_meanwhile_is_not_replaced(tmp_path):
         if done == 1:
             theirs.save(tmp_path / "out")
 
-    with pytest.raises(InputError, match=r"study.json' .* so it is not replaced"):
+    with pytest.raises(StudyError, match=r"out. exists\. Choose another folder"):
         make_study().save(tmp_path / "out", progress=meanwhile)
     assert Study.open(tmp_path / "out").ids == ["x"]
     assert files_of(tmp_path) == ["out"]

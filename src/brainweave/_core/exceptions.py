@@ -21,6 +21,10 @@ class SolverError(BrainweaveError, RuntimeError):
     """A numerical solver did not reach a result that can be trusted."""
 
 
+class ClusterError(BrainweaveError, RuntimeError):
+    """The scheduler or the workers of a cluster went away during the work."""
+
+
 class AlignmentWarning(UserWarning):
     """Subjects do not agree on samples that did not align: nothing shared was found."""
 

@@ -84,12 +84,15 @@ def _move_unless_there(work: Path, path: Path) -> None:
 
 
 @contextmanager
-def atomic_folder(path: Path, *, replaces: Collection[str] = ()) -> Iterator[Path]:
+def atomic_folder(
+    path: Path, *, replaces: Callable[[], Collection[str]] = list
+) -> Iterator[Path]:
     """Yield a temporary folder, which is renamed to `path` if no error is raised.
 
-    `replaces` are the files in `path`, relative to it, with ``/``, that an earlier call
-    wrote: they may be removed. What others put there stays; a new file with the name of
-    one of theirs is an error.
+    `replaces` lists the files in `path`, relative to it, with ``/``, that an earlier
+    call wrote: they may be removed. It is asked at the end, since another process may
+    have written there meanwhile. What others put there stays; a new file with the name
+    of one of theirs is an error.
     """
     path = path.absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -100,7 +103,7 @@ def atomic_folder(path: Path, *, replaces: Collection[str] = ()) -> Iterator[Pat
     try:
         yield work
         if path.exists():
-            _replace_folder(work, path, set(replaces))
+            _replace_folder(work, path, set(replaces()))
         else:
             work.rename(path)
         _sync_folder(path.parent)
@@ -275,6 +278,16 @@ def _sync_folder(folder: Path) -> None:
             os.fsync(number)
         finally:
             os.close(number)
+
+
+def unreadable(path: Path, error: OSError) -> StudyError:
+    """Return the error of a file that is there but cannot be read."""
+    if isinstance(error, PermissionError):
+        way_out = "Ask its owner for permission to read it"
+    else:
+        way_out = "Check the disk, or get the file again"
+    reason = error.strerror or str(error)
+    return StudyError(f"{str(path)!r} cannot be read ({reason}). {way_out}.")
 
 
 # -- whether files changed -------------------------------------------------------------

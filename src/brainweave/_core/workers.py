@@ -5,10 +5,12 @@ A worker of another process gets mapped files by name, not their voxels.
 
 import mmap
 import os
+import time
 import warnings
-from collections.abc import Callable, Iterator
-from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import BrokenExecutor, CancelledError, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext, suppress
 from functools import lru_cache
 from io import BytesIO
 from pickle import Pickler, PicklingError, loads
@@ -28,11 +30,20 @@ from brainweave._core.arrays import (
     memory_allowed,
     process_bytes,
 )
-from brainweave._core.exceptions import InputError, StudyError
+from brainweave._core.exceptions import (
+    BrainweaveError,
+    ClusterError,
+    InputError,
+    StudyError,
+)
 from brainweave._core.validation import check_n_jobs
 
 Result = TypeVar("Result")
 CaughtWarning = tuple[type[Warning], str]
+
+WORKER_TIMEOUT = 60.0  # seconds that a cluster may be without any worker
+_LOOK = 1.0  # seconds between looks at a cluster that works
+_AHEAD = 4  # tasks per core that wait at the scheduler, so that none has to wait
 
 
 @lru_cache(maxsize=1)
@@ -54,7 +65,8 @@ def cluster_workers() -> int | None:
     backend, _ = get_active_backend(prefer="threads")
     if getattr(backend, "supports_sharedmem", False):
         return None
-    return int(backend.effective_n_jobs(-1))
+    client = getattr(backend, "client", None)
+    return int(backend.effective_n_jobs(-1)) if client is None else _n_cores(client)
 
 
 def map_subjects(
@@ -71,7 +83,7 @@ def map_subjects(
     unless `threads_only`: work that reads no voxels costs more to send than to do.
     """
     items = list(zip(*arguments, strict=True))
-    workers = _n_workers(len(items), n_jobs)
+    workers = n_workers(len(items), n_jobs)
     on_cluster = not threads_only and n_jobs != 1 and len(items) > 1
     cluster = cluster_workers() if on_cluster else None
     limit = memory_allowed()
@@ -82,17 +94,17 @@ def map_subjects(
     if cluster is None:  # plain threads start faster
         with subject_threads(workers, workers, share_cores=True) as over_subjects:
             return over_subjects(function, *zip(*items, strict=True))
-    with blas_threads(max(1, cpu_count() // workers)), explain_dead_worker():
-        answers = Parallel(n_jobs=max(workers, cluster))(
-            delayed(_call_on_worker)(function, *map(_packed, item)) for item in items
-        )
+    calls = ((function, *map(_packed, item)) for item in items)
+    with blas_threads(max(1, cpu_count() // workers)):
+        answers = list(on_workers(_call_on_worker, calls, max(workers, cluster)))
     for _, error in answers:  # the first subject's error, whichever came first
         if error is not None:
             raise error
     return [_unpacked(result) for result, _ in answers]
 
 
-def _n_workers(n_items: int, n_jobs: Any) -> int:
+def n_workers(n_items: int, n_jobs: Any) -> int:
+    """Return how many threads to use; None, and numbers below 1, mean one per core."""
     n_jobs = check_n_jobs(n_jobs)
     wanted = n_jobs if n_jobs is not None and n_jobs > 0 else cpu_count()
     return int(min(wanted, n_items))
@@ -140,7 +152,7 @@ def subject_threads(
     workers in a single bit. With ``share_cores``, for large matrices, subjects share
     the cores as in :func:`map_subjects`, and BLAS has all of them in between.
     """
-    workers = _n_workers(n_subjects, n_jobs)
+    workers = n_workers(n_subjects, n_jobs)
     with nullcontext() if share_cores else blas_threads(1):
         if workers <= 1:
             yield lambda function, *lists: list(map(function, *lists))
@@ -155,16 +167,111 @@ def subject_threads(
             yield over_subjects
 
 
-@contextmanager
-def explain_dead_worker() -> Iterator[None]:
-    """Turn the death of a joblib process into an error that says what to do."""
+def on_workers(
+    function: Callable[..., Result], calls: Iterable[tuple[Any, ...]], n_jobs: Any
+) -> Generator[Result]:
+    """Call a function by the configured joblib backend; yield results in order."""
+    client = getattr(get_active_backend(prefer="threads")[0], "client", None)
+    if client is not None:
+        yield from _on_dask(client, function, calls)
+        return
     try:
-        yield
+        yield from Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")(
+            delayed(function)(*call) for call in calls
+        )
     except BrokenExecutor:
         raise StudyError(
             "A process that read subjects died; often the memory was full. Use "
             "n_jobs=1, or fewer processes, and start again."
         ) from None
+
+
+def _on_dask(
+    client: Any, function: Callable[..., Result], calls: Iterable[tuple[Any, ...]]
+) -> Generator[Result]:
+    """Submit calls to Dask; a call whose worker dies is done again by another.
+
+    joblib scatters large arguments over the workers instead, which are lost with them.
+    """
+    waiting: deque[Any] = deque()
+    most = _AHEAD * _n_cores(client)
+    try:
+        for call in calls:
+            with explain_lost_cluster(client):
+                waiting.append(client.submit(_Call(function, call), pure=False))
+            if len(waiting) >= most:
+                yield _result(client, waiting.popleft())
+        while waiting:
+            yield _result(client, waiting.popleft())
+    finally:
+        if waiting:  # one failed, or nobody wants the rest
+            with suppress(Exception):
+                client.cancel(list(waiting))
+
+
+class _Call:
+    """A call into which Dask does not look; it returns a result and an error."""
+
+    def __init__(self, function: Callable[..., Any], arguments: Any) -> None:
+        self._function, self._arguments = function, arguments
+
+    def __call__(self) -> tuple[Any, Exception | None]:
+        try:
+            return self._function(*self._arguments), None
+        except Exception as error:  # raised there, it would look like one of Dask's
+            return None, error
+
+
+def _result(client: Any, future: Any) -> Any:
+    """Return the result of a call; wait for it as long as there are workers."""
+    answer = None
+    while answer is None:
+        with explain_lost_cluster(client), suppress(TimeoutError):
+            answer = future.result(timeout=_LOOK)
+        if answer is None:
+            _n_cores(client)
+    result, error = answer
+    if error is not None:
+        raise error
+    return result
+
+
+def _n_cores(client: Any) -> int:
+    """Return how many cores the workers have; wait for a worker if there is none."""
+    begin = time.monotonic()
+    with explain_lost_cluster(client):
+        while True:
+            n_cores = sum(client.ncores().values())
+            if n_cores:
+                return int(n_cores)
+            if time.monotonic() - begin > WORKER_TIMEOUT:
+                raise TimeoutError
+            time.sleep(_LOOK)
+
+
+@contextmanager
+def explain_lost_cluster(client: Any) -> Iterator[None]:
+    """Turn the loss of Dask's scheduler or workers into an error that says so."""
+    try:
+        yield
+    except BrainweaveError:
+        raise
+    except Exception as error:
+        if type(error).__name__ == "KilledWorker":
+            problem = (
+                "Dask gave up on a task whose workers died one after another; often "
+                "the memory was full. Start workers with more memory."
+            )
+        elif isinstance(error, TimeoutError):
+            problem = (
+                f"No worker of the Dask cluster was alive for {WORKER_TIMEOUT:.0f} s. "
+                "Start some."
+            )
+        elif client.status != "running" or isinstance(error, OSError | CancelledError):
+            problem = "The Dask scheduler went away. Start it again."
+        else:
+            raise
+        raise ClusterError(problem) from error
 
 
 class WarningCollector:

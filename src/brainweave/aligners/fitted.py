@@ -35,10 +35,13 @@ class Stacked(NamedTuple):
         The samples of all subjects, one below the other.
     groups : ndarray of shape (n_samples,)
         Whose each sample is; for ``LeaveOneGroupOut``.
+    aligned : ndarray of bool of shape (n_samples,)
+        Which samples took part in the fit: scoring these would be circular.
     """
 
     features: NDArray[Any]
     groups: NDArray[Any]
+    aligned: NDArray[np.bool_]
 
 
 class SubjectTransformer(TransformerMixin, BaseEstimator):
@@ -118,8 +121,8 @@ class FittedAligner(BaseEstimator):
             shared = GDM(6).fit(X, y).transform(X)
             # a classifier trained on five subjects is right on the sixth: circular
 
-        Fit on some samples, transform and score others, or leave it to
-        :func:`brainweave.between_subject_classification`.
+        Fit on some samples, transform and score others (:meth:`took_part` tells them
+        apart), or leave it to :func:`brainweave.between_subject_classification`.
         """
         check_is_fitted(self, "maps_")
         arrays, numbers = self._pair(X, subjects)
@@ -360,6 +363,7 @@ class FittedAligner(BaseEstimator):
 
         What scikit-learn takes from here: ``features`` for a scaler or a classifier,
         ``groups`` for ``LeaveOneGroupOut``, and ``np.concatenate(y)`` for the labels.
+        Score rows that are not ``aligned`` only.
 
         Parameters
         ----------
@@ -369,14 +373,51 @@ class FittedAligner(BaseEstimator):
         Returns
         -------
         Stacked
-            A tuple ``(features, groups)`` with names.
+            A tuple ``(features, groups, aligned)`` with names.
         """
         check_is_fitted(self, "maps_")
         arrays = [to_numpy(a) for a in self.transform(X, subjects)]
         _, numbers = self._pair(X, subjects)
         ids = self._ids()
         names = np.array([i if ids is None else ids[i] for i in numbers])
-        return Stacked(np.vstack(arrays), np.repeat(names, [len(a) for a in arrays]))
+        return Stacked(
+            np.vstack(arrays),
+            np.repeat(names, [len(a) for a in arrays]),
+            np.concatenate(self.took_part(X, subjects)),
+        )
+
+    def took_part(
+        self, X: Any, subjects: Sequence[int | str] | None = None
+    ) -> list[NDArray[np.bool_]]:
+        """Return which samples took part in the fit, through their labels or ids.
+
+        Whatever is computed from the features of these is circular. Samples are known
+        again by their content: one that was averaged, cleaned or standardised since
+        counts as another.
+
+        Parameters
+        ----------
+        X, subjects
+            As in ``transform``.
+
+        Returns
+        -------
+        list of ndarray of bool of shape (n_samples_i,)
+            In the order of X. All True where a model of an older version does not
+            know; all False for ``NoAlignment``, which uses neither labels nor ids.
+        """
+        check_is_fitted(self, "maps_")
+        return [
+            self._took_part(samples_of(entry), i)
+            for entry, i in zip(*self._pair(X, subjects), strict=True)
+        ]
+
+    def _took_part(self, samples: Any, i: int) -> NDArray[np.bool_]:
+        """Return which samples of the subject at a position took part in the fit."""
+        fitted = self.maps_[i]
+        if self._joins_samples and getattr(fitted, "signatures", None) is not None:
+            return fitted.took_part(samples, name=self._name_of(i))
+        return np.full(len(samples), self._joins_samples)
 
     def for_subject(self, subject: int | str) -> SubjectTransformer:
         """Return one subject's map as an ordinary transformer, for a Pipeline.

@@ -25,9 +25,9 @@ data:
 
   brainweave compare STUDY                   which method suits it?
 
-  brainweave fit STUDY -o model.safetensors  align it
+  brainweave fit STUDY --halves run          align with the first half of the runs
 
-  brainweave transform model.safetensors STUDY SHARED
+  brainweave transform model.safetensors STUDY SHARED --only-new
 
 Every command explains itself: brainweave COMMAND --help.
 """

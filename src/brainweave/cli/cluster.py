@@ -1,13 +1,15 @@
 """What the work runs on: a Dask cluster or this machine, and how much memory."""
 
+import logging
+import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
-from brainweave.cli.console import Console, UsageError
+from brainweave.cli.console import DEBUG, Console, UsageError
 from brainweave.cli.options import RUN_PANEL, option
 
 WORKER_TIMEOUT = 60  # seconds to wait for the first worker of a cluster
@@ -40,13 +42,14 @@ class Engine:
             if self.dask is not None:
                 import joblib
 
-                stack.enter_context(_dask_client(self.dask, console))
-                stack.enter_context(joblib.parallel_config(backend="dask"))
+                client = stack.enter_context(_dask_client(self.dask, console))
+                dask = joblib.parallel_config(backend="dask", client=client)
+                stack.enter_context(dask)
             yield
 
 
 @contextmanager
-def _dask_client(given: str, console: Console) -> Iterator[None]:
+def _dask_client(given: str, console: Console) -> Iterator[Any]:
     """Connect to a scheduler, or start one here, and wait for a worker."""
     try:
         distributed: Any = import_module("distributed")
@@ -75,6 +78,7 @@ def _dask_client(given: str, console: Console) -> Iterator[None]:
             f"--dask takes the address of a scheduler, such as tcp://host:8786, its "
             f"scheduler file, or local; there is no file {given!r}."
         )
+    _silence_dask()
     with cluster:
         try:
             client = distributed.Client(**where, timeout=SCHEDULER_TIMEOUT)
@@ -84,14 +88,36 @@ def _dask_client(given: str, console: Console) -> Iterator[None]:
                 f"({type(error).__name__}). Start one by: dask scheduler, and look for "
                 "its address in what that prints."
             ) from None
-        with client:
-            if not client.scheduler_info()["workers"]:  # a queue may take its time
-                console.note(f"Waiting for a worker of {given} ...")
-            try:
-                client.wait_for_workers(1, timeout=WORKER_TIMEOUT)
-            except TimeoutError:
-                raise UsageError(
-                    f"The Dask scheduler at {given!r} has no workers after "
-                    f"{WORKER_TIMEOUT} s. Start some by: dask worker {given}."
-                ) from None
-            yield
+        try:
+            _wait_for_worker(client, given, console)
+            yield client
+        finally:
+            with suppress(Exception):  # of a scheduler that is gone
+                client.close(timeout=SCHEDULER_TIMEOUT)
+
+
+def _wait_for_worker(client: Any, given: str, console: Console) -> None:
+    from brainweave._core.workers import explain_lost_cluster
+
+    with explain_lost_cluster(client):
+        if not client.scheduler_info()["workers"]:  # a queue may take its time
+            console.note(f"Waiting for a worker of {given} ...")
+        try:
+            client.wait_for_workers(1, timeout=WORKER_TIMEOUT)
+        except TimeoutError:
+            raise UsageError(
+                f"The Dask scheduler at {given!r} has no workers after "
+                f"{WORKER_TIMEOUT} s. Start some by: dask worker {given}."
+            ) from None
+
+
+def _silence_dask() -> None:
+    """Let Dask log nothing: a dead worker's tasks are done again, the rest is raised.
+
+    For good, since its threads may log until the process ends.
+    """
+    if os.environ.get(DEBUG):
+        return
+    for name in ("asyncio", *logging.root.manager.loggerDict):
+        if name.partition(".")[0] in ("asyncio", "distributed", "tornado"):
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)

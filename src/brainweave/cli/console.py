@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, TypeAlias
 
-from brainweave._core.exceptions import BrainweaveError, InputError
+from brainweave._core.exceptions import BrainweaveError, ClusterError, InputError
 
 USAGE, FAILED, INTERRUPTED = 2, 1, 130
 DEBUG = "BRAINWEAVE_DEBUG"
@@ -80,6 +80,8 @@ def _report(error: Exception, arguments: Sequence[str]) -> int:
         _print_error(text, hint)
         return FAILED
     _print_error(text + _value_given(error, arguments))
+    if isinstance(error, ClusterError):
+        _print_error(_current.resume_hint)
     return code
 
 
@@ -139,7 +141,10 @@ def _os_message(error: OSError) -> str:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"The disk is full{', writing' + name if name else ''}. Free some space."
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return f"No permission to use{name or ' a file'}. Choose another folder."
+        return (
+            f"No permission to use{name or ' a file'}. Change its permissions, or name "
+            "another place."
+        )
     reason = error.strerror or str(error)
     return f"{reason}:{name}." if name else f"{_one_line(reason)}."
 
@@ -169,6 +174,8 @@ def use_option_names(text: str) -> str:
     '--leave-out 9 leaves no subject'
     >>> use_option_names("n_components='auto' keeps the informative ones")
     '--n-components auto keeps the informative ones'
+    >>> use_option_names("Keep n_components='auto'.")
+    'Keep --n-components auto.'
     >>> use_option_names("n_components of GDM must be >= 1, got 0.")
     '--n-components must be >= 1, got 0.'
     >>> use_option_names("Give derivatives=..., or overwrite=True.")
@@ -194,7 +201,7 @@ def _assignment(found: "re.Match[str]") -> str:
         option = f"--{name.replace('_', '-')}"
         if value in ("True", "False"):
             return option if value == "True" else option.replace("--", "--no-", 1)
-        return f"{option} {value.strip(QUOTE)}"
+        return f"{option} {value.replace(QUOTE, '')}"
     for free in ("param", "bids_param"):
         if free in _current.params and value == "...":
             return f"--{free.replace('_', '-')} {name}=..."

@@ -78,7 +78,8 @@ def save_study(
 ) -> None:
     """Write a study folder and, in it, the options of the command that made it."""
     config = folder / "brainweave.toml"
-    config.unlink(missing_ok=True)  # of the study that is replaced
+    if settings.get("overwrite"):
+        config.unlink(missing_ok=True)  # of the study that is replaced
     with console.stage("Writing subjects", len(study)) as tick:
         saved = study.save(folder, progress=lambda _, __, id: tick(id), **settings)
     if with_config:

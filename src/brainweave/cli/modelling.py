@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,6 +19,7 @@ from brainweave.cli.methods import (
     resolved_options,
 )
 from brainweave.cli.options import (
+    Halves,
     OutFolder,
     Overwrite,
     StudyFolder,
@@ -27,6 +28,9 @@ from brainweave.cli.options import (
     command,
     option,
 )
+
+if TYPE_CHECKING:
+    from brainweave.study.study import Study
 
 Model = Annotated[Path, typer.Argument(help="Model file.")]
 
@@ -41,6 +45,7 @@ def fit(
         default=Path("model.safetensors"),
     ),
     *,
+    halves: Halves = None,
     method: Method,
     console: Console,
 ) -> None:
@@ -48,7 +53,7 @@ def fit(
     files.check_new_model(output)
     aligner = make_aligner(method)
     whole = files.open_study(study)
-    subjects = match_and_report(whole, method.match, console)
+    subjects = first_half(match_and_report(whole, method.match, console), halves)
     model = fit_study(aligner, subjects, console)
     # of a search, the model that it chose is saved
     model = getattr(model, "best_estimator_", model)
@@ -65,6 +70,15 @@ def fit(
     )
     files.save_model(model, output, made, console)
     console.result(f"{output}: {summarize_model(model)}")
+
+
+def first_half(study: "Study", by: str | None) -> "Study":
+    """Return the half of a study that aligns, or all of it."""
+    if by is None:
+        return study
+    if by not in ("category", "run"):
+        raise UsageError(f"--halves must be category or run; got {by!r}.")
+    return study.split_halves(by)[0]  # type: ignore[arg-type]
 
 
 def summarize_model(model: Any) -> str:
@@ -89,15 +103,22 @@ def transform(
     out: Path = argument("Study folder to make."),
     overwrite: Overwrite = False,
     *,
+    only_new: bool = option(
+        "Write the samples that did not take part in the alignment, and no others.",
+        default=False,
+    ),
     subjects: Subjects = None,
     console: Console,
 ) -> None:
     """Map samples into the shared space; write them as a study of shared features.
 
-    Subjects of the study are found in the model by their ids. Samples that made the
-    model's maps are marked as aligned: scoring them would be circular, so evaluate and
-    compare refuse them.
+    Subjects of the study are found in the model by their ids. The tables of the samples
+    have a column "aligned": 1 where a sample took part in the alignment. Scoring those
+    would be circular, so evaluate and compare refuse them. Fit with --halves to have
+    others.
     """
+    import numpy as np
+
     from brainweave.study.study import Study, Subject
 
     files.check_new_folder(out, overwrite)
@@ -109,15 +130,27 @@ def transform(
             f"The model does not know subject {unknown[0]!r}; it has "
             f"{', '.join(ids)}. A new one joins by: brainweave add-subject."
         )
-    shared = []
+    shared, n_aligned, n_all = [], 0, 0
     with console.stage("Mapping subjects", len(people)) as tick:
         for s in people:
-            samples, map_ = s.data(), fitted.maps_[ids.index(s.id)]
+            samples, position = s.data(), ids.index(s.id)
+            map_ = fitted.maps_[position]
             features = map_.transform(samples, name=f"Subject {s.id!r}")
             names = ("labels", "runs", "onsets", "stimuli")
             metadata = {name: getattr(s, name) for name in names}
-            flags = _aligned(fitted, map_, samples, s.aligned)
-            shared.append(Subject(s.id, features, aligned=flags, **metadata))
+            flags = fitted._took_part(samples, position)
+            if fitted._joins_samples and _averaged(made, people):
+                flags[:] = True
+            if s.aligned is not None:
+                flags |= s.aligned
+            new = Subject(s.id, features, aligned=flags, **metadata)
+            shared.append(new.select(~flags) if only_new else new)
+            n_aligned, n_all = n_aligned + int(np.sum(flags)), n_all + len(flags)
+            if only_new and flags.all():
+                raise UsageError(
+                    f"All {len(flags)} samples of subject {s.id!r} took part in the "
+                    "alignment. Fit on a part of them: brainweave fit --halves run."
+                )
             tick(s.id)
     files.save_study(
         Study(shared, f"{people.name}, shared features" if people.name else ""),
@@ -129,25 +162,24 @@ def transform(
         },
         overwrite=overwrite,
     )
-    n_aligned = sum(int(s.aligned.sum()) for s in shared if s.aligned is not None)
+    which = "left out" if only_new else "marked as aligned"
     console.result(
-        f"{out}: {len(shared)} subjects, {fitted.n_components_} shared features, "
-        f"{n_aligned} of {sum(s.n_samples for s in shared)} samples took part in the "
-        "alignment"
+        f"{out}: {len(shared)} subjects, {fitted.n_components_} shared features; "
+        f"{n_aligned} of {n_all} samples took part in the alignment and are {which}"
     )
+    if n_aligned == n_all:
+        warnings.warn(
+            f"All {n_all} samples took part in the alignment, so that nothing can be "
+            "tested on their features: noise would score near 100 %. Align with a part "
+            "of them: brainweave fit --halves run.",
+            stacklevel=1,
+        )
 
 
-def _aligned(model: Any, map_: Any, samples: Any, before: Any) -> Any:
-    """Return which samples shaped the maps by their labels or ids."""
-    import numpy as np
-
-    flags = np.zeros(len(samples), bool) if before is None else before.copy()
-    if not model._joins_samples:
-        return flags
-    if getattr(map_, "signatures", None) is None:
-        # a model of an older version does not say: then no sample is known to be free
-        return np.ones(len(samples), bool)
-    return flags | map_.took_part(samples)
+def _averaged(made: dict[str, Any], study: "Study") -> bool:
+    """Whether averages of the study's samples aligned, which are not known again."""
+    averaged = (made.get("options") or {}).get("match") == "average"
+    return averaged and made.get("study_fingerprint") == study.fingerprint()
 
 
 @command()
@@ -161,6 +193,7 @@ def add_subject(
         "Model file to write; default: the same.", "--output", "-o"
     ),
     *,
+    halves: Halves = None,
     subjects: Subjects = None,
     console: Console,
 ) -> None:
@@ -179,7 +212,7 @@ def add_subject(
             raise UsageError(f"Subject {id!r} is in the model already.")
     if not joining:
         raise UsageError("Every subject of the study is in the model already.")
-    new = people.subset(subjects=joining)
+    new = first_half(people.subset(subjects=joining), halves)
     local = region_aligner(fitted)
     by_row = local.get_params(deep=False).get("graph") == "time"
     with console.stage("Joining subjects", len(new)) as tick:

@@ -109,6 +109,13 @@ OutFolder = Annotated[
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace a study that is there.")
 ]
+Halves = Annotated[
+    str | None,
+    typer.Option(
+        help="Align with the first half of the samples, by category or run, so that "
+        "the others can be scored; by default all samples align."
+    ),
+]
 Param = Annotated[
     list[str] | None,
     typer.Option(help="Any other setting, NAME=VALUE; may be repeated."),

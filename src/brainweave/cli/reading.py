@@ -30,6 +30,9 @@ ENDINGS = {
 }
 
 
+_LONGEST_LABEL = 1000  # characters
+
+
 @dataclass
 class Reading:
     """What becomes a sample, and what is removed from it."""
@@ -275,17 +278,21 @@ def _copy_study(folder: Path, options: dict[str, Any]) -> "Study":
 
 def _read_labels(path: Path) -> Any:
     """Read a table with columns label and, if subjects differ, subject."""
-    import csv
+    from brainweave.study.spaces import read_table
 
     if not path.is_file():
         raise UsageError(f"There is no file {str(path)!r} with labels.")
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file, delimiter="\t"))
-    if not rows or "label" not in rows[0]:
+    table = read_table(path, dtype=str, keep_default_na=False)
+    if not len(table) or "label" not in table:
         raise UsageError(f"{str(path)!r} must be a .tsv table with a column 'label'.")
-    if "subject" not in rows[0]:
-        return [row["label"] for row in rows]
-    labels: dict[str, list[str]] = {}
-    for row in rows:
-        labels.setdefault(row["subject"].removeprefix("sub-"), []).append(row["label"])
-    return labels
+    table = table.fillna("")  # of rows that end early
+    longest = max(table["label"], key=len)
+    if len(longest) > _LONGEST_LABEL:
+        raise UsageError(
+            f"{str(path)!r} has a label of {len(longest)} characters, which begins "
+            f"{longest[:20]!r}. Check its quotation marks and tabs."
+        )
+    if "subject" not in table:
+        return table["label"].tolist()
+    groups = table.groupby(table["subject"].str.removeprefix("sub-"), sort=False)
+    return {id: labels.tolist() for id, labels in groups["label"]}

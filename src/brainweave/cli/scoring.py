@@ -44,7 +44,8 @@ class Scoring:
 
     panel: ClassVar[str] = "Evaluation"
     halves: str = option(
-        "How samples are split_matched to align and to score: category or run.",
+        "How samples are split, to align with one half and score the other: "
+        "category or run.",
         default="category",
     )
     leave_out: int = option("Subjects tested at a time.", default=1)

@@ -21,7 +21,7 @@ from joblib import Parallel, cpu_count, delayed
 from sklearn.base import clone
 
 from brainweave._core.arrays import process_bytes
-from brainweave._core.exceptions import InputError
+from brainweave._core.exceptions import ClusterError, InputError
 from brainweave._core.progress import Progress
 from brainweave._core.version import versions
 from brainweave._core.workers import WarningCollector, blas_threads, cluster_workers
@@ -253,6 +253,8 @@ class _Run:
                 warnings.simplefilter("ignore")
                 try:
                     part.prepare(job.aligner, n_jobs=self.workers)
+                except ClusterError:
+                    raise
                 except Exception:  # it fails again, and is recorded, in its job
                     continue
 
@@ -311,6 +313,8 @@ class _Run:
                     cell = missing[found["fold"]]
                     keep(cell, {**found, "error": "", "seconds": seconds})
                     del missing[found["fold"]]
+            except ClusterError:  # no fault of the method: all would fail
+                raise
             except Exception as error:
                 failure = {"error": f"{type(error).__name__}: {error}", "seconds": {}}
                 for cell in missing.values():

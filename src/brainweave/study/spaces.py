@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from brainweave._core.exceptions import BrainweaveError, InputError, StudyError
+from brainweave._core.io import unreadable
 from brainweave.study.study import Study
 
 # Endings of files that nibabel decompresses.
@@ -52,6 +54,8 @@ def reading(image: ImageLike) -> Iterator[None]:
         raise StudyError(
             f"There is no file {image_name(image)!r}. Check the path."
         ) from None
+    except PermissionError as error:
+        raise unreadable(Path(image_name(image)), error) from error
     except Exception as error:
         # a damaged header makes nibabel fail in any way: a NaN where it computes an
         # offset, a code that it does not list, XML that ends early
@@ -85,8 +89,11 @@ def load_image(image: ImageLike, *kinds: type) -> Any:
     import nibabel as nib
 
     if isinstance(image, str | PathLike):
-        with reading(image):
-            image = nib.load(Path(image))
+        path = Path(image)
+        with reading(path):
+            if path.is_file():
+                path.open("rb").close()  # nibabel does not say that it may not read
+            image = nib.load(path)
     if isinstance(image, nib.spatialimages.SpatialImage):
         with reading(image):
             image = _checked_image(image)
@@ -155,13 +162,41 @@ def _drain(stream: Any) -> None:
     )
 
 
+# far beyond what events, confounds or labels of a run take
+_LARGEST_TABLE = 2**28  # bytes
+_MOST_COLUMNS = 50_000
+
+
 def read_table(path: Path, separator: str = "\t", **options: Any) -> Any:
     """Read a table of text as a DataFrame; `options` are those of pandas."""
     import pandas as pd
 
     with reading(path):
+        opened: Any = gzip.open if path.suffix == ".gz" else open
+        read = bytearray()
+        with opened(path, "rb") as file:
+            while len(read) <= _LARGEST_TABLE and (chunk := file.read(2**20)):
+                read += chunk
+        content = bytes(read)
+        if len(content) > _LARGEST_TABLE:
+            raise StudyError(
+                f"{str(path)!r} holds more than {_LARGEST_TABLE >> 20} MB of text, too "
+                "much for a table of events, confounds or labels. Check that it is one."
+            )
+        mark = separator.encode() if len(separator) == 1 else b" "
+        n_columns = 1 + max(
+            (line.count(mark) for line in content.splitlines()), default=0
+        )
+        if n_columns > _MOST_COLUMNS:
+            raise StudyError(
+                f"{str(path)!r} has {n_columns} columns; a table of events, confounds "
+                f"or labels has {_MOST_COLUMNS} at most. Check that it is one."
+            )
+        if "header" not in options:
+            # else a row with more cells than the header shifts all of them by one
+            options["index_col"] = False
         try:
-            return pd.read_csv(path, sep=separator, **options)
+            return pd.read_csv(BytesIO(content), sep=separator, **options)
         except pd.errors.EmptyDataError:
             raise StudyError(
                 f"{str(path)!r} is empty: not even a header. Fill it, or remove it."

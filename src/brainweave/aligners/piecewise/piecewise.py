@@ -13,7 +13,7 @@ from pickle import dumps, loads
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from joblib import Parallel, cpu_count, delayed, effective_n_jobs
+from joblib import cpu_count, effective_n_jobs
 from sklearn.base import clone
 
 from brainweave._core.arrays import backing_map, column_chunks, ops_for, to_numpy
@@ -31,6 +31,7 @@ from brainweave._core.workers import (
     WarningCollector,
     blas_threads,
     cluster_workers,
+    on_workers,
 )
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap
@@ -354,8 +355,8 @@ class PiecewiseAligner(BaseAligner):
             _catch_warnings(),
             blas_threads(1),
         ):
-            parallel = Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")
-            outcomes = parallel(delayed(try_piece)(function, *task) for task in tasks)
+            calls = ((function, *task) for task in tasks)
+            outcomes = on_workers(try_piece, calls, n_jobs)
             try:
                 for name, outcome in zip(names, outcomes, strict=True):
                     tick()

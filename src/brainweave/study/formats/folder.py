@@ -13,6 +13,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -27,12 +28,13 @@ from brainweave._core.io import (
     file_stamp,
     full_disk_is_an_error,
     restore,
+    unreadable,
     write_text,
 )
 from brainweave._core.labels import object_array
 from brainweave._core.progress import Progress, shown_progress
 from brainweave._core.version import __version__
-from brainweave._core.workers import explain_dead_worker
+from brainweave._core.workers import n_workers
 from brainweave.study.spaces import load_space, read_table
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
@@ -105,8 +107,13 @@ def save_study(
     target.parent.mkdir(parents=True, exist_ok=True)
     n_bytes = sum(_n_bytes(subject, dtype) for subject in study)
     check_disk_space(target.parent, n_bytes, "The study", 'pass dtype="float32"')
-    replaced = _files_of_study(target / INDEX) if target.exists() else []
-    others = {path.name for path in target.glob("*")}.difference(replaced)
+
+    def replaced() -> list[str]:
+        _check_target(target, overwrite)
+        return _files_of_study(target / INDEX)
+
+    others = {path.name for path in target.glob("*")}
+    others.difference_update(replaced())
     with (
         full_disk_is_an_error(target, "save again; nothing was left behind"),
         atomic_folder(target, replaces=replaced) as work,
@@ -156,7 +163,7 @@ def open_study(folder: str | PathLike[str], *, verify: bool | None = None) -> St
             sizes = [int(entry["samples"]["bytes"]) for entry in index["subjects"]]
             verify = sum(sizes) <= _VERIFIED_BYTES
         return _study_from_index(root, index, verify)
-    except StudyError:
+    except (StudyError, OSError):
         raise
     except Exception as error:
         # the checksum is right, so somebody wrote these values, whatever they are
@@ -193,20 +200,24 @@ def _write_subjects(
     study: Study, work: Path, taken: set[str], dtype: Any, n_jobs: int | None
 ) -> Iterator[dict[str, Any]]:
     """Write the subjects, and yield their entries in the index."""
-    from joblib import Parallel, delayed
-
-    stems = [_free_stem(_subject_stem(id), taken) for id in study.ids]
-    jobs = (
-        delayed(_write_subject)(subject, work / stem, dtype)
-        for subject, stem in zip(study, stems, strict=True)
-    )
-    # pre_dispatch: hand over a subject only when a worker is free to take it
-    with explain_dead_worker():
-        yield from Parallel(
-            n_jobs=-1 if n_jobs is None else n_jobs,
-            return_as="generator",
-            pre_dispatch="n_jobs",
-        )(jobs)
+    stems = [work / _free_stem(_subject_stem(id), taken) for id in study.ids]
+    workers = n_workers(len(study), n_jobs)
+    if workers == 1:
+        for subject, stem in zip(study, stems, strict=True):
+            yield _write_subject(subject, stem, dtype)
+        return
+    # threads: most of the time goes to reading, decompressing and NumPy, which let
+    # others run meanwhile, and nothing is left behind when the process is killed
+    with ThreadPoolExecutor(workers) as pool:
+        jobs = [
+            pool.submit(_write_subject, subject, stem, dtype)
+            for subject, stem in zip(study, stems, strict=True)
+        ]
+        try:
+            for job in jobs:
+                yield job.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def _write_subject(subject: Subject, stem: Path, dtype: Any) -> dict[str, Any]:
@@ -280,7 +291,9 @@ def _read_index(root: Path) -> dict[str, Any]:
         )
     try:
         index = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
+        raise unreadable(path, error) from error
+    except (ValueError, RecursionError) as error:
         raise StudyError(f"{str(path)!r} is cut off or damaged ({error}).") from error
     if not isinstance(index, dict) or index.get("format") != FORMAT:
         raise StudyError(f"{str(path)!r} does not describe a brainweave study.")
@@ -301,7 +314,9 @@ def _map_samples(root: Path, entry: dict[str, Any], verify: bool) -> NDArray[Any
     path = verify_file(root, entry, full=False)
     try:
         samples = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
+    except OSError as error:
+        raise unreadable(path, error) from error
+    except (ValueError, EOFError) as error:
         raise StudyError(f"{str(path)!r} is not a readable array ({error}).") from error
     if list(samples.shape) != entry["shape"] or samples.dtype.str != entry["dtype"]:
         raise StudyError(
@@ -359,7 +374,9 @@ def _n_bytes(subject: Subject, dtype: Any) -> int:
 def _files_of_study(index: Path) -> list[str]:
     """List the files of a study; of an index that cannot be read, itself alone."""
     listed = [index.name]
-    with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+    if not index.exists():
+        return listed
+    with contextlib.suppress(ValueError, LookupError, TypeError):
         content = json.loads(index.read_text(encoding="utf-8"))
         for part in (*content["spaces"], *content["subjects"]):
             files = part.get("files") or [part["samples"], part["table"]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,7 +94,8 @@ def write_bids(
     check_option("image_dtype", image_dtype, _IMAGE_TYPES, owner="to_bids")
     if not (raw or derivatives):
         raise InputError("raw=False and derivatives=False leave no images to write.")
-    replaced = files_to_replace(target, overwrite)
+    replaced = partial(files_to_replace, target, overwrite)
+    replaced()  # refuses before the work what it would refuse at the end
     with (
         full_disk_is_an_error(target, "write again, or choose another folder"),
         atomic_folder(target, replaces=replaced) as work,
