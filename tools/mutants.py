@@ -53,7 +53,6 @@ NEAREST = {
     "voxels": ["test_voxels"],
     "signatures": ["test_voxels"],
     "linalg": ["test_linalg"],
-    "_lapack": ["test_lapack"],
     "labels": ["test_labels"],
     "samples": ["test_samples"],
     "metrics": ["test_metrics"],

@@ -8,7 +8,6 @@ only if Sylvester's law of inertia confirms that no eigenvalue was missed.
 """
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -17,12 +16,6 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from brainweave._arrays import Matrix
-from brainweave._lapack import (
-    RELEASES_GIL,
-    back_transform,
-    tridiagonal,
-    tridiagonal_eigenpairs,
-)
 from brainweave.exceptions import SolverError
 
 Eigenpairs = tuple[Matrix, Matrix]
@@ -51,23 +44,6 @@ def smallest_eigenpairs(matrix: Matrix, k: int) -> Eigenpairs:
     except scipy.linalg.LinAlgError:  # a search for a few fails when most are equal
         values, vectors = np.linalg.eigh(matrix)
     return values[:k], vectors[:, :k]
-
-
-def leading_eigenpairs(A: Matrix, choose: Callable[[Matrix], int]) -> Eigenpairs:
-    """Return all eigenvalues, descending, and as many vectors as ``choose`` says.
-
-    Only these are turned back from the tridiagonal form, a third of LAPACK's work.
-    """
-    n = len(A)
-    if n >= MANY_COLUMNS and RELEASES_GIL:
-        with suppress(scipy.linalg.LinAlgError):
-            *diagonals, reflectors, tau = tridiagonal(A)
-            values, vectors = tridiagonal_eigenpairs(*diagonals)
-            leading = vectors[:, : -choose(values[::-1]) - 1 : -1].copy(order="F")
-            back_transform(reflectors, tau, leading)
-            return values[::-1], leading
-    values, vectors = np.linalg.eigh(A)
-    return values[::-1], vectors[:, ::-1]
 
 
 def smallest_of_operator(multiply: Operator, size: int, k: int) -> Eigenpairs:

@@ -19,7 +19,6 @@ import scipy.sparse
 
 from brainweave._arrays import Codes, Matrix, to_numpy
 from brainweave._device import Device
-from brainweave._lapack import cholesky, cholesky_inverse, cholesky_solve
 from brainweave.exceptions import InputError
 
 
@@ -112,12 +111,15 @@ class Smoother(ABC):
         """Do so at several strengths, in units of the mean eigenvalue."""
         return [self.at(rho).leave_out(contrasts, blocks) for rho in rhos]
 
-    def _cholesky(self, ridged: Matrix) -> Any:
-        """Factorise, in place, a matrix whose diagonal lacks the ridge."""
-        ridged[np.diag_indices_from(ridged)] += self.strength
+    def _cholesky(self, gram: Matrix) -> Any:
+        """Factorise a matrix plus the ridge, for :func:`scipy.linalg.cho_solve`.
+
+        NumPy's factorisation releases the GIL, SciPy's does not. Its transpose is in
+        the order that ``cho_solve`` takes without a copy.
+        """
         try:
-            return cholesky(ridged)
-        except scipy.linalg.LinAlgError as error:
+            return np.linalg.cholesky(_add_ridge(gram, self.strength)).T, False
+        except np.linalg.LinAlgError as error:
             raise _not_semidefinite(self) from error
 
 
@@ -156,13 +158,13 @@ class GramSmoother(Smoother):
 
     @cached_property
     def _factor(self) -> Any:
-        return self._cholesky(np.array(self._gram))
+        return self._cholesky(self._gram)
 
     def _solve(self, B: Matrix) -> Matrix:
         if self._by_root:
             V, s = self.root
             return np.asarray(V @ (((1 - s**2) / self.strength)[:, None] * (V.T @ B)))
-        return cholesky_solve(self._factor, B)
+        return _cho_solve(self._factor, B)
 
     def features(self, mixing: Matrix) -> Matrix:
         if self._by_root:
@@ -199,7 +201,9 @@ class GramSmoother(Smoother):
         return GramSmoother(gram, self.strength, name=self.name)
 
     def _invert(self) -> Matrix:
-        return cholesky_inverse(self._factor)
+        """Return the upper triangle of ``(K + g)^-1``."""
+        # holds the GIL; np.linalg.inv releases it, but takes twice as long
+        return np.asarray(scipy.linalg.lapack.dpotri(self._factor[0])[0])
 
     @cached_property
     def _full_inverse(self) -> Matrix:
@@ -234,7 +238,7 @@ class NarrowSmoother(Smoother):
 
     def _solve(self, B: Matrix) -> Matrix:
         X = self.samples  # Woodbury's identity
-        inside = cholesky_solve(self._factor, X.T @ B)
+        inside = _cho_solve(self._factor, X.T @ B)
         return np.asarray((B - X @ inside) / self.strength)
 
     def features(self, mixing: Matrix) -> Matrix:
@@ -242,7 +246,7 @@ class NarrowSmoother(Smoother):
 
     def _inverse(self, rows: Codes) -> Matrix:
         X = self.samples[rows]
-        inside = cholesky_solve(self._factor, X.T)
+        inside = _cho_solve(self._factor, X.T)
         return np.asarray((np.eye(len(rows)) - X @ inside) / self.strength)
 
 
@@ -347,9 +351,20 @@ def mean_eigenvalue(gram: Any) -> float:
 
 
 def _symmetric(matrix: Matrix) -> Matrix:
-    """Return the symmetric matrix whose lower triangle this is."""
-    lower = np.tril(matrix)
-    return np.asarray(lower + np.tril(lower, -1).T)
+    """Return the symmetric matrix whose upper triangle this is."""
+    upper = np.triu(matrix)
+    return np.asarray(upper + np.triu(upper, 1).T)
+
+
+def _add_ridge(gram: Matrix, ridge: float) -> Matrix:
+    """Return a copy of a matrix with a constant added to its diagonal."""
+    ridged = np.array(gram, np.float64)
+    ridged[np.diag_indices_from(ridged)] += ridge
+    return ridged
+
+
+def _cho_solve(factor: Any, B: Matrix) -> Matrix:
+    return np.asarray(scipy.linalg.cho_solve(factor, B, check_finite=False))
 
 
 def _center(gram: Any) -> Any:
@@ -359,11 +374,9 @@ def _center(gram: Any) -> Any:
 
 def is_semidefinite(gram: Matrix) -> bool:
     """Say whether a centred Gram matrix has no negative eigenvalue beyond rounding."""
-    lifted = np.array(gram)
-    lifted[np.diag_indices_from(lifted)] += 1e-10 * np.abs(gram).max() * len(gram)
     try:
-        cholesky(lifted)
-    except scipy.linalg.LinAlgError:
+        np.linalg.cholesky(_add_ridge(gram, 1e-10 * np.abs(gram).max() * len(gram)))
+    except np.linalg.LinAlgError:
         return False
     return True
 
