@@ -625,6 +625,7 @@ class Matlab:
         self.good += 3 * [(folder / "h.mat").read_bytes()]
 
     def try_one(self, rng):
+        from brainweave.exceptions import StudyError
         from brainweave.study.formats import matlab, matlab_reader
 
         self.path.write_bytes(change_bytes(rng.choice(self.good), rng))

@@ -21,9 +21,7 @@ from .public.download import DownloadPlan as DownloadPlan
 from .public.openneuro import fetch_openneuro as fetch_openneuro
 from .public.openneuro import openneuro_plan as openneuro_plan
 from .simulation.bids_writer import write_bids as write_bids
-from .simulation.designs import Noise as Noise
-from .simulation.designs import Responses as Responses
-from .simulation.designs import Timing as Timing
+from .simulation.designs import SimulationSettings as SimulationSettings
 from .simulation.simulate import SimulatedStudy as SimulatedStudy
 from .simulation.simulate import simulate_like as simulate_like
 from .simulation.simulate import simulate_study as simulate_study
