@@ -145,7 +145,7 @@ def test_a_lost_or_cut_file_is_fetched_again(stand_in, tmp_path):
 
 def test_a_client_that_leaves_files_out_is_noticed(stand_in, tmp_path, monkeypatch):
     monkeypatch.setattr(stand_in, "download", lambda **options: None)
-    with pytest.raises(StudyError, match=r"did not arrive in full: there is nothing"):
+    with pytest.raises(StudyError, match=r"6 files of ds000105 are incomplete"):
         fetch_openneuro("ds000105", cache_dir=tmp_path, progress=False)
 
 

@@ -197,7 +197,7 @@ def fetch(
 ) -> None:
     """Download a public dataset and make a study folder of it."""
     console.resume_hint = (
-        "Run the same command again: the download goes on where it stopped."
+        "Run the same command again: files that have arrived are kept."
     )
     download, plan, options = _find_dataset(dataset, participant_label or None, task)
     if dry_run:
