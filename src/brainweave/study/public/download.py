@@ -37,7 +37,7 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class DownloadPlan:
-    """The files of a dataset; print it to see what would be downloaded, and where to."""
+    """The files of a dataset; printing it shows what would be downloaded, and where."""
 
     title: str
     files: tuple[RemoteFile, ...]
