@@ -56,7 +56,6 @@ def test_maps_have_unit_power_and_differ_between_subjects():
     study = simulate_study(
         n_subjects=2,
         n_voxels=800,
-        lazy=True,
         settings=SimulationSettings(n_shared=4),
     )
     brains = [study.simulation.brain(subject) for subject in (0, 1)]

@@ -39,7 +39,7 @@ def test_unknown_names_are_refused_with_the_nearest_or_all():
 
 
 @pytest.mark.parametrize(
-    ("function", "n_options"), [(bw.load_bids, 30), (bw.simulate_study, 28)]
+    ("function", "n_options"), [(bw.load_bids, 30), (bw.simulate_study, 27)]
 )
 def test_signatures_are_short_and_every_option_can_be_listed(function, n_options):
     assert len(inspect.signature(function).parameters) <= 21

@@ -245,6 +245,19 @@ class Simulation:
         data += brain.baseline
         return data
 
+    def samples(
+        self, subject: int, runs: Sequence[SimulatedRun], brain: Brain
+    ) -> NDArray[Any]:
+        """Simulate the samples of a subject, with one run in memory besides them."""
+        n_samples = sum(len(run.plan) for run in runs)
+        out = np.empty((n_samples, self.voxel_counts[subject]), self.dtype)
+        maps, start = self.nuisance_maps(subject, brain), 0
+        for run in runs:
+            stop = start + len(run.plan)
+            out[start:stop] = run.plan.apply(self.volumes(subject, run, brain, maps))
+            start = stop
+        return out
+
     def nuisance_maps(self, subject: int, brain: Brain) -> NDArray[np.float32]:
         """Draw the maps of structured noise (n_nuisance, n_voxels)."""
         rng = self._stream(_NUISANCE, subject)
@@ -331,29 +344,3 @@ class Simulation:
 
     def _stream(self, *key: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, *key])
-
-
-class SubjectSource:
-    """The samples of one subject, simulated when they are read."""
-
-    def __init__(
-        self, simulation: Simulation, subject: int, runs: Sequence[SimulatedRun]
-    ) -> None:
-        self.simulation, self.subject, self.runs = simulation, subject, runs
-        n_samples = sum(len(run.plan) for run in runs)
-        self.shape = (n_samples, simulation.voxel_counts[subject])
-        self.dtype: np.dtype[Any] = np.dtype(simulation.dtype)
-
-    def read(self, brain: Brain | None = None) -> NDArray[Any]:
-        """Simulate the subject, with one run in memory besides the result."""
-        simulation, subject = self.simulation, self.subject
-        brain = simulation.brain(subject) if brain is None else brain
-        maps = simulation.nuisance_maps(subject, brain)
-        out = np.empty(self.shape, dtype=self.dtype)
-        start = 0
-        for run in self.runs:
-            stop = start + len(run.plan)
-            volumes = simulation.volumes(subject, run, brain, maps)
-            out[start:stop] = run.plan.apply(volumes)
-            start = stop
-        return out

@@ -19,7 +19,7 @@ from brainweave.study.simulation.designs import (
     Design,
     SimulationSettings,
 )
-from brainweave.study.simulation.engine import Simulation, SubjectSource
+from brainweave.study.simulation.engine import Simulation
 from brainweave.study.spaces import VolumeSpace
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
@@ -74,8 +74,6 @@ class SimulatedStudy(Study):
     ----------
     simulation : Simulation
         Parameters of the simulation.
-    lazy : bool, default=False
-        Simulate samples whenever they are read, and keep none in memory.
 
     Attributes
     ----------
@@ -86,17 +84,16 @@ class SimulatedStudy(Study):
     truth: SimulationTruth
     simulation: Simulation
 
-    def __init__(self, simulation: Simulation, *, lazy: bool = False) -> None:
+    def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
         subjects, shared, brains, events = [], [], [], []
         for i, id in enumerate(simulation.ids):
             brain, runs = simulation.brain(i), simulation.runs(i)
             plans = [run.plan for run in runs]
-            source = SubjectSource(simulation, i, runs)
             subjects.append(
                 Subject(
                     id,
-                    source if lazy else source.read(brain),
+                    simulation.samples(i, runs, brain),
                     labels=np.concatenate([plan.labels for plan in plans]),
                     runs=np.repeat([r.number for r in runs], [len(p) for p in plans]),
                     onsets=np.concatenate([plan.onsets for plan in plans]),
@@ -139,7 +136,6 @@ def simulate_study(
     missing_categories: int | Mapping[str, Sequence[str]] = 0,
     signal: float = 2.5,
     dtype: str = "float32",
-    lazy: bool = False,
     random_state: int | None = 0,
     settings: SimulationSettings | None = None,
 ) -> SimulatedStudy:
@@ -197,8 +193,6 @@ def simulate_study(
         the mean image. Lower it for a harder study.
     dtype : {"float32", "float64"}, default="float32"
         Data type of the samples.
-    lazy : bool, default=False
-        Simulate samples whenever they are read, and keep none in memory.
     random_state : int or None, default=0
         Seed. Brains depend only on the seed, `n_subjects` and `n_voxels`: two studies
         with the same seed are two experiments with the same people.
@@ -272,7 +266,7 @@ def simulate_study(
         ),
         dtype=dtype_name,
     )
-    return SimulatedStudy(simulation, lazy=lazy)
+    return SimulatedStudy(simulation)
 
 
 def simulate_like(
