@@ -5,6 +5,7 @@ import re
 import urllib.error
 import urllib.request
 from collections.abc import Iterable
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from os import PathLike
 from pathlib import Path
@@ -22,9 +23,9 @@ from brainweave.study.public.download import (
 
 OPENNEURO_API = "https://openneuro.org/crn/graphql"
 _LISTING = "{ id files(recursive: true) { filename size } }"
-# Kept beside the files: what was fetched, and the size of each file. A dataset that is
-# complete needs no network.
-_RECORD = ".brainweave.json"
+# Kept beside the files: the names and sizes of all files of the dataset, so that files
+# that are complete need no network.
+_LISTED = ".brainweave.json"
 
 
 def fetch_openneuro(
@@ -72,27 +73,24 @@ def fetch_openneuro(
     """
     choice = _check_choice(subjects, task, include, exclude)
     folder = _folder(accession, tag, cache_dir)
-    record = _read_record(folder)
-    fetched: dict[str, Any] = record.get("files", {})
-    kept = {name: size for name, size in fetched.items() if _matches(name, choice)}
-    if choice in record.get("requests", []) and not _incomplete_files(folder, kept):
-        return folder
+    with suppress(StudyError):  # a newer version may have what this one lacks
+        plan = _plan(accession, folder, _read_listing(folder), choice)
+        if not _incomplete_files(plan):
+            return folder
     listing = _list_files(accession, tag)
     plan = _plan(accession, folder, listing, choice)
     if progress:
         announce(plan)
-    wanted = {file.name: file.size for file in plan.files}
-    everything = len(wanted) == len(listing)
-    _run_client(accession, tag, folder, None if everything else list(wanted))
-    incomplete = _incomplete_files(folder, wanted)
+    everything = len(plan.files) == len(listing)
+    include = None if everything else [file.name for file in plan.files]
+    _run_client(accession, tag, folder, include)
+    incomplete = _incomplete_files(plan)
     if incomplete:
         raise StudyError(
             f"{len(incomplete)} files of {accession} are incomplete, among them "
             f"{str(folder / incomplete[0])!r}. Try again to resume."
         )
-    record["requests"] = [*record.get("requests", []), choice]
-    record["files"] = {**fetched, **wanted}
-    write_text(folder / _RECORD, json.dumps(record, indent=1) + "\n")
+    write_text(folder / _LISTED, json.dumps(listing, indent=1) + "\n")
     return folder
 
 
@@ -232,20 +230,19 @@ def _run_client(
         ) from error
 
 
-def _incomplete_files(folder: Path, files: dict[str, int | None]) -> list[str]:
+def _incomplete_files(plan: DownloadPlan) -> list[str]:
     """List the files that are missing, or of another size than listed."""
 
     def is_complete(path: Path, size: int | None) -> bool:
         return path.is_file() and size in (None, path.stat().st_size)
 
-    return [
-        name for name, size in files.items() if not is_complete(folder / name, size)
-    ]
+    return [f.name for f in plan.files if not is_complete(plan.folder / f.name, f.size)]
 
 
-def _read_record(folder: Path) -> dict[str, Any]:
+def _read_listing(folder: Path) -> dict[str, int | None]:
+    """Read the listing of an earlier download, if there was one."""
     try:
-        record = json.loads((folder / _RECORD).read_text(encoding="utf-8"))
+        listing = json.loads((folder / _LISTED).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return record if isinstance(record, dict) else {}
+    return listing if isinstance(listing, dict) else {}
