@@ -65,7 +65,7 @@ class Smoother(ABC):
         """Return the same of another strength, in units of the mean eigenvalue."""
         other = copy(self)
         other.strength = rho * self.mean_eigenvalue
-        for derived in ("_factor", "_full_inverse", "root"):
+        for derived in ("_factor", "_inverse_factor", "root"):
             other.__dict__.pop(derived, None)
         return other
 
@@ -182,7 +182,8 @@ class GramSmoother(Smoother):
         wide = 2 * U.shape[1] > self.n_samples and not self._by_root
         if not (wide and 1e-4 < self.strength / self.mean_eigenvalue < 1e3):
             return super().quadratic_form(U)
-        inverse = _symmetric(self._invert())  # not kept: there is one for every subject
+        T = _invert_lower(self._factor[0].T)
+        inverse = T.T @ T  # not kept: there is one for every subject
         means = np.asarray(U.sum(axis=0)).ravel() / self.n_samples
         ridged = np.asarray(U.T @ np.asarray(U.T @ inverse).T)  # U^T (K + g)^-1 U
         # constants, of which K knows nothing, are taken off both sides
@@ -200,17 +201,14 @@ class GramSmoother(Smoother):
             gram = (vectors * np.maximum(values, 0)) @ vectors.T
         return GramSmoother(gram, self.strength, name=self.name)
 
-    def _invert(self) -> Matrix:
-        """Return the upper triangle of ``(K + g)^-1``."""
-        # holds the GIL; np.linalg.inv releases it, but takes twice as long
-        return np.asarray(scipy.linalg.lapack.dpotri(self._factor[0])[0])
-
     @cached_property
-    def _full_inverse(self) -> Matrix:
-        return self._invert()
+    def _inverse_factor(self) -> Matrix:
+        """The matrix T with ``(K + g)^-1 = T^T T``."""
+        return _invert_lower(self._factor[0].T)
 
     def _inverse(self, rows: Codes) -> Matrix:
-        return _symmetric(self._full_inverse[np.ix_(rows, rows)])  # rows ascend
+        part = self._inverse_factor[:, rows]
+        return np.asarray(part.T @ part)
 
 
 class NarrowSmoother(Smoother):
@@ -350,10 +348,20 @@ def mean_eigenvalue(gram: Any) -> float:
     return float(gram.diagonal().sum()) / len(gram)
 
 
-def _symmetric(matrix: Matrix) -> Matrix:
-    """Return the symmetric matrix whose upper triangle this is."""
-    upper = np.triu(matrix)
-    return np.asarray(upper + np.triu(upper, 1).T)
+def _invert_lower(L: Matrix) -> Matrix:
+    """Invert a lower triangular matrix by halves.
+
+    Matrix products release the GIL; SciPy's triangular solvers do not.
+    """
+    if len(L) <= 64:
+        return np.asarray(np.linalg.inv(L), np.float64)
+    half = len(L) // 2
+    inverse = np.zeros_like(L)
+    inverse[:half, :half] = _invert_lower(L[:half, :half])
+    inverse[half:, half:] = _invert_lower(L[half:, half:])
+    below = L[half:, :half] @ inverse[:half, :half]
+    inverse[half:, :half] = -inverse[half:, half:] @ below
+    return inverse
 
 
 def _add_ridge(gram: Matrix, ridge: float) -> Matrix:
