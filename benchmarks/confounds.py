@@ -15,13 +15,17 @@ from typing import Any
 import numpy as np
 
 from brainweave import GDM, between_subject_classification, load_bids, simulate_study
+from brainweave.study import SimulationSettings
 from brainweave.study.formats import sampling
 
 ROOM = sampling.ROOM
 DESIGNS = {
     "blocks": {},
     "events": {"design": "events"},
-    "rapid events": {"design": "events", "gap": (0.5, 3.0)},
+    "rapid events": {
+        "design": "events",
+        "settings": SimulationSettings(gap=(0.5, 3.0)),
+    },
 }
 
 

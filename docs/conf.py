@@ -54,7 +54,6 @@ nitpick_ignore_regex = [
 nitpick_ignore = [
     ("py:func", "brainweave.graphs.builders.weigh_groups"),
     ("py:func", "brainweave.study.subject.fingerprint"),
-    ("py:func", "brainweave.study.public.download.download"),
     ("py:func", "brainweave.basis.signatures.sample_signatures"),
     ("py:func", "epi_mask"),
     ("py:class", "brainweave.study.source.Source"),

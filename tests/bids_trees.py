@@ -7,6 +7,7 @@ import nibabel as nib
 import numpy as np
 
 from brainweave import simulate_study
+from brainweave.study import SimulationSettings
 
 TASKS = ("objects", "words")
 
@@ -21,13 +22,11 @@ def messy_fmriprep(folder: Path, *, n_subjects: int = 6, seed: int = 0) -> Path:
         "n_subjects": n_subjects,
         "categories": ["face", "house", "shoe"],
         "n_runs": 3,
-        "duration": 15.0,
         "repetitions": 4,
         "n_voxels": 150,
-        "n_nuisance": 15,
-        "n_shared": 6,
         "signal": 4.0,
         "random_state": seed,
+        "settings": SimulationSettings(duration=15.0, n_nuisance=15, n_shared=6),
     }
     simulate_study(**options).to_bids(folder, task=TASKS[0], raw=False)
     other = folder.with_name(folder.name + "-other")

@@ -779,7 +779,11 @@ def test_a_group_is_of_one_kind_of_data(tmp_path, capsys):
 
     data, out = tmp_path / "bids", tmp_path / "out"
     bw.simulate_study(
-        n_subjects=3, n_voxels=20, categories=2, n_runs=2, n_nuisance=2
+        n_subjects=3,
+        n_voxels=20,
+        categories=2,
+        n_runs=2,
+        settings=bw.study.SimulationSettings(n_nuisance=2),
     ).to_bids(data, derivatives=False)
     for path in list(data.glob("sub-03/func/*")):
         path.rename(path.with_name(path.name.replace("objects", "faces")))
@@ -827,11 +831,15 @@ def test_overwriting_a_dataset_spares_what_is_not_ours(tmp_path, capsys):
 # -- files from elsewhere --------------------------------------------------------------
 
 
-def bids_dataset(folder, **options):
-    from brainweave.study import simulate_study
+def bids_dataset(folder):
+    from brainweave.study import SimulationSettings, simulate_study
 
     study = simulate_study(
-        n_subjects=2, categories=3, n_runs=2, n_voxels=120, duration=10.0, **options
+        n_subjects=2,
+        categories=3,
+        n_runs=2,
+        n_voxels=120,
+        settings=SimulationSettings(duration=10.0),
     )
     return study.to_bids(folder / "bids", raw=False), study
 

@@ -630,6 +630,7 @@ class Matlab:
         self.good += 3 * [(folder / "h.mat").read_bytes()]
 
     def try_one(self, rng):
+        from brainweave._core.exceptions import StudyError
         from brainweave.study.formats import matlab, matlab_reader
 
         self.path.write_bytes(change_bytes(rng.choice(self.good), rng))
@@ -638,12 +639,16 @@ class Matlab:
         if pid == 0:
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             resource.setrlimit(resource.RLIMIT_CPU, (5, 5))  # users have a timer
-            with answer.open("wb") as out:
-                matlab_reader.main(str(self.path), out)
+            try:
+                with answer.open("wb") as out:
+                    matlab_reader.main(str(self.path), out)
+            except (Exception, SystemExit):
+                os._exit(1)
             os._exit(0)
-        os.waitpid(pid, 0)  # it may crash: then the answer ends early
-        with answer.open("rb") as stream:
-            matlab._read_value(stream, self.path)
+        _, status = os.waitpid(pid, 0)
+        if status:  # an error, or a crash of the child
+            raise StudyError("not a readable MATLAB file")
+        matlab.unpack(answer.read_bytes())
 
 
 class Tags(html.parser.HTMLParser):

@@ -53,7 +53,6 @@ NEAREST = {
     "basis/voxels": ["basis/test_voxels"],
     "basis/signatures": ["basis/test_voxels"],
     "basis/linalg": ["basis/test_linalg", "evaluation/test_metrics"],
-    "_core/lapack": ["test_lapack"],
     "_core/labels": ["core/test_labels"],
     "study/samples": ["study/test_samples"],
     "evaluation/metrics": ["evaluation/test_metrics"],

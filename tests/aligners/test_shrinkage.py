@@ -18,7 +18,7 @@ from brainweave.aligners.gdm.ridge import amplitude, common_scale, solve_shrinka
 from brainweave.aligners.gdm.smoother import (
     GramSmoother,
     NarrowSmoother,
-    _symmetric,
+    _invert_lower,
     mean_eigenvalue,
 )
 from brainweave.graphs.builders import (
@@ -309,7 +309,7 @@ def test_what_a_smoother_does_between_groups(rng, rho, n_groups):
     U[rows, rng.integers(0, n_groups, rows.size)] = rng.uniform(0.5, 2, rows.size)
     smoother = GramSmoother(gram, g)
     found = smoother.quadratic_form(scipy.sparse.csr_array(U))
-    assert "_whole_inverse" not in smoother.__dict__  # nor of a thousand subjects
+    assert "_inverse_factor" not in smoother.__dict__  # nor of a thousand subjects
     values, V = np.linalg.eigh(gram)
     values[0] = 0  # of constants, to rounding
     by_hand = U.T @ (V * (values / (values + g))) @ (V.T @ U)
@@ -324,14 +324,22 @@ def test_one_smoother_may_serve_two_threads_at_once(rng, monkeypatch):
 
     def together(matrix):
         both.wait()
-        return _symmetric(matrix)
+        return _invert_lower(matrix)
 
-    monkeypatch.setattr("brainweave.aligners.gdm.smoother._symmetric", together)
+    monkeypatch.setattr("brainweave.aligners.gdm.smoother._invert_lower", together)
     U = scipy.sparse.eye_array(12, format="csr")
     with ThreadPoolExecutor(2) as pool:
         found = list(pool.map(one.quadratic_form, [U, U]))
     assert_allclose(found[0], one.smooth(np.eye(12)), atol=1e-12)
     assert_allclose(found[1], found[0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("n", [1, 64, 65, 200])
+def test_a_triangle_is_inverted_by_halves(rng, n):
+    L = np.tril(rng.normal(size=(n, n))) + 3 * np.sqrt(n) * np.eye(n)
+    found = _invert_lower(L)
+    assert_allclose(found @ L, np.eye(n), atol=1e-12)
+    assert_allclose(np.triu(found, 1), 0, atol=1e-14)
 
 
 def test_many_groups_of_many_samples_are_solved_by_an_inverse(rng):

@@ -11,6 +11,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import brainweave as bw
+from brainweave.study import SimulationSettings
 
 METHOD = (
     *("--method", "paper-gdm", "--n-components", "2", "--energy", "0.7"),
@@ -24,7 +25,11 @@ MODEL = "task-objects_desc-papergdm_model.safetensors"
 def bids(tmp_path_factory, execute):
     folder = tmp_path_factory.mktemp("bids") / "data"
     study = bw.simulate_study(
-        n_subjects=3, n_voxels=(60, 80), categories=3, n_runs=2, n_nuisance=20
+        n_subjects=3,
+        n_voxels=(60, 80),
+        categories=3,
+        n_runs=2,
+        settings=SimulationSettings(n_nuisance=20),
     )
     study.to_bids(folder, raw=True, derivatives=False, image_dtype="float32")
     return folder
@@ -213,7 +218,11 @@ def two_runs(tmp_path_factory):
     """A dataset small enough to be read often."""
     folder = tmp_path_factory.mktemp("small") / "data"
     study = bw.simulate_study(
-        n_subjects=3, n_voxels=(30, 40), categories=3, n_runs=2, n_nuisance=5
+        n_subjects=3,
+        n_voxels=(30, 40),
+        categories=3,
+        n_runs=2,
+        settings=SimulationSettings(n_nuisance=5),
     )
     study.to_bids(folder, raw=True, derivatives=False, image_dtype="float32")
     return folder

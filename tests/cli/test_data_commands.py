@@ -14,6 +14,7 @@ import scipy.io
 from numpy.testing import assert_allclose
 
 import brainweave as bw
+from brainweave.study import SimulationSettings
 from brainweave.study.formats import folder
 
 
@@ -25,7 +26,7 @@ def test_simulate_writes_the_study_of_the_library(study):
         categories=["cat", "dog", "house"],
         n_runs=2,
         dtype="float64",
-        n_nuisance=20,
+        settings=SimulationSettings(n_nuisance=20),
     )
     assert got.ids == want.ids
     for a, b in zip(got, want, strict=True):

@@ -23,7 +23,10 @@ from brainweave.paper import (
 from brainweave.paper.output import pieman_text
 from brainweave.paper.overlap import _score_design, _share
 from brainweave.paper.settings import OURS, dataset, grid_study
+from brainweave.study.simulation.designs import SimulationSettings
 from brainweave.study.simulation.simulate import simulate_like, simulate_study
+
+BRIEF = SimulationSettings(duration=2.5)
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +139,7 @@ def test_the_aligned_version_is_reordered_and_truncated_by_category():
 def test_a_real_film_aligns_in_thirds():
     setting = dataset("Raider", quick=True)
     film = simulate_like(4, 130, 50, None)
-    images = simulate_like(4, 84, 50, 7, duration=2.5, n_runs=12, aligned=True)
+    images = simulate_like(4, 84, 50, 7, settings=BRIEF, n_runs=12, aligned=True)
     split = grid_study(setting, (film, images)).open()
     assert [part.name for part in split.parts] == ["third 1", "third 2", "third 3"]
     rows = [part.aligning[0].data() for part in split.parts]
@@ -185,7 +188,7 @@ def test_every_figure_is_drawn_with_its_numbers(name, table, out):
 
 
 def test_raider_and_pieman_write_tables_and_curves(tmp_path):
-    images = simulate_like(4, 56, 40, 7, duration=2.5, n_runs=8, aligned=True)
+    images = simulate_like(4, 56, 40, 7, settings=BRIEF, n_runs=8, aligned=True)
     chosen = ["nu-SVM", "SRM", "RHA", "GDM", "GDMCV"]
     result = raider(images, tmp_path, methods=chosen, n_permutations=3, repeats=1)
     assert len(result) == 2 * len(chosen)
@@ -199,9 +202,7 @@ def test_raider_and_pieman_write_tables_and_curves(tmp_path):
         assert (tmp_path / f"raider_{what}.svg").exists()
         numbers = pd.read_csv(tmp_path / f"raider_{what}.csv")
         assert set(numbers["protocol"]) == {"joint", "held-out"}
-    story = Study(
-        Subject(s.id, s.data()) for s in simulate_like(6, 80, 30, None, tr=2.5)
-    )
+    story = Study(Subject(s.id, s.data()) for s in simulate_like(6, 80, 30, None))
     matched = pieman(story, tmp_path, n_components=3).set_index(["method", "protocol"])
     assert matched.loc[("GDM", "joint"), "mean"] > matched["chance"].max()
     assert (

@@ -9,7 +9,12 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from brainweave._core.exceptions import InputError, StudyError
-from brainweave.study import SurfaceSpace, load_bids, simulate_study
+from brainweave.study import (
+    SimulationSettings,
+    SurfaceSpace,
+    load_bids,
+    simulate_study,
+)
 from brainweave.study.formats.bids_files import open_dataset
 from brainweave.study.provenance import describe_record
 
@@ -18,8 +23,7 @@ OPTIONS = {
     "categories": 3,
     "n_runs": 2,
     "n_voxels": (150, 200),
-    "n_nuisance": 15,
-    "duration": 10.0,
+    "settings": SimulationSettings(n_nuisance=15, duration=10.0),
 }
 FMRIPREP = "derivatives/fmriprep"
 UNCLEAN = {"detrend": False, "standardize": None, "filter": False}
@@ -141,11 +145,19 @@ def test_trial_models_hold_the_confounds(untouched):
 @pytest.mark.parametrize("samples", ["trials-lsa", "trials-lss"])
 def test_trial_estimates_are_the_responses(tmp_path, samples):
     study = simulate_study(
-        **{**OPTIONS, "n_subjects": 1, "n_voxels": 200, "design": "events"},
-        structured_noise=0.3,
-        spontaneous=0,
-        within=0,
-        trial_variability=0,
+        n_subjects=1,
+        categories=3,
+        n_runs=2,
+        n_voxels=200,
+        design="events",
+        settings=SimulationSettings(
+            n_nuisance=15,
+            duration=10.0,
+            structured_noise=0.3,
+            spontaneous=0,
+            within=0,
+            trial_variability=0,
+        ),
     )
     folder = study.to_bids(tmp_path / "out", raw=False)
     subject = load_bids(folder, samples=samples, confounds=("motion",))[0]
@@ -258,8 +270,10 @@ def test_cosines_of_fmriprep_are_not_removed_twice(untouched):
 
 
 def test_what_blocks_share_with_a_confound_stays(tmp_path):
-    quiet = {"structured_noise": 0.01, "spontaneous": 0, "local_noise": 0.1}
-    study = simulate_study(n_subjects=2, categories=4, n_runs=2, n_voxels=60, **quiet)
+    quiet = SimulationSettings(structured_noise=0.01, spontaneous=0, local_noise=0.1)
+    study = simulate_study(
+        n_subjects=2, categories=4, n_runs=2, n_voxels=60, settings=quiet
+    )
     folder = study.to_bids(tmp_path / "b", raw=False)
     whole = load_bids(folder, confounds=None, samples="blocks")[0].data()
     loaded = load_bids(folder, confounds=("high_pass",), samples="blocks")

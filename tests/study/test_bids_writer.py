@@ -2,6 +2,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import nibabel as nib
@@ -11,18 +12,19 @@ import pytest
 from numpy.testing import assert_allclose
 
 from brainweave._core.exceptions import InputError, StudyError
-from brainweave.study import load_bids, simulate_study
+from brainweave.study import SimulationSettings, load_bids, simulate_study
 from brainweave.study.simulation.bids_writer import confounds_of_run, write_bids
 
 UNCLEANED = {"confounds": None, "high_pass": None}
+QUICK = SimulationSettings(n_nuisance=15, duration=10.0)
 SMALL = {
     "n_subjects": 2,
     "categories": 3,
     "n_runs": 2,
     "n_voxels": (120, 180),
-    "n_nuisance": 15,
-    "duration": 10.0,
+    "settings": QUICK,
 }
+BLOCKS = {"settings": replace(QUICK, samples="blocks")}
 
 
 def same(study, loaded, tolerance):
@@ -54,11 +56,14 @@ def test_written_study_reads_back_the_same(tmp_path, image_dtype, tolerance):
             {"missing_samples": 0.2, "missing_runs": 1, "missing_categories": 1},
             {"scrub": 0.5},
         ),
-        ({"keep_rest": True}, {"keep_rest": True}),
+        ({"settings": replace(QUICK, keep_rest=True)}, {"keep_rest": True}),
         ({"design": "movie"}, {"moments": True}),
-        ({"samples": "blocks"}, {"samples": "blocks"}),
-        ({"samples": "blocks", "missing_samples": 0.3}, {"samples": "blocks"}),
-        ({"design": "events", "hrf_delay": 4.0, "tr": 1.5}, {"hrf_delay": 4.0}),
+        (BLOCKS, {"samples": "blocks"}),
+        ({**BLOCKS, "missing_samples": 0.3}, {"samples": "blocks"}),
+        (
+            {"design": "events", "settings": replace(QUICK, hrf_delay=4.0, tr=1.5)},
+            {"hrf_delay": 4.0},
+        ),
         ({"n_voxels": 150}, {"space": "MNI152NLin2009cAsym"}),
     ],
 )
@@ -71,9 +76,8 @@ def test_every_kind_of_study_reads_back_the_same(tmp_path, made, read):
 
 @pytest.mark.parametrize("samples", ["trials-lsa", "trials-lss"])
 def test_trial_estimates_read_back_the_same(tmp_path, samples):
-    study = simulate_study(
-        **{**SMALL, "design": "events", "duration": 2.0}, samples=samples
-    )
+    made = {"design": "events", "settings": SimulationSettings(samples=samples)}
+    study = simulate_study(**{**SMALL, **made})
     folder = study.to_bids(tmp_path / "out", image_dtype="float32", raw=False)
     loaded = load_bids(folder, confounds=None, stimulus="stim_file", samples=samples)
     same(study, loaded, 1e-3)
@@ -113,7 +117,8 @@ def test_raw_images_have_air_around_the_brain(tmp_path):
 
 
 def test_confounds_remove_real_noise(tmp_path):
-    study = simulate_study(**SMALL, keep_rest=True)
+    made = {**SMALL, "settings": replace(QUICK, keep_rest=True)}
+    study = simulate_study(**made)
     folder = study.to_bids(tmp_path / "out", raw=False)
     cleaned = load_bids(folder, confounds="simple", keep_rest=True)
     for one, two in zip(study, cleaned, strict=True):
@@ -164,7 +169,7 @@ def test_folder_in_use_is_left_alone(tmp_path):
     (tmp_path / "mine" / "thesis.txt").write_text("precious")
     with pytest.raises(StudyError, match="mine is not empty"):
         study.to_bids(tmp_path / "mine")
-    with pytest.raises(StudyError, match="something other than a dataset that"):
+    with pytest.raises(StudyError, match="something other than a simulated dataset"):
         study.to_bids(tmp_path / "mine", overwrite=True)
     with pytest.raises(StudyError, match="is a file"):
         study.to_bids(tmp_path / "mine" / "thesis.txt")
@@ -235,7 +240,7 @@ def test_failure_leaves_nothing_behind(tmp_path, monkeypatch):
 
 def test_only_simulated_studies_can_be_written(tmp_path):
     part = simulate_study(**SMALL)[:1]
-    with pytest.raises(TypeError, match=r"A Study cannot.*Study\.save"):
+    with pytest.raises(TypeError, match=r"not a Study. Study\.save"):
         write_bids(part, tmp_path / "out")
 
 

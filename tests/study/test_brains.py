@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from brainweave.study import simulate_study
+from brainweave.study import SimulationSettings, simulate_study
 from brainweave.study.simulation.engine import (
     autoregressive_noise,
     choose_grid,
@@ -53,7 +53,11 @@ def test_fields_are_smooth_with_unit_variance():
 
 
 def test_maps_have_unit_power_and_differ_between_subjects():
-    study = simulate_study(n_subjects=2, n_voxels=800, n_shared=4, lazy=True)
+    study = simulate_study(
+        n_subjects=2,
+        n_voxels=800,
+        settings=SimulationSettings(n_shared=4),
+    )
     brains = [study.simulation.brain(subject) for subject in (0, 1)]
     for brain in brains:
         assert_allclose((brain.maps**2).mean(axis=1), 1, rtol=1e-4)

@@ -13,7 +13,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.io import savemat
 
 from brainweave._core.exceptions import InputError, StudyError
-from brainweave.study.public import datasets, download
+from brainweave.study import Cleaning
+from brainweave.study.public import datasets
 from brainweave.study.public.datasets import (
     fetch_haxby,
     fetch_raider,
@@ -22,11 +23,6 @@ from brainweave.study.public.datasets import (
 )
 
 pytestmark = pytest.mark.network
-
-
-@pytest.fixture(autouse=True)
-def no_waiting(monkeypatch):
-    monkeypatch.setattr(download, "_WAIT", 0.0)
 
 
 @pytest.fixture
@@ -55,13 +51,16 @@ def test_raider_says_how_much_before(raider, tmp_path):
     assert raider.log == []
 
 
-def test_raider_survives_a_broken_connection_and_works_offline(
+def test_raider_goes_on_after_a_broken_connection_and_works_offline(
     raider, tmp_path, monkeypatch
 ):
     raider.break_after["raider/image_data_rh.mat"] = [1_000_000]
+    with pytest.raises(StudyError, match=r"image_data_rh\.mat sent 1000000 bytes"):
+        fetch_raider(cache_dir=tmp_path, progress=False)
     first = fetch_raider(cache_dir=tmp_path, progress=False)
     monkeypatch.setattr(datasets, "RAIDER_URL", "http://127.0.0.1:9/")
     again = fetch_raider(cache_dir=tmp_path, progress=False)
+    assert len(raider.gets("raider/image_data_lh.mat")) == 1
     assert_array_equal(first[3].data(), again[3].data())
 
 
@@ -187,7 +186,8 @@ def test_haxby_delay_moves_labels_within_runs_only(haxby):
 
 
 def test_haxby_cleans_each_run_by_itself(haxby):
-    study = get_haxby(haxby, subjects=[1], keep_rest=True, standardize="zscore")
+    cleaning = Cleaning(standardize="zscore")
+    study = get_haxby(haxby, subjects=[1], keep_rest=True, cleaning=cleaning)
     values, runs = study[0].data(), study[0].runs
     for run in (1, 12):
         assert_allclose(values[runs == run].mean(axis=0), 0, atol=1e-4)

@@ -261,16 +261,22 @@ def test_arrays_that_lie_in_other_files_are_refused(tmp_path, rng):
         load_matlab(path)
 
 
-def test_cells_in_a_circle_and_absurd_sizes_are_refused(tmp_path):
+def test_cells_of_cells_and_absurd_sizes_are_refused(tmp_path):
     path = tmp_path / "x.mat"
     with h5py.File(path, "w") as file:
         cells = file.create_dataset("data", (1, 1), h5py.ref_dtype)
         cells[0, 0] = cells.ref
-    with pytest.raises(StudyError, match="refer to each other in a circle"):
+    with pytest.raises(StudyError, match="entry 1 is not a 2-D array"):
         load_matlab(path)
     with h5py.File(path, "w") as file:
         file.create_dataset("data", (10**5, 10**5, 10), "f8", chunks=(100, 100, 10))
     with pytest.raises(StudyError, match="claims 800000000000 bytes in a file of"):
+        load_matlab(path)
+    with h5py.File(path, "w") as file:  # many small claims are a large one
+        data = file.create_dataset("#refs#/a", (100, 100), "f8", chunks=(10, 10))
+        references = np.full((200, 1), data.ref, h5py.ref_dtype)
+        file.create_dataset("data", data=references, dtype=h5py.ref_dtype)
+    with pytest.raises(StudyError, match="'/#refs#/a' claims 80000 bytes in a file of"):
         load_matlab(path)
 
 
@@ -278,38 +284,37 @@ def test_reader_that_crashes_or_hangs_is_one_clear_error(tmp_path, monkeypatch):
     path = tmp_path / "x.mat"
     savemat(path, {"data": np.zeros((2, 3, 4))})
     crash = tmp_path / "matlab_reader.py"
-    crash.write_text("import os; print('{', flush=True); os.abort()")
+    crash.write_text("import os; print('PK', flush=True); os.abort()")
     monkeypatch.setattr(
         "brainweave.study.formats.matlab.__file__", str(tmp_path / "m.py")
     )
-    with pytest.raises(StudyError, match=r"x.mat' .* crashed, or came to no end"):
+    with pytest.raises(StudyError, match=r"x.mat' .*the reader crashed"):
         load_matlab(path)
     crash.write_text("import time; time.sleep(60)")
     monkeypatch.setattr("brainweave.study.formats.matlab._MIN_TIMEOUT", 0.2)
-    with pytest.raises(StudyError, match=r"x.mat' .* crashed, or came to no end"):
+    with pytest.raises(StudyError, match=r"x.mat' .*the reader did not finish"):
         load_matlab(path)
 
 
-def test_structs_sparse_matrices_and_nested_cells_arrive(tmp_path):
+def test_structs_sparse_matrices_and_nested_cells_are_left_out(tmp_path):
     import scipy.sparse
 
-    from brainweave.study.formats.matlab import read_matlab
-
     path = tmp_path / "x.mat"
-    inner = cell([np.eye(2), np.arange(3)])
     savemat(
         path,
         {
             "s": {"a": 1.0, "b": "text"},
-            "nested": cell([inner, np.zeros((1, 1))]),
+            "nested": cell([cell([np.eye(2)]), np.zeros((1, 1))]),
             "sparse": scipy.sparse.eye(3).tocsc(),
         },
     )
     content = read_matlab(path)
-    assert sorted(content) == ["nested", "s"]
-    assert content["s"]["a"][0, 0].item() == 1.0
-    assert content["s"]["b"][0, 0].item() == "text"
-    assert content["nested"][0].ravel()[0].tolist() == [[1, 0], [0, 1]]
+    assert list(content) == ["nested"]
+    assert content["nested"][0] is None
+    assert_array_equal(content["nested"][1], [[0]])
+    savemat(tmp_path / "data.mat", {"data": np.zeros((2, 3, 4))})
+    with pytest.raises(StudyError, match="should hold one vector of labels"):
+        load_matlab(tmp_path / "data.mat", labels=path)
 
 
 # found by changing bytes at random: it makes SciPy 1.17 read outside of its memory
@@ -333,6 +338,7 @@ def test_file_that_crashes_the_reader_is_one_clear_error(tmp_path):
 MUTANTS = """
 import io, sys, random
 sys.path[:0] = {path!r}
+from brainweave.study.formats.matlab import unpack
 from brainweave.study.formats.matlab_reader import main
 good = open({good!r}, "rb").read()
 for number in range(int(sys.argv[1]), {count}):
@@ -342,10 +348,13 @@ for number in range(int(sys.argv[1]), {count}):
         data[rng.randrange(128, len(data))] = rng.choice([0, 1, 5, 14, 255])
     with open({good!r} + ".mutant", "wb") as file:
         file.write(data)
-    out = io.BytesIO()
-    main({good!r} + ".mutant", out)
-    out.seek(0)
-    assert out.readline().startswith((b'{{"kind": "variables"', b'{{"kind": "error"'))
+    try:
+        out = io.BytesIO()
+        main({good!r} + ".mutant", out)
+    except Exception:
+        pass
+    else:
+        unpack(out.getvalue())
     print(number, flush=True)
 """
 

@@ -143,9 +143,19 @@ def test_a_lost_or_cut_file_is_fetched_again(stand_in, tmp_path):
     assert len(stand_in.calls) == 2
 
 
+def test_a_subject_of_a_newer_version_is_asked_for(stand_in, tmp_path, monkeypatch):
+    fetch_openneuro("ds000105", cache_dir=tmp_path, progress=False)
+    name = "sub-3/func/sub-3_task-view_run-01_bold.nii.gz"
+    monkeypatch.setitem(FILES, name, b"new")
+    folder = fetch_openneuro(
+        "ds000105", subjects=["3"], cache_dir=tmp_path, progress=False
+    )
+    assert (folder / name).read_bytes() == b"new"
+
+
 def test_a_client_that_leaves_files_out_is_noticed(stand_in, tmp_path, monkeypatch):
     monkeypatch.setattr(stand_in, "download", lambda **options: None)
-    with pytest.raises(StudyError, match=r"did not arrive in full: there is nothing"):
+    with pytest.raises(StudyError, match=r"6 files of ds000105 are incomplete"):
         fetch_openneuro("ds000105", cache_dir=tmp_path, progress=False)
 
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -5,15 +7,23 @@ from scipy.linalg import block_diag
 from sklearn.neighbors import NearestCentroid
 
 from brainweave._core.exceptions import InputError
-from brainweave.study import simulate_like, simulate_study
+from brainweave.study import SimulationSettings, simulate_like, simulate_study
+
+FEW_SOURCES = SimulationSettings(n_nuisance=5)
 
 SMALL = {
     "n_subjects": 3,
     "categories": 4,
     "n_runs": 2,
     "n_voxels": (150, 250),
-    "n_nuisance": 15,
+    "settings": SimulationSettings(n_nuisance=15),
 }
+NO_NOISE = {"local_noise": 0, "structured_noise": 0, "spontaneous": 0}
+
+
+def small(**settings):
+    """Return the small study's options with other settings."""
+    return {**SMALL, "settings": replace(SMALL["settings"], **settings)}
 
 
 def standardised(X, rows):
@@ -85,9 +95,7 @@ def test_keeping_all_or_few_dimensions_is_worse():
 
 
 def test_samples_without_noise_are_the_shared_responses_through_the_maps():
-    study = simulate_study(
-        **SMALL, local_noise=0, structured_noise=0, spontaneous=0, dtype="float64"
-    )
+    study = simulate_study(**small(**NO_NOISE), dtype="float64")
     for i, subject in enumerate(study):
         truth = study.truth
         expected = truth.shared[i] @ truth.maps[i] * 2.5 / np.sqrt(10)
@@ -97,9 +105,7 @@ def test_samples_without_noise_are_the_shared_responses_through_the_maps():
 
 @pytest.mark.parametrize("samples", ["blocks", "trials", "trials-lss"])
 def test_truth_is_reduced_as_the_samples_are(samples):
-    study = simulate_study(
-        **SMALL, local_noise=0, structured_noise=0, spontaneous=0, samples=samples
-    )
+    study = simulate_study(**small(**NO_NOISE, samples=samples))
     truth = study.truth
     expected = truth.shared[1] @ truth.maps[1] * 2.5 / np.sqrt(10)
     centred = study[1].data() - study[1].data().mean(axis=0)
@@ -107,13 +113,20 @@ def test_truth_is_reduced_as_the_samples_are(samples):
     assert study[1].n_samples == 8
 
 
-def test_responses_without_variation_are_the_centroids():
-    study = simulate_study(
-        **SMALL, within=0, trial_variability=0, hrf=False, hrf_delay=0.0
+def test_long_responses_without_variation_are_the_centroids():
+    study = simulate_study(**small(within=0, trial_variability=0, duration=60.0))
+    truth, subject = study.truth, study[0]
+    begun = np.flatnonzero(np.append(True, subject.stimuli[1:] != subject.stimuli[:-1]))
+    since = subject.onsets - np.repeat(
+        subject.onsets[begun], np.diff(np.append(begun, subject.n_samples))
     )
-    truth = study.truth
-    which = [truth.categories.index(c) for c in study[0].labels]
-    assert_allclose(truth.shared[0], truth.centroids[which], atol=1e-12)
+    # after the response to the block before, and while the block is shown
+    settled = (since > 32) & (since < 55)
+    which = [truth.categories.index(c) for c in subject.labels[settled]]
+    level = truth.shared[0][settled] / truth.centroids[which]
+    assert settled.sum() > 50
+    assert_allclose(level, level[0, 0], rtol=1e-9)
+    assert 0.8 < level[0, 0] < 1
 
 
 def test_same_seed_same_study_other_seed_another():
@@ -125,17 +138,9 @@ def test_same_seed_same_study_other_seed_another():
 
 
 def test_no_seed_draws_one_and_keeps_it():
-    study = simulate_study(**SMALL, random_state=None, lazy=True)
-    assert_allclose(study[0].data(), study[0].data(), rtol=0)
-
-
-def test_lazy_study_reads_the_same_samples():
-    eager = simulate_study(**SMALL, missing_samples=0.1)
-    lazy = simulate_study(**SMALL, missing_samples=0.1, lazy=True)
-    assert lazy[0].is_lazy
-    for a, b in zip(eager, lazy, strict=True):
-        assert a.labels.tolist() == b.labels.tolist()
-        assert_allclose(a.data(), b.data(), rtol=0)
+    study = simulate_study(**SMALL, random_state=None)
+    again = simulate_study(**SMALL, random_state=study.simulation.seed)
+    assert_allclose(study[0].data(), again[0].data(), rtol=0)
 
 
 def test_every_subject_has_its_own_sequence_and_voxels():
@@ -149,7 +154,7 @@ def test_shared_sequence_is_shared():
     study = simulate_study(**SMALL, own_sequence=False)
     assert study[0].labels.tolist() == study[2].labels.tolist()
     # neural variation from trial to trial aside, the responses are the same
-    still = simulate_study(**SMALL, own_sequence=False, trial_variability=0)
+    still = simulate_study(**small(trial_variability=0), own_sequence=False)
     assert_allclose(still.truth.shared[0], still.truth.shared[2], atol=1e-12)
 
 
@@ -173,7 +178,7 @@ def test_share_of_missing_samples_is_exact():
 
 
 def test_missing_patterns_are_missing_events():
-    study = simulate_study(**SMALL, samples="blocks", missing_samples=0.25)
+    study = simulate_study(**small(samples="blocks"), missing_samples=0.25)
     assert [s.n_samples for s in study] == [6, 6, 6]
 
 
@@ -196,7 +201,7 @@ def test_what_others_lack_does_not_change_a_subject():
 
 
 def test_rest_can_be_kept_without_a_label():
-    study = simulate_study(**SMALL, keep_rest=True)
+    study = simulate_study(**small(keep_rest=True))
     dropped = simulate_study(**SMALL)
     assert study[0].n_unlabelled > 0
     labelled = ~study[0].unlabelled()
@@ -204,7 +209,7 @@ def test_rest_can_be_kept_without_a_label():
 
 
 def test_movie_has_the_same_moments_for_all():
-    study = simulate_study(**SMALL, design="movie", trial_variability=0)
+    study = simulate_study(**small(trial_variability=0), design="movie")
     assert study[0].stimuli.tolist() == study[1].stimuli.tolist()
     assert len(set(study[0].stimuli)) == study[0].n_samples
     assert_allclose(study.truth.shared[0], study.truth.shared[1], atol=1e-12)
@@ -232,7 +237,7 @@ def test_two_experiments_with_the_same_seed_have_the_same_brains():
 
 def test_noise_is_autocorrelated_and_of_low_rank():
     study = simulate_study(
-        **SMALL, signal=0, spontaneous=0, keep_rest=True, local_noise=0.05
+        **small(spontaneous=0, keep_rest=True, local_noise=0.05), signal=0
     )
     run = study[0].data()[study[0].runs == 1]
     noise = run - run.mean(axis=0)
@@ -248,7 +253,7 @@ def test_noise_is_autocorrelated_and_of_low_rank():
 )
 def test_shape_of_a_published_study_is_exact(shape, aligned):
     n_subjects, n_samples, n_voxels, n_categories = shape
-    study = simulate_like(*shape, aligned=aligned, n_nuisance=5)
+    study = simulate_like(*shape, aligned=aligned, settings=FEW_SOURCES)
     assert len(study) == n_subjects
     assert all(s.n_samples == n_samples for s in study)
     assert all(s.n_voxels == n_voxels for s in study)
@@ -260,7 +265,7 @@ def test_shape_of_a_published_study_is_exact(shape, aligned):
 
 
 def test_movie_of_given_length_is_aligned():
-    study = simulate_like(2, 203, 80, None, n_nuisance=5)
+    study = simulate_like(2, 203, 80, None, settings=FEW_SOURCES)
     assert study[0].n_samples == 203
     assert study[0].stimuli.tolist() == study[1].stimuli.tolist()
 
@@ -279,10 +284,8 @@ def test_weights_go_back_to_the_brain():
         ({"categories": 0}, "at least one"),
         ({"categories": ["a", "a"]}, "must be different names"),
         ({"design": "rest"}, "design of simulate_study must be one of 'blocks'"),
-        ({"samples": "runs"}, "samples of simulate_study must be one of"),
         ({"missing_samples": 1.0}, "must be in \\[0, 1\\)"),
-        ({"autocorrelation": 1.0}, "must be in \\(-1, 1\\)"),
-        ({"local_noise": -1}, "local_noise=-1 must not be negative"),
+        ({"signal": -1}, "signal=-1 must not be negative"),
         ({"n_voxels": [100]}, "lists 1 counts for 3 subjects"),
         ({"n_voxels": (300, 200)}, "must be \\(least, most\\)"),
         ({"n_voxels": 0}, "every subject needs a voxel"),
@@ -298,6 +301,21 @@ def test_weights_go_back_to_the_brain():
 def test_impossible_studies_are_refused(options, message):
     with pytest.raises(InputError, match=message):
         simulate_study(**{**SMALL, **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"samples": "runs"}, "samples of SimulationSettings must be one of"),
+        ({"tr": 0}, "tr=0 must be positive"),
+        ({"duration": -1.0}, "duration=-1.0 must be positive"),
+        ({"local_noise": -1}, "local_noise=-1 must not be negative"),
+        ({"gap": (3.0, 1.0)}, "must be \\(least, most\\)"),
+    ],
+)
+def test_impossible_settings_are_refused(options, message):
+    with pytest.raises(InputError, match=message):
+        SimulationSettings(**options)
 
 
 def test_text_is_not_a_list_of_categories():

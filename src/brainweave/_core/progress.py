@@ -1,9 +1,9 @@
-"""Show progress: by calling a function, on a bar, or not at all."""
+"""Report progress to a function or on a progress bar."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-#: Called with the steps done, their total number, and what was done last.
+#: Called with the number of steps done, their total number and the last step.
 Progress = Callable[[int, int, str], None]
 
 
@@ -11,10 +11,23 @@ Progress = Callable[[int, int, str], None]
 def shown_progress(
     progress: Progress | bool | None, total: int, what: str
 ) -> Iterator[Callable[..., None]]:
-    """Yield a function to call after each step, ``tick()`` or ``tick("sub-01")``.
+    """Yield a function to call after each step, as ``tick()`` or ``tick("sub-01")``.
 
-    `progress` is a function that is called with the steps done, their total number and
-    what was done; True draws a bar on the standard error; None or False shows nothing.
+    Parameters
+    ----------
+    progress : callable, bool or None
+        A function is called with the number of steps done, their total number and the
+        name of the last step. True shows a bar on standard error. False and None show
+        nothing.
+    total : int
+        Number of steps.
+    what : str
+        Name of steps that have none of their own.
+
+    Yields
+    ------
+    callable
+        Function to call after each step.
 
     Examples
     --------

@@ -25,7 +25,6 @@ from brainweave.basis.kernels import (
     check_kernel,
     check_precomputed,
 )
-from brainweave.basis.linalg import leading_eigenpairs
 from brainweave.basis.reliability import Groups, repeated_groups, scale_of_chunks
 from brainweave.basis.signatures import sample_signatures
 from brainweave.basis.voxels import SampleProducts, VoxelPass
@@ -265,10 +264,9 @@ class SubjectBasis(VoxelPass):
         negative = -values[values < -floor].sum()
         lost = abs(float(negative / (negative + values[:positive].sum())))
         values = values[:positive]
+        vectors = vectors[:, : _n_for_energy(self.energy, values, self.dtype)]
         if is_torch(vectors):
-            kept = _n_for_energy(self.energy, values, self.dtype)
-            return _Spectrum(values, to_numpy(vectors[:, :kept].contiguous()), lost)
-        vectors = vectors[:, :positive]
+            return _Spectrum(values, to_numpy(vectors.contiguous()), lost)
         if covariance:
             own = values[: vectors.shape[1]]
             vectors = self._narrow @ (vectors / np.sqrt(own))
@@ -277,7 +275,7 @@ class SubjectBasis(VoxelPass):
         return _Spectrum(values, np.ascontiguousarray(vectors), lost)
 
     def _eigenpairs(self, covariance: bool) -> tuple[Matrix, Any]:
-        """Return eigenpairs, descending, at least the vectors that the energy keeps."""
+        """Return all eigenpairs, with descending eigenvalues."""
         device = cast(Any, self._device)
         if self.gram_on_device is not None:
             found = device.eigh(self.gram_on_device)
@@ -287,11 +285,8 @@ class SubjectBasis(VoxelPass):
         if device is not None:
             values, vectors = device.eigh(device.put(small))
             return values, to_numpy(vectors) if covariance else vectors
-        return leading_eigenpairs(small, self._n_leading)
-
-    def _n_leading(self, values: Matrix) -> int:
-        positive = values[values > self._rounding_of(values)]
-        return _n_for_energy(self.energy, positive, self.dtype) if positive.size else 1
+        values, vectors = np.linalg.eigh(small)
+        return values[::-1], vectors[:, ::-1]
 
     def _rounding_of(self, values: Matrix) -> float:
         """Return the size up to which eigenvalues are zero to rounding."""

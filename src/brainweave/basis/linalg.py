@@ -1,14 +1,12 @@
-r"""Small symmetric eigenproblems, solved exactly and in the cheapest way.
+r"""Solve symmetric eigenproblems of the form *block diagonal minus low rank*.
 
-The structured problem of this package is *block diagonal minus low rank*. In the
-eigenbasis of the blocks it reads ``diag(mu) - U diag(j) U.T``, which is never formed:
-equal entries of ``mu`` are decoupled exactly (the deflation of the divide-and-conquer
-method of Cuppen, 1981), and the rest goes to a block iteration, whose answer is taken
-only if Sylvester's law of inertia confirms that no eigenvalue was missed.
+In the eigenbasis of the blocks the matrix is ``diag(mu) - U diag(j) U.T``. It is never
+formed: equal entries of ``mu`` are decoupled exactly (the deflation of Cuppen's
+divide-and-conquer method, 1981), and a block iteration solves the rest. Its result is
+used only if Sylvester's law of inertia confirms that no eigenvalue was missed.
 """
 
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -18,12 +16,6 @@ from numpy.typing import NDArray
 
 from brainweave._core.arrays import Matrix
 from brainweave._core.exceptions import SolverError
-from brainweave._core.lapack import (
-    RELEASES_GIL,
-    back_transform,
-    tridiagonal,
-    tridiagonal_eigenpairs,
-)
 
 Eigenpairs = tuple[Matrix, Matrix]
 Operator = Callable[[Matrix], Matrix]
@@ -31,50 +23,33 @@ Operator = Callable[[Matrix], Matrix]
 TIE = 1e-12  # entries of mu closer than this, relative to the scale, are equal
 CONVERGED = 1e-12  # residuals below this, relative to the scale, are rounding
 CLUSTER = 1e-10  # eigenvalues closer than this, relative to the scale, are one
-RESOLVED = 1e-13  # squared singular values above this, relative to the largest
-WELL_CONDITIONED = 1e-7  # the same, where their rounding does not show
-ALL_BUT_ORTHONORMAL = 0.3  # eigenvalues of the Gram matrix, from their mean
-MANY_COLUMNS = 100  # from which products beat an eigendecomposition
-ALL_BUT_DIAGONAL = 0.1  # norm of the cosines between columns
-WIDE_RANK = 800  # columns from which their cross products beat reflections
-DENSE_LIMIT = 400  # below this, LAPACK on the full matrix beats any iteration
-DENSE_PRODUCT = 1500  # of a matrix that is there: an iteration may take ten times that
-LARGEST_DENSE = 30_000  # 7 GB: above this a full matrix is not tried
+RESOLVED = 1e-13  # least squared singular value, relative to the largest, to correct
+WELL_CONDITIONED = 1e-7  # the same, above which no correction is needed
+ALL_BUT_ORTHONORMAL = 0.3  # largest deviation of the Gram matrix's eigenvalues from 1
+MANY_COLUMNS = 100  # from here on, products are faster than an eigendecomposition
+ALL_BUT_DIAGONAL = 0.1  # largest norm of the cosines between columns
+WIDE_RANK = 800  # from here on, U.T @ U is faster than reflections
+DENSE_LIMIT = 400  # up to this size, LAPACK is faster than an iteration
+DENSE_PRODUCT = 1500  # the same for U.T @ U, where an iteration may be slow to converge
+LARGEST_DENSE = 30_000  # largest full matrix that is tried (7 GB)
 
 
 def smallest_eigenpairs(matrix: Matrix, k: int) -> Eigenpairs:
-    """Return the k smallest eigenvalues, ascending, and their eigenvectors (LAPACK)."""
+    """Return the k smallest eigenvalues, ascending, and their eigenvectors."""
     k = min(k, matrix.shape[0])
     how: Any = {"subset_by_index": [0, k - 1], "driver": "evr", "check_finite": False}
     try:
         values, vectors = scipy.linalg.eigh(matrix, **how)
-    except scipy.linalg.LinAlgError:  # a search for a few fails when most are equal
+    except scipy.linalg.LinAlgError:  # "evr" may fail if most eigenvalues are equal
         values, vectors = np.linalg.eigh(matrix)
     return values[:k], vectors[:, :k]
-
-
-def leading_eigenpairs(A: Matrix, choose: Callable[[Matrix], int]) -> Eigenpairs:
-    """Return all eigenvalues, descending, and as many vectors as ``choose`` says.
-
-    Only these are turned back from the tridiagonal form, a third of LAPACK's work.
-    """
-    n = len(A)
-    if n >= MANY_COLUMNS and RELEASES_GIL:
-        with suppress(scipy.linalg.LinAlgError):
-            *diagonals, reflectors, tau = tridiagonal(A)
-            values, vectors = tridiagonal_eigenpairs(*diagonals)
-            leading = vectors[:, : -choose(values[::-1]) - 1 : -1].copy(order="F")
-            back_transform(reflectors, tau, leading)
-            return values[::-1], leading
-    values, vectors = np.linalg.eigh(A)
-    return values[::-1], vectors[:, ::-1]
 
 
 def smallest_of_operator(multiply: Operator, size: int, k: int) -> Eigenpairs:
     """Return the k smallest eigenpairs of a symmetric operator.
 
-    A block iteration finds them; a second one, from another fixed start, must find
-    nothing smaller. Otherwise the matrix is formed.
+    A block iteration finds them. If a second one, from another fixed start, finds a
+    smaller eigenvalue, or one of them does not converge, the matrix is formed.
     """
     if size > max(DENSE_LIMIT // 4, 4 * k):
         found = block_iteration(multiply, size, k)
@@ -82,20 +57,20 @@ def smallest_of_operator(multiply: Operator, size: int, k: int) -> Eigenpairs:
             return found
     if size > LARGEST_DENSE:
         raise SolverError(
-            f"The iterative solver found no {k} smallest eigenpairs of a problem of "
-            f"size {size} that it could confirm, and the problem is too large for the "
-            "dense one. Use less energy, or a smaller n_components."
+            f"The iterative solver could not find the {k} smallest eigenpairs of a "
+            f"problem of size {size}, which is too large for the dense solver. Lower "
+            "energy or n_components."
         )
     matrix = multiply(np.eye(size))
     return smallest_eigenpairs((matrix + matrix.T) / 2, k)
 
 
 def _nothing_below(multiply: Operator, values: Matrix, vectors: Matrix) -> bool:
-    """Whether another iteration finds no eigenvalue that was missed below the last."""
+    """Return whether another iteration finds no smaller eigenvalue than the last."""
     lift = (values[-1] - values)[:, None]
 
     def lifted(x: Matrix) -> Matrix:
-        # what was found is moved up to the last value: what is smaller was missed
+        # move what was found up to the last value: anything smaller was missed
         return multiply(x) + vectors @ (lift * (vectors.T @ x))
 
     again = block_iteration(lifted, len(vectors), 1, seed=1)
@@ -113,12 +88,12 @@ def block_iteration(
     inverse: tuple[float, Operator] | None = None,
     seed: int = 0,
 ) -> Eigenpairs | None:
-    """Search the k smallest eigenpairs in a growing space, or return None.
+    """Search the k smallest eigenpairs in a growing space (Davidson's block method).
 
-    The space starts with more than k random vectors, to see repeated eigenvalues, and
-    grows by the residuals of what has not converged: as they are or, above the shift of
-    an ``inverse``, multiplied by that once and twice (the block method of Davidson). It
-    gives up when that has cost about half of a full decomposition.
+    The space starts with more than k random vectors, to find repeated eigenvalues, and
+    grows by the residuals of vectors that have not converged. Above the shift of an
+    ``inverse`` the residuals are multiplied by it, once and twice. Return None if the
+    cost reaches about half of a full decomposition.
     """
     start = np.random.default_rng(seed).standard_normal((size, k + 4))
     limit = min(size // 4, max(1000, 12 * k))
@@ -155,7 +130,7 @@ def block_iteration(
 
 
 def _orthonormal_to(Q: Matrix, fresh: Matrix) -> Matrix:
-    """Return an orthonormal basis of what the fresh vectors add to the space of Q."""
+    """Return an orthonormal basis of the part of the vectors orthogonal to Q."""
     norms = np.sqrt((fresh**2).sum(axis=0))
     fresh = fresh[:, norms > 0] / norms[norms > 0]
     how: Any = {"mode": "economic", "pivoting": True, "check_finite": False}
@@ -170,8 +145,9 @@ def smallest_of_constant_minus_low_rank(
 ) -> Eigenpairs:
     """Return the k smallest eigenpairs of ``level * I - U @ diag(signs) @ U.T``.
 
-    With U = Q R by Householder reflections, it is ``level * I - R J R.T`` on the first
-    columns of Q. Of a wide U with signs + what is asked for follows from ``U.T @ U``.
+    With the decomposition U = Q R by Householder reflections, the problem is
+    ``level * I - R J R.T`` in the first columns of Q. If U is wide and all signs are
+    positive, it is solved by ``U.T @ U``.
     """
     size = len(U)
     if U.shape[1] > max(WIDE_RANK, 16 * k) and (signs > 0).all():
@@ -195,7 +171,7 @@ def smallest_of_constant_minus_low_rank(
 
 
 def _largest_of_outer_product(U: Matrix, k: int) -> Eigenpairs | None:
-    """Return the k largest eigenpairs of ``U @ U.T``; None if squaring hides them."""
+    """Return the k largest eigenpairs of ``U @ U.T``; None if squaring loses them."""
     P = U.T @ U
     if len(P) <= DENSE_PRODUCT:
         values, q = smallest_eigenpairs(-P, k)
@@ -214,8 +190,9 @@ def smallest_of_diagonal_minus_low_rank(
 ) -> Eigenpairs:
     """Return the k smallest eigenpairs of ``diag(mu) - U @ diag(signs) @ U.T``.
 
-    Time O(size rank^2) for the decoupling and O(size rank) per step of the iteration;
-    memory O(size (rank + steps)). What cannot be confirmed costs O(size^3).
+    The decoupling takes O(size rank^2) time, each step of the iteration O(size rank),
+    and memory is O(size (rank + steps)). A result that cannot be confirmed is computed
+    again in O(size^3).
     """
     if np.ptp(mu) <= TIE * np.abs(mu).max():
         return smallest_of_constant_minus_low_rank(float(mu.mean()), U, signs, k)
@@ -237,11 +214,11 @@ def smallest_of_diagonal_minus_low_rank(
 
 
 class _LowRankProblem:
-    """``diag(mu) - U diag(signs) U^T`` with ascending mu.
+    """The matrix ``diag(mu) - U diag(signs) U^T`` with ascending mu.
 
-    Few eigenvalues lie below all of mu, far apart: products with the matrix find them.
-    At the crowded lower edge of mu only the inverse, shifted to just below the edge, is
-    fast; by Woodbury's identity it costs no more than a product.
+    The few eigenvalues below all of mu are far apart, and products with the matrix find
+    them. At the crowded lower edge of mu only the inverse, shifted to just below the
+    edge, converges fast. By Woodbury's identity it costs no more than a product.
     """
 
     def __init__(self, mu: Matrix, U: Matrix, signs: Matrix) -> None:
@@ -253,7 +230,7 @@ class _LowRankProblem:
         """Return the k smallest eigenpairs."""
         size = self.mu.size
         k = min(k, size)
-        if not size:  # nothing is touched by U
+        if not size:  # U is zero
             return self.mu, self.U[:, :0]
         if size > max(DENSE_LIMIT, 2 * k):
             found = block_iteration(self.multiply, size, k, inverse=self._inverse(k))
@@ -278,11 +255,11 @@ class _LowRankProblem:
         return int((self.mu < x).sum() + negative - (self.signs < 0).sum())
 
     def confirms(self, values: Matrix, vectors: Matrix) -> bool:
-        """Whether these are the smallest eigenpairs and none is missing.
+        """Return whether these are the smallest eigenpairs and none is missing.
 
-        Orthonormal vectors with small residuals have as many eigenvalues beside their
-        values (Kahan): one count, at a gap below the last cluster, tells if there are
-        others.
+        Each of several orthonormal vectors with small residuals has an eigenvalue close
+        to its value (Kahan). Counting the eigenvalues below a gap before the last
+        cluster therefore shows whether there are others.
         """
         residual = self.multiply(vectors) - vectors * values
         skew = np.abs(vectors.T @ vectors - np.eye(values.size)).max()
@@ -292,7 +269,7 @@ class _LowRankProblem:
         gaps = np.flatnonzero(np.diff(values, prepend=-np.inf) > width)
         below = int(gaps[-1])  # values under the last cluster
         top = values[below] - width / 4
-        # the whole interval is as good: what is missed between its ends is a tie
+        # any point of this interval will do: eigenvalues inside of it are ties
         bottom = top - width
         if below:
             bottom = max(bottom, values[below - 1] + width / 4)
@@ -302,10 +279,10 @@ class _LowRankProblem:
         return self.count_below(clear) == below
 
     def _inverse(self, k: int) -> tuple[float, Operator] | None:
-        """Return a shift to just below the edge of mu, and the inverse there."""
+        """Return a shift just below the edge of mu, and the inverse at that shift."""
         step = max((self.mu[k] - self.mu[0]) / k, 1e-8 * self.scale)
         edge = float(self.mu[0] - step)
-        if self.count_below(edge) >= k:  # nothing is wanted of the edge
+        if self.count_below(edge) >= k:  # all eigenvalues lie below the edge
             return None
         inverse = 1 / (self.mu - edge)
         scaled = inverse[:, None] * self.U
@@ -319,10 +296,10 @@ class _LowRankProblem:
 
 
 def _decouple(mu: Matrix, U: Matrix, k: int) -> tuple[Matrix, Any, NDArray[np.bool_]]:
-    """Separate, within runs of equal mu (ascending), directions that U does not touch.
+    """Separate the directions orthogonal to U within runs of equal mu (ascending).
 
-    Each is an eigenvector of eigenvalue mu; no more than k of a run are of use. Return
-    the new diagonal, the change of basis (None: no change) and which entries U touches.
+    Each is an eigenvector with eigenvalue mu, and at most k of each run are needed.
+    Return the new diagonal, the change of basis (or None) and which entries U touches.
     """
     scale = max(np.abs(mu).max(), (U * U).sum(axis=0).max(initial=0.0), 1e-300)
     starts = np.flatnonzero(np.diff(mu, prepend=-np.inf) > TIE * scale)
@@ -357,9 +334,9 @@ def _complement(Q: Matrix, wanted: int) -> Matrix:
 
 
 def signed_factor(affinity: Matrix) -> tuple[Any, Matrix]:
-    """Write a symmetric matrix as ``F @ diag(signs) @ F.T``, F as thin as can be.
+    """Factor a symmetric matrix as ``F @ diag(signs) @ F.T`` with the thinnest F.
 
-    A diagonal matrix, such as that of a time graph, has a sparse factor.
+    The factor of a diagonal matrix, such as that of a time graph, is sparse.
     """
     diagonal = np.diag(affinity)
     if np.count_nonzero(affinity) == np.count_nonzero(diagonal):
@@ -372,14 +349,15 @@ def signed_factor(affinity: Matrix) -> tuple[Any, Matrix]:
 
 
 def polar(A: Matrix) -> Matrix:
-    r"""Return the orthonormal factor nearest to A, by rows if these are fewer.
+    r"""Return the matrix with orthonormal columns (or rows, if fewer) nearest to A.
 
-    It is :math:`A (A^\top A)^{-1/2}`: by products alone where A is almost orthonormal,
-    else from the eigenbasis Q of :math:`A^\top A`, which loses at most 1e-10. Beyond,
-    :math:`B = A Q` has columns, of lengths h, that are orthogonal but for rounding: the
-    root X of :math:`B^\top B` is 1 / h, to which :math:`(I - X B^\top B X)_{ij} /
-    (h_i + h_j)` is added, mostly once. Only an A too close to singular needs a singular
-    value decomposition, which takes half as long again.
+    It is :math:`A (A^\top A)^{-1/2}`. If A is almost orthonormal, matrix products
+    converge to it. If A is well conditioned, it follows from the eigenbasis Q of
+    :math:`A^\top A`, with an error below 1e-10. Otherwise the columns of
+    :math:`B = A Q`, of lengths h, are orthogonal except for rounding, and the inverse
+    root X of :math:`B^\top B` starts at 1 / h and is corrected by
+    :math:`(I - X B^\top B X)_{ij} / (h_i + h_j)`, mostly once. If A is too close to
+    singular, a singular value decomposition is used, which takes half as long again.
     """
     if A.shape[0] < A.shape[1]:
         return polar(A.T).T
@@ -401,11 +379,11 @@ def polar(A: Matrix) -> Matrix:
 
 
 def _polar_by_products(A: Matrix, gram: Matrix) -> Matrix | None:
-    """Iterate as Newton and Schulz do, to fifth order, or give up if A is too far."""
+    """Iterate by Newton and Schulz, or return None if A is far from orthonormal."""
     n = len(gram)
     scale = n / np.trace(gram)
     rest = np.eye(n) - scale * gram
-    probe = rest[:, :4]  # a few columns, multiplied: how far the farthest eigenvalue is
+    probe = rest[:, :4]  # power iteration, to estimate the largest eigenvalue
     for _ in range(6):
         probe = rest @ (probe / max(np.linalg.norm(probe), 1e-300))
     if not np.linalg.norm(probe) < ALL_BUT_ORTHONORMAL:
@@ -413,7 +391,7 @@ def _polar_by_products(A: Matrix, gram: Matrix) -> Matrix | None:
     A = A * np.sqrt(scale)
     for _ in range(5):
         distance = np.linalg.norm(rest)
-        if distance < 1e-6:  # its square is what one product leaves
+        if distance < 1e-6:  # one more product leaves its square
             return A if distance < n * 1e-14 else A + A @ (rest / 2)
         A = A + A @ (rest / 2 + 0.375 * (rest @ rest.T))
         rest = np.eye(n) - A.T @ A
@@ -425,7 +403,7 @@ def _is_resolved(squares: Matrix) -> bool:
 
 
 def _inverse_root(gram: Matrix) -> Matrix | None:
-    """Return the inverse square root of a Gram matrix that is all but diagonal."""
+    """Return the inverse square root of an almost diagonal Gram matrix."""
     lengths = np.sqrt(gram.diagonal())
     sums = lengths[:, None] + lengths
     rest = gram / np.outer(lengths, -lengths)
@@ -443,7 +421,7 @@ def _inverse_root(gram: Matrix) -> Matrix | None:
 
 
 def flip_signs(features: Matrix) -> Matrix:
-    """Return +1 or -1 per column, making its entry largest in size positive."""
+    """Return the sign per column that makes its entry of largest size positive."""
     largest = features[np.abs(features).argmax(axis=0), np.arange(features.shape[1])]
     return np.where(largest < 0, -1.0, 1.0)
 

@@ -1,4 +1,4 @@
-"""Numbers that identify a sample by its content: copies, overlaps, changes in place."""
+"""Identify samples by their content, to find copies, overlaps and changes in place."""
 
 from functools import lru_cache
 from typing import Any
@@ -20,13 +20,12 @@ N_SIGNATURES = 4
 
 
 def sample_signatures(X: Any) -> Matrix:
-    """Return four numbers per sample of X that identify it.
+    """Return four numbers that identify each sample of X.
 
-    Each is the sum of the sample's voxels, every voxel with a fixed random sign. So
-    they follow from the sample's content alone, whatever the order of the samples, the
-    memory layout or the kind of array, up to the rounding of its dtype; another
-    sample, or the same with its voxels in another order, has others. Values that are
-    not finite count as zero.
+    Each is the sum of the sample's voxels, with a fixed random sign per voxel. They
+    depend on the content of the sample only, up to rounding: not on the order of the
+    samples, the memory layout or the kind of array. Values that are not finite count as
+    zero.
     """
     ops = ops_for(X)
     total = np.zeros((X.shape[0], N_SIGNATURES))
@@ -36,7 +35,7 @@ def sample_signatures(X: Any) -> Matrix:
 
 
 def signed_sums(ops: NumpyOps | TorchOps, chunk: Any, columns: slice) -> Matrix:
-    """Return what a chunk of columns adds to the signatures of its samples."""
+    """Return the contribution of a chunk of columns to the signatures."""
     signs = voxel_signs(columns.start, columns.stop).astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         sums = to_numpy(chunk @ ops.array(signs)).astype(np.float64)
@@ -49,7 +48,7 @@ def signed_sums(ops: NumpyOps | TorchOps, chunk: Any, columns: slice) -> Matrix:
 def same_samples(a: ArrayLike, b: ArrayLike) -> NDArray[np.bool_]:
     """Return which samples of a occur in b, by their signatures.
 
-    Samples that were stored in single precision in between are found, too.
+    Samples are found even if one of them was stored in single precision.
     """
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     known = b[np.isfinite(b).all(axis=1)]
@@ -60,20 +59,20 @@ def same_samples(a: ArrayLike, b: ArrayLike) -> NDArray[np.bool_]:
 
 
 def rounding(signatures: Matrix, dtype: Any) -> Matrix:
-    """Return how far rounding may move each sample's signatures.
+    """Return the largest rounding error of each sample's signatures.
 
-    A signature is about as large as the sample's norm, to which the rounding of its sum
-    is relative; a sum of 50,000 float32 voxels is off by 3e-6 of that at most.
+    The error is relative to the norm of the sample, which a signature is about as large
+    as. That of a sum of 50,000 float32 voxels is at most 3e-6.
     """
     return np.asarray(100 * np.finfo(dtype).eps * np.abs(signatures).max(axis=1))
 
 
-@lru_cache(maxsize=16)  # the subjects of a study have the same chunks
+@lru_cache(maxsize=16)  # the subjects of a study share their chunks
 def voxel_signs(start: int, stop: int) -> NDArray[np.int8]:
     """Return the fixed signs of some voxels, (n_voxels, 4).
 
-    Each is a bit of a hash of the voxel's number (SplitMix64), so that it depends
-    neither on the chunk nor on a library's random generator: models keep signatures.
+    Each is a bit of a hash of the voxel's number (SplitMix64). Models store signatures,
+    so signs must not depend on chunks or on a library's random generator.
     """
     x = np.arange(start + 1, stop + 1, dtype=np.uint64)
     x *= np.uint64(0x9E3779B97F4A7C15)

@@ -1,6 +1,7 @@
 """Commands that make studies: simulate, convert, fetch."""
 
 import warnings
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,7 @@ def simulate(
     """Make a study whose shared space is known, to try things on."""
     from brainweave.study.options import option_names
     from brainweave.study.simulation.bids_writer import files_to_replace
+    from brainweave.study.simulation.designs import SimulationSettings
     from brainweave.study.simulation.simulate import simulate_study
 
     if bids:
@@ -64,7 +66,7 @@ def simulate(
         files.check_new_folder(out, overwrite)
     params = parse_params(param)
     refuse_unknown(params, option_names(simulate_study), "simulate has no setting '{}'")
-    options = {
+    options: dict[str, Any] = {
         "n_subjects": n_subjects,
         "categories": categories and _parse_categories(categories, design),
         "design": design,
@@ -76,8 +78,11 @@ def simulate(
         "dtype": dtype,
         "random_state": random_state,
     }
+    options = with_params(options, params)
+    names = [field.name for field in fields(SimulationSettings)]
+    settings = {name: options.pop(name) for name in names if name in options}
     with console.stage("Simulating"):
-        study = simulate_study(**with_params(options, params))
+        study = simulate_study(**options, settings=SimulationSettings(**settings))
     if bids:
         image_dtype = dtype if dtype in ("float32", "float64") else "float32"
         with console.stage("Writing BIDS files"):
@@ -193,7 +198,7 @@ def fetch(
 ) -> None:
     """Download a public dataset and make a study folder of it."""
     console.resume_hint = (
-        "Run the same command again: the download goes on where it stopped."
+        "Run the same command again: files that have arrived are kept."
     )
     download, plan, options = _find_dataset(dataset, participant_label or None, task)
     if dry_run:

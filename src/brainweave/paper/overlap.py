@@ -33,6 +33,7 @@ from brainweave.paper.output import (
     write_table,
 )
 from brainweave.paper.real import load_pieman
+from brainweave.study.simulation.designs import SimulationSettings
 from brainweave.study.simulation.simulate import simulate_study
 
 if TYPE_CHECKING:
@@ -218,9 +219,8 @@ def _simulated_parts(random_state: int, *, quick: bool) -> Parts:
         repetitions=1,
         n_voxels=(100, 150) if quick else (200, 300),
         signal=1.6,
-        structured_noise=5.0,
-        local_noise=1.0,
         random_state=random_state,
+        settings=SimulationSettings(structured_noise=5.0, local_noise=1.0),
     )
     parts = []
     for s in study:

@@ -27,6 +27,7 @@ from brainweave.aligners.srm.robust import RobustSRM
 from brainweave.aligners.srm.srm import SRM, DetSRM
 from brainweave.evaluation.grid import GridStudy
 from brainweave.evaluation.splits import SplitStudy, match_study, split_study
+from brainweave.study.simulation.designs import SimulationSettings
 from brainweave.study.simulation.simulate import simulate_like
 from brainweave.study.study import Study
 
@@ -329,8 +330,13 @@ def _simulate(s: Dataset, aligned: bool, seed: int) -> SplitStudy | Study:
         n_film = s.movie_parts * s.movie_part_samples
         film = simulate_like(s.subjects, n_film, s.voxels, None, **common)
         # one image at a time, every category once in a run; the same people
-        common |= {"duration": 2.5, "n_runs": max(1, s.samples // s.categories)}
-        images = simulate_like(*shape, aligned=True, **common)
+        images = simulate_like(
+            *shape,
+            aligned=True,
+            n_runs=max(1, s.samples // s.categories),
+            settings=SimulationSettings(duration=2.5),
+            **common,
+        )
         return split_study(images, align=movie_parts(film, s))
     if aligned:
         return simulate_like(*shape, aligned=True, **common)

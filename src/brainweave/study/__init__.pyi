@@ -15,15 +15,9 @@ from .options import EventRules as EventRules
 from .options import Sampling as Sampling
 from .public.datasets import fetch_haxby as fetch_haxby
 from .public.datasets import fetch_raider as fetch_raider
-from .public.datasets import haxby_plan as haxby_plan
-from .public.datasets import raider_plan as raider_plan
-from .public.download import DownloadPlan as DownloadPlan
 from .public.openneuro import fetch_openneuro as fetch_openneuro
-from .public.openneuro import openneuro_plan as openneuro_plan
 from .simulation.bids_writer import write_bids as write_bids
-from .simulation.designs import Noise as Noise
-from .simulation.designs import Responses as Responses
-from .simulation.designs import Timing as Timing
+from .simulation.designs import SimulationSettings as SimulationSettings
 from .simulation.simulate import SimulatedStudy as SimulatedStudy
 from .simulation.simulate import simulate_like as simulate_like
 from .simulation.simulate import simulate_study as simulate_study

@@ -19,7 +19,6 @@ import scipy.sparse
 
 from brainweave._core.arrays import Codes, Matrix, to_numpy
 from brainweave._core.exceptions import InputError
-from brainweave._core.lapack import cholesky, cholesky_inverse, cholesky_solve
 from brainweave.basis.device import Device
 
 
@@ -66,7 +65,7 @@ class Smoother(ABC):
         """Return the same of another strength, in units of the mean eigenvalue."""
         other = copy(self)
         other.strength = rho * self.mean_eigenvalue
-        for derived in ("_factor", "_full_inverse", "root"):
+        for derived in ("_factor", "_inverse_factor", "root"):
             other.__dict__.pop(derived, None)
         return other
 
@@ -107,12 +106,15 @@ class Smoother(ABC):
         """Do so at several strengths, in units of the mean eigenvalue."""
         return [self.at(rho).leave_out(contrasts, blocks) for rho in rhos]
 
-    def _cholesky(self, ridged: Matrix, ridge: float) -> Any:
-        """Factorise, in place, a matrix whose diagonal lacks the ridge."""
-        ridged[np.diag_indices_from(ridged)] += ridge
+    def _cholesky(self, gram: Matrix, ridge: float) -> Any:
+        """Factorise a matrix plus the ridge, for :func:`scipy.linalg.cho_solve`.
+
+        NumPy's factorisation releases the GIL, SciPy's does not. Its transpose is in
+        the order that ``cho_solve`` takes without a copy.
+        """
         try:
-            return cholesky(ridged)
-        except scipy.linalg.LinAlgError as error:
+            return np.linalg.cholesky(_add_ridge(gram, ridge)).T, False
+        except np.linalg.LinAlgError as error:
             raise _not_semidefinite(self) from error
 
 
@@ -151,13 +153,13 @@ class GramSmoother(Smoother):
 
     @cached_property
     def _factor(self) -> Any:
-        return self._cholesky(np.array(self._gram), self.strength)
+        return self._cholesky(self._gram, self.strength)
 
     def _solve(self, B: Matrix) -> Matrix:
         if self._by_root:
             V, s = self.root
             return np.asarray(V @ (((1 - s**2) / self.strength)[:, None] * (V.T @ B)))
-        return cholesky_solve(self._factor, B)
+        return _cho_solve(self._factor, B)
 
     def features(self, mixing: Matrix) -> Matrix:
         if self._by_root:
@@ -175,7 +177,8 @@ class GramSmoother(Smoother):
         wide = 2 * U.shape[1] > self.n_samples and not self._by_root
         if not (wide and 1e-4 < self.strength / self.mean_eigenvalue < 1e3):
             return super().quadratic_form(U)
-        inverse = _symmetric(self._invert())  # not kept: there is one for every subject
+        T = _invert_lower(self._factor[0].T)
+        inverse = T.T @ T  # not kept: there is one for every subject
         means = np.asarray(U.sum(axis=0)).ravel() / self.n_samples
         ridged = np.asarray(U.T @ np.asarray(U.T @ inverse).T)  # U^T (K + g)^-1 U
         # constants, of which K knows nothing, are taken off both sides
@@ -193,15 +196,14 @@ class GramSmoother(Smoother):
             gram = (vectors * np.maximum(values, 0)) @ vectors.T
         return GramSmoother(gram, self.strength, name=self.name)
 
-    def _invert(self) -> Matrix:
-        return cholesky_inverse(self._factor)
-
     @cached_property
-    def _full_inverse(self) -> Matrix:
-        return self._invert()
+    def _inverse_factor(self) -> Matrix:
+        """The matrix T with ``(K + g)^-1 = T^T T``."""
+        return _invert_lower(self._factor[0].T)
 
     def _inverse(self, rows: Codes) -> Matrix:
-        return _symmetric(self._full_inverse[np.ix_(rows, rows)])  # rows ascend
+        part = self._inverse_factor[:, rows]
+        return np.asarray(part.T @ part)
 
 
 class NarrowSmoother(Smoother):
@@ -236,7 +238,7 @@ class NarrowSmoother(Smoother):
 
     def _solve(self, B: Matrix) -> Matrix:
         X = self.samples  # Woodbury's identity
-        inside = cholesky_solve(self._factor, X.T @ B)
+        inside = _cho_solve(self._factor, X.T @ B)
         return np.asarray((B - X @ inside) / self.strength)
 
     def regress(self, target: Any) -> tuple[Matrix, Matrix]:
@@ -247,23 +249,23 @@ class NarrowSmoother(Smoother):
         which cancels in the weights to the rounding of the data: not in float32.
         """
         X, weights = self.samples, self._weights(target)
-        inside = cholesky_solve(self._bare_factor, weights)
+        inside = _cho_solve(self._bare_factor, weights)
         rest = weights - X.T @ (X @ inside)  # what the little ridge took
-        inside += cholesky_solve(self._bare_factor, rest)
+        inside += _cho_solve(self._bare_factor, rest)
         return np.asarray(X @ inside), np.asarray(X @ weights)
 
     def smooth(self, B: Any) -> Matrix:
         return np.asarray(self.samples @ self._weights(B))
 
     def _weights(self, target: Any) -> Matrix:
-        return cholesky_solve(self._factor, self.samples.T @ _centred(target))
+        return _cho_solve(self._factor, self.samples.T @ _centred(target))
 
     def features(self, mixing: Matrix) -> Matrix:
         return np.asarray(self.samples @ (self.samples.T @ mixing))
 
     def _inverse(self, rows: Codes) -> Matrix:
         X = self.samples[rows]
-        inside = cholesky_solve(self._factor, X.T)
+        inside = _cho_solve(self._factor, X.T)
         return np.asarray((np.eye(len(rows)) - X @ inside) / self.strength)
 
 
@@ -372,10 +374,31 @@ def _centred(B: Any) -> Matrix:
     return np.asarray(B - B.mean(axis=0))
 
 
-def _symmetric(matrix: Matrix) -> Matrix:
-    """Return the symmetric matrix whose lower triangle this is."""
-    lower = np.tril(matrix)
-    return np.asarray(lower + np.tril(lower, -1).T)
+def _invert_lower(L: Matrix) -> Matrix:
+    """Invert a lower triangular matrix by halves.
+
+    Matrix products release the GIL; SciPy's triangular solvers do not.
+    """
+    if len(L) <= 64:
+        return np.asarray(np.linalg.inv(L), np.float64)
+    half = len(L) // 2
+    inverse = np.zeros_like(L)
+    inverse[:half, :half] = _invert_lower(L[:half, :half])
+    inverse[half:, half:] = _invert_lower(L[half:, half:])
+    below = L[half:, :half] @ inverse[:half, :half]
+    inverse[half:, :half] = -inverse[half:, half:] @ below
+    return inverse
+
+
+def _add_ridge(gram: Matrix, ridge: float) -> Matrix:
+    """Return a copy of a matrix with a constant added to its diagonal."""
+    ridged = np.array(gram, np.float64)
+    ridged[np.diag_indices_from(ridged)] += ridge
+    return ridged
+
+
+def _cho_solve(factor: Any, B: Matrix) -> Matrix:
+    return np.asarray(scipy.linalg.cho_solve(factor, B, check_finite=False))
 
 
 def _center(gram: Any) -> Any:
@@ -385,11 +408,9 @@ def _center(gram: Any) -> Any:
 
 def is_semidefinite(gram: Matrix) -> bool:
     """Say whether a centred Gram matrix has no negative eigenvalue beyond rounding."""
-    lifted = np.array(gram)
-    lifted[np.diag_indices_from(lifted)] += 1e-10 * np.abs(gram).max() * len(gram)
     try:
-        cholesky(lifted)
-    except scipy.linalg.LinAlgError:
+        np.linalg.cholesky(_add_ridge(gram, 1e-10 * np.abs(gram).max() * len(gram)))
+    except np.linalg.LinAlgError:
         return False
     return True
 

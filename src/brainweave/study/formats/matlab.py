@@ -1,20 +1,18 @@
-"""MATLAB files: 3-D arrays or cells of arrays, in the old format and in HDF5."""
+"""Read MATLAB files that hold all subjects, in a 3-D array or in a cell of arrays."""
 
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from os import PathLike
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from brainweave._core.exceptions import InputError, StudyError
-from brainweave._core.labels import object_array
 from brainweave._core.validation import check_list_option
 from brainweave.study.options import subject_entry
 from brainweave.study.provenance import AS_GIVEN, make_record
@@ -23,11 +21,10 @@ from brainweave.study.study import Study
 from brainweave.study.subject import Subject
 
 MatFile: TypeAlias = str | PathLike[str]
-# one 2-D array per subject
-Arrays: TypeAlias = list[NDArray[Any]]
+Arrays: TypeAlias = list[NDArray[Any]]  # one 2-D array per subject
 
-# A damaged file may send a reader into a loop: seconds to wait at least, and the
-# bytes that even a slow disk gives in one more.
+# A damaged file may send a reader into an endless loop. It is stopped after this many
+# seconds, plus one for each of these many bytes, which slow disks deliver.
 _MIN_TIMEOUT = 60.0
 _MIN_BYTES_PER_SECOND = 1e6
 
@@ -46,33 +43,33 @@ def load_matlab(
     ids: Sequence[str] | None = None,
     name: str = "",
 ) -> Study:
-    """Make a study of ``.mat`` files.
+    """Load a study from ``.mat`` files.
 
     Parameters
     ----------
     files : path, or list of paths
-        A file with one variable that holds all subjects: a 3-D array, or a cell with
-        a 2-D array per subject. Several files (the hemispheres) are stacked along the
-        voxels, subject by subject.
+        Files that hold all subjects in one variable: a 3-D array, or a cell with a
+        2-D array per subject. Several files, such as one per hemisphere, are stacked
+        along the voxels, subject by subject.
     variable : str, optional
-        Name of the variable, needed only if a file holds several candidates.
+        Name of the variable. Needed only if a file holds several candidates.
     order : sequence of str, optional
-        What the dimensions mean. For 3-D arrays a permutation of ``"voxels"``,
-        ``"samples"``, ``"subjects"``, by default in this order, as in the Raider
-        files; for the arrays in a cell ``("samples", "voxels")`` by default, or the
-        other way round.
+        Meaning of the dimensions. For 3-D arrays, a permutation of ``"voxels"``,
+        ``"samples"`` and ``"subjects"``; by default in this order, as in the Raider
+        files. For arrays in a cell, ``("samples", "voxels")`` by default, or the
+        reverse.
     labels : path or array-like, optional
-        Label of each sample, for all subjects; a matrix with a column per subject, or
-        a list with a vector per subject, or a mapping of ids to vectors, gives each
-        its own. A path names a ``.mat`` file that holds one of these, or a cell of
-        strings.
+        Label of each sample. One vector is used for all subjects. A matrix with a
+        column per subject, a list of vectors or a mapping of subject ids to vectors
+        gives each subject its own. A path names a ``.mat`` file with a vector, a
+        matrix, a cell of vectors or a cell of strings.
     runs : array-like, optional
-        Run of each sample, for all subjects.
+        Run of each sample, the same for all subjects.
     samples_per_run : int or sequence of int, optional
-        Instead of `runs`: how many samples each run has. An int must divide the
+        Number of samples in each run, instead of `runs`. An int must divide the
         number of samples.
     stimuli : array-like, optional
-        Stimulus of each sample; as labels, but no path.
+        Stimulus of each sample, in the forms of `labels` except a path.
     ids : sequence of str, optional
         Ids of the subjects; ``"01"``, ``"02"``, … by default.
     name : str, default=""
@@ -81,7 +78,7 @@ def load_matlab(
     Returns
     -------
     Study
-        With its samples in memory, (n_samples, n_voxels) per subject.
+        Study with its samples in memory, (n_samples, n_voxels) per subject.
 
     Examples
     --------
@@ -130,69 +127,56 @@ def load_matlab(
 def read_matlab(path: MatFile) -> dict[str, Any]:
     """Read the variables of a ``.mat`` file of any version.
 
+    SciPy reads versions 4 to 7.2, h5py reads 7.3 (HDF5), both in a process of its own,
+    because damaged files can crash them. Links to other files are refused.
+
     Parameters
     ----------
     path : path
-        Versions 4 to 7.2 are read by SciPy, 7.3 (HDF5) by h5py, in a process of its
-        own: damaged files can crash these readers. Links to other files are refused.
+        The file to read.
 
     Returns
     -------
     dict of str to ndarray or list
-        Arrays with MATLAB's order of dimensions; a cell of arrays is a list.
+        Arrays with MATLAB's order of dimensions. A cell is a list of its arrays, with
+        None for entries of another kind. Structs and sparse matrices are left out.
     """
     path = Path(path)
     if not path.is_file():
         raise StudyError(f"There is no file {str(path)!r}. Check the path.")
+    reader = Path(__file__).with_name("matlab_reader.py")
     timeout = _MIN_TIMEOUT + path.stat().st_size / _MIN_BYTES_PER_SECOND
-    command = [sys.executable, "-P", str(Path(__file__).with_name("matlab_reader.py"))]
-    with subprocess.Popen(
-        [*command, str(path.absolute())],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    ) as reader:
-        timer = threading.Timer(timeout, reader.kill)
-        timer.start()
-        stream: Any = reader.stdout
-        try:
-            return _read_value(stream, path)
-        finally:
-            stream.close()  # a reader that would write on ends
-            reader.wait()
-            timer.cancel()
-
-
-def _read_value(stream: Any, path: Path) -> Any:
-    """Read a value that :mod:`brainweave.study.formats.matlab_reader` wrote."""
     try:
-        node = json.loads(stream.readline())
-        if node["kind"] == "array":
-            # only reads: NumPy would seek in what it takes for a file
-            pipe: Any = SimpleNamespace(read=stream.read)
-            return np.lib.format.read_array(pipe, allow_pickle=False)
-    except (ValueError, EOFError, OSError):
-        node = {"kind": "error", "reason": "reading it crashed, or came to no end"}
-    kind = node["kind"]
-    if kind == "error":
-        raise StudyError(
-            f"{str(path)!r} is not a readable MATLAB file ({node['reason']}). It may "
-            "be cut off or damaged: get the file again."
+        done = subprocess.run(
+            [sys.executable, "-P", str(reader), str(path.absolute())],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            timeout=timeout,
         )
-    parts = [_read_value(stream, path) for _ in range(node["holds"])]
-    if kind == "none":
-        return None
-    if kind == "list":
-        return parts
-    if kind == "variables":
-        found = zip(node["names"], parts, strict=True)
-        return {name: value for name, value in found if value is not None}
-    if kind == "struct":
-        struct = np.empty(node["shape"], [(name, object) for name in node["names"]])
-        for name, field in zip(node["names"], parts, strict=True):
-            struct[name] = field
-        return struct
-    return object_array(parts).reshape(node["shape"])
+        if done.returncode == 0:
+            return unpack(done.stdout)
+        last = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        reason = last or "the reader crashed"
+    except subprocess.TimeoutExpired:
+        reason = f"the reader did not finish in {timeout:.0f} s"
+    raise StudyError(
+        f"{str(path)!r} is not a readable MATLAB file ({reason}). It may be cut off or "
+        "damaged: get the file again."
+    )
+
+
+def unpack(content: bytes) -> dict[str, Any]:
+    """Return the variables that the script ``matlab_reader`` wrote."""
+    with np.load(BytesIO(content), allow_pickle=False) as arrays:
+        index = json.loads(str(arrays["index"]))
+
+        def find(entry: Any) -> Any:
+            if isinstance(entry, list):
+                return [find(one) for one in entry]
+            return None if entry is None else arrays[entry]
+
+        return {name: find(entry) for name, entry in index.items()}
 
 
 def _subject_arrays(
@@ -251,7 +235,7 @@ def _select_variable(
         if isinstance(value, list)
         or (value.dtype.kind in "fiu" and value.ndim >= 2 and 1 not in value.shape[:2])
     }
-    # next to an array per subject, matrices are ratings, coordinates and the like
+    # beside an array for all subjects, matrices are ratings, coordinates and the like
     candidates = {
         name: value
         for name, value in candidates.items()
@@ -312,18 +296,18 @@ def _runs_from_counts(
 
 
 def _read_labels(path: Path, n_subjects: int) -> Any:
-    content = {
-        name: value
-        for name, value in read_matlab(path).items()
-        if isinstance(value, list)
-        or 1 in value.shape
-        or (value.ndim == 2 and n_subjects in value.shape)
-    }
+    def could_be_labels(value: Any) -> bool:
+        if isinstance(value, list):
+            return all(entry is not None for entry in value)
+        return 1 in value.shape or (value.ndim == 2 and n_subjects in value.shape)
+
+    found = read_matlab(path)
+    content = {name: value for name, value in found.items() if could_be_labels(value)}
     if len(content) != 1:
         known = ", ".join(map(repr, content)) or "none"
         raise StudyError(
-            f"{str(path)!r} should hold one vector of labels, but has {known}. Read it "
-            "with read_matlab() and give the labels themselves."
+            f"{str(path)!r} should hold one vector of labels, but has {known}. Read "
+            "the labels with scipy.io.loadmat and pass them as an array."
         )
     value = next(iter(content.values()))
     if isinstance(value, list):

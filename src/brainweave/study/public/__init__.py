@@ -1,1 +1,1 @@
-"""Public datasets, downloaded once and kept."""
+"""Fetchers of public datasets."""

@@ -1,8 +1,7 @@
-"""Public datasets, downloaded once and kept: Raider and Haxby 2001.
+"""Fetch the Raider and Haxby 2001 datasets.
 
-They say what they will download and how large it is (``raider_plan`` and
-``haxby_plan`` do only that), resume, verify checksums, and work offline once the
-files are there.
+Files are downloaded once, verified and kept. ``raider_plan`` and ``haxby_plan`` return
+what would be downloaded.
 """
 
 import urllib.error
@@ -18,11 +17,9 @@ from numpy.typing import NDArray
 
 from brainweave._core.exceptions import InputError, StudyError
 from brainweave._core.io import full_disk_is_an_error
-from brainweave._core.progress import Progress
 from brainweave._core.validation import check_list_option, check_option
 from brainweave.study.formats.matlab import load_matlab
 from brainweave.study.formats.runs import Cleaning, ImageSource, Run
-from brainweave.study.options import merge_options
 from brainweave.study.public.download import (
     DownloadPlan,
     RemoteFile,
@@ -34,13 +31,13 @@ from brainweave.study.spaces import VolumeSpace, reading
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
 
-# The state of the repository whose file ids are listed below.
+# The commit of the repository whose file ids are listed below.
 _RAIDER_COMMIT = "0cb149b63239b60d6b444d02756c00a775fdfbd3"
 RAIDER_URL = (
     f"https://raw.githubusercontent.com/cameronphchen/SRM/{_RAIDER_COMMIT}"
     "/data/input/raider/500vx/2203TR/"
 )
-# name -> size in bytes and git's id of the content
+# size in bytes and git's id of the content, by name
 _RAIDER_IMAGES = {
     "image_data_lh.mat": (2154777, "1cdddce2fc07d7c232f2b706ca3b506d691b43f4"),
     "image_data_rh.mat": (2154845, "9d47d3e95e13e6cd7579f53d04cd9b5a1336e879"),
@@ -51,7 +48,7 @@ _RAIDER_MOVIE = {
     "movie_data_rh.mat": (14864733, "76f126515661551084b60cd45dd24d38fd45bd01"),
 }
 
-# nilearn's fetcher downloads from here
+# where nilearn downloads from
 HAXBY_URL = "http://data.pymvpa.org/datasets/haxby2001/"
 _HAXBY_T_R = 2.5
 
@@ -60,7 +57,7 @@ def raider_plan(
     part: Literal["images", "movie"] = "images",
     cache_dir: str | PathLike[str] | None = None,
 ) -> DownloadPlan:
-    """Say what :func:`fetch_raider` would download, how much and where to."""
+    """Return what :func:`fetch_raider` would download."""
     check_option("part", part, ("images", "movie"), owner="fetch_raider")
     listed = _RAIDER_IMAGES if part == "images" else _RAIDER_MOVIE
     files = tuple(
@@ -74,7 +71,7 @@ def fetch_raider(
     part: Literal["images", "movie"] = "images",
     *,
     cache_dir: str | PathLike[str] | None = None,
-    progress: bool | Progress = True,
+    progress: bool = True,
 ) -> Study:
     """Fetch the Raider study: ventral temporal cortex of ten subjects [1]_ [2]_.
 
@@ -84,19 +81,21 @@ def fetch_raider(
         ``"images"``: responses to 7 categories of pictures, averaged over time, in 8
         runs (56 samples). ``"movie"``: the time course of the film.
     cache_dir : path, optional
-        Where to keep the files; see ``download.cache_folder``.
-    progress : bool or callable, default=True
-        See :func:`brainweave.study.public.download.download`.
+        Folder to keep files in. By default ``$BRAINWEAVE_CACHE``, else the cache folder
+        of the platform.
+    progress : bool, default=True
+        Announce the download and show a progress bar.
 
     Returns
     -------
     Study
-        500 voxels of each hemisphere, stacked. Images have labels 1 to 7 and runs 1
-        to 8; movie samples are locked in time and numbered as stimuli.
+        Study with 500 voxels of each hemisphere per subject. Images have labels 1 to 7
+        and runs 1 to 8. Movie samples are aligned in time, with their numbers as
+        stimuli.
 
     Notes
     -----
-    The files are those that accompany [2]_; no licence is stated. Cite both.
+    The files accompany [2]_ and state no licence. Cite both.
 
     References
     ----------
@@ -123,15 +122,12 @@ def haxby_plan(
     cache_dir: str | PathLike[str] | None = None,
     url: str | None = None,
 ) -> DownloadPlan:
-    """Say what :func:`fetch_haxby` would download, how much and where to.
-
-    The server is asked for the sizes of what is not there yet.
-    """
+    """Return what :func:`fetch_haxby` would download; ask the server for sizes."""
     folder = cache_folder("nilearn", cache_dir) / "haxby2001"
     url = HAXBY_URL if url is None else url
     files = []
     for number in _haxby_numbers(subjects):
-        # nilearn unpacks the archive and deletes it; the BOLD file stands for it
+        # nilearn deletes an archive once it is unpacked: look for its BOLD file
         archive = f"subj{number}-2010.01.14.tar.gz"
         name = f"subj{number}/bold.nii.gz"
         there = (folder / name).is_file()
@@ -160,12 +156,11 @@ def fetch_haxby(
     progress: bool = True,
     url: str | None = None,
     cleaning: Cleaning | None = None,
-    **details: Any,
 ) -> Study:
     """Fetch the Haxby 2001 study: faces, houses and objects in native space [1]_.
 
-    nilearn downloads it (:func:`nilearn.datasets.fetch_haxby`), verifies its MD5 sums
-    and resumes. Each subject has a mask of its own, so voxel counts differ.
+    The data are downloaded by :func:`nilearn.datasets.fetch_haxby`, which verifies
+    and resumes downloads. Each subject has a mask of its own, so voxel counts differ.
 
     Parameters
     ----------
@@ -176,22 +171,22 @@ def fetch_haxby(
     hrf_delay : float, default=5.0
         Seconds by which the response lags the stimulus; rounded to volumes of 2.5 s.
     keep_rest : bool, default=False
-        Keep volumes of rest, as unlabelled samples.
+        Keep the volumes of rest as unlabelled samples.
     cache_dir : path, optional
-        Where to keep the files; see ``download.cache_folder``.
+        Folder to keep files in. By default ``$BRAINWEAVE_CACHE``, else the cache folder
+        of the platform.
     progress : bool, default=True
-        Announce the download, and let nilearn report it.
+        Announce the download and show nilearn's messages.
     url : str, optional
         A mirror of the data.
     cleaning : Cleaning, optional
-        Trends, filters, scaling and smoothing of each run; by default nothing is done.
-    **details
-        Fields of `cleaning` by their names, such as ``smoothing_fwhm=6``.
+        Detrending, filtering, scaling and smoothing of each run, such as
+        ``Cleaning(smoothing_fwhm=6, high_pass=None)``; by default nothing is done.
 
     Returns
     -------
     Study
-        Lazy; 12 runs a subject (subject 5 has labels in 11 of them).
+        Lazy study with 12 runs per subject (subject 5 has labels in 11 of them).
 
     References
     ----------
@@ -200,7 +195,6 @@ def fetch_haxby(
     """
     check_option("mask", mask, ("vt", "face", "house"), owner="fetch_haxby")
     how = cleaning or Cleaning(high_pass=None)
-    (how,) = merge_options("fetch_haxby", details, how)
     numbers = _haxby_numbers(subjects)
     plan = haxby_plan(numbers, cache_dir, url)
     bunch = _nilearn_haxby(plan, numbers, progress, url)

@@ -1,10 +1,11 @@
-"""Datasets of OpenNeuro, downloaded by the openneuro-py client and kept."""
+"""Fetch datasets of OpenNeuro by the openneuro-py client."""
 
 import json
 import re
 import urllib.error
 import urllib.request
 from collections.abc import Iterable
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from os import PathLike
 from pathlib import Path
@@ -21,10 +22,10 @@ from brainweave.study.public.download import (
 )
 
 OPENNEURO_API = "https://openneuro.org/crn/graphql"
-# Kept beside the files: what was asked for, and how large each file must be.
-_RECORD = ".brainweave.json"
-
 _LISTING = "{ id files(recursive: true) { filename size } }"
+# Kept beside the files: the names and sizes of all files of the dataset, so that files
+# that are complete need no network.
+_LISTED = ".brainweave.json"
 
 
 def fetch_openneuro(
@@ -40,76 +41,70 @@ def fetch_openneuro(
 ) -> Path:
     """Fetch a dataset of OpenNeuro, or a part of it, as a BIDS folder.
 
-    The ``openneuro-py`` client downloads it, resumes and verifies; install it with
-    ``pip install "brainweave[fetch]"``. Once complete, a dataset is used offline.
+    The ``openneuro-py`` client downloads, resumes and verifies the files. Install it
+    with ``pip install "brainweave[fetch]"``. A complete dataset is used offline.
 
     Parameters
     ----------
     accession : str
-        Such as ``"ds000105"``.
+        Accession number, such as ``"ds000105"``.
     subjects : iterable of str, optional
         Subjects to fetch, with or without ``sub-``; all by default. Files at the top
-        of the dataset always come along.
+        of the dataset are always fetched.
     task : str, optional
-        Leave out the files of other tasks.
-    include, exclude : iterable of str, optional
-        Patterns of paths to fetch, or not to fetch, such as ``"*/func/*"``; ``*``
-        matches across folders.
+        Task to fetch; all by default.
+    include : iterable of str, optional
+        Patterns of paths to fetch, such as ``"*/func/*"``. ``*`` matches across
+        folders.
+    exclude : iterable of str, optional
+        Patterns of paths not to fetch.
     tag : str, optional
         Version of the dataset; the latest by default.
     cache_dir : path, optional
-        Where to keep the files; see ``download.cache_folder``.
+        Folder to keep files in. By default ``$BRAINWEAVE_CACHE``, else the cache folder
+        of the platform.
     progress : bool, default=True
-        Announce the download on standard error; the client shows its progress in
-        any case.
+        Announce the download. The client always shows its progress.
 
     Returns
     -------
     Path
-        The folder, for :func:`brainweave.load_bids`.
+        Folder of the dataset, for :func:`brainweave.load_bids`.
     """
-    request = _make_request(subjects, task, include, exclude)
+    choice = _check_choice(subjects, task, include, exclude)
     folder = _folder(accession, tag, cache_dir)
-    record = _read_record(folder)
-    sizes = record.get("files", {})
-    kept = {file: size for file, size in sizes.items() if _matches(file, request)}
-    if request in record.get("requests", []) and not _incomplete_files(folder, kept):
-        return folder
+    with suppress(StudyError):  # a newer version may have what this one lacks
+        plan = _plan(accession, folder, _read_listing(folder), choice)
+        if not _incomplete_files(plan):
+            return folder
     listing = _list_files(accession, tag)
-    plan = _plan(accession, folder, listing, request)
+    plan = _plan(accession, folder, listing, choice)
     if progress:
         announce(plan)
-    wanted = {file.name: file.size for file in plan.files}
-    everything = len(wanted) == len(listing)
-    _run_client(accession, tag, folder, None if everything else list(wanted))
-    lacking = _incomplete_files(folder, wanted)
-    if lacking:
-        path = folder / lacking[0]
-        state = f"{path.stat().st_size} bytes" if path.is_file() else "nothing"
+    everything = len(plan.files) == len(listing)
+    include = None if everything else [file.name for file in plan.files]
+    _run_client(accession, tag, folder, include)
+    incomplete = _incomplete_files(plan)
+    if incomplete:
         raise StudyError(
-            f"{str(path)!r} did not arrive in full: there is {state}, where OpenNeuro "
-            f"lists {wanted[lacking[0]]} bytes. Try again to resume."
+            f"{len(incomplete)} files of {accession} are incomplete, among them "
+            f"{str(folder / incomplete[0])!r}. Try again to resume."
         )
-    record["requests"] = [*record.get("requests", []), request]
-    record["files"] = {**record.get("files", {}), **wanted}
-    write_text(folder / _RECORD, json.dumps(record, indent=1) + "\n")
+    write_text(folder / _LISTED, json.dumps(listing, indent=1) + "\n")
     return folder
 
 
 def openneuro_plan(
     accession: str,
     *,
-    tag: str | None = None,
+    subjects: Iterable[str] | None = None,
+    task: str | None = None,
     cache_dir: str | PathLike[str] | None = None,
-    **choice: Any,
 ) -> DownloadPlan:
-    """Ask OpenNeuro what :func:`fetch_openneuro` would download, and how much.
-
-    The choice is the same: `subjects`, `task`, `include` and `exclude`.
-    """
-    request = _make_request(**choice)
-    folder = _folder(accession, tag, cache_dir)
-    return _plan(accession, folder, _list_files(accession, tag), request)
+    """Ask OpenNeuro what :func:`fetch_openneuro` would download."""
+    choice = _check_choice(subjects, task)
+    folder = _folder(accession, None, cache_dir)
+    return _plan(accession, folder, _list_files(accession, None), choice)
 
 
 def _folder(
@@ -130,16 +125,16 @@ def _plan(
     accession: str,
     folder: Path,
     listing: dict[str, int | None],
-    request: dict[str, Any],
+    choice: dict[str, Any],
 ) -> DownloadPlan:
     prefix = f"https://openneuro.org/datasets/{accession}/"
     files = tuple(
         RemoteFile(prefix + file, file, size)
         for file, size in listing.items()
-        if _matches(file, request)
+        if _matches(file, choice)
     )
     if not any("/" in file.name for file in files):
-        asked = {key: value for key, value in request.items() if value is not None}
+        asked = {key: value for key, value in choice.items() if value is not None}
         raise StudyError(
             f"{accession} has {len(listing)} files, but none in a folder that matches "
             f"{asked}."
@@ -147,9 +142,9 @@ def _plan(
     return DownloadPlan(f"OpenNeuro {accession}", files, folder)
 
 
-def _make_request(
-    subjects: Iterable[str] | None = None,
-    task: str | None = None,
+def _check_choice(
+    subjects: Iterable[str] | None,
+    task: str | None,
     include: Iterable[str] | None = None,
     exclude: Iterable[str] | None = None,
 ) -> dict[str, Any]:
@@ -167,10 +162,10 @@ def _make_request(
     }
 
 
-def _matches(file: str, request: dict[str, Any]) -> bool:
+def _matches(file: str, choice: dict[str, Any]) -> bool:
     if "/" not in file:
         return True
-    subjects, task, include, exclude = request.values()
+    subjects, task, include, exclude = choice.values()
     *folders, name = file.split("/")
     owner = next((part[4:] for part in folders if part.startswith("sub-")), None)
     if subjects is not None and owner not in (None, *subjects):
@@ -235,19 +230,19 @@ def _run_client(
         ) from error
 
 
-def _incomplete_files(folder: Path, files: dict[str, int | None]) -> list[str]:
-    """List the files that are not there, or have another size than they should."""
-    incomplete = []
-    for name, size in files.items():
-        path = folder / name
-        if not path.is_file() or size not in (None, path.stat().st_size):
-            incomplete.append(name)
-    return incomplete
+def _incomplete_files(plan: DownloadPlan) -> list[str]:
+    """List the files that are missing, or of another size than listed."""
+
+    def is_complete(path: Path, size: int | None) -> bool:
+        return path.is_file() and size in (None, path.stat().st_size)
+
+    return [f.name for f in plan.files if not is_complete(plan.folder / f.name, f.size)]
 
 
-def _read_record(folder: Path) -> dict[str, Any]:
+def _read_listing(folder: Path) -> dict[str, int | None]:
+    """Read the listing of an earlier download, if there was one."""
     try:
-        record = json.loads((folder / _RECORD).read_text(encoding="utf-8"))
+        listing = json.loads((folder / _LISTED).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return record if isinstance(record, dict) else {}
+    return listing if isinstance(listing, dict) else {}

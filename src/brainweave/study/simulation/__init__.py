@@ -1,1 +1,1 @@
-"""Studies whose truth is known."""
+"""Simulated studies."""

@@ -22,20 +22,20 @@ from brainweave.study.simulation.engine import Brain, SimulatedRun, Simulation
 if TYPE_CHECKING:
     from brainweave.study.simulation.simulate import SimulatedStudy
 
-#: Where the derivatives lie in the dataset.
+#: Folder of the derivatives in the dataset.
 DERIVATIVES = Path("derivatives") / "fmriprep"
 _BIDS_VERSION = "1.10.0"
 _IMAGE_TYPES = ("int16", "float32", "float64")
 _GENERATOR = {"Name": "brainweave", "Version": __version__}
-# What the specification recommends to know of a scan; nothing was scanned.
+# Fields that the specification recommends for scans.
 _SCANNER = {
     "Manufacturer": "brainweave",
     "ManufacturersModelName": "simulation",
     "MagneticFieldStrength": 3,
     "InstitutionName": "n/a",
 }
-# lists what was written, so that replacing a dataset removes that and nothing else;
-# BIDS leaves this folder to the dataset's makers
+# Lists the files that were written, so that overwriting a dataset removes no others.
+# BIDS does not prescribe the content of this folder.
 _WRITTEN = Path("code") / "brainweave_files.json"
 
 
@@ -49,45 +49,47 @@ def write_bids(
     derivatives: bool = True,
     overwrite: bool = False,
 ) -> Path:
-    """Write a simulated study as BIDS, all of it or nothing.
+    """Write a simulated study as a BIDS dataset.
 
-    The raw images have noise around the brain, so that a mask can be computed from
-    them; the derivatives have brain masks and confounds, in space ``T1w`` (each
-    subject's own) or, if all subjects have the same voxels,
-    ``MNI152NLin2009cAsym``. Volumes that a subject lacks are written, and marked by a
-    framewise displacement above 0.5 mm. One run is in memory at a time.
+    Raw images have noise around the brain, so that masks can be computed from them.
+    Derivatives have brain masks and confounds, in the space ``T1w`` of each subject,
+    or in ``MNI152NLin2009cAsym`` if all subjects have the same voxels. Missing volumes
+    are written and have a framewise displacement above 0.5 mm. The dataset appears
+    whole or not at all.
 
-    :func:`brainweave.load_bids` reads the same study from it, with ``confounds=None``
-    (the samples as they are), ``stimulus="stim_file"``, the study's own ``samples``,
-    ``keep_rest`` and ``hrf_delay``, and ``scrub=0.5`` if samples are missing.
+    To read the same study with :func:`brainweave.load_bids`, pass ``confounds=None``,
+    ``stimulus="stim_file"``, the ``samples``, ``keep_rest`` and ``hrf_delay`` of the
+    simulation and, if samples are missing, ``scrub=0.5``.
 
     Parameters
     ----------
     study : SimulatedStudy
-        What to write; whole runs, whatever part of them are samples.
+        Study to write. All volumes of its runs are written.
     folder : path
-        Must not exist, or be empty, unless `overwrite`.
+        Folder to create. It must not exist or be empty, unless `overwrite`.
     task : str, default="objects"
-        Name of the task, letters and digits.
+        Name of the task, of letters and digits.
     image_dtype : {"int16", "float32", "float64"}, default="int16"
-        Of the images; int16 is scaled, as scanners do it, and half the size.
-    raw, derivatives : bool, default=True
-        Which images to write. Events are always written.
+        Data type of the images. Integers are scaled, as those of scanners.
+    raw : bool, default=True
+        Write raw images. Events are always written.
+    derivatives : bool, default=True
+        Write preprocessed images, masks and confounds.
     overwrite : bool, default=False
-        Whether a dataset in `folder` that this function wrote is replaced. What else
-        is in the folder stays; a dataset from elsewhere is never replaced.
+        Replace a dataset in `folder` that was written by this function. Other files in
+        the folder are kept, and other datasets are never replaced.
 
     Returns
     -------
     Path
-        The folder.
+        Folder of the dataset.
     """
     target = Path(folder)
     simulation = getattr(study, "simulation", None)
     if not isinstance(simulation, Simulation):
         raise TypeError(
-            f"A {type(study).__name__} cannot be written as BIDS, only a study of "
-            "simulate_study, whole and unchanged. Study.save writes any study."
+            f"Only a whole study of simulate_study can be written as BIDS, not a "
+            f"{type(study).__name__}. Study.save writes any study."
         )
     if not task.isalnum():
         raise InputError(f"task={task!r} must consist of letters and digits.")
@@ -111,7 +113,7 @@ def write_bids(
 def files_to_replace(target: Path, overwrite: bool) -> list[str]:
     """Return the files of an earlier dataset that a new one may replace.
 
-    A StudyError says if something is there that may not be replaced.
+    Raise a StudyError if the folder holds something else.
     """
     restore(target)
     if target.exists() and not target.is_dir():
@@ -128,9 +130,9 @@ def files_to_replace(target: Path, overwrite: bool) -> list[str]:
         inside = [p for p in paths if not (p.is_absolute() or ".." in p.parts)]
     except (OSError, ValueError, KeyError, TypeError):
         raise StudyError(
-            f"{str(target)!r} holds something other than a dataset that brainweave "
-            f"simulated (it has no {_WRITTEN.as_posix()}), which overwrite=True does "
-            "not delete. Choose another folder."
+            f"{str(target)!r} holds something other than a simulated dataset (it has "
+            f"no {_WRITTEN.as_posix()}), which overwrite=True does not delete. Choose "
+            "another folder."
         ) from None
     return [path.as_posix() for path in (*inside, _WRITTEN)]
 
@@ -185,7 +187,7 @@ class _Writer:
     def _draw_air(
         self, subject: int, run: SimulatedRun, brain: Brain
     ) -> NDArray[np.float32]:
-        """Draw what a scanner records around the brain: dark, but not silent."""
+        """Draw the faint noise that a scanner records around the brain."""
         rng = np.random.default_rng([self.simulation.seed, subject, run.number, 1000])
         shape = (*brain.mask.shape, run.n_volumes)
         noise = np.abs(rng.standard_normal(shape, dtype=np.float32))
@@ -232,7 +234,7 @@ class _Writer:
         for stem, content in described.items():
             self.save_json(f"{stem}.json", content)
         if derivatives:
-            # the specification does not know confounds yet; fMRIPrep does the same
+            # confounds are not part of the specification; fMRIPrep ignores them too
             ignored = self.root / DERIVATIVES / ".bidsignore"
             ignored.write_text("*_timeseries.*\n")
 
@@ -261,7 +263,7 @@ class _Writer:
         self._save_table(f"{stem}_desc-confounds_timeseries.tsv", columns)
         self.save_json(f"{stem}_desc-confounds_timeseries.json", about)
 
-    # -- files, by their place in the dataset ------------------------------------------
+    # -- single files, by their path in the dataset ------------------------------------
 
     def _path(self, place: str) -> Path:
         path = self.root / place
@@ -269,7 +271,7 @@ class _Writer:
         return path
 
     def save_json(self, place: str, content: Mapping[str, Any]) -> None:
-        """Write a JSON file at a place in the dataset."""
+        """Write a JSON file."""
         text = json.dumps(content, indent=2) + "\n"
         self._path(place).write_text(text, encoding="utf-8")
 
@@ -323,15 +325,16 @@ def confounds_of_run(
 ) -> tuple[dict[str, NDArray[np.float64]], dict[str, Any]]:
     """Make the columns of a ``desc-confounds_timeseries.tsv`` and their description.
 
-    `nuisance` are the time courses of structured noise, the strongest first; `data` the
-    volumes, for the global signal; `lost` volumes get a large framewise displacement.
+    `nuisance` has the time courses of structured noise, the strongest first. `data` has
+    the volumes, for the global signal. Volumes in `lost` get a large framewise
+    displacement.
     """
     n_volumes = len(data)
     wanted = len(_MOTION) + 2 + _N_COMPCOR
     sources = np.zeros((n_volumes, wanted))
     n_known = min(wanted, nuisance.shape[1])
     sources[:, :n_known] = nuisance[:, :n_known]
-    # a few hundredths of a millimetre; a radian moves the head's edge by its radius
+    # translations of some 0.02 mm, and rotations that move the head's edge as far
     motion = 0.02 * sources[:, : len(_MOTION)]
     motion[:, 3:] /= _HEAD_RADIUS
     named = dict(zip(_MOTION, motion.T, strict=True))
@@ -340,7 +343,7 @@ def confounds_of_run(
     named["global_signal"] = data.mean(axis=1, dtype=np.float64)
     columns: dict[str, NDArray[np.float64]] = {}
     for name, values in named.items():
-        # no derivative at first
+        # the first volume has no derivative
         derivative = np.concatenate([[np.nan], np.diff(values)])
         columns[name] = values
         columns[f"{name}_derivative1"] = derivative
@@ -351,7 +354,7 @@ def confounds_of_run(
     relative = change / max(float(change.mean()), 1e-12)
     columns["std_dvars"] = np.concatenate([[np.nan], relative])
     middle = np.arange(n_volumes) + 0.5
-    for k in range(int(2 * n_volumes * tr / 128)):  # up to 1 / 128 Hz, as fMRIPrep's
+    for k in range(int(2 * n_volumes * tr / 128)):  # up to 1 / 128 Hz, as fMRIPrep
         wave = np.cos(np.pi * (k + 1) * middle / n_volumes)
         columns[f"cosine{k:02d}"] = np.sqrt(2 / n_volumes) * wave
     about: dict[str, Any] = {}
@@ -375,7 +378,7 @@ def _displacement(
     steps = np.abs(np.diff(motion, axis=0))
     steps[:, 3:] *= _HEAD_RADIUS
     total = np.concatenate([[np.nan], steps.sum(axis=1)])
-    # no volume that is kept may look lost
+    # no volume that is kept may exceed the threshold
     total = np.minimum(total, 0.4)
     total[lost] = np.nan_to_num(total[lost]) + 2.0
     return np.asarray(total)

@@ -1,7 +1,7 @@
-"""What a simulated study is made of: its settings, and who sees what, when.
+"""Plan what each subject of a simulated study sees, and when.
 
-A design is a list of runs for one subject; a run is its :class:`Events` and its number
-of volumes. All are in seconds and know nothing of brains.
+A design is a list of runs for one subject. A run has :class:`Events` and a number of
+volumes. All times are in seconds; brains play no part here.
 """
 
 from __future__ import annotations
@@ -14,118 +14,86 @@ from numpy.typing import NDArray
 
 from brainweave._core.exceptions import InputError
 from brainweave.study.formats.events import Events
+from brainweave.study.options import check_samples
 
 
 @dataclass(frozen=True)
-class Timing:
-    """When things are shown and scanned.
+class SimulationSettings:
+    """Settings of :func:`brainweave.simulate_study` that are rarely changed.
 
     Parameters
     ----------
-    repetitions : int, optional
-        Blocks, trials or scenes per category and run (1 with blocks, 6 with events, 2
-        with a movie).
     duration : float, optional
-        Seconds of one of them (22.5, 2 and 20); whole volumes except for events.
+        Seconds of a block (22.5 by default), trial (2) or scene (20). Blocks and
+        scenes are rounded to whole volumes.
     gap : tuple of two floats, optional
-        Least and most seconds between them.
+        Least and most seconds between blocks (10 and 15 by default), trials (4 and 8)
+        or scenes (none).
     tr : float, default=2.5
-        Seconds from one volume to the next.
+        Repetition time in seconds.
     hrf_delay : float, default=5.0
         Seconds by which the labels of volumes lag the stimuli.
-    hrf : bool, default=True
-        Whether responses are blurred and late; use ``hrf_delay=0`` without.
+    samples : {"volumes", "blocks", "trials", "trials-lsa", "trials-lss"}
+        What a sample is; see :func:`brainweave.load_bids`. Volumes by default.
+    keep_rest : bool, default=False
+        Keep the volumes that show nothing, without a label.
+    n_shared : int, default=10
+        Number of dimensions of the shared space.
+    within : float, default=0.3
+        How much the stimuli of a category differ, relative to the differences between
+        categories. This variation is the same in all subjects.
+    trial_variability : float, default=0.3
+        How much responses differ from trial to trial, in the same units.
+    structured_noise : float, default=4.0
+        Standard deviation over voxels of noise with a spatial pattern that differs
+        between subjects, in percent of the mean image.
+    n_nuisance : int, default=40
+        Rank of the structured noise.
+    local_noise : float, default=0.3
+        Standard deviation of independent noise in each voxel, in percent of the mean
+        image.
+    spontaneous : float, default=0.35
+        Standard deviation of activity that is not evoked by stimuli but lies in the
+        voxels that respond to them, relative to the responses.
     """
 
-    repetitions: int | None = None
     duration: float | None = None
     gap: tuple[float, float] | None = None
     tr: float = 2.5
     hrf_delay: float = 5.0
-    hrf: bool = True
-
-    def __post_init__(self) -> None:
-        _check(self, "tr", above_zero=True)
-        _check(self, "hrf_delay", above_zero=False)
-
-
-@dataclass(frozen=True)
-class Responses:
-    """What brains do when something is shown, and where.
-
-    Parameters
-    ----------
-    n_shared : int, default=10
-        Dimensions of the shared space.
-    signal : float, default=2.5
-        Standard deviation over voxels of a category's response, in per cent of a mean
-        image of 100.
-    within, trial_variability : float, default=0.3
-        How much the stimuli of a category differ, in all subjects alike, and how much
-        a response differs from trial to trial, relative to the categories.
-    smoothness : float, default=1.2
-        Width of the spatial kernel of all maps, in voxels.
-    baseline : float, default=100.0
-        Level of the mean image.
-    """
-
+    samples: str = "volumes"
+    keep_rest: bool = False
     n_shared: int = 10
-    signal: float = 2.5
     within: float = 0.3
     trial_variability: float = 0.3
-    smoothness: float = 1.2
-    baseline: float = 100.0
-
-    def __post_init__(self) -> None:
-        _check(self, "n_shared", "smoothness", above_zero=True)
-        not_negative = ("signal", "within", "trial_variability", "baseline")
-        _check(self, *not_negative, above_zero=False)
-
-
-@dataclass(frozen=True)
-class Noise:
-    """What else is in the images.
-
-    Parameters
-    ----------
-    structured_noise, local_noise : float, default=4.0, 0.3
-        Standard deviation over voxels, in per cent of a mean image of 100: of noise
-        with a spatial pattern of the subject's own, and of noise of each voxel's own.
-    n_nuisance : int, default=40
-        Rank of the structured noise.
-    spontaneous : float, default=0.35
-        Activity of the subject's own in the places that respond, relative to the
-        responses.
-    autocorrelation : float, default=0.3
-        Of the local noise, from one volume to the next.
-    """
-
     structured_noise: float = 4.0
-    local_noise: float = 0.3
     n_nuisance: int = 40
+    local_noise: float = 0.3
     spontaneous: float = 0.35
-    autocorrelation: float = 0.3
 
     def __post_init__(self) -> None:
-        not_negative = ("structured_noise", "local_noise", "n_nuisance", "spontaneous")
-        _check(self, *not_negative, above_zero=False)
-        if not -1 < self.autocorrelation < 1:
-            raise InputError(
-                f"autocorrelation={self.autocorrelation} must be in (-1, 1)."
-            )
+        check_samples(self.samples, "SimulationSettings")
+        _check_positive(self, "duration", "tr", "n_shared")
+        if self.gap is not None and not 0 <= self.gap[0] <= self.gap[1]:
+            raise InputError(f"gap={self.gap} must be (least, most) in seconds.")
+        for name in (
+            *("hrf_delay", "within", "trial_variability", "structured_noise"),
+            *("n_nuisance", "local_noise", "spontaneous"),
+        ):
+            if not getattr(self, name) >= 0:
+                raise InputError(f"{name}={getattr(self, name)} must not be negative.")
 
 
-def _check(options: object, *names: str, above_zero: bool) -> None:
-    """Refuse fields that are too low; None is a field that is left open."""
+def _check_positive(settings: object, *names: str) -> None:
+    """Refuse settings that are not above zero; None stands for a default."""
     for name in names:
-        value = getattr(options, name)
-        if value is not None and not (value > 0 if above_zero else value >= 0):
-            wanted = "be positive" if above_zero else "not be negative"
-            raise InputError(f"{name}={value} must {wanted}.")
+        value = getattr(settings, name)
+        if value is not None and not value > 0:
+            raise InputError(f"{name}={value} must be positive.")
 
 
-# What is left open: runs, presentations of a category and run, seconds of one, and
-# (least, most) seconds between them.
+# Defaults: number of runs, presentations per category and run, seconds of each, and
+# the shortest and longest time between two of them.
 DESIGNS: dict[str, dict[str, Any]] = {
     "blocks": {"n_runs": 4, "repetitions": 1, "duration": 22.5, "gap": (10.0, 15.0)},
     "events": {"n_runs": 4, "repetitions": 6, "duration": 2.0, "gap": (4.0, 8.0)},
@@ -133,41 +101,39 @@ DESIGNS: dict[str, dict[str, Any]] = {
 }
 
 
+@dataclass(frozen=True, kw_only=True)
+class Design:
+    """What is shown, how often and for how long."""
+
+    kind: str
+    categories: tuple[str, ...]
+    n_runs: int
+    repetitions: int
+    duration: float
+    gap: tuple[float, float]
+    tr: float
+    hrf_delay: float
+    n_samples: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_positive(self, "n_runs", "n_samples", "repetitions")
+
+
 @dataclass(frozen=True)
 class RunDesign:
-    """One run: its number (from 1), what is shown, and how long it is scanned."""
+    """A run: its number (from 1), its events and its number of volumes."""
 
     number: int
     events: Events
     n_volumes: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Design(Timing):
-    """A timing that leaves nothing open, what is shown, and how often."""
-
-    kind: str
-    categories: tuple[str, ...]
-    n_runs: int
-    n_samples: int | None = None
-    repetitions: int
-    duration: float
-    gap: tuple[float, float]
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        positive = ("n_runs", "repetitions", "duration", "n_samples")
-        _check(self, *positive, above_zero=True)
-        if len(self.gap) != 2 or not 0 <= self.gap[0] <= self.gap[1]:
-            raise InputError(f"gap={self.gap} must be (least, most) in seconds.")
-
-
 def plan_runs(design: Design, rng: np.random.Generator) -> list[RunDesign]:
     """Draw the order and the gaps of all runs of one subject.
 
-    Subjects that share a sequence get it by being given generators in the same state.
-    Every presentation has a stimulus of its own, named ``<category>_<number>.png``:
-    the same stimulus is found in every subject, wherever it comes in the sequence.
+    Generators in the same state give the same sequence. Every presentation has a
+    stimulus of its own, named ``<category>_<number>.png``, which all subjects see,
+    wherever it comes in their sequences.
     """
     n_categories = len(design.categories)
     left = design.n_samples  # volumes still to be shown, if their number is given
@@ -202,7 +168,7 @@ def _schedule(
     n_shown: NDArray[np.int64],
     left: int | None,
 ) -> tuple[RunDesign, int | None]:
-    """Put presentations on the clock, on volume boundaries unless they are brief."""
+    """Assign onsets to presentations, on volume boundaries unless they are brief."""
     tr, brief = design.tr, design.kind == "events"
     step = min(tr, 0.5) if brief else tr
     now = 0.0
@@ -218,7 +184,7 @@ def _schedule(
         stimulus = f"{category}_{n_shown[c]:03d}.png"
         rows.append((round(now, 6), round(seconds, 6), category, stimulus))
         pause = round(rng.uniform(*design.gap) / step) * step
-        if brief:  # at least a volume for each, so that every event keeps one
+        if brief:  # every event needs a volume of its own
             pause = max(pause, tr - seconds)
         now += seconds + pause
     last = int(np.ceil((rows[-1][0] + rows[-1][1]) / tr + 1e-9))
@@ -230,7 +196,7 @@ def _schedule(
 def _draw_order(
     n_categories: int, n_presentations: int, rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Shuffle category by category cycle, without direct repeats where possible."""
+    """Shuffle the categories again and again, without direct repeats if possible."""
     order: list[int] = []
     while len(order) < n_presentations:
         cycle = rng.permutation(n_categories)

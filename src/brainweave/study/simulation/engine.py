@@ -1,9 +1,8 @@
-"""The engine of :func:`brainweave.simulate_study`: one subject's run at a time.
+"""Simulate brains and their responses, one run of one subject at a time.
 
-Everything is drawn from streams that are keyed by what they are for (which subject,
-which run, brain or noise). So a subject can be simulated again at any time, alone, and
-two studies with the same seed and the same voxel counts have the same brains, whatever
-was shown to them.
+Everything is drawn from random streams that are keyed by their purpose (subject, run,
+brain or noise). A subject can therefore be simulated again at any time, alone, and two
+studies with the same seed and voxel counts have the same brains, whatever is shown.
 """
 
 from __future__ import annotations
@@ -22,23 +21,30 @@ from brainweave.study.formats.sampling import SamplePlan, plan_samples
 from brainweave.study.simulation.designs import (
     DESIGNS,
     Design,
-    Noise,
-    Responses,
     RunDesign,
+    SimulationSettings,
     plan_runs,
     stimulus_number,
 )
 
-# Half-axes of the ellipsoid: left-right, front-back and up-down, about 1.
+# Half-axes of the ellipsoid, relative to a sphere: left-right, front-back, up-down.
 _AXES = np.array([0.88, 1.16, 0.96])
-# A human brain's volume and where its middle lies in MNI space, in mm.
+# Volume of a human brain in mm^3, and its centre in MNI space.
 _BRAIN_VOLUME = 1.2e6
 _BRAIN_CENTRE = np.array([0.0, -18.0, 10.0])
+_SMOOTHNESS = 1.2  # width of the spatial kernel of all maps, in voxels
+_BASELINE = 100.0  # level of the mean image
+_AUTOCORRELATION = 0.3  # of local noise, from one volume to the next
+# Random streams, one number per purpose.
+_CENTROIDS, _EXEMPLARS, _BRAIN, _SEQUENCE, _NOISE, _MISSING, _NUISANCE, _RUN_MAPS = (
+    range(8)
+)
+_STEPS = 10  # time points per volume of the neural time course
 
 
 @dataclass(frozen=True)
 class Brain:
-    """Where the voxels of one subject lie and what they respond to."""
+    """The voxels of one subject and what they respond to."""
 
     mask: NDArray[np.bool_]  # the voxels, in a volume
     affine: NDArray[np.float64]  # from voxel indices to millimetres
@@ -47,9 +53,9 @@ class Brain:
 
 
 def choose_grid(n_voxels: int) -> tuple[tuple[int, ...], NDArray[np.float64]]:
-    """Choose shape and affine of a volume: the largest brain is as large as ours."""
+    """Choose shape and affine of a volume in which brains have a realistic size."""
     radius = (3.0 * n_voxels / (4.0 * np.pi)) ** (1.0 / 3.0)
-    # forms differ by up to a tenth (see draw_mask)
+    # shapes differ by up to a tenth (see draw_mask)
     half = np.ceil(1.1 * radius * _AXES + 0.5).astype(int)
     size = max(round(2.0 * (_BRAIN_VOLUME / n_voxels) ** (1.0 / 3.0)) / 2.0, 0.5)
     affine = np.diag([size, size, size, 1.0])
@@ -60,7 +66,7 @@ def choose_grid(n_voxels: int) -> tuple[tuple[int, ...], NDArray[np.float64]]:
 def draw_mask(
     shape: tuple[int, ...], n_voxels: int, rng: np.random.Generator | None = None
 ) -> NDArray[np.bool_]:
-    """Draw an ellipsoid of exactly `n_voxels` voxels; `rng` varies its form."""
+    """Draw an ellipsoid of exactly `n_voxels` voxels; `rng` varies its shape."""
     axes = _AXES if rng is None else _AXES * rng.uniform(0.95, 1.05, size=3)
     grid = np.meshgrid(*(np.arange(n) - (n - 1) / 2 for n in shape), indexing="ij")
     radius = np.sqrt(sum((g / a) ** 2 for g, a in zip(grid, axes, strict=True)))
@@ -75,7 +81,7 @@ def draw_mask(
 def smooth_fields(
     shape: tuple[int, ...], n_fields: int, width: float, rng: np.random.Generator
 ) -> NDArray[np.float32]:
-    """Draw Gaussian random fields with unit variance, smoothed by so many voxels."""
+    """Draw Gaussian random fields with unit variance and a given smoothing width."""
     from scipy.ndimage import gaussian_filter
 
     fields = rng.standard_normal((n_fields, *shape), dtype=np.float32)
@@ -87,10 +93,10 @@ def smooth_fields(
 
 
 def draw_maps(
-    mask: NDArray[np.bool_], n_maps: int, smoothness: float, rng: np.random.Generator
+    mask: NDArray[np.bool_], n_maps: int, rng: np.random.Generator
 ) -> NDArray[np.float32]:
     """Draw smooth maps over the voxels of a mask, with zero mean and unit power."""
-    maps = smooth_fields(mask.shape, n_maps, smoothness, rng)[:, mask]
+    maps = smooth_fields(mask.shape, n_maps, _SMOOTHNESS, rng)[:, mask]
     maps -= maps.mean(axis=1, keepdims=True)
     scale = np.sqrt((maps**2).mean(axis=1, keepdims=True))
     maps /= np.where(scale > 0, scale, 1)
@@ -100,8 +106,8 @@ def draw_maps(
 def double_gamma(step: float, *, length: float = 32.0) -> NDArray[np.float64]:
     """Sample the canonical haemodynamic response, scaled to unit sum.
 
-    The difference of two gamma densities, with a peak near 5 s and an undershoot near
-    15 s, as in Friston et al. (1998), NeuroImage 7(1), 30-40.
+    It is the difference of two gamma densities, with a peak near 5 s and an undershoot
+    near 15 s, as in Friston et al. (1998), NeuroImage 7(1), 30-40.
     """
     times = np.arange(0.0, length, step)
     # gamma densities of shape 6 and 16
@@ -117,7 +123,7 @@ def autoregressive_noise(
     coefficient: float | NDArray[np.float64],
     rng: np.random.Generator,
 ) -> NDArray[np.float32]:
-    """Draw AR(1) series with unit variance, stationary from the first sample on."""
+    """Draw stationary AR(1) series with unit variance."""
     noise = rng.standard_normal((n_samples, n_series), dtype=np.float32)
     phi = np.broadcast_to(np.asarray(coefficient, dtype=np.float32), (n_series,))
     noise[1:] *= np.sqrt(1 - phi**2)
@@ -126,43 +132,33 @@ def autoregressive_noise(
     return noise
 
 
-# One number per purpose, so that streams never meet.
-_CENTROIDS, _EXEMPLARS, _BRAIN, _SEQUENCE, _NOISE, _MISSING, _NUISANCE, _RUN_MAPS = (
-    range(8)
-)
-# Fine steps per volume for the neural time course.
-_STEPS = 10
-
-
 @dataclass(frozen=True)
 class SimulatedRun(RunDesign):
-    """One run of one subject, and what of it becomes samples."""
+    """One run of one subject, and its samples."""
 
     plan: SamplePlan
-    kept: NDArray[np.int64]  # the volumes that are not lost
+    kept: NDArray[np.int64]  # the volumes that are not missing
 
 
 class RunSignals(NamedTuple):
-    """Time courses of one run of one subject: what it is made of but local noise."""
+    """Time courses of the components of one run, except local noise."""
 
     shared: NDArray[np.float64]  # responses in the shared space
-    spontaneous: NDArray[np.float32]  # the subject's own, in the same places
+    spontaneous: NDArray[np.float32]  # the subject's own activity in the same voxels
     nuisance: NDArray[np.float32]  # structured noise
 
 
 @dataclass(frozen=True)
 class Simulation:
-    """All settings of a simulated study; see :func:`brainweave.simulate_study`."""
+    """The parameters of :func:`brainweave.simulate_study`, checked and complete."""
 
     seed: int
     ids: tuple[str, ...]
     design: Design
-    responses: Responses
-    noise: Noise
+    settings: SimulationSettings
+    signal: float
     voxel_counts: tuple[int, ...]
     own_sequence: bool
-    samples: str
-    keep_rest: bool
     missing_samples: float
     missing_runs: tuple[tuple[int, ...], ...]
     missing_categories: tuple[tuple[str, ...], ...]
@@ -176,21 +172,21 @@ class Simulation:
     @cached_property
     def centroids(self) -> NDArray[np.float64]:
         """Mean response to each category in the shared space."""
-        shape = (len(self.design.categories), self.responses.n_shared)
+        shape = (len(self.design.categories), self.settings.n_shared)
         return self._stream(_CENTROIDS).standard_normal(shape)
 
     def brain(self, subject: int) -> Brain:
-        """Draw the brain of a subject (always the same)."""
+        """Draw the brain of a subject, the same at every call."""
         shape, affine = choose_grid(max(self.voxel_counts))
-        rng, responses = self._stream(_BRAIN, subject), self.responses
+        rng = self._stream(_BRAIN, subject)
         form = None if self.same_mask else rng
         mask = draw_mask(shape, self.voxel_counts[subject], form)
-        maps = draw_maps(mask, responses.n_shared + 1, responses.smoothness, rng)
-        level = responses.baseline * (1 + 0.05 * np.clip(maps[-1], -3, 3))
+        maps = draw_maps(mask, self.settings.n_shared + 1, rng)
+        level = _BASELINE * (1 + 0.05 * np.clip(maps[-1], -3, 3))
         return Brain(mask, affine, maps[:-1], level.astype(np.float32))
 
     def runs(self, subject: int) -> list[SimulatedRun]:
-        """List the runs that the subject has, with what it saw and its samples."""
+        """Plan the runs of a subject: their events and samples."""
         sequence = self._stream(_SEQUENCE, subject if self.own_sequence else 0)
         lacking = list(self.missing_categories[subject])
         designed = [
@@ -201,7 +197,7 @@ class Simulation:
         runs, lost_by_run = [], self._choose_lost(subject, designed)
         for run, lost in zip(designed, lost_by_run, strict=True):
             events, kept = run.events, np.arange(run.n_volumes)
-            if self.samples == "volumes":
+            if self.settings.samples == "volumes":
                 kept = np.setdiff1d(kept, lost)
             else:
                 events = events.take(np.setdiff1d(np.arange(len(events)), lost))
@@ -210,13 +206,13 @@ class Simulation:
         return runs
 
     def signals(self, subject: int, run: RunDesign) -> RunSignals:
-        """Draw what the run is made of; the same at every call."""
+        """Draw the time courses of a run, the same at every call."""
         rng = self._noise_stream(subject, run)
         shared = self._shared_responses(run, rng)
         spontaneous = autoregressive_noise(run.n_volumes, shared.shape[1], 0.5, rng)
         # the strongest sources are the slowest
-        n_sources = self.noise.n_nuisance
-        phi = np.linspace(0.95, self.noise.autocorrelation, n_sources)
+        n_sources = self.settings.n_nuisance
+        phi = np.linspace(0.95, _AUTOCORRELATION, n_sources)
         nuisance = autoregressive_noise(run.n_volumes, n_sources, phi, rng)
         return RunSignals(shared, spontaneous, nuisance)
 
@@ -227,43 +223,53 @@ class Simulation:
 
         `maps` are the subject's :meth:`nuisance_maps`.
         """
-        signals, noise = self.signals(subject, run), self.noise
+        signals, settings = self.signals(subject, run), self.settings
         # a stream of its own, so that signals() need not draw the local noise
         rng = self._noise_stream(subject, run, local=True)
         shape = run.n_volumes, brain.maps.shape[1]
-        data = autoregressive_noise(*shape, noise.autocorrelation, rng)
-        data *= np.float32(noise.local_noise)
-        scale = self.responses.signal / np.sqrt(self.responses.n_shared)
-        own = noise.spontaneous * signals.spontaneous
+        data = autoregressive_noise(*shape, _AUTOCORRELATION, rng)
+        data *= np.float32(settings.local_noise)
+        scale = self.signal / np.sqrt(settings.n_shared)
+        own = settings.spontaneous * signals.spontaneous
         responses = scale * (signals.shared + own)
         data += responses.astype(np.float32) @ brain.maps
-        # each run moves one source of structured noise in three
+        # one source of structured noise in three lies elsewhere in every run
         maps = maps.copy()
         moves = self._stream(_RUN_MAPS, subject, run.number)
-        n_moved, smoothness = len(maps[2::3]), self.responses.smoothness
-        maps[2::3] = draw_maps(brain.mask, n_moved, smoothness, moves)
+        maps[2::3] = draw_maps(brain.mask, len(maps[2::3]), moves)
         # few sources are strong, many are weak
-        power = 1.0 / np.arange(1, noise.n_nuisance + 1)
+        power = 1.0 / np.arange(1, settings.n_nuisance + 1)
         strength = np.sqrt(power / max(power.sum(), 1e-300))
-        structured = noise.structured_noise * strength * signals.nuisance
+        structured = settings.structured_noise * strength * signals.nuisance
         data += structured.astype(np.float32) @ maps
         data += brain.baseline
         return data
 
+    def samples(
+        self, subject: int, runs: Sequence[SimulatedRun], brain: Brain
+    ) -> NDArray[Any]:
+        """Simulate the samples of a subject, with one run in memory besides them."""
+        n_samples = sum(len(run.plan) for run in runs)
+        out = np.empty((n_samples, self.voxel_counts[subject]), self.dtype)
+        maps, start = self.nuisance_maps(subject, brain), 0
+        for run in runs:
+            stop = start + len(run.plan)
+            out[start:stop] = run.plan.apply(self.volumes(subject, run, brain, maps))
+            start = stop
+        return out
+
     def nuisance_maps(self, subject: int, brain: Brain) -> NDArray[np.float32]:
-        """Draw where the sources of structured noise lie (n_nuisance, n_voxels)."""
-        n_maps, smoothness = self.noise.n_nuisance, self.responses.smoothness
-        return draw_maps(
-            brain.mask, n_maps, smoothness, self._stream(_NUISANCE, subject)
-        )
+        """Draw the maps of structured noise (n_nuisance, n_voxels)."""
+        rng = self._stream(_NUISANCE, subject)
+        return draw_maps(brain.mask, self.settings.n_nuisance, rng)
 
     def _choose_lost(
         self, subject: int, runs: Sequence[RunDesign]
     ) -> list[NDArray[np.int64]]:
-        """Choose what is lost in each run: volumes of samples, else events."""
+        """Choose the missing volumes of each run, or its missing events."""
         if not self.missing_samples:
             return [np.empty(0, np.int64) for _ in runs]
-        if self.samples == "volumes":
+        if self.settings.samples == "volumes":
             plans = (self._plan(run.events, run.n_volumes) for run in runs)
             found = [np.asarray(plan.rows) for plan in plans]
         else:
@@ -283,9 +289,9 @@ class Simulation:
             events,
             n_volumes,
             self.design.tr,
-            samples=self.samples,
+            samples=self.settings.samples,
             hrf_delay=self.design.hrf_delay,
-            keep_rest=self.keep_rest,
+            keep_rest=self.settings.keep_rest,
             moments=self.design.kind == "movie",
             kept_volumes=kept,
         )
@@ -293,20 +299,18 @@ class Simulation:
     def _shared_responses(
         self, run: RunDesign, rng: np.random.Generator
     ) -> NDArray[np.float64]:
-        step, n_shared = self.design.tr / _STEPS, self.responses.n_shared
+        from scipy.fft import irfft, rfft
+
+        step, n_shared = self.design.tr / _STEPS, self.settings.n_shared
         neural = np.zeros((run.n_volumes * _STEPS, n_shared))
         for e in range(len(run.events)):
             start = round(run.events.onset[e] / step)
             stop = round((run.events.onset[e] + run.events.duration[e]) / step)
             stop = min(max(stop, start + 1), len(neural))
-            own = self.responses.trial_variability * rng.standard_normal(n_shared)
+            own = self.settings.trial_variability * rng.standard_normal(n_shared)
             neural[start:stop] += self._stimulus(run.events, e, stop - start) + own
-        if not self.design.hrf:
-            return neural[::_STEPS]
-        from scipy.fft import irfft, rfft
-
         response = double_gamma(step)
-        # one presentation alone peaks at its own level
+        # scale so that the response to one presentation peaks at the neural level
         length = max(round(self.design.duration / step), 1)
         peak = np.convolve(response, np.ones(length)).max()
         n = len(neural) + len(response)
@@ -314,16 +318,16 @@ class Simulation:
         return np.asarray(irfft(spectrum, n, axis=0)[: len(neural) : _STEPS])
 
     def _stimulus(self, events: Events, e: int, n_steps: int) -> NDArray[np.float64]:
-        """Shared neural response to one stimulus: the same in all subjects."""
+        """Draw the neural response to a stimulus, the same in all subjects."""
         category = self.design.categories.index(str(events.label[e]))
         name = "" if events.stimulus is None else str(events.stimulus[e])
         rng = self._stream(_EXEMPLARS, category, stimulus_number(name))
-        n_shared = self.responses.n_shared
-        own = self.responses.within * rng.standard_normal(n_shared)
+        n_shared = self.settings.n_shared
+        own = self.settings.within * rng.standard_normal(n_shared)
         level = self.centroids[category] + own
         if self.design.kind != "movie":
             return np.asarray(level[None, :])
-        # a film moves: a smooth course with a time scale of some seconds
+        # responses to a movie change smoothly, within some seconds
         from scipy.ndimage import gaussian_filter1d
 
         course = rng.standard_normal((n_steps, n_shared))
@@ -340,29 +344,3 @@ class Simulation:
 
     def _stream(self, *key: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, *key])
-
-
-class SubjectSource:
-    """The samples of one simulated subject, computed when read."""
-
-    def __init__(
-        self, simulation: Simulation, subject: int, runs: Sequence[SimulatedRun]
-    ) -> None:
-        self.simulation, self.subject, self.runs = simulation, subject, runs
-        n_samples = sum(len(run.plan) for run in runs)
-        self.shape = (n_samples, simulation.voxel_counts[subject])
-        self.dtype: np.dtype[Any] = np.dtype(simulation.dtype)
-
-    def read(self, brain: Brain | None = None) -> NDArray[Any]:
-        """Simulate the subject; one run is in memory besides the result."""
-        simulation, subject = self.simulation, self.subject
-        brain = simulation.brain(subject) if brain is None else brain
-        maps = simulation.nuisance_maps(subject, brain)
-        out = np.empty(self.shape, dtype=self.dtype)
-        start = 0
-        for run in self.runs:
-            stop = start + len(run.plan)
-            volumes = simulation.volumes(subject, run, brain, maps)
-            out[start:stop] = run.plan.apply(volumes)
-            start = stop
-        return out

@@ -1,9 +1,9 @@
-"""Studies whose truth is known: the embedded default, and the ground for tests."""
+"""Simulate fMRI studies with a known shared space."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
@@ -13,16 +13,13 @@ from numpy.typing import NDArray
 from brainweave._core.exceptions import InputError
 from brainweave._core.validation import check_list_option, check_option
 from brainweave.study.formats.events import Events
-from brainweave.study.options import check_samples, merge_options
 from brainweave.study.simulation.bids_writer import write_bids
 from brainweave.study.simulation.designs import (
     DESIGNS,
     Design,
-    Noise,
-    Responses,
-    Timing,
+    SimulationSettings,
 )
-from brainweave.study.simulation.engine import Simulation, SubjectSource
+from brainweave.study.simulation.engine import Simulation
 from brainweave.study.spaces import VolumeSpace
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
@@ -32,32 +29,32 @@ _CATEGORIES = (
     *("bottle", "cat", "chair", "face", "house", "scissors", "scrambled", "shoe"),
     *("car", "flower", "tool", "word", "bird", "body", "fruit", "landscape"),
 )
-# The stream that voxel counts are drawn from; Simulation has those below it.
+# Random stream of voxel counts; Simulation uses smaller numbers.
 _VOXEL_STREAM = 100
 
 
 @dataclass(frozen=True)
 class SimulationTruth:
-    """What a simulated study was made of.
+    """Ground truth of a simulated study.
 
     Parameters
     ----------
     categories : tuple of str
-        All categories, also those that a subject lacks.
+        All categories, including those that some subjects lack.
     centroids : ndarray of shape (n_categories, n_shared)
         Mean response to each category in the shared space.
     shared : tuple of ndarray of shape (n_samples, n_shared)
-        Per subject, the shared response behind each of its samples, without noise.
+        Noise-free response of each sample in the shared space, per subject.
     maps : tuple of ndarray of shape (n_shared, n_voxels)
-        Per subject, where the dimensions of the shared space lie in its brain.
+        Spatial map of each shared dimension, per subject.
     masks : tuple of ndarray of bool
-        Per subject, its voxels in the volume.
+        Brain mask of each subject.
     affine : ndarray of shape (4, 4)
-        From voxel indices to millimetres, for all masks.
+        Affine of all masks, from voxel indices to millimetres.
     events : tuple of dict of int to Events
-        Per subject, the events of each run that it has.
+        Events of each run, per subject.
     tr : float
-        Seconds from one volume to the next.
+        Repetition time in seconds.
     """
 
     categories: tuple[str, ...]
@@ -71,39 +68,32 @@ class SimulationTruth:
 
 
 class SimulatedStudy(Study):
-    """A :class:`Study` that knows what it was made of.
+    """A :class:`Study` with its ground truth, returned by :func:`simulate_study`.
 
     Parameters
     ----------
     simulation : Simulation
-        All settings.
-    name : str
-        Name of the study.
-    lazy : bool
-        Whether samples are simulated at each reading instead of once.
+        Parameters of the simulation.
 
     Attributes
     ----------
     truth : SimulationTruth
-        The shared responses, spatial maps, masks and designs.
+        Shared responses, spatial maps, masks and events.
     """
 
     truth: SimulationTruth
     simulation: Simulation
 
-    def __init__(
-        self, simulation: Simulation, name: str = "simulated", *, lazy: bool = False
-    ) -> None:
+    def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
         subjects, shared, brains, events = [], [], [], []
         for i, id in enumerate(simulation.ids):
             brain, runs = simulation.brain(i), simulation.runs(i)
             plans = [run.plan for run in runs]
-            source = SubjectSource(simulation, i, runs)
             subjects.append(
                 Subject(
                     id,
-                    source if lazy else source.read(brain),
+                    simulation.samples(i, runs, brain),
                     labels=np.concatenate([plan.labels for plan in plans]),
                     runs=np.repeat([r.number for r in runs], [len(p) for p in plans]),
                     onsets=np.concatenate([plan.onsets for plan in plans]),
@@ -116,7 +106,7 @@ class SimulatedStudy(Study):
             shared.append(np.concatenate(responses))
             brains.append(brain)
             events.append({run.number: run.events for run in runs})
-        super().__init__(subjects, name)
+        super().__init__(subjects, "simulated")
         self.truth = SimulationTruth(
             categories=simulation.design.categories,
             centroids=simulation.centroids,
@@ -137,22 +127,17 @@ def simulate_study(
     categories: int | Sequence[str] = 8,
     design: str = "blocks",
     n_runs: int | None = None,
+    repetitions: int | None = None,
     n_samples: int | None = None,
     n_voxels: int | tuple[int, int] | Sequence[int] = (1200, 1800),
     own_sequence: bool | None = None,
-    samples: str = "volumes",
-    keep_rest: bool = False,
     missing_samples: float = 0.0,
     missing_runs: int | Mapping[str, Sequence[int]] = 0,
     missing_categories: int | Mapping[str, Sequence[str]] = 0,
-    timing: Timing | None = None,
-    responses: Responses | None = None,
-    noise: Noise | None = None,
+    signal: float = 2.5,
     dtype: str = "float32",
-    lazy: bool = False,
-    name: str = "simulated",
     random_state: int | None = 0,
-    **details: Any,
+    settings: SimulationSettings | None = None,
 ) -> SimulatedStudy:
     r"""Simulate an fMRI study whose shared space is known.
 
@@ -160,15 +145,15 @@ def simulate_study(
 
     .. math:: x_i(t) = b_i + W_i^\top (s_i(t) + u_i(t)) + N_i^\top n_i(t) + e_i(t)
 
-    where :math:`s_i(t)` are responses in a shared space of few dimensions (category
-    centroids, plus stimuli that differ within a category, plus variation from trial to
-    trial, all blurred by the haemodynamic response), :math:`u_i(t)` is spontaneous
-    activity in the same places, :math:`W_i` are smooth maps that differ from subject
-    to subject, :math:`N_i` and :math:`n_i(t)` structured noise of the subject's own,
-    strong and slow or weak and fast, part of it elsewhere in every run,
-    :math:`e_i(t)` local AR(1) noise, and :math:`b_i` the mean image. So a classifier
-    trained on other subjects' voxels is at chance, and an alignment that keeps too
-    few or too many dimensions of each subject misses the responses or learns noise.
+    where :math:`s_i(t)` are responses in a shared space of few dimensions, blurred by
+    the haemodynamic response: category centroids, plus variation between the stimuli
+    of a category and from trial to trial. :math:`u_i(t)` is spontaneous activity in
+    the same voxels, :math:`W_i` are smooth maps that differ between subjects,
+    :math:`N_i` and :math:`n_i(t)` are structured noise that differs between subjects
+    and in part between runs, :math:`e_i(t)` is local AR(1) noise, and :math:`b_i` the
+    mean image. A classifier trained on the voxels of other subjects is at chance. An
+    alignment that keeps too few dimensions of each subject misses responses, and one
+    that keeps too many learns noise.
 
     Parameters
     ----------
@@ -177,54 +162,47 @@ def simulate_study(
     categories : int or sequence of str, default=8
         Number or names of the categories.
     design : {"blocks", "events", "movie"}, default="blocks"
-        Blocks of a category with rest between; brief trials at jittered times; or a
-        film whose scenes belong to categories, without rest, in which every moment
-        has a response of its own.
+        ``"blocks"`` shows blocks of a category with rest in between; ``"events"``
+        shows brief trials with jittered onsets; ``"movie"`` shows scenes that belong
+        to categories, without rest, and every moment has a response of its own.
     n_runs : int, optional
-        Number of runs (4 with blocks and events, 3 with a movie).
+        Number of runs. By default 4, or 3 for a movie.
+    repetitions : int, optional
+        Number of blocks, trials or scenes per category and run. By default 1 block, 6
+        trials or 2 scenes.
     n_samples : int, optional
-        The exact number of labelled volumes per subject, instead of `repetitions`:
-        as many blocks as it takes, the last one shortened. Not with ``"events"``.
+        Exact number of labelled volumes per subject, instead of `repetitions`. As many
+        blocks or scenes are shown as needed, and the last one is shortened. Not for
+        ``"events"``.
     n_voxels : int, tuple of two ints or sequence of ints, default=(1200, 1800)
-        One number: all subjects have the same voxels. A tuple of two: counts are drawn
-        from this range, and masks differ. A list: one count per subject.
+        Number of voxels. An int gives all subjects the same mask. A tuple (least,
+        most) gives each subject a mask of its own, with a size drawn from this range.
+        A list has the size of each subject's mask.
     own_sequence : bool, optional
-        Whether each subject sees a sequence of its own; by default so, but not with a
-        movie.
-    samples : {"volumes", "blocks", "trials", "trials-lsa", "trials-lss"}
-        What is a sample; see :func:`brainweave.load_bids`.
-    keep_rest : bool, default=False
-        Whether volumes that show nothing are kept, without a label.
+        Whether each subject sees its own sequence of categories. By default True,
+        except for a movie.
     missing_samples : float, default=0.0
-        Share of the samples that each subject lacks, at random.
+        Share of samples that each subject lacks, chosen at random.
     missing_runs : int or mapping of subject id to run numbers, default=0
-        A number: so many subjects lack a run each.
+        Number of subjects that lack one run, or the missing runs of each subject.
     missing_categories : int or mapping of subject id to category names, default=0
-        A number: so many subjects lack a category each.
-    timing : Timing, optional
-        Repetitions, durations, gaps, the repetition time, and how late responses are.
-    responses : Responses, optional
-        The shared space, how strong and how variable responses are, and how smooth.
-    noise : Noise, optional
-        Structured, spontaneous and local noise.
+        Number of subjects that lack one category, or the missing categories of each
+        subject.
+    signal : float, default=2.5
+        Standard deviation over voxels of the response to a category, in percent of
+        the mean image. Lower it for a harder study.
     dtype : {"float32", "float64"}, default="float32"
-        Of the samples.
-    lazy : bool, default=False
-        Whether a subject is simulated anew at each reading and never kept, for
-        studies larger than the memory.
-    name : str, default="simulated"
-        Name of the study.
+        Data type of the samples.
     random_state : int or None, default=0
-        Seed. Brains depend on it and on `n_voxels`, not on the design: simulate twice
-        with the same seed for two experiments with the same people.
-    **details
-        Fields of `timing`, `responses` and `noise` by their names, such as ``tr=2.0``
-        or ``signal=1.0``.
+        Seed. Brains depend only on the seed, `n_subjects` and `n_voxels`: two studies
+        with the same seed are two experiments with the same people.
+    settings : SimulationSettings, optional
+        Timing, kind of samples, noise and response variability.
 
     Returns
     -------
     SimulatedStudy
-        With the ground truth in ``truth``.
+        Study with its ground truth in ``truth``.
 
     Examples
     --------
@@ -239,15 +217,11 @@ def simulate_study(
     """
     names = _check_categories(categories)
     check_option("design", design, list(DESIGNS), owner="simulate_study")
-    timing, responses, noise = merge_options(
-        "simulate_study",
-        details,
-        timing or Timing(),
-        responses or Responses(),
-        noise or Noise(),
-    )
+    settings = settings or SimulationSettings()
     if not n_subjects > 0:
         raise InputError(f"n_subjects={n_subjects} must be positive.")
+    if not signal >= 0:
+        raise InputError(f"signal={signal} must not be negative.")
     if not 0 <= missing_samples < 1:
         raise InputError(f"missing_samples={missing_samples} must be in [0, 1).")
     dtype_name = np.dtype(dtype).name
@@ -260,10 +234,20 @@ def simulate_study(
         )
     if random_state is None:
         random_state = int(np.random.SeedSequence().generate_state(1)[0])
-    given = {"n_runs": n_runs, **asdict(timing)}
-    given = {name: value for name, value in given.items() if value is not None}
-    fields = {**DESIGNS[design], **given, "n_samples": n_samples}
-    plan = Design(kind=design, categories=names, **fields)
+    chosen = {
+        "n_runs": n_runs,
+        "repetitions": repetitions,
+        "duration": settings.duration,
+        "gap": settings.gap,
+    }
+    plan = Design(
+        kind=design,
+        categories=names,
+        tr=settings.tr,
+        hrf_delay=settings.hrf_delay,
+        n_samples=n_samples,
+        **(DESIGNS[design] | {k: v for k, v in chosen.items() if v is not None}),
+    )
     width = max(2, len(str(n_subjects)))
     ids = tuple(f"{i + 1:0{width}d}" for i in range(n_subjects))
     runs = range(1, plan.n_runs + 1)
@@ -271,12 +255,10 @@ def simulate_study(
         seed=int(random_state),
         ids=ids,
         design=plan,
-        responses=responses,
-        noise=noise,
+        settings=settings,
+        signal=signal,
         voxel_counts=_count_voxels(n_voxels, n_subjects, int(random_state)),
         own_sequence=design != "movie" if own_sequence is None else own_sequence,
-        samples=check_samples(samples, "simulate_study"),
-        keep_rest=keep_rest,
         missing_samples=missing_samples,
         missing_runs=_missing_by_subject("missing_runs", missing_runs, runs, ids),
         missing_categories=_missing_by_subject(
@@ -284,7 +266,7 @@ def simulate_study(
         ),
         dtype=dtype_name,
     )
-    return SimulatedStudy(simulation, name, lazy=lazy)
+    return SimulatedStudy(simulation)
 
 
 def simulate_like(
@@ -294,27 +276,29 @@ def simulate_like(
     n_categories: int | None,
     *,
     aligned: bool = False,
-    **settings: Any,
+    **options: Any,
 ) -> SimulatedStudy:
-    """Simulate a study of given shape, for instance that of a published one.
+    """Simulate a study of a given shape, for instance that of a published one.
 
     Parameters
     ----------
-    n_subjects, n_samples, n_voxels : int
-        The exact shape: every subject has `n_samples` labelled samples and the same
-        `n_voxels` voxels.
+    n_subjects : int
+        Number of subjects.
+    n_samples : int
+        Number of labelled samples of every subject.
+    n_voxels : int
+        Number of voxels, which are the same for all subjects.
     n_categories : int or None
         Number of categories, shown in blocks; None for a movie.
     aligned : bool, default=False
-        Whether all subjects see the same sequence, so that samples are locked in time.
-    **settings
-        Further options of :func:`simulate_study`; ``lazy=True`` keeps no subject in
-        memory.
+        Show all subjects the same sequence, so that samples are aligned in time.
+    **options
+        Further parameters of :func:`simulate_study`.
 
     Returns
     -------
     SimulatedStudy
-        Of that shape.
+        Study of that shape.
 
     Examples
     --------
@@ -325,14 +309,14 @@ def simulate_like(
     Subject('01': 97 samples x 500 voxels, 4 categories, 4 runs)
     """
     movie = n_categories is None
-    options: dict[str, Any] = {
-        "design": "movie" if movie else "blocks",
-        "categories": 8 if n_categories is None else n_categories,
-        "own_sequence": not (movie or aligned),
-        **settings,
-    }
     return simulate_study(
-        n_subjects=n_subjects, n_samples=n_samples, n_voxels=n_voxels, **options
+        n_subjects=n_subjects,
+        n_samples=n_samples,
+        n_voxels=n_voxels,
+        design="movie" if movie else "blocks",
+        categories=8 if n_categories is None else n_categories,
+        own_sequence=not (movie or aligned),
+        **options,
     )
 
 
@@ -380,14 +364,13 @@ def _missing_by_subject(
     known: Sequence[Any],
     ids: tuple[str, ...],
 ) -> tuple[tuple[Any, ...], ...]:
-    """Return what each subject lacks: as given, or one thing for the last subjects."""
+    """Return what each subject lacks, as given or one thing for the last subjects."""
     if isinstance(missing, Integral):
         n = int(missing)
         if not 0 <= n <= len(ids):
             raise InputError(f"{name}={n}, but there are {len(ids)} subjects.")
         if n and len(known) < 2:
             raise InputError(f"{name}={n} would leave subjects with nothing.")
-        # the last subjects lack the first things, one each
         first = len(ids) - n
         return tuple(
             (known[(i - first) % len(known)],) if i >= first else ()
