@@ -264,10 +264,9 @@ class _Map:
     [
         (bw.GDM(), _Map(), None, [1, 1, 0, 0]),
         (bw.GDM(), _Map(), [0, 0, 0, 1], [1, 1, 0, 1]),  # features of features
-        (bw.GDM(), object(), None, [1, 1, 1, 1]),  # an old file does not say
         (bw.NoAlignment(), _Map(), None, [0, 0, 0, 0]),
     ],
-    ids=["some", "more", "unknown", "none"],
+    ids=["some", "more", "none"],
 )
 def test_transform_marks_the_samples_that_aligned(model, map_, before, want):
     from brainweave.cli.modelling import _aligned

@@ -1,7 +1,8 @@
 """The Graph-based Decoding Model of Li, Liu, Chen and Zhang (AAAI 2020)."""
 
+from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -192,6 +193,23 @@ class GDM(BaseAligner):
     >>> bool(np.corrcoef(means[0].ravel(), means[1].ravel())[0, 1] > 0.99)
     True
     """
+
+    _stored: ClassVar[dict[str, Any]] = {
+        "graph_": Graph,
+        "group_sums_": ["groups K"],
+        "embedding_?": "n K",
+        "eigenvalues_": "K",
+        "objective_": float,
+        "n_informative_": int,
+        "is_unique_": bool,
+        "solver_": str,
+        "overlap_": float,
+        "joined_by_row_": bool,
+        "shrinkage_?": [float],
+        "shrinkage_by_?": str,
+        "constraint_?": str,
+        "spread_?": "K",
+    }
 
     n_components: int | str | None = None
     _: KW_ONLY
@@ -450,3 +468,27 @@ class GDM(BaseAligner):
                 random_state=random_state,
             )
         return component_table(self, check)
+
+    # -- what must fit together in a file ----------------------------------------------
+
+    def _misfits(self) -> Iterator[str]:
+        """Yield what does not fit together in loaded values."""
+        graph, ridges = self.graph_, getattr(self, "shrinkage_", None)
+        by = getattr(self, "shrinkage_by_", None)
+        if not 2 <= len(graph.lengths) <= self.n_subjects_:
+            yield "has a graph of other subjects"
+        if not 0 <= self.n_informative_ <= self.n_components_:
+            yield "has more informative components than components"
+        if (ridges, by) != (None, None) and not (
+            ridges
+            and (by == "given" or len(set(ridges)) == 1)
+            and all(0 < ridge < np.inf for ridge in ridges)
+            and getattr(self, "spread_", None) is not None
+        ):
+            yield "has no ridge per subject with the spread of features"
+        groups = [len(term.names) for term in graph.groups]
+        if [len(sums) for sums in self.group_sums_] != groups:
+            yield "has sums of its groups that do not fit its graph"
+        n = None if graph.matrix is None else graph.n_samples
+        if n != (None if self.embedding_ is None else len(self.embedding_)):
+            yield "has aligning samples that do not fit its graph"

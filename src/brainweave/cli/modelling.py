@@ -142,9 +142,6 @@ def _aligned(model: Any, map_: Any, samples: Any, before: Any) -> Any:
     flags = np.zeros(len(samples), bool) if before is None else before.copy()
     if not model._joins_samples:
         return flags
-    if getattr(map_, "signatures", None) is None:
-        # a model of an older version does not say: then no sample is known to be free
-        return np.ones(len(samples), bool)
     return flags | map_.took_part(samples)
 
 

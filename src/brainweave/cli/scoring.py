@@ -287,13 +287,10 @@ def write_scores(
 
 
 def _to_json(result: "ClassificationResult") -> dict[str, Any]:
+    from brainweave.persistence.codec import plain
+
     values = {name: getattr(result, name) for name in RESULT_FIELDS}
-    plain: dict[str, Any] = json.loads(json.dumps(values, default=_plain))
-    return {**plain, "mean": result.mean, "std": result.std}
-
-
-def _plain(value: Any) -> Any:
-    return value.tolist() if hasattr(value, "tolist") else str(value)
+    return {**plain(values, other=str), "mean": result.mean, "std": result.std}
 
 
 def result_rows(results: "Mapping[str, ClassificationResult]") -> list[list[Any]]:
@@ -359,12 +356,11 @@ def _from_json(values: Any) -> "ClassificationResult":
 
 
 def _require_fields(values: Any, fields: Mapping[str, Any], what: str) -> None:
-    from brainweave.models.codec import value_problem
+    from brainweave.persistence.codec import problems_with
 
     _require(isinstance(values, dict), f"{what} is not an object")
-    for name, wanted in fields.items():
-        problem = value_problem(values.get(name), wanted, {})
-        _require(problem is None, f"{name!r} of {what} {problem}")
+    for name, problem in problems_with(values, fields):
+        raise ValueError(f"{name!r} of {what} {problem}")
 
 
 def _require(holds: bool, message: str) -> None:

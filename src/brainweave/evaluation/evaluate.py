@@ -35,6 +35,7 @@ from brainweave.evaluation.results import (
 )
 from brainweave.evaluation.splits import SplitStudy, split_study, subject_folds
 from brainweave.exceptions import ClassifierWarning
+from brainweave.persistence.codec import plain
 from brainweave.study.study import Study
 
 __all__ = [
@@ -367,18 +368,5 @@ def _warn_of_nu(classifier: Any, records: list[dict[str, Any]]) -> None:
 
 def _plain_settings(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings for people: JSON values, or their repr."""
-    return {k: _plain(v) for k, v in given.items() if k not in INCIDENTAL}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        value = value.item()
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, np.ndarray):
-        return f"array of shape {value.shape}"
-    return repr(value)
+    kept = {k: v for k, v in given.items() if k not in INCIDENTAL}
+    return dict(plain(kept, arrays=False))
