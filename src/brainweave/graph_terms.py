@@ -70,7 +70,6 @@ class GroupTerm(Stored):
         return a[both], b[both]
 
     def _misfits(self) -> Iterator[str]:
-        """Yield what does not fit together in loaded values."""
         n, codes = len(self.names), self.codes
         if len(set(self.names)) != n or len(self.affinity) != n:
             yield "names a group twice, or other groups than it has"
@@ -114,7 +113,6 @@ class Graph(Stored):
         return sum(self.lengths)
 
     def _misfits(self) -> Iterator[str]:
-        """Yield what does not fit together in loaded values."""
         n = self.n_samples
         sizes = [term.codes.size for term in self.groups]
         sizes += [] if self.matrix is None else [self.matrix.shape[0]]

@@ -150,9 +150,10 @@ def test_other_tools_open_the_file(tmp_path):
         assert_allclose(
             file.get_tensor("maps_.1.weights"), model.maps_[1].weights, atol=1e-12
         )
-        kind, _, _, document = file.metadata()["brainweave"].split("\n")
-        assert kind == "brainweave-model"
-        assert json.loads(document)["model"]["aligner"]["class"] == "GDM"
+        _, text = file.metadata()["brainweave"].split("\n")
+        document = json.loads(text)
+        assert document["format"] == "brainweave-model"
+        assert document["model"]["aligner"]["class"] == "GDM"
 
 
 def test_arrays_are_mapped_and_the_file_is_never_changed(tmp_path):
@@ -343,6 +344,10 @@ def test_what_cannot_be_saved_is_named(tmp_path):
     fitted.extra_ = 3
     with pytest.raises(ModelFileError, match="does not declare its attribute extra_"):
         bw.save(fitted, path)
+    del fitted.extra_
+    fitted.overlap_ = "all"
+    with pytest.raises(ModelFileError, match="overlap_ is not of type float, and coul"):
+        bw.save(fitted, path)
     odd = bw.GDM(3).fit(X, y).set_params(balance=object())
     with pytest.raises(ModelFileError, match=r"balance is a builtins\.object"):
         bw.save(odd, path)
@@ -431,7 +436,6 @@ def test_each_kind_of_wrong_file_is_named(tmp_path):
     flipped = bytearray(content)
     flipped[-1] ^= 1
     refused(bytes(flipped), "damaged: the checksum of array")
-    refused(content.replace(b"model\\n2\\n", b"model\\n3\\n"), "newer than this")
     refused(content.replace(b"0.82", b"0.83", 1), "checksum of its description")
     refused(content.replace(b'"F64"', b'"F32"', 1), "damaged in its header")
     save_file({"a": np.zeros(2)}, wrong)
@@ -442,6 +446,20 @@ def test_each_kind_of_wrong_file_is_named(tmp_path):
         bw.load(basis)
     with pytest.raises(ModelFileError, match="brainweave-model file; a brainweave-bas"):
         bw.load_basis(path)
+
+
+def test_other_versions_of_the_format_are_refused(tmp_path, monkeypatch):
+    X, y = make_data()
+    model, path = bw.GDM(3).fit(X, y), tmp_path / "m.safetensors"
+    for version, match in (
+        (3, "newer than this brainweave"),
+        (1, "its version is '1'"),
+    ):
+        monkeypatch.setattr(container, "VERSION", version)
+        bw.save(model, path)
+        monkeypatch.undo()
+        with pytest.raises(ModelFileError, match=match):
+            bw.load(path)
 
 
 def test_a_file_without_verification_opens_at_once(tmp_path):

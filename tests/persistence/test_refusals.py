@@ -359,9 +359,8 @@ def test_what_a_container_cannot_hold_is_refused(tmp_path, monkeypatch):
 
 def written_by_hand(path, text, arrays, *, entries=(), padding=b""):
     """Write a safetensors file whose document has a right checksum."""
-    lines = ["brainweave-model", "2", "", text]
-    lines[2] = container._checksum(lines[0], lines[1], text)
-    header, data = {"__metadata__": {"brainweave": "\n".join(lines)}}, b""
+    ours = f"{container._digest_of_text(text)}\n{text}"
+    header, data = {"__metadata__": {"brainweave": ours}}, b""
     for name, (code, shape, content) in arrays.items():
         offsets = [len(data), len(data) + len(content)]
         header[name] = {"dtype": code, "shape": shape, "data_offsets": offsets}
@@ -379,29 +378,34 @@ def test_files_of_other_writers_are_read_or_refused(tmp_path):
     values = np.arange(3.0)
     digest = hashlib.sha256(values.tobytes()).hexdigest()
     entry = {"a": ("F64", [3], values.tobytes())}
-    text = json.dumps({"arrays": {"a": ["F64", [3], digest]}})
+    ours = {"format": "brainweave-model", "version": container.VERSION}
+    text = json.dumps({**ours, "arrays": {"a": ["F64", [3], digest]}})
     for padding in (b"", b"   "):  # arrays need not be aligned
         written_by_hand(path, text, entry, padding=padding)
         assert_array_equal(read_container(path).arrays["a"], values)
     for text, match in (
         ("[]", "its description is not a table"),
         ("{", "its description is not readable"),
-        ("{}", "arrays are not those it describes"),
-        ('{"arrays": {"a": 3}}', "not of the type and shape"),
-        ('{"arrays": {"a": ["F64", [3]]}}', "or no checksum"),
+        ("{}", "is a None file; a brainweave-model file is needed"),
+        (json.dumps(ours), "arrays are not those it describes"),
+        (json.dumps({**ours, "arrays": {"a": 3}}), "not of the type and shape"),
+        (json.dumps({**ours, "arrays": {"a": ["F64", [3]]}}), "or no checksum"),
     ):
         with pytest.raises(ModelFileError, match=match):
             read_container(written_by_hand(path, text, entry))
     half = {"a": ("BF16", [3], bytes(6))}
-    text = json.dumps({"arrays": {"a": ["BF16", [3], digest]}})
+    text = json.dumps({**ours, "arrays": {"a": ["BF16", [3], digest]}})
     with pytest.raises(ModelFileError, match="unknown type"):
         read_container(written_by_hand(path, text, half))
 
 
-def test_a_header_without_all_its_lines_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("text", "match"), [("x", "did not write it"), ("x\n{}", "checksum of its desc")]
+)
+def test_a_header_of_somebody_else_is_refused(tmp_path, text, match):
     from safetensors.numpy import save_file
 
     path = tmp_path / "m.safetensors"
-    save_file({"a": np.zeros(2)}, path, {"brainweave": "brainweave-model\n2"})
-    with pytest.raises(ModelFileError, match="header lacks checksum, document"):
+    save_file({"a": np.zeros(2)}, path, {"brainweave": text})
+    with pytest.raises(ModelFileError, match=match):
         bw.load(path)

@@ -472,7 +472,6 @@ class GDM(BaseAligner):
     # -- what must fit together in a file ----------------------------------------------
 
     def _misfits(self) -> Iterator[str]:
-        """Yield what does not fit together in loaded values."""
         graph, ridges = self.graph_, getattr(self, "shrinkage_", None)
         by = getattr(self, "shrinkage_by_", None)
         if not 2 <= len(graph.lengths) <= self.n_subjects_:

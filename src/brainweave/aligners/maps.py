@@ -239,7 +239,6 @@ class SubjectMap(Stored):
         return self
 
     def _misfits(self) -> Iterator[str]:
-        """Yield what does not fit together in loaded values."""
         n, space = self.n_voxels, self.space
         if space is not None and space.n_voxels != n:
             yield f"has {n} voxels, its brain space {space.n_voxels}"
@@ -297,7 +296,6 @@ class WeightMap(SubjectMap):
         raise InputError("This map was made without patterns.")
 
     def _stored_value(self, name: str) -> Any:
-        """Return what files keep under a name."""
         return self._patterns if name == "patterns" else super()._stored_value(name)
 
 
@@ -466,12 +464,10 @@ class CoordinateMap(BasisMap):
         return np.asarray(self.basis.coordinates @ self.coef)
 
     def _stored_value(self, name: str) -> Any:
-        """Return what files keep under a name."""
         given = name == "pattern_coef"
         return self.given_pattern_coef if given else super()._stored_value(name)
 
     def _misfits(self) -> Iterator[str]:
-        """Yield what does not fit together in loaded values."""
         yield from super()._misfits()
         if len(self.coef) != self.basis.n_kept:
             yield "has coefficients of another basis"
@@ -508,7 +504,6 @@ class MixingMap(BasisMap):
         return self.basis.gram_times(self.mixing)
 
     def _misfits(self) -> Iterator[str]:
-        """Yield what does not fit together in loaded values."""
         yield from super()._misfits()
         if len(self.mixing) != self.basis.n_samples:
             yield "mixes other samples than its basis has"

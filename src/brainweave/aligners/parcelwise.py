@@ -118,7 +118,6 @@ class ParcelwiseMap(SubjectMap):
         )
 
     def _misfits(self) -> Iterator[str]:
-        """Yield what does not fit together in loaded values."""
         yield from super()._misfits()
         for columns, local, k in self.parts:
             if columns.size and not 0 <= columns.min() <= columns.max() < self.n_voxels:
@@ -273,7 +272,6 @@ class Parcelwise(PiecewiseAligner):
         return self._map(*self._join_pieces(X, y, self.parcels_, columns_of))
 
     def _misfits(self) -> Iterator[str]:
-        """Yield what does not fit together in loaded values."""
         counts = {len(self.parcels_), len(self.n_features_), len(self.aligners_)}
         counts |= {len(m.parts) for m in self.maps_ if isinstance(m, ParcelwiseMap)}
         if len(counts) > 1:

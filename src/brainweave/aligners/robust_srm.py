@@ -201,7 +201,6 @@ class RobustMap(WeightMap):
         return individual_term(voxels, self.weights, R, self.lam)
 
     def _misfits(self) -> Iterator[str]:
-        """Yield what does not fit together in loaded values."""
         yield from super()._misfits()
         if not self.lam > 0 or self.max_iter < 0:
             yield "has a wrong lam or max_iter"

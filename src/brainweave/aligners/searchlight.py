@@ -372,7 +372,6 @@ class Searchlight(PiecewiseAligner):
         return builder.build(settings)
 
     def _misfits(self) -> Iterator[str]:
-        """Yield what does not fit together in loaded values."""
         n, n_voxels = len(self.neighborhoods_), self.n_components_
         for columns in self.neighborhoods_:
             if columns.size and not 0 <= columns.min() <= columns.max() < n_voxels:

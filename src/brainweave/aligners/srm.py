@@ -237,7 +237,6 @@ class SRM(_SharedResponseModel):
     }
 
     def _misfits(self) -> Iterator[str]:
-        """Yield what does not fit together in loaded values."""
         n = len(self.rho2_)  # subjects that joined later have none
         if n > self.n_subjects_:
             yield f"has noise of {n} subjects"

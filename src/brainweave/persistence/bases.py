@@ -17,10 +17,9 @@ from brainweave._arrays import LazyArray, Matrix, to_numpy
 from brainweave.basis import SubjectBasis, _Spectrum
 from brainweave.exceptions import InputError, ModelFileError
 from brainweave.kernels import NAMES, Kernel, check_kernel
-from brainweave.persistence.codec import KINDS, Kind, Node, Writer
+from brainweave.persistence.codec import KINDS, Kind, Node, OpenFile, Writer
 from brainweave.persistence.container import (
     BASIS,
-    Container,
     read_container,
     write_document,
 )
@@ -293,9 +292,9 @@ def load_basis(path: str | PathLike[str], *, verify: bool = True) -> StoredBasis
     return basis_from(read_container(Path(path), kind=BASIS, verify=verify))
 
 
-def basis_from(container: Container) -> StoredBasis:
+def basis_from(file: OpenFile) -> StoredBasis:
     """Make the basis of an open file."""
-    with container.open() as document:
+    with file.reading() as document:
         basis = document["basis"].decode()
         if not isinstance(basis, StoredBasis):
             document["basis"].refuse("is not a basis")

@@ -107,8 +107,12 @@ def problem_with(value: Any, kind: Any, sizes: Sizes) -> str | None:
         problems = (problem_with(v, kind[0], dict(sizes)) for v in value)
         return next(filter(None, problems), None)
     if isinstance(kind, type):
-        is_one = isinstance(value, kind) and (kind is not int or type(value) is int)
-        return None if is_one else f"is not of type {kind.__name__}"
+        wanted: Any = int | float if kind is float else kind
+        # True is an int of Python's, and no number here
+        fits = isinstance(value, wanted) and (
+            kind not in (int, float) or not isinstance(value, bool)
+        )
+        return None if fits else f"is not of type {kind.__name__}"
     if callable(kind):
         return None if kind(value) else "has a wrong value"
     return _array_problem(value, kind, sizes)
@@ -223,32 +227,28 @@ class Writer:
 # -- reading ---------------------------------------------------------------------------
 
 
-@contextmanager
-def open_document(
-    path: Path, document: dict[str, Any], arrays: dict[str, NDArray[Any]]
-) -> Iterator["Node"]:
-    """Yield the document of a file; any error within is a refusal of the file.
-
-    Its checksum is right, so somebody wrote these values, whatever they are.
-    """
-    file = repr(str(path))
-    try:
-        yield Node(OpenFile(file, document, arrays), document, "")
-    except ModelFileError:
-        raise
-    except Exception as error:
-        said = f"{type(error).__name__}: {error}"
-        raise ModelFileError(f"{file} is damaged: {said}.") from error
-
-
 @dataclass
 class OpenFile:
-    """What all nodes of a document share: arrays, and what was made already."""
+    """An open file: its document, its arrays, and what of it was made already."""
 
-    name: str
+    path: Path
     document: dict[str, Any]
     arrays: dict[str, NDArray[Any]]
     shared: dict[int, Any] = field(default_factory=dict)
+
+    @contextmanager
+    def reading(self) -> Iterator["Node"]:
+        """Yield the document; any error within is a refusal of the file.
+
+        Its checksum is right, so somebody wrote these values, whatever they are.
+        """
+        try:
+            yield Node(self, self.document, "")
+        except ModelFileError:
+            raise
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}"
+            raise ModelFileError(f"{str(self.path)!r} is damaged: {said}.") from error
 
 
 @dataclass(frozen=True)
@@ -265,7 +265,8 @@ class Node:
 
     def refuse(self, why: str) -> NoReturn:
         """Refuse the file, naming the place."""
-        raise ModelFileError(f"{self.file.name} is damaged: {self.path} {why}.")
+        file = str(self.file.path)
+        raise ModelFileError(f"{file!r} is damaged: {self.path} {why}.")
 
     def decode(self) -> Any:
         """Return what is described here."""
@@ -450,7 +451,7 @@ KINDS: dict[str, Kind] = {
         lambda node: node.file.arrays[node.value],
     ),
     "objects": Kind(
-        lambda value: isinstance(value, np.ndarray) and value.dtype.kind in "OUS",
+        lambda value: isinstance(value, np.ndarray) and value.dtype.kind in "OU",
         _write_objects,
         _read_objects,
     ),

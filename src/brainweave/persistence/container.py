@@ -1,8 +1,8 @@
 """The file itself: named arrays and a JSON document, in one safetensors file.
 
-The entry ``brainweave`` of its metadata has four lines: format and version of ours, a
-SHA-256 of the other three, and the document, JSON text that says what the arrays mean
-and lists each with its type, shape and SHA-256, so every bit that matters is guarded.
+The entry ``brainweave`` of its metadata has two lines: a SHA-256 of the other, and the
+document, JSON text that says what the arrays mean and lists each with its type, shape
+and SHA-256, so every bit that matters is guarded.
 """
 
 import errno
@@ -11,8 +11,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from brainweave._arrays import LazyArray
 from brainweave._io import atomic_path
 from brainweave._version import __version__
 from brainweave.exceptions import ModelFileError
-from brainweave.persistence.codec import Node, Writer, open_document
+from brainweave.persistence.codec import OpenFile, Writer
 
 SUFFIX = ".safetensors"
 MODEL, BASIS = "brainweave-model", "brainweave-basis"
@@ -41,22 +40,6 @@ CODES = {dtype: code for code, dtype in DTYPES.items()}
 MAX_HEADER = 100_000_000  # the limit of the safetensors format
 MAX_DEPTH = 100  # of lists and tables within each other: readers call themselves
 LARGE = 2**20  # bytes from which on a computed array waits on disk
-_HEADER_LINES = ("format", "version", "checksum", "document")
-
-
-@dataclass(frozen=True)
-class Container:
-    """An open file: its document, and its arrays mapped from disk."""
-
-    path: Path
-    kind: str
-    document: dict[str, Any]
-    arrays: dict[str, NDArray[Any]]
-
-    def open(self) -> AbstractContextManager[Node]:
-        """Return a context with the document; errors within are refusals."""
-        return open_document(self.path, self.document, self.arrays)
-
 
 # -- writing ---------------------------------------------------------------------------
 
@@ -121,16 +104,16 @@ def write_container(
             name: [CODES[values.dtype], list(values.shape), _digest(values)]
             for name, values in made.items()
         }
-        text = json.dumps({**document, "arrays": listed}, allow_nan=False)
+        ours = {"format": kind, "version": VERSION, "arrays": listed}
+        text = json.dumps({**document, **ours}, allow_nan=False)
         if len(text) > MAX_HEADER // 2:  # the header lists all arrays once more
             raise ModelFileError(
                 f"{str(path)!r} would hold {len(arrays)} arrays, too many for one "
                 "file. Fit a Searchlight with keep_local=False, or use fewer pieces."
             )
         # one entry: the library writes several in an order that varies
-        checksum = _checksum(kind, str(VERSION), text)
-        ours = [kind, str(VERSION), checksum, text]
-        save_file(made, work / path.name, {"brainweave": "\n".join(ours)})
+        metadata = {"brainweave": f"{_digest_of_text(text)}\n{text}"}
+        save_file(made, work / path.name, metadata)
         partial.touch()
         (work / path.name).chmod(partial.stat().st_mode)  # the library's is private
         (work / path.name).replace(partial)
@@ -153,8 +136,7 @@ def _digest(values: NDArray[Any]) -> str:
     return hashlib.sha256(raw).hexdigest()
 
 
-def _checksum(kind: str, version: str, document: str) -> str:
-    text = f"{kind}\n{version}\n{document}"
+def _digest_of_text(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -193,7 +175,7 @@ def _damaged(why: str) -> _Refusal:
 
 def read_container(
     path: Path, *, kind: str | None = None, verify: bool = True
-) -> Container:
+) -> OpenFile:
     """Open a file after checking all of it; arrays are mapped, not read.
 
     Without a kind any of ours will do. Verifying reads the arrays once.
@@ -203,7 +185,7 @@ def read_container(
         with path.open("rb") as file:
             start = _data_start(file)
             metadata, entries = _read_header(path)
-            found, document = _read_document(metadata, kind)
+            document = _read_document(metadata, kind)
             listed = document.get("arrays")
             if not isinstance(listed, dict) or set(listed) != set(entries):
                 raise _damaged("its arrays are not those it describes")
@@ -217,7 +199,7 @@ def read_container(
         raise ModelFileError(f"There is no file {name}. Check the path.") from None
     except OSError as error:
         raise ModelFileError(f"{name} cannot be read ({error.strerror}).") from error
-    return Container(path, found, document, arrays)
+    return OpenFile(path, document, arrays)
 
 
 def _size_of(file: Any) -> int:
@@ -256,27 +238,12 @@ def _read_header(path: Path) -> tuple[dict[str, str], dict[str, _Entry]]:
         ) from error
 
 
-def _read_document(
-    metadata: dict[str, str], wanted: str | None
-) -> tuple[str, dict[str, Any]]:
-    """Return the kind of file and its document."""
-    lines = metadata.get("brainweave", "").split("\n")
-    if not lines[0].startswith("brainweave-"):
+def _read_document(metadata: dict[str, str], wanted: str | None) -> dict[str, Any]:
+    """Return the document, of a kind of file that is wanted."""
+    checksum, _, text = metadata.get("brainweave", "").partition("\n")
+    if not text:
         raise _Refusal("is a safetensors file, but brainweave did not write it.")
-    if len(lines) != len(_HEADER_LINES):
-        missing = ", ".join(_HEADER_LINES[len(lines) :]) or "nothing but has more lines"
-        raise _damaged(f"its header lacks {missing}")
-    kind, version, checksum, text = lines
-    if kind not in ((MODEL, BASIS) if wanted is None else (wanted,)):
-        raise _Refusal(f"is a {kind} file; a {wanted or MODEL} file is needed here.")
-    if not (version.isascii() and version.isdigit() and len(version) < 9):
-        raise _damaged(f"its version is {version[:20]!r}")
-    if int(version) > VERSION:
-        raise _Refusal(
-            f"is newer than this brainweave: it has format version {version}, and "
-            f"version {VERSION} can be read. Update brainweave."
-        )
-    if _checksum(kind, version, text) != checksum or int(version) != VERSION:
+    if _digest_of_text(text) != checksum:
         raise _damaged("the checksum of its description does not match")
     try:
         document = json.loads(text)
@@ -286,7 +253,17 @@ def _read_document(
         raise _damaged("its description is not a table")
     if _is_nested_too_deeply(document):
         raise _damaged("its description is nested too deeply")
-    return kind, document
+    kind, version = document.get("format"), document.get("version")
+    if kind not in ((MODEL, BASIS) if wanted is None else (wanted,)):
+        raise _Refusal(f"is a {kind} file; a {wanted or MODEL} file is needed here.")
+    if type(version) is int and version > VERSION:
+        raise _Refusal(
+            f"is newer than this brainweave: it has format version {version}, and "
+            f"version {VERSION} can be read. Update brainweave."
+        )
+    if version != VERSION:
+        raise _damaged(f"its version is {str(version)[:20]!r}")
+    return document
 
 
 def _is_nested_too_deeply(document: Any) -> bool:

@@ -21,12 +21,18 @@ from brainweave.aligners.maps import SubjectMap
 from brainweave.exceptions import ModelFileError
 from brainweave.graphs import Graph
 from brainweave.persistence.bases import basis_from
-from brainweave.persistence.codec import KINDS, Kind, Node, Writer
+from brainweave.persistence.codec import (
+    KINDS,
+    Kind,
+    Node,
+    OpenFile,
+    Writer,
+    problems_with,
+)
 from brainweave.persistence.container import (
     BASIS,
     MODEL,
     VERSION,
-    Container,
     read_container,
     write_document,
 )
@@ -140,15 +146,22 @@ def _write_aligner(writer: Writer, model: BaseAligner, path: str) -> dict[str, A
         )
     if not path and not hasattr(model, "maps_"):
         raise ModelFileError(f"This {name} is not fitted yet: call fit, then save.")
-    kinds = {k.rstrip("?"): kind for k, kind in model._stored_kinds().items()}
     learned = {k: v for k, v in vars(model).items() if k.endswith("_") and k[0] != "_"}
+    kinds = model._stored_kinds()
+    known = {key.rstrip("?"): kind for key, kind in kinds.items()}
     for key in learned:
-        if key not in kinds:
+        if key not in known:
             raise ModelFileError(
                 f"{name} does not declare its attribute {key}, so it cannot be saved. "
                 f'Add a line "{key}" to {name}._stored.'
             )
-    kept = {k: v for k, v in learned.items() if kinds[k] is not None}
+    if learned:
+        for key, problem in problems_with(learned, kinds, {"K": model.n_components_}):
+            raise ModelFileError(
+                f"{name} cannot be saved: {key} {problem}, and could not be loaded "
+                f"again. Correct it, or its line in {name}._stored."
+            )
+    kept = {k: v for k, v in learned.items() if known[k] is not None}
     return {
         "class": name,
         "params": writer.encode_table(_params(model), path),
@@ -174,7 +187,7 @@ def _read_aligner(node: Node) -> BaseAligner:
     cls = _find_aligner(name)
     if cls is None:
         raise ModelFileError(
-            f"{node.file.name} holds an aligner {str(name)[:60]!r}, which this "
+            f"{str(node.file.path)!r} holds an aligner {str(name)[:60]!r}, which this "
             "brainweave does not know. Update brainweave, or import the module that "
             "registers it."
         )
@@ -299,9 +312,9 @@ def load(path: str | PathLike[str], *, verify: bool = True) -> Any:
     return _model_from(read_container(Path(path), kind=MODEL, verify=verify))
 
 
-def _model_from(container: Container) -> Any:
+def _model_from(file: OpenFile) -> Any:
     """Make the model of an open file."""
-    with container.open() as document:
+    with file.reading() as document:
         model = document["model"].decode()
         if not isinstance(model, (BaseAligner, SubjectMap)):
             document["model"].refuse("is neither an aligner nor a map")
@@ -316,25 +329,19 @@ def _model_from(container: Container) -> Any:
 
 # -- what a file holds -----------------------------------------------------------------
 
-# the last part of an array's name -> what describe calls it, and why it is in the file
-_PARTS = {
-    "weights": ("weights", "from voxels to shared features"),
-    "patterns": ("patterns", "from shared features back to voxels"),
-    "samples": (
-        "samples",
-        "aligning samples: a kernel that is not linear compares new ones with them",
-    ),
-    "loadings": (
-        "loadings",
-        "voxel patterns of the kept directions, for voxel weights",
-    ),
-    "products": ("products", "inner products of the aligning samples"),
-    "narrow": ("narrow", "standardised samples (fewer voxels than samples)"),
-    "vectors": ("vectors", "kept eigenvectors of the Gram matrices"),
-    "mean": ("mean", "what standardises new samples"),
-    "scale": ("scale", "what standardises new samples"),
-    "signatures": ("signatures", "by which aligning samples are known again"),
-    "space": ("brain masks", ""),
+# the last part of an array's name -> why it is in the file
+_WHY = {
+    "weights": "from voxels to shared features",
+    "patterns": "from shared features back to voxels",
+    "samples": "aligning samples: a kernel that is not linear compares new ones with "
+    "them",
+    "loadings": "voxel patterns of the kept directions, for voxel weights",
+    "products": "inner products of the aligning samples",
+    "narrow": "standardised samples (fewer voxels than samples)",
+    "vectors": "kept eigenvectors of the Gram matrices",
+    "mean": "what standardises new samples",
+    "scale": "what standardises new samples",
+    "signatures": "by which aligning samples are known again",
 }
 
 
@@ -404,37 +411,37 @@ def describe(path: str | PathLike[str], *, verify: bool = False) -> Description:
     Description
     """
     path = Path(path)
-    container = read_container(path, verify=verify)
-    is_basis = container.kind == BASIS
-    what, facts = (_basis_facts if is_basis else _model_facts)(container)
-    with container.open() as document:
+    file = read_container(path, verify=verify)
+    is_basis = file.document["format"] == BASIS
+    what, facts = (_basis_facts if is_basis else _model_facts)(file)
+    with file.reading() as document:
         made = document["provenance"].decode()
     return Description(
         path=path,
         kind="basis" if is_basis else "model",
         version=VERSION,
-        brainweave=str(container.document.get("brainweave")),
+        brainweave=str(file.document.get("brainweave")),
         what=what,
         facts=facts,
         provenance=made if isinstance(made, dict) else {},
         n_bytes=path.stat().st_size,
-        parts=_parts(container.arrays),
+        parts=_parts(file.arrays),
     )
 
 
 def _parts(arrays: Mapping[str, Any]) -> dict[str, tuple[int, str]]:
-    sizes: dict[tuple[str, str], int] = {}
+    sizes: dict[str, int] = {}
     for name, array in arrays.items():
         words = [word for word in name.split(".") if not word.isdigit()]
-        last = "graph" if words[0] in ("graph", "graph_") else words[-1]
-        part = _PARTS.get(last, (last, ""))
+        part = "graph" if words[0] in ("graph", "graph_") else words[-1]
+        part = "brain masks" if part == "space" else part
         sizes[part] = sizes.get(part, 0) + array.nbytes
     ordered = sorted(sizes.items(), key=lambda item: -item[1])
-    return {part: (size, why) for (part, why), size in ordered}
+    return {part: (size, _WHY.get(part, "")) for part, size in ordered}
 
 
-def _model_facts(container: Container) -> tuple[str, dict[str, Any]]:
-    model = _model_from(container)
+def _model_facts(file: OpenFile) -> tuple[str, dict[str, Any]]:
+    model = _model_from(file)
     if not isinstance(model, BaseAligner):
         what = f"a map of one subject, {model.n_voxels} voxels, {model.kernel} kernel"
         return what, {"n_components": model.n_components}
@@ -464,8 +471,8 @@ def _model_facts(container: Container) -> tuple[str, dict[str, Any]]:
     return what, facts
 
 
-def _basis_facts(container: Container) -> tuple[str, dict[str, Any]]:
-    basis = basis_from(container)
+def _basis_facts(file: OpenFile) -> tuple[str, dict[str, Any]]:
+    basis = basis_from(file)
     names = ("n_samples", "n_voxels", "n_kept", "energy")
     facts = {name: getattr(basis, name) for name in names}
     facts["kernel"] = basis.kernel.name
