@@ -340,7 +340,6 @@ def _from_json(values: Any) -> "ClassificationResult":
     from brainweave.evaluation.results import ClassificationResult
 
     _require(isinstance(values, dict), "a result is not an object")
-    values = {**{name: {} for name in ADDED_LATER}, **values}
     _require_fields(values, RESULT_FIELDS, "a result")
     given = {name: values[name] for name in RESULT_FIELDS}
     accuracies = [fold["accuracy"] for fold in given["folds"]]
@@ -418,4 +417,3 @@ RESULT_FIELDS: dict[str, Any] = {
     "study": dict,
     "design": dict,
 }
-ADDED_LATER = ("settings", "study", "design")  # files of the first versions lack them

@@ -108,7 +108,7 @@ def problem_with(value: Any, kind: Any, sizes: Sizes) -> str | None:
         return next(filter(None, problems), None)
     if isinstance(kind, type):
         wanted: Any = int | float if kind is float else kind
-        # True is an int of Python's, and no number here
+        # bool is a subclass of int, but not a number here
         fits = isinstance(value, wanted) and (
             kind not in (int, float) or not isinstance(value, bool)
         )
