@@ -504,7 +504,7 @@ def test_other_methods_are_named_and_cited(tmp_path, aligner, text):
 def test_a_tuned_model_is_described_by_what_it_chose(tmp_path, study, model):
     class Tuned:
         best_estimator_ = model
-        best_params_ = {"energy": 0.9}  # noqa: RUF012
+        best_params_ = {"energy": 0.9}
 
         def get_params(self, deep=True):
             return {"energy": [0.5, 0.9]}

@@ -26,6 +26,8 @@ from brainweave.testing import CHECKS, Case, check_aligner
 class CategoryAxes(BaseAligner):
     """One shared feature per category, found in each subject by least squares."""
 
+    _stored = {"categories_": "K of any"}  # what it learns: one line per attribute
+
     def __init__(self, *, energy=0.5, standardize=True, n_jobs=None):
         self.energy = energy
         self.standardize = standardize

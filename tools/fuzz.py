@@ -192,7 +192,7 @@ class Model:
     """Files of models and of bases: bytes, and documents with right checksums."""
 
     def __init__(self, folder):
-        from brainweave.models.container import pending, read_container
+        from brainweave.persistence.container import read_container
 
         self.path = folder / "m.safetensors"
         study = small_study()
@@ -202,15 +202,14 @@ class Model:
         for model in (fitted, bw.DetSRM(2, random_state=0).fit(self.X)):
             path = bw.save(model, folder / f"{len(self.files)}.safetensors")
             container = read_container(path, kind="brainweave-model")
-            arrays = {k: pending(v) for k, v in container.arrays.items()}
             document = {k: v for k, v in container.document.items() if k != "arrays"}
             want = bw.load(path).transform(self.X)
-            self.files.append((path.read_bytes(), document, arrays, want))
+            self.files.append((path.read_bytes(), document, container.arrays, want))
         basis = bw.save_basis(fitted.bases_[0], folder / "b.safetensors")
         self.basis = basis.read_bytes()
 
     def try_one(self, rng):
-        from brainweave.models.container import write_container
+        from brainweave.persistence.container import write_container
 
         if rng.random() < 0.2:
             self.path.write_bytes(change_bytes(self.basis, rng))

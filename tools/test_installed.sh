@@ -8,7 +8,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 PYTHONPATH=
 export PYTHONPATH PIP_DISABLE_PIP_VERSION_CHECK=1 OMP_NUM_THREADS=1
-QUICK="tests/test_package.py tests/test_report.py tests/models/test_models.py tests/cli/test_start.py"
+QUICK="tests/test_package.py tests/test_report.py tests/persistence/test_models.py tests/cli/test_start.py"
 
 "$python" -m build --outdir "$work/dist" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 archive=$(echo "$work"/dist/*.tar.gz) wheel=$(echo "$work"/dist/*.whl)

@@ -87,10 +87,10 @@ def test_voxels_outside_all_parcels_may_be_missing(data):
 
 def test_a_map_without_signatures_says_why(data):
     X, y = data
-    old = bw.GDM(3).fit(X, y).maps_[0].detach()
-    old.signatures = None  # as in files of the first version
-    with pytest.raises(InputError, match="saved by an older brainweave"):
-        old.took_part(X[0])
+    model = bw.Parcelwise(bw.GDM(3), PARCELS).fit(X, y)
+    columns, local, _ = model.maps_[0].parts[0]
+    with pytest.raises(InputError, match="it is of a piece of the brain"):
+        local.took_part(X[0][:, columns])
 
 
 def test_kinds_are_what_they_are_made_of(rng):

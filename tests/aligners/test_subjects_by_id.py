@@ -3,9 +3,18 @@
 import numpy as np
 import pytest
 
-from brainweave import GDM, SRM, PaperGDM, Parcelwise, Searchlight, load, save
+from brainweave import (
+    GDM,
+    SRM,
+    PaperGDM,
+    Parcelwise,
+    Searchlight,
+    load,
+    load_basis,
+    save,
+    save_basis,
+)
 from brainweave._core.exceptions import InputError
-from brainweave.models import load_basis, save_basis
 from brainweave.study import Study, Subject
 
 

@@ -543,7 +543,7 @@ def test_kernels_of_other_widths_do_not_go_together(app):
 
 
 def test_bases_of_python_do_not_say_how_they_were_made(app):
-    from brainweave.models import load_basis, save_basis
+    from brainweave import load_basis, save_basis
 
     app("participant")
     path = basis_of(app)

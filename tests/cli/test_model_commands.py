@@ -271,10 +271,9 @@ class _Map:
     ("model", "map_", "want"),
     [
         (bw.GDM(), _Map(), [1, 1, 0, 0]),
-        (bw.GDM(), object(), [1, 1, 1, 1]),  # an old file does not say
         (bw.NoAlignment(), _Map(), [0, 0, 0, 0]),
     ],
-    ids=["some", "unknown", "none"],
+    ids=["some", "none"],
 )
 def test_a_model_knows_the_samples_that_aligned(model, map_, want):
     model.maps_, model.n_subjects_ = [map_], 1

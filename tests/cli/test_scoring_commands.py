@@ -133,22 +133,6 @@ def test_a_damaged_cell_of_a_comparison_is_computed_again(study, tmp_path, call)
     )
 
 
-def test_results_of_earlier_versions_are_read(study, tmp_path, call):
-    out = tmp_path / "e"
-    options = ("--n-components", 2, "--no-report", "--protocol", "joint", "-q")
-    call("evaluate", study, "-o", out, *options)
-    document = json.loads((out / "results.json").read_text())
-    for name in ("settings", "study", "design"):
-        del document["results"]["gdm"][name]
-    for fold in document["results"]["gdm"]["folds"]:
-        del fold["n_components"]
-    (out / "results.json").write_text(json.dumps(document))
-    result = read_results(out / "results.json")["gdm"]
-    assert result.settings == {}
-    assert result.study_fingerprint is None
-    assert result.n_components == []
-
-
 def test_mutated_results_are_refused_in_one_sentence(study, tmp_path, call, rng):
     out = tmp_path / "e"
     options = ("--n-components", 2, "--no-report", "--protocol", "joint", "-q")

@@ -5,7 +5,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from brainweave._core.arrays import Matrix, on_gpu, samples_of
 from brainweave._core.exceptions import InputError, KernelWarning
 from brainweave._core.labels import check_labels_overlap, encode_labels
+from brainweave._core.stored import Stored
 from brainweave._core.validation import (
     check_fraction,
     check_list_of_subjects,
@@ -36,14 +37,27 @@ logger = logging.getLogger(__name__)
 LOST_SHARE_WARNING = 0.05  # a kernel that loses more than this is worth a warning
 
 
-class BaseAligner(FittedAligner):
+class BaseAligner(FittedAligner, Stored):
     """Base of the aligners.
 
     A subclass stores its parameters and implements :meth:`_solve`, which turns bases
     and what is known of the samples into one coefficient matrix per subject; everything
     else is here. Parameters that a subclass may have and that are honoured here:
-    ``energy``, ``kernel``, ``kernel_params``, ``standardize``, ``n_jobs``.
+    ``energy``, ``kernel``, ``kernel_params``, ``standardize``, ``n_jobs``. What else
+    :meth:`_solve` learns is declared in ``_stored``, a line for each attribute, so that
+    model files hold it: see :class:`brainweave._core.stored.Stored`. The size K is the
+    number of shared features.
     """
+
+    _stored: ClassVar[dict[str, Any]] = {
+        "maps_": [SubjectMap],
+        "n_components_": int,
+        "n_subjects_": int,
+        "ids_?": [str],
+        "coef_?": ["kept K"],
+        "mixing_?": ["samples K"],
+        "bases_": None,  # as large as the data
+    }
 
     _isometric = False  # whether the way back is the transpose of the map
     _is_piece = False  # fitted to a part of the brain, by another aligner

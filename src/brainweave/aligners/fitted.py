@@ -236,7 +236,7 @@ class FittedAligner(BaseEstimator):
         return arrays, match_subjects(arrays, subjects, ids, n, owner=self._owner)
 
     def _ids(self) -> list[str] | None:
-        """Return the ids, if there is one for every map; old model files lack them."""
+        """Return the ids, if there is one for every map."""
         ids = getattr(self, "ids_", None)
         return ids if ids is not None and len(ids) == self.n_subjects_ else None
 

@@ -1,7 +1,7 @@
 """Hyperalignment (Haxby et al. 2011): whitened, with a kernel, or after a joint SVD."""
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.linalg
@@ -145,6 +145,8 @@ class Hyperalignment(RotationAligner):
     True
     """
 
+    _stored: ClassVar[dict[str, Any]] = {"template_": "n dimensions"}
+
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
         k = most = max(b.n_kept for b in bases)
         if self.n_components is not None and (k := self._n_components()) > most:
@@ -245,6 +247,8 @@ class RegularizedHyperalignment(Hyperalignment):
     """
 
     alpha: Any = 0.5
+
+    _stored: ClassVar[dict[str, Any]] = {"alpha_": float, "alpha_by_": str}
 
     @property
     def _learns_from_labels(self) -> bool:
@@ -388,6 +392,8 @@ class SVDHyperalignment(RotationAligner, GramOnly):
     """
 
     n_components: int = 10
+
+    _stored: ClassVar[dict[str, Any]] = {"joint_": "n K", "singular_values_": "K"}
 
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
         k = self._wanted_components(bases)

@@ -5,15 +5,16 @@ the voxels, by coefficients in a basis's coordinates, or by a mixing of its samp
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
 from brainweave._core.arrays import (
+    LazyArray,
     Matrix,
     column_chunks,
     is_torch,
@@ -22,12 +23,13 @@ from brainweave._core.arrays import (
     working_dtype,
 )
 from brainweave._core.exceptions import InputError
+from brainweave._core.stored import Stored
 from brainweave._core.validation import check_samples
 from brainweave.basis.basis import SubjectBasis
-from brainweave.basis.signatures import same_samples, sample_signatures
+from brainweave.basis.signatures import N_SIGNATURES, same_samples, sample_signatures
 
 
-class SubjectMap:
+class SubjectMap(Stored):
     """What an aligner learned for one subject: the interface of all kinds of maps.
 
     Parameters
@@ -40,6 +42,10 @@ class SubjectMap:
         Knows how to turn voxel values into an image (``space.to_image(values)``).
     signatures : ndarray of shape (n_samples, 4), optional
         Those of the aligning samples, for :meth:`took_part`.
+    objective_history : list of float, optional
+        Of the descent that found the map, if there was one.
+    n_undetermined : int, default=0
+        How many dimensions of the shared space nothing determines; it is zero there.
 
     Attributes
     ----------
@@ -49,11 +55,16 @@ class SubjectMap:
         Shared features per kernel coordinate.
     mixing : ndarray of shape (n_samples, K), or None
         The weights as mixtures of the standardised aligning samples.
-    objective_history : list of float, or None
-        Of the descent that found the map, if there was one.
-    n_undetermined : int
-        How many dimensions of the shared space nothing determines; it is zero there.
     """
+
+    _stored: ClassVar[dict[str, Any]] = {
+        "mean": "v",
+        "scale": "v",
+        "space?": object,
+        "signatures?": f"samples {N_SIGNATURES}",
+        "objective_history?": [float],
+        "n_undetermined": int,
+    }
 
     basis: SubjectBasis | None = None
     coef: Any = None
@@ -67,11 +78,13 @@ class SubjectMap:
         isometric: bool = False,
         space: Any = None,
         signatures: Matrix | None = None,
+        objective_history: list[float] | None = None,
+        n_undetermined: int = 0,
     ) -> None:
         self.mean, self.scale, self.space = mean, scale, space
         self.isometric, self.signatures = isometric, signatures
-        self.objective_history: list[float] | None = None
-        self.n_undetermined = 0  # dimensions of the shared space it says nothing of
+        self.objective_history = objective_history
+        self.n_undetermined = n_undetermined
 
     @property
     def kernel(self) -> str:
@@ -117,8 +130,8 @@ class SubjectMap:
         """
         if self.signatures is None:
             raise InputError(
-                "This map does not know its aligning samples: it was saved by an older "
-                "brainweave. Fit and save it again."
+                "This map does not know its aligning samples: it is of a piece of the "
+                "brain. Ask the map of the whole brain."
             )
         X = check_samples(X, self.n_voxels, name)
         return same_samples(sample_signatures(X), self.signatures)
@@ -225,6 +238,13 @@ class SubjectMap:
         """Return the same map without a reference to the data (linear kernel)."""
         return self
 
+    def _misfits(self) -> Iterator[str]:
+        n, space = self.n_voxels, self.space
+        if space is not None and space.n_voxels != n:
+            yield f"has {n} voxels, its brain space {space.n_voxels}"
+        if not 0 <= self.n_undetermined <= self.n_components:
+            yield "has more undetermined dimensions than shared features"
+
 
 def common_settings(basis: Any, space: Any) -> dict[str, Any]:
     """Return what every map keeps of the basis it was learned in, or of another map."""
@@ -243,6 +263,12 @@ def refuse_non_finite(features: Any, name: str) -> None:
 
 class WeightMap(SubjectMap):
     """A map by explicit weights (n_voxels, K), and patterns unless isometric."""
+
+    _stored: ClassVar[dict[str, Any]] = {
+        "weights": "v k",
+        "patterns?": "k v",
+        "isometric": bool,
+    }
 
     def __init__(
         self, *, weights: Any, patterns: Any = None, mean: Matrix, **common: Any
@@ -269,16 +295,25 @@ class WeightMap(SubjectMap):
             return np.ascontiguousarray(self._weights.T)
         raise InputError("This map was made without patterns.")
 
+    def _stored_value(self, name: str) -> Any:
+        return self._patterns if name == "patterns" else super()._stored_value(name)
+
 
 class BasisMap(SubjectMap):
     """A map that refers to the basis it was learned in; base of the two kinds below."""
 
+    _stored: ClassVar[dict[str, Any]] = {
+        "basis": SubjectBasis,  # which has mean, scale and signatures
+        "isometric": bool,
+        **dict.fromkeys(("mean", "scale", "signatures")),
+    }
+
     basis: SubjectBasis
 
     def __init__(
-        self, basis: SubjectBasis, *, isometric: bool = False, space: Any = None
+        self, basis: SubjectBasis, *, space: Any = None, **common: Any
     ) -> None:
-        super().__init__(isometric=isometric, **common_settings(basis, space))
+        super().__init__(**common_settings(basis, space), **common)
         self.basis = basis
 
     @property
@@ -349,15 +384,29 @@ class BasisMap(SubjectMap):
         """Return the same map without a reference to the data (linear kernel)."""
         if self.kernel != "linear":
             return self
-        plain = WeightMap(
-            weights=self.weights,
-            patterns=None if self.isometric else self.patterns,
+        return self._by_weights(self.weights, lambda: self.patterns)
+
+    def _stored_form(self) -> SubjectMap:
+        """Return the map to write: by voxels if it is linear, made when written."""
+        if self.kernel != "linear":
+            return self
+        known, shape = vars(self), (self.n_voxels, self.n_components)
+        dtype = self.basis.dtype
+        weights = LazyArray(shape, dtype, self.make_weights)
+        patterns = LazyArray(shape[::-1], dtype, self.make_patterns)
+        return self._by_weights(
+            known.get("weights", weights), lambda: known.get("patterns", patterns)
+        )
+
+    def _by_weights(self, weights: Any, patterns: Callable[[], Any]) -> WeightMap:
+        return WeightMap(
+            weights=weights,
+            patterns=None if self.isometric else patterns(),
             isometric=self.isometric,
+            objective_history=self.objective_history,
+            n_undetermined=self.n_undetermined,
             **common_settings(self, self.space),
         )
-        plain.objective_history = self.objective_history
-        plain.n_undetermined = self.n_undetermined
-        return plain
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle without the data, where the kernel is linear."""
@@ -377,6 +426,8 @@ class CoordinateMap(BasisMap):
     The way back is ``pattern_coef`` (K, n_kept), by default the least-squares fit of
     the aligning samples' coordinates on their shared features.
     """
+
+    _stored: ClassVar[dict[str, Any]] = {"coef": "c k", "pattern_coef?": "k c"}
 
     def __init__(
         self,
@@ -412,12 +463,23 @@ class CoordinateMap(BasisMap):
     def _aligning_features(self) -> Matrix:
         return np.asarray(self.basis.coordinates @ self.coef)
 
+    def _stored_value(self, name: str) -> Any:
+        given = name == "pattern_coef"
+        return self.given_pattern_coef if given else super()._stored_value(name)
+
+    def _misfits(self) -> Iterator[str]:
+        yield from super()._misfits()
+        if len(self.coef) != self.basis.n_kept:
+            yield "has coefficients of another basis"
+
 
 class MixingMap(BasisMap):
     """A map by a mixing (n_samples, K) of the aligning samples: without eigenbasis.
 
     The weights are ``X.T @ mixing``, X being standardised, within what energy keeps.
     """
+
+    _stored: ClassVar[dict[str, Any]] = {"mixing": "n k"}
 
     def __init__(self, basis: SubjectBasis, mixing: Matrix, **options: Any) -> None:
         super().__init__(basis, **options)
@@ -440,3 +502,8 @@ class MixingMap(BasisMap):
 
     def _aligning_features(self) -> Matrix:
         return self.basis.gram_times(self.mixing)
+
+    def _misfits(self) -> Iterator[str]:
+        yield from super()._misfits()
+        if len(self.mixing) != self.basis.n_samples:
+            yield "mixes other samples than its basis has"

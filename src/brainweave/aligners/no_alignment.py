@@ -2,7 +2,7 @@
 
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,8 @@ class VoxelMap(SubjectMap):
 
     When energy is cut, samples are confined to orthonormal axes, (n_voxels, n_kept).
     """
+
+    _stored: ClassVar[dict[str, Any]] = {"axes?": "v axes"}
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ so :math:`K` and matrices as wide as the target are all that is needed.
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -139,6 +139,13 @@ class TimeLocked(BaseAligner):
     n_jobs: int | None = None
 
     shared_response_: Matrix = field(init=False)
+    _stored: ClassVar[dict[str, Any]] = {
+        "shared_response_": "n K",
+        "mixing_?": ["n K"],
+        "objective_history_": [float],
+        "n_iter_": int,
+        "converged_": bool,
+    }
 
     def _joins_by_row(self, y: Any) -> bool:
         return True

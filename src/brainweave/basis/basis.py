@@ -199,7 +199,7 @@ class SubjectBasis(VoxelPass):
         # given up by leave_device, and needed after all
         known = self.signatures
         read = to_numpy(self._read_voxels(narrow=False)[0])
-        found, self.signatures = cast(Matrix, self.signatures), known
+        found, self.signatures = self.signatures, known
         self._refuse_changed(found)
         return read
 

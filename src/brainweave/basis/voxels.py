@@ -75,7 +75,7 @@ class VoxelPass:
     mean: Matrix
     scale: Matrix
     constant_voxels: NDArray[np.intp]
-    signatures: Matrix | None  # None: from a file that was written without them
+    signatures: Matrix
     _data: Any
     _device: Device | None = None
 
@@ -264,8 +264,6 @@ class VoxelPass:
 
     def _refuse_changed(self, found: Matrix) -> None:
         """Compare the signatures of samples read again with those of the first pass."""
-        if self.signatures is None:
-            return
         moved = np.abs(found - self.signatures).max(axis=1)
         changed = ~(moved <= rounding(self.signatures, self.dtype))
         if changed.any():
@@ -352,8 +350,6 @@ class VoxelPass:
 
     def _mixture_is_unchanged(self, of_mixed: Matrix, mixing: Matrix) -> bool:
         """Whether a mixture has the signatures that follow from the first pass."""
-        if self.signatures is None:
-            return True
         allowed = np.abs(mixing).T @ rounding(self.signatures, self.dtype)
         off = np.abs(of_mixed - mixing.T @ self.signatures).max(axis=1)
         return bool((off <= allowed).all())

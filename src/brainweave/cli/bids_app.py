@@ -30,7 +30,7 @@ from brainweave.cli.options import (
 from brainweave.cli.reading import Reading
 
 if TYPE_CHECKING:
-    from brainweave.models.files import Description
+    from brainweave.persistence.models import Description
     from brainweave.study.formats.bids_files import BidsRun, Dataset
     from brainweave.study.study import Study
 
@@ -200,6 +200,8 @@ class Job:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """What a basis depends on: how it is made, and from which data."""
+        from brainweave.persistence.codec import plain
+
         params = self.aligner.get_params(deep=False)
         basis = {
             name: params.get(name, BASIS_DEFAULTS[name]) for name in BASIS_DEFAULTS
@@ -209,12 +211,11 @@ class Job:
         data = dict(self.inputs.options)
         if self.inputs.derivatives != "auto":
             data["derivatives"] = self.inputs.derivatives
-        return {
-            "basis": {k: files.plain(v) for k, v in basis.items() if v is not None},
-            "data": {
-                k: "none" if v is None else files.plain(v) for k, v in data.items()
-            },
+        known = {
+            "basis": {k: v for k, v in basis.items() if v is not None},
+            "data": {k: "none" if v is None else v for k, v in data.items()},
         }
+        return dict(plain(known, other=str))
 
 
 @command(selection=Selection, method=Method, resources=Resources, engine=Engine)
@@ -367,8 +368,8 @@ def _n_jobs(job: Job, ids: list[str]) -> int:
 
 def _make_basis(id: str, target: Path, job: Job) -> None:
     """Write the basis file of a subject and its sidecar, unless they are there."""
+    from brainweave import describe, save_basis
     from brainweave.basis.basis import SubjectBasis
-    from brainweave.models import describe, save_basis
     from brainweave.study.subject import Subject, fingerprint
 
     finished = None if job.resources.overwrite else _finished_basis(id, target, job)
@@ -405,7 +406,7 @@ def _make_basis(id: str, target: Path, job: Job) -> None:
 
 def _finished_basis(id: str, path: Path, job: Job) -> "Description | None":
     """Describe a basis file that was made with these settings from these very files."""
-    from brainweave.models import describe
+    from brainweave import describe
 
     try:
         found = describe(path) if path.is_file() else None

@@ -234,7 +234,9 @@ def with_method(entities: str, method: str) -> str:
 
 
 def _json(content: dict[str, Any]) -> str:
-    return json.dumps(content, indent=1, default=str) + "\n"
+    from brainweave.persistence.codec import plain
+
+    return json.dumps(plain(content, other=str), indent=1) + "\n"
 
 
 def _read_description(folder: Path) -> dict[str, Any]:

@@ -69,7 +69,7 @@ def align_group(job: Job) -> None:
 
 def _open_bases(job: Job, paths: dict[str, Path]) -> tuple[list[Any], dict[str, Any]]:
     """Return the bases, and the provenance of each by subject; check both."""
-    from brainweave.models import describe, load_basis
+    from brainweave import describe, load_basis
 
     bases, made = [], {}
     with job.console.stage("Opening bases", len(paths)) as tick:

@@ -179,20 +179,12 @@ def _subject_ids(path: Path, n: int, stored: list[str], given: str | None) -> li
 
 def used_options(console: Console, **resolved: Any) -> dict[str, Any]:
     """Return all options of the command that runs, with defaults as they were used."""
+    from brainweave.persistence.codec import plain
+
     options = {k: v for k, v in console.params.items() if k not in NOT_WRITTEN}
     options.update(resolved)
-    return {k: plain(v) for k, v in options.items() if v not in (None, (), [])}
-
-
-def plain(value: Any) -> Any:
-    """Return a value in types that TOML and JSON have."""
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, (list, tuple)):
-        return [plain(v) for v in value]
-    if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items() if v is not None}
-    return value if isinstance(value, (bool, int, float, str)) else str(value)
+    given = {k: v for k, v in options.items() if v not in (None, (), [])}
+    return dict(plain(given, other=str))
 
 
 def write_config(
@@ -228,7 +220,9 @@ def toml(value: Any) -> str:
     if isinstance(value, (int, float)):
         return repr(value)
     if isinstance(value, Mapping):
-        pairs = (f"{_key(k)} = {toml(v)}" for k, v in value.items())
+        # TOML has no value that means none
+        known = {k: v for k, v in value.items() if v is not None}
+        pairs = (f"{_key(k)} = {toml(v)}" for k, v in known.items())
         return "{" + ", ".join(pairs) + "}"
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(toml(v) for v in value) + "]"

@@ -31,6 +31,8 @@ def info(
     console: Console,
 ) -> None:
     """Say what is in a study or a model, how large it is, and why."""
+    from brainweave.persistence.codec import plain
+
     if not path.exists():
         raise UsageError(f"There is nothing at {str(path)!r}. Check the path.")
     if path.is_dir():
@@ -41,7 +43,9 @@ def info(
         raise UsageError(
             f"{str(path)!r} is neither a study folder nor a .safetensors file."
         )
-    console.result(json.dumps(facts, indent=1, default=str) if as_json else text)
+    if as_json:
+        text = json.dumps(plain(facts, other=str), indent=1)
+    console.result(text)
 
 
 def _study(path: Path, verify: bool) -> tuple[dict[str, Any], str]:

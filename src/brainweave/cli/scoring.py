@@ -302,13 +302,10 @@ def write_scores(
 
 
 def _to_json(result: "ClassificationResult") -> dict[str, Any]:
+    from brainweave.persistence.codec import plain
+
     values = {name: getattr(result, name) for name in RESULT_FIELDS}
-    plain: dict[str, Any] = json.loads(json.dumps(values, default=_plain))
-    return {**plain, "mean": result.mean, "std": result.std}
-
-
-def _plain(value: Any) -> Any:
-    return value.tolist() if hasattr(value, "tolist") else str(value)
+    return {**plain(values, other=str), "mean": result.mean, "std": result.std}
 
 
 def result_rows(results: "Mapping[str, ClassificationResult]") -> list[list[Any]]:
@@ -365,7 +362,6 @@ def _from_json(values: Any) -> "ClassificationResult":
     from brainweave.evaluation.results import ClassificationResult
 
     _require(isinstance(values, dict), "a result is not an object")
-    values = {**{name: {} for name in ADDED_LATER}, "smallest_p": None, **values}
     _require_fields(values, RESULT_FIELDS, "a result")
     given = {name: values.get(name) for name in RESULT_FIELDS}
     accuracies = [fold["accuracy"] for fold in given["folds"]]
@@ -381,12 +377,11 @@ def _from_json(values: Any) -> "ClassificationResult":
 
 
 def _require_fields(values: Any, fields: Mapping[str, Any], what: str) -> None:
-    from brainweave.models.codec import value_problem
+    from brainweave.persistence.codec import problems_with
 
     _require(isinstance(values, dict), f"{what} is not an object")
-    for name, wanted in fields.items():
-        problem = value_problem(values.get(name), wanted, {})
-        _require(problem is None, f"{name!r} of {what} {problem}")
+    for name, problem in problems_with(values, fields):
+        raise ValueError(f"{name!r} of {what} {problem}")
 
 
 def _require(holds: bool, message: str) -> None:
@@ -450,4 +445,3 @@ RESULT_FIELDS: dict[str, Any] = {
     "study": dict,
     "design": dict,
 }
-ADDED_LATER = ("settings", "study", "design")  # files of the first versions lack them

@@ -36,6 +36,7 @@ from brainweave.evaluation.results import (
     SubjectScores,
 )
 from brainweave.evaluation.splits import SplitStudy, split_study, subject_folds
+from brainweave.persistence.codec import plain
 from brainweave.study.study import Study
 
 __all__ = [
@@ -387,18 +388,5 @@ def _warn_of_few_orders(result: ClassificationResult) -> None:
 
 def _plain_settings(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings for people: JSON values, or their repr."""
-    return {k: _plain(v) for k, v in given.items() if k not in INCIDENTAL}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        value = value.item()
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, np.ndarray):
-        return f"array of shape {value.shape}"
-    return classifier_name(value)
+    kept = {k: v for k, v in given.items() if k not in INCIDENTAL}
+    return dict(plain(kept, other=classifier_name, arrays=False))

@@ -4,7 +4,6 @@ Every finished cell is stored at once. A run that was killed goes on where it st
 and several runs may work in one store: each takes what no other has claimed.
 """
 
-import json
 import logging
 import sys
 import time
@@ -16,7 +15,6 @@ from os import PathLike
 from threading import Event, Lock, Thread
 from typing import Any
 
-import numpy as np
 from joblib import Parallel, cpu_count, delayed
 from sklearn.base import clone
 
@@ -39,6 +37,7 @@ from brainweave.evaluation.results import GridResult, is_complete
 from brainweave.evaluation.shared_bases import Part
 from brainweave.evaluation.splits import SplitStudy, subject_folds
 from brainweave.evaluation.store import ResultStore
+from brainweave.persistence.codec import plain
 
 logger = logging.getLogger(__name__)
 
@@ -325,7 +324,7 @@ class _Run:
         finished = datetime.now(UTC).isoformat(timespec="seconds")
         record = {**found, **vars(cell), "finished": finished}
         record.pop("voxel_scores", None)  # a number per voxel in every fold
-        self.store.put(cell.name, json.loads(json.dumps(record, default=_as_json)))
+        self.store.put(cell.name, plain(record))
         with self.counting:
             self.done += 1
             self._report_progress(
@@ -347,13 +346,6 @@ class _Run:
 def _each_once(warned: Iterable[tuple[type[Warning], str]]) -> list[str]:
     """Return warnings as texts with their categories, without repetitions."""
     return list(dict.fromkeys(f"{kind.__name__}: {text}" for kind, text in warned))
-
-
-def _as_json(value: Any) -> Any:
-    """Convert what JSON cannot write: arrays to lists, all else to its repr."""
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    return repr(value)
 
 
 @contextmanager

@@ -8,7 +8,6 @@ process ends, however it ends; so nothing can be left behind by a killed run.
 
 import contextlib
 import errno
-import hashlib
 import json
 import os
 import re
@@ -23,6 +22,7 @@ from typing import IO, Any
 
 from brainweave._core.exceptions import InputError
 from brainweave._core.io import write_new_text
+from brainweave.persistence.codec import json_checksum
 
 __all__ = ["ResultStore"]
 
@@ -105,7 +105,7 @@ class ResultStore:
         try:
             content = _read(path)
             record: dict[str, Any] = content["record"]
-            if content["checksum"] == _checksum(json.dumps(record, sort_keys=True)):
+            if content["checksum"] == json_checksum(record):
                 return record
             raise ValueError("the record was changed")
         except (ValueError, KeyError, OSError, RecursionError):
@@ -123,10 +123,10 @@ class ResultStore:
         path = self._path(name)
         if os.path.lexists(path) and not path.is_file():
             self._set_aside(path)  # a folder, or a link to nowhere, is no record
+        whole = {"checksum": json_checksum(record), "record": record}
         # NaN is no JSON, and no score
-        content = json.dumps(record, allow_nan=False, sort_keys=True)
-        whole = {"checksum": _checksum(content), "record": json.loads(content)}
-        return write_new_text(path, json.dumps(whole, indent=1) + "\n")
+        text = json.dumps(whole, allow_nan=False, sort_keys=True, indent=1)
+        return write_new_text(path, text + "\n")
 
     def _set_aside(self, path: Path) -> Path:
         aside = path.with_suffix(".damaged")
@@ -176,10 +176,6 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError("not a record")
     return content
-
-
-def _checksum(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _locked(path: Path) -> IO[bytes] | None:

@@ -3,9 +3,9 @@
 See :mod:`brainweave.graphs`, which makes graphs.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from brainweave._core.arrays import Codes, Matrix
 from brainweave._core.exceptions import InputError
 from brainweave._core.labels import NO_LABEL
+from brainweave._core.stored import Stored
 from brainweave._core.validation import check_option
 
 NO_GROUP = NO_LABEL  # the code of a sample without a group: it gets no edges
@@ -22,8 +23,14 @@ BALANCES = ("groups", "subjects", "none")
 
 
 @dataclass(frozen=True)
-class GroupTerm:
+class GroupTerm(Stored):
     """``Z A Z^T``: group codes of all samples, and the affinity of the groups."""
+
+    _stored: ClassVar[dict[str, Any]] = {
+        "codes": "n of int",
+        "affinity": "g g",
+        "names": tuple,
+    }
 
     codes: Codes
     affinity: Matrix
@@ -62,9 +69,18 @@ class GroupTerm:
         both = inhabited[a] & inhabited[b]
         return a[both], b[both]
 
+    def _misfits(self) -> Iterator[str]:
+        n, codes = len(self.names), self.codes
+        if len(set(self.names)) != n or len(self.affinity) != n:
+            yield "names a group twice, or other groups than it has"
+        if not np.isfinite(self.affinity).all():
+            yield "has an affinity that is not finite"
+        if codes.size and not NO_GROUP <= codes.min() <= codes.max() < n:
+            yield "has groups that do not exist"
+
 
 @dataclass(frozen=True)
-class Graph:
+class Graph(Stored):
     """A weighted, symmetric graph over the samples of all subjects.
 
     Build one with the functions of :mod:`brainweave.graphs`. Graphs over the same
@@ -81,6 +97,12 @@ class Graph:
     array([2.5, 1.5, 1.5, 2.5, 1.5])
     """
 
+    _stored: ClassVar[dict[str, Any]] = {
+        "lengths": (int,),
+        "groups": (GroupTerm,),
+        "matrix?": "n n of sparse",
+    }
+
     lengths: tuple[int, ...]
     groups: tuple[GroupTerm, ...] = ()
     matrix: scipy.sparse.csr_array | None = field(default=None, compare=False)
@@ -89,6 +111,13 @@ class Graph:
     def n_samples(self) -> int:
         """Number of samples of all subjects."""
         return sum(self.lengths)
+
+    def _misfits(self) -> Iterator[str]:
+        n = self.n_samples
+        sizes = [term.codes.size for term in self.groups]
+        sizes += [] if self.matrix is None else [self.matrix.shape[0]]
+        if min(self.lengths, default=0) < 0 or any(size != n for size in sizes):
+            yield f"does not have the same {n} samples everywhere"
 
     def slices(self) -> list[slice]:
         """Return the rows of each subject."""

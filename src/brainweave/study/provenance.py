@@ -1,15 +1,13 @@
 """Provenance: the record of what was done to the data of a study, and its words."""
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import numpy as np
-
 from brainweave._core.version import __version__
+from brainweave.persistence.codec import plain
 from brainweave.study.spaces import image_name
 
 Record: TypeAlias = Mapping[str, Any]
@@ -60,7 +58,7 @@ def make_record(
     """
     return {
         "brainweave": __version__,
-        "settings": json.loads(json.dumps(settings, default=_json_value)),
+        "settings": plain(settings, other=image_name, arrays=False),
         **more,
         "runs": dict(runs),
         "samples": {s.id: _samples_by_category(s) for s in subjects},
@@ -86,13 +84,6 @@ def _samples_by_category(subject: Any) -> dict[str, int]:
     labels = [None] * subject.n_samples if subject.labels is None else subject.labels
     counts = Counter("n/a" if label is None else str(label) for label in labels)
     return dict(sorted(counts.items()))
-
-
-def _json_value(value: Any) -> Any:
-    """Return a setting as JSON can hold it; images become their names."""
-    if isinstance(value, np.generic):
-        return value.item()
-    return list(value) if isinstance(value, set | frozenset) else image_name(value)
 
 
 def scaled_within(record: Record | None) -> str | None:

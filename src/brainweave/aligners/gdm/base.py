@@ -2,7 +2,8 @@
 
 import warnings
 from abc import abstractmethod
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -44,6 +45,19 @@ class GraphAligner(BaseAligner):
     ``kernel_params``, ``standardize``, ``n_jobs`` and ``device``; it solves for the
     maps in :meth:`_solve_graph` and for those of new subjects in :meth:`_join`.
     """
+
+    _stored: ClassVar[dict[str, Any]] = {
+        "graph_": Graph,
+        "group_sums_": ["groups K"],
+        "embedding_?": "n K",
+        "eigenvalues_": "K",
+        "objective_": float,
+        "n_informative_": int,
+        "is_unique_": bool,
+        "solver_": str,
+        "overlap_": float,
+        "joined_by_row_": bool,
+    }
 
     graph: Any
     n_components: Any
@@ -245,3 +259,18 @@ class GraphAligner(BaseAligner):
                 random_state=random_state,
             )
         return component_table(self, check)
+
+    # -- what must fit together in a file ----------------------------------------------
+
+    def _misfits(self) -> Iterator[str]:
+        graph = self.graph_
+        if not 2 <= len(graph.lengths) <= self.n_subjects_:
+            yield "has a graph of other subjects"
+        if not 0 <= self.n_informative_ <= self.n_components_:
+            yield "has more informative components than components"
+        groups = [len(term.names) for term in graph.groups]
+        if [len(sums) for sums in self.group_sums_] != groups:
+            yield "has sums of its groups that do not fit its graph"
+        n = None if graph.matrix is None else graph.n_samples
+        if n != (None if self.embedding_ is None else len(self.embedding_)):
+            yield "has aligning samples that do not fit its graph"

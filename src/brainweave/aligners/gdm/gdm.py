@@ -1,9 +1,10 @@
 """The Graph-based Decoding Model with a ridge: what we recommend."""
 
 import warnings
+from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 from functools import wraps
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -176,6 +177,13 @@ class GDM(GraphAligner):
     True
     """
 
+    _stored: ClassVar[dict[str, Any]] = {
+        "shrinkage_": [float],
+        "shrinkage_by_": str,
+        "constraint_": str,
+        "scale_": "K",
+    }
+
     n_components: int | str = "auto"
     _: KW_ONLY
     shrinkage: Any = "auto"
@@ -264,3 +272,12 @@ class GDM(GraphAligner):
 
     def _join(self, basis: SubjectBasis, laplacian: Any, target: Matrix) -> Joined:
         return regress_new(basis, target, self)
+
+    def _misfits(self) -> Iterator[str]:
+        yield from super()._misfits()
+        ridges = self.shrinkage_
+        one_for_all = self.shrinkage_by_ == "given" or len(set(ridges)) == 1
+        if not (ridges and one_for_all and all(0 < ridge < np.inf for ridge in ridges)):
+            yield "has no ridge per subject"
+        if self.scale_ is self.eigenvalues_:
+            yield "has eigenvalues for the scale of its features"

@@ -1,7 +1,8 @@
 """Any aligner, parcel by parcel."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse
@@ -11,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from brainweave._core.arrays import to_numpy
 from brainweave._core.exceptions import InputError
 from brainweave._core.validation import check_samples
+from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap
 from brainweave.aligners.piecewise.pieces import (
     Columns,
@@ -32,6 +34,8 @@ class ParcelwiseMap(SubjectMap):
     Parts are the voxels of each parcel, its map, and its number of features, which are
     zero without a map. The mean is that of all voxels, also outside the parcels.
     """
+
+    _stored: ClassVar[dict[str, Any]] = {"parts": [tuple], "scale": None}
 
     def __init__(
         self,
@@ -113,6 +117,17 @@ class ParcelwiseMap(SubjectMap):
             parts, mean=self.mean, space=self.space, signatures=self.signatures
         )
 
+    def _misfits(self) -> Iterator[str]:
+        yield from super()._misfits()
+        for columns, local, k in self.parts:
+            if columns.size and not 0 <= columns.min() <= columns.max() < self.n_voxels:
+                yield "has voxels that do not exist"
+            size = columns.size, k
+            if local is not None and size != (local.n_voxels, local.n_components):
+                yield "has a map that does not fit its voxels"
+        if all(local is None for _, local, _ in self.parts):
+            yield "has no parcel with a map"
+
 
 @dataclass(eq=False, repr=False)
 class Parcelwise(PiecewiseAligner):
@@ -188,6 +203,12 @@ class Parcelwise(PiecewiseAligner):
     """
 
     _piece = "parcel"
+    _stored: ClassVar[dict[str, Any]] = {
+        "parcels_": list,
+        "n_features_": [int],
+        "aligners_": [BaseAligner],
+        "feature_parcels_": "K of any",
+    }
 
     parcels: Any = None
 
@@ -249,6 +270,14 @@ class Parcelwise(PiecewiseAligner):
             return _voxels_of_parcels(self.parcels_, labels)
 
         return self._map(*self._join_pieces(X, y, self.parcels_, columns_of))
+
+    def _misfits(self) -> Iterator[str]:
+        counts = {len(self.parcels_), len(self.n_features_), len(self.aligners_)}
+        counts |= {len(m.parts) for m in self.maps_ if isinstance(m, ParcelwiseMap)}
+        if len(counts) > 1:
+            yield "has parcels that do not fit together"
+        if sum(self.n_features_) != self.n_components_:
+            yield "has parcels whose features do not add up"
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
         """Name the shared features by parcel and number: parcel3_0, parcel3_1, ...

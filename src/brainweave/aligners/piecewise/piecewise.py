@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from copy import copy
 from dataclasses import KW_ONLY, dataclass
 from pickle import dumps, loads
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from joblib import cpu_count, effective_n_jobs
@@ -211,6 +211,7 @@ class PiecewiseAligner(BaseAligner):
     _from_grams = False
     _takes_bases = False  # a basis of all voxels cannot be cut into pieces
     _piece = "piece"  # what messages call one
+    _stored: ClassVar[dict[str, Any]] = {"skipped_": dict}
 
     aligner: BaseAligner
     _: KW_ONLY

@@ -1,7 +1,8 @@
 """Any aligner in every neighbourhood of voxels, averaged to one whole-brain map."""
 
+from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse
@@ -16,6 +17,7 @@ from brainweave._core.validation import (
     check_samples,
     check_subject_number,
 )
+from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap, WeightMap, refuse_non_finite
 from brainweave.aligners.piecewise.pieces import (
     Columns,
@@ -37,6 +39,11 @@ class SearchlightMap(WeightMap):
 
     The scale of a voxel that is in no neighbourhood, or constant, is infinite.
     """
+
+    _stored: ClassVar[dict[str, Any]] = {
+        "weights": "v k of sparse",
+        "patterns": "k v of sparse",
+    }
 
     def transform(self, Z: Any, *, name: str = "Z") -> NDArray[Any]:
         """Map samples of this subject into the common space, (n_samples, n_common)."""
@@ -243,6 +250,15 @@ class Searchlight(PiecewiseAligner):
     """
 
     _piece = "neighborhood"
+    _stored: ClassVar[dict[str, Any]] = {
+        "neighborhoods_": ["voxels of int"],
+        "joinable_": [int],
+        "aligners_": [BaseAligner],
+        "reference_maps_": [SubjectMap],
+        "coverage_": "K of int",
+        "centers_?": np.ndarray,
+        "n_searchlights_": int,
+    }
 
     radius: float | None = None
     _: KW_ONLY
@@ -354,6 +370,17 @@ class Searchlight(PiecewiseAligner):
             if local is not None:
                 builder.add(k, local, reference)
         return builder.build(settings)
+
+    def _misfits(self) -> Iterator[str]:
+        n, n_voxels = len(self.neighborhoods_), self.n_components_
+        for columns in self.neighborhoods_:
+            if columns.size and not 0 <= columns.min() <= columns.max() < n_voxels:
+                yield "has neighborhoods of voxels that do not exist"
+        local = self.joinable_, self.aligners_, self.reference_maps_
+        if len(set(map(len, local))) > 1 or not all(0 <= s < n for s in self.joinable_):
+            yield "has local models that do not fit"
+        if self.centers_ is not None and len(self.centers_) != n:
+            yield "has other centers than neighborhoods"
 
     def _new_neighborhoods(
         self, n_voxels: int, space: Any, neighborhoods: Any, coordinates: Any

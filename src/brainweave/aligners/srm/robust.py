@@ -10,10 +10,10 @@ individual term for :math:`S = D - C`, where :math:`C` is :math:`D` clipped to
 and the objective is :math:`\langle C, D \rangle - \frac12 \langle C, C \rangle`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import scipy.sparse
@@ -184,6 +184,12 @@ class RobustMap(WeightMap):
     sample; :attr:`weights` gives the linear part, exact for ``lam=inf``.
     """
 
+    _stored: ClassVar[dict[str, Any]] = {
+        **dict.fromkeys(("patterns", "isometric")),  # it is isometric
+        "lam": float,
+        "max_iter": int,
+    }
+
     def __init__(self, *, lam: float, max_iter: int, **common: Any) -> None:
         super().__init__(isometric=True, **common)
         self.lam, self.max_iter = lam, max_iter
@@ -200,6 +206,11 @@ class RobustMap(WeightMap):
         voxels = self._voxels(Z)
         R = self._robust_responses(voxels, Z.shape[0], name)
         return individual_term(voxels, self.weights, R, self.lam)
+
+    def _misfits(self) -> Iterator[str]:
+        yield from super()._misfits()
+        if not self.lam > 0 or self.max_iter < 0:
+            yield "has a wrong lam or max_iter"
 
     def _voxels(self, Z: Any) -> VoxelReader:
         return VoxelReader(lambda: self._standardized(Z), ops_for(Z))
@@ -296,6 +307,7 @@ class RobustSRM(FromRandomStart):
     max_iter: int = 100
 
     _from_grams = False  # the individual terms are of voxels
+    _stored: ClassVar[dict[str, Any]] = {"individual_": None}  # as large as the data
     _solution_name = ""  # nothing beside the maps
     _needs_eigenbasis = False
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,6 +133,12 @@ class SemiSupervisedSRM(FromRandomStart):
     max_iter: int = 200
 
     _isometric = True
+    _stored: ClassVar[dict[str, Any]] = {
+        "theta_": "K C",
+        "bias_": "C",
+        "classes_": "C of any",
+        "labels_locked_": bool,
+    }
 
     # -- fitting -----------------------------------------------------------------------
 

@@ -1,8 +1,9 @@
 """The Shared Response Model of Chen et al. (2015), probabilistic and deterministic."""
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -228,6 +229,17 @@ class SRM(_SharedResponseModel):
     >>> np.sqrt(srm.rho2_).round(1)
     array([0.1, 0.2, 0.3])
     """
+
+    _stored: ClassVar[dict[str, Any]] = {
+        "sigma_s_": "K K",
+        "rho2_": "fitted",
+        "log_likelihood_": float,
+    }
+
+    def _misfits(self) -> Iterator[str]:
+        n = len(self.rho2_)  # subjects that joined later have none
+        if n > self.n_subjects_:
+            yield f"has noise of {n} subjects"
 
     def _iterate(
         self, bases: list[SubjectBasis], start: Matrix, over_subjects: Any

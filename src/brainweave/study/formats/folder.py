@@ -8,7 +8,6 @@ everything else reads, are one stretch of the disk. Files in C order open too.
 """
 
 import contextlib
-import hashlib
 import json
 import os
 import re
@@ -35,6 +34,7 @@ from brainweave._core.labels import object_array
 from brainweave._core.progress import Progress, shown_progress
 from brainweave._core.version import __version__
 from brainweave._core.workers import n_workers
+from brainweave.persistence.codec import json_checksum
 from brainweave.study.spaces import load_space, read_table
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
@@ -330,8 +330,7 @@ def _map_samples(root: Path, entry: dict[str, Any], verify: bool) -> NDArray[Any
 
 
 def _index_checksum(index: dict[str, Any]) -> str:
-    rest = {key: value for key, value in index.items() if key != "checksum"}
-    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+    return json_checksum({k: v for k, v in index.items() if k != "checksum"})
 
 
 def _check_study(study: Study) -> None:

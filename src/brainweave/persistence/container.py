@@ -1,9 +1,8 @@
 """The file itself: named arrays and a JSON document, in one safetensors file.
 
-The entry ``brainweave`` of its metadata has four lines: format and version of ours, a
-SHA-256 of the other three, and the document, JSON text that says what the arrays mean
-and lists each with its type, shape and SHA-256, so every bit that matters is guarded.
-In files of version 1 the four are entries of the metadata itself.
+The entry ``brainweave`` of its metadata has two lines: a SHA-256 of the other, and the
+document, JSON text that says what the arrays mean and lists each with its type, shape
+and SHA-256, so every bit that matters is guarded.
 """
 
 import errno
@@ -11,9 +10,8 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -23,12 +21,15 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from brainweave._core.arrays import LazyArray
 from brainweave._core.exceptions import ModelFileError
 from brainweave._core.io import atomic_path
+from brainweave._core.version import __version__
+from brainweave.persistence.codec import OpenFile, Writer
 
 SUFFIX = ".safetensors"
 MODEL, BASIS = "brainweave-model", "brainweave-basis"
-VERSION = 2  # of both formats; raise it when old readers could misread a new file
+VERSION = 2  # of both formats; number 1 was never released
 DTYPES: dict[str, np.dtype[Any]] = {
     **{f"F{8 * n}": np.dtype(f"<f{n}") for n in (8, 4, 2)},
     **{f"I{8 * n}": np.dtype(f"<i{n}") for n in (8, 4, 2, 1)},
@@ -38,43 +39,50 @@ DTYPES: dict[str, np.dtype[Any]] = {
 CODES = {dtype: code for code, dtype in DTYPES.items()}
 MAX_HEADER = 100_000_000  # the limit of the safetensors format
 MAX_DEPTH = 100  # of lists and tables within each other: readers call themselves
-CHUNK = 2**20
-_HEADER_LINES = ("format", "version", "checksum", "document")
-
-
-@dataclass(frozen=True)
-class PendingArray:
-    """An array that is made when it is written, so that one is in memory at a time."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    make: Callable[[], Any]
-    is_made: bool = False
-
-
-@dataclass(frozen=True)
-class Container:
-    """An open file: its document, and its arrays mapped from disk."""
-
-    path: Path
-    kind: str
-    version: int
-    document: dict[str, Any]
-    arrays: dict[str, NDArray[Any]]
-
-
-def pending(array: Any) -> PendingArray:
-    """Wrap an array that exists already."""
-    return PendingArray(tuple(array.shape), array.dtype, lambda: array, is_made=True)
-
+LARGE = 2**20  # bytes from which on a computed array waits on disk
 
 # -- writing ---------------------------------------------------------------------------
+
+
+def write_document(
+    path: Path,
+    kind: str,
+    main: Any,
+    more: Mapping[str, Any],
+    provenance: Mapping[str, Any] | None,
+) -> Path:
+    """Write a file of one kind: its main value, others by name, and provenance."""
+    if path.suffix != SUFFIX:
+        raise ModelFileError(
+            f"{str(path)!r} must end in {SUFFIX}: {path.stem + SUFFIX!r}, say."
+        )
+    if path.is_dir():
+        raise ModelFileError(f"{str(path)!r} is a folder. Choose a file name.")
+    if provenance is not None and not isinstance(provenance, Mapping):
+        raise TypeError(
+            f"provenance must be a dict of texts and numbers, got {provenance!r}."
+        )
+    writer = Writer()
+    others = {**more, "provenance": dict(provenance or {})}
+    document = {
+        "brainweave": __version__,
+        kind.removeprefix("brainweave-"): writer.encode(main, ""),
+        **writer.encode_table(others, ""),
+        "shared": writer.shared,
+    }
+    if _is_nested_too_deeply(document):
+        raise ModelFileError(
+            f"{str(path)!r} would hold lists or tables that are nested too deeply: "
+            f"more than {MAX_DEPTH} within each other. Simplify the provenance."
+        )
+    write_container(path, document, writer.arrays, kind=kind)
+    return path
 
 
 def write_container(
     path: Path,
     document: Mapping[str, Any],
-    arrays: Mapping[str, PendingArray],
+    arrays: Mapping[str, NDArray[Any] | LazyArray],
     *,
     kind: str,
 ) -> None:
@@ -96,26 +104,27 @@ def write_container(
             name: [CODES[values.dtype], list(values.shape), _digest(values)]
             for name, values in made.items()
         }
-        text = json.dumps({**document, "arrays": listed}, allow_nan=False)
+        ours = {"format": kind, "version": VERSION, "arrays": listed}
+        text = json.dumps({**document, **ours}, allow_nan=False)
         if len(text) > MAX_HEADER // 2:  # the header lists all arrays once more
             raise ModelFileError(
                 f"{str(path)!r} would hold {len(arrays)} arrays, too many for one "
                 "file. Fit a Searchlight with keep_local=False, or use fewer pieces."
             )
         # one entry: the library writes several in an order that varies
-        checksum = _checksum(kind, str(VERSION), text)
-        ours = [kind, str(VERSION), checksum, text]
-        save_file(made, work / path.name, {"brainweave": "\n".join(ours)})
+        metadata = {"brainweave": f"{_digest_of_text(text)}\n{text}"}
+        save_file(made, work / path.name, metadata)
         partial.touch()
         (work / path.name).chmod(partial.stat().st_mode)  # the library's is private
         (work / path.name).replace(partial)
 
 
-def _materialised(array: PendingArray, folder: Path) -> NDArray[Any]:
+def _materialised(array: Any, folder: Path) -> NDArray[Any]:
     """Return an array; a large one that is computed for the file waits on disk."""
-    dtype = array.dtype.newbyteorder("<")
-    values = np.ascontiguousarray(array.make(), dtype=dtype).reshape(array.shape)
-    if array.is_made or values.nbytes < CHUNK:
+    dtype, is_lazy = array.dtype.newbyteorder("<"), isinstance(array, LazyArray)
+    made = array.make() if is_lazy else array
+    values = np.ascontiguousarray(made, dtype=dtype).reshape(array.shape)
+    if not is_lazy or values.nbytes < LARGE:
         return values
     with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
         file.write(values.data)
@@ -127,8 +136,7 @@ def _digest(values: NDArray[Any]) -> str:
     return hashlib.sha256(raw).hexdigest()
 
 
-def _checksum(kind: str, version: str, document: str) -> str:
-    text = f"{kind}\n{version}\n{document}"
+def _digest_of_text(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -167,30 +175,31 @@ def _damaged(why: str) -> _Refusal:
 
 def read_container(
     path: Path, *, kind: str | None = None, verify: bool = True
-) -> Container:
+) -> OpenFile:
     """Open a file after checking all of it; arrays are mapped, not read.
 
-    Without a kind any of ours will do. Verifying reads the arrays once, in pieces.
+    Without a kind any of ours will do. Verifying reads the arrays once.
     """
     name = repr(str(path))
     try:
         with path.open("rb") as file:
             start = _data_start(file)
             metadata, entries = _read_header(path)
-            found, version, document = _read_document(metadata, kind)
+            document = _read_document(metadata, kind)
             listed = document.get("arrays")
             if not isinstance(listed, dict) or set(listed) != set(entries):
                 raise _damaged("its arrays are not those it describes")
             arrays = dict(_map_arrays(file, start, entries, listed))
-            if verify:
-                _verify(file, start, listed, arrays)
+        for key, array in arrays.items() if verify else ():
+            if _digest(array) != listed[key][-1]:
+                raise _damaged(f"the checksum of array {key!r} does not match")
     except _Refusal as refusal:
         raise ModelFileError(f"{name} {refusal}") from refusal.__cause__
     except FileNotFoundError:
         raise ModelFileError(f"There is no file {name}. Check the path.") from None
     except OSError as error:
         raise ModelFileError(f"{name} cannot be read ({error.strerror}).") from error
-    return Container(path, found, version, document, arrays)
+    return OpenFile(path, document, arrays)
 
 
 def _size_of(file: Any) -> int:
@@ -229,30 +238,12 @@ def _read_header(path: Path) -> tuple[dict[str, str], dict[str, _Entry]]:
         ) from error
 
 
-def _read_document(
-    metadata: dict[str, str], wanted: str | None
-) -> tuple[str, int, dict[str, Any]]:
-    """Return the kind of file, its version and its document."""
-    if "brainweave" in metadata:
-        lines = metadata["brainweave"].split("\n")
-        metadata = dict(zip(_HEADER_LINES, lines, strict=False))
-    kind = metadata.get("format", "")
-    if not kind.startswith("brainweave-"):
+def _read_document(metadata: dict[str, str], wanted: str | None) -> dict[str, Any]:
+    """Return the document, of a kind of file that is wanted."""
+    checksum, _, text = metadata.get("brainweave", "").partition("\n")
+    if not text:
         raise _Refusal("is a safetensors file, but brainweave did not write it.")
-    missing = set(_HEADER_LINES) - set(metadata)
-    if missing:
-        raise _damaged(f"its header lacks {', '.join(sorted(missing))}")
-    if kind not in ((MODEL, BASIS) if wanted is None else (wanted,)):
-        raise _Refusal(f"is a {kind} file; a {wanted or MODEL} file is needed here.")
-    version, text = metadata["version"], metadata["document"]
-    if not (version.isascii() and version.isdigit() and len(version) < 9):
-        raise _damaged(f"its version is {version[:20]!r}")
-    if int(version) > VERSION:
-        raise _Refusal(
-            f"is newer than this brainweave: it has format version {version}, and "
-            f"versions up to {VERSION} can be read. Update brainweave."
-        )
-    if _checksum(kind, version, text) != metadata["checksum"] or int(version) < 1:
+    if _digest_of_text(text) != checksum:
         raise _damaged("the checksum of its description does not match")
     try:
         document = json.loads(text)
@@ -260,12 +251,22 @@ def _read_document(
         raise _damaged(f"its description is not readable ({error})") from error
     if not isinstance(document, dict):
         raise _damaged("its description is not a table")
-    if is_nested_too_deeply(document):
+    if _is_nested_too_deeply(document):
         raise _damaged("its description is nested too deeply")
-    return kind, int(version), document
+    kind, version = document.get("format"), document.get("version")
+    if kind not in ((MODEL, BASIS) if wanted is None else (wanted,)):
+        raise _Refusal(f"is a {kind} file; a {wanted or MODEL} file is needed here.")
+    if type(version) is int and version > VERSION:
+        raise _Refusal(
+            f"is newer than this brainweave: it has format version {version}, and "
+            f"version {VERSION} can be read. Update brainweave."
+        )
+    if version != VERSION:
+        raise _damaged(f"its version is {str(version)[:20]!r}")
+    return document
 
 
-def is_nested_too_deeply(document: Any) -> bool:
+def _is_nested_too_deeply(document: Any) -> bool:
     """Whether tables and lists are nested deeper than a file may have."""
     level = [document]
     for _ in range(MAX_DEPTH):
@@ -303,17 +304,3 @@ def _map_arrays(
         begin += part.size
     if begin != flat.size:
         raise _damaged("it changed while it was read")
-
-
-def _verify(
-    file: Any, start: int, listed: Any, arrays: dict[str, NDArray[Any]]
-) -> None:
-    """Compare the arrays' checksums with the file, read in pieces."""
-    file.seek(start)
-    for key, array in arrays.items():
-        total, left = hashlib.sha256(), array.nbytes
-        while left > 0:
-            total.update(file.read(min(left, CHUNK)))
-            left -= CHUNK
-        if total.hexdigest() != listed[key][-1]:
-            raise _damaged(f"the checksum of array {key!r} does not match")

@@ -12,8 +12,8 @@ import brainweave as bw
 from brainweave._core.exceptions import InputError, ModelFileError
 from brainweave.aligners.maps import WeightMap
 from brainweave.aligners.piecewise.parcelwise import Parcelwise
-from brainweave.models import container
-from brainweave.models.container import pending, read_container, write_container
+from brainweave.persistence import container
+from brainweave.persistence.container import read_container, write_container
 from brainweave.study import Study, Subject
 from brainweave.study.spaces import VolumeSpace
 
@@ -40,14 +40,16 @@ def rewritten(path, edit=None, arrays=None, kind="brainweave-model"):
         edit(document)
     values = {**read.arrays, **(arrays or {})}
     target = path.with_name("wrong.safetensors")
-    write_container(
-        target, document, {k: pending(v) for k, v in values.items()}, kind=kind
-    )
+    write_container(target, document, values, kind=kind)
     return target
 
 
 def state_of(document):
     return document["model"]["aligner"]["state"]
+
+
+def values_of(stored):
+    return stored["object"]["values"]
 
 
 def refused(path, match, edit=None, arrays=None):
@@ -62,12 +64,12 @@ def refused(path, match, edit=None, arrays=None):
     ("change", "match"),
     [
         ({"energy": 0.0}, "wrong energy"),
-        ({"energy": True}, "not a finite number"),
-        ({"offset": 1e301}, "not a finite number"),
+        ({"energy": True}, "energy has a wrong value"),
+        ({"offset": 1e301}, "offset has a wrong value"),
         ({"shape": [1, 30]}, "too few samples"),
         ({"shape": [24, 30, 1]}, "too many values"),
-        ({"kernel": "cubic"}, "unknown kernel"),
-        ({"standardize": "twice"}, "unknown kernel, type or standardisation"),
+        ({"kernel": "cubic"}, "kernel has a wrong value"),
+        ({"standardize": "twice"}, "standardize has a wrong value"),
         ({"hp": "x"}, "damaged"),
         ({"arrays": None}, "damaged"),
     ],
@@ -76,29 +78,37 @@ def test_wrong_bases_are_refused(tmp_path, change, match):
     X, y = make_data()
     model = bw.GDM(3, kernel="gaussian").fit(X, y)
     path = bw.save(model, tmp_path / "m.safetensors")
-    refused(path, match, lambda d: d["bases"][0].update(change))
+    refused(path, match, lambda d: d["shared"][0]["basis"].update(change))
 
 
 def test_wrong_arrays_of_bases_are_refused(tmp_path):
     X, y = make_data()
     model = bw.GDM(3, kernel="gaussian").fit(X, y)
     path = bw.save(model, tmp_path / "m.safetensors")
-    names = read_container(path).document["bases"][0]["arrays"]
+    stored = read_container(path).document["shared"][0]["basis"]["arrays"]
+    names = {name: stored["array"] for name, stored in stored.items()}
     arrays = read_container(path).arrays
     spectrum, vectors = arrays[names["spectrum"]], arrays[names["vectors"]]
     for wrong in (spectrum[::-1], -spectrum, np.full(spectrum.shape, np.nan)):
         refused(path, "spectrum that is not one", None, {names["spectrum"]: wrong})
     few, one = spectrum[:2], vectors[:, :1]
-    refused(path, "directions of 2", None, {names["spectrum"]: few})
-    refused(path, "fewer directions than", None, {names["vectors"]: one})
+    refused(path, "of 2", None, {names["spectrum"]: few})
+    refused(path, "keeps 23 of 1 directions", None, {names["vectors"]: one})
+
+
+@bw.register_aligner
+class WithTwin(bw.GDM):
+    """An aligner with another one of the same bases."""
+
+    _stored = {"twin_": bw.GDM}
 
 
 def test_a_basis_that_two_maps_share_is_stored_once(tmp_path):
     X, y = make_data()
-    model = bw.GDM(3, kernel="gaussian").fit(X, y)
+    model = WithTwin(3, kernel="gaussian").fit(X, y)
     model.twin_ = bw.GDM(3, kernel="gaussian").fit(model.bases_, y)
     path = bw.save(model, tmp_path / "m.safetensors")
-    assert len(read_container(path).document["bases"]) == len(X)
+    assert len(read_container(path).document["shared"]) == len(X)
     loaded = bw.load(path)
     assert loaded.twin_.maps_[1].basis is loaded.maps_[1].basis
 
@@ -174,7 +184,7 @@ def test_undetermined_dimensions_come_back_and_cannot_exceed_the_features(tmp_pa
     assert [m.n_undetermined for m in bw.load(path).maps_] == [0, 2, 0]
 
     def edit(document):
-        state_of(document)["maps_"][1]["map"]["n_undetermined"] = 4
+        values_of(state_of(document)["maps_"][1])["n_undetermined"] = 4
 
     refused(path, "more undetermined dimensions", edit)
 
@@ -201,19 +211,23 @@ def test_wrong_parcels_are_refused(tmp_path):
     path = bw.save(model, tmp_path / "m.safetensors")
 
     def parts(document):
-        return state_of(document)["maps_"][0]["map"]["parts"]
+        maps = state_of(document)["maps_"]
+        return [part["tuple"] for part in values_of(maps[0])["parts"]]
 
-    refused(path, "does not fit its voxels", lambda d: parts(d)[0].update(map=3))
-    refused(
-        path,
-        "no parcel with a map",
-        lambda d: [part.update(map=None) for part in parts(d)],
-    )
+    def set_parts(place, value):
+        return lambda d: [part.__setitem__(place, value) for part in parts(d)]
+
+    columns = parts(read_container(path).document)[0][0]["array"]
+    refused(path, "damaged", set_parts(1, 3))
+    refused(path, "no parcel with a map", set_parts(1, None))
+    refused(path, "does not fit its voxels", set_parts(2, 3))
+    refused(path, "damaged", None, {columns: np.arange(15) + 20})
+    refused(path, "voxels that do not exist", None, {columns: np.arange(15) - 20})
 
 
 def test_only_aligner_classes_are_registered():
     with pytest.raises(TypeError, match="takes an aligner class, got 3"):
-        bw.models.register_aligner(3)
+        bw.register_aligner(3)
 
 
 # -- graphs, texts, spaces -------------------------------------------------------------
@@ -224,14 +238,14 @@ def test_wrong_graphs_are_refused(tmp_path):
     path = bw.save(bw.GDM(3).fit(X, y), tmp_path / "m.safetensors")
 
     def graph_of(document):
-        return state_of(document)["graph_"]["graph"]
+        return values_of(state_of(document)["graph_"])
 
     def twice(document):
-        names = graph_of(document)["groups"][0]["names"]
+        names = values_of(graph_of(document)["groups"]["tuple"][0])["names"]["tuple"]
         names[:] = [names[0]] * len(names)
 
     refused(path, "names a group twice", twice)
-    refused(path, "is not a list", lambda d: graph_of(d).update(lengths=3))
+    refused(path, "is not a tuple", lambda d: graph_of(d).update(lengths=3))
 
 
 def test_wrong_sparse_matrices_are_refused(tmp_path):
@@ -242,14 +256,14 @@ def test_wrong_sparse_matrices_are_refused(tmp_path):
     same = scipy.sparse.csr_array(np.equal.outer(codes, codes).astype(float))
     path = bw.save(bw.GDM(3, graph=same).fit(X, y), tmp_path / "m.safetensors")
     arrays = read_container(path).arrays
-    (ends,) = (n for n in arrays if n.startswith("graph_.") and n.endswith("indptr"))
+    (ends,) = (n for n in arrays if n.startswith("graph") and n.endswith("indptr"))
     refused(path, "rows that do not fit", None, {ends: arrays[ends][::-1].copy()})
 
     def smaller(document):
-        matrix = state_of(document)["graph_"]["graph"]
-        matrix["lengths"] = [N, N, N - 1]
+        graph = values_of(state_of(document)["graph_"])
+        graph["lengths"] = {"tuple": [N, N, N - 1]}
 
-    refused(path, r"matrix \(72, 72\) for 71 samples", smaller)
+    refused(path, "not have the same 71 samples", smaller)
 
 
 def test_texts_that_are_none_are_refused(tmp_path):
@@ -285,14 +299,18 @@ def with_space(tmp_path):
     ],
 )
 def test_files_of_spaces_stay_in_their_folder(with_space, change, match):
-    refused(with_space, match, lambda d: d["spaces"][0]["files"][0].update(change))
+    def edit(document):
+        document["shared"][0]["space"]["files"][0].update(change)
+
+    refused(with_space, match, edit)
 
 
 def test_a_space_of_another_size_is_refused(with_space, tmp_path):
     small = tmp_path / "small.nii.gz"
     nib.save(nib.Nifti1Image(np.ones((2, 2, 2), np.uint8), np.eye(4)), small)
     content = np.frombuffer(small.read_bytes(), np.uint8)
-    refused(with_space, "its space 8", None, {"spaces.0.0": content})
+    wrong = {"maps_.0.space.0": content}
+    refused(with_space, "has 12 voxels, its brain space 8", None, wrong)
 
 
 def test_a_space_that_cannot_be_saved_is_named(tmp_path):
@@ -331,19 +349,18 @@ def test_what_a_container_cannot_hold_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "m.safetensors"
     write = {"kind": "brainweave-model"}
     with pytest.raises(ModelFileError, match="complex128, which model files cannot"):
-        write_container(path, {}, {"a": pending(np.zeros(2, complex))}, **write)
+        write_container(path, {}, {"a": np.zeros(2, complex)}, **write)
     write_container(path, {}, {}, **write)
     assert read_container(path).arrays == {}
     monkeypatch.setattr(container, "MAX_HEADER", 10)
     with pytest.raises(ModelFileError, match="too many for one"):
-        write_container(path, {}, {"a": pending(np.zeros(2))}, **write)
+        write_container(path, {}, {"a": np.zeros(2)}, **write)
 
 
 def written_by_hand(path, text, arrays, *, entries=(), padding=b""):
     """Write a safetensors file whose document has a right checksum."""
-    lines = ["brainweave-model", "2", "", text]
-    lines[2] = container._checksum(lines[0], lines[1], text)
-    header, data = {"__metadata__": {"brainweave": "\n".join(lines)}}, b""
+    ours = f"{container._digest_of_text(text)}\n{text}"
+    header, data = {"__metadata__": {"brainweave": ours}}, b""
     for name, (code, shape, content) in arrays.items():
         offsets = [len(data), len(data) + len(content)]
         header[name] = {"dtype": code, "shape": shape, "data_offsets": offsets}
@@ -361,29 +378,34 @@ def test_files_of_other_writers_are_read_or_refused(tmp_path):
     values = np.arange(3.0)
     digest = hashlib.sha256(values.tobytes()).hexdigest()
     entry = {"a": ("F64", [3], values.tobytes())}
-    text = json.dumps({"arrays": {"a": ["F64", [3], digest]}})
+    ours = {"format": "brainweave-model", "version": container.VERSION}
+    text = json.dumps({**ours, "arrays": {"a": ["F64", [3], digest]}})
     for padding in (b"", b"   "):  # arrays need not be aligned
         written_by_hand(path, text, entry, padding=padding)
         assert_array_equal(read_container(path).arrays["a"], values)
     for text, match in (
         ("[]", "its description is not a table"),
         ("{", "its description is not readable"),
-        ("{}", "arrays are not those it describes"),
-        ('{"arrays": {"a": 3}}', "not of the type and shape"),
-        ('{"arrays": {"a": ["F64", [3]]}}', "or no checksum"),
+        ("{}", "is a None file; a brainweave-model file is needed"),
+        (json.dumps(ours), "arrays are not those it describes"),
+        (json.dumps({**ours, "arrays": {"a": 3}}), "not of the type and shape"),
+        (json.dumps({**ours, "arrays": {"a": ["F64", [3]]}}), "or no checksum"),
     ):
         with pytest.raises(ModelFileError, match=match):
             read_container(written_by_hand(path, text, entry))
     half = {"a": ("BF16", [3], bytes(6))}
-    text = json.dumps({"arrays": {"a": ["BF16", [3], digest]}})
+    text = json.dumps({**ours, "arrays": {"a": ["BF16", [3], digest]}})
     with pytest.raises(ModelFileError, match="unknown type"):
         read_container(written_by_hand(path, text, half))
 
 
-def test_a_header_without_all_its_lines_is_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("text", "match"), [("x", "did not write it"), ("x\n{}", "checksum of its desc")]
+)
+def test_a_header_of_somebody_else_is_refused(tmp_path, text, match):
     from safetensors.numpy import save_file
 
     path = tmp_path / "m.safetensors"
-    save_file({"a": np.zeros(2)}, path, {"brainweave": "brainweave-model\n2"})
-    with pytest.raises(ModelFileError, match="header lacks checksum, document"):
+    save_file({"a": np.zeros(2)}, path, {"brainweave": text})
+    with pytest.raises(ModelFileError, match=match):
         bw.load(path)

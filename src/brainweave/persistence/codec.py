@@ -1,0 +1,465 @@
+"""Values as JSON and arrays, and back: the one way in which the package writes them.
+
+:func:`plain` turns settings and results into JSON for people. :class:`Writer` and
+:class:`Node` serve model files and lose nothing: numbers, texts and lists are
+themselves in JSON, and everything else is a table with one entry whose key says what
+it is: ``{"array": name}``, ``{"tuple": [...]}``, and so on. Reading makes exactly these
+and nothing more, after checking every part: the document is data, never a program.
+"""
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from math import isfinite
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from brainweave._core.arrays import LazyArray
+from brainweave._core.exceptions import ModelFileError
+from brainweave._core.labels import object_array
+from brainweave._core.stored import Stored
+
+Sizes = dict[str, int]
+
+# what arrays "of" something hold, as NumPy's kinds of types
+_HOLDING = {"float": "f", "int": "i", "real": "fiub", "any": "fiubUO", "sparse": "f"}
+
+
+# -- for people ------------------------------------------------------------------------
+
+
+def plain(
+    value: Any, *, other: Callable[[Any], Any] = repr, arrays: bool = True
+) -> Any:
+    """Return a value in terms of JSON.
+
+    Numbers of NumPy become numbers, arrays, tuples and sets lists, keys texts.
+
+    Parameters
+    ----------
+    value : object
+        Anything.
+    other : callable, default=repr
+        Makes a text of what JSON has no terms for.
+    arrays : bool, default=True
+        False writes the shape of an array in place of its values.
+
+    Returns
+    -------
+    None, bool, int, float, str, list or dict
+
+    Examples
+    --------
+    >>> plain({"shape": (2, 3), 1: np.float64(0.5), "dtype": float})
+    {'shape': [2, 3], '1': 0.5, 'dtype': "<class 'float'>"}
+    """
+    if isinstance(value, np.generic) or (arrays and isinstance(value, np.ndarray)):
+        value = value.tolist()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.ndarray):
+        return f"array of shape {value.shape}"
+    if isinstance(value, Mapping):
+        pairs = value.items()
+        return {str(k): plain(v, other=other, arrays=arrays) for k, v in pairs}
+    if isinstance(value, set | frozenset):
+        value = sorted(value, key=str)
+    if isinstance(value, list | tuple | range):
+        return [plain(v, other=other, arrays=arrays) for v in value]
+    return other(value)
+
+
+def json_checksum(value: Any) -> str:
+    """Return the SHA-256 of a value's JSON, in which keys are sorted."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+# -- checks ----------------------------------------------------------------------------
+
+
+def problem_with(value: Any, kind: Any, sizes: Sizes) -> str | None:
+    """Return why a value is not of a kind, or None if it is.
+
+    Parameters
+    ----------
+    value : object
+        What was read.
+    kind : object
+        As in :class:`brainweave._core.stored.Stored`.
+    sizes : dict of str to int
+        Sizes of the dimensions that are known; those of this value are added.
+
+    Returns
+    -------
+    str or None
+    """
+    if isinstance(kind, list | tuple):
+        if not isinstance(value, type(kind)):
+            return f"is not a {type(kind).__name__}"
+        # each entry may have sizes of its own
+        problems = (problem_with(v, kind[0], dict(sizes)) for v in value)
+        return next(filter(None, problems), None)
+    if isinstance(kind, type):
+        wanted: Any = int | float if kind is float else kind
+        # bool is a subclass of int, but not a number here
+        fits = isinstance(value, wanted) and (
+            kind not in (int, float) or not isinstance(value, bool)
+        )
+        return None if fits else f"is not of type {kind.__name__}"
+    if callable(kind):
+        return None if kind(value) else "has a wrong value"
+    return _array_problem(value, kind, sizes)
+
+
+def _array_problem(value: Any, kind: str, sizes: Sizes) -> str | None:
+    dims, _, holding = kind.partition(" of ")
+    form = scipy.sparse.csr_array if holding == "sparse" else np.ndarray
+    if not isinstance(value, form):
+        return f"is not an array of numbers, {form.__name__}"
+    if value.dtype.kind not in _HOLDING[holding or "float"]:
+        return f"is not an array of numbers: it holds {value.dtype}"
+    names = dims.split()
+    if value.ndim != len(names):
+        return f"has {value.ndim} dimensions where {len(names)} are needed"
+    for name, size in zip(names, value.shape, strict=True):
+        if size != (int(name) if name.isdigit() else sizes.setdefault(name, size)):
+            what = "voxels" if name == "v" else "shapes"
+            return f"has shape {value.shape}; it and the rest are of different {what}"
+    return None
+
+
+def problems_with(
+    values: Mapping[str, Any], kinds: Mapping[str, Any], sizes: Sizes | None = None
+) -> Iterator[tuple[str, str]]:
+    """Yield the names of values that are not of their kinds, and why."""
+    sizes = {} if sizes is None else sizes
+    for key, kind in kinds.items():
+        name = key.rstrip("?")
+        value = values.get(name)
+        if kind is None or (value is None and key.endswith("?")):
+            continue
+        problem = problem_with(value, kind, sizes)
+        if problem is not None:
+            yield name, problem
+
+
+# -- writing ---------------------------------------------------------------------------
+
+
+class Kind(NamedTuple):
+    """How values of a kind are recognised, written and read."""
+
+    matches: Callable[[Any], bool]
+    write: Callable[["Writer", Any, str], Any]
+    read: Callable[["Node"], Any]
+    once: bool = False  # written once, however many refer to it
+
+
+class Writer:
+    """Encodes values; collects the arrays, and what several values refer to."""
+
+    def __init__(self) -> None:
+        self.arrays: dict[str, Any] = {}
+        self.shared: list[Any] = []
+        # id of an array -> the array, which keeps that id its own, and its name
+        self._named: dict[int, tuple[Any, str]] = {}
+        self._sharers: list[Any] = []
+
+    def encode(self, value: Any, path: str) -> Any:
+        """Return a value as JSON; `path` names it, and its arrays."""
+        if isinstance(value, np.generic):
+            value = value.item()
+        if value is None or isinstance(value, (bool, int, str)):
+            return value
+        if isinstance(value, float) and isfinite(value):
+            return value
+        if isinstance(value, (list, range)):
+            return [self.encode(v, f"{path}.{i}") for i, v in enumerate(value)]
+        for tag, kind in KINDS.items():
+            if kind.matches(value):
+                if kind.once:
+                    return {"shared": self._number_of(value, tag, path)}
+                return {tag: kind.write(self, value, path)}
+        if callable(value):
+            raise ModelFileError(
+                f"{path} is a function ({getattr(value, '__name__', value)!r}), which "
+                "a model file cannot hold: loading must never run code. Use a kernel "
+                "by name, or kernel='precomputed' with your Gram matrices."
+            )
+        raise ModelFileError(
+            f"{path} is a {type(value).__module__}.{type(value).__name__}, which a "
+            "model file cannot hold. Use numbers, texts, lists or arrays."
+        )
+
+    def encode_table(self, values: Mapping[str, Any], path: str) -> dict[str, Any]:
+        """Return named values as JSON."""
+        dot = f"{path}." if path else ""
+        return {name: self.encode(v, f"{dot}{name}") for name, v in values.items()}
+
+    def _number_of(self, value: Any, tag: str, path: str) -> int:
+        if value not in self._sharers:
+            body = KINDS[tag].write(self, value, path)
+            self._sharers.append(value)
+            self.shared.append({tag: body})
+        return self._sharers.index(value)
+
+    def add(self, name: str, array: Any) -> str:
+        """Store an array, unless it is stored already; return its name."""
+        if id(array) not in self._named:
+            if name in self.arrays or name == "__metadata__":
+                raise ModelFileError(f"Two arrays of the model have the name {name!r}.")
+            self.arrays[name] = array
+            self._named[id(array)] = array, name
+        return self._named[id(array)][1]
+
+    def add_bytes(self, name: str, content: bytes) -> str:
+        """Store bytes; return their name."""
+        return self.add(name, np.frombuffer(content, np.uint8))
+
+
+# -- reading ---------------------------------------------------------------------------
+
+
+@dataclass
+class OpenFile:
+    """An open file: its document, its arrays, and what of it was made already."""
+
+    path: Path
+    document: dict[str, Any]
+    arrays: dict[str, NDArray[Any]]
+    shared: dict[int, Any] = field(default_factory=dict)
+
+    @contextmanager
+    def reading(self) -> Iterator["Node"]:
+        """Yield the document; any error within is a refusal of the file.
+
+        Its checksum is right, so somebody wrote these values, whatever they are.
+        """
+        try:
+            yield Node(self, self.document, "")
+        except ModelFileError:
+            raise
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}"
+            raise ModelFileError(f"{str(self.path)!r} is damaged: {said}.") from error
+
+
+@dataclass(frozen=True)
+class Node:
+    """A place in a document: the value there, and its path for messages."""
+
+    file: OpenFile
+    value: Any
+    path: str
+
+    def __getitem__(self, key: Any) -> "Node":
+        path = f"{self.path}.{key}" if self.path else str(key)
+        return Node(self.file, self.value[key], path)
+
+    def refuse(self, why: str) -> NoReturn:
+        """Refuse the file, naming the place."""
+        file = str(self.file.path)
+        raise ModelFileError(f"{file!r} is damaged: {self.path} {why}.")
+
+    def decode(self) -> Any:
+        """Return what is described here."""
+        if isinstance(self.value, list):
+            return [child.decode() for child in self.children()]
+        if not isinstance(self.value, dict):
+            return self.value
+        ((tag, body),) = self.value.items()
+        node = Node(self.file, body, self.path)
+        if tag == "shared":
+            return node._decode_shared()
+        if tag not in KINDS:
+            self.refuse(f"is of the unknown kind {str(tag)[:40]!r}")
+        return KINDS[tag].read(node)
+
+    def _decode_shared(self) -> Any:
+        number, made = self.count(), self.file.shared
+        if number not in made:
+            content = self.file.document["shared"][number]
+            made[number] = Node(self.file, content, f"shared.{number}").decode()
+        return made[number]
+
+    def decode_table(self) -> dict[str, Any]:
+        """Return the entries of a table, decoded."""
+        return {key: self[key].decode() for key in self.value}
+
+    def children(self) -> list["Node"]:
+        """Return the nodes of a list."""
+        if not isinstance(self.value, list):
+            self.refuse("is not a list")
+        return [self[i] for i in range(len(self.value))]
+
+    def check_keys(self, *keys: str) -> None:
+        """Refuse what is no table with exactly these entries."""
+        if not isinstance(self.value, dict) or set(self.value) != set(keys):
+            self.refuse(f"does not have the entries {', '.join(sorted(keys))}")
+
+    def count(self) -> int:
+        """Return a count: an integer that is not negative."""
+        if type(self.value) is not int or not 0 <= self.value < 2**48:
+            self.refuse("is not a count")
+        return self.value
+
+    def content(self) -> bytes:
+        """Return the stored bytes of this name."""
+        found = self.file.arrays[self.value]
+        if found.dtype != np.uint8 or found.ndim != 1:
+            self.refuse("does not hold bytes")
+        return found.tobytes()
+
+    def check_values(
+        self, values: Mapping[str, Any], kinds: Mapping[str, Any], sizes: Sizes
+    ) -> None:
+        """Refuse values that are not of their kinds; see :func:`problem_with`."""
+        for name, problem in problems_with(values, kinds, sizes):
+            Node(self.file, None, f"{self.path}.{name}").refuse(problem)
+
+    def check_fit(self, made: Stored) -> None:
+        """Refuse an object whose values do not fit together."""
+        for problem in made._misfits():
+            self.refuse(problem)
+
+
+# -- kinds of values -------------------------------------------------------------------
+
+
+def _write_dict(writer: Writer, table: Mapping[Any, Any], path: str) -> list[Any]:
+    pairs = table.items()
+    return [[writer.encode(k, path), writer.encode(v, f"{path}.{k}")] for k, v in pairs]
+
+
+def _read_dict(node: Node) -> dict[Any, Any]:
+    return {pair[0].decode(): pair[1].decode() for pair in node.children()}
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, LazyArray | np.ndarray) and value.dtype.kind in "fiub"
+
+
+def _write_objects(writer: Writer, array: NDArray[Any], path: str) -> dict[str, Any]:
+    return {
+        "shape": list(array.shape),
+        "items": [writer.encode(v, path) for v in array.ravel().tolist()],
+        "text": array.dtype.kind == "U",
+    }
+
+
+def _read_objects(node: Node) -> NDArray[Any]:
+    node.check_keys("shape", "items", "text")
+    items = node["items"].decode()
+    out = object_array(items)
+    if node.value["text"]:
+        if not all(isinstance(item, str) for item in items):
+            node.refuse("holds something else than texts")
+        out = out.astype(str)
+    return out.reshape([size.count() for size in node["shape"].children()])
+
+
+def _write_sparse(writer: Writer, matrix: Any, path: str) -> dict[str, Any]:
+    matrix = scipy.sparse.csr_array(matrix)  # of any kind of sparse matrix
+    matrix.sum_duplicates()
+    parts = ("data", "indices", "indptr")
+    arrays = {part: getattr(matrix, part) for part in parts}
+    shape = [int(n) for n in matrix.shape]
+    return {"shape": shape, **writer.encode_table(arrays, path)}
+
+
+def _read_sparse(node: Node) -> scipy.sparse.csr_array:
+    node.check_keys("shape", "data", "indices", "indptr")
+    rows, columns = (size.count() for size in node["shape"].children())
+    parts = {name: node[name].decode() for name in ("data", "indices", "indptr")}
+    kinds = {"data": "stored", "indices": "stored of int", "indptr": "ends of int"}
+    node.check_values(parts, kinds, {"ends": rows + 1})
+    data, indices, ends = parts.values()
+    if ends[0] != 0 or ends[-1] != data.size or (np.diff(ends) < 0).any():
+        node.refuse("has rows that do not fit")
+    if indices.size and not 0 <= indices.min() <= indices.max() < columns:
+        node.refuse("has columns that do not exist")
+    return scipy.sparse.csr_array((data, indices, ends), shape=(rows, columns))
+
+
+def _is_image(value: Any) -> bool:
+    return type(value).__module__.startswith("nibabel.") and hasattr(value, "to_bytes")
+
+
+def _read_image(node: Node) -> Any:
+    import nibabel as nib
+
+    return nib.Nifti1Image.from_bytes(node.content())
+
+
+def _is_space(value: Any) -> bool:
+    return hasattr(value, "to_image") and not isinstance(value, Stored)
+
+
+def _write_space(writer: Writer, space: Any, path: str) -> dict[str, Any]:
+    """Store the files that a brain space writes."""
+    if not (hasattr(space, "save") and hasattr(space, "kind")):
+        raise ModelFileError(
+            f"The brain space {path} is a {type(space).__name__}, which cannot be "
+            "saved: it has no save(stem) method."
+        )
+    files = []
+    with tempfile.TemporaryDirectory() as folder:
+        for i, file in enumerate(space.save(Path(folder) / "space")):
+            name = writer.add_bytes(f"{path}.{i}", file.read_bytes())
+            files.append({"suffix": file.name.removeprefix("space"), "file": name})
+    return {"kind": str(space.kind), "files": files}
+
+
+def _read_space(node: Node) -> Any:
+    from brainweave.study.spaces import load_space
+
+    node.check_keys("kind", "files")
+    with tempfile.TemporaryDirectory() as folder:
+        paths = []
+        for i, file in enumerate(node["files"].children()):
+            file.check_keys("suffix", "file")
+            paths.append(Path(folder) / f"space{i}{file.value['suffix']}")
+            if paths[-1].parent != Path(folder):
+                file.refuse("has a file with a wrong name")
+            paths[-1].write_bytes(file["file"].content())
+        return load_space(node.value["kind"], paths)
+
+
+# what a document calls them -> how; other modules add bases, aligners and their parts
+KINDS: dict[str, Kind] = {
+    "float": Kind(
+        lambda value: isinstance(value, float),
+        lambda writer, value, path: repr(value),
+        lambda node: float(node.value),
+    ),
+    "tuple": Kind(
+        lambda value: isinstance(value, tuple),
+        lambda writer, value, path: writer.encode(list(value), path),
+        lambda node: tuple(child.decode() for child in node.children()),
+    ),
+    "dict": Kind(lambda value: isinstance(value, Mapping), _write_dict, _read_dict),
+    "array": Kind(
+        _is_array,
+        lambda writer, array, path: writer.add(path, array),
+        lambda node: node.file.arrays[node.value],
+    ),
+    "objects": Kind(
+        lambda value: isinstance(value, np.ndarray) and value.dtype.kind in "OU",
+        _write_objects,
+        _read_objects,
+    ),
+    "sparse": Kind(scipy.sparse.issparse, _write_sparse, _read_sparse),
+    "image": Kind(
+        _is_image,
+        lambda writer, image, path: writer.add_bytes(f"{path}.image", image.to_bytes()),
+        _read_image,
+    ),
+    "space": Kind(_is_space, _write_space, _read_space, once=True),
+}

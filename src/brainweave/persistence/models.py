@@ -1,0 +1,482 @@
+"""Model files: save and load fitted aligners and maps, and describe what a file holds.
+
+A file names classes of a closed list: the package's aligners, those that were
+registered, and the package's classes that declare what files keep of them
+(:class:`brainweave._core.stored.Stored`). Loading never makes anything else.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from os import PathLike
+from pathlib import Path
+from pkgutil import walk_packages
+from typing import Any
+
+import brainweave
+from brainweave import aligners
+from brainweave._core.exceptions import ModelFileError
+from brainweave._core.stored import Stored
+from brainweave.aligners.base import BaseAligner
+from brainweave.aligners.check.alignment_check import graph_fit
+from brainweave.aligners.maps import SubjectMap
+from brainweave.graphs.builders import Graph
+from brainweave.persistence.bases import basis_from
+from brainweave.persistence.codec import (
+    KINDS,
+    Kind,
+    Node,
+    OpenFile,
+    Writer,
+    problems_with,
+)
+from brainweave.persistence.container import (
+    BASIS,
+    MODEL,
+    VERSION,
+    read_container,
+    write_document,
+)
+
+_REGISTERED: dict[str, type[BaseAligner]] = {}
+
+
+# -- the closed list of classes --------------------------------------------------------
+
+
+def register_aligner(aligner: type[BaseAligner]) -> type[BaseAligner]:
+    """Let model files hold an aligner that is not part of brainweave.
+
+    Use as a decorator, in a module that is imported before loading. The class is saved
+    by its name, with its parameters and what it learns. Learned attributes (those whose
+    names end in ``_``) are declared in ``_stored``, see
+    :class:`brainweave.aligners.base.BaseAligner`; they may be numbers, texts, arrays,
+    graphs, aligners, maps, or lists, tuples and dicts of these.
+
+    Parameters
+    ----------
+    aligner : type
+        A subclass of the aligners' base.
+
+    Returns
+    -------
+    type
+        The same class.
+    """
+    if not (isinstance(aligner, type) and issubclass(aligner, BaseAligner)):
+        raise TypeError(f"register_aligner takes an aligner class, got {aligner!r}.")
+    name = aligner.__name__
+    if _find_aligner(name) not in (None, aligner):
+        raise ModelFileError(
+            f"An aligner named {name} is known already. Choose another name."
+        )
+    _REGISTERED[name] = aligner
+    return aligner
+
+
+def _find_aligner(name: Any) -> type[BaseAligner] | None:
+    """Return the aligner of that name, ours or registered; None if there is none."""
+    if name in brainweave.__all__:  # imported when a file names one
+        found = getattr(brainweave, name)
+        is_aligner = isinstance(found, type) and issubclass(found, BaseAligner)
+        if is_aligner and found.__module__.startswith(aligners.__name__):
+            return found
+    return _REGISTERED.get(str(name))
+
+
+def _find_stored(name: Any) -> type[Stored] | None:
+    """Return our class of that name that declares what files keep; None without one."""
+    for found in _subclasses(Stored):
+        ours = found.__module__.startswith("brainweave.")
+        if ours and found.__name__ == name and "_stored" in vars(found):
+            return None if issubclass(found, BaseAligner) else found
+    return None
+
+
+def _subclasses(base: type[Stored]) -> Iterator[type[Stored]]:
+    for found in base.__subclasses__():
+        yield found
+        yield from _subclasses(found)
+
+
+# -- objects that declare what is kept of them -----------------------------------------
+
+
+def _write_object(writer: Writer, value: Stored, path: str) -> dict[str, Any]:
+    form = value._stored_form()
+    name = type(form).__name__
+    if _find_stored(name) is not type(form):
+        raise ModelFileError(f"{path} is a {name}, which model files do not know.")
+    kinds = form._stored_kinds().items()
+    kept = [key.rstrip("?") for key, kind in kinds if kind is not None]
+    values = {key: form._stored_value(key) for key in kept}
+    return {"class": name, "values": writer.encode_table(values, path)}
+
+
+def _read_object(node: Node) -> Stored:
+    node.check_keys("class", "values")
+    name = node.value["class"]
+    cls = _find_stored(name)
+    if cls is None:
+        for module in walk_packages(aligners.__path__, f"{aligners.__name__}."):
+            import_module(module.name)
+        cls = _find_stored(name)
+    if cls is None:
+        node.refuse(f"is of the unknown class {str(name)[:60]!r}")
+    kinds = {k: kind for k, kind in cls._stored_kinds().items() if kind is not None}
+    node["values"].check_keys(*(key.rstrip("?") for key in kinds))
+    values = node["values"].decode_table()
+    node.check_values(values, kinds, {})
+    made = cls(**values)
+    node.check_fit(made)
+    return made
+
+
+# -- aligners --------------------------------------------------------------------------
+
+
+def _write_aligner(writer: Writer, model: BaseAligner, path: str) -> dict[str, Any]:
+    """Encode an aligner: its class by name, its parameters, what it learned."""
+    name = type(model).__name__
+    if _find_aligner(name) is not type(model):
+        remedy = "Decorate the class with brainweave.register_aligner."
+        if hasattr(model, "best_estimator_"):
+            remedy = "Save its best_estimator_."
+        raise ModelFileError(
+            f"{name} is not an aligner that model files know. {remedy}"
+        )
+    if not path and not hasattr(model, "maps_"):
+        raise ModelFileError(f"This {name} is not fitted yet: call fit, then save.")
+    learned = {k: v for k, v in vars(model).items() if k.endswith("_") and k[0] != "_"}
+    kinds = model._stored_kinds()
+    known = {key.rstrip("?"): kind for key, kind in kinds.items()}
+    for key in learned:
+        if key not in known:
+            raise ModelFileError(
+                f"{name} does not declare its attribute {key}, so it cannot be saved. "
+                f'Add a line "{key}" to {name}._stored.'
+            )
+    if learned:
+        for key, problem in problems_with(learned, kinds, {"K": model.n_components_}):
+            raise ModelFileError(
+                f"{name} cannot be saved: {key} {problem}, and could not be loaded "
+                f"again. Correct it, or its line in {name}._stored."
+            )
+    kept = {k: v for k, v in learned.items() if known[k] is not None}
+    return {
+        "class": name,
+        "params": writer.encode_table(_params(model), path),
+        "state": writer.encode_table(kept, path),
+    }
+
+
+def _params(model: BaseAligner) -> dict[str, Any]:
+    """Return the parameters to save: a graph in place of the function that made it."""
+    params = dict(model.get_params(deep=False))
+    if callable(params.get("progress")):
+        params["progress"] = False  # it belongs to the session that fitted
+    graph = params.get("graph")
+    if callable(graph) and isinstance(getattr(model, "graph_", None), Graph):
+        params["graph"] = vars(model)["graph_"]
+    return params
+
+
+def _read_aligner(node: Node) -> BaseAligner:
+    """Make an aligner of a known class, with what it learned."""
+    node.check_keys("class", "params", "state")
+    name = node.value["class"]
+    cls = _find_aligner(name)
+    if cls is None:
+        raise ModelFileError(
+            f"{str(node.file.path)!r} holds an aligner {str(name)[:60]!r}, which this "
+            "brainweave does not know. Update brainweave, or import the module that "
+            "registers it."
+        )
+    if set(node.value["params"]) - set(cls._get_param_names()):
+        node.refuse(f"has parameters that {name} does not take")
+    model = cls(**node["params"].decode_table())
+    nested = "." in node.path
+    if nested and not node.value["state"]:  # a parameter, not fitted
+        return model
+    kinds = cls._stored_kinds()
+    known = {key.rstrip("?") for key, kind in kinds.items() if kind is not None}
+    learned = node["state"].decode_table()
+    for key in learned:
+        if key not in known:
+            node.refuse(f"has a learned value with the name {key[:60]!r}")
+    maps, k = learned.get("maps_"), learned.get("n_components_")
+    if not maps and not (nested and maps == []):  # another aligner has them
+        node.refuse("has no maps")
+    node.check_values(learned, kinds, {"K": k} if type(k) is int else {})
+    if any(m.n_components != k for m in maps):
+        node.refuse(f"has maps without the {k} shared features it states")
+    if maps and learned["n_subjects_"] != len(maps):
+        node.refuse(f"has {len(maps)} maps, but not as many subjects")
+    for key, value in learned.items():
+        setattr(model, key, value)
+    node.check_fit(model)
+    bases = [m.basis for m in maps if m.basis is not None]
+    if bases and len(bases) == len(maps):
+        model.bases_ = bases
+    return model
+
+
+KINDS["aligner"] = Kind(
+    lambda v: isinstance(v, BaseAligner), _write_aligner, _read_aligner
+)
+KINDS["object"] = Kind(lambda v: isinstance(v, Stored), _write_object, _read_object)
+
+
+# -- files -----------------------------------------------------------------------------
+
+
+def save(
+    model: BaseAligner | SubjectMap,
+    path: str | PathLike[str],
+    *,
+    provenance: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write a fitted aligner, or one subject's map, to one ``.safetensors`` file.
+
+    Maps of the linear kernel are written as voxel weights and patterns, without the
+    data they were learned from; other kernels need their aligning samples to map new
+    ones, and these are written too. Nothing is pickled. The file appears whole or not
+    at all.
+
+    Parameters
+    ----------
+    model : aligner or SubjectMap
+        What was learned.
+    path : path
+        Where to; an existing file is replaced. The suffix must be ``.safetensors``.
+    provenance : mapping, optional
+        How the model was made, for people: texts, numbers, lists and dicts. Found
+        again as ``describe(path).provenance``. Its ``study_fingerprint``, if it has
+        one, becomes the attribute of that name of the loaded model.
+
+    Returns
+    -------
+    Path
+        The file.
+
+    See Also
+    --------
+    load : The way back.
+    describe : What is in a file, and why it is so large.
+    """
+    if not isinstance(model, (BaseAligner, SubjectMap)):
+        raise TypeError(
+            f"save takes a fitted aligner or a SubjectMap, got {type(model).__name__}."
+        )
+    known = getattr(model, "study_fingerprint", None)
+    if known is None and isinstance(provenance, Mapping):
+        known = provenance.get("study_fingerprint")
+    more = {
+        "summary": _component_table(model),
+        "study_fingerprint": None if known is None else str(known),
+    }
+    return write_document(Path(path), MODEL, model, more, provenance)
+
+
+def _component_table(model: Any) -> dict[str, list[Any]] | None:
+    """Keep what needs the bases, which stay behind: what each component means."""
+    table = vars(model).get("_component_table")
+    can_tell = hasattr(model, "component_summary") and hasattr(model, "bases_")
+    if table is None and can_tell:
+        frame = model.component_summary()
+        table = {str(name): frame[name].tolist() for name in frame.columns}
+    return table
+
+
+def load(path: str | PathLike[str], *, verify: bool = True) -> Any:
+    """Read a model file; arrays stay on disk until they are used.
+
+    Loading never runs code from the file. Every shape and type is checked first.
+
+    Parameters
+    ----------
+    path : path
+        What :func:`save` wrote.
+    verify : bool, default=True
+        Compare the checksums of all arrays, which reads the file once. False opens a
+        large file at once and trusts its arrays.
+
+    Returns
+    -------
+    aligner or SubjectMap
+
+    Raises
+    ------
+    ModelFileError
+        If the file is damaged, cut off, foreign, or newer than this brainweave.
+    """
+    return _model_from(read_container(Path(path), kind=MODEL, verify=verify))
+
+
+def _model_from(file: OpenFile) -> Any:
+    """Make the model of an open file."""
+    with file.reading() as document:
+        model = document["model"].decode()
+        if not isinstance(model, (BaseAligner, SubjectMap)):
+            document["model"].refuse("is neither an aligner nor a map")
+        summary = document["summary"].decode()
+        fingerprint = document["study_fingerprint"].value
+    if isinstance(summary, dict) and isinstance(model, BaseAligner):
+        model.__dict__["_component_table"] = summary
+    if fingerprint is not None:
+        model.__dict__["study_fingerprint"] = str(fingerprint)
+    return model
+
+
+# -- what a file holds -----------------------------------------------------------------
+
+# the last part of an array's name -> why it is in the file
+_WHY = {
+    "weights": "from voxels to shared features",
+    "patterns": "from shared features back to voxels",
+    "samples": "aligning samples: a kernel that is not linear compares new ones with "
+    "them",
+    "loadings": "voxel patterns of the kept directions, for voxel weights",
+    "products": "inner products of the aligning samples",
+    "narrow": "standardised samples (fewer voxels than samples)",
+    "vectors": "kept eigenvectors of the Gram matrices",
+    "mean": "what standardises new samples",
+    "scale": "what standardises new samples",
+    "signatures": "by which aligning samples are known again",
+}
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a file holds.
+
+    Attributes
+    ----------
+    path : Path
+        The file.
+    kind : str
+        ``"model"`` or ``"basis"``.
+    version : int
+        Version of the format.
+    brainweave : str
+        Version of brainweave that wrote the file.
+    what : str
+        One line: what the file holds.
+    facts : dict
+        Its parameters and learned numbers.
+    provenance : dict
+        How it was made.
+    n_bytes : int
+        Size of the file.
+    parts : dict of str to (int, str)
+        Bytes of each kind of array and why it is there, largest first.
+    """
+
+    path: Path
+    kind: str
+    version: int
+    brainweave: str
+    what: str
+    facts: dict[str, Any]
+    provenance: dict[str, Any]
+    n_bytes: int
+    parts: dict[str, tuple[int, str]]
+
+    def __str__(self) -> str:
+        from rich.filesize import decimal
+
+        lines = [
+            f"{self.path}: {self.what}",
+            f"format {self.kind} version {self.version}, written by brainweave "
+            f"{self.brainweave}, {decimal(self.n_bytes)}",
+        ]
+        lines += [f"  {name}: {value}" for name, value in self.facts.items()]
+        for name, (size, why) in self.parts.items():
+            reason = f" ({why})" if why else ""
+            lines.append(f"  {decimal(size):>10}  {name}{reason}")
+        return "\n".join(lines)
+
+
+def describe(path: str | PathLike[str], *, verify: bool = False) -> Description:
+    """Return what a model or basis file holds, how large its parts are, and why.
+
+    Parameters
+    ----------
+    path : path
+        What :func:`save` or :func:`save_basis` wrote.
+    verify : bool, default=False
+        Compare the checksums of all arrays.
+
+    Returns
+    -------
+    Description
+    """
+    path = Path(path)
+    file = read_container(path, verify=verify)
+    is_basis = file.document["format"] == BASIS
+    what, facts = (_basis_facts if is_basis else _model_facts)(file)
+    with file.reading() as document:
+        made = document["provenance"].decode()
+    return Description(
+        path=path,
+        kind="basis" if is_basis else "model",
+        version=VERSION,
+        brainweave=str(file.document.get("brainweave")),
+        what=what,
+        facts=facts,
+        provenance=made if isinstance(made, dict) else {},
+        n_bytes=path.stat().st_size,
+        parts=_parts(file.arrays),
+    )
+
+
+def _parts(arrays: Mapping[str, Any]) -> dict[str, tuple[int, str]]:
+    sizes: dict[str, int] = {}
+    for name, array in arrays.items():
+        words = [word for word in name.split(".") if not word.isdigit()]
+        part = "graph" if words[0] in ("graph", "graph_") else words[-1]
+        part = "brain masks" if part == "space" else part
+        sizes[part] = sizes.get(part, 0) + array.nbytes
+    ordered = sorted(sizes.items(), key=lambda item: -item[1])
+    return {part: (size, _WHY.get(part, "")) for part, size in ordered}
+
+
+def _model_facts(file: OpenFile) -> tuple[str, dict[str, Any]]:
+    model = _model_from(file)
+    if not isinstance(model, BaseAligner):
+        what = f"a map of one subject, {model.n_voxels} voxels, {model.kernel} kernel"
+        return what, {"n_components": model.n_components}
+    facts: dict[str, Any] = {
+        "subjects": ", ".join(getattr(model, "ids_", None) or []) or "without ids",
+        "study_fingerprint": model.study_fingerprint,
+        "aligned by labels, ids or rows": "yes" if model._joins_samples else "no",
+    }
+    facts |= {
+        name: value if isinstance(value, (int, float, str, type(None), dict)) else "..."
+        for name, value in model.get_params(deep=False).items()
+    }
+    for key, kind in model._stored_kinds().items():
+        value = getattr(model, key.rstrip("?"), None)
+        if key not in BaseAligner._stored and value is not None:
+            if kind in (bool, int, float, str):
+                facts[key.rstrip("?")] = value
+            elif key == "eigenvalues_":  # in the direction of every other display
+                facts["graph_fit"] = graph_fit(model).tolist()
+            elif kind == "K":  # a number per shared feature
+                facts[key.rstrip("?")] = value.tolist()
+    voxels = sorted({m.n_voxels for m in model.maps_})
+    kernels = sorted({m.kernel for m in model.maps_})
+    spread = str(voxels[0]) if len(voxels) == 1 else f"{voxels[0]} to {voxels[-1]}"
+    what = (
+        f"{type(model).__name__} of {model.n_subjects_} subjects with {spread} voxels, "
+        f"{model.n_components_} shared features, {' and '.join(kernels)} kernel"
+    )
+    return what, facts
+
+
+def _basis_facts(file: OpenFile) -> tuple[str, dict[str, Any]]:
+    basis = basis_from(file)
+    names = ("n_samples", "n_voxels", "n_kept", "energy")
+    facts = {name: getattr(basis, name) for name in names}
+    facts["kernel"] = basis.kernel.name
+    return f"basis of subject {basis.id or basis.name}", facts
