@@ -64,7 +64,9 @@ def test_compare_scores_methods_and_keeps_those_that_are_done(
     assert [line.split("\t")[0] for line in lines[1:]] == ["gdm", "hyperalignment"]
     results = read_results(out / "results.json")
     data = matched(bw.Study.open(study), "truncate")
-    want = bw.between_subject_classification(bw.GDM(2), data, random_state=0)
+    want = bw.between_subject_classification(
+        bw.GDM(2), data, protocol="joint", random_state=0
+    )
     assert_allclose(results["gdm"].scores, want.scores)
     assert results["gdm"].categories == want.categories
     assert results["gdm"].settings["n_components"] == 2
