@@ -45,7 +45,10 @@ def main() -> None:
 
     def evaluate(data: object, energy: float) -> None:
         between_subject_classification(
-            PaperGDM(7, energy=energy), data, classifier=DummyClassifier()
+            PaperGDM(7, energy=energy),
+            data,
+            protocol="joint",
+            classifier=DummyClassifier(),
         )
 
     between_subject_classification(GDM(7), [x[:, :500] for x in X], y)  # warm up

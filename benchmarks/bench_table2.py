@@ -18,11 +18,10 @@ import warnings
 from dataclasses import replace
 
 import numpy as np
-from sklearn.svm import NuSVC
 
 from brainweave._core.workers import blas_threads
 from brainweave.evaluation.align_folds import copy_with_seed
-from brainweave.evaluation.classifiers import with_feasible_nu
+from brainweave.evaluation.classifiers import make_classifier, with_feasible_nu
 from brainweave.evaluation.grid import Grid, GridStudy
 from brainweave.evaluation.measures import Classification
 from brainweave.evaluation.runner import run_grid
@@ -77,14 +76,15 @@ def main() -> int:
     k, v = setting.n_components, setting.voxels
     known = {**competing_methods(k, v), "GDM": gdm(setting)}
     methods = {name: known[name] for name in METHODS if name in known}
-    classifier = NuSVC(nu=setting.nu, kernel="linear")
+    classifier = make_classifier(nu=setting.nu)
     warnings.simplefilter("ignore")
     print(f"{len(methods)} methods, {setting.n_folds} folds, one core; CPU seconds")
     with tempfile.TemporaryDirectory() as folder, blas_threads(1):
         start = time.process_time()
         split = split_study(study)
         source = GridStudy("DS105ROI", split, leave_out=setting.leave_out)
-        grid = Grid(source, methods, measure=Classification(classifier))
+        measure = Classification(classifier)
+        grid = Grid(source, methods, protocols=("joint",), measure=measure)
         result = run_grid(grid, folder, n_jobs=1)
         shared = time.process_time() - start
         by_method, scores = naive_table(study, methods, classifier, setting.leave_out)

@@ -40,7 +40,7 @@ from brainweave.basis.reliability import (
     reliability_scale,
     repeated_groups,
 )
-from brainweave.evaluation.classifiers import Task, default_classifier, run_task
+from brainweave.evaluation.classifiers import Task, make_classifier, run_task
 from brainweave.evaluation.evaluate import between_subject_classification
 from brainweave.evaluation.splits import split_study, subject_folds
 from brainweave.graphs.builders import Graph, GroupTerm, weigh_groups
@@ -230,10 +230,10 @@ def accuracies(
                     np.concatenate([features[i] for i in train]),
                     np.concatenate([features[i] for i in test]),
                     [half.scored] * len(train),
-                    np.tile(half.scored, len(test)),
+                    [half.scored] * len(test),
                 )
-                predicted, _ = run_task(task, default_classifier())
-                hits = (predicted == task.test_codes).reshape(len(test), -1)
+                predicted, _ = run_task(task.of_unit_size(), make_classifier())
+                hits = predicted.reshape(len(test), -1) == half.scored
                 out[protocol, direction, test] = hits.mean(axis=1)
     return out.mean(axis=1)[0], out.mean(axis=1)[1]
 

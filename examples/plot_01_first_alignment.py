@@ -66,7 +66,7 @@ plot_shared_space(gdm.transform(other), [subject.labels for subject in other])
 from brainweave import NoAlignment, between_subject_classification
 from brainweave.plotting import plot_accuracy
 
-result = between_subject_classification(GDM(3), study, protocol="held-out")
+result = between_subject_classification(GDM(3), study)
 print(result)
 
 # %%
@@ -75,7 +75,7 @@ print(result)
 same_mask = simulate_study(n_subjects=6, categories=4, n_voxels=400, random_state=0)
 plot_accuracy(
     {
-        name: between_subject_classification(method, same_mask, protocol="held-out")
+        name: between_subject_classification(method, same_mask)
         for name, method in {"GDM": GDM(3), "without alignment": NoAlignment()}.items()
     }
 )

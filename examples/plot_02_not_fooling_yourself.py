@@ -72,9 +72,9 @@ print(caught[0].category.__name__, "-", caught[0].message)
 # ---------------------------------------------
 # In the paper's protocol ("joint") the *aligning* samples of the test subject take part
 # in the fit of the template. Nothing of what is classified is used, and on noise it is
-# at chance, as above; but the template has seen the test subject. In the "held-out"
-# protocol it has not: the subject joins a finished template. Report both. Here is real
-# structure (simulated), twice:
+# at chance; but the template has seen the test subject. In the "held-out" protocol, the
+# default, it has not: the subject joins a finished template. Here is real structure
+# (simulated), twice:
 from brainweave import simulate_study, split_study
 from brainweave.plotting import plot_accuracy
 
@@ -125,7 +125,8 @@ ax.invert_yaxis()
 # -----------
 #
 # - Samples that aligned are never scored.
-# - Both protocols are reported, with a permutation p-value.
+# - Test subjects are held out; a joint score stands beside that, never alone.
+# - A p-value comes from permutations, and says the smallest it can be.
 # - Whole runs are held out where runs exist (``halves="run"``): neighbouring volumes
 #   share slow noise.
 # - Settings are chosen inside the aligning data.

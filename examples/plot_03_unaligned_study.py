@@ -81,6 +81,6 @@ from brainweave.plotting import plot_confusion
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    result = between_subject_classification(GDM(4), study, protocol="held-out")
+    result = between_subject_classification(GDM(4), study)
 print(result)
 plot_confusion(result)

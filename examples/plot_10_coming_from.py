@@ -102,8 +102,7 @@ predicted.shape
 #
 # - ``GDM(graph="labels")``: sequences that differ, missing runs, unlabelled samples.
 # - ``alignment_check(model)``: does it hold up on samples that did not align?
-# - ``between_subject_classification(model, study, protocol="held-out")``: one honest
-#   score for all methods.
+# - ``between_subject_classification(model, study)``: one honest score for all methods.
 # - ``save`` and ``load`` for every method, without pickle.
 # - ``inverse_transform`` and ``predict_subject`` for every linear method.
 from brainweave import alignment_check

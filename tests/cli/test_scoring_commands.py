@@ -43,6 +43,12 @@ def test_evaluate_gives_the_scores_of_the_library(study, tmp_path, execute):
         rows = list(csv.DictReader(file, delimiter="\t"))
     assert len(rows) == 16
     assert {r["method"] for r in rows} == set(results)
+    ours = "nu-SVM, overlapping pairs by their means"
+    assert {r["classifier"] for r in rows} == {ours}
+    assert f"classifier: {ours}" in done.stdout
+    assert "chance: the most frequent category" in done.stdout
+    assert "p: permuted labels, at least 0.25" in done.stdout
+    assert results["gdm (joint)"].smallest_p == 0.25
     assert (out / "report.html").read_text().startswith("<!doctype html>")
     kept = tomllib.loads((out / "evaluate.toml").read_text())["evaluate"]
     assert kept["protocol"] == "both"
@@ -65,7 +71,9 @@ def test_compare_scores_methods_and_keeps_those_that_are_done(
     assert [line.split("\t")[0] for line in lines[1:]] == ["gdm", "hyperalignment"]
     results = read_results(out / "results.json")
     data = matched(bw.Study.open(study), "truncate")
-    want = bw.between_subject_classification(bw.GDM(2), data, random_state=0)
+    want = bw.between_subject_classification(
+        bw.GDM(2), data, protocol="joint", random_state=0
+    )
     assert_allclose(results["gdm"].scores, want.scores)
     assert results["gdm"].categories == want.categories
     assert results["gdm"].settings["n_components"] == 2
@@ -379,3 +387,29 @@ def test_a_report_is_opened_if_there_is_a_browser(
     _, said = call("report", tmp_path / "r.html", "--study", study, "--open")
     assert opened == [(tmp_path / "r.html").as_uri()]
     assert ("No browser was found" in said) == (not there)
+
+
+@pytest.mark.parametrize("command", ["evaluate", "compare"])
+def test_the_classifier_of_the_paper_can_be_chosen(study, tmp_path, execute, command):
+    out = tmp_path / "plain"
+    options = ("--n-components", 2, "--protocol", "held-out", "--no-report", "-q")
+    done = execute(
+        command, study, "-o", out, "--method", "gdm", "--classifier", "nu-svm", *options
+    )
+    (result,) = read_results(out / "results.json").values()
+    assert result.classifier == "nu-SVM of LIBSVM"
+    assert "classifier: nu-SVM of LIBSVM" in done.stdout
+    want = bw.between_subject_classification(
+        bw.GDM(2), bw.Study.open(study), classifier="nu-svm", random_state=0
+    )
+    assert_allclose(result.scores, want.scores)
+    assert {fold["n_by_means"] for fold in result.folds} == {None}
+
+
+def test_an_unknown_classifier_is_refused_in_one_sentence(study, tmp_path, execute):
+    done = execute(
+        *("evaluate", study, "-o", tmp_path / "no", "--classifier", "svm", "-q"), code=2
+    )
+    assert (
+        "--classifier must be one of 'nu-svm-means', 'nu-svm'; got 'svm'" in done.stderr
+    )

@@ -18,6 +18,7 @@ from brainweave.cli.scoring import (
     read_results,
     result_rows,
     score_all,
+    table_note,
     write_scores,
 )
 
@@ -225,7 +226,7 @@ def demo(
     page = files.write_page(
         out / "report.html", console, title="brainweave demo", **content
     )
-    console.result(table(result_rows(results), HEADER))
+    console.result(f"{table(result_rows(results), HEADER)}\n{table_note(results)}")
     console.result(conclusion(results))
     console.result(f"Report: {page}")
 

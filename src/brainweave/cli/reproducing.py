@@ -17,7 +17,8 @@ OVERLAP = "overlap"  # studies that overlap in part, simulated or the story
 # columns of the tables that are printed; the files have all
 SHOWN = (
     *("dataset", "study", "data", "method", "design", "curve", "protocol"),
-    *("incompleteness", "energy", "mean", "std", "se", "of_complete", "of_complete_se"),
+    *("incompleteness", "energy", "mean", "std", "se", "beside_mean"),
+    *("of_complete", "of_complete_se"),
     *("over_paper", "over_paper_se", "published", "chance", "p_value", "error"),
 )
 ALL = (*TABLES, *FIGURES, *REAL, OVERLAP)

@@ -54,6 +54,11 @@ class Scoring:
         "take part in the alignment, which is known to inflate accuracy), or both.",
         default="both",
     )
+    classifier: str = option(
+        "nu-svm-means (pairs of categories that overlap go by their means), or nu-svm, "
+        "that of LIBSVM and of the paper.",
+        default="nu-svm-means",
+    )
     n_permutations: int = option("Permutations for a p-value.", default=0)
     report: bool = option("Write report.html too.", default=True)
 
@@ -91,6 +96,7 @@ def score_all(
                 halves=scoring.halves,
                 leave_out=scoring.leave_out,
                 protocol=protocol,
+                classifier=scoring.classifier,
                 n_permutations=scoring.n_permutations,
                 random_state=seed or 0,
                 n_jobs=n_jobs,
@@ -130,7 +136,8 @@ def evaluate(
     options = files.used_options(console, **resolved_options(aligner))
     report_on = subjects if scoring.report else None
     write_scores(output, results, options, console, report_on=report_on)
-    console.result(f"{table(result_rows(results), HEADER)}\n{output}")
+    shown = table(result_rows(results), HEADER)
+    console.result(f"{shown}\n{table_note(results)}\n{output}")
     console.result(conclusion(results))
 
 
@@ -197,7 +204,8 @@ def compare(
         lost = [f"{row[0]} could not be scored: {row[-1]}" for row in failed]
         write_scores(output, results, options, console, report_on=report_on, lost=lost)
     shown = table(with_errors, header) if failed else table(rows, HEADER)
-    console.result(f"{shown}\n{output}")
+    note = f"\n{table_note(results)}" if results else ""
+    console.result(f"{shown}{note}\n{output}")
     if results:
         console.result(conclusion(results))
     if not results:
@@ -256,7 +264,7 @@ def _make_grids(
                 source,
                 members,
                 protocols=scoring.protocols(),
-                measure=Classification(None, scoring.n_permutations),
+                measure=Classification(scoring.classifier, scoring.n_permutations),
                 random_state=shared.random_state or 0,
             )
             grids.append(grid)
@@ -328,6 +336,14 @@ def conclusion(results: "Mapping[str, ClassificationResult]") -> str:
     from brainweave.evaluation.comparison import verdict
 
     return verdict(results)
+
+
+def table_note(results: "Mapping[str, ClassificationResult]") -> str:
+    """Say what the columns of the table mean: chance, p, and the classifier."""
+    one = next(iter(results.values()))
+    least = [r.smallest_p for r in results.values() if r.smallest_p is not None]
+    p = f"p: permuted labels, at least {max(least):.2g}; " if least else ""
+    return f"chance: {one.chance_is}; {p}classifier: {one.classifier}"
 
 
 def read_results(path: Path) -> "dict[str, ClassificationResult]":

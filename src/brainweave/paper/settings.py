@@ -25,7 +25,9 @@ from brainweave.aligners.hyperalignment import (
 from brainweave.aligners.no_alignment import NoAlignment
 from brainweave.aligners.srm.robust import RobustSRM
 from brainweave.aligners.srm.srm import SRM, DetSRM
+from brainweave.evaluation.classifiers import make_classifier
 from brainweave.evaluation.grid import GridStudy
+from brainweave.evaluation.measures import Classification
 from brainweave.evaluation.splits import SplitStudy, match_study, split_study
 from brainweave.study.simulation.designs import SimulationSettings
 from brainweave.study.simulation.simulate import simulate_like
@@ -244,6 +246,12 @@ def our_gdm(graph: str = "labels") -> dict[str, GDM]:
     if graph == "time":  # a film has no labels
         return {"GDM, default": GDM(graph="time")}
     return {"GDM, default": GDM(), "GDM, labels+time": GDM(graph="labels+time")}
+
+
+def nu_svms(nu: float = 0.5, n_permutations: int = 0) -> Classification:
+    """Return the classification by both nu-SVMs: the default, and LIBSVM's beside."""
+    ours, plain = (make_classifier(name, nu) for name in (None, "nu-svm"))
+    return Classification(ours, n_permutations, beside=plain)
 
 
 # -- data ------------------------------------------------------------------------------
