@@ -48,7 +48,7 @@ def test_evaluate_gives_the_scores_of_the_library(study, tmp_path, execute):
     assert f"classifier: {ours}" in done.stdout
     assert "chance: the most frequent category" in done.stdout
     assert "p: permuted labels, at least 0.25" in done.stdout
-    assert results["gdm (joint)"].smallest_p == 0.25
+    assert results["paper-gdm (joint)"].smallest_p == 0.25
     assert (out / "report.html").read_text().startswith("<!doctype html>")
     kept = tomllib.loads((out / "evaluate.toml").read_text())["evaluate"]
     assert kept["protocol"] == "both"
