@@ -17,6 +17,7 @@ from brainweave.aligners.components import (
     alignment_check,
     component_table,
     count_holding,
+    stored_check,
 )
 from brainweave.aligners.gdm_graph import (
     Solution,
@@ -77,10 +78,11 @@ class GDM(BaseAligner):
     ----------
     n_components : int or "auto", optional
         Number of shared features K; by default "auto", or the paper's 10 with an
-        energy. "auto" keeps those that hold up on samples that did not align (p < .05;
-        see :func:`brainweave.alignment_check`): up to the last, alone or together with
-        those behind it. The paper's 10, with a warning, if nothing holds up. With
-        shrinkage there are no more than the graph informs: one per group.
+        energy. "auto" keeps components in their order as long as they hold up on
+        samples that did not align (p < .05; see :func:`brainweave.alignment_check`):
+        with a probability of .95, not one too many. The paper's 10, with a warning, if
+        nothing holds up. With shrinkage there are no more than the graph informs: one
+        per group.
     energy : float in (0, 1], or one per subject, optional
         Share of the summed singular values that each subject keeps: the paper's
         Algorithm 1. By default nothing is cut, but shrunk.
@@ -424,7 +426,7 @@ class GDM(BaseAligner):
         runs : list of array-like, optional
             The run of every aligning sample; then whole runs are held out.
         n_permutations, random_state : int
-            How often held-out labels are shuffled for the p-values, and the seed.
+            How often signs are drawn for the p-values, and the seed.
         check : AlignmentCheck, optional
             What :func:`brainweave.alignment_check` found, if it is known already.
 
@@ -434,19 +436,27 @@ class GDM(BaseAligner):
             Columns: ``eigenvalue``; ``informative``, whether the component holds up
             (p < .05) on samples that did not align, or, where that cannot be checked,
             whether it gains from the edges; ``agreement``, the mean correlation
-            between subjects of the group means of the feature, over the very samples
-            that aligned: it is high also for noise; ``agreement_cv``, the same over
-            samples that did not align; ``p``, of ``agreement_cv``, corrected for the
-            number of components; ``p_rest``, of it and all behind it together; and
-            ``variance_<i>``, the share of subject i's variance that the feature
-            explains.
+            between subjects over time, or over samples of the same group, over the
+            very samples that aligned: it is high also for noise; ``agreement_cv``, the
+            same over samples that did not align, without slow trends and what is
+            shared in the components before it; ``p``, that neither it nor the next are
+            shared, which never falls; and ``variance_<i>``, the share of subject i's
+            variance that the feature explains.
         """
         check_is_fitted(self, "maps_")
         if check is None and hasattr(self, "bases_"):
-            check = alignment_check(
-                self,
-                runs=runs,
-                n_permutations=n_permutations,
-                random_state=random_state,
+            usual = runs is None and (n_permutations, random_state) == (
+                N_PERMUTATIONS,
+                0,
+            )
+            check = (
+                stored_check(self)
+                if usual
+                else alignment_check(
+                    self,
+                    runs=runs,
+                    n_permutations=n_permutations,
+                    random_state=random_state,
+                )
             )
         return component_table(self, check)

@@ -75,9 +75,9 @@ def _summary(model: Any) -> str:
     if not hasattr(model, "component_summary"):
         return text
     # what gains from the graph is no finding: noise gains too
-    from brainweave.aligners.components import alignment_check
+    from brainweave.aligners.components import stored_check
 
-    return f"{text}. {alignment_check(model).verdict}"
+    return f"{text}. {stored_check(model).verdict}"
 
 
 @command()

@@ -10,11 +10,12 @@ import numpy as np
 
 from brainweave._version import __version__
 from brainweave.aligners.base import BaseAligner
+from brainweave.aligners.components import AlignmentCheck
 from brainweave.aligners.maps import SubjectMap
 from brainweave.basis import SubjectBasis
 from brainweave.exceptions import ModelFileError
 from brainweave.models.aligners import read_aligner, write_aligner
-from brainweave.models.codec import KINDS, Kind, Writer, open_document
+from brainweave.models.codec import KINDS, Kind, Node, Writer, open_document
 from brainweave.models.container import (
     BASIS,
     MAX_DEPTH,
@@ -89,6 +90,7 @@ def save(
     document = {
         "model": writer.encode(model, "" if isinstance(model, BaseAligner) else "map"),
         "summary": writer.encode(_component_table(model), "summary"),
+        "check": writer.encode(_write_check(vars(model).get("_check")), "check"),
         "study_fingerprint": None if known is None else str(known),
         "joins_samples": bool(getattr(model, "_joins_samples", True)),
     }
@@ -127,9 +129,12 @@ def load_from(container: Container) -> Any:
         if not isinstance(model, (BaseAligner, SubjectMap)):
             document["model"].refuse("is neither an aligner nor a map")
         summary = document.get("summary").decode()
+        check = _read_check(document.get("check"))
         fingerprint = document.get("study_fingerprint").value
     if isinstance(summary, dict) and isinstance(model, BaseAligner):
         model.__dict__["_component_table"] = summary
+    if check is not None and isinstance(model, BaseAligner):
+        model.__dict__["_check"] = check
     if fingerprint is not None:
         model.__dict__["study_fingerprint"] = str(fingerprint)
     return model
@@ -252,9 +257,50 @@ def _component_table(model: Any) -> dict[str, list[Any]] | None:
     table = vars(model).get("_component_table")
     can_tell = hasattr(model, "component_summary") and hasattr(model, "bases_")
     if table is None and can_tell:
-        frame = model.component_summary()
+        frame = model.component_summary()  # the check stays with the model
         table = {str(name): frame[name].tolist() for name in frame.columns}
     return table
+
+
+_OF_CHECK = ("agreement_cv", "p", "n_together", "n_permutations")
+
+
+def _write_check(check: AlignmentCheck | None) -> dict[str, Any] | None:
+    """Return what held-out samples told, without the features of these samples."""
+    if check is None:
+        return None
+    if not check.available:
+        return {"reason": check.reason}
+    known: dict[str, Any] = {
+        name: np.asarray(getattr(check, name)).tolist() for name in _OF_CHECK
+    }
+    if check.pieces is not None:
+        known["pieces"] = check.pieces.reset_index().to_dict("list")
+    return known
+
+
+def _read_check(node: Node) -> AlignmentCheck | None:
+    known = node.decode()
+    if known is None:
+        return None
+    try:
+        if "reason" in known:
+            return AlignmentCheck(str(known["reason"]))
+        pieces = known.get("pieces")
+        if pieces is not None:
+            import pandas as pd
+
+            pieces = pd.DataFrame(pieces).set_index(next(iter(pieces)))
+        p = np.asarray(known["p"], float).reshape(-1)
+        return AlignmentCheck(
+            agreement_cv=np.asarray(known["agreement_cv"], float).reshape(p.shape),
+            p=p,
+            n_together=int(known["n_together"]),
+            n_permutations=int(known["n_permutations"]),
+            pieces=pieces,
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, StopIteration):
+        node.refuse("is not what a check of held-out samples finds")
 
 
 # the last part of an array's name -> why it is in the file
@@ -392,6 +438,8 @@ def _facts(container: Container) -> tuple[str, dict[str, Any]]:
         value = getattr(model, name, None)
         if value is not None:
             facts[name] = value.tolist() if hasattr(value, "tolist") else value
+    if "_check" in vars(model):
+        facts["held-out check"] = vars(model)["_check"].verdict
     voxels = sorted({m.n_voxels for m in model.maps_})
     kernels = sorted({m.kernel for m in model.maps_})
     spread = str(voxels[0]) if len(voxels) == 1 else f"{voxels[0]} to {voxels[-1]}"
