@@ -60,8 +60,8 @@ from brainweave import alignment_check
 print(alignment_check(gdm))
 
 # %%
-# ``n_components="auto"`` keeps the components up to the last that holds up. On noise
-# there is none, and it says so:
+# ``n_components="auto"`` keeps components in their order as long as they hold up. On
+# noise none does, and it says so:
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     GDM("auto").fit(X, y)

@@ -79,7 +79,14 @@ NEAREST = {
         f"aligners/test_{name}"
         for name in ("held_out", "reliable_voxels", "components")
     ],
-    "aligners/agreement": ["aligners/test_held_out", "aligners/test_components"],
+    "aligners/agreement": [
+        f"aligners/test_{name}"
+        for name in ("held_out", "components", "check_is_calibrated")
+    ],
+    "aligners/components": [
+        f"aligners/test_{name}"
+        for name in ("components", "alignment_check_says_why", "check_is_calibrated")
+    ],
     "evaluation/tuning": ["evaluation/test_tuning"],
     "evaluation/evaluate": ["evaluation/test_classification", "evaluation/test_scores"],
 }

@@ -66,23 +66,33 @@ def film_of_noise(seed, *, ar=0.0, drift=0.0, n=150):
     ]
 
 
-@pytest.mark.parametrize(("ar", "drift"), [(0.0, 5.0), (0.5, 5.0), (0.95, 0.0)])
-def test_drifts_and_slow_noise_of_a_film_are_not_shared(ar, drift):
-    films = [film_of_noise(seed, ar=ar, drift=drift) for seed in range(20)]
+@pytest.mark.parametrize("ar", [0.0, 0.5])
+def test_drifts_of_a_film_are_not_shared(ar):
+    films = [film_of_noise(seed, ar=ar, drift=5.0) for seed in range(20)]
     models = ((bw.GDM(5, graph="time").fit(film),) for film in films)
     assert alarms(models) <= 3
+
+
+def test_slow_noise_of_a_film_is_not_shared():
+    def film(seed):
+        rng = np.random.default_rng(seed)
+        white = [rng.normal(size=(200, 50)) for _ in range(3)]
+        return [lfilter([1], [1, -0.95], x, axis=0) for x in white]
+
+    models = ((bw.GDM(2, graph="time").fit(film(seed)),) for seed in range(30))
+    assert alarms(models) <= 4
 
 
 def test_drifts_are_not_categories_shown_in_the_same_order():
     def study(seed):
         rng = np.random.default_rng(seed)
-        y = np.concatenate([np.repeat(rng.permutation(4), 5) for _ in range(4)])
+        y = np.concatenate([np.repeat(rng.permutation(4), 10) for _ in range(2)])
         time = np.linspace(-1, 1, 80)[:, None]
         X = [noise(rng, 80, 30, 0.3) + 5 * time * rng.normal(size=30) for _ in range(3)]
         return X, [y] * 3
 
-    models = ((bw.GDM(3).fit(*study(seed)),) for seed in range(20))
-    assert alarms(models) <= 3
+    models = ((bw.GDM(3).fit(*study(seed)),) for seed in range(30))
+    assert alarms(models) <= 4
 
 
 def test_weak_signals_are_found():

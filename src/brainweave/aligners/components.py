@@ -165,7 +165,8 @@ def alignment_check(
     order 2, and more in runs of more than 150 samples. What subjects would agree on by
     chance is told by time courses with the spectrum of the observed ones, whose cosines
     have random signs, so that noise may be autocorrelated. Components count in their
-    order, as long as p < .05: with a probability of .95, not one is kept too many.
+    order, as long as p < .05: with a probability of .95, none behind the last that is
+    shared.
 
     The answer is kept with the model, and in its file; it is computed anew if y, runs,
     or another number or seed of permutations are given.

@@ -80,9 +80,9 @@ class GDM(BaseAligner):
         Number of shared features K; by default "auto", or the paper's 10 with an
         energy. "auto" keeps components in their order as long as they hold up on
         samples that did not align (p < .05; see :func:`brainweave.alignment_check`):
-        with a probability of .95, not one too many. The paper's 10, with a warning, if
-        nothing holds up. With shrinkage there are no more than the graph informs: one
-        per group.
+        with a probability of .95, none behind the last that is shared. The paper's 10,
+        with a warning, if nothing holds up. With shrinkage there are no more than the
+        graph informs: one per group.
     energy : float in (0, 1], or one per subject, optional
         Share of the summed singular values that each subject keeps: the paper's
         Algorithm 1. By default nothing is cut, but shrunk.
