@@ -128,5 +128,6 @@ ax.invert_yaxis()
 # - Both protocols are reported, with a permutation p-value.
 # - Whole runs are held out where runs exist (``halves="run"``): neighbouring volumes
 #   share slow noise.
+# - Slow drifts are filtered out before anything is aligned.
 # - Settings are chosen inside the aligning data.
 # - :func:`brainweave.alignment_check` is quoted for the final model.

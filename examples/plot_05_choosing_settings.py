@@ -100,8 +100,8 @@ for name, values in {
 # K
 # -
 # C categories inform at most C - 1 components. ``n_components="auto"``, which is also
-# what ``GDM()`` does, keeps components in their order as long as they hold up on samples
-# that did not align. The eigenvalue of one says how much the graph gives to it:
+# what ``GDM()`` does, keeps components in their order as long as they hold up on
+# samples that did not align. The eigenvalue of one says how much the graph gives to it:
 from brainweave.plotting import plot_eigenvalues
 
 gdm = GDM("auto").fit(aligning)

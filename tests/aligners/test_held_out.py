@@ -199,6 +199,10 @@ def test_either_half_is_held_out_once(rng):
     assert_allclose(folds[0].features[1], (full[1] @ turn)[3:, :2])
     assert [c.tolist() for c in folds[1].codes] == [[0, 1, 0, 1], [0, 1, 0]]
     assert folds[0].n_groups == 2
+    # of groups that aligned the model's own mean is known
+    seen = np.concatenate([full[0][:4], full[1][:3]]) @ turn[:, :2]
+    first = np.array([1, 0, 1, 0, 1, 0, 1]) == 1
+    assert_allclose(folds[0].template, [seen[first].mean(0), seen[~first].mean(0)])
 
 
 def test_either_half_of_every_subject_needs_three_samples(rng):
@@ -221,7 +225,9 @@ def test_either_half_of_every_subject_needs_three_samples(rng):
 def fold_of(features, codes, n_runs=1):
     rows = [np.arange(len(c)) for c in codes]
     stretches = [np.array_split(r, n_runs) for r in rows]
-    return Fold(rows, features, codes, stretches, max(map(max, codes)) + 1)
+    n_groups = max(map(max, codes)) + 1
+    unknown = np.full((n_groups, features[0].shape[1]), np.nan)
+    return Fold(rows, features, codes, stretches, n_groups, unknown)
 
 
 def brute_statistic(features, codes):
@@ -338,6 +344,23 @@ def test_a_component_that_repeats_another_is_not_shared_again(rng):
     assert test.p[0] == 0.01
     assert test.p[1] > 0.05
     assert abs(test.agreement[1]) < 0.1
+
+
+def test_of_categories_what_the_model_has_for_them_is_taken_out(rng):
+    """So that the second of two true components loses nothing to the noise in one."""
+    codes = [rng.permutation(np.arange(48) % 3) for _ in range(3)]
+    contrasts = np.array([[1.0, 1.0], [-1.0, 1.0], [0.0, -2.0]])
+    features = [contrasts[c] + rng.normal(size=(48, 2)) for c in codes]
+    fold = fold_of(features, codes)._replace(template=contrasts)
+    rest = agreement._Rest(fold)
+    rest.take_out(0)
+    for f, c in zip(rest.features, codes, strict=True):
+        means = np.array([f[c == k, 1].mean() for k in range(3)])
+        assert abs(means[0] - means[1]) < 0.3 * abs(means[2] - means[:2].mean())
+        shared = remove_trends(contrasts[c, :1], np.arange(48), [np.arange(48)])
+        assert_allclose(f[:, 1] @ shared, 0, atol=1e-12)
+    test = agreement.permutation_test([fold] * 2, 99, 0)
+    assert test.p.tolist() == [0.01, 0.01]
 
 
 @pytest.mark.parametrize(

@@ -216,7 +216,8 @@ def test_checks_of_noise_are_calibrated(name):
     p, agreement = checked_noise(MODELS[name], 20)
     assert (p < 0.05).sum() <= 2
     error = agreement.std(ddof=1) / np.sqrt(20)
-    print(f"{name}: p < .05 in {(p < 0.05).sum()} of 20, agreement {agreement.mean()}")
+    told = f"p < .05 in {(p < 0.05).sum()} of 20, agreement {agreement.mean():.3f}"
+    print(f"{name}: {told} +- {error:.3f}")
     assert agreement.mean() < 2.5 * error
 
 

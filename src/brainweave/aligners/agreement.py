@@ -179,16 +179,17 @@ def _count_blocks(
 class _Rest:
     """What is left of the features when those before are taken out.
 
-    That is the mean of each over all who have a group. Features of held-out samples
-    are not uncorrelated: else noise that holds a little of a clear component would be
-    called shared.
+    Features of held-out samples are not uncorrelated: else noise that holds a little of
+    a clear component would be called shared. Of categories, which aligned too, what the
+    model has for them is taken out; of time points, which it never saw, the mean of all
+    who have them.
     """
 
     def __init__(self, fold: Fold) -> None:
         parts = zip(fold.features, fold.rows, fold.stretches, strict=True)
         self.features = [_unit(remove_trends(*part)) for part in parts]
         counts = np.bincount(np.concatenate(fold.codes), minlength=fold.n_groups)
-        self.whole, self.counts = fold, np.maximum(counts, 1)
+        self.whole, self.counts, self.present = fold, np.maximum(counts, 1), counts > 0
         self.taken: list[list[Matrix]] = [[] for _ in fold.codes]
 
     def fold(self, first: int, width: int) -> Fold:
@@ -198,10 +199,12 @@ class _Rest:
 
     def take_out(self, k: int) -> None:
         """Take what is shared in component k out of those behind it."""
-        rows, _, codes, stretches, n_groups = self.whole
+        rows, _, codes, stretches, n_groups, template = self.whole
         each = zip(self.features, codes, strict=True)
         sums = sum(np.bincount(c, f[:, k], n_groups) for f, c in each)
         means = np.asarray(sums) / self.counts
+        if np.isfinite(template[self.present]).all():
+            means = template[:, k]
         for i, f in enumerate(self.features):
             expanded = means[codes[i], None]
             shared = remove_trends(expanded, rows[i], stretches[i])[:, 0]
@@ -307,5 +310,6 @@ def agreement_of_groups(
         [c[rows] for c, rows in zip(codes, known, strict=True)],
         whole,
         n_groups,
+        np.empty((n_groups, 0)),
     )
     return statistics(fold, 0, [0])[0]

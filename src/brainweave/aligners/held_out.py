@@ -47,6 +47,7 @@ class Fold(NamedTuple):
     codes: list[Codes]  # the group of each sample
     stretches: list[Rows]  # the samples of each run
     n_groups: int
+    template: Matrix  # of each group and component, the mean of those that aligned
 
 
 # -- halves ----------------------------------------------------------------------------
@@ -221,6 +222,7 @@ def cross_fit(
     if min(min(half.sum(), (~half).sum()) for half in halves) < 3:
         raise InputError("There are too few samples to hold half of them out.")
     of_run = known or [np.zeros(c.size, dtype=np.intp) for c in codes]
+    n_groups, k = max(int(c.max()) for c in codes) + 1, full[0].shape[1]
     folds, features = [], [np.empty(f.shape) for f in full]
     for held in (True, False):
         aligning = [np.flatnonzero(half != held) for half in halves]
@@ -230,28 +232,48 @@ def cross_fit(
         R = polar(np.concatenate(seen).T @ np.concatenate(wanted))
         for out, r, f in zip(features, rows, new, strict=True):
             out[r] = f @ R
-        folds.append(_tested(codes, of_run, rows, new, full[0].shape[1]))
+        known_codes = [c[r] for c, r in zip(codes, aligning, strict=True)]
+        template = _group_means(_pad(seen, k), known_codes, n_groups)
+        folds.append(_tested(codes, of_run, rows, _pad(new, k), template))
     return folds, features
 
 
+def _pad(features: list[Matrix], k: int) -> list[Matrix]:
+    """Return k features: half of the samples may have more or fewer components."""
+    return [np.pad(f[:, :k], ((0, 0), (0, max(0, k - f.shape[1])))) for f in features]
+
+
+def _group_means(features: list[Matrix], codes: list[Codes], n_groups: int) -> Matrix:
+    """Return the mean of each group over all subjects; NaN where nobody has it."""
+    stacked, groups = np.concatenate(features), np.concatenate(codes)
+    known = groups != NO_GROUP
+    counts = np.bincount(groups[known], minlength=n_groups)
+    sums = np.zeros((n_groups, stacked.shape[1]))
+    np.add.at(sums, groups[known], stacked[known])
+    return np.asarray(sums / np.where(counts > 0, counts, np.nan)[:, None])
+
+
 def _tested(
-    codes: list[Codes], runs: list[Codes], rows: Rows, features: list[Matrix], k: int
+    codes: list[Codes],
+    runs: list[Codes],
+    rows: Rows,
+    features: list[Matrix],
+    template: Matrix,
 ) -> Fold:
-    """Return those held-out samples that are tested, with k components."""
+    """Return those held-out samples that are tested."""
     each = list(zip(codes, runs, rows, strict=True))
     chosen = [rows_to_test(c, r, of) for c, of, r in each]
     tested = [r[c] for r, c in zip(rows, chosen, strict=True)]
-    # half of the samples may have more or fewer components
-    own = [np.pad(f[:, :k], ((0, 0), (0, max(0, k - f.shape[1])))) for f in features]
     breaks = [
         np.diff(of[r], prepend=0) != 0 for of, r in zip(runs, tested, strict=True)
     ]
     return Fold(
         [r + np.cumsum(new) for r, new in zip(tested, breaks, strict=True)],
-        [f[c] for f, c in zip(own, chosen, strict=True)],
+        [f[c] for f, c in zip(features, chosen, strict=True)],
         [c[r] for c, r in zip(codes, tested, strict=True)],
         _all_stretches(codes, runs, tested),
-        max(int(c.max()) for c in codes) + 1,
+        len(template),
+        template,
     )
 
 
