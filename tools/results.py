@@ -124,10 +124,10 @@ def error_rates_text(table: pd.DataFrame) -> str:
 
     noise = table[table["signal"] == 0].rename(columns={"ar": "autocorrelation"})
     drifting = noise["drift"] > 0
-    pooled = [
-        [name, percent_with_interval(part[["studies", "worked"]].sum())]
-        for name, part in (("no drift", noise[~drifting]), ("drifts", noise[drifting]))
-    ]
+    pooled = []
+    for name, part in (("no drift", noise[~drifting]), ("drifts", noise[drifting])):
+        counts = part[["studies", "worked", "cannot tell"]].sum()
+        pooled.append([name, percent_with_interval(counts)])
     return (
         "False alarms: studies of noise in which alignment is said to have worked, in "
         "per cent with 95 % binomial intervals.\n\n"
@@ -144,8 +144,8 @@ def error_rates_text(table: pd.DataFrame) -> str:
 
 def percent_with_interval(row: pd.Series) -> str:
     """Write a share of studies with its exact 95 % interval."""
-    found, n = int(row["worked"]), int(row["studies"])
-    if n == int(row.get("cannot tell", 0)):
+    found, n = int(row["worked"]), int(row["studies"] - row["cannot tell"])
+    if n == 0:
         return "cannot be told"
     low, high = binomtest(found, n).proportion_ci(method="exact")
     return f"{100 * found / n:.1f} ({100 * low:.1f} to {100 * high:.1f})"
