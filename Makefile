@@ -13,7 +13,7 @@ SPHINX := $(DOCS)/$(SCRIPTS)/python -m sphinx -W --keep-going -n -T
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-thorough test-wheel coverage mutants fuzz test-torch test-lowest lint types contracts check bench bench-quick bench-peers peers docs docs-quick results results-page wheel audit clean
+.PHONY: help demo test test-thorough test-wheel coverage mutants fuzz test-torch test-lowest lint types contracts check bench bench-quick bench-peers error-rates peers docs docs-quick results results-page wheel audit clean
 
 help:  ## say what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 14
@@ -92,6 +92,10 @@ docs-quick: $(DOCS)/.ready  ## does the site build? all pages, the examples show
 
 results: $(VENV)/.dev  ## run the results that are missing or stale; write docs/results.md
 	$(BIN)/python tools/results.py
+
+error-rates: $(VENV)/.dev  ## how often alignment_check is wrong, by design (a quarter of an hour); write docs/error_rates.md
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/error_rates.py -o docs/results
+	$(BIN)/python tools/results.py --page
 
 results-page: $(VENV)/.dev  ## write docs/results.md from what is stored; runs nothing
 	$(BIN)/python tools/results.py --page

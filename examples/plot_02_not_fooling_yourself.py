@@ -60,8 +60,8 @@ from brainweave import alignment_check
 print(alignment_check(gdm))
 
 # %%
-# ``n_components="auto"`` keeps the components up to the last that holds up. On noise
-# there is none, and it says so:
+# ``n_components="auto"`` keeps components in their order as long as they hold up. On
+# noise none does, and it says so:
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     GDM("auto").fit(X, y)
@@ -129,5 +129,6 @@ ax.invert_yaxis()
 # - A p-value comes from permutations, and says the smallest it can be.
 # - Whole runs are held out where runs exist (``halves="run"``): neighbouring volumes
 #   share slow noise.
+# - Slow drifts are filtered out before anything is aligned.
 # - Settings are chosen inside the aligning data.
 # - :func:`brainweave.alignment_check` is quoted for the final model.

@@ -102,8 +102,9 @@ for name, values in {
 # K
 # -
 # C categories inform at most C - 1 components. ``n_components="auto"``, which is also
-# what ``GDM()`` does, keeps those that hold up on samples that did not align. The
-# fit of a component to the graph says how much the graph gives to it; larger is better:
+# what ``GDM()`` does, keeps components in their order as long as they hold up on
+# samples that did not align. The fit of a component to the graph says how much the
+# graph gives to it; larger is better:
 from brainweave.plotting import plot_eigenvalues
 
 gdm = GDM("auto").fit(aligning)

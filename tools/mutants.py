@@ -78,7 +78,14 @@ NEAREST = {
         f"aligners/test_{name}"
         for name in ("held_out", "reliable_voxels", "components")
     ],
-    "aligners/check/agreement": ["aligners/test_held_out", "aligners/test_components"],
+    "aligners/check/agreement": [
+        f"aligners/test_{name}"
+        for name in ("held_out", "components", "check_is_calibrated")
+    ],
+    "aligners/check/alignment_check": [
+        f"aligners/test_{name}"
+        for name in ("components", "alignment_check_says_why", "check_is_calibrated")
+    ],
     "evaluation/tuning": ["evaluation/test_tuning"],
     "evaluation/evaluate": ["evaluation/test_classification", "evaluation/test_scores"],
 }

@@ -20,6 +20,7 @@ from pathlib import Path
 from shutil import copyfile
 
 import pandas as pd
+from scipy.stats import binomtest
 
 from brainweave import __version__
 from brainweave.paper.output import (
@@ -35,7 +36,10 @@ ROOT = Path(__file__).parents[1]
 STORED = ROOT / "docs/results"
 PAGES = [
     ROOT / name
-    for name in ("docs/results.md", "docs/gdm.md", "docs/speed.md", "README.md")
+    for name in (
+        *("docs/results.md", "docs/gdm.md", "docs/speed.md", "docs/error_rates.md"),
+        "README.md",
+    )
 ]
 SHAPES = ("DS105ROI", "DS011", "DS001", "DS232")
 #: What is run for a result, after "brainweave reproduce".
@@ -104,6 +108,49 @@ def peers_text(table: pd.DataFrame) -> str:
     )
 
 
+def error_rates_text(table: pd.DataFrame) -> str:
+    """Write what benchmarks/error_rates.py counted, a column per number of subjects."""
+    subjects = list(dict.fromkeys(table["n_subjects"]))
+
+    def lines(part: pd.DataFrame, what: str) -> str:
+        groups = part.groupby(["design", what], sort=False)
+        rows = []
+        for (design, value), found in groups:
+            by_size = found.set_index("n_subjects")
+            cells = [percent_with_interval(by_size.loc[n]) for n in subjects]
+            rows.append([design, f"{value:g}", *cells])
+        head = [f"{n} subjects" for n in subjects]
+        return markdown(["design", what, *head], rows)
+
+    noise = table[table["signal"] == 0].rename(columns={"ar": "autocorrelation"})
+    drifting = noise["drift"] > 0
+    pooled = []
+    for name, part in (("no drift", noise[~drifting]), ("drifts", noise[drifting])):
+        counts = part[["studies", "worked", "cannot tell"]].sum()
+        pooled.append([name, percent_with_interval(counts)])
+    return (
+        "False alarms: studies of noise in which alignment is said to have worked, in "
+        "per cent with 95 % binomial intervals.\n\n"
+        f"{lines(noise[~drifting], 'autocorrelation')}\n"
+        "With own linear and quadratic drifts of five times the noise:\n\n"
+        f"{lines(noise[drifting], 'autocorrelation')}\n"
+        f"All of these together:\n\n{markdown(['noise', 'false alarms'], pooled)}\n"
+        "Power: studies with a shared signal (autocorrelation of the noise .5) in "
+        "which it is found, by its standard deviation in a voxel; single voxels have "
+        "noise of 1, and that of five patterns.\n\n"
+        f"{lines(table[table['signal'] > 0], 'signal')}"
+    )
+
+
+def percent_with_interval(row: pd.Series) -> str:
+    """Write a share of studies with its exact 95 % interval."""
+    found, n = int(row["worked"]), int(row["studies"] - row["cannot tell"])
+    if n == 0:
+        return "cannot be told"
+    low, high = binomtest(found, n).proportion_ci(method="exact")
+    return f"{100 * found / n:.1f} ({100 * low:.1f} to {100 * high:.1f})"
+
+
 TEXTS: dict[str, Callable[..., str]] = {
     "raider": raider_text,
     "pieman": pieman_text,
@@ -112,6 +159,7 @@ TEXTS: dict[str, Callable[..., str]] = {
     "overlap_pieman": overlap_text,
     "table2": lambda table: table_text(table, published=True),
     "peers": peers_text,
+    "error_rates": error_rates_text,
 }
 
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.fft
 from numpy.testing import assert_allclose, assert_array_equal
 
 import brainweave as bw
@@ -15,8 +16,10 @@ from brainweave.aligners.check.held_out import (
     cross_fit,
     fit_by_grams,
     halves_of,
+    remove_trends,
     rows_to_test,
     select_samples,
+    stretches_of,
 )
 from brainweave.graphs.builders import NO_GROUP
 from planted import planted_study
@@ -30,23 +33,45 @@ def as_flags(half):
 
 
 def test_samples_without_a_group_follow_the_one_before():
-    codes = np.array([NO_GROUP, 0, NO_GROUP, 0, NO_GROUP, 1, NO_GROUP, 1, NO_GROUP])
+    codes = np.array([NO_GROUP, 0, 1, NO_GROUP, 1, NO_GROUP, 0, NO_GROUP])
     half, _ = halves_of([codes] * 2, None)
-    assert as_flags(half) == "000110011"  # those before the first go with the first
+    assert as_flags(half) == "00001111"[:4] + "1" * 4
     none = np.full(4, NO_GROUP)
     assert as_flags(halves_of([none, none], None)[0]) == "0000"
 
 
-def test_an_odd_sample_goes_to_either_half_by_turns():
-    codes = np.array([0, 0, 0, 1, 1, 1])
-    half, _ = halves_of([codes] * 2, None)
-    assert as_flags(half) == "011" + "001"
+def test_the_scan_is_cut_between_blocks_where_most_have_their_like_on_both_sides():
+    codes = np.repeat([0, 1, 2, 1, 0, 2], 3)
+    half, _ = halves_of([codes, codes], None)
+    assert as_flags(half) == "0" * 9 + "1" * 9
+    # of blocks of other lengths none is cut
+    codes = np.repeat([0, 1, 0, 1], [2, 9, 2, 2])
+    assert as_flags(halves_of([codes, codes], None)[0]) == "0" * 11 + "1" * 4
+    # rest between two blocks of one category ends a block
+    rest = np.array([0, 1, 1, NO_GROUP, 1, 1, 0])
+    assert as_flags(halves_of([rest, rest], None)[0]) == "0000111"
 
 
-def test_a_category_that_one_subject_has_once_is_divided_in_the_others():
-    often, once = halves_of([np.array([0, 0, 0, 0, 1, 1]), np.array([0, 1, 1])], None)
-    assert as_flags(often) == "0011" + "01"
-    assert as_flags(once) == "1" + "01"
+@pytest.mark.parametrize("codes", [[0, 0, 1, 1], [0, 1, 2], [0, 0, 0, 1]])
+def test_a_category_in_one_block_cannot_be_told_from_its_time(codes):
+    codes = np.repeat(codes, 4)
+    with pytest.raises(InputError, match="cannot be told with this design"):
+        halves_of([codes, codes], None)
+    # each sample a run of its own: then they are no block
+    halves_of([codes, codes], [np.arange(codes.size)] * 2)
+
+
+def test_names_of_categories_do_not_matter():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        codes = [rng.permutation(np.arange(21) % 3) for _ in range(2)]
+        runs = [np.repeat(np.arange(3), 7)] * 2
+        names = rng.permutation(3)
+        for known in (None, runs):
+            first = halves_of(codes, known)
+            renamed = halves_of([names[c] for c in codes], known)
+            for a, b in zip(first, renamed, strict=True):
+                assert_array_equal(a, b)
 
 
 def test_time_points_are_early_or_late_by_their_share_of_the_film():
@@ -61,36 +86,76 @@ def test_time_points_are_early_or_late_by_their_share_of_the_film():
 
 def test_runs_are_taken_in_turn_where_all_have_several():
     codes = [np.array([0, 1] * 4)] * 2
-    runs = ["a", "a", "b", "b", "a", "a", "c", "c"]
+    runs = np.array([0, 0, 1, 1, 0, 0, 2, 2])
     assert as_flags(halves_of(codes, [runs, runs])[0]) == "00110000"
     by_samples = "".join(as_flags(half) for half in halves_of(codes, None))
-    one_run = ["a"] * 8
-    for unknown in (one_run, [None, *runs[1:]], [float("nan"), *runs[1:]]):
-        found = halves_of(codes, [runs, unknown])
-        assert "".join(map(as_flags, found)) == by_samples
+    found = halves_of(codes, [runs, np.zeros(8, int)])  # one has one run
+    assert "".join(map(as_flags, found)) == by_samples
     # a time point stays whole: its run in the first subject who saw it
     films = halves_of([np.arange(8), np.arange(8)[::-1]], [runs, runs])
     assert as_flags(films[0]) == "00110000"
     assert as_flags(films[1]) == "00110000"[::-1]
 
 
-def test_time_points_next_to_aligning_ones_are_not_judged():
-    codes = np.arange(60)
+def test_runs_are_divided_so_that_categories_are_in_both_halves():
+    runs = np.repeat(np.arange(4), 4)
+    codes = np.repeat([0, 1, 2, 3, 0, 1, 2, 3], 2)  # two in the odd runs, two in others
+    assert as_flags(halves_of([codes] * 2, [runs] * 2)[0]) == "0" * 8 + "1" * 8
+    apart = np.repeat([0, 1, 0, 1, 2, 3, 2, 3], 2)
+    assert as_flags(halves_of([apart] * 2, [runs] * 2)[0]) == "00001111" * 2
+
+
+def test_samples_next_to_aligning_ones_of_the_same_run_are_not_judged():
+    codes, one = np.arange(60), np.zeros(60, int)
     held = np.arange(20, 60)
-    assert rows_to_test(codes, held).tolist() == list(range(BORDER, 40))
+    assert rows_to_test(codes, held, one).tolist() == list(range(BORDER, 40))
     both_sides = np.arange(20, 44)  # on either side a quarter, if that is less
-    assert rows_to_test(codes, both_sides).tolist() == list(range(6, 18))
+    assert rows_to_test(codes, both_sides, one).tolist() == list(range(6, 18))
     few = np.arange(20, 39)
-    assert rows_to_test(codes, few).tolist() == list(range(19))
+    assert rows_to_test(codes, few, one).tolist() == list(range(19))
     twenty = np.arange(40, 60)
-    assert rows_to_test(codes, twenty).tolist() == list(range(5, 20))
-    turns = np.flatnonzero(np.arange(64) // 8 % 2)  # runs of eight take turns
+    assert rows_to_test(codes, twenty, one).tolist() == list(range(5, 20))
+    turns = np.flatnonzero(np.arange(64) // 8 % 2)  # stretches of eight take turns
     middle = [row for row in range(32) if row % 8 in (2, 3, 4, 5)]
-    assert rows_to_test(np.arange(72), turns).tolist() == middle
-    # categories repeat: all are judged but those without a label
+    found = rows_to_test(np.arange(72), turns, np.zeros(72, int))
+    assert found.tolist() == middle
+    runs = np.arange(72) // 8  # but if each is a run of its own, all are judged
+    assert rows_to_test(np.arange(72), turns, runs).tolist() == list(range(32))
+    # categories too, but for those without a label
     repeated = np.where(np.arange(60) % 7 == 0, NO_GROUP, np.arange(60) % 3)
-    expected = np.flatnonzero(held % 7 != 0).tolist()
-    assert rows_to_test(repeated, held).tolist() == expected
+    expected = [i for i in range(8, 40) if held[i] % 7 != 0]
+    assert rows_to_test(repeated, held, one).tolist() == expected
+
+
+# -- trends ----------------------------------------------------------------------------
+
+
+def test_trends_are_removed_run_by_run(rng):
+    rows = np.arange(80)
+    time = np.linspace(-1, 1, 40)
+    stretches = stretches_of(np.arange(80) % 4, np.repeat([0, 1], 40))
+    assert [own.tolist() for own in stretches] == [list(range(40)), list(range(40, 80))]
+    drift = np.concatenate([3 + 2 * time - time**2, 5 * time**2 - time])[:, None]
+    white = rng.normal(size=(80, 3))
+    left = remove_trends(white + drift, rows, stretches)
+    assert_allclose(left, remove_trends(white, rows, stretches), atol=1e-12)
+    assert_allclose(left[:40].sum(axis=0), 0, atol=1e-12)
+    assert_allclose(left[40:].T @ time**2, 0, atol=1e-12)
+    assert np.abs(left.T @ np.tile(time**3, 2)).max() > 1e-3  # no more than that
+    # few samples lose their mean and slope alone, fewer their mean, many the cubic too
+    for n, order in ((7, 0), (15, 1), (16, 2), (149, 2), (150, 3)):
+        powers = np.linspace(-1, 1, n)[:, None] ** np.arange(5)
+        rest = remove_trends(powers, np.arange(n), [np.arange(n)])
+        gone = np.abs(rest).max(axis=0) < 1e-9
+        assert gone.tolist() == [i <= order for i in range(5)]
+    constant = remove_trends(np.full((30, 1), 1e6 / 3), np.arange(30), [np.arange(30)])
+    assert_array_equal(constant, 0)  # no rounding that standardising would blow up
+
+
+def test_a_run_of_one_category_is_not_a_stretch():
+    codes, runs = np.repeat([0, 1, 0, 1], 5), np.repeat(np.arange(4), 5)
+    (whole,) = stretches_of(codes, runs)
+    assert whole.tolist() == list(range(20))
 
 
 @pytest.mark.parametrize("kind", ["labels", "time", "both", "matrix"])
@@ -112,160 +177,224 @@ def test_the_graph_of_a_half_is_that_part_of_the_matrix(rng, kind):
 
 
 def test_either_half_is_held_out_once(rng):
-    halves = [np.arange(8) % 2 == 1, np.arange(6) < 3]
-    codes = [np.arange(8) // 4, np.arange(6) // 3]
+    codes = [np.tile([0, 1], 4), np.tile([0, 1], 3)]
     full = [rng.normal(size=(8, 2)), rng.normal(size=(6, 2))]
     turn = np.array([[0.0, 1.0, 0.0], [-1.0, 0.0, 0.0]])
     asked = []
 
-    def fit(aligning, rows):  # features that are turned, and one more than wanted
+    def fit(aligning, rows, stretches):  # turned, and one feature more than wanted
         asked.append([r.tolist() for r in aligning])
+        assert [own[0].tolist() for own in stretches] == [
+            list(range(len(r))) for r in aligning
+        ]
         return tuple([f[r] @ turn for f, r in zip(full, some, strict=True)]
                      for some in (aligning, rows))  # fmt: skip
 
-    folds, features = cross_fit(halves, codes, full, fit)
-    assert asked == [[[0, 2, 4, 6], [3, 4, 5]], [[1, 3, 5, 7], [0, 1, 2]]]
-    assert [r.tolist() for r in folds[0].rows] == [[1, 3, 5, 7], [0, 1, 2]]
+    folds, features = cross_fit(codes, None, full, fit)
+    assert asked == [[[0, 1, 2, 3], [0, 1, 2]], [[4, 5, 6, 7], [3, 4, 5]]]
+    assert [r.tolist() for r in folds[0].rows] == [[4, 5, 6, 7], [3, 4, 5]]
     # for pictures they are turned back; tested they are as they come, cut to size
     for found, want in zip(features, full, strict=True):
         assert_allclose(found, want, atol=1e-12)
-    assert_allclose(folds[0].features[1], (full[1] @ turn)[:3, :2])
-    assert [c.tolist() for c in folds[1].codes] == [[0, 0, 1, 1], [1, 1, 1]]
-    # blocks of features that cannot be mixed are turned apart
-    _, apart = cross_fit(
-        halves,
-        codes,
-        full,
-        lambda *rows: tuple(
-            [-f[r] for f, r in zip(full, s, strict=True)] for s in rows
-        ),
-        blocks=[np.array([0]), np.array([1])],
-    )
-    for found, want in zip(apart, full, strict=True):
-        assert_allclose(found, want, atol=1e-12)
-    with pytest.raises(InputError, match="another number of features"):
-        cross_fit(halves, codes, full, fit, blocks=[np.array([0, 1])])
+    assert_allclose(folds[0].features[1], (full[1] @ turn)[3:, :2])
+    assert [c.tolist() for c in folds[1].codes] == [[0, 1, 0, 1], [0, 1, 0]]
+    assert folds[0].n_groups == 2
+    # of groups that aligned the model's own mean is known
+    seen = np.concatenate([full[0][:4], full[1][:3]]) @ turn[:, :2]
+    first = np.array([1, 0, 1, 0, 1, 0, 1]) == 1
+    assert_allclose(folds[0].template, [seen[first].mean(0), seen[~first].mean(0)])
 
 
-@pytest.mark.parametrize(("n", "enough"), [(5, False), (6, True)])
-@pytest.mark.parametrize("first", [True, False])
-def test_either_half_of_every_subject_needs_three_samples(rng, n, enough, first):
-    halves = [np.arange(6) < 3, (np.arange(n) < 3) == first]
-    codes = [np.zeros(6, int), np.zeros(n, int)]
-    full = [rng.normal(size=(6, 1)), rng.normal(size=(n, 1))]
+def test_either_half_of_every_subject_needs_three_samples(rng):
+    full = [rng.normal(size=(6, 1)), rng.normal(size=(5, 1))]
 
-    def fit(*rows):
-        return tuple([f[r] for f, r in zip(full, some, strict=True)] for some in rows)
+    def fit(aligning, rows, stretches):
+        return tuple([f[r] for f, r in zip(full, some, strict=True)]
+                     for some in (aligning, rows))  # fmt: skip
 
-    if enough:
-        assert len(cross_fit(halves, codes, full, fit)[0]) == 2
-        return
+    codes = [np.tile([0, 1], 3), np.array([0, 1, 0, 1, 0])]
     with pytest.raises(InputError, match="too few samples to hold half of them out"):
-        cross_fit(halves, codes, full, fit)
+        cross_fit(codes, None, full, fit)
+    full[1], codes[1] = full[0], codes[0]
+    assert len(cross_fit(codes, None, full, fit)[0]) == 2
 
 
 # -- the statistic ---------------------------------------------------------------------
 
 
+def fold_of(features, codes, n_runs=1):
+    rows = [np.arange(len(c)) for c in codes]
+    stretches = [np.array_split(r, n_runs) for r in rows]
+    n_groups = max(map(max, codes)) + 1
+    unknown = np.full((n_groups, features[0].shape[1]), np.nan)
+    return Fold(rows, features, codes, stretches, n_groups, unknown)
+
+
 def brute_statistic(features, codes):
-    """Sum over pairs of subjects and groups of the products of scaled group sums."""
-    total = np.zeros(features[0].shape[1])
-    for i in range(len(features)):
+    """The mean product of standardised features over pairs that belong together."""
+    m, totals, weights = len(features), 0.0, 0.0
+    for i in range(m):
         for j in range(i):
             for c in set(codes[i]) & set(codes[j]):
-                u = [
-                    f[own == c].sum(axis=0) / np.sqrt((own == c).sum())
-                    for f, own in ((features[i], codes[i]), (features[j], codes[j]))
-                ]
-                total += u[0] * u[1]
-    return total
+                a, b = features[i][codes[i] == c], features[j][codes[j] == c]
+                scale = np.sqrt(len(a) * len(b) * len(codes[i]) * len(codes[j]))
+                totals = totals + a.sum(axis=0) * b.sum(axis=0) / scale
+                weights += np.sqrt(len(a) * len(b) / len(codes[i]) / len(codes[j]))
+    return totals / weights
 
 
 @pytest.mark.parametrize("chunk", [4_000_000, 30])
-def test_the_statistic_is_its_definition_however_many_are_shuffled_at_a_time(
+def test_the_statistic_is_its_definition_however_many_are_drawn_at_a_time(
     rng, chunk, monkeypatch
 ):
     monkeypatch.setattr(agreement, "CHUNK", chunk)
     codes = [rng.integers(4, size=n) for n in (12, 15, 9)]
     features = [rng.normal(size=(len(c), 2)) for c in codes]
-    positions = [np.arange(len(c)) for c in codes]
-    draws = [agreement._Shuffles(c, s, [0, i]) for i, (c, s) in
-             enumerate(zip(codes, positions, strict=True))]  # fmt: skip
-    values = agreement._statistics(features, draws, 4, 7)
+    fold = fold_of(features, codes)
+    values = agreement.statistics(fold, 7, [0])
     assert values.shape == (8, 2)
-    assert_allclose(values[0], brute_statistic(features, codes), atol=1e-12)
-    again = [agreement._Shuffles(c, s, [0, i]) for i, (c, s) in
-             enumerate(zip(codes, positions, strict=True))]  # fmt: skip
-    shuffled = [d.draw(8, keep_first=True) for d in again]
-    for n in range(8):
-        now = [s[n] for s in shuffled]
-        assert_allclose(values[n], brute_statistic(features, now), atol=1e-12)
+    whole = [remove_trends(f, np.arange(len(f)), [np.arange(len(f))]) for f in features]
+    whole = [f / np.sqrt((f**2).mean(axis=0)) for f in whole]
+    assert_allclose(values[0], brute_statistic(whole, codes), atol=1e-12)
+    assert len(np.unique(values[:, 0])) == 8
 
 
-def test_labels_move_in_the_blocks_in_which_they_were_shown():
-    codes = np.array([0, 0, 0, 1, 1, 2, 2, 0, 0, 1])
-    positions = np.arange(10)
-    shuffles = agreement._Shuffles(codes, positions, [0])
-    assert [b[b >= 0].tolist() for b in shuffles.blocks] == [
-        [0, 1, 2], [3, 4], [5, 6], [7, 8], [9]
-    ]  # fmt: skip
-    drawn = shuffles.draw(50, keep_first=True)
-    assert_array_equal(drawn[0], codes)
-    assert (drawn[1:] != codes).any(axis=1).mean() > 0.5
-    for row in drawn:
-        assert np.bincount(row).tolist() == [5, 3, 2]
-        runs = np.split(row, np.flatnonzero(np.diff(row)) + 1)
-        assert len(runs) <= 5  # never torn
-    assert (shuffles.draw(50, keep_first=False)[0] != codes).any()
-    # a gap in time ends a block; in sorted labels every sample is one
-    gap = agreement._Shuffles(codes, np.where(positions > 0, positions + 1, 0), [0])
-    assert (gap.blocks >= 0).sum(axis=1).tolist() == [1, 2, 2, 2, 2, 1]
-    in_order = agreement._Shuffles(np.sort(codes), positions, [0])
-    assert_array_equal(in_order.blocks, np.arange(10)[:, None])
+def test_of_time_points_it_is_the_correlation(rng):
+    """In one order cosines are compared without the way back to time: the same."""
+    features = [rng.normal(size=(30, 2)) for _ in range(3)]
+    codes = [np.arange(30)] * 3
+    fold = fold_of(features, codes, n_runs=2)
+    assert agreement._in_one_order(fold)
+    values = agreement.statistics(fold, 9, [0])
+    left = [remove_trends(f, np.arange(30), fold.stretches[0]) for f in features]
+    want = [
+        np.corrcoef(left[i][:, 0], left[j][:, 0])[0, 1]
+        for i, j in ((0, 1), (0, 2), (1, 2))
+    ]
+    assert_allclose(values[0, 0], np.mean(want), atol=1e-12)
+    order = rng.permutation(30)  # the names of time points do not matter
+    other = fold._replace(codes=[order] * 3)
+    assert_allclose(agreement.statistics(other, 9, [0]), values, atol=1e-12)
+    apart = fold._replace(codes=[order, order, order[::-1]])
+    assert not agreement._in_one_order(apart)
 
 
-def test_time_points_are_shifted_as_a_ring():
-    codes = np.array([4, 7, 5, 9, 1])
-    drawn = agreement._Shuffles(codes, np.arange(5), [3]).draw(60, keep_first=False)
-    rings = {tuple(np.roll(codes, k)) for k in range(5)}
-    assert {tuple(row) for row in drawn} == rings
-
-
-def folds_of(features, codes):
-    rows = [np.arange(len(c)) for c in codes]
-    one = Fold(rows, features, codes)
-    return [one, one]
+def test_surrogates_have_the_spectrum_of_the_data(rng):
+    smooth = np.cumsum(rng.normal(size=(60, 1)), axis=0)
+    fold = fold_of([smooth], [np.arange(60)])
+    cosines = agreement._Cosines(*(part[0] for part in fold[:4]))
+    signs = rng.choice([-1.0, 1.0], size=(60, 5))
+    made = cosines.sums(signs, 60)[:, :, 0]
+    assert_allclose((made**2).sum(axis=0), 1)
+    for one, own in zip(made.T, signs.T, strict=True):
+        spectrum = scipy.fft.dct(one, norm="ortho")
+        assert_allclose(spectrum, cosines.values[:, 0] * own, atol=1e-12)
 
 
 def test_what_is_shared_is_told_from_noise_and_from_nothing(rng):
     codes = [rng.permutation(np.arange(24) % 4) for _ in range(3)]
-    means = rng.normal(size=4)
+    means = np.array([1.0, -1.0, 2.0, -2.0])
     features = [
         np.column_stack([means[c] + 0.1 * rng.normal(size=24), rng.normal(size=24)])
         for c in codes
     ]
-    agreed, p, rest = agreement.permutation_test(folds_of(features, codes), 199, 0)
-    assert agreed[0] > 0.95 > abs(agreed[1])
-    assert p[0] == rest[0] == 1 / 200
-    assert min(p[1], rest[1]) > 0.05
+    test = agreement.permutation_test([fold_of(features, codes)] * 2, 199, 0)
+    assert test.agreement[0] > 0.8 > 0.3 > abs(test.agreement[1])
+    assert test.p[0] == 1 / 200
+    assert test.p[1] > 0.05
+    assert test.n_together == 1
     constant = [np.column_stack([f[:, 0], np.zeros(24)]) for f in features]
-    agreed, p, rest = agreement.permutation_test(folds_of(constant, codes), 199, 0)
-    assert p.tolist() == rest.tolist() == [1 / 200, 1.0]
-    assert agreed[1] == 0
-    # no more than the smallest p that so many permutations can give
-    assert agreement.permutation_test(folds_of(features, codes), 9, 0)[1][0] == 1 / 10
+    test = agreement.permutation_test([fold_of(constant, codes)] * 2, 199, 0)
+    assert test.p.tolist() == [1 / 200, 1.0]
+    assert test.agreement[1] == 0
+    # no more than the smallest p that so many draws can give
+    few = agreement.permutation_test([fold_of(features, codes)] * 2, 9, 0)
+    assert few.p[0] == 1 / 10
     scaled = [1e6 * f + 7 for f in features]  # the unit of features does not matter
-    assert agreement.permutation_test(folds_of(scaled, codes), 199, 0)[1][0] == 1 / 200
+    again = agreement.permutation_test([fold_of(scaled, codes)] * 2, 199, 0)
+    assert_allclose(again.agreement, agreement.permutation_test(
+        [fold_of(features, codes)] * 2, 199, 0).agreement)  # fmt: skip
 
 
 def test_weak_components_are_evidence_together(rng):
     codes = [rng.permutation(np.arange(40) % 4) for _ in range(3)]
-    means = 0.45 * rng.normal(size=(4, 12))
+    means = 0.3 * rng.normal(size=(4, 12))
     weak = [means[c] + rng.normal(size=(40, 12)) for c in codes]
-    _, p, rest = agreement.permutation_test(folds_of(weak, codes), 199, 0)
-    assert rest[0] < 0.05 < np.median(p)
-    assert_allclose(rest[-1], agreement.permutation_test(
-        folds_of([w[:, -1:] for w in weak], codes), 199, 0)[1])  # fmt: skip
+    test = agreement.permutation_test([fold_of(weak, codes)] * 2, 199, 0)
+    assert test.p[0] < 0.05
+    assert test.n_together > 1
+    alone = [
+        agreement.permutation_test(
+            [fold_of([w[:, [k]] for w in weak], codes)] * 2, 199, 0
+        ).p[0]
+        for k in range(12)
+    ]
+    assert np.median(alone) > 0.05
+
+
+def test_a_component_that_repeats_another_is_not_shared_again(rng):
+    """Noise with a little of what is shared in the component before it."""
+    shared = rng.normal(size=(80, 1))
+    features = [
+        np.hstack([shared, 0.5 * shared + rng.normal(size=(80, 1))]) for _ in range(4)
+    ]
+    fold = fold_of(features, [np.arange(80)] * 4)
+    assert agreement.statistics(fold, 99, [0])[0, 1] > 0.1
+    test = agreement.permutation_test([fold] * 2, 99, 0)
+    assert test.p[0] == 0.01
+    assert test.p[1] > 0.05
+    assert abs(test.agreement[1]) < 0.1
+
+
+def test_of_categories_what_the_model_has_for_them_is_taken_out(rng):
+    """So that the second of two true components loses nothing to the noise in one."""
+    codes = [rng.permutation(np.arange(48) % 3) for _ in range(3)]
+    contrasts = np.array([[1.0, 1.0], [-1.0, 1.0], [0.0, -2.0]])
+    features = [contrasts[c] + rng.normal(size=(48, 2)) for c in codes]
+    fold = fold_of(features, codes)._replace(template=contrasts)
+    rest = agreement._Rest(fold)
+    rest.take_out(0)
+    for f, c in zip(rest.features, codes, strict=True):
+        means = np.array([f[c == k, 1].mean() for k in range(3)])
+        assert abs(means[0] - means[1]) < 0.3 * abs(means[2] - means[:2].mean())
+        shared = remove_trends(contrasts[c, :1], np.arange(48), [np.arange(48)])
+        assert_allclose(f[:, 1] @ shared, 0, atol=1e-12)
+    test = agreement.permutation_test([fold] * 2, 99, 0)
+    assert test.p.tolist() == [0.01, 0.01]
+
+
+@pytest.mark.parametrize(
+    ("n_subjects", "n_categories", "n_blocks", "runs", "ways", "needed"),
+    [
+        (2, 2, 1, 1, 2, 6),  # 2 ** 2 / 2 orders
+        (2, 3, 1, 1, 6, 4),
+        (2, 4, 1, 1, 24, 0),
+        (5, 2, 1, 1, 16, 4),
+        (6, 2, 1, 1, 32, 0),
+        (2, 2, 2, 1, 18, 4),
+        (2, 2, 1, 2, 8, 6),
+        (3, 2, 1, 2, 32, 0),
+    ],
+)
+def test_too_few_blocks_cannot_tell(
+    rng, n_subjects, n_categories, n_blocks, runs, ways, needed
+):
+    own = np.repeat(np.tile(np.arange(n_categories), n_blocks * runs), 5)
+    codes = [own] * n_subjects
+    features = [rng.normal(size=(own.size, 1)) for _ in codes]
+    fold = fold_of(features, codes, n_runs=runs)
+    if ways >= 20:
+        assert agreement.permutation_test([fold] * 2, 19, 0).p[0] <= 1
+        return
+    with pytest.raises(InputError, match="cannot be told with this design") as error:
+        agreement.permutation_test([fold] * 2, 19, 0)
+    assert f"in {ways} ways that differ" in str(error.value)
+    per_half = needed // 2
+    text = f"{needed} runs like these would do"
+    assert text in str(error.value)
+    more = [np.tile(own[: own.size // runs], per_half)] * n_subjects
+    many = [rng.normal(size=(more[0].size, 1)) for _ in codes]
+    agreement.permutation_test([fold_of(many, more, n_runs=per_half)] * 2, 19, 0)
 
 
 def test_subjects_must_share_two_groups(rng):
@@ -274,21 +403,18 @@ def test_subjects_must_share_two_groups(rng):
     one = [np.arange(8) % 2, 1 + np.arange(8) % 2]
     for codes in (apart, one):
         with pytest.raises(InputError, match="share too few groups"):
-            agreement.permutation_test(folds_of(features, codes), 9, 0)
+            agreement.permutation_test([fold_of(features, codes)], 9, 0)
+    single = fold_of([f[:1] for f in features], [np.array([0])] * 2)
     with pytest.raises(InputError, match="share too few groups"):
-        agreement.permutation_test(
-            folds_of([f[:1] for f in features], [[0], [0]]), 9, 0
-        )
+        agreement.permutation_test([single], 9, 0)
 
 
-def test_agreement_is_the_correlation_of_group_means(rng):
+def test_agreement_in_sample_is_the_same_number_with_trends(rng):
     codes = [np.array([0, 0, 1, 2, 2, NO_GROUP]), np.array([0, 1, 1, 2, 0, 2])]
     features = [rng.normal(size=(6, 2)) for _ in codes]
-    means = [
-        np.array([f[c == k].mean(axis=0) for k in range(3)])
-        for f, c in zip(features, codes, strict=True)
-    ]
-    want = [np.corrcoef(means[0][:, k], means[1][:, k])[0, 1] for k in range(2)]
+    known = [f[c != NO_GROUP] for f, c in zip(features, codes, strict=True)]
+    scaled = [(f - f.mean(axis=0)) / f.std(axis=0) for f in known]
+    want = brute_statistic(scaled, [c[c != NO_GROUP] for c in codes])
     assert_allclose(agreement.agreement_of_groups(features, codes, 3), want)
 
 
@@ -304,7 +430,7 @@ def test_a_half_keeps_runs_precision_and_number_of_voxels(rng, reliable):
     basis = bw.SubjectBasis(x, runs=np.arange(24) // 6, name="X[0]", **how)
     assert basis.reliable == reliable
     rows, held_out = np.arange(12), np.arange(12, 24)
-    half, held = _half_basis(basis, rows, held_out)
+    half, held = _half_basis(basis, rows, held_out, [np.arange(12)])
     assert (half.n_samples, half.n_voxels, half.dtype) == (12, 40, np.float32)
     assert half.constant_voxels.tolist() == [3]
     assert half.runs.tolist() == [0] * 6 + [1] * 6
@@ -317,10 +443,12 @@ def test_a_model_of_a_half_has_as_many_components_as_the_half_can(rng, energy):
     X, _ = planted_study(rng, (24, 24), (40, 40))
     k = min(bw.SubjectBasis(x, energy=energy).n_kept for x in X)
     model = bw.DetSRM(k, energy=energy, random_state=0).fit(X)
-    fewest = min(bw.SubjectBasis(x[12:], energy=energy).n_kept for x in X)
-    assert fewest < k
     rows, held_out = [np.arange(12)] * 2, [np.arange(12, 24)] * 2
-    seen, new = fit_by_grams(model, model.bases_, k, held_out, rows)
+    whole = [[np.arange(12)]] * 2
+    halves = [_half_basis(b, held_out[0], rows[0], whole[0])[0] for b in model.bases_]
+    fewest = min(half.n_kept for half in halves)
+    assert fewest < k
+    seen, new = fit_by_grams(model, model.bases_, k, held_out, rows, whole)
     assert [f.shape for f in (*seen, *new)] == [(12, fewest)] * 4
     assert bw.alignment_check(model, n_permutations=19).available
 
@@ -345,5 +473,6 @@ def test_principal_components_of_a_half_are_no_more_than_its_rank(rng):
         x[:12] = rng.normal(size=(12, 4)) @ rng.normal(size=(4, 40))
     model = Leading(9).fit(X)
     rows, held_out = [np.arange(12)] * 2, [np.arange(12, 24)] * 2
-    seen, new = fit_by_grams(model, model.bases_, 9, rows, held_out)
+    whole = [[np.arange(12)]] * 2
+    seen, new = fit_by_grams(model, model.bases_, 9, rows, held_out, whole)
     assert [f.shape for f in (*seen, *new)] == [(12, 4)] * 4

@@ -299,7 +299,8 @@ def test_halves_have_the_constraint_of_the_whole(rng):
     # an aligner of one's own need not have one
     gdm = PaperGDM(3, graph="time", energy=0.9).fit(X, ids)
     rows = [np.arange(0, 40, 2)] * 6
-    seen, _ = fit_by_grams(gdm, gdm.bases_, 3, rows, rows, graph=gdm.graph_)
+    whole = [[np.arange(20)]] * 6
+    seen, _ = fit_by_grams(gdm, gdm.bases_, 3, rows, rows, whole, graph=gdm.graph_)
     assert seen[0].shape == (20, 3)
 
 

@@ -115,6 +115,7 @@ class BaseAligner(FittedAligner, Stored):
         ``ids_``, and matches subjects by them from then on; on bare arrays ``ids_`` is
         None, and subjects are matched by position.
         """
+        self.__dict__.pop("_check", None)  # of another fit
         subjects = check_list_of_subjects(X, owner=self._owner)
         y = self._find_y(subjects, y)
         self._check_subjects(subjects, y)

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from inspect import signature
 from itertools import compress
 from typing import Any, NamedTuple, Self
@@ -290,6 +291,8 @@ class FittedAligner(BaseEstimator):
             b.kernel.name == "linear" for b in state["bases_"]
         ):
             state = {k: v for k, v in state.items() if k != "bases_"}
+        if "_check" in state:  # its features are data, too
+            state = {**state, "_check": replace(state["_check"], features=None)}
         return state
 
     def score(

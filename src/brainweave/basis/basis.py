@@ -117,6 +117,8 @@ class SubjectBasis(VoxelPass):
     True
     """
 
+    _gram_is_linear = False  # of a precomputed one: known to who made it
+
     def __init__(
         self,
         X: Any,
@@ -182,6 +184,11 @@ class SubjectBasis(VoxelPass):
         self.constant_voxels = np.empty(0, dtype=int)
         self.signatures = sample_signatures(gram)
         self._products, self._data = gram, None
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether the Gram matrix is of voxels as they are, also one precomputed."""
+        return self.kernel.name == "linear" or self._gram_is_linear
 
     @property
     def uses_covariance(self) -> bool:

@@ -88,9 +88,9 @@ def summarize_model(model: Any) -> str:
         f"{model.n_components_} shared features"
     )
     # what gains from the graph is no finding: noise gains too
-    from brainweave.aligners.check.alignment_check import alignment_check
+    from brainweave.aligners.check.alignment_check import stored_check
 
-    check = alignment_check(model)
+    check = stored_check(model)
     # a model of another method that comes from a file never knows
     told = check.available or hasattr(model, "component_summary")
     return f"{text}. {check.verdict}" if told else text

@@ -13,12 +13,14 @@ from pathlib import Path
 from pkgutil import walk_packages
 from typing import Any
 
+import numpy as np
+
 import brainweave
 from brainweave import aligners
 from brainweave._core.exceptions import ModelFileError
 from brainweave._core.stored import Stored
 from brainweave.aligners.base import BaseAligner
-from brainweave.aligners.check.alignment_check import graph_fit
+from brainweave.aligners.check.alignment_check import AlignmentCheck, graph_fit
 from brainweave.aligners.maps import SubjectMap
 from brainweave.graphs.builders import Graph
 from brainweave.persistence.bases import basis_from
@@ -273,6 +275,7 @@ def save(
         known = provenance.get("study_fingerprint")
     more = {
         "summary": _component_table(model),
+        "check": _write_check(vars(model).get("_check")),
         "study_fingerprint": None if known is None else str(known),
     }
     return write_document(Path(path), MODEL, model, more, provenance)
@@ -286,6 +289,47 @@ def _component_table(model: Any) -> dict[str, list[Any]] | None:
         frame = model.component_summary()
         table = {str(name): frame[name].tolist() for name in frame.columns}
     return table
+
+
+_OF_CHECK = ("agreement_cv", "p", "n_together", "n_permutations")
+
+
+def _write_check(check: AlignmentCheck | None) -> dict[str, Any] | None:
+    """Return what held-out samples told, without the features of these samples."""
+    if check is None:
+        return None
+    if not check.available:
+        return {"reason": check.reason}
+    known: dict[str, Any] = {
+        name: np.asarray(getattr(check, name)).tolist() for name in _OF_CHECK
+    }
+    if check.pieces is not None:
+        known["pieces"] = check.pieces.reset_index().to_dict("list")
+    return known
+
+
+def _read_check(node: Node) -> AlignmentCheck | None:
+    known = node.decode()
+    if known is None:
+        return None
+    try:
+        if "reason" in known:
+            return AlignmentCheck(str(known["reason"]))
+        pieces = known.get("pieces")
+        if pieces is not None:
+            import pandas as pd
+
+            pieces = pd.DataFrame(pieces).set_index(next(iter(pieces)))
+        p = np.asarray(known["p"], float).reshape(-1)
+        return AlignmentCheck(
+            agreement_cv=np.asarray(known["agreement_cv"], float).reshape(p.shape),
+            p=p,
+            n_together=int(known["n_together"]),
+            n_permutations=int(known["n_permutations"]),
+            pieces=pieces,
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, StopIteration):
+        node.refuse("is not what a check of held-out samples finds")
 
 
 def load(path: str | PathLike[str], *, verify: bool = True) -> Any:
@@ -320,9 +364,12 @@ def _model_from(file: OpenFile) -> Any:
         if not isinstance(model, (BaseAligner, SubjectMap)):
             document["model"].refuse("is neither an aligner nor a map")
         summary = document["summary"].decode()
+        check = _read_check(document["check"])
         fingerprint = document["study_fingerprint"].value
     if isinstance(summary, dict) and isinstance(model, BaseAligner):
         model.__dict__["_component_table"] = summary
+    if check is not None and isinstance(model, BaseAligner):
+        model.__dict__["_check"] = check
     if fingerprint is not None:
         model.__dict__["study_fingerprint"] = str(fingerprint)
     return model
@@ -464,6 +511,8 @@ def _model_facts(file: OpenFile) -> tuple[str, dict[str, Any]]:
                 facts["graph_fit"] = graph_fit(model).tolist()
             elif kind == "K":  # a number per shared feature
                 facts[key.rstrip("?")] = value.tolist()
+    if "_check" in vars(model):
+        facts["held-out check"] = vars(model)["_check"].verdict
     voxels = sorted({m.n_voxels for m in model.maps_})
     kernels = sorted({m.kernel for m in model.maps_})
     spread = str(voxels[0]) if len(voxels) == 1 else f"{voxels[0]} to {voxels[-1]}"

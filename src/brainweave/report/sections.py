@@ -227,7 +227,7 @@ def _maps_element(inputs: Inputs, maps: dict[int, Any], n_components: int) -> El
     limit = max(float(np.abs(p).max(initial=0.0)) for p in patterns.values()) or 1.0
     check, drawn = inputs.check, []
     holds = np.ones(n_components, dtype=bool)
-    if check is not None and len(check.p) >= n_components:
+    if check is not None and check.pieces is None and len(check.p) >= n_components:
         holds = check.holds
     shown = [(k, i) for k in range(n_components) for i in maps]
     figures = feature_map_figures(((maps[i], k) for k, i in shown), limit=limit)

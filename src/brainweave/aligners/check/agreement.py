@@ -1,86 +1,120 @@
 r"""Whether subjects agree on held-out samples more than they would by chance.
 
-With :math:`h_{it}` the standardised held-out feature of sample t of subject i, and
-:math:`u_{ic} = n_{ic}^{-1/2} \sum_{t \in c} h_{it}` over the :math:`n_{ic}` samples of
-group c, the statistic of a feature is :math:`\sum_{i<j} \sum_c u_{ic} u_{jc}`. Its null
-distribution comes from shuffling the held-out labels within each subject; the model of
-the other half never saw them. Labels move in the blocks in which they were shown, and
-time points by circular shifts, so that slow signals do not pass for shared ones.
+Let :math:`h_{it}` be a held-out feature of sample t of subject i, without its slow
+trends and with unit mean square over the subject's :math:`n_i` samples, and
+:math:`u_{ic} = (n_i n_{ic})^{-1/2} \sum_{t \in c} h_{it}` over the :math:`n_{ic}`
+samples of group c. Two subjects agree by :math:`\sum_c u_{ic} u_{jc}`: of time points
+the correlation over time, of categories the correlation over all pairs of samples of
+the same category. The agreement of a feature is the mean over pairs of subjects.
+
+What is known of noise is that it is slow: neighbours in time are alike, so neither
+single samples nor short blocks can be shuffled. Its cosine transform over a run has
+coefficients that are nearly uncorrelated, whatever the autocorrelation, and whose signs
+tell nothing: half of them are positive. So the null distribution comes from
+random signs of the cosines of each subject and run, the same for all features. The
+surrogates are as smooth as the data, and no order of stimuli has to be random.
+
+Components are tested in their order, each without what is shared in those before it.
+The test of component k asks whether neither it nor any of the next is shared. Its
+statistic is the largest, in units of its spread, of the summed agreements of components
+k to k + m - 1 for m = 1, 2, 4 (of the first, up to all), so that a clear one
+counts as much as many weak ones together. Components are kept as long as p < .05, which
+keeps one too many in at most 5 % of all studies; those behind the first that fails are
+not tested, and share its p.
 
 The labels of one half train the model of the other, so the two statistics depend on
 each other. Their null distributions are averaged quantile by quantile, as for two that
-rise and fall together: p is at most too large. It is corrected for the number of
-components by the distribution of the largest statistic. The statistics of a component
-and all behind it are also added up: many weak ones together can be evidence where none
-is alone. Component k of the model of a half stands for component k of the full model:
-matching them in any cleverer way would use a model that knows the held-out labels.
+rise and fall together: p is at most too large.
 """
 
+from typing import NamedTuple
+
 import numpy as np
+import scipy.fft
 import scipy.sparse
-from numpy.typing import NDArray
+from scipy.special import gammaln
 
 from brainweave._core.arrays import Codes, Matrix
 from brainweave._core.exceptions import InputError
-from brainweave.aligners.check.held_out import Fold
-from brainweave.basis.linalg import mean_pairwise_correlation
+from brainweave.aligners.check.held_out import CANNOT_TELL, Fold, remove_trends
 from brainweave.graphs.builders import NO_GROUP
 
-CHUNK = 250_000  # numbers held at a time while shuffling: what a cache holds
+CHUNK = 500_000  # numbers held at a time per subject: about what a cache holds
+SIGNS = np.array([-1.0, 1.0])
+SIGNIFICANT = 0.05
+NEIGHBOURS = 4  # components that are tested together with one, at most
+LEAST_WAYS = 20  # in which blocks can be ordered, for p < .05
+
+
+class Agreement(NamedTuple):
+    """What held-out samples tell.
+
+    The agreement and p of each component, how many of the first are clearest together,
+    and their statistic, as observed and by chance (n_folds, n_permutations).
+    """
+
+    agreement: Matrix
+    p: Matrix
+    n_together: int
+    statistic: float
+    null: Matrix
 
 
 def permutation_test(
     folds: list[Fold], n_permutations: int, random_state: int
-) -> tuple[Matrix, Matrix, Matrix]:
-    """Return the agreement on held-out samples, and two p under shuffled labels.
-
-    That of each component, and that of each and all behind it together.
-    """
-    k = folds[0].features[0].shape[1]
-    observed, null, agreements = np.zeros(k), np.zeros(n_permutations), []
-    observed_rest, null_rest = np.zeros(k), np.zeros((n_permutations, k))
-    for number, fold in enumerate(folds):
+) -> Agreement:
+    """Test the components of held-out samples in their order, until one fails."""
+    for fold in folds:
         if min(map(len, fold.codes)) < 2 or not _share_two_groups(fold.codes):
             raise InputError(
                 "subjects share too few groups of samples once half are held out."
             )
-        held = [_standardized(f) for f in fold.features]
-        size = max(int(c.max()) for c in fold.codes) + 1
-        agreements.append(agreement_of_groups(held, fold.codes, size))
-        pairs = enumerate(zip(fold.codes, fold.rows, strict=True))
-        draws = [
-            _Shuffles(codes, positions, [random_state, number, i])
-            for i, (codes, positions) in pairs
-        ]
-        values = _z_scores(_statistics(held, draws, size, n_permutations))
-        observed += values[0] / len(folds)
-        null += np.sort(values[1:].max(axis=1)) / len(folds)
-        rest = _z_scores(np.cumsum(values[:, ::-1], axis=1)[:, ::-1])
-        observed_rest += rest[0] / len(folds)
-        null_rest += np.sort(rest[1:], axis=0) / len(folds)
+    _refuse_few_blocks(folds)
+    rests = [_Rest(fold) for fold in folds]
+    n_components = folds[0].features[0].shape[1]
+    agreement, p, first = np.empty(n_components), np.zeros(n_components), None
+    for k in range(n_components):
+        width = NEIGHBOURS if k else n_components
+        values = np.array([
+            statistics(rest.fold(k, width), n_permutations, [random_state, number])
+            for number, rest in enumerate(rests)
+        ])  # fmt: skip
+        n_together, statistic, null = _largest_sum(values)
+        first = first or (n_together, statistic, null)
+        p[k:] = max(p_of(statistic, null), p[k])
+        found = values[:, 0].mean(axis=0)
+        agreement[k : k + found.size] = found
+        if p[k] >= SIGNIFICANT:
+            wide = [statistics(rest.fold(k, n_components), 0, [0])[0] for rest in rests]
+            agreement[k:] = np.mean(wide, axis=0)
+            break
+        for rest in rests:
+            rest.take_out(k)
+    n_together, statistic, null = first or (1, 0.0, np.zeros((1, n_permutations)))
+    return Agreement(agreement, p, n_together, statistic, null)
+
+
+def p_of(statistic: float, null: Matrix) -> float:
+    """Return how often chance is as good, the folds averaged quantile by quantile."""
+    averaged = np.sort(null, axis=1).mean(axis=0)
     # a tie counts against the alignment, also one broken by rounding
-    as_good = (null[:, None] >= observed - 1e-9).sum(axis=0)
-    as_good_rest = (null_rest >= observed_rest - 1e-9).sum(axis=0)
-    with np.errstate(invalid="ignore"):
-        agreement = np.nanmean(agreements, axis=0)
-    return (
-        agreement,
-        (1 + as_good) / (1 + n_permutations),
-        (1 + as_good_rest) / (1 + n_permutations),
-    )
+    return float((1 + (averaged >= statistic - 1e-9).sum()) / (1 + averaged.size))
 
 
-def _z_scores(values: Matrix) -> Matrix:
-    """Standardise statistics over what was observed and all permutations."""
-    spread = values.std(axis=0)
-    centred = values - values.mean(axis=0)
-    return np.asarray(centred / np.where(spread > 0, spread, np.inf))
+def _largest_sum(values: Matrix) -> tuple[int, float, Matrix]:
+    """Return how many components are clearest together, how clear, and by chance.
 
-
-def _standardized(features: Matrix) -> Matrix:
-    centred = features - features.mean(axis=0)
-    scale = np.sqrt((centred**2).mean(axis=0))
-    return np.asarray(centred / np.where(scale > 1e-12 * scale.max(), scale, np.inf))
+    The values are by fold, permutation and component.
+    """
+    k = values.shape[-1]
+    sizes = [*(2**e for e in range(k.bit_length()) if 2**e < k), k]
+    sums = values.cumsum(axis=-1)[..., np.array(sizes) - 1]
+    # signs are symmetric: the mean by chance is zero
+    spread = np.sqrt((sums**2).mean(axis=1)).mean(axis=0)
+    scores = sums / np.where(spread > 1e-12, spread, np.inf)
+    observed = scores[:, 0].mean(axis=0)
+    best = int(observed.argmax())
+    return sizes[best], float(observed[best]), scores[:, 1:].max(axis=-1)
 
 
 def _share_two_groups(codes: list[Codes]) -> bool:
@@ -90,78 +124,192 @@ def _share_two_groups(codes: list[Codes]) -> bool:
     return any(len(a & b) >= 2 for a, b in pairs)
 
 
-class _Shuffles:
-    """Group codes of one subject's held-out samples: as they are, then shuffled."""
-
-    def __init__(self, codes: Codes, positions: Codes, seed: list[int]) -> None:
-        self.codes, self.rng = codes, np.random.default_rng(seed)
-        _, first, count = np.unique(codes, return_index=True, return_counts=True)
-        single = np.isin(codes, codes[first[count == 1]])
-        self.single, self.repeated = np.flatnonzero(single), np.flatnonzero(~single)
-        own, positions = codes[self.repeated], positions[self.repeated]
-        changed = np.flatnonzero((np.diff(own) != 0) | (np.diff(positions) != 1))
-        blocks = np.split(self.repeated, changed + 1)
-        if len(blocks) <= len(np.unique(own)):
-            # sorted by category: the order tells nothing of time
-            blocks = list(self.repeated[:, None])
-        self.blocks = np.full((len(blocks), max(map(len, blocks))), -1)
-        for out, rows in zip(self.blocks, blocks, strict=True):
-            out[: len(rows)] = rows
-
-    def draw(self, n: int, *, keep_first: bool) -> NDArray[np.intp]:
-        """Return n rows of codes; the first as they are, if asked for."""
-        out = np.tile(self.codes, (n, 1))
-        shuffled = out[1 if keep_first else 0 :]
-        if not self.repeated.size:  # no group twice, as of time points
-            shifts = self.rng.integers(len(self.codes), size=(len(shuffled), 1))
-            shuffled[:] = self.codes[np.arange(len(self.codes)) - shifts]
-            return out
-        for row in shuffled:
-            if self.single.size > 1:
-                shift = self.rng.integers(self.single.size)
-                row[self.single] = np.roll(row[self.single], shift)
-            moved = self.blocks[self.rng.permutation(len(self.blocks))]
-            row[self.repeated] = self.codes[moved[moved >= 0]]
-        return out
+# -- what a design can tell ------------------------------------------------------------
 
 
-def _statistics(
-    features: list[Matrix], draws: list[_Shuffles], size: int, n_permutations: int
+def _refuse_few_blocks(folds: list[Fold]) -> None:
+    """Refuse designs in which even perfect agreement would be no evidence.
+
+    A block, the samples of one group without a break, is one observation at most. If
+    blocks can be ordered in fewer than 20 ways within the runs of all subjects, up to
+    the names of groups, then chance alone gives the order that was observed with a
+    probability above .05.
+    """
+    for fold in folds:
+        tables = [
+            _count_blocks(rows, codes, stretches, fold.n_groups)
+            for rows, codes, stretches in zip(
+                fold.rows, fold.codes, fold.stretches, strict=True
+            )
+        ]
+        profile = np.concatenate(tables)
+        profile = profile[:, profile.any(axis=0)]
+        _, alike = np.unique(profile, axis=1, return_counts=True)
+        names = float(gammaln(alike + 1).sum())
+        ways = gammaln(profile.sum(axis=1) + 1) - gammaln(profile + 1).sum(axis=1)
+        if ways.sum() - names >= np.log(LEAST_WAYS) - 1e-9:
+            continue
+        n_runs = max(map(len, fold.stretches))
+        found = max(1, round(float(np.exp(max(0.0, ways.sum() - names)))))
+        text = (
+            f"{CANNOT_TELL}: in the held-out half, blocks of samples of one group can "
+            f"be ordered in {found} {'way' if found == 1 else 'ways'} that differ, so "
+            f"even perfect agreement would have p = {1 / found:.2g}."
+        )
+        if ways.sum() <= 0:
+            raise InputError(f"{text} Show several groups within a run.")
+        needed = int(np.ceil((np.log(LEAST_WAYS) + names) / ways.sum() * n_runs - 1e-9))
+        raise InputError(f"{text} {2 * needed} runs like these would do.")
+
+
+def _count_blocks(
+    rows: Codes, codes: Codes, stretches: list[Codes], n_groups: int
 ) -> Matrix:
-    """Return the statistic of every component: as observed, then permuted."""
-    k = features[0].shape[1]
+    """Count the blocks of each group in each stretch."""
+    table = np.zeros((len(stretches), n_groups))
+    for out, own in zip(table, stretches, strict=True):
+        new = (np.diff(codes[own]) != 0) | (np.diff(rows[own]) != 1)
+        np.add.at(out, codes[own][np.concatenate([[True], new])], 1)
+    return table
+
+
+# -- component k given the first k - 1 -------------------------------------------------
+
+
+class _Rest:
+    """What is left of the features when those before are taken out.
+
+    Features of held-out samples are not uncorrelated: else noise that holds a little of
+    a clear component would be called shared. Of categories, which aligned too, what the
+    model has for them is taken out; of time points, which it never saw, the mean of all
+    who have them.
+    """
+
+    def __init__(self, fold: Fold) -> None:
+        parts = zip(fold.features, fold.rows, fold.stretches, strict=True)
+        self.features = [_unit(remove_trends(*part)) for part in parts]
+        counts = np.bincount(np.concatenate(fold.codes), minlength=fold.n_groups)
+        self.whole, self.counts, self.present = fold, np.maximum(counts, 1), counts > 0
+        self.taken: list[list[Matrix]] = [[] for _ in fold.codes]
+
+    def fold(self, first: int, width: int) -> Fold:
+        """Return some components, to be tested."""
+        some = [f[:, first : first + width] for f in self.features]
+        return self.whole._replace(features=some)
+
+    def take_out(self, k: int) -> None:
+        """Take what is shared in component k out of those behind it."""
+        rows, _, codes, stretches, n_groups, template = self.whole
+        each = zip(self.features, codes, strict=True)
+        sums = sum(np.bincount(c, f[:, k], n_groups) for f, c in each)
+        means = np.asarray(sums) / self.counts
+        if np.isfinite(template[self.present]).all():
+            means = template[:, k]
+        for i, f in enumerate(self.features):
+            expanded = means[codes[i], None]
+            shared = remove_trends(expanded, rows[i], stretches[i])[:, 0]
+            for other in self.taken[i]:
+                shared -= other * (other @ shared)
+            norm = float(np.linalg.norm(shared))
+            if norm > 1e-9:
+                shared /= norm
+                self.taken[i].append(shared)
+                f[:, k + 1 :] -= np.outer(shared, shared @ f[:, k + 1 :])
+
+
+def _unit(features: Matrix) -> Matrix:
+    """Return features of unit norm; those that are zero to rounding are zero."""
+    norm = np.linalg.norm(features, axis=0)
+    return np.asarray(features / np.where(norm > 1e-9 * norm.max(), norm, np.inf))
+
+
+# -- the statistic ---------------------------------------------------------------------
+
+
+def statistics(fold: Fold, n_permutations: int, seed: list[int]) -> Matrix:
+    """Return the agreement of every component: as observed, then by chance."""
+    k, m = fold.features[0].shape[1], len(fold.features)
+    subjects = [_Cosines(*each) for each in zip(*fold[:4], strict=True)]
+    in_order = _in_one_order(fold)
+    size = len(fold.codes[0]) if in_order else fold.n_groups
+    counts = np.array([np.bincount(c, minlength=fold.n_groups) for c in fold.codes])
+    shares = np.sqrt(counts / counts.sum(axis=1, keepdims=True))
+    n_pairs = ((shares.sum(axis=0) ** 2).sum() - m) / 2  # those who share all count 1
+    generators = [np.random.default_rng([*seed, i]) for i in range(m)]
     values = np.zeros((1 + n_permutations, k))
-    step = max(1, CHUNK // (size * k))
+    longest = max(size, *(len(c) for c in fold.codes))
+    step = max(1, CHUNK // (longest * k))
     for start in range(0, 1 + n_permutations, step):
         n = min(step, 1 + n_permutations - start)
-        total, own = np.zeros((n, size, k)), np.zeros((n, k))
-        for F, shuffles in zip(features, draws, strict=True):
-            codes = shuffles.draw(n, keep_first=start == 0)
-            counts = np.bincount(shuffles.codes, minlength=size)
-            weights = np.repeat(1 / np.sqrt(np.maximum(counts, 1)), counts)
-            # each shuffle has a row per group, with the samples of the group
-            rows = np.argsort(codes, axis=1, kind="stable").ravel()
-            ends = np.concatenate([[0], np.cumsum(np.tile(counts, n))])
-            sums = scipy.sparse.csr_array(
-                (np.tile(weights, n), rows, ends), shape=(n * size, len(F))
-            )
-            U = np.asarray(sums @ F).reshape(n, size, k)
+        total, own = np.zeros((size, n, k)), np.zeros((n, k))
+        for subject, rng in zip(subjects, generators, strict=True):
+            signs = rng.choice(SIGNS, size=(len(subject.values), n))
+            if start == 0:
+                signs[:, 0] = 1
+            U = subject.with_signs(signs) if in_order else subject.sums(signs, size)
             total += U
             U *= U
-            own += U.sum(axis=1)
+            own += U.sum(axis=0)
         total *= total
-        values[start : start + n] = (total.sum(axis=1) - own) / 2
+        values[start : start + n] = (total.sum(axis=0) - own) / 2 / n_pairs
     return values
 
 
+def _in_one_order(fold: Fold) -> bool:
+    """Whether all subjects have the same time points in the same runs.
+
+    Then the sum over time points is that over cosines, which need no transform.
+    """
+    first = fold.codes[0]
+    return np.unique(first).size == first.size and all(
+        np.array_equal(codes, first)
+        and list(map(len, own)) == list(map(len, fold.stretches[0]))
+        for codes, own in zip(fold.codes, fold.stretches, strict=True)
+    )
+
+
+class _Cosines:
+    """The cosine transform of one subject's held-out features, run by run."""
+
+    def __init__(
+        self, rows: Codes, features: Matrix, codes: Codes, stretches: list[Codes]
+    ) -> None:
+        self.codes, self.stretches = codes, stretches
+        centred = _unit(remove_trends(features, rows, stretches))
+        self.values = np.empty_like(centred)
+        for own in stretches:
+            self.values[own] = scipy.fft.dct(centred[own], axis=0, norm="ortho")
+
+    def with_signs(self, signs: Matrix) -> Matrix:
+        return np.asarray(self.values[:, None] * signs[:, :, None])
+
+    def sums(self, signs: Matrix, n_groups: int) -> Matrix:
+        """Return the sums over groups of surrogates, (n_groups, n_signs, K)."""
+        made = self.with_signs(signs)
+        for own in self.stretches:
+            made[own] = scipy.fft.idct(made[own], axis=0, norm="ortho")
+        counts = np.bincount(self.codes, minlength=n_groups)
+        weights = 1 / np.sqrt(counts[self.codes])
+        places = (self.codes, np.arange(len(self.codes)))
+        sums = scipy.sparse.csr_array(
+            (weights, places), shape=(n_groups, len(self.codes))
+        )
+        shape = (n_groups, *made.shape[1:])
+        return np.asarray(sums @ made.reshape(len(made), -1)).reshape(shape)
+
+
 def agreement_of_groups(
-    features: list[Matrix], codes: list[Codes], size: int
+    features: list[Matrix], codes: list[Codes], n_groups: int
 ) -> Matrix:
-    """Correlate the means of each feature over the groups between subjects."""
-    means = np.full((len(features), size, features[0].shape[1]), np.nan)
-    for out, own, of_samples in zip(means, codes, features, strict=True):
-        known = np.flatnonzero(own != NO_GROUP)
-        sums, counts = np.zeros_like(out), np.bincount(own[known], minlength=size)
-        np.add.at(sums, own[known], of_samples[known])
-        out[counts > 0] = sums[counts > 0] / counts[counts > 0, None]
-    return mean_pairwise_correlation(means)
+    """Return the agreement of features as they are, trends and all."""
+    known = [np.flatnonzero(c != NO_GROUP) for c in codes]
+    whole = [[np.arange(len(rows))] for rows in known]
+    fold = Fold(
+        [np.zeros_like(rows) for rows in known],  # one time, so no trend but the mean
+        [np.asarray(f)[rows] for f, rows in zip(features, known, strict=True)],
+        [c[rows] for c, rows in zip(codes, known, strict=True)],
+        whole,
+        n_groups,
+        np.empty((n_groups, 0)),
+    )
+    return statistics(fold, 0, [0])[0]

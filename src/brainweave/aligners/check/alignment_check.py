@@ -2,39 +2,39 @@
 
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import false_discovery_control
 from sklearn.utils.validation import check_is_fitted
 
 from brainweave._core.arrays import Codes, Matrix, to_numpy
 from brainweave._core.exceptions import AlignmentWarning, BrainweaveError, InputError
 from brainweave._core.validation import check_int, check_list_of_subjects
-from brainweave.aligners.check.agreement import agreement_of_groups, permutation_test
+from brainweave.aligners.check.agreement import (
+    SIGNIFICANT,
+    agreement_of_groups,
+    p_of,
+    permutation_test,
+)
 from brainweave.aligners.check.held_out import (
-    Fold,
+    CANNOT_TELL,
     cross_fit,
     fit_by_grams,
     fit_by_samples,
-    halves_of,
-)
-from brainweave.aligners.gdm.graph_parsing import (
-    GRAPH_NAMES,
-    is_named,
-    split_labels_and_ids,
 )
 from brainweave.aligners.gdm.solution import Solution
+from brainweave.aligners.piecewise.piecewise import PieceLog, fit_piece, read_samples
 from brainweave.basis.basis import SubjectBasis
 from brainweave.graphs.builders import NO_GROUP, Graph, time_graph
 
 __all__ = ["AlignmentCheck", "alignment_check"]
 
 
-SIGNIFICANT = 0.05
-TWO_LOOKS = 5  # all components together must be so much clearer than the clearest
 N_PERMUTATIONS = 199
 PAPERS_COMPONENTS = 10  # where nothing tells how many
 
@@ -48,14 +48,21 @@ class AlignmentCheck:
     reason : str
         Why alignment cannot be checked; empty if it was.
     agreement_cv : ndarray of shape (n_components,)
-        Mean correlation between subjects of the group means of each feature, over
-        samples that did not align.
+        Agreement between subjects on each feature, over samples that did not align and
+        without slow trends: the mean correlation of time courses, or of samples of the
+        same group. Of a piecewise aligner, that of each piece.
     p : ndarray of shape (n_components,)
-        From permutations, corrected for the number of components.
-    p_rest : ndarray of shape (n_components,)
-        From permutations: that neither this component nor any behind it is shared.
+        That neither this component nor any behind it is shared; never falling. Of a
+        piecewise aligner, of each piece, corrected for their number.
+    n_together : int
+        How many of the first components are clearest together; ``agreement`` is their
+        mean, and what ``p_value`` is of.
     n_permutations : int
-        How many.
+        How often signs were drawn.
+    pieces : DataFrame or None
+        Of a piecewise aligner, a row per piece: ``agreement``, ``p``, ``p_max`` and
+        ``p_fdr``, corrected by the largest statistic of all pieces and by the false
+        discovery rate, and ``n_features``.
     features : list of ndarray of shape (n_samples_i, n_components), or None
         Shared features of every sample under a model that was fitted without it, turned
         to those of the full model; for pictures.
@@ -64,9 +71,12 @@ class AlignmentCheck:
     reason: str = ""
     agreement_cv: Matrix = field(default_factory=lambda: np.empty(0))
     p: Matrix = field(default_factory=lambda: np.empty(0))
-    p_rest: Matrix = field(default_factory=lambda: np.empty(0))
+    n_together: int = 1
     n_permutations: int = 0
+    pieces: Any = field(default=None, repr=False, compare=False)
     features: list[Matrix] | None = field(default=None, repr=False, compare=False)
+    _statistic: float = field(default=0.0, repr=False, compare=False)
+    _null: Matrix | None = field(default=None, repr=False, compare=False)
 
     @property
     def available(self) -> bool:
@@ -75,7 +85,7 @@ class AlignmentCheck:
 
     @property
     def holds(self) -> NDArray[np.bool_]:
-        """Which components hold up."""
+        """Which components hold up: the first ones, as long as p < .05."""
         return np.asarray(self.p < SIGNIFICANT)
 
     @property
@@ -84,33 +94,19 @@ class AlignmentCheck:
         return int(self.holds.sum())
 
     @property
-    def n_to_keep(self) -> int:
-        """Components up to the last that holds up, alone or with those behind it.
-
-        Many weak components together can be evidence where none is alone. 0 if there
-        is no evidence of any.
-        """
-        if not self.worked:
-            return 0
-        alone, empty = np.flatnonzero(self.holds), ~(self.p_rest < SIGNIFICANT)
-        together = int(empty.argmax()) if empty.any() else len(empty)
-        return max(int(alone[-1]) + 1 if alone.size else 1, together)
-
-    @property
     def p_value(self) -> float:
-        """Of the whole: that any component is shared.
-
-        That of the clearest component; or five times that of all together, if that is
-        less: looking twice then gives no more false alarms than .06 in place of .05.
-        """
-        ways = [*self.p, *(TWO_LOOKS * self.p_rest[:1])]
-        return float(np.nanmin(ways)) if np.isfinite(ways).any() else float("nan")
+        """Of the whole: that nothing is shared."""
+        return float(np.nanmin(self.p)) if np.isfinite(self.p).any() else float("nan")
 
     @property
     def agreement(self) -> float:
-        """Mean of ``agreement_cv`` over components."""
-        known = self.agreement_cv[np.isfinite(self.agreement_cv)]
-        return float(known.mean()) if known.size else float("nan")
+        """Agreement of those components that are clearest together: what is tested.
+
+        Of a piecewise aligner, that of the clearest piece.
+        """
+        if self.pieces is not None:
+            return float(self.agreement_cv[int(np.nanargmin(self.p))])
+        return float(self.agreement_cv[: self.n_together].mean())
 
     @property
     def worked(self) -> bool | None:
@@ -120,27 +116,31 @@ class AlignmentCheck:
     @property
     def verdict(self) -> str:
         """All this in one sentence."""
+        if self.reason.startswith(CANNOT_TELL):
+            return f"Whether alignment worked {self.reason}"
         if not self.available:
             return f"Whether alignment worked was not checked: {self.reason}"
         n, total = self.n_holding, len(self.p)
-        many = f"{n} of {total} shared features" if total > 1 else "the shared feature"
+        what, together = "shared feature", self.n_together
+        where = f" of the first {together}" if 1 < together < total else ""
+        if total > 1 and together == 1:
+            where = " of the first"
+        if self.pieces is not None:
+            what, where = str(self.pieces.index.name), " in the clearest"
+        many = f"{n} of {total} {what}s" if total > 1 else f"the {what}"
+        any_of = f"any of {total} {what}s" if total > 1 else f"the {what}"
+        numbers = (
+            f"correlation{where} {self.agreement:.2f} without slow trends, "
+            f"p = {self.p_value:.2g}"
+        )
         if not self.worked:
             return (
                 "No evidence of a shared space: on samples that did not align, "
-                f"subjects agree no more than by chance in any of {total} shared "
-                f"features (mean correlation {self.agreement:.2f}, p = "
-                f"{self.p_value:.2g})."
+                f"subjects agree no more than by chance in {any_of} ({numbers})."
             )
-        if n == 0:
-            return (
-                "Alignment worked: on samples that did not align, subjects agree in "
-                f"the {total} shared features together (mean correlation "
-                f"{self.agreement:.2f}, p = {self.p_value:.2g}), though in none alone."
-            )
-        kept = np.nanmean(self.agreement_cv[self.holds])
         return (
             "Alignment worked: on samples that did not align, subjects agree in "
-            f"{many} (mean correlation {kept:.2f} there, p = {self.p_value:.2g})."
+            f"{many} ({numbers})."
         )
 
     def __str__(self) -> str:
@@ -158,13 +158,24 @@ def alignment_check(
 ) -> AlignmentCheck:
     """Check on samples that did not align whether a fitted aligner found anything.
 
-    Half of the aligning samples are held out by run, where `runs` are known, else the
-    second half of every category, or of the time line; then the halves change roles.
+    Half of the aligning samples are held out: every other run, where runs are known,
+    else all behind the middle of the scan, cut between two blocks. A model of the
+    others maps them, and subjects are compared there; then the halves change roles.
+    Slow trends of a run are no evidence: polynomials are taken out of both halves, of
+    order 2, and more in runs of more than 150 samples. What subjects would agree on by
+    chance is told by time courses with the spectrum of the observed ones, whose cosines
+    have random signs, so that noise may be autocorrelated. Components count in their
+    order, as long as p < .05: with a probability of .95, none behind the last that is
+    shared.
+
+    The answer is kept with the model, and in its file; it is computed anew if y, runs,
+    or another number or seed of permutations are given.
 
     Parameters
     ----------
     aligner : aligner
-        Fitted. A model file brings the answer of the model that was saved.
+        Fitted. A model file brings the answer of the model that was saved. Parcelwise
+        and Searchlight are checked piece by piece.
     X : list of arrays, or Study, optional
         The aligning samples, needed by methods that are no functions of Gram matrices
         (RobustSRM from a file, Parcelwise, Searchlight); of a Study, y and runs too.
@@ -172,11 +183,11 @@ def alignment_check(
         What the aligner was fitted with, where it does not keep it: for
         SemiSupervisedSRM, and for piecewise alignment by labels.
     runs : list of array-like, optional
-        The run of every sample.
+        The run of every sample, if the model was not fitted on a Study that knows it.
     n_permutations : int, default=199
-        How often held-out labels are shuffled.
+        How often signs are drawn.
     random_state : int, default=0
-        Seed of the shuffling.
+        Seed of the signs.
 
     Returns
     -------
@@ -202,73 +213,173 @@ def alignment_check(
             f"alignment_check got {len(subjects)} subjects; the model was fitted on "
             f"{len(aligner.maps_)}."
         )
-    if subjects is not None and all(hasattr(s, "labels") for s in subjects):
-        if y is None:
-            y = _list_unless_missing(aligner._y_of(s) for s in subjects)
-        if runs is None:
-            runs = _list_unless_missing(getattr(s, "runs", None) for s in subjects)
+    draws = n_permutations, random_state
+    usual = y is None and runs is None and draws == (N_PERMUTATIONS, 0)
+    known = vars(aligner).get("_check") if usual else None
     bases = getattr(aligner, "bases_", None)
-    if subjects is None and bases is None:
-        return _check_of_file(aligner)
+    nothing = subjects is None and bases is None
+    if known is not None and (nothing or known.features is not None):
+        return cast(AlignmentCheck, known)
+    if nothing:
+        return AlignmentCheck("the model came without its aligning samples; pass X.")
+    given: list[Any] = bases or subjects or []
+    lengths = [int(s.n_samples if hasattr(s, "n_samples") else len(s)) for s in given]
+    for name, value in (("y", y), ("runs", runs)):
+        _check_lengths(name, value, lengths)
+    knows = subjects is not None and all(hasattr(s, "labels") for s in subjects)
+    if y is None and knows:
+        y = _list_unless_missing(aligner._y_of(s) for s in subjects or [])
+    if runs is None:
+        runs = _list_unless_missing(getattr(s, "runs", None) for s in given)
     try:
-        lengths = [
-            int(s.n_samples if hasattr(s, "n_samples") else len(s))
-            for s in (bases or subjects or [])
-        ]
-        codes = _groups_of_samples(aligner, lengths, y)
-        if runs is not None and [len(r) for r in runs] != lengths:
-            raise InputError("runs do not have one entry per aligning sample.")
-        full, fit, blocks = _prepare_halves(aligner, subjects, y)
-        found = cross_fit(halves_of(codes, runs), codes, full, fit, blocks=blocks)
-        return _check_folds(*found, n_permutations, random_state)
+        if not aligner._takes_bases:
+            found = _check_pieces(aligner, cast(Any, subjects), y, runs, draws)
+        else:
+            codes = _groups_of_samples(aligner, lengths, y)
+            found = _check_halves(codes, runs, *_prepare(aligner, subjects, y), draws)
     except BrainweaveError as error:
-        return AlignmentCheck(str(error))
+        found = AlignmentCheck(str(error))
+    if known is not None:  # one model, one answer: what is new are the features
+        found = replace(cast(AlignmentCheck, known), features=found.features)
+    if usual and (found.available or subjects is None):
+        aligner.__dict__["_check"] = found
+    return found
+
+
+def stored_check(aligner: Any) -> AlignmentCheck:
+    """Return what is known of a fitted aligner, or check it now."""
+    return vars(aligner).get("_check") or alignment_check(aligner)
+
+
+def _check_lengths(name: str, given: Any, lengths: list[int]) -> None:
+    """Refuse what is not one entry per sample of every subject."""
+    if given is None:
+        return
+    if len(given) != len(lengths):
+        raise InputError(
+            f"{name} of alignment_check has {len(given)} entries for {len(lengths)} "
+            "subjects. Give a list for each."
+        )
+    for i, (own, n) in enumerate(zip(given, lengths, strict=True)):
+        if np.ndim(own) == 0 or len(own) != n:
+            raise InputError(
+                f"{name}[{i}] of alignment_check does not have one entry for each of "
+                f"the {n} aligning samples of subject {i}."
+            )
 
 
 def count_holding(
     aligner: Any, bases: list[SubjectBasis], graph: Graph, found: Solution, k: int
 ) -> int:
-    """Count a GDM's components that hold up on held-out samples."""
+    """Count a GDM's components that hold up on held-out samples.
+
+    What was found stays with the aligner, for those components that it keeps.
+    """
     k = max(1, found.n_informative(k))
     fit = partial(fit_by_grams, aligner, bases, k, graph=graph)
+    runs = _list_unless_missing(b.runs for b in bases)
+    draws = N_PERMUTATIONS, 0
     try:
-        codes, full = _graph_codes(graph), found.first(k).features
-        held_out = cross_fit(halves_of(codes, None), codes, full, fit)
-        check = _check_folds(*held_out, N_PERMUTATIONS, 0)
-    except BrainweaveError:
+        full = found.first(k).features
+        check = _check_halves(_graph_codes(graph), runs, full, fit, draws)
+    except BrainweaveError as error:
+        aligner.__dict__["_check"] = AlignmentCheck(str(error))
         return k
-    if check.worked:
-        return check.n_to_keep
-    # a subject who joins later needs as many dimensions as there are components
-    kept = [b.n_kept for b in bases] if aligner._needs_eigenbasis else [k]
-    k = min(k, PAPERS_COMPONENTS, *kept)
-    warnings.warn(
-        f"{check.verdict} n_components='auto' keeps {k}, since nothing tells how many; "
-        "do not read anything into them.",
-        AlignmentWarning,
-        stacklevel=5,
+    if not check.worked:
+        # a subject who joins later needs as many dimensions as there are components
+        kept = [b.n_kept for b in bases] if aligner._needs_eigenbasis else [k]
+        k = min(k, PAPERS_COMPONENTS, *kept)
+        warnings.warn(
+            f"{check.verdict} n_components='auto' keeps {k}, since nothing tells how "
+            "many; do not read anything into them.",
+            AlignmentWarning,
+            stacklevel=5,
+        )
+    else:
+        k = check.n_holding
+    aligner.__dict__["_check"] = replace(
+        check, agreement_cv=check.agreement_cv[:k], p=check.p[:k], features=None
     )
     return k
 
 
-def _check_folds(
-    folds: list[Fold], features: list[Matrix], n_permutations: int, random_state: int
+def _check_halves(
+    codes: list[Codes],
+    runs: list[Any] | None,
+    full: list[Matrix],
+    fit: Any,
+    draws: tuple[int, int],
 ) -> AlignmentCheck:
-    agreement, p, rest = permutation_test(folds, n_permutations, random_state)
-    return AlignmentCheck("", agreement, p, rest, n_permutations, features)
+    folds, features = cross_fit(codes, runs, full, fit)
+    test = permutation_test(folds, *draws)
+    return AlignmentCheck(
+        agreement_cv=test.agreement,
+        p=test.p,
+        n_together=test.n_together,
+        n_permutations=draws[0],
+        features=features,
+        _statistic=test.statistic,
+        _null=test.null,
+    )
 
 
-def _check_of_file(aligner: Any) -> AlignmentCheck:
-    """Return the check that came with a model file."""
-    table = getattr(aligner, "_component_table", None) or {}
-    if "p" not in table:
-        return AlignmentCheck("the model came without its aligning samples; pass X.")
-    p = np.asarray(table["p"], float)
-    if not np.isfinite(p).any():
-        return AlignmentCheck("that could not be checked when the model was saved.")
-    rest = np.asarray(table.get("p_rest", np.full_like(p, np.nan)), float)
-    agreement = np.asarray(table["agreement_cv"], float)
-    return AlignmentCheck(agreement_cv=agreement, p=p, p_rest=rest)
+# -- pieces of the brain ---------------------------------------------------------------
+
+
+def _check_pieces(
+    aligner: Any,
+    subjects: list[Any],
+    y: list[Any] | None,
+    runs: list[Any] | None,
+    draws: tuple[int, int],
+) -> AlignmentCheck:
+    """Check every piece by itself; the same signs for all, so that they compare."""
+    import pandas as pd
+
+    if y is None and aligner._joins_by_label():
+        raise InputError("the labels of the aligning samples are unknown; pass y.")
+    arrays = [read_samples(s, f"X[{i}]") for i, s in enumerate(subjects)]
+    spaces = [getattr(s, "space", None) for s in subjects]
+    pieces = aligner._find_pieces([int(x.shape[1]) for x in arrays], spaces)
+    log, of_run = PieceLog(aligner._piece), runs or [None] * len(arrays)
+    found = aligner.each_piece(check_local, pieces, arrays, log, y, of_run, draws)
+    with closing(found) as results:
+        checks = {pieces.names[number]: check for number, check in results}
+    listed = [check for check in checks.values() if check.available]
+    if not listed:
+        raise InputError(next(iter(checks.values())).reason)
+    # all had the same signs: of each draw, the largest statistic of all pieces
+    largest = np.max([check._null for check in listed], axis=0)
+    p = np.array([check.p_value for check in listed])
+    table = pd.DataFrame(
+        {
+            "n_features": [len(check.p) for check in listed],
+            "agreement": [check.agreement for check in listed],
+            "p": p,
+            "p_max": [p_of(check._statistic, largest) for check in listed],
+            "p_fdr": false_discovery_control(p),
+        },
+        index=pd.Index(
+            [name for name, check in checks.items() if check.available],
+            name=aligner._piece,
+        ),
+    )
+    return AlignmentCheck(
+        agreement_cv=table["agreement"].to_numpy(),
+        p=table["p_max"].to_numpy(),
+        n_permutations=draws[0],
+        pieces=table,
+    )
+
+
+def check_local(
+    aligner: Any, X: list[Any], y: Any, runs: list[Any], draws: tuple[int, int]
+) -> AlignmentCheck:
+    """Fit an aligner to one piece of the brain and check it, in a worker."""
+    local, (n_permutations, random_state) = fit_piece(aligner, X, y, runs), draws
+    known = None if hasattr(local, "graph_") else y
+    how: Any = {"n_permutations": n_permutations, "random_state": random_state}
+    return replace(alignment_check(local, y=known, **how), features=None)
 
 
 def graph_fit(model: Any) -> Matrix:
@@ -309,14 +420,12 @@ def component_table(model: Any, check: AlignmentCheck | None) -> Any:
         "agreement": agreement,
         "agreement_cv": nothing,
         "p": nothing,
-        "p_rest": nothing,
     }
     if check.available:
         table |= {
             "informative": check.holds,
             "agreement_cv": check.agreement_cv,
             "p": check.p,
-            "p_rest": check.p_rest,
         }
     for i, (basis, feature) in enumerate(zip(model.bases_, features, strict=True)):
         # of a feature f = K m the weights explain f^T K f / f^T f of the trace of K
@@ -352,23 +461,14 @@ def _groups_of_samples(aligner: Any, lengths: list[int], y: Any) -> list[Codes]:
         if list(graph.lengths) != lengths:
             raise InputError("the samples given are not those the model aligned.")
         return _graph_codes(graph)
-    inner = getattr(aligner, "aligner", aligner)
-    setting = inner.get_params(deep=False).get("graph")
-    if not inner._joins_samples:
+    if not aligner._joins_samples:
         raise InputError("nothing was aligned; every feature is a voxel.")
-    if setting is not None and not is_named(setting, *GRAPH_NAMES):
-        raise InputError("the groups of a graph of your own are not known here.")
-    if y is not None and is_named(setting, "labels+time"):
-        y = [split_labels_and_ids(known)[0] for known in y]
-    by_label = inner._joins_by_label()
-    if y is None and by_label:
-        raise InputError("the labels of the aligning samples are not known; pass y.")
-    if y is not None and (by_label or setting == "time"):
+    if aligner._joins_by_label():
+        if y is None:
+            raise InputError("the labels of the aligning samples are unknown; pass y.")
         graph = time_graph([np.asarray(v, object).tolist() for v in y])
-        if list(graph.lengths) != lengths:
-            raise InputError("y does not have one entry per aligning sample.")
         codes = [graph.groups[0].codes[rows].copy() for rows in graph.slices()]
-        if setting is None and not inner._needs_common_labels():
+        if not aligner._needs_common_labels():
             codes = _with_time_locked(codes, len(graph.groups[0].names))
         return codes
     if len(set(lengths)) > 1:
@@ -386,10 +486,10 @@ def _with_time_locked(codes: list[Codes], n_labels: int) -> list[Codes]:
     return codes
 
 
-def _prepare_halves(
+def _prepare(
     aligner: Any, subjects: list[Any] | None, y: Any
-) -> tuple[list[Matrix], Any, Any]:
-    """Return all features, what fits a half, and features that rotate together."""
+) -> tuple[list[Matrix], Any]:
+    """Return the features of all samples, and what fits a half of them."""
     bases = getattr(aligner, "bases_", None)
     if bases is None:
         found = aligner.transform(subjects)
@@ -403,18 +503,11 @@ def _prepare_halves(
         labels = aligner._joins_by_label() or aligner._learns_from_labels
         known = y if graph is None and labels else None
         k = full[0].shape[1]
-        fit = partial(fit_by_grams, aligner, bases, k, y=known, graph=graph)
-        return full, fit, None
+        return full, partial(fit_by_grams, aligner, bases, k, y=known, graph=graph)
     if subjects is None and bases is not None:
         subjects = [b._data for b in bases]
     if subjects is None or any(s is None for s in subjects):
         raise InputError(
             f"{type(aligner).__name__} needs the aligning samples: pass X."
         )
-    blocks = None
-    if not aligner._takes_bases:  # piecewise
-        # features of a searchlight are voxels, which keep their places
-        parcels = np.asarray(getattr(aligner, "feature_parcels_", ()), dtype=object)
-        kinds = dict.fromkeys(parcels.tolist())
-        blocks = [np.flatnonzero(parcels == kind) for kind in kinds]
-    return full, partial(fit_by_samples, aligner, subjects, y=y), blocks
+    return full, partial(fit_by_samples, aligner, subjects, y=y)

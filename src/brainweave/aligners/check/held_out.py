@@ -2,20 +2,27 @@
 
 Any model agrees on the samples it was fitted on, also one of pure noise. So half of the
 aligning samples of every subject are held out, a model of the others maps them, and
-subjects are compared there; then the halves change roles. The models of the halves come
-from submatrices of the subjects' Gram matrices: no voxel is read again, unless labels
-have shaped how voxels are scaled. Then those of the half alone must.
+subjects are compared there; then the halves change roles. Slow trends go on from one
+half to the other and are alike in all scans: they are taken out of both. The models of
+the halves come from submatrices of the subjects' Gram matrices: no voxel is read again,
+unless labels have shaped how voxels are scaled. Then those of the half alone must.
 """
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.polynomial.legendre import legvander
 from numpy.typing import NDArray
 
-from brainweave._core.arrays import Codes, Matrix, is_torch
+from brainweave._core.arrays import (
+    Codes,
+    Matrix,
+    samples_of,
+    to_numpy,
+    working_dtype,
+)
 from brainweave._core.exceptions import InputError
 from brainweave._core.labels import encode_labels
 from brainweave.aligners.base import seeded_copy
@@ -24,57 +31,60 @@ from brainweave.basis.linalg import polar
 from brainweave.graphs.builders import NO_GROUP, Graph, GroupTerm
 
 Rows = list[NDArray[np.intp]]
+#: Fits the aligning rows of each subject; gets the held-out ones and, in which trends
+#: are removed, the stretches of the former; returns the features of both.
+Fit = Callable[[Rows, Rows, list[Rows]], tuple[list[Matrix], list[Matrix]]]
 Mask = NDArray[np.bool_]
 
-#: Held-out time points next to aligning ones that are not judged, at most. With 5, weak
-#: agreement of smooth noise at the border added up over components (27 of 150 studies).
-BORDER = 10
+BORDER = 10  # held-out samples next to aligning ones that are not judged, at most
+CANNOT_TELL = "cannot be told with this design"
+FEW = 20  # held-out samples of which all are judged
 
 
-@dataclass(frozen=True)
-class Fold:
-    """Held-out samples that are tested: rows, features and groups of each subject.
+class Fold(NamedTuple):
+    """Held-out samples that are tested; all but the last have one entry per subject.
 
     Components come in the order of the model of the other half. Rotating them to the
     full model, which knows the held-out labels, would let these choose what is tested.
     """
 
-    rows: Rows
+    rows: Rows  # places in time
     features: list[Matrix]
-    codes: list[Codes]
+    codes: list[Codes]  # the group of each sample
+    stretches: list[Rows]  # the samples of each run
+    n_groups: int
+    template: Matrix  # of each group and component, the mean of those that aligned
 
 
 # -- halves ----------------------------------------------------------------------------
 
 
-def halves_of(codes: list[Codes], runs: list[Any] | None) -> list[Mask]:
+def halves_of(codes: list[Codes], runs: list[Codes] | None) -> list[Mask]:
     """Divide the samples of every subject into two halves, True being the second.
 
-    Groups that no subject has twice, as time points, stay whole: the first half of them
-    and the second. Of other groups, as categories, each subject's first and second half
-    of the samples. Where every subject has several runs, whole runs are taken in turn.
-    Samples without a group join the half of the sample before them.
+    Whole runs are taken in turn where every subject has several. Otherwise the time
+    line is cut: for groups that no subject has twice, as time points, in the middle of
+    the first subject who has them; for others, as categories, between two blocks of
+    every subject, so that as many samples as possible have one of their own group on
+    the other side. Samples without a group join the half of the sample before them.
     """
-    size = max(int(c.max(initial=-1)) for c in codes) + 1
-    counts = np.array([np.bincount(c[c != NO_GROUP], minlength=size) for c in codes])
-    single = np.asarray((counts <= 1).all(axis=0), dtype=bool)
-    found = [] if runs is None else [_every_other_run(r) for r in runs]
-    by_run = [half for half in found if half is not None]
-    if len(by_run) < len(codes):
-        by_run = []
+    n_groups = max(int(c.max(initial=-1)) for c in codes) + 1
+    counts = [np.bincount(c[c != NO_GROUP], minlength=n_groups) for c in codes]
+    single = np.asarray((np.array(counts) <= 1).all(axis=0), dtype=bool)
+    by_run = None if runs is None else _by_run(codes, runs)
     in_second = _in_second_half(codes, single, by_run)
     halves = []
     for i, groups in enumerate(codes):
         known = np.flatnonzero(groups != NO_GROUP)
-        half = by_run[i].copy() if by_run else np.zeros(groups.size, dtype=bool)
-        for group in np.unique(groups[known]):
-            members = np.flatnonzero(groups == group)
-            if single[group]:
-                half[members] = in_second[group]
-            elif not by_run:
-                # an odd one out goes to either half by turns
-                half[members[(len(members) + group % 2) // 2 :]] = True
-        if not by_run and known.size:
+        alone = np.isin(groups, np.flatnonzero(single))
+        if by_run is not None:
+            half = by_run[i].copy()
+        else:
+            repeated = known[~alone[known]]
+            cut = _cut(groups, repeated) if repeated.size else groups.size
+            half = np.arange(groups.size) >= cut
+        half[alone] = in_second[groups[alone]]
+        if by_run is None and known.size:
             unknown = np.flatnonzero(groups == NO_GROUP)
             before = np.searchsorted(known, unknown, side="right") - 1
             half[unknown] = half[known[np.maximum(before, 0)]]
@@ -82,108 +92,212 @@ def halves_of(codes: list[Codes], runs: list[Any] | None) -> list[Mask]:
     return halves
 
 
-def _every_other_run(runs: Any) -> Mask | None:
-    """Take every other run; None for one run, or where a run is not known."""
-    listed = np.asarray(runs, dtype=object).tolist()
-    if any(run is None or run != run for run in listed):  # noqa: PLR0124 (NaN)
+def _by_run(codes: list[Codes], runs: list[Codes]) -> list[Mask] | None:
+    """Take every other run, or two by two, or early and late ones; None if one has one.
+
+    The first of these ways by which most groups are in both halves.
+    """
+    if min(int(r.max(initial=0)) for r in runs) < 1:
         return None
-    order = {run: n for n, run in enumerate(dict.fromkeys(listed))}
-    if len(order) < 2:
-        return None
-    return np.array([order[run] % 2 == 1 for run in listed], dtype=bool)
+    best, most = None, -1
+    for way in range(3):
+        halves = [(r % 2, r // 2 % 2, 2 * r > r.max())[way].astype(bool) for r in runs]
+        met = sum(
+            np.intersect1d(own[half], own[~half]).size
+            for own, half in zip(codes, halves, strict=True)
+        )
+        if met > most and all(half.any() for half in halves):
+            best, most = halves, met
+    return best
 
 
-def _in_second_half(codes: list[Codes], single: Mask, by_run: list[Mask]) -> Mask:
+def _in_second_half(
+    codes: list[Codes], single: Mask, by_run: list[Mask] | None
+) -> Mask:
     """Return which of the groups that stay whole belong to the second half."""
     in_second = np.zeros(single.size, dtype=bool)
-    place: dict[int, float] = {}  # where the first subject who has it shows a group
+    place: dict[int, tuple[float, int]] = {}  # where the first who has it shows a group
     for i, groups in enumerate(codes):
         for row in np.flatnonzero(groups != NO_GROUP):
             group = int(groups[row])
             if single[group] and group not in place:
-                place[group] = row / groups.size
-                in_second[group] = bool(by_run) and by_run[i][row]
-    if not by_run:
-        ordered = sorted(place, key=lambda group: (place[group], group))
+                place[group] = row / groups.size, i
+                in_second[group] = by_run is not None and by_run[i][row]
+    if by_run is None:
+        ordered = sorted(place, key=lambda group: place[group])
         in_second[ordered[(len(ordered) + 1) // 2 :]] = True
     return in_second
 
 
-def rows_to_test(codes: Codes, rows: NDArray[np.intp]) -> NDArray[np.intp]:
+def _cut(groups: Codes, rows: NDArray[np.intp]) -> int:
+    """Return the row at which the second half of one subject's categories begins."""
+    _, own = np.unique(groups[rows], return_inverse=True)
+    counts = np.cumsum(np.eye(own.max() + 1, dtype=int)[own], axis=0)
+    shared = np.minimum(counts, counts[-1] - counts)[:-1]
+    between = (np.diff(own) != 0) | (np.diff(rows) != 1)
+    met = np.where(between, (shared > 0).sum(axis=1), -1)
+    balance = shared.sum(axis=1)
+    off = np.abs(2 * np.arange(1, len(rows)) - len(rows))
+    best = np.lexsort((off, -balance, -met))[0] if len(rows) > 1 else 0
+    if len(rows) < 2 or met[best] < 2:
+        raise InputError(
+            f"{CANNOT_TELL}: samples of the same group follow one another without a "
+            "break, so what is alike in them may be their time. Pass "
+            "runs, the run of every sample, or the samples in the order of time; give "
+            "every sample a run of its own if they are independent estimates."
+        )
+    return int(rows[best + 1])
+
+
+def rows_to_test(codes: Codes, rows: NDArray[np.intp], runs: Codes) -> NDArray[np.intp]:
     """Return which held-out rows to test: with a group, and not next to aligning ones.
 
-    Responses are slow: a held-out time point next to an aligning one is half known.
+    Responses are slow: a held-out sample next to an aligning one is half known. Those
+    of another run are not next to it.
     """
-    groups = codes[rows]
-    chosen = groups != NO_GROUP
+    chosen = codes[rows] != NO_GROUP
     n = int(chosen.sum())
-    if np.unique(groups[chosen]).size == n and n >= 20:
+    if n >= FEW:
         aligning = np.setdiff1d(np.arange(codes.size), rows)
-        distance = np.abs(rows[:, None] - aligning).min(axis=1, initial=codes.size)
-        # a quarter on either side at most; where runs take turns, half of them stay
+        distance = np.full(rows.size, codes.size)
+        for run in np.unique(runs):
+            ours = np.flatnonzero(runs[rows] == run)
+            theirs = aligning[runs[aligning] == run]
+            if theirs.size and ours.size:
+                distance[ours] = np.abs(rows[ours][:, None] - theirs).min(axis=1)
+        # a quarter on either side at most; where halves take turns, half of them stay
         chosen &= distance > min(BORDER, n // 4, int(np.median(distance[chosen])))
     return np.flatnonzero(chosen)
 
 
+# -- slow trends -----------------------------------------------------------------------
+
+
+def stretches_of(codes: Codes, runs: Codes) -> Rows:
+    """Return the samples of each run, or all as one stretch if no run has two groups.
+
+    What is removed from a stretch, and compared within it, is then not the group.
+    """
+    known = codes != NO_GROUP
+    own = [np.flatnonzero(runs == run) for run in dict.fromkeys(runs.tolist())]
+    if not any(np.unique(codes[rows[known[rows]]]).size > 1 for rows in own):
+        return [np.arange(codes.size)]
+    return own
+
+
+def remove_trends(values: Matrix, rows: Any, stretches: Rows) -> Matrix:
+    """Take slow trends out of the columns, stretch by stretch; return a copy.
+
+    Polynomials of order 2, more in long runs by the rule of AFNI at 2 s a sample (one
+    for every 150 s, and one), and fewer where there are fewer than 16 samples.
+    """
+    out = np.array(values, dtype=float)
+    for own in stretches:
+        time = np.asarray(rows)[own].astype(float)
+        width = float(np.ptp(time))
+        order = _order(len(own)) if width else 0
+        basis = legvander(2 * (time - time.min()) / (width or 1) - 1, order)
+        Q = np.linalg.qr(basis)[0]
+        out[own] -= Q @ (Q.T @ out[own])
+    # a constant voxel would be scaled from rounding to noise
+    out[:, np.linalg.norm(out, axis=0) <= 1e-12 * np.linalg.norm(values, axis=0)] = 0
+    return out
+
+
+def _order(n_samples: int) -> int:
+    return min(n_samples // 8, max(2, 1 + n_samples // 75))
+
+
+def _n_left(stretches: Rows) -> int:
+    """Return how many dimensions samples can have when trends are removed."""
+    return sum(len(own) - 1 - _order(len(own)) for own in stretches)
+
+
+# -- folds -----------------------------------------------------------------------------
+
+
 def cross_fit(
-    halves: list[Mask],
-    codes: list[Codes],
-    full: list[Matrix],
-    fit: Callable[[Rows, Rows], tuple[list[Matrix], list[Matrix]]],
-    *,
-    blocks: list[NDArray[np.intp]] | None = None,
+    codes: list[Codes], runs: list[Any] | None, full: list[Matrix], fit: Fit
 ) -> tuple[list[Fold], list[Matrix]]:
     """Hold out either half; return both folds, and features of all samples to look at.
 
-    `fit` takes the aligning and the held-out rows of each subject, and gives the
-    features of both under a model of the former alone. To look at they are rotated to
-    `full`, those of the model of all samples, within each of the `blocks` of features
-    that can be rotated among each other; by default all can.
+    To look at they are rotated to `full`, those of the model of all samples.
     """
+    known = None if runs is None else _encode_runs(runs)
+    halves = halves_of(codes, known)
     if min(min(half.sum(), (~half).sum()) for half in halves) < 3:
         raise InputError("There are too few samples to hold half of them out.")
-    folds, k = [], full[0].shape[1]
-    features = [np.empty(f.shape) for f in full]
+    of_run = known or [np.zeros(c.size, dtype=np.intp) for c in codes]
+    n_groups, k = max(int(c.max()) for c in codes) + 1, full[0].shape[1]
+    folds, features = [], [np.empty(f.shape) for f in full]
     for held in (True, False):
         aligning = [np.flatnonzero(half != held) for half in halves]
         rows = [np.flatnonzero(half == held) for half in halves]
-        seen, new = fit(aligning, rows)
+        seen, new = fit(aligning, rows, _all_stretches(codes, of_run, aligning))
         wanted = [f[r] for f, r in zip(full, aligning, strict=True)]
-        rotated = _rotate(new, np.concatenate(seen), np.concatenate(wanted), blocks)
-        for out, r, f in zip(features, rows, rotated, strict=True):
-            out[r] = f
-        # half of the samples may have more or fewer components
-        own = [np.pad(f[:, :k], ((0, 0), (0, max(0, k - f.shape[1])))) for f in new]
-        chosen = [rows_to_test(c, r) for c, r in zip(codes, rows, strict=True)]
-        tested = [r[c] for r, c in zip(rows, chosen, strict=True)]
-        folds.append(
-            Fold(
-                tested,
-                [f[c] for f, c in zip(own, chosen, strict=True)],
-                [c[r] for c, r in zip(codes, tested, strict=True)],
-            )
-        )
+        R = polar(np.concatenate(seen).T @ np.concatenate(wanted))
+        for out, r, f in zip(features, rows, new, strict=True):
+            out[r] = f @ R
+        known_codes = [c[r] for c, r in zip(codes, aligning, strict=True)]
+        template = _group_means(_pad(seen, k), known_codes, n_groups)
+        folds.append(_tested(codes, of_run, rows, _pad(new, k), template))
     return folds, features
 
 
-def _rotate(
+def _pad(features: list[Matrix], k: int) -> list[Matrix]:
+    """Return k features: half of the samples may have more or fewer components."""
+    return [np.pad(f[:, :k], ((0, 0), (0, max(0, k - f.shape[1])))) for f in features]
+
+
+def _group_means(features: list[Matrix], codes: list[Codes], n_groups: int) -> Matrix:
+    """Return the mean of each group over all subjects; NaN where nobody has it."""
+    stacked, groups = np.concatenate(features), np.concatenate(codes)
+    known = groups != NO_GROUP
+    counts = np.bincount(groups[known], minlength=n_groups)
+    sums = np.zeros((n_groups, stacked.shape[1]))
+    np.add.at(sums, groups[known], stacked[known])
+    return np.asarray(sums / np.where(counts > 0, counts, np.nan)[:, None])
+
+
+def _tested(
+    codes: list[Codes],
+    runs: list[Codes],
+    rows: Rows,
     features: list[Matrix],
-    A: Matrix,
-    B: Matrix,
-    blocks: list[NDArray[np.intp]] | None,
-) -> list[Matrix]:
-    """Apply the rotation that takes A to B to features, in blocks if there are any."""
-    if blocks is None:
-        R = polar(A.T @ B)
-        return [f @ R for f in features]
-    if A.shape[1] != B.shape[1]:
-        raise InputError("half of the samples give another number of features.")
-    rotated = [f.copy() for f in features]
-    for block in blocks:
-        R = polar(A[:, block].T @ B[:, block])
-        for out, f in zip(rotated, features, strict=True):
-            out[:, block] = f[:, block] @ R
-    return rotated
+    template: Matrix,
+) -> Fold:
+    """Return those held-out samples that are tested."""
+    each = list(zip(codes, runs, rows, strict=True))
+    chosen = [rows_to_test(c, r, of) for c, of, r in each]
+    tested = [r[c] for r, c in zip(rows, chosen, strict=True)]
+    breaks = [
+        np.diff(of[r], prepend=0) != 0 for of, r in zip(runs, tested, strict=True)
+    ]
+    return Fold(
+        [r + np.cumsum(new) for r, new in zip(tested, breaks, strict=True)],
+        [f[c] for f, c in zip(features, chosen, strict=True)],
+        [c[r] for c, r in zip(codes, tested, strict=True)],
+        _all_stretches(codes, runs, tested),
+        len(template),
+        template,
+    )
+
+
+def _all_stretches(codes: list[Codes], runs: list[Codes], rows: Rows) -> list[Rows]:
+    each = zip(codes, runs, rows, strict=True)
+    return [stretches_of(c[r], of[r]) for c, of, r in each]
+
+
+def _encode_runs(runs: list[Any]) -> list[Codes] | None:
+    """Give the runs of each subject numbers; None where one is not known."""
+    encoded = []
+    for own in runs:
+        listed = np.asarray(own, dtype=object).tolist()
+        if any(run is None or run != run for run in listed):  # noqa: PLR0124 (NaN)
+            return None
+        order = {run: n for n, run in enumerate(dict.fromkeys(listed))}
+        encoded.append(np.array([order[run] for run in listed], dtype=np.intp))
+    return encoded
 
 
 # -- models of a half ------------------------------------------------------------------
@@ -200,12 +314,13 @@ def select_samples(graph: Graph, rows: Rows) -> Graph:
     return Graph(tuple(len(r) for r in rows), groups, matrix)
 
 
-def fit_by_grams(
+def fit_by_grams(  # noqa: PLR0917 (the last three come from cross_fit)
     aligner: Any,
     bases: list[SubjectBasis],
     k: int,
     rows: Rows,
     held_out: Rows,
+    stretches: list[Rows],
     *,
     y: list[Any] | None = None,
     graph: Graph | None = None,
@@ -215,12 +330,13 @@ def fit_by_grams(
     `graph` is that of all samples, for a GDM.
     """
     model = seeded_copy(aligner, 0)
-    pairs = [_half_basis(*each) for each in zip(bases, rows, held_out, strict=True)]
+    each = zip(bases, rows, held_out, stretches, strict=True)
+    pairs = [_half_basis(*own) for own in each]
     halves = [basis for basis, _ in pairs]
     params = model.get_params(deep=False)
     # None: all there are; but of a GDM, as many as hold up, which this tells
     if graph is not None or params.get("n_components") is not None:
-        most = _n_available(model, halves, graph)
+        most = _n_available(model, halves, graph, list(map(_n_left, stretches)))
         model.set_params(n_components=k if most is None else min(k, most))
     if graph is not None:
         # what the name of its graph stands for: weights that it has, a constraint
@@ -239,20 +355,25 @@ def fit_by_grams(
 
 
 def fit_by_samples(
-    aligner: Any, subjects: list[Any], rows: Rows, held_out: Rows, *, y: Any = None
+    aligner: Any,
+    subjects: list[Any],
+    rows: Rows,
+    held_out: Rows,
+    stretches: list[Rows],
+    *,
+    y: Any = None,
 ) -> tuple[list[Matrix], list[Matrix]]:
     """Do the same with an aligner that works on the voxels themselves."""
     model = seeded_copy(aligner, 0)
     k = model.get_params().get("n_components")
     if isinstance(k, int):
-        model.set_params(n_components=min(k, *(len(r) - 1 for r in rows)))
-    aligning, held = (
-        [
-            s.select(r) if hasattr(s, "select") else s[r]
-            for s, r in zip(subjects, some, strict=True)
-        ]
-        for some in (rows, held_out)
-    )
+        model.set_params(n_components=min(k, *map(_n_left, stretches)))
+    arrays = [np.asarray(to_numpy(samples_of(s)), dtype=float) for s in subjects]
+    held = [x[r] for x, r in zip(arrays, held_out, strict=True)]
+    aligning = [
+        remove_trends(x[r], r, own)
+        for x, r, own in zip(arrays, rows, stretches, strict=True)
+    ]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(aligning, _select_rows(y, rows))
@@ -267,24 +388,32 @@ def _select_rows(y: list[Any] | None, rows: Rows) -> list[Any] | None:
 
 
 def _half_basis(
-    basis: SubjectBasis, rows: NDArray[np.intp], held_out: NDArray[np.intp]
+    basis: SubjectBasis,
+    rows: NDArray[np.intp],
+    held_out: NDArray[np.intp],
+    stretches: Rows,
 ) -> tuple[SubjectBasis, Any]:
-    """Return the basis of some rows of another, and the others as it maps them."""
+    """Return the basis of some rows without trends, and the others as it maps them."""
     runs = None if basis.runs is None else basis.runs[rows]
     how: Any = {"energy": basis.energy, "runs": runs, "name": basis.name}
+
+    def without_trends(values: Matrix) -> Matrix:
+        return remove_trends(values, rows, stretches)
+
     if basis.uses_covariance and not basis.reliable:
         narrow = basis.cut(1.0).coordinates  # few voxels: these are the smaller thing
-        half = SubjectBasis(narrow[rows], standardize=False, **how)
+        half = SubjectBasis(without_trends(narrow[rows]), standardize=False, **how)
         half.dtype = basis.dtype
         return half, narrow[held_out]
     how["standardize"] = basis.standardize
     if not basis.reliable:
         gram = basis.gram
-        half = SubjectBasis(gram[np.ix_(rows, rows)], kernel="precomputed", **how)
+        own = without_trends(without_trends(gram[np.ix_(rows, rows)]).T)
+        half = SubjectBasis((own + own.T) / 2, kernel="precomputed", **how)
         # voxels count in some methods; precision is that of the data
         half.n_voxels, half.constant_voxels = basis.n_voxels, basis.constant_voxels
-        half.dtype = basis.dtype
-        return half, gram[np.ix_(held_out, rows)]
+        half._gram_is_linear, half.dtype = basis.is_linear, basis.dtype
+        return half, without_trends(gram[np.ix_(rows, held_out)]).T
     # labels scale the voxels: those of the held-out samples must not
     data = basis._data if basis._data is not None else basis.__dict__.get("_narrow")
     groups = getattr(basis, "_groups", None)
@@ -296,35 +425,39 @@ def _half_basis(
             "voxels were scaled by their reliability over all samples, held-out ones "
             "too, and the samples that could tell it anew are not here; pass X."
         )
-    own, held = (
-        data[r] if is_torch(data) else _Rows(data, r) for r in (rows, held_out)
-    )
-    half = SubjectBasis(own, kernel=basis.kernel, groups=groups[rows], **how)
-    return half, held
+    voxels = _Rows(data, rows, without_trends)
+    half = SubjectBasis(voxels, kernel=basis.kernel, groups=groups[rows], **how)
+    return half, _Rows(data, held_out, np.asarray)
 
 
 class _Rows:
-    """Some rows of an array that is read by columns."""
+    """Some rows of an array that is read by columns, changed by a function."""
 
     ndim = 2
 
-    def __init__(self, data: Any, rows: NDArray[np.intp]) -> None:
-        self.data, self.rows = data, rows
-        self.shape, self.dtype = (len(rows), data.shape[1]), data.dtype
+    def __init__(
+        self, data: Any, rows: NDArray[np.intp], change: Callable[[Any], Matrix]
+    ) -> None:
+        self.data, self.rows, self.change = data, rows, change
+        self.shape, self.dtype = (len(rows), data.shape[1]), working_dtype(data)
 
     def __getitem__(self, key: Any) -> Any:
-        return self.data[:, key[1]][self.rows]
+        found = to_numpy(self.data[:, key[1]])[self.rows]
+        return self.change(found).astype(self.dtype, copy=False)
 
 
 def _n_available(
-    model: Any, bases: list[SubjectBasis], graph: Graph | None
+    model: Any, bases: list[SubjectBasis], graph: Graph | None, left: list[int]
 ) -> int | None:
-    """Return how many components the bases can have; None for any number."""
+    """Return how many components the bases can have; None for any number.
+
+    Their samples have `left` dimensions.
+    """
     if graph is not None:
         return sum(b.n_kept for b in bases) if model._needs_eigenbasis else None
     return min(
         b.n_kept
         if b.energy < 1 or model._needs_eigenbasis
-        else min(b.n_samples - 1, b.n_voxels - b.constant_voxels.size)
-        for b in bases
+        else min(n, b.n_voxels - b.constant_voxels.size)
+        for b, n in zip(bases, left, strict=True)
     )

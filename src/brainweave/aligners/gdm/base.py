@@ -17,6 +17,7 @@ from brainweave.aligners.check.alignment_check import (
     AlignmentCheck,
     alignment_check,
     component_table,
+    stored_check,
 )
 from brainweave.aligners.gdm.graph_parsing import (
     is_named,
@@ -231,7 +232,7 @@ class GraphAligner(BaseAligner):
         runs : list of array-like, optional
             The run of every aligning sample; then whole runs are held out.
         n_permutations, random_state : int
-            How often held-out labels are shuffled for the p-values, and the seed.
+            How often signs are drawn for the p-values, and the seed.
         check : AlignmentCheck, optional
             What :func:`brainweave.alignment_check` found, if it is known already.
 
@@ -243,21 +244,20 @@ class GraphAligner(BaseAligner):
             eigenvalue, or minus it in the paper's model); ``informative``, whether the
             component holds up (p < .05) on samples that did not align, or, where that
             cannot be checked, whether it gains from the edges; ``agreement``, the mean
-            correlation between subjects of the group means of the feature, over the
-            very samples that aligned: it is high also for noise; ``agreement_cv``, the
-            same over samples that did not align; ``p``, of ``agreement_cv``, corrected
-            for the number of components; ``p_rest``, of it and all behind it together;
-            and ``variance_<i>``, the share of subject i's variance that the feature
-            explains.
+            correlation between subjects over time, or over samples of the same group,
+            over the very samples that aligned: it is high also for noise;
+            ``agreement_cv``, the same over samples that did not align, without slow
+            trends and what is shared in the components before it; ``p``, that neither
+            it nor the next are shared, which never falls; and ``variance_<i>``, the
+            share of subject i's variance that the feature explains.
         """
         check_is_fitted(self, "maps_")
+        how: Any = {"n_permutations": n_permutations, "random_state": random_state}
         if check is None and hasattr(self, "bases_"):
-            check = alignment_check(
-                self,
-                runs=runs,
-                n_permutations=n_permutations,
-                random_state=random_state,
-            )
+            if runs is None and tuple(how.values()) == (N_PERMUTATIONS, 0):
+                check = stored_check(self)
+            else:
+                check = alignment_check(self, runs=runs, **how)
         return component_table(self, check)
 
     # -- what must fit together in a file ----------------------------------------------

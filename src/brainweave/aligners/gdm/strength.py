@@ -88,8 +88,7 @@ def choose_strengths(
             return [best] * n, how
     how = "oas" if shrinkage == "oas" else "ledoit-wolf"
     voxels = [
-        b.n_voxels - b.constant_voxels.size if b.kernel.name == "linear" else None
-        for b in bases
+        b.n_voxels - b.constant_voxels.size if b.is_linear else None for b in bases
     ]
     grams = [b.gram if b.gram_on_device is None else b.gram_on_device for b in bases]
     return [covariance_strength(grams, voxels, how)] * n, how

@@ -97,17 +97,22 @@ def read_piece(piece: Any) -> Any:
     return piece
 
 
-def fit_local(
-    aligner: Any, X: list[Any], y: list[Any] | None, runs: list[Any]
-) -> LocalFit:
-    """Fit a copy of an aligner to one piece, and keep what does not hold the data."""
+def fit_piece(aligner: Any, X: list[Any], y: list[Any] | None, runs: list[Any]) -> Any:
+    """Fit a copy of an aligner to one piece."""
     local = clone(aligner)
     local._runs = runs
     local._warns_of_input = False  # said once, of the whole brain
     local._is_piece = True
     if "n_jobs" in local.get_params(deep=False):
         local.set_params(n_jobs=1)  # pieces are what runs in parallel
-    local.fit([read_piece(x) for x in X], y)
+    return local.fit([read_piece(x) for x in X], y)
+
+
+def fit_local(
+    aligner: Any, X: list[Any], y: list[Any] | None, runs: list[Any]
+) -> LocalFit:
+    """Fit a copy of an aligner to one piece, and keep what does not hold the data."""
+    local = fit_piece(aligner, X, y, runs)
     maps = [m.detach() for m in local.maps_]
     for m in maps:
         m.signatures = None  # those of whole samples are kept with the whole map
@@ -249,6 +254,7 @@ class PiecewiseAligner(BaseAligner):
                 f"aligner of {self._owner} must be an aligner such as "
                 f"SRM(n_components=10); got {self.aligner!r}."
             )
+        self.__dict__.pop("_check", None)  # of another fit
         subjects = check_list_of_subjects(X, owner=self._owner)
         arrays = [read_samples(s, f"X[{i}]") for i, s in enumerate(subjects)]
         self.ids_ = ids_of(subjects, owner=self._owner)
@@ -264,22 +270,27 @@ class PiecewiseAligner(BaseAligner):
         runs = [getattr(s, "runs", None) for s in subjects]
         # closed also after an error, which would keep the generator alive with its
         # traceback, and warnings caught
-        with closing(self._fit_pieces(pieces, arrays, y, runs, log)) as fits:
+        fitted = self.each_piece(fit_local, pieces, arrays, log, y, runs)
+        with closing(fitted) as fits:
             self._combine(pieces, fits, settings)
         self.skipped_ = log.skipped
         log.warn()
         self.n_subjects_ = len(arrays)
         return self
 
-    def _fit_pieces(
+    def each_piece(
         self,
+        function: Callable[..., Any],
         pieces: Pieces,
         arrays: list[Any],
-        y: list[Any] | None,
-        runs: list[Any],
         log: PieceLog,
-    ) -> Generator[tuple[int, LocalFit]]:
-        """Yield the pieces that could be aligned, by number, as they come."""
+        *arguments: Any,
+    ) -> Generator[tuple[int, Any]]:
+        """Yield what a function finds in the pieces, by number, as they come.
+
+        It gets the aligner of the pieces, the voxels of one, and the arguments. Pieces
+        in which it fails are left to the log.
+        """
         least = check_int("min_voxels", self.min_voxels, minimum=1, owner=self._owner)
         numbers = []
         for k, name in enumerate(pieces.names):
@@ -296,9 +307,9 @@ class PiecewiseAligner(BaseAligner):
             pairs = zip(sources, pieces.columns, strict=True)
             return [select_voxels(x, columns[k]) for x, columns in pairs]
 
-        tasks = ((self.aligner, voxels(k), y, runs) for k in numbers)
+        tasks = ((self.aligner, voxels(k), *arguments) for k in numbers)
         names = [pieces.names[k] for k in numbers]
-        with closing(self._run(fit_local, names, tasks, log)) as results:
+        with closing(self._run(function, names, tasks, log)) as results:
             for k, local in zip(numbers, results, strict=True):
                 if local is not None:
                     yield k, local

@@ -1,0 +1,336 @@
+"""The check on held-out samples: false alarms, power, and how many are kept."""
+
+import re
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.ndimage import gaussian_filter1d
+from scipy.signal import lfilter
+
+import brainweave as bw
+from brainweave._core.exceptions import AlignmentWarning
+from brainweave.aligners.check.alignment_check import stored_check
+from brainweave.aligners.check.held_out import _half_basis, remove_trends
+from brainweave.aligners.gdm.strength import choose_strengths
+from brainweave.report import write_report
+
+QUICK = {"n_permutations": 99}
+
+
+def noise(rng, n, v, ar):
+    """Autocorrelated noise with strong patterns of its own."""
+
+    def one(columns):
+        white = rng.normal(size=(n + 100, columns))
+        return lfilter([1], [1, -ar], white, axis=0)[100:] * np.sqrt(1 - ar**2)
+
+    return one(v) + one(5) @ rng.normal(size=(5, v))
+
+
+def alarms(studies):
+    """Count the studies of noise in which alignment is said to have worked."""
+    found = [bw.alignment_check(*study) for study in studies]
+    assert all(check.available for check in found)
+    return sum(bool(check.worked) for check in found)
+
+
+def blocks_of_noise(seed, *, ar, runs, n_subjects=3):
+    """Four categories, one block of each per half, in the same order for all."""
+    rng = np.random.default_rng(seed)
+    y = np.concatenate([np.repeat(rng.permutation(4), 10) for _ in range(2)])
+    X = [noise(rng, 80, 30, ar) for _ in range(n_subjects)]
+    of_run = np.repeat([1, 2], 40)
+    subjects = [
+        bw.Subject(f"{i}", x, labels=y, runs=of_run if runs else None)
+        for i, x in enumerate(X)
+    ]
+    return bw.Study(subjects)
+
+
+@pytest.mark.parametrize("runs", [True, False])
+@pytest.mark.parametrize("ar", [0.5, 0.9])
+def test_autocorrelated_noise_in_single_blocks_is_called_noise(ar, runs):
+    studies = [blocks_of_noise(seed, ar=ar, runs=runs) for seed in range(30)]
+    models = ((bw.GDM(3).fit(study), study) for study in studies)
+    assert alarms(models) <= 4  # 1.5 are expected; more than 4 in 1.6 % of all cases
+
+
+def film_of_noise(seed, *, ar=0.0, drift=0.0, n=150):
+    rng = np.random.default_rng(seed)
+    time = np.linspace(-1, 1, n)[:, None] ** 2
+    return [
+        noise(rng, n, 30, ar) + drift * time * rng.normal(size=30) for _ in range(3)
+    ]
+
+
+@pytest.mark.parametrize("ar", [0.0, 0.5])
+def test_drifts_of_a_film_are_not_shared(ar):
+    films = [film_of_noise(seed, ar=ar, drift=5.0) for seed in range(20)]
+    models = ((bw.GDM(5, graph="time").fit(film),) for film in films)
+    assert alarms(models) <= 3
+
+
+def test_slow_noise_of_a_film_is_not_shared():
+    def film(seed):
+        rng = np.random.default_rng(seed)
+        white = [rng.normal(size=(200, 50)) for _ in range(3)]
+        return [lfilter([1], [1, -0.95], x, axis=0) for x in white]
+
+    models = ((bw.GDM(2, graph="time").fit(film(seed)),) for seed in range(30))
+    assert alarms(models) <= 4
+
+
+def test_drifts_are_not_categories_shown_in_the_same_order():
+    def study(seed):
+        rng = np.random.default_rng(seed)
+        y = np.concatenate([np.repeat(rng.permutation(4), 10) for _ in range(2)])
+        time = np.linspace(-1, 1, 80)[:, None]
+        X = [noise(rng, 80, 30, 0.3) + 5 * time * rng.normal(size=30) for _ in range(3)]
+        return X, [y] * 3
+
+    models = ((bw.GDM(3).fit(*study(seed)),) for seed in range(30))
+    assert alarms(models) <= 4
+
+
+def test_weak_signals_are_found():
+    """In events and films of which a single sample shows little."""
+    worked = {"events": 0, "film": 0}
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        values = rng.normal(size=(200, 3))
+        orders = [rng.permutation(np.arange(96) % 4) for _ in range(3)]
+        for name, rows in (("events", orders), ("film", [np.arange(150)] * 3)):
+            X = [
+                0.3 * values[own] @ rng.normal(size=(3, 40))
+                + noise(rng, len(own), 40, 0.5)
+                for own in rows
+            ]
+            gdm = bw.GDM(3, graph="labels" if name == "events" else "time")
+            worked[name] += bool(bw.alignment_check(gdm.fit(X, rows), **QUICK).worked)
+    assert min(worked.values()) >= 9
+
+
+def test_a_design_that_cannot_tell_says_so_and_how_many_runs_could():
+    rng = np.random.default_rng(0)
+    y, runs = [np.tile(np.repeat([0, 1], 10), 2)] * 2, [np.repeat([0, 1], 20)] * 2
+    X = [rng.normal(size=(40, 30)) for _ in y]
+    check = bw.alignment_check(bw.GDM(1).fit(X, y), runs=runs)
+    assert check.worked is None
+    assert check.verdict.startswith(
+        "Whether alignment worked cannot be told with this design: "
+    )
+    assert "6 runs like these would do" in check.verdict
+    X, y = [np.tile(x, (3, 1)) for x in X], [np.tile(v, 3) for v in y]
+    runs = [np.repeat(np.arange(6), 20)] * 2
+    assert bw.alignment_check(bw.GDM(1).fit(X, y), runs=runs).available
+    # nor can samples sorted by category, but if each is an estimate of its own
+    y = [np.repeat([0, 1, 2], 10)] * 3
+    X = [np.eye(3)[v] @ rng.normal(size=(3, 30)) + rng.normal(size=(30, 30)) for v in y]
+    model = bw.GDM(2).fit(X, y)
+    assert "the run of every sample" in bw.alignment_check(model).verdict
+    assert bw.alignment_check(model, runs=[np.arange(30)] * 3).worked
+
+
+# -- names -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_names_of_labels_change_nothing(seed):
+    rng = np.random.default_rng(seed)
+    counts = rng.choice([3, 5, 7, 9], size=4)
+    codes = [rng.permutation(np.repeat(np.arange(4), counts)) for _ in range(3)]
+    means = rng.normal(size=(4, 4))
+    X = [
+        means[own] @ rng.normal(size=(4, 40)) + 2 * rng.normal(size=(own.size, 40))
+        for own in codes
+    ]
+    found = []
+    for names in (["a", "b", "c", "d"], ["b", "a", "d", "c"], ["d", "c", "a", "b"]):
+        y = [np.array(names)[own] for own in codes]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", AlignmentWarning)
+            model = bw.GDM().fit(X, y)
+        found.append((model.n_components_, bw.alignment_check(model)))
+    for k, check in found[1:]:
+        assert k == found[0][0]
+        assert_array_equal(check.p, found[0][1].p)
+        assert_allclose(check.agreement_cv, found[0][1].agreement_cv, atol=1e-9)
+        assert check.verdict == found[0][1].verdict
+
+
+# -- how many --------------------------------------------------------------------------
+
+
+def film_with(k, seed, *, ar=0.0, gaps=True, v=600):
+    """Six subjects who share k time courses; three lack a sixth of the film."""
+    rng = np.random.default_rng([seed, k])
+    shared = gaussian_filter1d(rng.normal(size=(300, k)), 1.5, axis=0)
+    shared /= shared.std(axis=0)
+    X, ids = [], []
+    for i in range(6):
+        kept = np.arange(300)
+        if gaps and i < 3:
+            kept = np.delete(kept, np.arange(40 + 60 * i, 90 + 60 * i))
+        own = noise(rng, 300, v, ar) if ar else 3 * rng.normal(size=(300, v))
+        X.append((shared @ rng.normal(size=(k, v)) + own)[kept])
+        ids.append(kept)
+    return X, ids
+
+
+@pytest.mark.parametrize("k", [1, 3, 8, 20])
+def test_auto_keeps_as_many_as_a_film_shares(k):
+    kept = [bw.GDM(graph="time").fit(*film_with(k, 0)).n_components_]
+    # noise that is slow holds something of what is shared
+    slow = film_with(k, 1, ar=0.9, gaps=False, v=200)
+    kept += [bw.GDM(graph="time").fit(*slow).n_components_]
+    assert all(abs(n - k) <= 0.25 * k for n in kept), kept
+
+
+@pytest.mark.parametrize(("k", "n_categories"), [(1, 8), (3, 8), (8, 24), (20, 24)])
+def test_auto_keeps_as_many_as_categories_differ_in(k, n_categories):
+    rng = np.random.default_rng(k)
+    means = rng.normal(size=(n_categories, k))
+    y = [
+        np.concatenate([rng.permutation(n_categories) for _ in range(16)])
+        for _ in range(6)
+    ]
+    X = [
+        means[own] @ rng.normal(size=(k, 200)) + 2 * rng.normal(size=(own.size, 200))
+        for own in y
+    ]
+    n = bw.GDM().fit(X, y).n_components_
+    assert abs(n - k) <= 0.25 * k
+
+
+def test_components_are_kept_from_the_first_without_a_gap():
+    model = bw.GDM(20, graph="time").fit(*film_with(8, 2, v=100))
+    check = bw.alignment_check(model)
+    assert (np.diff(check.p) >= 0).all()
+    assert check.holds.tolist() == [k < check.n_holding for k in range(20)]
+    table = model.component_summary()
+    assert table["informative"].tolist() == check.holds.tolist()
+
+
+@pytest.mark.parametrize("graph", ["time", "labels"])
+def test_a_half_has_the_strength_of_a_fit_of_its_samples(graph):
+    rng = np.random.default_rng(0)
+    X = [rng.normal(size=(60, 200)) for _ in range(3)]
+    ids = [np.arange(60) if graph == "time" else np.arange(60) % 4] * 3
+    model = bw.GDM(2, graph=graph, standardize=False).fit(X, ids)
+    rows, held = np.arange(30), np.arange(30, 60)
+    halves = [_half_basis(b, rows, held, [rows])[0] for b in model.bases_]
+    own = bw.GDM(2, graph=graph, standardize=False).fit(
+        [remove_trends(x[:30], rows, [rows]) for x in X], [v[:30] for v in ids]
+    )
+    found, how = choose_strengths("auto", halves, own.graph_, n_jobs=1, owner="GDM")
+    assert how == own.shrinkage_by_
+    assert_allclose(found, own.shrinkage_, rtol=1e-6)
+
+
+# -- one number ------------------------------------------------------------------------
+
+
+def test_what_worked_has_a_positive_correlation():
+    """Of three subjects and two categories single correlations are 1 or -1."""
+    worked = 0
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        y = [rng.permutation(np.arange(24) % 2) for _ in range(3)]
+        X = [
+            0.3 * (own[:, None] - 0.5) * rng.normal(size=20) + rng.normal(size=(24, 20))
+            for own in y
+        ]
+        check = bw.alignment_check(bw.GDM(1).fit(X, y), **QUICK)
+        assert f" {check.agreement:.2f} without slow trends" in check.verdict
+        worked += check.worked
+        assert check.agreement > 0 or not check.worked
+    assert worked > 2
+
+
+def study_with_runs(seed=0):
+    return bw.simulate_study(
+        n_subjects=4, categories=4, n_voxels=60, n_runs=4, random_state=seed
+    )
+
+
+@pytest.mark.parametrize("n_components", ["auto", 3])
+def test_fit_file_report_and_description_have_one_number(tmp_path, n_components):
+    study = study_with_runs()
+    model = bw.GDM(n_components).fit(study)
+    stored = stored_check(model)
+    assert stored.available
+    verdict = stored.verdict
+    assert bw.alignment_check(model).verdict == verdict
+    assert bw.alignment_check(model, study).verdict == verdict
+    path = bw.save(model, tmp_path / "model.safetensors")
+    loaded = bw.load(path)
+    assert bw.alignment_check(loaded).verdict == verdict
+    again = bw.alignment_check(loaded, study)
+    assert again.verdict == verdict
+    assert again.features is not None  # for pictures
+    assert bw.describe(path).facts["held-out check"] == verdict
+    out = write_report(tmp_path / "report.html", study=study, model=loaded)
+    page = Path(out).read_text()
+    (number,) = set(re.findall(r"correlation[^(]*? (-?\d\.\d\d) without slow", page))
+    assert number == f"{stored.agreement:.2f}"
+    table = loaded.component_summary()
+    assert_allclose(table["p"], stored.p)
+
+
+def test_another_fit_has_another_answer():
+    X, ids = film_with(2, 0, v=50, gaps=False)
+    model = bw.GDM(2, graph="time").fit(X, ids)
+    assert bw.alignment_check(model).worked
+    rng = np.random.default_rng(0)
+    model.fit([rng.normal(size=x.shape) for x in X], ids)
+    assert not bw.alignment_check(model).worked
+
+
+# -- pieces ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["parcels", "searchlight"])
+def test_pieces_are_checked_one_by_one(kind, tmp_path):
+    """Two of eight share something."""
+    rng = np.random.default_rng(0)
+    X = [noise(rng, 100, 80, 0.5) for _ in range(4)]
+    for piece in (2, 5):
+        shared = rng.normal(size=(100, 2))
+        for x in X:
+            x[:, 10 * piece : 10 * piece + 10] += 2 * shared @ rng.normal(size=(2, 10))
+    inner = bw.DetSRM(2, max_iter=20, tol=0, random_state=0)
+    model = bw.Parcelwise(inner, np.repeat(np.arange(8), 10) + 1)
+    if kind == "searchlight":
+        places = np.array_split(np.arange(80), 8)
+        model = bw.Searchlight(inner, neighborhoods=places)
+    model.fit(X)
+    assert "pass X" in bw.alignment_check(model).verdict
+    check = bw.alignment_check(model, X)
+    table = check.pieces
+    assert list(table.columns) == ["n_features", "agreement", "p", "p_max", "p_fdr"]
+    assert len(table) == 8
+    shared = np.isin(np.arange(8), [2, 5])
+    assert_array_equal(table["p_max"] < 0.05, shared)
+    assert_array_equal(table["p_fdr"] < 0.05, shared)
+    assert (table["p_max"] >= table["p"]).all()
+    assert (table["agreement"][shared] > 0.5).all()
+    assert check.worked
+    assert "subjects agree in 2 of 8 " in check.verdict
+    path = bw.save(model, tmp_path / "pieces.safetensors")
+    known = bw.alignment_check(bw.load(path))
+    assert known.verdict == check.verdict
+    assert_allclose(known.pieces, table)
+
+
+@pytest.mark.slow
+def test_pieces_of_noise_hold_nothing():
+    worked = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        X = [noise(rng, 80, 30, 0.5) for _ in range(3)]
+        model = bw.Parcelwise(bw.GDM(2, graph="time"), np.repeat(np.arange(5), 6) + 1)
+        worked += bool(bw.alignment_check(model.fit(X), X, **QUICK).worked)
+    assert worked <= 3
