@@ -98,8 +98,10 @@ class GDMCV(BaseAligner):
         "labels" has -1; or a callable that makes a graph from y.
     leave_out : int, default=1
         Subjects that are left out at a time in the inner loop.
-    protocol : {"joint", "held-out"}, default="joint"
-        How the inner loop aligns; see :func:`between_subject_classification`.
+    protocol : {"held-out", "joint"}, default="held-out"
+        How the inner loop aligns; see :func:`between_subject_classification`. A setting
+        by which no new subject could join is then not chosen. Where holding out leaves
+        fewer than two subjects, the inner loop is joint.
     classifier : scikit-learn classifier, optional
         Default: a linear nu-SVM.
     standardize : bool or "reliability", default=True
@@ -153,7 +155,7 @@ class GDMCV(BaseAligner):
         kernels: Sequence[Any] = ("linear",),
         graphs: Sequence[Any] = ("labels",),
         leave_out: int = 1,
-        protocol: str = "joint",
+        protocol: str = "held-out",
         classifier: Any = None,
         standardize: bool | str = True,
         n_jobs: int | None = None,
@@ -238,7 +240,9 @@ class GDMCV(BaseAligner):
         """Return the scores of one setting, or why it cannot be scored."""
         if split.parts[0].of_grams:
             params = {**params, "kernel": "precomputed", "kernel_params": None}
-        model = self._gdm(params)
+        model, protocol = self._gdm(params), self.protocol
+        if split.n_subjects - self.leave_out < 2:
+            protocol = "joint"
         with warnings.catch_warnings():
             # the final fit says these of the setting that is chosen
             for category in _SAID_LATER:
@@ -248,7 +252,7 @@ class GDMCV(BaseAligner):
                     model,
                     split,
                     leave_out=self.leave_out,
-                    protocol=self.protocol,
+                    protocol=protocol,
                     classifier=self.classifier,
                     n_jobs=self.n_jobs,
                 ).scores
