@@ -24,7 +24,7 @@ NEEDS = {
     ),
     # other kernels have no voxels to predict, and say so
     "KernelHyperalignment": lambda: bw.KernelHyperalignment(2, kernel="linear"),
-    "GDMCV": lambda: bw.GDMCV(energies=(0.5, 1.0), n_components=2),
+    "GDMCV": lambda: bw.GDMCV(energies=(0.5, 0.9), n_components=2),
 }
 ALIGNERS = sorted(
     name

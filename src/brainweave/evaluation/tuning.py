@@ -100,8 +100,8 @@ class GDMCV(BaseAligner):
         Subjects that are left out at a time in the inner loop.
     protocol : {"held-out", "joint"}, default="held-out"
         How the inner loop aligns; see :func:`between_subject_classification`. A setting
-        by which no new subject could join is then not chosen. Where holding out leaves
-        fewer than two subjects, the inner loop is joint.
+        by which no new subject could join is then not chosen. Where there is none by
+        which one could, as for two subjects, the inner loop is joint.
     classifier : scikit-learn classifier, optional
         Default: a linear nu-SVM.
     standardize : bool or "reliability", default=True
@@ -203,17 +203,21 @@ class GDMCV(BaseAligner):
         self._check_labels(labels)
         self._aligning_y = labels
         bases = self._read_bases(subjects, labels)
-        settings: list[dict[str, Any]] = []
-        scores: list[NDArray[Any] | str] = []
         total = len(kernels) * int(np.prod([len(values) for values in others]))
         halves = _halves_of_voxels(bases, labels)
-        with shown_progress(progress, total, "settings") as tick:
-            for kernel in kernels:
-                split = halves or _inner_split(bases, labels, kernel)
-                for energy, k, graph in product(*others):
-                    settings.append(_params(kernel, energy, k, graph))
-                    scores.append(self._score(split, settings[-1]))
-                    tick()
+        # too few subjects or samples may be left for anyone to join
+        for protocol in dict.fromkeys((self.protocol, "joint")):
+            settings: list[dict[str, Any]] = []
+            scores: list[NDArray[Any] | str] = []
+            with shown_progress(progress, total, "settings") as tick:
+                for kernel in kernels:
+                    split = halves or _inner_split(bases, labels, kernel)
+                    for energy, k, graph in product(*others):
+                        settings.append(_params(kernel, energy, k, graph))
+                        scores.append(self._score(split, settings[-1], protocol))
+                        tick()
+            if not all(isinstance(score, str) for score in scores):
+                break
         self._choose(settings, scores)
         best = self._gdm(self.best_params_)
         best._warns_of_input = False  # said above
@@ -236,13 +240,13 @@ class GDMCV(BaseAligner):
     def _solve_new(self, basis: SubjectBasis, y: Any) -> NDArray[Any]:
         return self.best_estimator_._solve_new(basis, y)
 
-    def _score(self, split: SplitStudy, params: dict[str, Any]) -> NDArray[Any] | str:
+    def _score(
+        self, split: SplitStudy, params: dict[str, Any], protocol: str
+    ) -> NDArray[Any] | str:
         """Return the scores of one setting, or why it cannot be scored."""
         if split.parts[0].of_grams:
             params = {**params, "kernel": "precomputed", "kernel_params": None}
-        model, protocol = self._gdm(params), self.protocol
-        if split.n_subjects - self.leave_out < 2:
-            protocol = "joint"
+        model = self._gdm(params)
         with warnings.catch_warnings():
             # the final fit says these of the setting that is chosen
             for category in _SAID_LATER:
