@@ -46,7 +46,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 splits = [split_study(study) for study in studies]
-energies = (0.1, 0.35, 0.65, 0.82, 0.9, 1.0)
+energies = (0.5, 0.65, 0.75, 0.82, 0.9, 1.0)
 
 
 def scores(method):

@@ -15,6 +15,7 @@ from brainweave import (
     Subject,
     SubjectBasis,
     between_subject_classification,
+    simulate_study,
     split_study,
 )
 from brainweave._core.exceptions import InputError
@@ -58,6 +59,7 @@ def test_inner_scores_are_those_of_the_classification_itself(data):
         energies=(0.4, 0.9),
         n_components=2,
         kernels=("linear", ("gaussian", 5e4)),
+        protocol="joint",
         standardize=False,
         n_jobs=1,
     ).fit(X, y)
@@ -73,7 +75,8 @@ def test_inner_scores_are_those_of_the_classification_itself(data):
 def test_no_label_of_a_scored_sample_scales_voxels_in_the_inner_loop(data):
     X, y = data
     reliable = {"standardize": "reliability", "n_jobs": 1}
-    model = GDMCV(energies=(0.4, 0.9), n_components=2, **reliable).fit(X, y)
+    joint = {"protocol": "joint", **reliable}
+    model = GDMCV(energies=(0.4, 0.9), n_components=2, **joint).fit(X, y)
     assert all(basis.reliable for basis in model.bases_)
     for params, scores in zip(
         model.cv_results_["params"], model.cv_results_["fold_scores"], strict=True
@@ -82,7 +85,7 @@ def test_no_label_of_a_scored_sample_scales_voxels_in_the_inner_loop(data):
             gdm_of(params, **reliable), X, y, protocol="joint"
         )
         assert_array_equal(scores, expected.scores)
-    again = GDMCV(energies=(0.4, 0.9), n_components=2, **reliable).fit(model.bases_, y)
+    again = GDMCV(energies=(0.4, 0.9), n_components=2, **joint).fit(model.bases_, y)
     assert again.cv_results_["mean_test_score"] == model.cv_results_["mean_test_score"]
     for basis in model.bases_:
         basis._data = None  # as in a file without the samples
@@ -134,7 +137,7 @@ def test_runs_are_the_blocks_of_the_inner_loop_too(data):
 def test_it_prefers_a_graph_and_a_dimension_that_fit(rng):
     # five categories cannot be told apart by one component
     X, y = study_lists(rng, n_samples=40, n_categories=5, noise=0.5)
-    model = GDMCV(energies=(0.6,), n_components=(1, 4), n_jobs=1).fit(X, y)
+    model = GDMCV(energies=(0.9,), n_components=(1, 4), n_jobs=1).fit(X, y)
     assert model.best_params_["n_components"] == 4
 
 
@@ -250,3 +253,15 @@ def test_errors_say_what_is_wrong_and_what_to_do(data):
         GDMCV(energies=[0.5], n_components=500).fit(X, y)
     with pytest.raises(ValueError, match="protocol of GDMCV must be one of"):
         GDMCV(protocol="fair").fit(X, y)
+
+
+def test_a_setting_by_which_nobody_could_join_is_not_chosen():
+    """Energies that keep fewer dimensions than shared features still fit together."""
+    study = simulate_study(
+        n_subjects=4, categories=6, n_voxels=(100, 120), signal=0.5, random_state=0
+    )
+    model = GDMCV(energies=(0.1, 0.9), n_components=5)
+    result = between_subject_classification(model, study)
+    assert {fold["best_params"]["energy"] for fold in result.folds} == {0.9}
+    two = GDMCV(energies=(0.9,), n_components=2).fit(study.subset(study.ids[:2]))
+    assert two.best_score_ > 0  # where holding out leaves one, the inner loop is joint

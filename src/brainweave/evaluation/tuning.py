@@ -99,8 +99,10 @@ class GDMCV(BaseAligner):
         "labels" has -1; or a callable that makes a graph from y.
     leave_out : int, default=1
         Subjects that are left out at a time in the inner loop.
-    protocol : {"joint", "held-out"}, default="joint"
-        How the inner loop aligns; see :func:`between_subject_classification`.
+    protocol : {"held-out", "joint"}, default="held-out"
+        How the inner loop aligns; see :func:`between_subject_classification`. A setting
+        by which no new subject could join is then not chosen. Where there is none by
+        which one could, as for two subjects, the inner loop is joint.
     classifier : scikit-learn classifier, optional
         Default: a linear nu-SVM.
     standardize : bool or "reliability", default=True
@@ -154,7 +156,7 @@ class GDMCV(BaseAligner):
         kernels: Sequence[Any] = ("linear",),
         graphs: Sequence[Any] = ("labels",),
         leave_out: int = 1,
-        protocol: str = "joint",
+        protocol: str = "held-out",
         classifier: Any = None,
         standardize: bool | str = True,
         n_jobs: int | None = None,
@@ -202,17 +204,21 @@ class GDMCV(BaseAligner):
         self._check_labels(labels)
         self._aligning_y = labels
         bases = self._read_bases(subjects, labels)
-        settings: list[dict[str, Any]] = []
-        scores: list[NDArray[Any] | str] = []
         total = len(kernels) * int(np.prod([len(values) for values in others]))
         halves = _halves_of_voxels(bases, labels)
-        with shown_progress(progress, total, "settings") as tick:
-            for kernel in kernels:
-                split = halves or _inner_split(bases, labels, kernel)
-                for energy, k, graph in product(*others):
-                    settings.append(_params(kernel, energy, k, graph))
-                    scores.append(self._score(split, settings[-1]))
-                    tick()
+        # too few subjects or samples may be left for anyone to join
+        for protocol in dict.fromkeys((self.protocol, "joint")):
+            settings: list[dict[str, Any]] = []
+            scores: list[NDArray[Any] | str] = []
+            with shown_progress(progress, total, "settings") as tick:
+                for kernel in kernels:
+                    split = halves or _inner_split(bases, labels, kernel)
+                    for energy, k, graph in product(*others):
+                        settings.append(_params(kernel, energy, k, graph))
+                        scores.append(self._score(split, settings[-1], protocol))
+                        tick()
+            if not all(isinstance(score, str) for score in scores):
+                break
         self._choose(settings, scores)
         best = self._gdm(self.best_params_)
         best._warns_of_input = False  # said above
@@ -235,7 +241,9 @@ class GDMCV(BaseAligner):
     def _solve_new(self, basis: SubjectBasis, y: Any) -> NDArray[Any]:
         return self.best_estimator_._solve_new(basis, y)
 
-    def _score(self, split: SplitStudy, params: dict[str, Any]) -> NDArray[Any] | str:
+    def _score(
+        self, split: SplitStudy, params: dict[str, Any], protocol: str
+    ) -> NDArray[Any] | str:
         """Return the scores of one setting, or why it cannot be scored."""
         if split.parts[0].of_grams:
             params = {**params, "kernel": "precomputed", "kernel_params": None}
@@ -249,7 +257,7 @@ class GDMCV(BaseAligner):
                     model,
                     split,
                     leave_out=self.leave_out,
-                    protocol=self.protocol,
+                    protocol=protocol,
                     classifier=self.classifier,
                     n_jobs=self.n_jobs,
                 ).scores
