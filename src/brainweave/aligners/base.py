@@ -1,7 +1,6 @@
 """What all aligners share: reading subjects, mapping samples, adding subjects."""
 
 import logging
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
@@ -13,7 +12,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from brainweave._core.arrays import Matrix, on_gpu, samples_of
-from brainweave._core.exceptions import InputError, KernelWarning
+from brainweave._core.exceptions import InputError, KernelWarning, warn_user
 from brainweave._core.labels import check_labels_overlap, encode_labels
 from brainweave._core.stored import Stored
 from brainweave._core.validation import (
@@ -159,7 +158,6 @@ class BaseAligner(FittedAligner, Stored):
             names,
             refuse=self._needs_common_labels(),
             warn=self._warns_of_input,
-            stacklevel=4,
         )
 
     @abstractmethod
@@ -213,9 +211,9 @@ class BaseAligner(FittedAligner, Stored):
                 )
         self._warn_of_lost_energy(bases)
         if params.get("standardize") == "reliability" and self._warns_of_input:
-            warn_of_no_reliability(bases, stacklevel=3)
+            warn_of_no_reliability(bases)
         if not self._is_piece:
-            warn_of_constant_voxels(bases, stacklevel=3)
+            warn_of_constant_voxels(bases)
         return bases
 
     def _jobs(self, arrays: list[Any]) -> int | None:
@@ -281,13 +279,12 @@ class BaseAligner(FittedAligner, Stored):
         }
         if lost:
             worst = max(lost, key=lambda i: lost[i])
-            warnings.warn(
+            warn_user(
                 f"The {bases[worst].kernel.name} kernel is not positive semi-definite: "
                 f"X[{worst}] loses {lost[worst]:.0%} of its energy, {len(lost)} of "
                 f"{len(bases)} subjects more than {LOST_SHARE_WARNING:.0%}. A larger "
                 "hp loses less.",
                 KernelWarning,
-                stacklevel=4,
             )
 
     def _set_solution(
@@ -344,7 +341,7 @@ class BaseAligner(FittedAligner, Stored):
         ((kernel, energy),) = self.basis_settings(None)
         basis = self._reader()(X, labels, kernel, energy, name="the new subject")
         if not self._is_piece:
-            warn_of_constant_voxels([basis], stacklevel=3)
+            warn_of_constant_voxels([basis])
         if y is not None and len(y) != basis.n_samples:
             raise InputError(
                 f"y has {len(y)} labels for {basis.n_samples} samples of {basis.name}."

@@ -160,7 +160,7 @@ class Hyperalignment(RotationAligner):
         rotations, self.template_, variances = self._rotate(
             [b.coordinates * s for b, s in pairs]
         )
-        warn_of_tie(variances, k, stacklevel=3)
+        warn_of_tie(variances, k)
         self.shared_response_ = self.template_[:, :k]
         return [s[:, None] * Q[:, :k] for s, Q in zip(shrinks, rotations, strict=True)]
 
@@ -397,7 +397,7 @@ class SVDHyperalignment(RotationAligner, GramOnly):
 
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
         k = self._wanted_components(bases)
-        warn_of_tie(self._joint_decomposition(bases, k), k, stacklevel=3)
+        warn_of_tie(self._joint_decomposition(bases, k), k)
         with subject_threads(len(bases), self.n_jobs) as over_subjects:
             reduced = over_subjects(lambda b: b.gram_times(self.joint_), bases)
         rotations, self.shared_response_, _ = self._rotate(reduced)

@@ -10,7 +10,6 @@ factor of :math:`X^\top S`:
 so :math:`K` and matrices as wide as the target are all that is needed.
 """
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, cast
@@ -21,7 +20,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from brainweave._core.arrays import Matrix, to_numpy
-from brainweave._core.exceptions import InputError, LayoutWarning, UniquenessWarning
+from brainweave._core.exceptions import (
+    InputError,
+    LayoutWarning,
+    UniquenessWarning,
+    warn_user,
+)
 from brainweave._core.labels import as_label_list
 from brainweave._core.validation import check_2d, check_indices, check_int, check_number
 from brainweave.aligners.base import BaseAligner
@@ -74,11 +78,10 @@ def warn_of_layout(subjects: Sequence[Any], *, owner: str) -> None:
     shapes = [_shape_of(s, "X") for s in subjects]
     if all(n >= max(MANY_ROWS, TALL * v) for n, v in shapes if v):
         n, v = shapes[0]
-        warnings.warn(
+        warn_user(
             f"X[0] has {n} rows and {v} columns, which {owner} takes as {n} samples of "
             f"{v} voxels. {TURNED} If these are the samples, all is well.",
             LayoutWarning,
-            stacklevel=4,
         )
 
 
@@ -170,14 +173,13 @@ class TimeLocked(BaseAligner):
         self.converged_ = iterations.converged
         if not iterations.converged and iterations.tol > 0:
             change, gained = iterations.last_change()
-            warnings.warn(
+            warn_user(
                 f"{self._owner} did not converge in {iterations.n_iter} iterations: "
                 f"the last one still changed the objective by "
                 f"{change / (gained or 1.0):.1e} of all that was gained, more than "
                 f"tol={iterations.tol:g}. Increase max_iter or tol; tol=0 asks for "
                 "exactly max_iter iterations.",
                 ConvergenceWarning,
-                stacklevel=4,
             )
 
     def _n_components(self) -> int:
@@ -361,17 +363,16 @@ def principal_axes(S: Matrix, covariance: Matrix | None = None) -> Matrix:
     return np.asarray(turn * flip_signs(S @ turn))
 
 
-def warn_of_tie(values: Matrix, k: int, *, stacklevel: int) -> None:
+def warn_of_tie(values: Matrix, k: int) -> None:
     """Warn if a cut after the first k of some descending variances parts equal ones."""
     if k >= values.size or values[k - 1] <= TIED * values[0]:
         return
     if values[k - 1] - values[k] <= TIED * values[0]:
-        warnings.warn(
+        warn_user(
             "The shared space is not unique: the last component kept and the first "
             "left out are equally strong, so which directions are kept is "
             "arbitrary. Keep fewer components, or more.",
             UniquenessWarning,
-            stacklevel=stacklevel + 1,
         )
 
 

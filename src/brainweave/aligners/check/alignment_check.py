@@ -1,6 +1,5 @@
 """Whether alignment worked, and what the components mean."""
 
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,7 +10,12 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from brainweave._core.arrays import Codes, Matrix, to_numpy
-from brainweave._core.exceptions import AlignmentWarning, BrainweaveError, InputError
+from brainweave._core.exceptions import (
+    AlignmentWarning,
+    BrainweaveError,
+    InputError,
+    warn_user,
+)
 from brainweave._core.validation import check_int, check_list_of_subjects
 from brainweave.aligners.check.agreement import agreement_of_groups, permutation_test
 from brainweave.aligners.check.held_out import (
@@ -242,11 +246,10 @@ def count_holding(
     # a subject who joins later needs as many dimensions as there are components
     kept = [b.n_kept for b in bases] if aligner._needs_eigenbasis else [k]
     k = min(k, PAPERS_COMPONENTS, *kept)
-    warnings.warn(
+    warn_user(
         f"{check.verdict} n_components='auto' keeps {k}, since nothing tells how many; "
         "do not read anything into them.",
         AlignmentWarning,
-        stacklevel=5,
     )
     return k
 

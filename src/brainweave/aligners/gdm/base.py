@@ -1,6 +1,5 @@
 """What both graph-based decoding models share: graph, new subjects, summaries."""
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any, ClassVar
@@ -9,7 +8,11 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from brainweave._core.arrays import Matrix
-from brainweave._core.exceptions import SeparateSubjectsWarning, UniquenessWarning
+from brainweave._core.exceptions import (
+    SeparateSubjectsWarning,
+    UniquenessWarning,
+    warn_user,
+)
 from brainweave._core.validation import check_int, check_option
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.check.alignment_check import (
@@ -143,17 +146,16 @@ class GraphAligner(BaseAligner):
         self.solver_ = found.route
         self.overlap_ = subject_overlap(covariances, lengths)
         if not self.is_unique_:
-            warnings.warn(
+            warn_user(
                 "The shared space is not unique: the last component kept and the first "
                 f"left out have equal eigenvalues ({self.eigenvalues_[-1]:.6g}). "
                 f"{self.n_informative_} of {k} components are informative; the others "
                 "are arbitrary directions. n_components='auto' keeps the informative "
                 "ones.",
                 UniquenessWarning,
-                stacklevel=6,
             )
         if self.overlap_ < LEAST_OVERLAP:
-            warnings.warn(
+            warn_user(
                 f"The subjects hardly overlap in the shared space ({self.overlap_:.1%} "
                 f"of what they could): most of the {k} components, of {dimensions} "
                 "dimensions that the subjects have together, belong to single "
@@ -161,7 +163,6 @@ class GraphAligner(BaseAligner):
                 f"others. {self.n_informative_} components are informative. Use fewer "
                 "components, or n_components='auto'.",
                 SeparateSubjectsWarning,
-                stacklevel=6,
             )
 
     # -- a new subject -----------------------------------------------------------------

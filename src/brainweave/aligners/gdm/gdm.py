@@ -1,6 +1,5 @@
 """The Graph-based Decoding Model with a ridge: what we recommend."""
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 from functools import wraps
@@ -9,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from brainweave._core.arrays import Matrix
-from brainweave._core.exceptions import UniquenessWarning
+from brainweave._core.exceptions import UniquenessWarning, warn_user
 from brainweave._core.validation import check_option
 from brainweave._core.workers import map_subjects
 from brainweave.aligners.check.alignment_check import count_holding
@@ -239,13 +238,12 @@ class GDM(GraphAligner):
         if auto:
             k = count_holding(self, bases, graph, found, k)
         elif k > informative:
-            warnings.warn(
+            warn_user(
                 f"n_components={k}, but the graph informs {informative} components: "
                 "one less than it has categories, or one per stimulus. "
                 f"{informative} are kept. Use n_components='auto', or a graph of more "
                 "groups, such as graph='labels+time'.",
                 UniquenessWarning,
-                stacklevel=5,
             )
             k = informative
         found = found.first(k)

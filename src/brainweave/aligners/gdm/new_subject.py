@@ -12,7 +12,6 @@ not inform) every rotation of the features is as good: there the map is zero. Wi
 problem is solved for :math:`Q B`, and :math:`Q = (Q B) B^\top`.
 """
 
-import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +19,7 @@ import scipy.linalg
 import scipy.sparse
 
 from brainweave._core.arrays import Codes, Matrix
-from brainweave._core.exceptions import InputError, UndeterminedWarning
+from brainweave._core.exceptions import InputError, UndeterminedWarning, warn_user
 from brainweave._core.labels import as_label_list, encode_new_labels
 from brainweave.aligners.gdm.graph_parsing import is_named, split_labels_and_ids
 from brainweave.aligners.gdm.ridge import amplitude
@@ -48,12 +47,11 @@ def report_undetermined(name: str, n_determined: int, n_informative: int) -> Non
             "determines its map. It needs samples of at least two categories."
         )
     if n_determined < n_informative:
-        warnings.warn(
+        warn_user(
             f"The edges of {name} determine {n_determined} dimensions of the shared "
             f"space, of {n_informative} that are informative; its features are zero in "
             "the others. Give it samples of the categories or stimuli that it lacks.",
             UndeterminedWarning,
-            stacklevel=5,
         )
 
 

@@ -17,7 +17,12 @@ from joblib import cpu_count, effective_n_jobs
 from sklearn.base import clone
 
 from brainweave._core.arrays import backing_map, column_chunks, ops_for, to_numpy
-from brainweave._core.exceptions import InputError, SkippedWarning, SolverError
+from brainweave._core.exceptions import (
+    InputError,
+    SkippedWarning,
+    SolverError,
+    warn_user,
+)
 from brainweave._core.progress import shown_progress
 from brainweave._core.validation import (
     check_int,
@@ -183,20 +188,18 @@ class PieceLog:
                 f"{self._example()}"
             )
 
-    def warn(self, *, stacklevel: int = 3) -> None:
+    def warn(self) -> None:
         """Warn once of each kind."""
         if self.skipped:
-            warnings.warn(
+            warn_user(
                 f"{len(self.skipped)} of {self.total} {self.what}s were skipped; "
                 f"skipped_ says why. {self._example()}",
                 SkippedWarning,
-                stacklevel=stacklevel,
             )
         for category, count in self._warned.items():
-            warnings.warn(
+            warn_user(
                 f"In {count} of {self.total} {self.what}s. {self._first[category]}",
                 category,
-                stacklevel=stacklevel,
             )
 
 
@@ -329,7 +332,7 @@ class PiecewiseAligner(BaseAligner):
         )
         with closing(self._run(join_local, names, tasks, log)) as results:
             joined = list(results)
-        log.warn(stacklevel=4)
+        log.warn()
         return columns, joined, settings
 
     def _run(
