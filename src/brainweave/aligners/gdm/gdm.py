@@ -25,7 +25,7 @@ from brainweave.aligners.gdm.ridge import (
 from brainweave.aligners.gdm.strength import choose_strengths, smoother_of
 from brainweave.basis.basis import SubjectBasis
 from brainweave.basis.linalg import flip_signs
-from brainweave.graphs.builders import Graph, count_alike
+from brainweave.graphs.builders import Graph, equal_group_weights
 
 MOST_TRIED = 100  # components that "auto" looks at
 OPTIONS = {"constraint": ("global", "subject"), "scale": ("agreement", "unit")}
@@ -249,7 +249,7 @@ class GDM(GraphAligner):
         found = found.first(k)
         self.constraint_ = self._constraint
         if self.constraint_ == "subject":
-            graph = count_alike(graph)
+            graph = equal_group_weights(graph)
             found = solve_per_subject(smoothers, graph, found, n_jobs=self.n_jobs)
         parts = list(zip(smoothers, found.maps, found.features, strict=True))
         covariances = [f.T @ f + s.strength * (m.T @ f) for s, m, f in parts]
@@ -265,7 +265,7 @@ class GDM(GraphAligner):
             for (_, m, f), target in zip(parts, targets, strict=True)
         ]
         for basis in bases:
-            basis.leave_device()
+            basis.free_device_memory()
         return maps, found.template * signs
 
     def _join(self, basis: SubjectBasis, laplacian: Any, target: Matrix) -> Joined:

@@ -26,7 +26,7 @@ from brainweave.aligners.gdm.ridge import amplitude
 from brainweave.aligners.gdm.strength import smoother_of
 from brainweave.basis.basis import SubjectBasis
 from brainweave.basis.linalg import polar
-from brainweave.graphs.builders import Graph, GroupTerm, count_alike
+from brainweave.graphs.builders import Graph, GroupTerm, equal_group_weights
 
 UNDETERMINED = 1e-9  # a share of the edges' size that is no more than rounding
 
@@ -65,7 +65,7 @@ def group_sums(graph: Graph, template: Matrix, *, alike: bool) -> list[Matrix]:
     sums, is that of a graph whose groups count alike.
     """
     sums = []
-    weighed = (count_alike(graph) if alike else graph).groups
+    weighed = (equal_group_weights(graph) if alike else graph).groups
     for term, target in zip(graph.groups, weighed, strict=True):
         own, wanted = term.affinity.diagonal(), target.affinity.diagonal()
         factor = np.divide(wanted, own, out=np.ones_like(own), where=own != 0)

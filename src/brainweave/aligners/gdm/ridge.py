@@ -235,7 +235,7 @@ def solve_per_subject(
 ) -> Solution:
     """Ascend from the closed form; return the regressions on the template at the end.
 
-    The groups of the graph should count alike (:func:`count_alike`), also time ids: the
+    The groups of the graph should count alike (:func:`equal_group_weights`), also time ids: the
     target of a sample is then the mean over who saw it. ``start`` is that of a graph in
     which an id counts by how many saw it. The eigenvalues are the mean squares of the
     features.
