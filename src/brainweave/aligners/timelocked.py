@@ -10,16 +10,16 @@ factor of :math:`X^\top S`:
 so :math:`K` and matrices as wide as the target are all that is needed.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from brainweave._core.arrays import Matrix, to_numpy
+from brainweave._core.arrays import Matrix
 from brainweave._core.exceptions import (
     InputError,
     LayoutWarning,
@@ -49,9 +49,12 @@ WAYS_OUT = (
 
 
 def check_same_samples(
-    subjects: Sequence[Any], y: Sequence[Any] | None, *, owner: str
+    subjects: Sequence[Any], y: Sequence[Any] | None, *, owner: str, warn: bool = False
 ) -> None:
-    """Refuse subjects whose rows cannot, or by their labels do not, correspond."""
+    """Refuse subjects whose rows cannot, or by their labels do not, correspond.
+
+    Warn, if asked to, of arrays with far more rows for their columns than scans have.
+    """
     shapes = [_shape_of(s, f"X[{i}]") for i, s in enumerate(subjects)]
     for i, (n, _) in enumerate(shapes):
         if n != shapes[0][0]:
@@ -71,16 +74,11 @@ def check_same_samples(
                 f"{len(differing)} of {len(labels)} samples, first at sample {t} "
                 f"({labels[t]!r} and {known[0][t]!r}). {WAYS_OUT}"
             )
-
-
-def warn_of_layout(subjects: Sequence[Any], *, owner: str) -> None:
-    """Warn of arrays with far more rows than any scan has, for their columns."""
-    shapes = [_shape_of(s, "X") for s in subjects]
-    if all(n >= max(MANY_ROWS, TALL * v) for n, v in shapes if v):
+    if warn and all(n >= max(MANY_ROWS, TALL * v) for n, v in shapes if v):
         n, v = shapes[0]
         warn_user(
             f"X[0] has {n} rows and {v} columns, which {owner} takes as {n} samples of "
-            f"{v} voxels. {TURNED} If these are the samples, all is well.",
+            f"{v} voxels. {TURNED} Ignore this warning if rows are samples.",
             LayoutWarning,
         )
 
@@ -154,9 +152,8 @@ class TimeLocked(BaseAligner):
         return True
 
     def _check_subjects(self, subjects: list[Any], y: list[Any] | None) -> None:
-        check_same_samples(subjects, y, owner=self._owner)
-        if self._warns_of_input and y is None:
-            warn_of_layout(subjects, owner=self._owner)
+        warn = self._warns_of_input and y is None
+        check_same_samples(subjects, y, owner=self._owner, warn=warn)
 
     def _new_iterations(self, start: float) -> Iterations:
         """Begin to record an iteration with the limits that the user set."""
@@ -286,21 +283,11 @@ SINGULAR = 1e-10
 UNSURE = 1e-6  # below this, one more step restores orthonormality
 
 
-@dataclass(frozen=True)
-class Alignment:
-    """An orthonormal map ``W = X.T @ mixing`` and the features ``X @ W``.
+class Alignment(NamedTuple):
+    """An orthonormal map ``W = X.T @ mixing`` and the features ``X @ W``."""
 
-    The mixing is wanted at the end of an iteration only, so it is kept in two factors.
-    """
-
-    left: Matrix
-    right: Matrix
+    mixing: Matrix
     features: Matrix
-
-    @property
-    def mixing(self) -> Matrix:
-        """The map as a mixture of samples, (n_samples, K)."""
-        return np.asarray(self.left @ self.right)
 
 
 def rotate_onto(coordinates: Matrix, target: Matrix) -> Matrix:
@@ -311,46 +298,24 @@ def rotate_onto(coordinates: Matrix, target: Matrix) -> Matrix:
     return polar(coordinates.T @ target)
 
 
-def align_subjects(
-    bases: list[SubjectBasis], S: Matrix, over_subjects: Callable[..., list[Any]]
-) -> list[Any]:
-    """Align several subjects to one target.
-
-    A device works on all their Gram matrices before the first product comes back.
-    """
-    known: list[Any] = [None] * len(bases)
-    if all(b.energy == 1 and b.gram_on_device is not None for b in bases):
-        there = cast(Any, bases[0]._device).put(S)
-        known = [to_numpy(p) for p in [b.gram_on_device @ there for b in bases]]
-    return over_subjects(lambda b, product: align_to(b, S, product), bases, known)
-
-
-def align_to(
-    basis: SubjectBasis, S: Matrix, product: Matrix | None = None
-) -> Alignment:
+def align_to(basis: SubjectBasis, S: Matrix) -> Alignment:
     """Align one subject to a target without its eigenbasis, O(n_samples^2 K)."""
-    product = basis.gram_times(S) if product is None else product
+    product = basis.gram_times(S)
     metric = S.T @ product
     values, vectors = np.linalg.eigh((metric + metric.T) / 2)
     if not values[0] > SINGULAR * values[-1]:
-        return _align_in_coordinates(basis, S)
+        # a decomposition completes the directions that the target lacks
+        check_rank(basis, S.shape[1])
+        Q = rotate_onto(basis.coordinates, S)
+        mixing = basis.vectors @ (Q / np.sqrt(basis.values)[:, None])
+        return Alignment(np.asarray(mixing), basis.coordinates @ Q)
     root = (vectors / np.sqrt(values)) @ vectors.T
     features = product @ root
     if values[0] < UNSURE * values[-1]:
         step = (3 * np.eye(len(values)) - features.T @ (S @ root)) / 2  # Newton's
         step = (step + step.T) / 2
         root, features = root @ step, features @ step
-    return Alignment(S, root, features)
-
-
-def _align_in_coordinates(basis: SubjectBasis, S: Matrix) -> Alignment:
-    """Do the same by a decomposition that completes directions the target lacks."""
-    k = S.shape[1]
-    check_rank(basis, k)
-    Q = rotate_onto(basis.coordinates, S)
-    return Alignment(
-        basis.vectors, Q / np.sqrt(basis.values)[:, None], basis.coordinates @ Q
-    )
+    return Alignment(np.asarray(S @ root), features)
 
 
 def principal_axes(S: Matrix, covariance: Matrix | None = None) -> Matrix:

@@ -15,7 +15,6 @@ from brainweave.aligners.timelocked import (
     FromRandomStart,
     GramOnly,
     Iterations,
-    align_subjects,
     align_to,
     principal_axes,
 )
@@ -135,7 +134,7 @@ class DetSRM(_SharedResponseModel):
         power = sum(b.power for b in bases)
 
         def step(S: Matrix) -> tuple[list[Alignment], Matrix, float]:
-            aligned = align_subjects(bases, S, over_subjects)
+            aligned = over_subjects(lambda b: align_to(b, S), bases)
             mean = sum(a.features for a in aligned) / len(bases)
             return aligned, mean, power - len(bases) * float((mean * mean).sum())
 
@@ -151,10 +150,9 @@ class DetSRM(_SharedResponseModel):
 
 @dataclass(frozen=True)
 class Model:
-    """Parameters of the probabilistic model, and the features under its maps."""
+    """Parameters of the probabilistic model; the maps come with their features."""
 
     maps: list[Alignment]
-    features: list[Matrix]
     sigma: Matrix
     rho2: Matrix
 
@@ -271,14 +269,17 @@ class EMSteps:
 
     def first_model(self, start: Matrix) -> Model:
         """Align all to the start, and take their mean for the shared response."""
-        aligned = align_subjects(self.bases, start, self.over_subjects)
-        mean = sum(a.features for a in aligned) / len(self.bases)
+        aligned = self._align(start)
+        mean = np.asarray(sum(a.features for a in aligned) / len(self.bases))
         return self._model(aligned, mean, mean.T @ mean / self.n_samples)
+
+    def _align(self, S: Matrix) -> list[Alignment]:
+        return list(self.over_subjects(lambda b: align_to(b, S), self.bases))
 
     def expect(self, model: Model) -> Posterior:
         """Return the posterior of the shared response, and the data's likelihood."""
         precision = 1 / model.rho2
-        summed = sum(w * F for w, F in zip(precision, model.features, strict=True))
+        summed = sum(w * a.features for w, a in zip(precision, model.maps, strict=True))
         # in the eigenbasis of sigma nothing has to be inverted, not even a rank below K
         variances, Q = np.linalg.eigh(model.sigma)
         variances = np.maximum(variances, 0)
@@ -294,12 +295,13 @@ class EMSteps:
     def maximise(self, posterior: Posterior) -> Model:
         """Return the parameters that make the posterior most likely."""
         S = posterior.mean
-        aligned = align_subjects(self.bases, S, self.over_subjects)
-        return self._model(aligned, S, posterior.covariance + S.T @ S / self.n_samples)
+        return self._model(
+            self._align(S), S, posterior.covariance + S.T @ S / self.n_samples
+        )
 
     def _model(self, aligned: list[Alignment], S: Matrix, sigma: Matrix) -> Model:
         agreement = np.array([(a.features * S).sum() for a in aligned])
         residual = self.power - 2 * agreement + self.n_samples * np.trace(sigma)
         floor = ROUNDING * self.power  # what noiseless data leave is rounding
         rho2 = np.maximum(residual, floor) / (self.n_samples * self.n_voxels)
-        return Model(aligned, [a.features for a in aligned], sigma, rho2)
+        return Model(aligned, sigma, rho2)
