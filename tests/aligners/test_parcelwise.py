@@ -195,7 +195,7 @@ def test_warnings_of_many_parcels_become_one():
     X = make_study()
     aligner = DetSRM(3, random_state=0, max_iter=1)
     with pytest.warns(
-        ConvergenceWarning, match="In 3 of 3 parcels. parcel 1:"
+        ConvergenceWarning, match="In 3 of 3 parcels. Parcel 1:"
     ) as caught:
         model_of(aligner=aligner).fit(X)
     assert len(caught) == 1

@@ -15,8 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from brainweave import PaperGDM
 from brainweave._core.exceptions import InputError, SkippedWarning
 from brainweave.aligners.hyperalignment import Hyperalignment, KernelHyperalignment
-from brainweave.aligners.piecewise.pieces import neighborhoods_within
-from brainweave.aligners.piecewise.searchlight import Searchlight
+from brainweave.aligners.piecewise.searchlight import Searchlight, neighborhoods_within
 from brainweave.aligners.srm.srm import DetSRM
 from tests.aligners.test_parcelwise import Person, Volume, make_study
 
