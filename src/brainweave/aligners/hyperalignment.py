@@ -251,7 +251,7 @@ class RegularizedHyperalignment(Hyperalignment):
     _stored: ClassVar[dict[str, Any]] = {"alpha_": float, "alpha_by_": str}
 
     @property
-    def _learns_from_labels(self) -> bool:
+    def _learns_from_labels(self) -> bool:  # type: ignore[override]
         return isinstance(self.alpha, str) and self.alpha == "auto"
 
     def _check_subjects(self, subjects: list[Any], y: list[Any] | None) -> None:

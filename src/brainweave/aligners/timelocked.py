@@ -148,8 +148,8 @@ class TimeLocked(BaseAligner):
         "converged_": bool,
     }
 
-    def _joins_by_row(self, y: Any) -> bool:
-        return True
+    def _joined_by(self, y: Any = None) -> set[str]:
+        return {"rows"}
 
     def _check_subjects(self, subjects: list[Any], y: list[Any] | None) -> None:
         warn = self._warns_of_input and y is None

@@ -363,7 +363,7 @@ def _groups_of_samples(aligner: Any, lengths: list[int], y: Any) -> list[Codes]:
         raise InputError("the groups of a graph of your own are not known here.")
     if y is not None and is_named(setting, "labels+time"):
         y = [split_labels_and_ids(known)[0] for known in y]
-    by_label = inner._joins_by_label()
+    by_label = "labels" in inner._joined_by()
     if y is None and by_label:
         raise InputError("the labels of the aligning samples are not known; pass y.")
     if y is not None and (by_label or setting == "time"):
@@ -371,7 +371,7 @@ def _groups_of_samples(aligner: Any, lengths: list[int], y: Any) -> list[Codes]:
         if list(graph.lengths) != lengths:
             raise InputError("y does not have one entry per aligning sample.")
         codes = [graph.groups[0].codes[rows].copy() for rows in graph.slices()]
-        if setting is None and not inner._needs_common_labels():
+        if setting is None and inner._joined_by() != {"labels"}:
             codes = _with_time_locked(codes, len(graph.groups[0].names))
         return codes
     if len(set(lengths)) > 1:
@@ -403,7 +403,7 @@ def _prepare_halves(
         if bases is None:  # a model from a file, and its samples
             bases = aligner._read_bases(subjects, y)
         graph = getattr(aligner, "graph_", None)
-        labels = aligner._joins_by_label() or aligner._learns_from_labels
+        labels = "labels" in aligner._joined_by() or aligner._learns_from_labels
         known = y if graph is None and labels else None
         k = full[0].shape[1]
         fit = partial(fit_by_grams, aligner, bases, k, y=known, graph=graph)

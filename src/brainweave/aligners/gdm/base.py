@@ -76,17 +76,15 @@ class GraphAligner(BaseAligner):
             return [split_labels_and_ids(known)[0] for known in y]
         return y
 
-    def _joins_by_label(self) -> bool:
+    def _joined_by(self, y: Any = None) -> set[str]:
         graph = getattr(self.graph, "func", self.graph)  # of a partial
-        if is_named(graph, "labels", "labels+time") or graph is label_graph:
-            return True
-        return bool(getattr(graph, "makes_label_graph", False))
-
-    def _joins_by_row(self, y: Any) -> bool:
-        return y is None and is_named(self.graph, "time")
-
-    def _needs_common_labels(self) -> bool:
-        return self._joins_by_label() and not is_named(self.graph, "labels+time")
+        if is_named(graph, "labels+time"):
+            return {"labels", "ids"}
+        if is_named(graph, "labels") or graph is label_graph:
+            return {"labels"}
+        if getattr(graph, "makes_label_graph", False):
+            return {"labels"}
+        return {"rows"} if y is None and is_named(graph, "time") else {"graph"}
 
     # -- fitting -----------------------------------------------------------------------
 

@@ -368,14 +368,8 @@ class PiecewiseAligner(BaseAligner):
     def _labels_from(self, y: list[Any]) -> list[Any]:
         return self.aligner._labels_from(y)
 
-    def _joins_by_label(self) -> bool:
-        return self.aligner._joins_by_label()
-
-    def _joins_by_row(self, y: Any) -> bool:
-        return self.aligner._joins_by_row(y)
-
-    def _needs_common_labels(self) -> bool:
-        return self.aligner._needs_common_labels()
+    def _joined_by(self, y: Any = None) -> set[str]:
+        return self.aligner._joined_by(y)
 
     def _aligning_samples(self) -> list[Any]:
         known = self.__dict__.get("_aligning_subjects")

@@ -286,11 +286,8 @@ class SemiSupervisedSRM(FromRandomStart):
                     f"X[0] has {counts[0]} of them and X[{i}] has {n}. {WAYS_OUT}"
                 )
 
-    def _joins_by_label(self) -> bool:
-        return True
-
-    def _needs_common_labels(self) -> bool:
-        return False  # samples that are locked in time tie the subjects, too
+    def _joined_by(self, y: Any = None) -> set[str]:
+        return {"labels", "rows"}
 
     def _alpha_and_gamma(self) -> tuple[float, float]:
         hint = "For the shared response alone use DetSRM."
