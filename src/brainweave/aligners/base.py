@@ -27,7 +27,7 @@ from brainweave._core.validation import (
     one_per_subject,
 )
 from brainweave._core.workers import map_subjects
-from brainweave.aligners.maps import CoordinateMap, MixingMap, SubjectMap
+from brainweave.aligners.maps import BasisMap, SubjectMap
 from brainweave.basis.basis import SubjectBasis
 from brainweave.basis.kernels import Kernel, check_kernel
 from brainweave.basis.linalg import mean_pairwise_correlation
@@ -339,8 +339,9 @@ class BaseAligner(BaseEstimator, Stored):
     def _make_map(
         self, basis: SubjectBasis, coef: Matrix, *, space: Any = None
     ) -> SubjectMap:
-        kind = MixingMap if self._solution_name == "mixing_" else CoordinateMap
-        return kind(basis, coef, isometric=self._isometric, space=space)
+        kind = "mixing" if self._solution_name == "mixing_" else "coef"
+        solution: Any = {kind: coef, "isometric": self._isometric, "space": space}
+        return BasisMap(basis, **solution)
 
     # -- a new subject -----------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from brainweave._core.exceptions import InputError
 from brainweave._core.validation import check_number, check_subject_number
 from brainweave._core.workers import blas_threads, subject_threads
 from brainweave.aligners.gdm.strength import choose_strengths
-from brainweave.aligners.maps import CoordinateMap, SubjectMap
+from brainweave.aligners.maps import BasisMap, SubjectMap
 from brainweave.aligners.timelocked import (
     GramOnly,
     TimeLocked,
@@ -177,9 +177,9 @@ class Hyperalignment(RotationAligner):
         # X = T R^T: the way back undoes the rotation, and the scaling if there is any
         shrink = self._shrink(basis)
         if (shrink == 1).all():
-            return CoordinateMap(basis, solution, isometric=True, space=space)
+            return BasisMap(basis, solution, isometric=True, space=space)
         back = (solution / (shrink**2)[:, None]).T
-        return CoordinateMap(basis, solution, pattern_coef=back, space=space)
+        return BasisMap(basis, solution, pattern_coef=back, space=space)
 
     def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
         scale = self._shrink(basis)
