@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-import scipy.sparse
 from joblib import cpu_count, effective_n_jobs
 from numpy.typing import NDArray
 from sklearn.base import clone
@@ -60,7 +59,7 @@ def _is_per_subject(value: Any, *, depth: int) -> bool:
     def depth_of(value: Any) -> int:
         if isinstance(value, (list, tuple)):
             return 1 + (depth_of(value[0]) if value else 0)
-        return 2 if scipy.sparse.issparse(value) else getattr(value, "ndim", 0)
+        return int(getattr(value, "ndim", 0))
 
     return isinstance(value, (list, tuple)) and depth_of(value) > depth
 
@@ -74,12 +73,19 @@ PER_SUBJECT: dict[str, Callable[[Any], bool]] = {
 
 
 def places_per_subject(
-    name: str, given: Any, n_voxels: list[int], what: str, *, ndim: int, owner: str
+    name: str,
+    given: Any,
+    n_voxels: list[int],
+    what: str,
+    *,
+    ndim: int,
+    owner: str,
+    dtype: Any = None,
 ) -> list[NDArray[Any]]:
     """Return an array with a row per voxel for each subject, given once or for each."""
-    given = given if PER_SUBJECT[name](given) else np.asarray(given)
+    given = given if PER_SUBJECT[name](given) else np.asarray(given, dtype)
     listed = one_per_subject(name, given, len(n_voxels), owner=owner)
-    arrays = [np.asarray(own) for own in listed]
+    arrays = [np.asarray(own, dtype) for own in listed]
     for i, (array, v) in enumerate(zip(arrays, n_voxels, strict=True)):
         if array.ndim != ndim or len(array) != v:
             raise InputError(

@@ -141,20 +141,12 @@ def map_builders(
     lists: list[list[Columns]], n_voxels: list[int], common: list[Columns], n: int
 ) -> list[MapBuilder]:
     """Return a builder per subject; subjects with equal lists share their patterns."""
-    made: dict[int, MapBuilder] = {}
-    builders = []
-    for own, v in zip(lists, n_voxels, strict=True):
-        if id(own) in made:
-            like = made[id(own)]
-            patterns = like.weights.pattern, like.patterns.pattern
-        else:
-            patterns = (
-                BlockPattern(own, common, (v, n)),
-                BlockPattern(common, own, (n, v)),
-            )
-        made[id(own)] = MapBuilder(own, *patterns)
-        builders.append(made[id(own)])
-    return builders
+    different = {id(own): (own, v) for own, v in zip(lists, n_voxels, strict=True)}
+    patterns = {
+        key: (BlockPattern(own, common, (v, n)), BlockPattern(common, own, (n, v)))
+        for key, (own, v) in different.items()
+    }
+    return [MapBuilder(own, *patterns[id(own)]) for own in lists]
 
 
 @dataclass(eq=False, repr=False)
@@ -184,10 +176,9 @@ class Searchlight(PiecewiseAligner):
         may differ in voxels; centres are voxels of the reference.
     centers : array-like of int, optional
         The voxels of the reference that are centres; by default all.
-    neighborhoods : list of arrays of int, or (sparse) matrix, or one per subject
-        The neighbourhoods themselves, in place of a radius: voxel numbers of each, or a
-        boolean matrix of neighbourhoods x voxels. If given per subject they correspond
-        one by one.
+    neighborhoods : list of arrays of int, or one such list per subject
+        The neighbourhoods themselves, in place of a radius: voxel numbers of each. If
+        given per subject they correspond one by one.
     reference : int, default=0
         The subject whose voxels are the common space.
     min_voxels : int, default=2
@@ -353,7 +344,26 @@ class Searchlight(PiecewiseAligner):
             )
 
         def columns_of(n: int, space: Any) -> list[Columns]:
-            return self._new_neighborhoods(n, space, neighborhoods, coordinates)
+            if neighborhoods is not None:
+                (own,) = given_neighborhoods([neighborhoods], [n], owner=self._owner)
+            elif self.centers_ is not None and (coordinates is not None or space):
+                (at,) = coordinates_per_subject(
+                    coordinates, [n], [space], owner=self._owner
+                )
+                own = neighborhoods_within(at, self.centers_, float(self.radius or 0))
+            elif n == self.n_components_:
+                own = self.neighborhoods_
+            else:
+                raise InputError(
+                    f"The new subject has {n} voxels, the reference "
+                    f"{self.n_components_}: pass its coordinates, or its neighborhoods."
+                )
+            if len(own) != len(self.neighborhoods_):
+                raise InputError(
+                    f"The new subject has {len(own)} neighborhoods, the others "
+                    f"{len(self.neighborhoods_)}; they must correspond one by one."
+                )
+            return own
 
         names, reference = list(range(len(self.neighborhoods_))), self.reference_maps_
         own, maps, settings = self._join_pieces(X, y, self.joinable_, names, columns_of)
@@ -376,31 +386,6 @@ class Searchlight(PiecewiseAligner):
         if self.centers_ is not None and len(self.centers_) != n:
             yield "has other centers than neighborhoods"
 
-    def _new_neighborhoods(
-        self, n_voxels: int, space: Any, neighborhoods: Any, coordinates: Any
-    ) -> list[Columns]:
-        owner = self._owner
-        if neighborhoods is not None:
-            (own,) = given_neighborhoods([neighborhoods], [n_voxels], owner=owner)
-        elif self.centers_ is not None and (coordinates is not None or space):
-            (at,) = coordinates_per_subject(
-                coordinates, [n_voxels], [space], owner=owner
-            )
-            own = neighborhoods_within(at, self.centers_, float(self.radius or 0))
-        elif n_voxels == self.n_components_:
-            own = self.neighborhoods_
-        else:
-            raise InputError(
-                f"The new subject has {n_voxels} voxels, the reference "
-                f"{self.n_components_}: pass its coordinates, or its neighborhoods."
-            )
-        if len(own) != len(self.neighborhoods_):
-            raise InputError(
-                f"The new subject has {len(own)} neighborhoods, the others "
-                f"{len(self.neighborhoods_)}; they must correspond one by one."
-            )
-        return own
-
 
 # -- neighbourhoods --------------------------------------------------------------------
 
@@ -418,22 +403,25 @@ def neighborhoods_within(
 def given_neighborhoods(
     given: Any, n_voxels: list[int], *, owner: str
 ) -> list[list[Columns]]:
-    """Return one list of neighbourhoods per subject, from one for all or one for each.
-
-    One list is of arrays of column numbers, or a (sparse) boolean matrix of
-    neighbourhoods x voxels.
-    """
+    """Return a list of neighbourhoods per subject, from one for all or one for each."""
     n = len(n_voxels)
     if PER_SUBJECT["neighborhoods"](given):
         listed = one_per_subject("neighborhoods", given, n, owner=owner)
-        lists = [_as_columns(part, v) for part, v in zip(listed, n_voxels, strict=True)]
     elif len(set(n_voxels)) > 1:
         raise InputError(
             f"One list of neighborhoods serves subjects with the same voxels; these "
             f"have {n_voxels}. Give one list per subject."
         )
     else:
-        lists = [_as_columns(given, n_voxels[0])] * n
+        listed = [given]
+    lists = [
+        [
+            np.unique(check_indices(f"neighborhood {k}", part, v, what="voxel"))
+            for k, part in enumerate(own)
+        ]
+        for own, v in zip(listed, n_voxels, strict=False)
+    ]
+    lists = lists if len(lists) == n else lists * n
     counts = [len(part) for part in lists]
     if len(set(counts)) > 1:
         raise InputError(
@@ -441,21 +429,6 @@ def given_neighborhoods(
             "one."
         )
     return lists
-
-
-def _as_columns(given: Any, n_voxels: int) -> list[Columns]:
-    if scipy.sparse.issparse(given) or getattr(given, "ndim", 1) == 2:
-        matrix = scipy.sparse.csr_array(given)
-        if matrix.shape[1] != n_voxels:
-            raise InputError(
-                f"neighborhoods have {matrix.shape[1]} columns; the subject has "
-                f"{n_voxels} voxels."
-            )
-        given = np.split(matrix.indices, matrix.indptr[1:-1])
-    return [
-        np.unique(check_indices(f"neighborhood {k}", part, n_voxels, what="voxel"))
-        for k, part in enumerate(given)
-    ]
 
 
 def coordinates_per_subject(
@@ -476,9 +449,9 @@ def coordinates_per_subject(
             )
         return found
     arrays = places_per_subject(
-        "coordinates", coordinates, n_voxels, "a row", ndim=2, owner=owner
+        "coordinates", coordinates, n_voxels, "a row", ndim=2, owner=owner, dtype=float
     )
     for i, array in enumerate(arrays):
         if not np.isfinite(array).all():
             raise InputError(f"coordinates of X[{i}] have NaN or infinite values.")
-    return [np.asarray(array, dtype=np.float64) for array in arrays]
+    return arrays
