@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from brainweave._core.arrays import Matrix, on_gpu, samples_of, to_numpy
@@ -57,38 +57,6 @@ class Stacked(NamedTuple):
     features: NDArray[Any]
     groups: NDArray[Any]
     aligned: NDArray[np.bool_]
-
-
-class SubjectTransformer(TransformerMixin, BaseEstimator):
-    """The map of one subject of a fitted aligner, as a step of a Pipeline.
-
-    Parameters
-    ----------
-    aligner : aligner
-        Fitted.
-    subject : int or str
-        Which of its subjects, by position or id.
-    """
-
-    def __init__(self, aligner: Any, subject: int | str) -> None:
-        self.aligner = aligner
-        self.subject = subject
-
-    def fit(self, X: Any = None, y: Any = None) -> Self:
-        """Do nothing: the aligner is fitted."""
-        check_is_fitted(self.aligner, "maps_")
-        return self
-
-    def transform(self, X: Any) -> NDArray[Any]:
-        """Map samples of the subject, (n_samples, n_voxels), to shared features."""
-        return np.asarray(to_numpy(self.aligner.transform([X], [self.subject])[0]))
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self.aligner, "maps_")
-
-    def __sklearn_clone__(self) -> Self:
-        """Return itself: a clone would lose what the aligner learned."""
-        return self
 
 
 class BaseAligner(BaseEstimator, Stored):
@@ -267,12 +235,11 @@ class BaseAligner(BaseEstimator, Stored):
         return bases
 
     def _jobs(self, arrays: list[Any]) -> int | None:
-        params = self.get_params(deep=False)
-        n_jobs: int | None = params.get("n_jobs")
+        n_jobs: int | None = getattr(self, "n_jobs", None)
         if all(map(on_gpu, arrays)):
             return 1
         # there, one may bring its voxels while another is worked on
-        there = str(params.get("device")).startswith("cuda")
+        there = str(getattr(self, "device", None)).startswith("cuda")
         return 2 if there and n_jobs is None else n_jobs
 
     def basis_settings(self, n_subjects: int | None) -> list[tuple[Kernel, float]]:
@@ -284,11 +251,10 @@ class BaseAligner(BaseEstimator, Stored):
             How many; None: of a new one. Settings per subject say nothing of that, so
             the first serves.
         """
-        owner, params = self._owner, self.get_params(deep=False)
-        energy = params.get("energy")
+        owner, energy = self._owner, getattr(self, "energy", None)
         values = {
-            "kernel": params.get("kernel", "linear"),
-            "kernel_params": params.get("kernel_params"),
+            "kernel": getattr(self, "kernel", "linear"),
+            "kernel_params": getattr(self, "kernel_params", None),
             "energy": 1.0 if energy is None else energy,
         }
         lists = [
@@ -304,10 +270,9 @@ class BaseAligner(BaseEstimator, Stored):
 
     def _reader(self) -> Any:
         """Return what makes the basis of a subject, as this aligner wants it."""
-        params = self.get_params(deep=False)
-        standardize = params.get("standardize", True)
-        if standardize != "reliability" and not isinstance(
-            standardize, (bool, np.bool_)
+        standardize = getattr(self, "standardize", True)
+        if not isinstance(standardize, (bool, np.bool_)) and (
+            standardize != "reliability"
         ):
             raise TypeError(
                 f"standardize of {self._owner} must be True, False or 'reliability', "
@@ -316,7 +281,7 @@ class BaseAligner(BaseEstimator, Stored):
         return partial(
             _read_basis,
             standardize=standardize,
-            device=params.get("device"),
+            device=getattr(self, "device", None),
             eigenbasis=self._needs_eigenbasis,
             owner=self._owner,
         )
@@ -571,12 +536,12 @@ class BaseAligner(BaseEstimator, Stored):
     def __getstate__(self) -> dict[str, Any]:
         """Pickle what mapping needs; the aligning data of linear maps stay behind."""
         state: dict[str, Any] = super().__getstate__()
-        state = {k: v for k, v in state.items() if not k.startswith("_aligning_")}
-        if "bases_" in state and all(
-            b.kernel.name == "linear" for b in state["bases_"]
-        ):
-            state = {k: v for k, v in state.items() if k != "bases_"}
-        return state
+        linear = all(b.kernel.name == "linear" for b in state.get("bases_", []))
+        return {
+            k: v
+            for k, v in state.items()
+            if not (k.startswith("_aligning_") or (linear and k == "bases_"))
+        }
 
     def stack(self, X: Any, subjects: Sequence[int | str] | None = None) -> Stacked:
         """Return the shared features of several subjects as one table, and whose.
@@ -623,8 +588,8 @@ class BaseAligner(BaseEstimator, Stored):
         Returns
         -------
         list of ndarray of bool of shape (n_samples_i,)
-            In the order of X. All True where a model of an older version does not
-            know; all False for ``NoAlignment``, which uses neither labels nor ids.
+            In the order of X; all False for ``NoAlignment``, which uses neither labels
+            nor ids.
         """
         check_is_fitted(self, "maps_")
         return [
@@ -634,12 +599,11 @@ class BaseAligner(BaseEstimator, Stored):
 
     def _took_part(self, samples: Any, i: int) -> NDArray[np.bool_]:
         """Return which samples of the subject at a position took part in the fit."""
-        fitted = self.maps_[i]
-        if self._joins_samples and getattr(fitted, "signatures", None) is not None:
-            return fitted.took_part(samples, name=self._name_of(i))
-        return np.full(len(samples), self._joins_samples)
+        if not self._joins_samples:
+            return np.zeros(len(samples), dtype=bool)
+        return self.maps_[i].took_part(samples, name=self._name_of(i))
 
-    def for_subject(self, subject: int | str) -> SubjectTransformer:
+    def for_subject(self, subject: int | str) -> Any:
         """Return one subject's map as an ordinary transformer, for a Pipeline.
 
         Parameters
@@ -649,12 +613,15 @@ class BaseAligner(BaseEstimator, Stored):
 
         Returns
         -------
-        SubjectTransformer
-            With ``fit``, which does nothing, and ``transform``.
+        FunctionTransformer
+            Its ``fit`` does nothing; ``transform`` maps samples x voxels.
         """
+        from sklearn.preprocessing import FunctionTransformer
+
         check_is_fitted(self, "maps_")
-        find_subjects([subject], self._ids(), self.n_subjects_, owner=self._owner)
-        return SubjectTransformer(self, subject)
+        ids, n = self._ids(), self.n_subjects_
+        (i,) = find_subjects([subject], ids, n, owner=self._owner)
+        return FunctionTransformer(self.maps_[i].transform)
 
     def score(
         self, X: Any, y: Any = None, subjects: Sequence[int | str] | None = None

@@ -267,14 +267,6 @@ class GramOnly(TimeLocked):
     _needs_eigenbasis = False
     _solution_name = "mixing_"
 
-    @property
-    def coef_(self) -> list[Matrix]:
-        """The maps in kernel coordinates; computing them needs the eigenbases."""
-        known = [m.coef for m in self.maps_]
-        if any(c is None for c in known):
-            raise AttributeError("coef_ is not kept when a fitted model is pickled.")
-        return known
-
 
 # -- orthonormal maps nearest to a target ----------------------------------------------
 

@@ -1,6 +1,6 @@
 """Any aligner, parcel by parcel."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -18,8 +18,9 @@ from brainweave.aligners.maps import SubjectMap
 from brainweave.aligners.piecewise.piecewise import (
     PER_SUBJECT,
     Columns,
-    LocalFit,
+    Fits,
     MapSettings,
+    Pieces,
     PiecewiseAligner,
     places_per_subject,
     voxel_positions,
@@ -212,23 +213,16 @@ class Parcelwise(PiecewiseAligner):
 
     parcels: Any = None
 
-    def _find_pieces(
-        self, n_voxels: list[int], spaces: list[Any]
-    ) -> tuple[list[Any], list[list[Columns]]]:
+    def _find_pieces(self, n_voxels: list[int], spaces: list[Any]) -> Pieces:
         labels = parcel_labels(self.parcels, n_voxels, spaces, owner=self._owner)
         inside = [part[_inside_parcels(part)] for part in labels]
         names = sort_labels({v for part in inside for v in part.tolist()})
         if not names:
             raise InputError("All voxels are background (label 0); there is no parcel.")
-        return names, [_voxels_of_parcels(names, part) for part in labels]
+        return Pieces(names, [_voxels_of_parcels(names, part) for part in labels])
 
-    def _combine(
-        self,
-        names: list[Any],
-        columns: list[list[Columns]],
-        fits: Iterable[tuple[int, LocalFit]],
-        settings: list[MapSettings],
-    ) -> None:
+    def _combine(self, pieces: Pieces, fits: Fits, settings: list[MapSettings]) -> None:
+        names, columns = pieces
         kept = dict(fits)
         self.parcels_ = [names[k] for k in kept]
         self.aligners_ = [local.aligner for local in kept.values()]

@@ -113,6 +113,16 @@ class LocalFit(NamedTuple):
     maps: list[SubjectMap]
 
 
+class Pieces(NamedTuple):
+    """The pieces of the brain: their names, and per subject the voxels of each."""
+
+    names: list[Any]
+    columns: list[list[Columns]]
+
+
+Fits = Iterable[tuple[int, LocalFit]]  # by the number of the piece, as they come
+
+
 def fit_local(
     aligner: Any, X: list[Any], y: list[Any] | None, runs: list[Any]
 ) -> LocalFit:
@@ -229,23 +239,14 @@ class PiecewiseAligner(BaseAligner):
     progress: Any = False
 
     @abstractmethod
-    def _find_pieces(
-        self, n_voxels: list[int], spaces: list[Any]
-    ) -> tuple[list[Any], list[list[Columns]]]:
-        """Return the names of the pieces, and per subject the voxels of each."""
+    def _find_pieces(self, n_voxels: list[int], spaces: list[Any]) -> Pieces:
+        """Return which voxels of each subject belong to each piece."""
 
     @abstractmethod
-    def _combine(
-        self,
-        names: list[Any],
-        columns: list[list[Columns]],
-        fits: Iterable[tuple[int, LocalFit]],
-        settings: list[MapSettings],
-    ) -> None:
-        """Make the maps, and set what was learned.
+    def _combine(self, pieces: Pieces, fits: Fits, settings: list[MapSettings]) -> None:
+        """Make the maps, and set what was learned; fits come one by one, in order.
 
-        Fits come one by one, in order, with the number of the piece. Settings are those
-        of each subject's map, by :func:`read_map_settings`.
+        Settings are those of each subject's map, by :func:`read_map_settings`.
         """
 
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -276,7 +277,8 @@ class PiecewiseAligner(BaseAligner):
         self._aligning_y = None if y is None else self._labels_from(y)
         self._aligning_subjects = subjects
         spaces = [getattr(s, "space", None) for s in subjects]
-        names, columns = self._find_pieces([int(x.shape[1]) for x in arrays], spaces)
+        pieces = self._find_pieces([int(x.shape[1]) for x in arrays], spaces)
+        names, columns = pieces
         each = enumerate(zip(arrays, columns, spaces, strict=True))
         settings = [read_map_settings(*own, name=f"X[{i}]") for i, own in each]
 
@@ -297,7 +299,7 @@ class PiecewiseAligner(BaseAligner):
         # closed also after an error, which would keep the generator alive with its
         # traceback, and warnings caught
         with closing(self._run(fit_local, numbers, names, tasks, log)) as fits:
-            self._combine(names, columns, fits, settings)
+            self._combine(pieces, fits, settings)
         self.skipped_ = log.skipped
         log.warn()
         self.n_subjects_ = len(arrays)

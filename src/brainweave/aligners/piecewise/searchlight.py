@@ -1,6 +1,6 @@
 """Any aligner in every neighbourhood of voxels, averaged to one whole-brain map."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
@@ -24,8 +24,9 @@ from brainweave.aligners.maps import SubjectMap, WeightMap, refuse_non_finite
 from brainweave.aligners.piecewise.piecewise import (
     PER_SUBJECT,
     Columns,
-    LocalFit,
+    Fits,
     MapSettings,
+    Pieces,
     PiecewiseAligner,
     Positions,
     places_per_subject,
@@ -258,9 +259,7 @@ class Searchlight(PiecewiseAligner):
 
     # -- fitting -----------------------------------------------------------------------
 
-    def _find_pieces(
-        self, n_voxels: list[int], spaces: list[Any]
-    ) -> tuple[list[Any], list[list[Columns]]]:
+    def _find_pieces(self, n_voxels: list[int], spaces: list[Any]) -> Pieces:
         n, owner = len(n_voxels), self._owner
         ref = check_subject_number("reference", self.reference, n, owner=owner)
         self.centers_ = None
@@ -283,15 +282,10 @@ class Searchlight(PiecewiseAligner):
             lists = [found[id(place)] for place in positions]
         if not lists[ref]:
             raise InputError("There are no neighborhoods.")
-        return list(range(len(lists[ref]))), lists
+        return Pieces(list(range(len(lists[ref]))), lists)
 
-    def _combine(
-        self,
-        names: list[Any],
-        columns: list[list[Columns]],
-        fits: Iterable[tuple[int, LocalFit]],
-        settings: list[MapSettings],
-    ) -> None:
+    def _combine(self, pieces: Pieces, fits: Fits, settings: list[MapSettings]) -> None:
+        _, columns = pieces
         ref, sizes = self.reference, [of_map["mean"].size for of_map in settings]
         builders = map_builders(columns, sizes, columns[ref], sizes[ref])
         self.n_searchlights_, self.neighborhoods_ = 0, columns[ref]

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -148,8 +148,7 @@ class DetSRM(_SharedResponseModel):
         return aligned, turn, iterations
 
 
-@dataclass(frozen=True)
-class Model:
+class Model(NamedTuple):
     """Parameters of the probabilistic model; the maps come with their features."""
 
     maps: list[Alignment]
@@ -157,8 +156,7 @@ class Model:
     rho2: Matrix
 
 
-@dataclass(frozen=True)
-class Posterior:
+class Posterior(NamedTuple):
     """Mean (n_samples, K) and covariance of the shared response; the likelihood."""
 
     mean: Matrix
