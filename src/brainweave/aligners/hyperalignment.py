@@ -13,7 +13,6 @@ from brainweave._core.workers import blas_threads, subject_threads
 from brainweave.aligners.gdm.strength import choose_strengths
 from brainweave.aligners.maps import BasisMap, SubjectMap
 from brainweave.aligners.timelocked import (
-    GramOnly,
     TimeLocked,
     principal_axes,
     rotate_onto,
@@ -328,7 +327,7 @@ class KernelHyperalignment(Hyperalignment):
 
 
 @dataclass(eq=False, repr=False)
-class SVDHyperalignment(RotationAligner, GramOnly):
+class SVDHyperalignment(RotationAligner):
     r"""Joint SVD of all subjects, then hyperalignment in the reduced space.
 
     With :math:`X_i` the samples of subject i (rows are time points), the first phase
@@ -392,6 +391,8 @@ class SVDHyperalignment(RotationAligner, GramOnly):
 
     n_components: int = 10
 
+    _needs_eigenbasis = False
+    _solution_name = "mixing_"
     _stored: ClassVar[dict[str, Any]] = {"joint_": "n K", "singular_values_": "K"}
 
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:

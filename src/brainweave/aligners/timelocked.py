@@ -239,33 +239,19 @@ class FromRandomStart(TimeLocked):
 
     def _start(self, n_samples: int, k: int) -> Matrix:
         """Return the shared response to start from: the one given, or a random one."""
-        if isinstance(self.init, str):
-            if self.init != "random":
-                raise InputError(
-                    f"init of {self._owner} must be 'random' or a shared response of "
-                    f"shape (n_samples, n_components); got {self.init!r}."
-                )
+        if isinstance(self.init, str) and self.init == "random":
             rng = check_random_state(self.random_state)
             return np.asarray(rng.normal(size=(n_samples, k)))
-        start = np.asarray(self.init, dtype=np.float64)
-        if start.shape != (n_samples, k):
+        if isinstance(self.init, str) or np.shape(self.init) != (n_samples, k):
+            got = repr(self.init) if isinstance(self.init, str) else np.shape(self.init)
             raise InputError(
-                f"init of {self._owner} must have shape {(n_samples, k)} (samples x "
-                f"n_components); got {start.shape}."
+                f"init of {self._owner} must be 'random' or a shared response, which "
+                f"must have shape {(n_samples, k)} (samples x n_components); got {got}."
             )
+        start = np.asarray(self.init, dtype=np.float64)
         if not np.isfinite(start).all():
             raise InputError(f"init of {self._owner} has NaN or infinite values.")
         return start
-
-
-class GramOnly(TimeLocked):
-    """Base of those whose maps are mixings of samples, so that no eigenbasis is needed.
-
-    ``_solve`` returns one mixing (n_samples, K) per subject.
-    """
-
-    _needs_eigenbasis = False
-    _solution_name = "mixing_"
 
 
 # -- orthonormal maps nearest to a target ----------------------------------------------

@@ -1,6 +1,6 @@
 """Any aligner, parcel by parcel."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -66,26 +66,22 @@ class ParcelwiseMap(SubjectMap):
     @property
     def weights(self) -> scipy.sparse.csc_array:
         """Shared features per standardised voxel, sparse (n_voxels, n_components)."""
-        blocks = [None if m is None else m.weights for _, m, _ in self.parts]
-        return self._side_by_side(blocks)
+        return self._side_by_side(lambda local: local.weights)
 
     @property
     def patterns(self) -> scipy.sparse.csr_array:
         """Standardised voxels per shared feature, sparse (n_components, n_voxels)."""
-        blocks = [None if m is None else m.patterns.T for _, m, _ in self.parts]
-        return self._side_by_side(blocks).T
+        return self._side_by_side(lambda local: local.patterns.T).T
 
-    def _side_by_side(self, blocks: list[Any]) -> scipy.sparse.csc_array:
-        """Join blocks (voxels of a parcel x its features) to a sparse matrix."""
-        data, rows, counts = [], [], [0]
-        for (columns, _, k), block in zip(self.parts, blocks, strict=True):
-            full = np.zeros((columns.size, k)) if block is None else block
-            data.append(np.ravel(full, order="F"))
-            rows.append(np.tile(columns, k))
-            counts += [columns.size] * k
-        joined = np.concatenate(data), np.concatenate(rows), np.cumsum(counts)
-        shape = (self.n_voxels, self.n_components)
-        return scipy.sparse.csc_array(joined, shape)
+    def _side_by_side(self, part: Callable[[Any], Any]) -> scipy.sparse.csc_array:
+        """Join parts of the maps (voxels of a parcel x features) to a sparse matrix."""
+        blocks = []
+        for columns, local, k in self.parts:
+            full = np.zeros((columns.size, k)) if local is None else part(local)
+            ends = columns.size * np.arange(k + 1)
+            entries = (np.ravel(full, order="F"), np.tile(columns, k), ends)
+            blocks.append(scipy.sparse.csc_array(entries, (self.n_voxels, k)))
+        return scipy.sparse.csc_array(scipy.sparse.hstack(blocks))
 
     def transform(self, Z: Any, *, name: str = "Z") -> NDArray[Any]:
         """Map samples of this subject, (n_samples, n_components), parcel by parcel."""

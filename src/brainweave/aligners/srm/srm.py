@@ -13,7 +13,6 @@ from brainweave.aligners.timelocked import (
     ROUNDING,
     Alignment,
     FromRandomStart,
-    GramOnly,
     Iterations,
     align_to,
     principal_axes,
@@ -22,12 +21,14 @@ from brainweave.basis.basis import SubjectBasis
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class _SharedResponseModel(FromRandomStart, GramOnly):
+class _SharedResponseModel(FromRandomStart):
     """What both models share: Gram-only maps, the start, the order of components."""
 
     device: Any = None
 
     _isometric = True
+    _needs_eigenbasis = False
+    _solution_name = "mixing_"
 
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
         k = self._wanted_components(bases)
