@@ -108,7 +108,7 @@ class BaseAligner(BaseEstimator, Stored):
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
         """Return a coefficient matrix (n_kept_i, K) per subject; set learned values.
 
-        Or a mixing of samples, if :attr:`_solution_name` says so.
+        Or a mixing of samples, depending on :attr:`_solution_name`.
         """
 
     @abstractmethod
@@ -248,8 +248,8 @@ class BaseAligner(BaseEstimator, Stored):
         Parameters
         ----------
         n_subjects : int or None
-            How many; None: of a new one. Settings per subject say nothing of that, so
-            the first serves.
+            How many; None for a new subject, which gets the first of settings that
+            are given per subject.
         """
         owner, energy = self._owner, getattr(self, "energy", None)
         values = {
@@ -544,7 +544,7 @@ class BaseAligner(BaseEstimator, Stored):
         }
 
     def stack(self, X: Any, subjects: Sequence[int | str] | None = None) -> Stacked:
-        """Return the shared features of several subjects as one table, and whose.
+        """Return the shared features of several subjects as one table, with subjects.
 
         What scikit-learn takes from here: ``features`` for a scaler or a classifier,
         ``groups`` for ``LeaveOneGroupOut``, and ``np.concatenate(y)`` for the labels.
@@ -634,13 +634,13 @@ class BaseAligner(BaseEstimator, Stored):
         Parameters
         ----------
         X : list of arrays of shape (n_samples_i, n_voxels_i), dict, or a Study
-            Without `subjects`, bare arrays are taken for new people, as in the folds of
-            ``GridSearchCV``: each, also one alone, joins the model with the first half
-            of its samples of each category, and the others are scored against the
-            subjects of the fit, who train the classifier with their aligning samples.
-            So do subjects of a dict or Study that the model does not know. A model
-            read from a file is without these samples: it scores two new people or
-            more against each other, in turn.
+            Without `subjects`, bare arrays are taken as new subjects, as in the folds
+            of ``GridSearchCV``: each, also one alone, joins the model with the first
+            half of its samples of each category. The others are scored against the
+            subjects of the fit, whose aligning samples train the classifier. So are
+            subjects of a dict or Study that the model does not know. A model read from
+            a file has no aligning samples: it scores two new subjects or more against
+            each other, in turn.
         y : list of array-like, dict, or one list for all, optional
             Their categories; by default those of the Study.
         subjects : sequence of int or str, optional
@@ -707,7 +707,7 @@ class BaseAligner(BaseEstimator, Stored):
     def _join_new_subjects(
         self, samples: list[Any], labels: list[list[Any]] | None
     ) -> tuple[list[NDArray[Any]], list[list[Any]] | None, list[NDArray[Any]]]:
-        """Let new people join with half of their samples; return the other half.
+        """Let new subjects join with half of their samples; return the other half.
 
         Features, labels, and which samples they are.
         """

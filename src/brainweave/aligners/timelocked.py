@@ -164,7 +164,7 @@ class TimeLocked(BaseAligner):
         )
 
     def _set_convergence(self, iterations: Iterations) -> None:
-        """Set what is known of the iteration, and say so if it was cut short."""
+        """Set what is known of the iteration, and warn if it was cut short."""
         self.objective_history_ = iterations.history
         self.n_iter_ = iterations.n_iter
         self.converged_ = iterations.converged
@@ -222,7 +222,7 @@ class TimeLocked(BaseAligner):
         if len(rows) != given:
             raise InputError(
                 f"The new subject has {given} samples for {len(rows)} rows of the "
-                "shared response. Say which aligning samples they are: "
+                "shared response. Name the aligning samples that they are: "
                 "fit_new_subject(X, samples=[...]), or use GDM, which joins by labels."
             )
         basis, _ = self._new_subject(X, None)

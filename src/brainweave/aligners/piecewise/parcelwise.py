@@ -158,7 +158,8 @@ class Parcelwise(PiecewiseAligner):
         ``joblib.parallel_config`` the configured backend is used instead. The result
         does not depend on it.
     progress : bool or callable, default=False
-        True draws a bar; a callable is told (done, total) after each parcel.
+        True draws a bar; a callable is called with (done, total, what) after each
+        parcel.
 
     Attributes
     ----------
@@ -171,8 +172,8 @@ class Parcelwise(PiecewiseAligner):
     feature_parcels_ : ndarray of shape (n_components,)
         The label of the parcel that each shared feature belongs to.
     skipped_ : dict
-        Label of each skipped parcel, and why: too few voxels, constant ones, or what
-        else the aligner said.
+        Label of each skipped parcel, and why: too few voxels, constant ones, or another
+        error of the aligner.
     aligners_ : list
         What a new subject joins, one per parcel.
 
@@ -305,7 +306,7 @@ def _voxels_of_parcels(names: list[Any], labels: NDArray[Any]) -> list[Columns]:
 def parcel_labels(
     parcels: Any, n_voxels: list[int], spaces: Sequence[Any], *, owner: str
 ) -> list[Labels]:
-    """Return one array of labels per subject, from any of the ways to say them."""
+    """Return one array of labels per subject, from any of the ways to give them."""
     if parcels is None:
         raise InputError(
             f"{owner} needs parcels: a label per voxel, one such array per subject, or "
@@ -345,7 +346,7 @@ def labels_at(atlas: Any, space: Any, name: str) -> Labels:
 
 
 def _inside_parcels(labels: Labels) -> NDArray[np.bool_]:
-    """Tell which voxels are not background."""
+    """Return which voxels are not background."""
     if labels.dtype.kind in "fiub":
         return (labels != 0) & ~np.isnan(labels)
     return np.array([v not in (None, "", 0, "0") for v in labels.tolist()], dtype=bool)

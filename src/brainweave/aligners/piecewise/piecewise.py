@@ -129,7 +129,7 @@ def fit_local(
     """Fit a copy of an aligner to one piece, and keep what does not hold the data."""
     local = clone(aligner)
     local._runs = runs
-    local._warns_of_input = False  # said once, of the whole brain
+    local._warns_of_input = False  # warned of once, for the whole brain
     local._is_piece = True
     if "n_jobs" in local.get_params(deep=False):
         local.set_params(n_jobs=1)  # pieces are what runs in parallel
@@ -160,7 +160,7 @@ class Outcome(NamedTuple):
 
 def try_piece(function: Callable[..., Any], *arguments: Any) -> Outcome:
     """Run one piece on one thread, so that n_jobs cannot change a bit of the result."""
-    # in another process nobody listens yet, and BLAS has its threads
+    # another process does not collect warnings yet, and BLAS has its threads
     with _catch_warnings(), _COLLECTOR.collect() as warned, blas_threads(1):
         try:
             return Outcome(function(*arguments), None, warned)
@@ -211,7 +211,7 @@ class PieceLog:
         if self.skipped:
             warn_user(
                 f"{len(self.skipped)} of {self.total} {self.what}s were skipped; "
-                f"skipped_ says why. {self._example(self.skipped)}",
+                f"see skipped_. {self._example(self.skipped)}",
                 SkippedWarning,
             )
         for category, texts in self._warned.items():
@@ -342,16 +342,11 @@ class PiecewiseAligner(BaseAligner):
 
         Inside ``joblib.parallel_config`` the configured backend is used.
         """
-
-        def callback(done: int, total: int, what: str) -> None:
-            self.progress(done, total)
-
-        progress = callback if callable(self.progress) else self.progress
         n_jobs = check_n_jobs(self.n_jobs)
         if n_jobs is None and effective_n_jobs(None) == 1:  # nothing is configured
             n_jobs = cpu_count()
         with (
-            shown_progress(progress, len(numbers), "Aligning") as tick,
+            shown_progress(self.progress, len(numbers), "Aligning") as tick,
             _catch_warnings(),
             blas_threads(1),
         ):

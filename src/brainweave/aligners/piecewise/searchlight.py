@@ -91,7 +91,7 @@ class BlockPattern:
 class BlockAverage:
     """Adds up blocks, and divides each column by the number that reached it.
 
-    So each target voxel gets the average of what its neighbourhoods say, however many.
+    So each target voxel gets the average of its neighbourhoods, however many.
     """
 
     def __init__(self, pattern: BlockPattern) -> None:

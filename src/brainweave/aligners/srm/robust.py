@@ -247,7 +247,7 @@ class RobustSRM(FromRandomStart):
 
     Examples
     --------
-    An artefact of one subject is told from the shared response:
+    An artefact of one subject is separated from the shared response:
 
     >>> rng = np.random.default_rng(0)
     >>> R = rng.normal(size=(40, 2))

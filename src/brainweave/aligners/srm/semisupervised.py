@@ -450,7 +450,7 @@ class SemiSupervisedSRM(FromRandomStart):
         if len(rows) != wanted:
             raise InputError(
                 f"The new subject has {wanted} samples without a label for "
-                f"{len(rows)} rows of the shared response. Say which rows they are: "
+                f"{len(rows)} rows of the shared response. Name these rows: "
                 "fit_new_subject(X, y, samples=[...])."
             )
         return rows

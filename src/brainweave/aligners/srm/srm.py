@@ -86,7 +86,7 @@ class DetSRM(_SharedResponseModel):
         Subjects worked on at the same time; default one per core. The result does not
         depend on it.
     device : str, optional
-        Where torch is to read the voxels and multiply Gram matrices: "cuda", say. See
+        Where torch reads the voxels and multiplies Gram matrices, such as "cuda". See
         :class:`SubjectBasis`.
 
     Attributes
