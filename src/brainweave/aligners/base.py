@@ -166,12 +166,16 @@ class BaseAligner(BaseEstimator, Stored):
         self.ids_ = ids_of(subjects, owner=self._owner)
         self._check_labels(y)
         self._aligning_y = None if y is None else self._labels_from(y)
+        self._fit(subjects, y)
+        return self
+
+    def _fit(self, subjects: list[Any], y: list[Any] | None) -> None:
+        """Learn the maps of subjects that were checked."""
         bases = self._read_bases(subjects, y)
         solution = self._solve(bases, y)
         self._set_solution(
             bases, solution, [getattr(s, "space", None) for s in subjects]
         )
-        return self
 
     @property
     def _joins_samples(self) -> bool:

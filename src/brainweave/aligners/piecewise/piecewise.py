@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, closing, nullcontext
 from copy import copy
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from joblib import cpu_count, effective_n_jobs
@@ -25,10 +25,8 @@ from brainweave._core.exceptions import (
 from brainweave._core.progress import shown_progress
 from brainweave._core.validation import (
     check_int,
-    check_list_of_subjects,
     check_n_jobs,
     check_shape,
-    ids_of,
     one_per_subject,
 )
 from brainweave._core.workers import WarningCollector, blas_threads, on_workers
@@ -249,32 +247,17 @@ class PiecewiseAligner(BaseAligner):
         Settings are those of each subject's map, by :func:`read_map_settings`.
         """
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn one map per subject, piece by piece.
-
-        Parameters
-        ----------
-        X : list of arrays of shape (n_samples_i, n_voxels_i), or a Study
-            One entry per subject.
-        y : list of array-like, optional
-            What is known of the samples, handed to the aligner.
-
-        Returns
-        -------
-        self
-        """
+    def _find_y(self, subjects: list[Any], y: Any) -> list[Any] | None:
         if not isinstance(self.aligner, BaseAligner):
             raise TypeError(
                 f"aligner of {self._owner} must be an aligner such as "
                 f"SRM(n_components=10); got {self.aligner!r}."
             )
+        return super()._find_y(subjects, y)
+
+    def _fit(self, subjects: list[Any], y: list[Any] | None) -> None:
         least = check_int("min_voxels", self.min_voxels, minimum=1, owner=self._owner)
-        subjects = check_list_of_subjects(X, owner=self._owner)
         arrays = [read_samples(s, f"X[{i}]") for i, s in enumerate(subjects)]
-        self.ids_ = ids_of(subjects, owner=self._owner)
-        y = self._find_y(subjects, y)
-        self._check_labels(y)
-        self._aligning_y = None if y is None else self._labels_from(y)
         self._aligning_subjects = subjects
         spaces = [getattr(s, "space", None) for s in subjects]
         pieces = self._find_pieces([int(x.shape[1]) for x in arrays], spaces)
@@ -303,7 +286,6 @@ class PiecewiseAligner(BaseAligner):
         self.skipped_ = log.skipped
         log.warn()
         self.n_subjects_ = len(arrays)
-        return self
 
     def _join_pieces(
         self,
