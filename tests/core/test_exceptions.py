@@ -49,3 +49,9 @@ def test_a_warning_is_shown_once_for_each_line_of_the_user():
         warn_twice()
         warn_twice()
     assert [w.category for w in caught] == [UserWarning]
+
+
+def test_code_without_a_module_is_warned_too():
+    with pytest.warns(UserWarning, match="odd") as caught:
+        exec("warn('odd')", {"warn": warn_user})
+    assert caught[0].filename == "<string>"
