@@ -13,14 +13,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.base import clone
 
 from brainweave import (
     GDM,
     SRM,
     PaperGDM,
-    Parcelwise,
-    Searchlight,
     Study,
     Subject,
     SubjectBasis,
@@ -157,42 +154,6 @@ def test_a_transform_sends_no_voxels(study, sent):
     assert max(sent) < PASS
     for ours, theirs in zip(found, GDM(2, n_jobs=1).fit_transform(study), strict=True):
         assert_allclose(ours, theirs, atol=1e-9)
-
-
-@pytest.mark.parametrize("kind", ["parcels", "searchlights"])
-def test_pieces_of_the_brain_are_cut_by_workers(study, monkeypatch, kind):
-    srm = SRM(2, random_state=0)
-    size, aligner = V // 4, Parcelwise(srm, 1 + np.arange(V) % 4)
-    if kind == "searchlights":
-        size, near = 400, [np.arange(400) + 300 * k for k in range(4)]
-        aligner = Searchlight(srm, neighborhoods=near)
-    # numbers of columns, and some room; the voxels are 40 times that
-    most = 4 * 8 * size + 20_000
-    alone = clone(aligner).fit(study)
-    sizes = []
-
-    def send(n_jobs, **options):
-        def run(calls):
-            for function, arguments, named in calls:
-                there = pickle.dumps((function, arguments, named))
-                sizes.append(len(there))
-                function, arguments, named = pickle.loads(there)
-                yield pickle.loads(pickle.dumps(function(*arguments, **named)))
-
-        return run
-
-    monkeypatch.setattr(
-        "brainweave.aligners.piecewise.piecewise.cluster_workers", lambda: 2
-    )
-    monkeypatch.setattr("brainweave._core.workers.Parallel", send)
-    found = aligner.fit(study)
-    assert len(sizes) == 4
-    both = (model.transform([s.samples for s in study]) for model in (found, alone))
-    for ours, theirs in zip(*both, strict=True):
-        assert_allclose(ours, theirs, atol=1e-9)
-    assert found.fit_new_subject(study[0]) is not None
-    assert len(sizes) == 8
-    assert max(sizes) < most
 
 
 def test_a_fit_of_bases_stays_where_they_are(study, sent):

@@ -33,8 +33,8 @@ class CategoryAxes(BaseAligner):
         self.standardize = standardize
         self.n_jobs = n_jobs
 
-    def _joins_by_label(self):
-        return True  # equal labels are what ties subjects together
+    def _joined_by(self, y=None):
+        return {"labels"}  # equal labels are what ties subjects together
 
     def _solve(self, bases, y):
         self.categories_ = np.unique(np.concatenate(y))

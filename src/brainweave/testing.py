@@ -328,21 +328,15 @@ CHECKS: dict[str, Callable[[Case], None]] = {
 }
 
 
-def check_aligner(
-    estimator: BaseAligner | Case,
-    *,
-    voxels: tuple[int, ...] = Case.voxels,
-    labels: bool = False,
-    excused: dict[str, str] | None = None,
-) -> None:
+def check_aligner(estimator: BaseAligner | Case, **options: Any) -> None:
     """Run every check from which the estimator is not excused.
 
     Parameters
     ----------
     estimator : aligner, or Case
-        Unfitted. A Case brings its own `voxels`, `labels` and `excused`.
-    voxels, labels, excused
-        As in :class:`Case`.
+        Unfitted. A Case brings its own options.
+    **options
+        The `voxels`, `labels` and `excused` of its :class:`Case`.
 
     Raises
     ------
@@ -354,9 +348,7 @@ def check_aligner(
     >>> from brainweave import DetSRM
     >>> check_aligner(DetSRM(4, random_state=0))
     """
-    case = estimator
-    if not isinstance(case, Case):
-        case = Case(case, voxels, labels, dict(excused or {}))
+    case = estimator if isinstance(estimator, Case) else Case(estimator, **options)
     unknown = set(case.excused) - set(CHECKS)
     if unknown:
         raise ValueError(

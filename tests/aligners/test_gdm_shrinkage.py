@@ -33,7 +33,7 @@ from brainweave._core.exceptions import (
 )
 from brainweave.aligners.gdm.graph_parsing import labels_and_ids, y_for_graph
 from brainweave.basis.basis import SubjectBasis
-from brainweave.graphs.builders import count_alike, weigh_groups
+from brainweave.graphs.builders import equal_group_weights, weigh_groups
 from planted import planted_study
 
 RHO = 0.3
@@ -220,7 +220,7 @@ def test_groups_that_link_nobody_play_no_part(rng):
 def test_groups_that_count_alike():
     ids = [[0, 1, 2], [1, 2, 3], [1, 2, 3]]
     start = time_graph(ids, balance="subjects")
-    alike = count_alike(start).groups[0]
+    alike = equal_group_weights(start).groups[0]
     shares = alike.affinity.diagonal() * alike.counts
     assert_allclose(shares[1:], shares[1])
     assert shares[0] == 0  # one subject alone
@@ -228,9 +228,9 @@ def test_groups_that_count_alike():
     diagonal = label_graph(
         [["a", "a", "b"], ["a", "b", "b"]], different=0, balance="groups"
     )
-    assert count_alike(labels) == labels
+    assert equal_group_weights(labels) == labels
     assert_allclose(
-        count_alike(diagonal).groups[0].affinity, diagonal.groups[0].affinity
+        equal_group_weights(diagonal).groups[0].affinity, diagonal.groups[0].affinity
     )
 
 

@@ -195,7 +195,7 @@ def test_warnings_of_many_parcels_become_one():
     X = make_study()
     aligner = DetSRM(3, random_state=0, max_iter=1)
     with pytest.warns(
-        ConvergenceWarning, match="In 3 of 3 parcels. parcel 1:"
+        ConvergenceWarning, match="In 3 of 3 parcels. Parcel 1:"
     ) as caught:
         model_of(aligner=aligner).fit(X)
     assert len(caught) == 1
@@ -252,7 +252,7 @@ def test_other_kernels_and_robust_maps_work_inside():
 
 
 def test_nested_parameters_clone_and_pickle():
-    model = model_of(aligner=Hyperalignment(3), progress=lambda done, total: None)
+    model = model_of(aligner=Hyperalignment(3), progress=lambda *step: None)
     model.set_params(aligner__n_components=2)
     assert clone(model).aligner.n_components == 2
     X = make_study(dtype=np.float32)
@@ -271,8 +271,8 @@ def test_nested_parameters_clone_and_pickle():
 
 def test_progress_is_told_and_nothing_is_printed(capsys):
     calls = []
-    model_of(progress=lambda done, total: calls.append((done, total))).fit(make_study())
-    assert calls == [(1, 3), (2, 3), (3, 3)]
+    model_of(progress=lambda *step: calls.append(step)).fit(make_study())
+    assert calls == [(i, 3, "Aligning") for i in (1, 2, 3)]
     assert capsys.readouterr().out == ""
     model_of(progress=True).fit(make_study())
     with pytest.raises(TypeError, match="progress must be True, False or a function"):

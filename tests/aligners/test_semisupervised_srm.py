@@ -8,13 +8,12 @@ import scipy.optimize
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
 from brainweave._core.exceptions import InputError
-from brainweave.aligners.srm.semisupervised import SemiSupervisedSRM
-from brainweave.aligners.srm.semisupervised_solver import (
+from brainweave.aligners.srm.semisupervised import (
     Classifier,
+    SemiSupervisedSRM,
     SubjectTerms,
     fit_classifier,
     objective,
@@ -192,15 +191,6 @@ def test_predicts_other_samples_of_all_subjects():
     assert_allclose(probabilities.sum(axis=1), 1, atol=1e-12)
 
 
-def test_labelled_samples_may_come_apart():
-    X, y = make_study()
-    together = fitted(X, y)
-    apart = clone(together).fit(
-        [x[:N_LOCKED] for x in X], labels_of(y), labelled=[x[N_LOCKED:] for x in X]
-    )
-    assert_array_equal(together.shared_response_, apart.shared_response_)
-
-
 def test_a_subject_without_labels_still_joins():
     X, y = make_study()
     X[1], y[1] = X[1][:N_LOCKED], y[1][:N_LOCKED]
@@ -269,10 +259,6 @@ def test_refuses_what_it_cannot_use_and_says_what_to_do():
     fewer[2][0] = "cat"
     with pytest.raises(InputError, match=r"X\[0\] has 40 .* X\[2\] has 39.*GDM"):
         SemiSupervisedSRM(4).fit(X, fewer)
-    with pytest.raises(InputError, match=r"labelled\[0\] must be samples x 60 voxels"):
-        SemiSupervisedSRM(4).fit(X, labels_of(y), labelled=[X[1], X[1], X[1]])
-    with pytest.raises(InputError, match=r"y\[0\] has 24 labels for 64"):
-        SemiSupervisedSRM(4).fit(X, labels_of(y), labelled=X)
     X[0][50, 2] = np.inf
     with pytest.raises(InputError, match=r"X\[0\] has NaN or infinite"):
         SemiSupervisedSRM(4).fit(X, y)
@@ -303,12 +289,3 @@ def test_wrong_new_subjects_are_named():
         model.fit_new_subject(X[0])
     with pytest.raises(InputError, match="row numbers from 0 to 39"):
         model.fit_new_subject(X[0][:9], samples=range(32, 41))
-
-
-def test_labelled_samples_that_come_apart_need_their_labels():
-    X, y = make_study()
-    locked, others = [x[:N_LOCKED] for x in X], [x[N_LOCKED:] for x in X]
-    with pytest.raises(InputError, match="needs y, the labels of the samples"):
-        SemiSupervisedSRM(3).fit(locked, labelled=others)
-    with pytest.raises(InputError, match="X has 3 subjects, labelled 2 and y 3"):
-        SemiSupervisedSRM(3).fit(locked, labels_of(y), labelled=others[:2])

@@ -23,7 +23,7 @@ from brainweave.aligners.gdm.ridge import (
 from brainweave.aligners.gdm.smoother import GramSmoother, mean_eigenvalue
 from brainweave.graphs.builders import (
     affinity_graph,
-    count_alike,
+    equal_group_weights,
     label_graph,
     matrix_graph,
     time_graph,
@@ -199,7 +199,7 @@ def test_partial_overlap_does_not_split_the_subjects(rng):
 
 def test_maps_are_regressions_on_the_template(rng):
     smoothers, graph, start = started(*overlapping(movie(rng)))
-    alike = count_alike(graph)
+    alike = equal_group_weights(graph)
     s = solve_per_subject(smoothers, alike, start)
     for i, rows in enumerate(graph.slices()):
         again = smoothers[i].regress(apply_graph(alike, s.template)[rows])[0]

@@ -99,6 +99,6 @@ def test_subjects_whose_groups_do_not_repeat_are_named():
         return SimpleNamespace(name=name, reliable=reliable, kernel=kernel)
 
     given = basis("X[0]", kernel="precomputed"), basis("X[1]", reliable=True)
-    warn_of_no_reliability(given, stacklevel=2)  # nothing to say
+    warn_of_no_reliability(given)  # nothing to say
     with pytest.warns(LabelWarning, match=r"X\[2\] has none \(1 of 3 subjects\)"):
-        warn_of_no_reliability([*given, basis("X[2]")], stacklevel=2)
+        warn_of_no_reliability([*given, basis("X[2]")])

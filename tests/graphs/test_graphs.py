@@ -19,7 +19,12 @@ from brainweave import (
 )
 from brainweave._core.exceptions import InputError
 from brainweave.aligners.gdm.eigenproblem import apply_graph
-from brainweave.graphs.builders import NO_GROUP, GroupTerm, count_alike, weigh_groups
+from brainweave.graphs.builders import (
+    NO_GROUP,
+    GroupTerm,
+    equal_group_weights,
+    weigh_groups,
+)
 
 LABELS = [["cat", "dog", None, "cat"], ["dog", "bee", "cat"]]
 
@@ -156,12 +161,14 @@ def test_connected_components_equal_scipy(seed):
     assert np.array_equal(same, expected_parts[:, None] == expected_parts[None, :])
 
 
-def test_lonely_subjects():
-    assert time_graph([[0, 1], [1, 2], [7, 8]]).lonely_subjects() == [2]
-    assert label_graph([["a", "b"], ["a", None], [None, None]]).lonely_subjects() == [2]
+def test_unconnected_subjects():
+    assert time_graph([[0, 1], [1, 2], [7, 8]]).unconnected_subjects() == [2]
+    assert label_graph(
+        [["a", "b"], ["a", None], [None, None]]
+    ).unconnected_subjects() == [2]
     cross = np.zeros((4, 4))
     cross[0, 2] = cross[2, 0] = 1
-    assert matrix_graph(cross, [1, 1, 1, 1]).lonely_subjects() == [1, 3]
+    assert matrix_graph(cross, [1, 1, 1, 1]).unconnected_subjects() == [1, 3]
 
 
 def test_balances_divide_by_sizes_or_by_subjects():
@@ -209,16 +216,18 @@ def test_groups_that_link_nobody_lose_their_weights():
 def test_groups_count_alike_and_their_term_as_much_as_before():
     ids = [[0, 1, 2, 2], [0, 1, 1], [0, None]]
     graph = time_graph(ids) + matrix_graph(np.eye(9), [4, 3, 2])
-    alike = count_alike(graph)
+    alike = equal_group_weights(graph)
     own, sizes = alike.groups[0].affinity.diagonal(), np.array([3, 3, 2])
     assert_allclose(own * sizes, np.average(sizes, weights=sizes), rtol=1e-14)
     assert np.count_nonzero(alike.groups[0].affinity) == 3
     assert alike.matrix is graph.matrix
     joined = affinity_graph([["a", "b"], ["a", "b"]], [[1.0, 0.5], [0.5, 1.0]])
-    (term,) = count_alike(joined).groups
+    (term,) = equal_group_weights(joined).groups
     assert term is joined.groups[0]
     apart = affinity_graph([["a", "b"], ["a", "b"]], np.diag([4.0, 0.0]))
-    assert_allclose(count_alike(apart).groups[0].affinity, np.diag([4.0, 0.0]), rtol=0)
+    assert_allclose(
+        equal_group_weights(apart).groups[0].affinity, np.diag([4.0, 0.0]), rtol=0
+    )
 
 
 def test_a_group_without_samples_links_nothing():
@@ -234,7 +243,7 @@ def test_graphs_are_multiplied_by_any_number():
 def test_subjects_fall_into_groups_through_others():
     graph = time_graph([[0], [0, 1], [1], [7], [8, 7]])
     assert graph.subject_groups() == [[0, 1, 2], [3, 4]]
-    assert graph.lonely_subjects() == []
+    assert graph.unconnected_subjects() == []
 
 
 def test_a_group_graph_never_expands():

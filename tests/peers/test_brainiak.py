@@ -6,6 +6,7 @@ from numpy.testing import assert_allclose
 
 import brainweave as bw
 from brainweave.aligners.srm.srm import EMSteps, Model
+from brainweave.aligners.timelocked import Alignment
 from brainweave.basis.basis import SubjectBasis
 from brainweave.basis.linalg import flip_signs
 
@@ -72,8 +73,8 @@ def test_srm_iterates(funcalign, record, n_iter):
     other = funcalign.SRM(n_iter=n_iter, features=K, rand_seed=1).fit(theirs(X))
     bases = [SubjectBasis(x, standardize=False) for x in X]
     steps = EMSteps(bases, lambda f, *lists: list(map(f, *lists)))
-    features = [x @ w for x, w in zip(X, begin.w_, strict=True)]
-    model = Model([], features, np.eye(K), np.ones(len(X)))
+    maps = [Alignment(None, x @ w) for x, w in zip(X, begin.w_, strict=True)]
+    model = Model(maps, np.eye(K), np.ones(len(X)))
     for _ in range(n_iter):
         posterior = steps.expect(model)
         model = steps.maximise(posterior)
@@ -106,11 +107,9 @@ def test_srm_likelihood(funcalign, record):
     X = study(3)
     other = funcalign.SRM(n_iter=300, features=K).fit(theirs(X))
     bases = [SubjectBasis(x, standardize=False) for x in X]
-    features = [x @ w for x, w in zip(X, other.w_, strict=True)]
+    maps = [Alignment(None, x @ w) for x, w in zip(X, other.w_, strict=True)]
     steps = EMSteps(bases, lambda f, *lists: list(map(f, *lists)))
-    value = steps.expect(
-        Model([], features, other.sigma_s_, other.rho2_)
-    ).log_likelihood
+    value = steps.expect(Model(maps, other.sigma_s_, other.rho2_)).log_likelihood
     model = bw.SRM(K, standardize=False, random_state=0, max_iter=1000, tol=1e-9)
     ours = model.fit(X).log_likelihood_
     record(

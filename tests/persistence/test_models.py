@@ -14,7 +14,7 @@ from sklearn.base import clone
 import brainweave as bw
 from brainweave._core.arrays import LazyArray
 from brainweave._core.exceptions import InputError, ModelFileError
-from brainweave.aligners.maps import CoordinateMap, SubjectMap
+from brainweave.aligners.maps import BasisMap, SubjectMap
 from brainweave.aligners.piecewise.parcelwise import Parcelwise
 from brainweave.aligners.piecewise.searchlight import Searchlight
 from brainweave.aligners.srm.robust import RobustSRM
@@ -91,7 +91,7 @@ def test_linear_maps_keep_patterns_and_go_back_to_voxels(tmp_path):
         model.inverse_transform(shared), loaded.inverse_transform(shared), strict=True
     ):
         assert_allclose(b, a, atol=1e-12)
-    assert "weights" not in vars(CoordinateMap(model.bases_[0], model.coef_[0]))
+    assert "weights" not in vars(BasisMap(model.bases_[0], model.coef_[0]))
 
 
 @pytest.mark.parametrize("as_matrix", [False, True])

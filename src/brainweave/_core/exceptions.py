@@ -1,5 +1,9 @@
 """Errors and warnings that users can catch by name."""
 
+import sys
+import warnings
+from types import FrameType
+
 
 class BrainweaveError(Exception):
     """Base of all errors raised on purpose by brainweave."""
@@ -59,3 +63,24 @@ class ClassifierWarning(UserWarning):
 
 class SkippedWarning(UserWarning):
     """Parts of the brain could not be aligned and were left out."""
+
+
+def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
+    """Issue a warning that names the line of the user's code which led to it.
+
+    Parameters
+    ----------
+    message : str
+        What is wrong, and what to do about it.
+    category : type of warning
+        What users can filter it by.
+    """
+    inside = ("brainweave", "sklearn", "joblib")  # the package, and what calls it back
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back and _package_of(frame) in inside:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
+
+
+def _package_of(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__")).partition(".")[0]

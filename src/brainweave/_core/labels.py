@@ -7,7 +7,6 @@ A label names the category, stimulus or run of a sample. It is a text or a whole
 turn such values into text (``np.array(["face", np.nan])``), but not without a warning.
 """
 
-import warnings
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave._core.arrays import Codes, is_torch, to_numpy
-from brainweave._core.exceptions import InputError, LabelWarning
+from brainweave._core.exceptions import InputError, LabelWarning, warn_user
 from brainweave._core.validation import format_ids, format_list
 
 NO_LABEL = -1  # the code of a sample without a label
@@ -76,12 +75,11 @@ def as_label_list(values: Any, name: str, *, missing: Any = None) -> list[Any]:
             _check_label(value, name)
     if made_text - {missing}:
         text = min(made_text)
-        warnings.warn(
+        warn_user(
             f"{name}: {text!r} is taken as a missing label, as NumPy and pandas write "
             "missing values so when they turn them into text. Use None for samples "
             "without a label; give a category of that name another one.",
             LabelWarning,
-            stacklevel=3,
         )
     return labels
 
@@ -162,12 +160,11 @@ def check_labels_overlap(
     *,
     refuse: bool = True,
     warn: bool = True,
-    stacklevel: int = 2,
 ) -> None:
     """Refuse groups of subjects that share no label; warn if some lack a category.
 
     Subjects without any labels are passed over. `names` are what messages call the
-    subjects, `stacklevel` whose line the warning names, as in :func:`warnings.warn`.
+    subjects.
     """
     categories = {
         name: set(as_label_list(own, f"labels of {name}")) - {None}
@@ -178,7 +175,7 @@ def check_labels_overlap(
     if refuse:
         _refuse_separate_groups(categories)
     if warn:
-        _warn_of_lacking_categories(categories, stacklevel=stacklevel + 1)
+        _warn_of_lacking_categories(categories)
 
 
 def _refuse_separate_groups(categories: dict[str, set[Any]]) -> None:
@@ -203,9 +200,7 @@ def _refuse_separate_groups(categories: dict[str, set[Any]]) -> None:
     )
 
 
-def _warn_of_lacking_categories(
-    categories: dict[str, set[Any]], *, stacklevel: int
-) -> None:
+def _warn_of_lacking_categories(categories: dict[str, set[Any]]) -> None:
     lacking = []
     all_labels = sort_labels(set().union(*categories.values()))
     for label in all_labels:
@@ -216,12 +211,11 @@ def _warn_of_lacking_categories(
         elif lack:
             lacking.append(f"{label!r} not by {format_list(lack)}")
     if lacking:
-        warnings.warn(
+        warn_user(
             f"{len(lacking)} of {len(all_labels)} categories are not held by all "
             f"subjects: {format_list(lacking, separator='; ')}."
             f"{_spelling_hint(categories)}",
             LabelWarning,
-            stacklevel=stacklevel + 1,
         )
 
 

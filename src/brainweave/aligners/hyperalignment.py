@@ -11,9 +11,8 @@ from brainweave._core.exceptions import InputError
 from brainweave._core.validation import check_number, check_subject_number
 from brainweave._core.workers import blas_threads, subject_threads
 from brainweave.aligners.gdm.strength import choose_strengths
-from brainweave.aligners.maps import CoordinateMap, SubjectMap
+from brainweave.aligners.maps import BasisMap, SubjectMap
 from brainweave.aligners.timelocked import (
-    GramOnly,
     TimeLocked,
     principal_axes,
     rotate_onto,
@@ -155,17 +154,18 @@ class Hyperalignment(RotationAligner):
                 "space, the most that any subject keeps. Use fewer components or more "
                 "energy."
             )
-        shrinks = self._shrinks(bases, y)
+        self._prepare(bases, y)
+        shrinks = [self._shrink(b) for b in bases]
         pairs = zip(bases, shrinks, strict=True)
         rotations, self.template_, variances = self._rotate(
             [b.coordinates * s for b, s in pairs]
         )
-        warn_of_tie(variances, k, stacklevel=3)
+        warn_of_tie(variances, k)
         self.shared_response_ = self.template_[:, :k]
         return [s[:, None] * Q[:, :k] for s, Q in zip(shrinks, rotations, strict=True)]
 
-    def _shrinks(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
-        return [self._shrink(b) for b in bases]
+    def _prepare(self, bases: list[SubjectBasis], y: list[Any] | None) -> None:
+        """Learn what :meth:`_shrink` needs."""
 
     def _shrink(self, basis: SubjectBasis) -> Matrix:
         """Return the factor that scales each kernel coordinate before rotation."""
@@ -177,9 +177,9 @@ class Hyperalignment(RotationAligner):
         # X = T R^T: the way back undoes the rotation, and the scaling if there is any
         shrink = self._shrink(basis)
         if (shrink == 1).all():
-            return CoordinateMap(basis, solution, isometric=True, space=space)
+            return BasisMap(basis, solution, isometric=True, space=space)
         back = (solution / (shrink**2)[:, None]).T
-        return CoordinateMap(basis, solution, pattern_coef=back, space=space)
+        return BasisMap(basis, solution, pattern_coef=back, space=space)
 
     def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
         scale = self._shrink(basis)
@@ -251,7 +251,7 @@ class RegularizedHyperalignment(Hyperalignment):
     _stored: ClassVar[dict[str, Any]] = {"alpha_": float, "alpha_by_": str}
 
     @property
-    def _learns_from_labels(self) -> bool:
+    def _learns_from_labels(self) -> bool:  # type: ignore[override]
         return isinstance(self.alpha, str) and self.alpha == "auto"
 
     def _check_subjects(self, subjects: list[Any], y: list[Any] | None) -> None:
@@ -260,10 +260,10 @@ class RegularizedHyperalignment(Hyperalignment):
             check_number("alpha", self.alpha, "[0, 1]", owner=self._owner, hint=hint)
         super()._check_subjects(subjects, y)
 
-    def _shrinks(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
+    def _prepare(self, bases: list[SubjectBasis], y: list[Any] | None) -> None:
         if not self._learns_from_labels:
             self.alpha_, self.alpha_by_ = float(self.alpha), "given"
-            return super()._shrinks(bases, y)
+            return
         # the whitening is that of a ridge alpha / (1 - alpha)
         whole = [b.cut(1.0) for b in bases]
         graph = time_graph(y or [range(b.n_samples) for b in bases])
@@ -271,11 +271,9 @@ class RegularizedHyperalignment(Hyperalignment):
         rhos, self.alpha_by_ = choose_strengths(self.alpha, whole, graph, **options)
         ridge = rhos[0] * float(np.mean([b.power / b.n_samples for b in whole]))
         self.alpha_ = ridge / (1 + ridge)
-        return super()._shrinks(bases, y)
 
     def _shrink(self, basis: SubjectBasis) -> Matrix:
-        alpha = float(getattr(self, "alpha_", self.alpha))  # of older files: given
-        return np.asarray(1 / np.sqrt((1 - alpha) * basis.values + alpha))
+        return np.asarray(1 / np.sqrt((1 - self.alpha_) * basis.values + self.alpha_))
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -329,7 +327,7 @@ class KernelHyperalignment(Hyperalignment):
 
 
 @dataclass(eq=False, repr=False)
-class SVDHyperalignment(RotationAligner, GramOnly):
+class SVDHyperalignment(RotationAligner):
     r"""Joint SVD of all subjects, then hyperalignment in the reduced space.
 
     With :math:`X_i` the samples of subject i (rows are time points), the first phase
@@ -393,39 +391,35 @@ class SVDHyperalignment(RotationAligner, GramOnly):
 
     n_components: int = 10
 
+    _needs_eigenbasis = False
+    _solution_name = "mixing_"
     _stored: ClassVar[dict[str, Any]] = {"joint_": "n K", "singular_values_": "K"}
 
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
-        k = self._wanted_components(bases)
-        warn_of_tie(self._joint_decomposition(bases, k), k, stacklevel=3)
-        with subject_threads(len(bases), self.n_jobs) as over_subjects:
-            reduced = over_subjects(lambda b: b.gram_times(self.joint_), bases)
-        rotations, self.shared_response_, _ = self._rotate(reduced)
-        pairs = zip(bases, rotations, strict=True)
-        return [b.restrict(self.joint_ @ R) for b, R in pairs]
-
-    def _joint_decomposition(self, bases: list[SubjectBasis], k: int) -> Matrix:
-        """Find the k leading triplets; return their squared values and the next."""
+        k, n = self._wanted_components(bases), bases[0].n_samples
         grams = (
             b.gram if b.energy == 1 else (b.vectors * b.values) @ b.vectors.T
             for b in bases
         )
-        n = bases[0].n_samples
         with blas_threads(1):
-            values, U = scipy.linalg.eigh(
+            found, U = scipy.linalg.eigh(
                 sum(grams), subset_by_index=[n - k - 1, n - 1], check_finite=False
             )
-        found = values[::-1]
-        values, U = found[:k], U[:, ::-1][:, :k]
+        values, U = found[:0:-1], U[:, :0:-1]  # the one in front tells of a tie
         if values[-1] <= 1e-12 * values[0]:
             rank = int((values > 1e-12 * values[0]).sum())
             raise InputError(
                 f"n_components={k} is more than the {rank} dimensions that all "
                 "subjects have together. Use fewer components."
             )
+        warn_of_tie(found[::-1], k)
         self.singular_values_ = np.sqrt(values)
         self.joint_ = np.sqrt(len(bases)) * U / self.singular_values_
-        return np.asarray(found)
+        with subject_threads(len(bases), self.n_jobs) as over_subjects:
+            reduced = over_subjects(lambda b: b.gram_times(self.joint_), bases)
+        rotations, self.shared_response_, _ = self._rotate(reduced)
+        pairs = zip(bases, rotations, strict=True)
+        return [b.restrict(self.joint_ @ R) for b, R in pairs]
 
     def _solve_new(self, basis: SubjectBasis, y: Any) -> Matrix:
         joint = self.joint_[y]

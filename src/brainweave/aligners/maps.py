@@ -1,11 +1,12 @@
 """The map of one subject into the shared space, and back.
 
-One interface, :class:`SubjectMap`, and a small class per kind: by explicit weights of
-the voxels, by coefficients in a basis's coordinates, or by a mixing of its samples.
+One interface, :class:`SubjectMap`, and a class per kind: by explicit weights of the
+voxels, or by what refers to the basis in which the map was learned.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from copy import copy
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -300,10 +301,20 @@ class WeightMap(SubjectMap):
 
 
 class BasisMap(SubjectMap):
-    """A map that refers to the basis it was learned in; base of the two kinds below."""
+    """A map that refers to the basis it was learned in.
+
+    By coefficients (n_kept, K) in the coordinates of the basis, whose way back is
+    `pattern_coef` (K, n_kept), by default the least-squares fit of the aligning
+    samples' coordinates on their shared features; or by a mixing (n_samples, K) of the
+    aligning samples, without an eigenbasis: the weights are ``X.T @ mixing``, X being
+    standardised, within what energy keeps.
+    """
 
     _stored: ClassVar[dict[str, Any]] = {
         "basis": SubjectBasis,  # which has mean, scale and signatures
+        "coef?": "c k",
+        "mixing?": "n k",
+        "pattern_coef?": "k c",
         "isometric": bool,
         **dict.fromkeys(("mean", "scale", "signatures")),
     }
@@ -311,10 +322,18 @@ class BasisMap(SubjectMap):
     basis: SubjectBasis
 
     def __init__(
-        self, basis: SubjectBasis, *, space: Any = None, **common: Any
+        self,
+        basis: SubjectBasis,
+        coef: Matrix | None = None,
+        *,
+        mixing: Matrix | None = None,
+        pattern_coef: Matrix | None = None,
+        space: Any = None,
+        **common: Any,
     ) -> None:
         super().__init__(**common_settings(basis, space), **common)
-        self.basis = basis
+        self.basis, self.mixing = basis, mixing
+        self._coef, self._pattern_coef = coef, pattern_coef
 
     @property
     def kernel(self) -> str:
@@ -332,17 +351,32 @@ class BasisMap(SubjectMap):
         precomputed = self.kernel == "precomputed"
         return self.basis.n_samples if precomputed else self.basis.n_voxels
 
-    @abstractmethod
+    @cached_property
+    def coef(self) -> Matrix:
+        """Shared features per kernel coordinate, (n_kept, K)."""
+        if self._coef is not None:
+            return self._coef
+        V = self.basis.vectors
+        return np.asarray(np.sqrt(self.basis.values)[:, None] * (V.T @ self.mixing))
+
+    @property
+    def pattern_coef(self) -> Matrix:
+        """Coordinates per shared feature, (K, n_kept)."""
+        if self._pattern_coef is not None:
+            return self._pattern_coef
+        coef: Matrix = self.coef
+        if self.isometric:
+            return coef.T
+        weighted = self.basis.values[:, None] * coef
+        # regression of V sqrt(d) on V sqrt(d) coef, without forming either
+        return np.asarray(np.linalg.pinv(coef.T @ weighted, rcond=1e-10) @ weighted.T)
+
     def _weight_mixing(self) -> Matrix:
         """Return the weights as mixtures of the aligning samples, (n_samples, K)."""
-
-    @abstractmethod
-    def _pattern_mixing(self) -> Matrix:
-        """Return the patterns as mixtures of the aligning samples, (n_samples, K)."""
-
-    @abstractmethod
-    def _aligning_features(self) -> Matrix:
-        """Return the shared features of the aligning samples, in double precision."""
+        if self.mixing is not None:
+            return np.asarray(self.mixing)
+        V, d = self.basis.vectors, self.basis.values
+        return np.asarray(V @ (self.coef / np.sqrt(d)[:, None]))
 
     def make_weights(self) -> NDArray[Any]:
         """Compute the weights from the voxels (linear kernel)."""
@@ -350,11 +384,22 @@ class BasisMap(SubjectMap):
 
     def make_patterns(self) -> NDArray[Any]:
         """Compute the patterns from the voxels (linear kernel)."""
-        return np.ascontiguousarray(self.basis.combine(self._pattern_mixing()).T)
+        if self.mixing is None:
+            V, d = self.basis.vectors, self.basis.values
+            mixing = np.asarray(V @ (self.pattern_coef / np.sqrt(d)).T)
+        else:
+            features = self.basis.gram_times(self.mixing)
+            inverse = np.linalg.pinv(features.T @ features, rcond=1e-10)
+            mixing = self.basis.restrict(features @ inverse)
+        return np.ascontiguousarray(self.basis.combine(mixing).T)
 
     def aligning_features(self) -> NDArray[Any]:
         """Return the shared features of the aligning samples, without their voxels."""
-        return np.asarray(self._aligning_features(), dtype=self.basis.dtype)
+        if self.mixing is not None:
+            features = self.basis.gram_times(self.mixing)
+        else:
+            features = self.basis.coordinates @ self.coef
+        return np.asarray(features, dtype=self.basis.dtype)
 
     @cached_property
     def weights(self) -> NDArray[Any]:
@@ -384,7 +429,7 @@ class BasisMap(SubjectMap):
         """Return the same map without a reference to the data (linear kernel)."""
         if self.kernel != "linear":
             return self
-        return self._by_weights(self.weights, lambda: self.patterns)
+        return self._by_weights(self.weights, None if self.isometric else self.patterns)
 
     def _stored_form(self) -> SubjectMap:
         """Return the map to write: by voxels if it is linear, made when written."""
@@ -395,13 +440,14 @@ class BasisMap(SubjectMap):
         weights = LazyArray(shape, dtype, self.make_weights)
         patterns = LazyArray(shape[::-1], dtype, self.make_patterns)
         return self._by_weights(
-            known.get("weights", weights), lambda: known.get("patterns", patterns)
+            known.get("weights", weights),
+            None if self.isometric else known.get("patterns", patterns),
         )
 
-    def _by_weights(self, weights: Any, patterns: Callable[[], Any]) -> WeightMap:
+    def _by_weights(self, weights: Any, patterns: Any) -> WeightMap:
         return WeightMap(
             weights=weights,
-            patterns=None if self.isometric else patterns(),
+            patterns=patterns,
             isometric=self.isometric,
             objective_history=self.objective_history,
             n_undetermined=self.n_undetermined,
@@ -411,99 +457,17 @@ class BasisMap(SubjectMap):
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle without the data, where the kernel is linear."""
         plain = self.detach()
-        if plain is self:
-            return super().__reduce_ex__(protocol)
-        return _identity, (plain,)
-
-
-def _identity(m: SubjectMap) -> SubjectMap:
-    return m
-
-
-class CoordinateMap(BasisMap):
-    """A map by coefficients (n_kept, K) in the coordinates of a basis.
-
-    The way back is ``pattern_coef`` (K, n_kept), by default the least-squares fit of
-    the aligning samples' coordinates on their shared features.
-    """
-
-    _stored: ClassVar[dict[str, Any]] = {"coef": "c k", "pattern_coef?": "k c"}
-
-    def __init__(
-        self,
-        basis: SubjectBasis,
-        coef: Matrix,
-        *,
-        pattern_coef: Matrix | None = None,
-        **options: Any,
-    ) -> None:
-        super().__init__(basis, **options)
-        self.coef, self.given_pattern_coef = coef, pattern_coef
-
-    @property
-    def pattern_coef(self) -> Matrix:
-        """Coordinates per shared feature, (K, n_kept)."""
-        if self.given_pattern_coef is not None:
-            return self.given_pattern_coef
-        coef: Matrix = self.coef
-        if self.isometric:
-            return coef.T
-        weighted = self.basis.values[:, None] * coef
-        # regression of V sqrt(d) on V sqrt(d) coef, without forming either
-        return np.asarray(np.linalg.pinv(coef.T @ weighted, rcond=1e-10) @ weighted.T)
-
-    def _weight_mixing(self) -> Matrix:
-        V, d = self.basis.vectors, self.basis.values
-        return np.asarray(V @ (self.coef / np.sqrt(d)[:, None]))
-
-    def _pattern_mixing(self) -> Matrix:
-        V, d = self.basis.vectors, self.basis.values
-        return np.asarray(V @ (self.pattern_coef / np.sqrt(d)).T)
-
-    def _aligning_features(self) -> Matrix:
-        return np.asarray(self.basis.coordinates @ self.coef)
+        return super().__reduce_ex__(protocol) if plain is self else (copy, (plain,))
 
     def _stored_value(self, name: str) -> Any:
-        given = name == "pattern_coef"
-        return self.given_pattern_coef if given else super()._stored_value(name)
+        given = {"coef": self._coef, "pattern_coef": self._pattern_coef}
+        return given[name] if name in given else super()._stored_value(name)
 
     def _misfits(self) -> Iterator[str]:
         yield from super()._misfits()
-        if len(self.coef) != self.basis.n_kept:
+        if (self._coef is None) == (self.mixing is None):
+            yield "has no coefficients, or two kinds of them"
+        if self._coef is not None and len(self._coef) != self.basis.n_kept:
             yield "has coefficients of another basis"
-
-
-class MixingMap(BasisMap):
-    """A map by a mixing (n_samples, K) of the aligning samples: without eigenbasis.
-
-    The weights are ``X.T @ mixing``, X being standardised, within what energy keeps.
-    """
-
-    _stored: ClassVar[dict[str, Any]] = {"mixing": "n k"}
-
-    def __init__(self, basis: SubjectBasis, mixing: Matrix, **options: Any) -> None:
-        super().__init__(basis, **options)
-        self.mixing = mixing
-
-    @cached_property
-    def coef(self) -> Matrix:
-        """Shared features per kernel coordinate, (n_kept, K)."""
-        V = self.basis.vectors
-        return np.asarray(np.sqrt(self.basis.values)[:, None] * (V.T @ self.mixing))
-
-    def _weight_mixing(self) -> Matrix:
-        mixing: Matrix = self.mixing
-        return mixing
-
-    def _pattern_mixing(self) -> Matrix:
-        features = self._aligning_features()
-        inverse = np.linalg.pinv(features.T @ features, rcond=1e-10)
-        return self.basis.restrict(features @ inverse)
-
-    def _aligning_features(self) -> Matrix:
-        return self.basis.gram_times(self.mixing)
-
-    def _misfits(self) -> Iterator[str]:
-        yield from super()._misfits()
-        if len(self.mixing) != self.basis.n_samples:
+        if self.mixing is not None and len(self.mixing) != self.basis.n_samples:
             yield "mixes other samples than its basis has"

@@ -118,13 +118,15 @@ class NoAlignment(BaseAligner):
     True
     """
 
-    _joins_samples = False
     _solution_name = ""  # the bases hold mean and scale
     _needs_eigenbasis = False
 
     energy: Any = 1.0
     standardize: bool | str = True
     n_jobs: int | None = None
+
+    def _joined_by(self, y: Any = None) -> set[str]:
+        return set()
 
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
         for i, b in enumerate(bases):

@@ -10,18 +10,22 @@ factor of :math:`X^\top S`:
 so :math:`K` and matrices as wide as the target are all that is needed.
 """
 
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from brainweave._core.arrays import Matrix, to_numpy
-from brainweave._core.exceptions import InputError, LayoutWarning, UniquenessWarning
+from brainweave._core.arrays import Matrix
+from brainweave._core.exceptions import (
+    InputError,
+    LayoutWarning,
+    UniquenessWarning,
+    warn_user,
+)
 from brainweave._core.labels import as_label_list
 from brainweave._core.validation import check_2d, check_indices, check_int, check_number
 from brainweave.aligners.base import BaseAligner
@@ -45,9 +49,12 @@ WAYS_OUT = (
 
 
 def check_same_samples(
-    subjects: Sequence[Any], y: Sequence[Any] | None, *, owner: str
+    subjects: Sequence[Any], y: Sequence[Any] | None, *, owner: str, warn: bool = False
 ) -> None:
-    """Refuse subjects whose rows cannot, or by their labels do not, correspond."""
+    """Refuse subjects whose rows cannot, or by their labels do not, correspond.
+
+    Warn, if asked to, of arrays with far more rows for their columns than scans have.
+    """
     shapes = [_shape_of(s, f"X[{i}]") for i, s in enumerate(subjects)]
     for i, (n, _) in enumerate(shapes):
         if n != shapes[0][0]:
@@ -67,18 +74,12 @@ def check_same_samples(
                 f"{len(differing)} of {len(labels)} samples, first at sample {t} "
                 f"({labels[t]!r} and {known[0][t]!r}). {WAYS_OUT}"
             )
-
-
-def warn_of_layout(subjects: Sequence[Any], *, owner: str) -> None:
-    """Warn of arrays with far more rows than any scan has, for their columns."""
-    shapes = [_shape_of(s, "X") for s in subjects]
-    if all(n >= max(MANY_ROWS, TALL * v) for n, v in shapes if v):
+    if warn and all(n >= max(MANY_ROWS, TALL * v) for n, v in shapes if v):
         n, v = shapes[0]
-        warnings.warn(
+        warn_user(
             f"X[0] has {n} rows and {v} columns, which {owner} takes as {n} samples of "
-            f"{v} voxels. {TURNED} If these are the samples, all is well.",
+            f"{v} voxels. {TURNED} Ignore this warning if rows are samples.",
             LayoutWarning,
-            stacklevel=4,
         )
 
 
@@ -147,13 +148,12 @@ class TimeLocked(BaseAligner):
         "converged_": bool,
     }
 
-    def _joins_by_row(self, y: Any) -> bool:
-        return True
+    def _joined_by(self, y: Any = None) -> set[str]:
+        return {"rows"}
 
     def _check_subjects(self, subjects: list[Any], y: list[Any] | None) -> None:
-        check_same_samples(subjects, y, owner=self._owner)
-        if self._warns_of_input and y is None:
-            warn_of_layout(subjects, owner=self._owner)
+        warn = self._warns_of_input and y is None
+        check_same_samples(subjects, y, owner=self._owner, warn=warn)
 
     def _new_iterations(self, start: float) -> Iterations:
         """Begin to record an iteration with the limits that the user set."""
@@ -164,20 +164,19 @@ class TimeLocked(BaseAligner):
         )
 
     def _set_convergence(self, iterations: Iterations) -> None:
-        """Set what is known of the iteration, and say so if it was cut short."""
+        """Set what is known of the iteration, and warn if it was cut short."""
         self.objective_history_ = iterations.history
         self.n_iter_ = iterations.n_iter
         self.converged_ = iterations.converged
         if not iterations.converged and iterations.tol > 0:
             change, gained = iterations.last_change()
-            warnings.warn(
+            warn_user(
                 f"{self._owner} did not converge in {iterations.n_iter} iterations: "
                 f"the last one still changed the objective by "
                 f"{change / (gained or 1.0):.1e} of all that was gained, more than "
                 f"tol={iterations.tol:g}. Increase max_iter or tol; tol=0 asks for "
                 "exactly max_iter iterations.",
                 ConvergenceWarning,
-                stacklevel=4,
             )
 
     def _n_components(self) -> int:
@@ -223,7 +222,7 @@ class TimeLocked(BaseAligner):
         if len(rows) != given:
             raise InputError(
                 f"The new subject has {given} samples for {len(rows)} rows of the "
-                "shared response. Say which aligning samples they are: "
+                "shared response. Name the aligning samples that they are: "
                 "fit_new_subject(X, samples=[...]), or use GDM, which joins by labels."
             )
         basis, _ = self._new_subject(X, None)
@@ -240,41 +239,19 @@ class FromRandomStart(TimeLocked):
 
     def _start(self, n_samples: int, k: int) -> Matrix:
         """Return the shared response to start from: the one given, or a random one."""
-        if isinstance(self.init, str):
-            if self.init != "random":
-                raise InputError(
-                    f"init of {self._owner} must be 'random' or a shared response of "
-                    f"shape (n_samples, n_components); got {self.init!r}."
-                )
+        if isinstance(self.init, str) and self.init == "random":
             rng = check_random_state(self.random_state)
             return np.asarray(rng.normal(size=(n_samples, k)))
-        start = np.asarray(self.init, dtype=np.float64)
-        if start.shape != (n_samples, k):
+        if isinstance(self.init, str) or np.shape(self.init) != (n_samples, k):
+            got = repr(self.init) if isinstance(self.init, str) else np.shape(self.init)
             raise InputError(
-                f"init of {self._owner} must have shape {(n_samples, k)} (samples x "
-                f"n_components); got {start.shape}."
+                f"init of {self._owner} must be 'random' or a shared response, which "
+                f"must have shape {(n_samples, k)} (samples x n_components); got {got}."
             )
+        start = np.asarray(self.init, dtype=np.float64)
         if not np.isfinite(start).all():
             raise InputError(f"init of {self._owner} has NaN or infinite values.")
         return start
-
-
-class GramOnly(TimeLocked):
-    """Base of those whose maps are mixings of samples, so that no eigenbasis is needed.
-
-    ``_solve`` returns one mixing (n_samples, K) per subject.
-    """
-
-    _needs_eigenbasis = False
-    _solution_name = "mixing_"
-
-    @property
-    def coef_(self) -> list[Matrix]:
-        """The maps in kernel coordinates; computing them needs the eigenbases."""
-        known = [m.coef for m in self.maps_]
-        if any(c is None for c in known):
-            raise AttributeError("coef_ is not kept when a fitted model is pickled.")
-        return known
 
 
 # -- orthonormal maps nearest to a target ----------------------------------------------
@@ -284,21 +261,11 @@ SINGULAR = 1e-10
 UNSURE = 1e-6  # below this, one more step restores orthonormality
 
 
-@dataclass(frozen=True)
-class Alignment:
-    """An orthonormal map ``W = X.T @ mixing`` and the features ``X @ W``.
+class Alignment(NamedTuple):
+    """An orthonormal map ``W = X.T @ mixing`` and the features ``X @ W``."""
 
-    The mixing is wanted at the end of an iteration only, so it is kept in two factors.
-    """
-
-    left: Matrix
-    right: Matrix
+    mixing: Matrix
     features: Matrix
-
-    @property
-    def mixing(self) -> Matrix:
-        """The map as a mixture of samples, (n_samples, K)."""
-        return np.asarray(self.left @ self.right)
 
 
 def rotate_onto(coordinates: Matrix, target: Matrix) -> Matrix:
@@ -309,46 +276,24 @@ def rotate_onto(coordinates: Matrix, target: Matrix) -> Matrix:
     return polar(coordinates.T @ target)
 
 
-def align_subjects(
-    bases: list[SubjectBasis], S: Matrix, over_subjects: Callable[..., list[Any]]
-) -> list[Any]:
-    """Align several subjects to one target.
-
-    A device works on all their Gram matrices before the first product comes back.
-    """
-    known: list[Any] = [None] * len(bases)
-    if all(b.energy == 1 and b.gram_on_device is not None for b in bases):
-        there = cast(Any, bases[0]._device).put(S)
-        known = [to_numpy(p) for p in [b.gram_on_device @ there for b in bases]]
-    return over_subjects(lambda b, product: align_to(b, S, product), bases, known)
-
-
-def align_to(
-    basis: SubjectBasis, S: Matrix, product: Matrix | None = None
-) -> Alignment:
+def align_to(basis: SubjectBasis, S: Matrix) -> Alignment:
     """Align one subject to a target without its eigenbasis, O(n_samples^2 K)."""
-    product = basis.gram_times(S) if product is None else product
+    product = basis.gram_times(S)
     metric = S.T @ product
     values, vectors = np.linalg.eigh((metric + metric.T) / 2)
     if not values[0] > SINGULAR * values[-1]:
-        return _align_in_coordinates(basis, S)
+        # a decomposition completes the directions that the target lacks
+        check_rank(basis, S.shape[1])
+        Q = rotate_onto(basis.coordinates, S)
+        mixing = basis.vectors @ (Q / np.sqrt(basis.values)[:, None])
+        return Alignment(np.asarray(mixing), basis.coordinates @ Q)
     root = (vectors / np.sqrt(values)) @ vectors.T
     features = product @ root
     if values[0] < UNSURE * values[-1]:
         step = (3 * np.eye(len(values)) - features.T @ (S @ root)) / 2  # Newton's
         step = (step + step.T) / 2
         root, features = root @ step, features @ step
-    return Alignment(S, root, features)
-
-
-def _align_in_coordinates(basis: SubjectBasis, S: Matrix) -> Alignment:
-    """Do the same by a decomposition that completes directions the target lacks."""
-    k = S.shape[1]
-    check_rank(basis, k)
-    Q = rotate_onto(basis.coordinates, S)
-    return Alignment(
-        basis.vectors, Q / np.sqrt(basis.values)[:, None], basis.coordinates @ Q
-    )
+    return Alignment(np.asarray(S @ root), features)
 
 
 def principal_axes(S: Matrix, covariance: Matrix | None = None) -> Matrix:
@@ -361,17 +306,16 @@ def principal_axes(S: Matrix, covariance: Matrix | None = None) -> Matrix:
     return np.asarray(turn * flip_signs(S @ turn))
 
 
-def warn_of_tie(values: Matrix, k: int, *, stacklevel: int) -> None:
+def warn_of_tie(values: Matrix, k: int) -> None:
     """Warn if a cut after the first k of some descending variances parts equal ones."""
     if k >= values.size or values[k - 1] <= TIED * values[0]:
         return
     if values[k - 1] - values[k] <= TIED * values[0]:
-        warnings.warn(
+        warn_user(
             "The shared space is not unique: the last component kept and the first "
             "left out are equally strong, so which directions are kept is "
             "arbitrary. Keep fewer components, or more.",
             UniquenessWarning,
-            stacklevel=stacklevel + 1,
         )
 
 

@@ -203,7 +203,7 @@ class SubjectBasis(VoxelPass):
             return to_numpy(self.__dict__.pop("_on_device"))
         if "_narrow" in self.__dict__:
             return np.asarray(self._narrow @ self._narrow.T)
-        # given up by leave_device, and needed after all
+        # given up by free_device_memory, and needed after all
         known = self.signatures
         read = to_numpy(self._read_voxels(narrow=False)[0])
         found, self.signatures = self.signatures, known
@@ -253,7 +253,7 @@ class SubjectBasis(VoxelPass):
             self._centring = Centring(means, float(means.mean()))
         return gram
 
-    def leave_device(self) -> None:
+    def free_device_memory(self) -> None:
         """Free the device's memory; the Gram matrix is read again if it is needed."""
         self.__dict__.pop("_on_device", None)
 
@@ -286,7 +286,7 @@ class SubjectBasis(VoxelPass):
         device = cast(Any, self._device)
         if self.gram_on_device is not None:
             found = device.eigh(self.gram_on_device)
-            self.leave_device()
+            self.free_device_memory()
             return cast(tuple[Matrix, Any], found)
         small = self._narrow.T @ self._narrow if covariance else self.gram
         if device is not None:

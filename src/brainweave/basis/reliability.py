@@ -15,7 +15,6 @@ The statistics of a voxel need that voxel alone, so they come from chunks of col
 the weights need the mean of F over all voxels.
 """
 
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from brainweave._core.arrays import Codes, Matrix, to_numpy
-from brainweave._core.exceptions import InputError, LabelWarning
+from brainweave._core.exceptions import InputError, LabelWarning, warn_user
 
 
 @dataclass(frozen=True)
@@ -63,16 +62,15 @@ def repeated_groups(codes: Any) -> Groups | None:
     return Groups(rows, average, sizes)
 
 
-def warn_of_no_reliability(bases: Sequence[Any], *, stacklevel: int) -> None:
+def warn_of_no_reliability(bases: Sequence[Any]) -> None:
     """Warn of subjects without repeated groups, whose voxels have unit variance."""
     plain = [b.name for b in bases if not b.reliable and b.kernel.name != "precomputed"]
     if plain:
-        warnings.warn(
+        warn_user(
             f"standardize='reliability' needs labels that repeat: {plain[0]} has none "
             f"({len(plain)} of {len(bases)} subjects), so its voxels were standardised "
             "to unit variance instead.",
             LabelWarning,
-            stacklevel=stacklevel + 1,
         )
 
 

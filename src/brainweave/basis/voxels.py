@@ -1,6 +1,5 @@
 """The pass over one subject's voxels: standardise, check, accumulate, read again."""
 
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -17,7 +16,7 @@ from brainweave._core.arrays import (
     ops_for,
     to_numpy,
 )
-from brainweave._core.exceptions import InputError, SkippedWarning
+from brainweave._core.exceptions import InputError, SkippedWarning, warn_user
 from brainweave.basis.device import Device
 from brainweave.basis.signatures import (
     N_SIGNATURES,
@@ -34,17 +33,16 @@ SMALL_MEAN = {"float64": 16.0, "float32": 1.0}
 ALL = slice(None)
 
 
-def warn_of_constant_voxels(passes: Sequence["VoxelPass"], *, stacklevel: int) -> None:
+def warn_of_constant_voxels(passes: Sequence["VoxelPass"]) -> None:
     """Warn of subjects more than half of whose voxels were left out as constant."""
     empty = [p for p in passes if p.constant_voxels.size > p.n_voxels / 2]
     if empty:
         more = f" ({len(empty)} of {len(passes)} subjects)" if len(passes) > 1 else ""
-        warnings.warn(
+        warn_user(
             f"{empty[0].name}: {empty[0].constant_voxels.size} of its "
             f"{empty[0].n_voxels} voxels are constant over its samples and were left "
             f"out{more}. Check the mask and the file.",
             SkippedWarning,
-            stacklevel=stacklevel + 1,
         )
 
 

@@ -1,11 +1,10 @@
 """Commands that make studies: simulate, convert, fetch."""
 
-import warnings
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from brainweave._core.exceptions import StudyError
+from brainweave._core.exceptions import StudyError, warn_user
 from brainweave.cli import files
 from brainweave.cli.console import Console, UsageError
 from brainweave.cli.methods import format_range
@@ -175,7 +174,7 @@ def convert(
         study, out, console, overwrite=overwrite, dtype=dtype, n_jobs=n_jobs
     )
     for text in cautions(study.record):
-        warnings.warn(text, stacklevel=1)
+        warn_user(text)
     _print_summary(console, out, study)
     if not console.quiet:
         for line in record_lines(study.record):

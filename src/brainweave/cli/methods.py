@@ -2,12 +2,12 @@
 
 import inspect
 import re
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, make_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from brainweave._core.exceptions import warn_user
 from brainweave.cli.console import Console, UsageError
 from brainweave.cli.options import (
     RUN_PANEL,
@@ -336,10 +336,9 @@ def needing_common_voxels(aligners: dict[str, Any], study: "Study") -> list[str]
     except StudyError:
         return []  # the method itself says why it cannot go on
     n_own = format_range(s.n_voxels for s in study)
-    warnings.warn(
+    warn_user(
         "The masks differ: without alignment subjects are compared voxel by voxel, so "
         f"this is scored on the {n} voxels that all subjects have ({n_own} each).",
-        stacklevel=2,
     )
     return names
 

@@ -1,12 +1,12 @@
 """Commands that make and use models: fit, transform, add-subject, tune."""
 
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from brainweave._core.exceptions import warn_user
 from brainweave.cli import files
 from brainweave.cli.cluster import Engine
 from brainweave.cli.console import Console, UsageError
@@ -168,11 +168,10 @@ def transform(
         f"{n_aligned} of {n_all} samples took part in the alignment and are {which}"
     )
     if n_aligned == n_all:
-        warnings.warn(
+        warn_user(
             f"All {n_all} samples took part in the alignment, so that nothing can be "
             "tested on their features: noise would score near 100 %. Align with a part "
             "of them: brainweave fit --halves run.",
-            stacklevel=1,
         )
 
 
@@ -320,10 +319,9 @@ def _warn_at_the_edge(
         (max(values), "most", "more"),
     ):
         if float(chosen) == edge:
-            warnings.warn(
+            warn_user(
                 f"{name}={chosen} is the {which} that was tried: {side} may be better. "
                 "Try more values.",
-                stacklevel=2,
             )
 
 

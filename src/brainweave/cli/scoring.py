@@ -2,7 +2,6 @@
 
 import json
 import re
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,6 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from brainweave._core.exceptions import warn_user
 from brainweave._core.io import write_text
 from brainweave._core.version import __version__
 from brainweave.cli import files
@@ -195,7 +195,7 @@ def compare(
             results[_row_name(name, protocol, protocols)] = result
     for name in names:
         for text in _group_warnings(found.warnings_of(name)):
-            warnings.warn(f"{name}: {text}", stacklevel=1)
+            warn_user(f"{name}: {text}")
     rows, header = result_rows(results), [*HEADER, "error"]
     with_errors = [*([*row, ""] for row in rows), *failed]
     files.write_tsv(output / "comparison.tsv", [header, *with_errors])

@@ -20,7 +20,7 @@ from brainweave._core.arrays import Floats
 from brainweave._core.exceptions import BrainweaveError, InputError
 from brainweave._core.validation import check_option
 from brainweave.aligners.base import BaseAligner, seeded_copy
-from brainweave.aligners.piecewise.pieces import PER_SUBJECT
+from brainweave.aligners.piecewise.piecewise import PER_SUBJECT
 from brainweave.evaluation.shared_bases import Part
 from brainweave.evaluation.splits import SplitStudy, subject_folds
 from brainweave.study.study import Subject

@@ -6,14 +6,13 @@ where records go.
 """
 
 import time
-import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from brainweave._core.exceptions import ClassifierWarning
+from brainweave._core.exceptions import ClassifierWarning, warn_user
 from brainweave._core.progress import shown_progress
 from brainweave.evaluation.align_folds import (
     Clock,
@@ -363,13 +362,12 @@ def _warn_of_nu(classifier: Any, records: list[dict[str, Any]]) -> None:
     asked = classifier.get_params(deep=True)[name]
     used = [record["nu"] for record in records]
     if min(used) < asked:
-        warnings.warn(
+        warn_user(
             f"nu={asked:g} is infeasible for the training labels, whose categories are "
             f"of different sizes: it was lowered to {min(used):.3g} in "
             f"{sum(nu < asked for nu in used)} of {len(used)} folds. Give a "
             "smaller nu to the classifier to choose it yourself.",
             ClassifierWarning,
-            stacklevel=3,
         )
 
 
@@ -377,12 +375,11 @@ def _warn_of_few_orders(result: ClassificationResult) -> None:
     """Warn if no p can be small, however many permutations are made."""
     least, n = result.smallest_p, len(result.permutation_scores)
     if least is not None and least > max(SIGNIFICANT, 1 / (1 + n)):
-        warnings.warn(
+        warn_user(
             f"The labels come in so few blocks that no p can be below {least:.2g}: "
             "neighbouring samples of one label move together. Score more blocks, or "
             "more subjects; if each sample is an estimate of its own, say so by runs.",
             ClassifierWarning,
-            stacklevel=3,
         )
 
 

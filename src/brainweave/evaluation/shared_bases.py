@@ -86,7 +86,7 @@ class Part:
     def check_locked(self, aligner: Any) -> None:
         """Refuse samples in different orders for a method that joins them by row."""
         ours = isinstance(aligner, BaseAligner)
-        if not (ours and aligner._joins_by_row(self.y_for(aligner))):
+        if not (ours and "rows" in aligner._joined_by(self.y_for(aligner))):
             return
         first = self.aligning.subjects[0]
         for subject in self.aligning:

@@ -187,7 +187,7 @@ def split_study(
         design["standardised_together"] = shared
     for each in [whole] if align is None else [whole, *(a for _, a, _ in pairs)]:
         names = [repr(id) for id in each.ids]
-        check_labels_overlap([s.labels for s in each], names, stacklevel=4)
+        check_labels_overlap([s.labels for s in each], names)
     return SplitStudy(
         parts, name=whole.name, fingerprint=whole.fingerprint(), design=design
     )

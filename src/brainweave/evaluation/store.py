@@ -13,14 +13,13 @@ import os
 import re
 import sys
 import uuid
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import IO, Any
 
-from brainweave._core.exceptions import InputError
+from brainweave._core.exceptions import InputError, warn_user
 from brainweave._core.io import write_new_text
 from brainweave.persistence.codec import json_checksum
 
@@ -110,11 +109,10 @@ class ResultStore:
             raise ValueError("the record was changed")
         except (ValueError, KeyError, OSError, RecursionError):
             aside = self._set_aside(path)
-            warnings.warn(
+            warn_user(
                 f"The record {str(path)!r} is damaged; it was renamed to "
                 f"{aside.name!r} and will be computed again.",
                 RuntimeWarning,
-                stacklevel=2,
             )
             return None
 
@@ -215,10 +213,9 @@ def _try_lock(file: IO[bytes]) -> bool:
         if error.errno in taken:
             return False
         # a file system without locks: work may be done twice, records are not
-        warnings.warn(
+        warn_user(
             f"{str(Path(file.name).parent)!r} cannot be locked ({error.strerror}): "
             "runs that use this store at the same time may repeat each other's work.",
             RuntimeWarning,
-            stacklevel=2,
         )
     return True

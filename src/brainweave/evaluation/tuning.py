@@ -230,8 +230,8 @@ class GDMCV(BaseAligner):
             setattr(self, name, getattr(best, name))
         return self
 
-    def _joins_by_label(self) -> bool:
-        return True
+    def _joined_by(self, y: Any = None) -> set[str]:
+        return {"labels"}
 
     def _solve(
         self, bases: list[SubjectBasis], y: list[Any] | None

@@ -21,7 +21,7 @@ from brainweave.graphs.terms import (
     NO_GROUP,
     Graph,
     GroupTerm,
-    count_alike,
+    equal_group_weights,
     weigh_groups,
 )
 
@@ -30,7 +30,7 @@ __all__ = [
     "Graph",
     "GroupTerm",
     "affinity_graph",
-    "count_alike",
+    "equal_group_weights",
     "hyperalignment_graph",
     "label_graph",
     "matrix_graph",

@@ -175,7 +175,7 @@ class Graph(Stored):
         group = _connected(where, n_subjects + part, n_subjects + n_parts)[:n_subjects]
         return [np.flatnonzero(group == g).tolist() for g in dict.fromkeys(group)]
 
-    def lonely_subjects(self) -> list[int]:
+    def unconnected_subjects(self) -> list[int]:
         """List the subjects none of whose samples has an edge to another subject."""
         return [group[0] for group in self.subject_groups() if len(group) == 1]
 
@@ -255,7 +255,7 @@ def weigh_groups(graph: Graph, balance: str | list[str]) -> Graph:
     return Graph(graph.lengths, tuple(terms), graph.matrix)
 
 
-def count_alike(graph: Graph) -> Graph:
+def equal_group_weights(graph: Graph) -> Graph:
     """Return the graph with all groups of a term counting alike, as on average before.
 
     The target of a sample is then the mean over all samples of its group, however many

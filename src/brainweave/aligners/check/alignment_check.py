@@ -1,6 +1,5 @@
 """Whether alignment worked, and what the components mean."""
 
-import warnings
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -13,7 +12,12 @@ from scipy.stats import false_discovery_control
 from sklearn.utils.validation import check_is_fitted
 
 from brainweave._core.arrays import Codes, Matrix, to_numpy
-from brainweave._core.exceptions import AlignmentWarning, BrainweaveError, InputError
+from brainweave._core.exceptions import (
+    AlignmentWarning,
+    BrainweaveError,
+    InputError,
+    warn_user,
+)
 from brainweave._core.validation import check_int, check_list_of_subjects
 from brainweave.aligners.check.agreement import (
     SIGNIFICANT,
@@ -289,11 +293,10 @@ def count_holding(
         # a subject who joins later needs as many dimensions as there are components
         kept = [b.n_kept for b in bases] if aligner._needs_eigenbasis else [k]
         k = min(k, PAPERS_COMPONENTS, *kept)
-        warnings.warn(
+        warn_user(
             f"{check.verdict} n_components='auto' keeps {k}, since nothing tells how "
             "many; do not read anything into them.",
             AlignmentWarning,
-            stacklevel=5,
         )
     else:
         k = check.n_holding
@@ -336,7 +339,7 @@ def _check_pieces(
     """Check every piece by itself; the same signs for all, so that they compare."""
     import pandas as pd
 
-    if y is None and aligner._joins_by_label():
+    if y is None and "labels" in aligner._joined_by():
         raise InputError("the labels of the aligning samples are unknown; pass y.")
     arrays = [read_samples(s, f"X[{i}]") for i, s in enumerate(subjects)]
     spaces = [getattr(s, "space", None) for s in subjects]
@@ -463,12 +466,12 @@ def _groups_of_samples(aligner: Any, lengths: list[int], y: Any) -> list[Codes]:
         return _graph_codes(graph)
     if not aligner._joins_samples:
         raise InputError("nothing was aligned; every feature is a voxel.")
-    if aligner._joins_by_label():
+    if "labels" in aligner._joined_by():
         if y is None:
             raise InputError("the labels of the aligning samples are unknown; pass y.")
         graph = time_graph([np.asarray(v, object).tolist() for v in y])
         codes = [graph.groups[0].codes[rows].copy() for rows in graph.slices()]
-        if not aligner._needs_common_labels():
+        if aligner._joined_by() != {"labels"}:
             codes = _with_time_locked(codes, len(graph.groups[0].names))
         return codes
     if len(set(lengths)) > 1:
@@ -500,7 +503,7 @@ def _prepare(
         if bases is None:  # a model from a file, and its samples
             bases = aligner._read_bases(subjects, y)
         graph = getattr(aligner, "graph_", None)
-        labels = aligner._joins_by_label() or aligner._learns_from_labels
+        labels = "labels" in aligner._joined_by() or aligner._learns_from_labels
         known = y if graph is None and labels else None
         k = full[0].shape[1]
         return full, partial(fit_by_grams, aligner, bases, k, y=known, graph=graph)

@@ -1,6 +1,5 @@
 """What both graph-based decoding models share: graph, new subjects, summaries."""
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any, ClassVar
@@ -9,7 +8,11 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from brainweave._core.arrays import Matrix
-from brainweave._core.exceptions import SeparateSubjectsWarning, UniquenessWarning
+from brainweave._core.exceptions import (
+    SeparateSubjectsWarning,
+    UniquenessWarning,
+    warn_user,
+)
 from brainweave._core.validation import check_int, check_option
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.check.alignment_check import (
@@ -74,17 +77,15 @@ class GraphAligner(BaseAligner):
             return [split_labels_and_ids(known)[0] for known in y]
         return y
 
-    def _joins_by_label(self) -> bool:
+    def _joined_by(self, y: Any = None) -> set[str]:
         graph = getattr(self.graph, "func", self.graph)  # of a partial
-        if is_named(graph, "labels", "labels+time") or graph is label_graph:
-            return True
-        return bool(getattr(graph, "makes_label_graph", False))
-
-    def _joins_by_row(self, y: Any) -> bool:
-        return y is None and is_named(self.graph, "time")
-
-    def _needs_common_labels(self) -> bool:
-        return self._joins_by_label() and not is_named(self.graph, "labels+time")
+        if is_named(graph, "labels+time"):
+            return {"labels", "ids"}
+        if is_named(graph, "labels") or graph is label_graph:
+            return {"labels"}
+        if getattr(graph, "makes_label_graph", False):
+            return {"labels"}
+        return {"rows"} if y is None and is_named(graph, "time") else {"graph"}
 
     # -- fitting -----------------------------------------------------------------------
 
@@ -144,17 +145,16 @@ class GraphAligner(BaseAligner):
         self.solver_ = found.route
         self.overlap_ = subject_overlap(covariances, lengths)
         if not self.is_unique_:
-            warnings.warn(
+            warn_user(
                 "The shared space is not unique: the last component kept and the first "
                 f"left out have equal eigenvalues ({self.eigenvalues_[-1]:.6g}). "
                 f"{self.n_informative_} of {k} components are informative; the others "
                 "are arbitrary directions. n_components='auto' keeps the informative "
                 "ones.",
                 UniquenessWarning,
-                stacklevel=6,
             )
         if self.overlap_ < LEAST_OVERLAP:
-            warnings.warn(
+            warn_user(
                 f"The subjects hardly overlap in the shared space ({self.overlap_:.1%} "
                 f"of what they could): most of the {k} components, of {dimensions} "
                 "dimensions that the subjects have together, belong to single "
@@ -162,7 +162,6 @@ class GraphAligner(BaseAligner):
                 f"others. {self.n_informative_} components are informative. Use fewer "
                 "components, or n_components='auto'.",
                 SeparateSubjectsWarning,
-                stacklevel=6,
             )
 
     # -- a new subject -----------------------------------------------------------------

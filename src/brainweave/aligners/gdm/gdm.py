@@ -1,6 +1,5 @@
 """The Graph-based Decoding Model with a ridge: what we recommend."""
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 from functools import wraps
@@ -9,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from brainweave._core.arrays import Matrix
-from brainweave._core.exceptions import UniquenessWarning
+from brainweave._core.exceptions import UniquenessWarning, warn_user
 from brainweave._core.validation import check_option
 from brainweave._core.workers import map_subjects
 from brainweave.aligners.check.alignment_check import count_holding
@@ -26,7 +25,7 @@ from brainweave.aligners.gdm.ridge import (
 from brainweave.aligners.gdm.strength import choose_strengths, smoother_of
 from brainweave.basis.basis import SubjectBasis
 from brainweave.basis.linalg import flip_signs
-from brainweave.graphs.builders import Graph, count_alike
+from brainweave.graphs.builders import Graph, equal_group_weights
 
 MOST_TRIED = 100  # components that "auto" looks at
 OPTIONS = {"constraint": ("global", "subject"), "scale": ("agreement", "unit")}
@@ -240,19 +239,18 @@ class GDM(GraphAligner):
         if auto:
             k = count_holding(self, bases, graph, found, k)
         elif k > informative:
-            warnings.warn(
+            warn_user(
                 f"n_components={k}, but the graph informs {informative} components: "
                 "one less than it has categories, or one per stimulus. "
                 f"{informative} are kept. Use n_components='auto', or a graph of more "
                 "groups, such as graph='labels+time'.",
                 UniquenessWarning,
-                stacklevel=5,
             )
             k = informative
         found = found.first(k)
         self.constraint_ = self._constraint
         if self.constraint_ == "subject":
-            graph = count_alike(graph)
+            graph = equal_group_weights(graph)
             found = solve_per_subject(smoothers, graph, found, n_jobs=self.n_jobs)
         parts = list(zip(smoothers, found.maps, found.features, strict=True))
         covariances = [f.T @ f + s.strength * (m.T @ f) for s, m, f in parts]
@@ -268,7 +266,7 @@ class GDM(GraphAligner):
             for (_, m, f), target in zip(parts, targets, strict=True)
         ]
         for basis in bases:
-            basis.leave_device()
+            basis.free_device_memory()
         return maps, found.template * signs
 
     def _join(self, basis: SubjectBasis, laplacian: Any, target: Matrix) -> Joined:

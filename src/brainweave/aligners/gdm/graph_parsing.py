@@ -174,9 +174,9 @@ def _named_graph(
 
 def _check_connected(graph: Graph) -> None:
     """Refuse a graph that leaves subjects without a tie to the others."""
-    lonely = graph.lonely_subjects()
-    if lonely:
-        named = ", ".join(f"X[{i}]" for i in lonely)
+    unconnected = graph.unconnected_subjects()
+    if unconnected:
+        named = ", ".join(f"X[{i}]" for i in unconnected)
         raise InputError(
             f"No sample of {named} has an edge to another subject in the graph, so "
             "nothing ties its map to the others. Check its labels, or leave it out."

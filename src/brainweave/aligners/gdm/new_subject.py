@@ -12,7 +12,6 @@ not inform) every rotation of the features is as good: there the map is zero. Wi
 problem is solved for :math:`Q B`, and :math:`Q = (Q B) B^\top`.
 """
 
-import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,14 +19,14 @@ import scipy.linalg
 import scipy.sparse
 
 from brainweave._core.arrays import Codes, Matrix
-from brainweave._core.exceptions import InputError, UndeterminedWarning
+from brainweave._core.exceptions import InputError, UndeterminedWarning, warn_user
 from brainweave._core.labels import as_label_list, encode_new_labels
 from brainweave.aligners.gdm.graph_parsing import is_named, split_labels_and_ids
 from brainweave.aligners.gdm.ridge import amplitude
 from brainweave.aligners.gdm.strength import smoother_of
 from brainweave.basis.basis import SubjectBasis
 from brainweave.basis.linalg import polar
-from brainweave.graphs.builders import Graph, GroupTerm, count_alike
+from brainweave.graphs.builders import Graph, GroupTerm, equal_group_weights
 
 UNDETERMINED = 1e-9  # a share of the edges' size that is no more than rounding
 
@@ -48,12 +47,11 @@ def report_undetermined(name: str, n_determined: int, n_informative: int) -> Non
             "determines its map. It needs samples of at least two categories."
         )
     if n_determined < n_informative:
-        warnings.warn(
+        warn_user(
             f"The edges of {name} determine {n_determined} dimensions of the shared "
             f"space, of {n_informative} that are informative; its features are zero in "
             "the others. Give it samples of the categories or stimuli that it lacks.",
             UndeterminedWarning,
-            stacklevel=5,
         )
 
 
@@ -67,7 +65,7 @@ def group_sums(graph: Graph, template: Matrix, *, alike: bool) -> list[Matrix]:
     sums, is that of a graph whose groups count alike.
     """
     sums = []
-    weighed = (count_alike(graph) if alike else graph).groups
+    weighed = (equal_group_weights(graph) if alike else graph).groups
     for term, target in zip(graph.groups, weighed, strict=True):
         own, wanted = term.affinity.diagonal(), target.affinity.diagonal()
         factor = np.divide(wanted, own, out=np.ones_like(own), where=own != 0)

@@ -235,10 +235,10 @@ def solve_per_subject(
 ) -> Solution:
     """Ascend from the closed form; return the regressions on the template at the end.
 
-    The groups of the graph should count alike (:func:`count_alike`), also time ids: the
-    target of a sample is then the mean over who saw it. ``start`` is that of a graph in
-    which an id counts by how many saw it. The eigenvalues are the mean squares of the
-    features.
+    The groups of the graph should have equal weights (see ``equal_group_weights``),
+    also time ids: the target of a sample is then the mean over who saw it. ``start`` is
+    that of a graph in which an id counts by how many saw it. The eigenvalues are the
+    mean squares of the features.
     """
     Y, history = ascend(smoothers, graph, start, n_jobs=n_jobs)
     targets = apply_graph(graph, np.concatenate(Y))

@@ -1,6 +1,6 @@
 """Any aligner, parcel by parcel."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,21 +11,22 @@ from sklearn.utils.validation import check_is_fitted
 
 from brainweave._core.arrays import to_numpy
 from brainweave._core.exceptions import InputError
+from brainweave._core.labels import sort_labels
 from brainweave._core.validation import check_samples
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap
-from brainweave.aligners.piecewise.pieces import (
-    Columns,
-    is_list_of_arrays,
-    labels_per_subject,
-    parcel_names,
-)
 from brainweave.aligners.piecewise.piecewise import (
+    PER_SUBJECT,
+    Columns,
     Fits,
     MapSettings,
     Pieces,
     PiecewiseAligner,
+    places_per_subject,
+    voxel_positions,
 )
+
+Labels = NDArray[Any]
 
 
 class ParcelwiseMap(SubjectMap):
@@ -65,26 +66,22 @@ class ParcelwiseMap(SubjectMap):
     @property
     def weights(self) -> scipy.sparse.csc_array:
         """Shared features per standardised voxel, sparse (n_voxels, n_components)."""
-        blocks = [None if m is None else m.weights for _, m, _ in self.parts]
-        return self._side_by_side(blocks)
+        return self._side_by_side(lambda local: local.weights)
 
     @property
     def patterns(self) -> scipy.sparse.csr_array:
         """Standardised voxels per shared feature, sparse (n_components, n_voxels)."""
-        blocks = [None if m is None else m.patterns.T for _, m, _ in self.parts]
-        return self._side_by_side(blocks).T
+        return self._side_by_side(lambda local: local.patterns.T).T
 
-    def _side_by_side(self, blocks: list[Any]) -> scipy.sparse.csc_array:
-        """Join blocks (voxels of a parcel x its features) to a sparse matrix."""
-        data, rows, counts = [], [], [0]
-        for (columns, _, k), block in zip(self.parts, blocks, strict=True):
-            full = np.zeros((columns.size, k)) if block is None else block
-            data.append(np.ravel(full, order="F"))
-            rows.append(np.tile(columns, k))
-            counts += [columns.size] * k
-        joined = np.concatenate(data), np.concatenate(rows), np.cumsum(counts)
-        shape = (self.n_voxels, self.n_components)
-        return scipy.sparse.csc_array(joined, shape)
+    def _side_by_side(self, part: Callable[[Any], Any]) -> scipy.sparse.csc_array:
+        """Join parts of the maps (voxels of a parcel x features) to a sparse matrix."""
+        blocks = []
+        for columns, local, k in self.parts:
+            full = np.zeros((columns.size, k)) if local is None else part(local)
+            ends = columns.size * np.arange(k + 1)
+            entries = (np.ravel(full, order="F"), np.tile(columns, k), ends)
+            blocks.append(scipy.sparse.csc_array(entries, (self.n_voxels, k)))
+        return scipy.sparse.csc_array(scipy.sparse.hstack(blocks))
 
     def transform(self, Z: Any, *, name: str = "Z") -> NDArray[Any]:
         """Map samples of this subject, (n_samples, n_components), parcel by parcel."""
@@ -161,7 +158,8 @@ class Parcelwise(PiecewiseAligner):
         ``joblib.parallel_config`` the configured backend is used instead. The result
         does not depend on it.
     progress : bool or callable, default=False
-        True draws a bar; a callable is told (done, total) after each parcel.
+        True draws a bar; a callable is called with (done, total, what) after each
+        parcel.
 
     Attributes
     ----------
@@ -174,8 +172,8 @@ class Parcelwise(PiecewiseAligner):
     feature_parcels_ : ndarray of shape (n_components,)
         The label of the parcel that each shared feature belongs to.
     skipped_ : dict
-        Label of each skipped parcel, and why: too few voxels, constant ones, or what
-        else the aligner said.
+        Label of each skipped parcel, and why: too few voxels, constant ones, or another
+        error of the aligner.
     aligners_ : list
         What a new subject joins, one per parcel.
 
@@ -213,29 +211,28 @@ class Parcelwise(PiecewiseAligner):
     parcels: Any = None
 
     def _find_pieces(self, n_voxels: list[int], spaces: list[Any]) -> Pieces:
-        labels = labels_per_subject(self.parcels, n_voxels, spaces, owner=self._owner)
-        names = parcel_names(labels)
+        labels = parcel_labels(self.parcels, n_voxels, spaces, owner=self._owner)
+        inside = [part[_inside_parcels(part)] for part in labels]
+        names = sort_labels({v for part in inside for v in part.tolist()})
+        if not names:
+            raise InputError("All voxels are background (label 0); there is no parcel.")
         return Pieces(names, [_voxels_of_parcels(names, part) for part in labels])
 
     def _combine(self, pieces: Pieces, fits: Fits, settings: list[MapSettings]) -> None:
-        kept = list(fits)
-        self.parcels_ = [pieces.names[k] for k, _ in kept]
-        self.aligners_ = [local.aligner for _, local in kept]
-        self.n_features_ = [local.maps[0].n_components for _, local in kept]
+        names, columns = pieces
+        kept = dict(fits)
+        self.parcels_ = [names[k] for k in kept]
+        self.aligners_ = [local.aligner for local in kept.values()]
+        self.n_features_ = [local.maps[0].n_components for local in kept.values()]
         self.feature_parcels_ = np.repeat(np.array(self.parcels_), self.n_features_)
         self.n_components_ = sum(self.n_features_)
         self.maps_ = []
-        for i, (columns, of_map) in enumerate(
-            zip(pieces.columns, settings, strict=True)
-        ):
-            own, maps = [columns[k] for k, _ in kept], [fit.maps[i] for _, fit in kept]
-            self.maps_.append(self._map(own, maps, of_map))
-
-    def _map(
-        self, columns: list[Columns], maps: list[Any], settings: MapSettings
-    ) -> ParcelwiseMap:
-        parts = list(zip(columns, maps, self.n_features_, strict=True))
-        return ParcelwiseMap(parts, **settings)
+        for i, (own, of_map) in enumerate(zip(columns, settings, strict=True)):
+            parts: list[Any] = [
+                (own[k], local.maps[i], local.maps[0].n_components)
+                for k, local in kept.items()
+            ]
+            self.maps_.append(ParcelwiseMap(parts, **of_map))
 
     def fit_new_subject(
         self, X: Any, y: Any = None, *, parcels: Any = None
@@ -259,17 +256,22 @@ class Parcelwise(PiecewiseAligner):
         """
         check_is_fitted(self, "maps_")
         given = self.parcels if parcels is None else parcels
-        if parcels is None and is_list_of_arrays(given):
+        if parcels is None and PER_SUBJECT["parcels"](given):
             raise InputError(
                 "The parcels differ from subject to subject: pass those of the new "
                 "one, fit_new_subject(X, parcels=...)."
             )
 
         def columns_of(n: int, space: Any) -> list[Columns]:
-            (labels,) = labels_per_subject(given, [n], [space], owner=self._owner)
+            (labels,) = parcel_labels(given, [n], [space], owner=self._owner)
             return _voxels_of_parcels(self.parcels_, labels)
 
-        return self._map(*self._join_pieces(X, y, self.parcels_, columns_of))
+        numbers = list(range(len(self.parcels_)))
+        columns, maps, settings = self._join_pieces(
+            X, y, numbers, self.parcels_, columns_of
+        )
+        parts = [(columns[k], maps.get(k), self.n_features_[k]) for k in numbers]
+        return ParcelwiseMap(parts, **settings)
 
     def _misfits(self) -> Iterator[str]:
         counts = {len(self.parcels_), len(self.n_features_), len(self.aligners_)}
@@ -299,3 +301,52 @@ class Parcelwise(PiecewiseAligner):
 def _voxels_of_parcels(names: list[Any], labels: NDArray[Any]) -> list[Columns]:
     """Find the voxels of each parcel of a subject."""
     return [np.flatnonzero(labels == name) for name in names]
+
+
+def parcel_labels(
+    parcels: Any, n_voxels: list[int], spaces: Sequence[Any], *, owner: str
+) -> list[Labels]:
+    """Return one array of labels per subject, from any of the ways to give them."""
+    if parcels is None:
+        raise InputError(
+            f"{owner} needs parcels: a label per voxel, one such array per subject, or "
+            "an atlas image."
+        )
+    parcels = getattr(parcels, "maps", parcels)  # what nilearn's fetchers return
+    if isinstance(parcels, str) or hasattr(parcels, "__fspath__"):
+        raise TypeError(
+            f"parcels of {owner} must be labels or a loaded image; got the path "
+            f"{parcels!r}. Load it: nibabel.load(path)."
+        )
+    if hasattr(parcels, "affine") and hasattr(parcels, "dataobj"):
+        return [labels_at(parcels, s, f"X[{i}]") for i, s in enumerate(spaces)]
+    return places_per_subject(
+        "parcels", parcels, n_voxels, "one label", ndim=1, owner=owner
+    )
+
+
+def labels_at(atlas: Any, space: Any, name: str) -> Labels:
+    """Look up the label of an atlas at the position of each voxel of a volume."""
+    remedy = "An atlas image needs a Study of volumes; or pass a label per voxel."
+    here = voxel_positions(space, name, remedy)
+    volume = np.asarray(atlas.dataobj)
+    volume = volume[..., 0] if volume.ndim == 4 and volume.shape[3] == 1 else volume
+    if volume.ndim != 3:
+        raise InputError(
+            f"The atlas has shape {volume.shape}; parcels need one label per voxel. "
+            "Probabilistic atlases must be turned into labels first."
+        )
+    there = np.linalg.inv(np.asarray(atlas.affine, dtype=np.float64))
+    index = np.rint(here @ there[:3, :3].T + there[:3, 3]).astype(int)
+    inside = ((index >= 0) & (index < volume.shape)).all(axis=1)
+    labels = np.zeros(len(index), dtype=volume.dtype)
+    labels[inside] = volume[tuple(index[inside].T)]
+    whole = labels.dtype.kind == "f" and bool((labels == np.rint(labels)).all())
+    return labels.astype(np.int64) if whole else labels
+
+
+def _inside_parcels(labels: Labels) -> NDArray[np.bool_]:
+    """Return which voxels are not background."""
+    if labels.dtype.kind in "fiub":
+        return (labels != 0) & ~np.isnan(labels)
+    return np.array([v not in (None, "", 0, "0") for v in labels.tolist()], dtype=bool)

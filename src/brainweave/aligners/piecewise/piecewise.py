@@ -2,42 +2,42 @@
 
 import threading
 import warnings
-import weakref
 from abc import abstractmethod
-from collections import Counter
 from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, closing, nullcontext
 from copy import copy
 from dataclasses import KW_ONLY, dataclass
-from pickle import dumps, loads
-from typing import Any, ClassVar, NamedTuple, Self
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from joblib import cpu_count, effective_n_jobs
+from numpy.typing import NDArray
 from sklearn.base import clone
 
-from brainweave._core.arrays import backing_map, column_chunks, ops_for, to_numpy
-from brainweave._core.exceptions import InputError, SkippedWarning, SolverError
+from brainweave._core.arrays import column_chunks, ops_for, samples_of, to_numpy
+from brainweave._core.exceptions import (
+    InputError,
+    SkippedWarning,
+    SolverError,
+    warn_user,
+)
 from brainweave._core.progress import shown_progress
 from brainweave._core.validation import (
     check_int,
-    check_list_of_subjects,
     check_n_jobs,
     check_shape,
-    ids_of,
+    one_per_subject,
 )
-from brainweave._core.workers import (
-    Payload,
-    WarningCollector,
-    blas_threads,
-    cluster_workers,
-    on_workers,
-)
+from brainweave._core.workers import WarningCollector, blas_threads, on_workers
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap
-from brainweave.aligners.piecewise.pieces import Columns
 from brainweave.basis.basis import SubjectBasis
 from brainweave.basis.signatures import N_SIGNATURES, signed_sums
+
+Columns = NDArray[np.intp]
+Positions = NDArray[np.float64]
+MapSettings = dict[str, Any]  # mean, signatures and space of a whole-brain map
 
 # what a piece with too little in it may raise; anything else is a mistake to show
 LOCAL_ERRORS = (InputError, SolverError, np.linalg.LinAlgError)
@@ -48,11 +48,60 @@ _COLLECTOR = WarningCollector()
 NOT_FOR_NEW_SUBJECTS = ("bases_", "coef_", "mixing_", "individual_", "_aligning_y")
 
 
-class Pieces(NamedTuple):
-    """The pieces of the brain: their names, and per subject the voxels of each."""
+# -- where the voxels of each subject are ----------------------------------------------
 
-    names: list[Any]
-    columns: list[list[Columns]]
+
+def _is_per_subject(value: Any, *, depth: int) -> bool:
+    """Whether a value is a list of things that have as many dimensions as depth."""
+
+    def depth_of(value: Any) -> int:
+        if isinstance(value, (list, tuple)):
+            return 1 + (depth_of(value[0]) if value else 0)
+        return int(getattr(value, "ndim", 0))
+
+    return isinstance(value, (list, tuple)) and depth_of(value) > depth
+
+
+# places of voxels, and whether they are given subject by subject
+PER_SUBJECT: dict[str, Callable[[Any], bool]] = {
+    "parcels": partial(_is_per_subject, depth=1),
+    "neighborhoods": partial(_is_per_subject, depth=2),
+    "coordinates": partial(_is_per_subject, depth=2),
+}
+
+
+def places_per_subject(
+    name: str,
+    given: Any,
+    n_voxels: list[int],
+    what: str,
+    *,
+    ndim: int,
+    owner: str,
+    dtype: Any = None,
+) -> list[NDArray[Any]]:
+    """Return an array with a row per voxel for each subject, given once or for each."""
+    given = given if PER_SUBJECT[name](given) else np.asarray(given, dtype)
+    listed = one_per_subject(name, given, len(n_voxels), owner=owner)
+    arrays = [np.asarray(own, dtype) for own in listed]
+    for i, (array, v) in enumerate(zip(arrays, n_voxels, strict=True)):
+        if array.ndim != ndim or len(array) != v:
+            raise InputError(
+                f"{name} of {owner} must have {what} for each of the {v} voxels of "
+                f"X[{i}]; got shape {array.shape}."
+            )
+    return arrays
+
+
+def voxel_positions(space: Any, name: str, remedy: str) -> Positions:
+    """Return the positions of the voxels of a volume."""
+    mask, affine = getattr(space, "mask", None), getattr(space, "affine", None)
+    if mask is None or affine is None:
+        raise InputError(f"{name} does not know where its voxels are. {remedy}")
+    return np.argwhere(np.asarray(mask)) @ affine[:3, :3].T + affine[:3, 3]
+
+
+# -- one piece, in a worker ------------------------------------------------------------
 
 
 class LocalFit(NamedTuple):
@@ -62,50 +111,25 @@ class LocalFit(NamedTuple):
     maps: list[SubjectMap]
 
 
+class Pieces(NamedTuple):
+    """The pieces of the brain: their names, and per subject the voxels of each."""
+
+    names: list[Any]
+    columns: list[list[Columns]]
+
+
 Fits = Iterable[tuple[int, LocalFit]]  # by the number of the piece, as they come
-MapSettings = dict[str, Any]  # mean, signatures and space of a whole-brain map
-
-
-# -- one piece, in a worker ------------------------------------------------------------
-
-
-class FilePiece(NamedTuple):
-    """The voxels of a piece in a mapped file, which a worker of a cluster opens."""
-
-    file: Payload
-    columns: Columns
-
-
-def file_for_cluster(samples: Any) -> Any:
-    """Return mapped samples as the name of their file, if a cluster works on them."""
-    if backing_map(samples) is None or not cluster_workers():
-        return samples
-    return loads(dumps(Payload(samples)))  # closed once, not once per piece
-
-
-def select_voxels(samples: Any, columns: Columns) -> Any:
-    """Return the voxels of a piece, or where a worker finds them."""
-    if isinstance(samples, Payload):
-        return FilePiece(samples, columns)
-    return samples[:, columns]
-
-
-def read_piece(piece: Any) -> Any:
-    """Return the voxels of a piece, read from the file if they lie there."""
-    if isinstance(piece, FilePiece):
-        return np.asarray(piece.file.open()[:, piece.columns])
-    return piece
 
 
 def fit_piece(aligner: Any, X: list[Any], y: list[Any] | None, runs: list[Any]) -> Any:
     """Fit a copy of an aligner to one piece."""
     local = clone(aligner)
     local._runs = runs
-    local._warns_of_input = False  # said once, of the whole brain
+    local._warns_of_input = False  # warned of once, for the whole brain
     local._is_piece = True
     if "n_jobs" in local.get_params(deep=False):
         local.set_params(n_jobs=1)  # pieces are what runs in parallel
-    return local.fit([read_piece(x) for x in X], y)
+    return local.fit(X, y)
 
 
 def fit_local(
@@ -125,7 +149,7 @@ def fit_local(
 
 def join_local(aligner: Any, X: Any, y: Any) -> SubjectMap:
     """Let a new subject join a local aligner."""
-    joined: SubjectMap = aligner.fit_new_subject(read_piece(X), y)
+    joined: SubjectMap = aligner.fit_new_subject(X, y)
     return joined.detach()
 
 
@@ -139,7 +163,7 @@ class Outcome(NamedTuple):
 
 def try_piece(function: Callable[..., Any], *arguments: Any) -> Outcome:
     """Run one piece on one thread, so that n_jobs cannot change a bit of the result."""
-    # in another process nobody listens yet, and BLAS has its threads
+    # another process does not collect warnings yet, and BLAS has its threads
     with _catch_warnings(), _COLLECTOR.collect() as warned, blas_threads(1):
         try:
             return Outcome(function(*arguments), None, warned)
@@ -163,46 +187,39 @@ class PieceLog:
     def __init__(self, what: str) -> None:
         self.what, self.total = what, 0
         self.skipped: dict[Any, str] = {}
-        self._warned: Counter[type[Warning]] = Counter()
-        self._first: dict[type[Warning], str] = {}
+        self._warned: dict[type[Warning], dict[Any, str]] = {}
 
-    def add(self, name: Any, outcome: Outcome) -> Any:
-        """Record an outcome and return its result, None if there is none."""
+    def add(self, name: Any, outcome: Outcome) -> None:
+        """Record an outcome."""
         self.total += 1
         if outcome.reason is not None:
             self.skipped[name] = outcome.reason
-        self._warned.update({category for category, _ in outcome.warned})
         for category, text in outcome.warned:
-            self._first.setdefault(category, f"{self.what} {name}: {text}")
-        return outcome.result
+            self._warned.setdefault(category, {}).setdefault(name, text)
 
-    def _example(self) -> str:
-        name, reason = next(iter(self.skipped.items()))
-        return f"{self.what.capitalize()} {name}: {reason}"
+    def _example(self, texts: dict[Any, str]) -> str:
+        name, text = next(iter(texts.items()))
+        return f"{self.what.capitalize()} {name}: {text}"
 
     def check_some_left(self) -> None:
         """Refuse if nothing could be aligned."""
         if self.skipped and len(self.skipped) == self.total:
             raise InputError(
                 f"None of the {self.total} {self.what}s could be aligned. "
-                f"{self._example()}"
+                f"{self._example(self.skipped)}"
             )
 
-    def warn(self, *, stacklevel: int = 3) -> None:
+    def warn(self) -> None:
         """Warn once of each kind."""
         if self.skipped:
-            warnings.warn(
+            warn_user(
                 f"{len(self.skipped)} of {self.total} {self.what}s were skipped; "
-                f"skipped_ says why. {self._example()}",
+                f"see skipped_. {self._example(self.skipped)}",
                 SkippedWarning,
-                stacklevel=stacklevel,
             )
-        for category, count in self._warned.items():
-            warnings.warn(
-                f"In {count} of {self.total} {self.what}s. {self._first[category]}",
-                category,
-                stacklevel=stacklevel,
-            )
+        for category, texts in self._warned.items():
+            count = f"In {len(texts)} of {self.total} {self.what}s."
+            warn_user(f"{count} {self._example(texts)}", category)
 
 
 @dataclass(eq=False, repr=False)
@@ -235,33 +252,17 @@ class PiecewiseAligner(BaseAligner):
         Settings are those of each subject's map, by :func:`read_map_settings`.
         """
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn one map per subject, piece by piece.
-
-        Parameters
-        ----------
-        X : list of arrays of shape (n_samples_i, n_voxels_i), or a Study
-            One entry per subject.
-        y : list of array-like, optional
-            What is known of the samples, handed to the aligner.
-
-        Returns
-        -------
-        self
-        """
+    def _find_y(self, subjects: list[Any], y: Any) -> list[Any] | None:
         if not isinstance(self.aligner, BaseAligner):
             raise TypeError(
                 f"aligner of {self._owner} must be an aligner such as "
                 f"SRM(n_components=10); got {self.aligner!r}."
             )
-        self.__dict__.pop("_check", None)  # of another fit
-        subjects = check_list_of_subjects(X, owner=self._owner)
+        return super()._find_y(subjects, y)
+
+    def _fit(self, subjects: list[Any], y: list[Any] | None) -> None:
         arrays = [read_samples(s, f"X[{i}]") for i, s in enumerate(subjects)]
-        self.ids_ = ids_of(subjects, owner=self._owner)
-        y = self._find_y(subjects, y)
-        self._check_labels(y)
-        self._aligning_y = None if y is None else self._labels_from(y)
-        self._aligning_arrays = [_weak(x) for x in arrays]
+        self._aligning_subjects = subjects
         spaces = [getattr(s, "space", None) for s in subjects]
         pieces = self._find_pieces([int(x.shape[1]) for x in arrays], spaces)
         each = enumerate(zip(arrays, pieces.columns, spaces, strict=True))
@@ -276,7 +277,6 @@ class PiecewiseAligner(BaseAligner):
         self.skipped_ = log.skipped
         log.warn()
         self.n_subjects_ = len(arrays)
-        return self
 
     def each_piece(
         self,
@@ -286,93 +286,81 @@ class PiecewiseAligner(BaseAligner):
         log: PieceLog,
         *arguments: Any,
     ) -> Generator[tuple[int, Any]]:
-        """Yield what a function finds in the pieces, by number, as they come.
+        """Yield what a function finds in the pieces, by number, in order.
 
         It gets the aligner of the pieces, the voxels of one, and the arguments. Pieces
         in which it fails are left to the log.
         """
         least = check_int("min_voxels", self.min_voxels, minimum=1, owner=self._owner)
-        numbers = []
-        for k, name in enumerate(pieces.names):
-            sizes = [columns[k].size for columns in pieces.columns]
+        (names, columns), numbers = pieces, []
+        for k, name in enumerate(names):
+            sizes = [own[k].size for own in columns]
             i = int(np.argmin(sizes))
             if sizes[i] < least:
                 reason = f"X[{i}] has {sizes[i]} voxel(s) in it, fewer than "
                 log.add(name, Outcome(None, f"{reason}min_voxels={least}.", []))
             else:
                 numbers.append(k)
-        sources = [file_for_cluster(x) for x in arrays]
-
-        def voxels(k: int) -> list[Any]:
-            pairs = zip(sources, pieces.columns, strict=True)
-            return [select_voxels(x, columns[k]) for x, columns in pairs]
-
-        tasks = ((self.aligner, voxels(k), *arguments) for k in numbers)
-        names = [pieces.names[k] for k in numbers]
-        with closing(self._run(function, names, tasks, log)) as results:
-            for k, local in zip(numbers, results, strict=True):
-                if local is not None:
-                    yield k, local
+        pairs = list(zip(arrays, columns, strict=True))
+        tasks = (
+            (self.aligner, [x[:, own[k]] for x, own in pairs], *arguments)
+            for k in numbers
+        )
+        return self._run(function, numbers, names, tasks, log)
 
     def _join_pieces(
         self,
         X: Any,
         y: Any,
+        numbers: list[int],
         names: list[Any],
         columns_of: Callable[[int, Any], list[Columns]],
-        numbers: list[int] | None = None,
-    ) -> tuple[list[Columns], list[SubjectMap | None], MapSettings]:
-        """Let a new subject join the aligners of all pieces, or of those numbers.
+    ) -> tuple[list[Columns], dict[int, SubjectMap], MapSettings]:
+        """Let a new subject join the aligners, which are of the pieces of some numbers.
 
-        Return its columns, a map per piece (None where it cannot join), and the
-        settings of its map.
+        Return its columns, a map per piece that it can join, and the settings of its
+        map.
         """
         samples, space = read_samples(X, "the new subject"), getattr(X, "space", None)
         columns = columns_of(int(samples.shape[1]), space)
         settings = read_map_settings(samples, columns, space, name="the new subject")
         if y is None and hasattr(X, "labels"):
             y = self._y_of(X)
-        log, source = PieceLog(self._piece), file_for_cluster(samples)
-        chosen = columns if numbers is None else [columns[k] for k in numbers]
-        tasks = (
-            (local, select_voxels(source, voxels), y)
-            for local, voxels in zip(self.aligners_, chosen, strict=True)
-        )
-        with closing(self._run(join_local, names, tasks, log)) as results:
-            joined = list(results)
-        log.warn(stacklevel=4)
-        return columns, joined, settings
+        log, pairs = PieceLog(self._piece), zip(self.aligners_, numbers, strict=True)
+        tasks = ((local, samples[:, columns[k]], y) for local, k in pairs)
+        with closing(self._run(join_local, numbers, names, tasks, log)) as joined:
+            maps = dict(joined)
+        log.warn()
+        return columns, maps, settings
 
     def _run(
         self,
         function: Callable[..., Any],
+        numbers: list[int],
         names: list[Any],
         tasks: Iterable[tuple[Any, ...]],
         log: PieceLog,
-    ) -> Generator[Any]:
-        """Apply a function to the pieces, in threads; yield results in their order.
+    ) -> Generator[tuple[int, Any]]:
+        """Apply a function to pieces, in threads; yield number and result, in order.
 
         Inside ``joblib.parallel_config`` the configured backend is used.
         """
-
-        def callback(done: int, total: int, what: str) -> None:
-            self.progress(done, total)
-
-        progress = callback if callable(self.progress) else self.progress
         n_jobs = check_n_jobs(self.n_jobs)
         if n_jobs is None and effective_n_jobs(None) == 1:  # nothing is configured
             n_jobs = cpu_count()
         with (
-            shown_progress(progress, len(names), "Aligning") as tick,
+            shown_progress(self.progress, len(numbers), "Aligning") as tick,
             _catch_warnings(),
             blas_threads(1),
         ):
             calls = ((function, *task) for task in tasks)
             outcomes = on_workers(try_piece, calls, n_jobs)
             try:
-                for name, outcome in zip(names, outcomes, strict=True):
+                for k, outcome in zip(numbers, outcomes, strict=True):
                     tick()
-                    yield log.add(name, outcome)
+                    log.add(names[k], outcome)
+                    if outcome.reason is None:
+                        yield k, outcome.result
             finally:
                 # after an error joblib would warn of pieces that were fitted in vain
                 with warnings.catch_warnings():
@@ -386,19 +374,12 @@ class PiecewiseAligner(BaseAligner):
     def _labels_from(self, y: list[Any]) -> list[Any]:
         return self.aligner._labels_from(y)
 
-    def _joins_by_label(self) -> bool:
-        return self.aligner._joins_by_label()
-
-    def _joins_by_row(self, y: Any) -> bool:
-        return self.aligner._joins_by_row(y)
-
-    def _needs_common_labels(self) -> bool:
-        return self.aligner._needs_common_labels()
+    def _joined_by(self, y: Any = None) -> set[str]:
+        return self.aligner._joined_by(y)
 
     def _aligning_samples(self) -> list[Any]:
-        return [
-            held() for held in self.__dict__.get("_aligning_arrays", [lambda: None])
-        ]
+        known = self.__dict__.get("_aligning_subjects")
+        return [None] if known is None else [samples_of(s) for s in known]
 
     def fit_transform(self, X: Any, y: Any = None) -> list[Any]:
         """Fit, and return what :meth:`transform` gives for the same samples."""
@@ -410,14 +391,6 @@ class PiecewiseAligner(BaseAligner):
         if callable(state.get("progress")):
             state = {**state, "progress": False}
         return state
-
-
-def _weak(samples: Any) -> Callable[[], Any]:
-    """Refer to samples without keeping them in memory."""
-    try:
-        return weakref.ref(samples)
-    except TypeError:
-        return lambda: None
 
 
 def read_samples(subject: Any, name: str) -> Any:

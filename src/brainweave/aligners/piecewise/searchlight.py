@@ -1,12 +1,13 @@
 """Any aligner in every neighbourhood of voxels, averaged to one whole-brain map."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
+from scipy.spatial import cKDTree
 from sklearn.utils.validation import check_is_fitted
 
 from brainweave._core.arrays import to_numpy, working_dtype
@@ -16,21 +17,20 @@ from brainweave._core.validation import (
     check_number,
     check_samples,
     check_subject_number,
+    one_per_subject,
 )
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.maps import SubjectMap, WeightMap, refuse_non_finite
-from brainweave.aligners.piecewise.pieces import (
-    Columns,
-    Positions,
-    coordinates_per_subject,
-    given_neighborhoods,
-    neighborhoods_within,
-)
 from brainweave.aligners.piecewise.piecewise import (
+    PER_SUBJECT,
+    Columns,
     Fits,
     MapSettings,
     Pieces,
     PiecewiseAligner,
+    Positions,
+    places_per_subject,
+    voxel_positions,
 )
 
 
@@ -66,9 +66,13 @@ class BlockPattern:
         self, rows: list[Columns], columns: list[Columns], shape: tuple[int, int]
     ) -> None:
         self.rows, self.columns, self.shape = rows, columns, shape
-        entries = scipy.sparse.csr_array(
-            _membership(rows, shape[0]).T @ _membership(columns, shape[1])
-        )
+        members = []  # neighbourhoods x voxels, 1 where one has the voxel
+        for lists, n in zip((rows, columns), shape, strict=True):
+            ends = np.cumsum([0, *(c.size for c in lists)])
+            ones = np.ones(ends[-1], dtype=np.float32)
+            of_lists = (ones, np.concatenate(lists), ends)
+            members.append(scipy.sparse.csr_array(of_lists, (len(lists), n)))
+        entries = scipy.sparse.csr_array(members[0].T @ members[1])
         entries.sort_indices()
         self.indices, self.indptr = entries.indices, entries.indptr
         row_of_entry = np.repeat(np.arange(shape[0]), np.diff(self.indptr))
@@ -84,24 +88,15 @@ class BlockPattern:
         return self._last[1]
 
 
-def _membership(lists: list[Columns], n_voxels: int) -> scipy.sparse.csr_array:
-    """Return neighbourhoods x voxels, 1 where a neighbourhood has the voxel."""
-    ends = np.cumsum([0, *(c.size for c in lists)])
-    ones = np.ones(ends[-1], dtype=np.float32)
-    return scipy.sparse.csr_array(
-        (ones, np.concatenate(lists), ends), (len(lists), n_voxels)
-    )
-
-
 class BlockAverage:
     """Adds up blocks, and divides each column by the number that reached it.
 
-    So each target voxel gets the average of what its neighbourhoods say, however many.
+    So each target voxel gets the average of its neighbourhoods, however many.
     """
 
     def __init__(self, pattern: BlockPattern) -> None:
         self.pattern = pattern
-        self.data: NDArray[Any] | None = None
+        self.data: Any = None
         self.counts = np.zeros(pattern.shape[1], dtype=np.int64)
 
     def add(self, k: int, block: NDArray[Any]) -> None:
@@ -113,38 +108,21 @@ class BlockAverage:
 
     def matrix(self) -> scipy.sparse.csr_array:
         """Return the average."""
-        pattern = self.pattern
-        data = np.zeros(pattern.indices.size) if self.data is None else self.data
-        share = np.divide(1, self.counts, where=self.counts > 0, out=0.0 * self.counts)
-        data *= share[pattern.indices].astype(data.dtype)
-        matrix = scipy.sparse.csr_array(
-            (data, pattern.indices, pattern.indptr), pattern.shape, copy=True
-        )
+        at, counts = self.pattern, self.counts
+        share = np.divide(1, counts, where=counts > 0, out=0.0 * counts)
+        data = self.data * share[at.indices].astype(self.data.dtype)
+        matrix = scipy.sparse.csr_array((data, at.indices, at.indptr), at.shape)
+        matrix = matrix.copy()  # the pattern is shared
         matrix.eliminate_zeros()
         return matrix
 
 
 class MapBuilder:
-    """Turns the local maps of one subject, forth and back, into its whole-brain map.
+    """Turns the local maps of one subject, forth and back, into its whole-brain map."""
 
-    Patterns are shared with subjects that have the same neighbourhoods.
-    """
-
-    def __init__(
-        self,
-        own: list[Columns],
-        common: list[Columns],
-        shape: tuple[int, int],
-        patterns: dict[tuple[int, int], BlockPattern],
-    ) -> None:
-        forth, back = (id(own), id(common)), (id(common), id(own))
-        if forth not in patterns:
-            patterns[forth] = BlockPattern(own, common, shape)
-        if back not in patterns:
-            patterns[back] = BlockPattern(common, own, shape[::-1])
-        self.own, self.scale = own, np.full(shape[0], np.inf)
-        self.weights = BlockAverage(patterns[forth])
-        self.patterns = BlockAverage(patterns[back])
+    def __init__(self, own: list[Columns], forth: BlockPattern, back: BlockPattern):
+        self.own, self.scale = own, np.full(forth.shape[0], np.inf)
+        self.weights, self.patterns = BlockAverage(forth), BlockAverage(back)
 
     def add(self, k: int, local: SubjectMap, reference: SubjectMap) -> None:
         """Add one neighbourhood, through its shared space, in both directions."""
@@ -158,6 +136,18 @@ class MapBuilder:
         return SearchlightMap(
             weights=weights, patterns=patterns, scale=self.scale, **settings
         )
+
+
+def map_builders(
+    lists: list[list[Columns]], n_voxels: list[int], common: list[Columns], n: int
+) -> list[MapBuilder]:
+    """Return a builder per subject; subjects with equal lists share their patterns."""
+    different = {id(own): (own, v) for own, v in zip(lists, n_voxels, strict=True)}
+    patterns = {
+        key: (BlockPattern(own, common, (v, n)), BlockPattern(common, own, (n, v)))
+        for key, (own, v) in different.items()
+    }
+    return [MapBuilder(own, *patterns[id(own)]) for own in lists]
 
 
 @dataclass(eq=False, repr=False)
@@ -187,10 +177,9 @@ class Searchlight(PiecewiseAligner):
         may differ in voxels; centres are voxels of the reference.
     centers : array-like of int, optional
         The voxels of the reference that are centres; by default all.
-    neighborhoods : list of arrays of int, or (sparse) matrix, or one per subject
-        The neighbourhoods themselves, in place of a radius: voxel numbers of each, or a
-        boolean matrix of neighbourhoods x voxels. If given per subject they correspond
-        one by one.
+    neighborhoods : list of arrays of int, or one such list per subject
+        The neighbourhoods themselves, in place of a radius: voxel numbers of each. If
+        given per subject they correspond one by one.
     reference : int, default=0
         The subject whose voxels are the common space.
     min_voxels : int, default=2
@@ -273,19 +262,33 @@ class Searchlight(PiecewiseAligner):
     def _find_pieces(self, n_voxels: list[int], spaces: list[Any]) -> Pieces:
         n, owner = len(n_voxels), self._owner
         ref = check_subject_number("reference", self.reference, n, owner=owner)
-        lists, self.centers_ = self._neighborhoods(n_voxels, spaces, ref)
+        self.centers_ = None
+        if (self.neighborhoods is None) == (self.radius is None):
+            raise InputError(f"{owner} needs a radius or neighborhoods, not both.")
+        if self.neighborhoods is not None:
+            lists = given_neighborhoods(self.neighborhoods, n_voxels, owner=owner)
+        else:
+            radius = check_number("radius", self.radius, "(0, inf)", owner=owner)
+            given = self.coordinates
+            positions = coordinates_per_subject(given, n_voxels, spaces, owner=owner)
+            at = positions[ref]
+            if self.centers is not None:
+                at = at[check_indices("centers", self.centers, len(at), what="voxel")]
+            self.centers_ = at
+            found = {
+                key: neighborhoods_within(place, at, radius)
+                for key, place in {id(place): place for place in positions}.items()
+            }
+            lists = [found[id(place)] for place in positions]
         if not lists[ref]:
             raise InputError("There are no neighborhoods.")
         return Pieces(list(range(len(lists[ref]))), lists)
 
     def _combine(self, pieces: Pieces, fits: Fits, settings: list[MapSettings]) -> None:
-        ref, patterns = self.reference, dict[tuple[int, int], BlockPattern]()
-        common, n_common = pieces.columns[ref], settings[ref]["mean"].size
-        builders = [
-            MapBuilder(own, common, (of_map["mean"].size, n_common), patterns)
-            for own, of_map in zip(pieces.columns, settings, strict=True)
-        ]
-        self.n_searchlights_, self.neighborhoods_ = 0, common
+        _, columns = pieces
+        ref, sizes = self.reference, [of_map["mean"].size for of_map in settings]
+        builders = map_builders(columns, sizes, columns[ref], sizes[ref])
+        self.n_searchlights_, self.neighborhoods_ = 0, columns[ref]
         self.joinable_, self.aligners_, self.reference_maps_ = [], [], []
         for k, local in fits:
             self.n_searchlights_ += 1
@@ -298,31 +301,7 @@ class Searchlight(PiecewiseAligner):
         self.coverage_ = builders[ref].weights.counts
         pairs = zip(builders, settings, strict=True)
         self.maps_ = [builder.build(of_map) for builder, of_map in pairs]
-        self.n_components_ = n_common
-
-    def _neighborhoods(
-        self, n_voxels: list[int], spaces: list[Any], ref: int
-    ) -> tuple[list[list[Columns]], Positions | None]:
-        """Return the neighbourhoods of each subject, one by one, and their centres."""
-        if self.neighborhoods is not None:
-            if self.radius is not None:
-                raise InputError(
-                    f"{self._owner} takes a radius or neighborhoods, not both."
-                )
-            given, owner = self.neighborhoods, self._owner
-            return given_neighborhoods(given, n_voxels, owner=owner), None
-        if self.radius is None:
-            raise InputError(f"{self._owner} needs a radius or neighborhoods.")
-        radius = check_number("radius", self.radius, "(0, inf)", owner=self._owner)
-        positions = coordinates_per_subject(
-            self.coordinates, n_voxels, spaces, owner=self._owner
-        )
-        at = positions[ref]
-        if self.centers is not None:
-            at = at[check_indices("centers", self.centers, len(at), what="voxel")]
-        different = {id(p): p for p in positions}
-        found = {i: neighborhoods_within(p, at, radius) for i, p in different.items()}
-        return [found[id(p)] for p in positions], at
+        self.n_components_ = sizes[ref]
 
     # -- a new subject -----------------------------------------------------------------
 
@@ -359,16 +338,35 @@ class Searchlight(PiecewiseAligner):
             )
 
         def columns_of(n: int, space: Any) -> list[Columns]:
-            return self._new_neighborhoods(n, space, neighborhoods, coordinates)
+            if neighborhoods is not None:
+                (own,) = given_neighborhoods([neighborhoods], [n], owner=self._owner)
+            elif self.centers_ is not None and (coordinates is not None or space):
+                (at,) = coordinates_per_subject(
+                    coordinates, [n], [space], owner=self._owner
+                )
+                own = neighborhoods_within(at, self.centers_, float(self.radius or 0))
+            elif n == self.n_components_:
+                own = self.neighborhoods_
+            else:
+                raise InputError(
+                    f"The new subject has {n} voxels, the reference "
+                    f"{self.n_components_}: pass its coordinates, or its neighborhoods."
+                )
+            if len(own) != len(self.neighborhoods_):
+                raise InputError(
+                    f"The new subject has {len(own)} neighborhoods, the others "
+                    f"{len(self.neighborhoods_)}; they must correspond one by one."
+                )
+            return own
 
-        numbers = self.joinable_
-        own, maps, settings = self._join_pieces(X, y, numbers, columns_of, numbers)
-        shape = (settings["mean"].size, self.n_components_)
-        builder = MapBuilder(own, self.neighborhoods_, shape, {})
-        joined = zip(numbers, self.reference_maps_, maps, strict=True)
-        for k, reference, local in joined:
-            if local is not None:
-                builder.add(k, local, reference)
+        names, reference = list(range(len(self.neighborhoods_))), self.reference_maps_
+        own, maps, settings = self._join_pieces(X, y, self.joinable_, names, columns_of)
+        (builder,) = map_builders(
+            *([own], [settings["mean"].size], self.neighborhoods_, self.n_components_)
+        )
+        for k, known in zip(self.joinable_, reference, strict=True):
+            if k in maps:
+                builder.add(k, maps[k], known)
         return builder.build(settings)
 
     def _misfits(self) -> Iterator[str]:
@@ -382,27 +380,72 @@ class Searchlight(PiecewiseAligner):
         if self.centers_ is not None and len(self.centers_) != n:
             yield "has other centers than neighborhoods"
 
-    def _new_neighborhoods(
-        self, n_voxels: int, space: Any, neighborhoods: Any, coordinates: Any
-    ) -> list[Columns]:
-        owner = self._owner
-        if neighborhoods is not None:
-            (own,) = given_neighborhoods([neighborhoods], [n_voxels], owner=owner)
-        elif self.centers_ is not None and (coordinates is not None or space):
-            (at,) = coordinates_per_subject(
-                coordinates, [n_voxels], [space], owner=owner
+
+# -- neighbourhoods --------------------------------------------------------------------
+
+
+def neighborhoods_within(
+    coordinates: Positions, centers: Positions, radius: float
+) -> list[Columns]:
+    """Return the voxels within a radius of each centre, sorted."""
+    tree = cKDTree(coordinates)
+    # a hair more, so that rounding does not decide over voxels on the sphere
+    found = tree.query_ball_point(centers, radius * (1 + 1e-9), return_sorted=True)
+    return [np.asarray(voxels, dtype=np.intp) for voxels in found]
+
+
+def given_neighborhoods(
+    given: Any, n_voxels: list[int], *, owner: str
+) -> list[list[Columns]]:
+    """Return a list of neighbourhoods per subject, from one for all or one for each."""
+    n = len(n_voxels)
+    if PER_SUBJECT["neighborhoods"](given):
+        listed = one_per_subject("neighborhoods", given, n, owner=owner)
+    elif len(set(n_voxels)) > 1:
+        raise InputError(
+            f"One list of neighborhoods serves subjects with the same voxels; these "
+            f"have {n_voxels}. Give one list per subject."
+        )
+    else:
+        listed = [given]
+    lists = [
+        [
+            np.unique(check_indices(f"neighborhood {k}", part, v, what="voxel"))
+            for k, part in enumerate(own)
+        ]
+        for own, v in zip(listed, n_voxels, strict=False)
+    ]
+    lists = lists if len(lists) == n else lists * n
+    counts = [len(part) for part in lists]
+    if len(set(counts)) > 1:
+        raise InputError(
+            f"The subjects have {counts} neighborhoods; they must correspond one by "
+            "one."
+        )
+    return lists
+
+
+def coordinates_per_subject(
+    coordinates: Any, n_voxels: list[int], spaces: Sequence[Any], *, owner: str
+) -> list[Positions]:
+    """Return the positions of each subject's voxels, as given or from its volume.
+
+    Those of subjects with the same voxels are the same array, so that neighbourhoods
+    are found once.
+    """
+    if coordinates is None:
+        remedy = "Pass coordinates, a row per voxel, or fit on a Study of volumes."
+        found: list[Positions] = []
+        for i, space in enumerate(spaces):
+            same = [j for j in range(i) if spaces[j] is space or spaces[j] == space]
+            found.append(
+                found[same[0]] if same else voxel_positions(space, f"X[{i}]", remedy)
             )
-            own = neighborhoods_within(at, self.centers_, float(self.radius or 0))
-        elif n_voxels == self.n_components_:
-            own = self.neighborhoods_
-        else:
-            raise InputError(
-                f"The new subject has {n_voxels} voxels, the reference "
-                f"{self.n_components_}: pass its coordinates, or its neighborhoods."
-            )
-        if len(own) != len(self.neighborhoods_):
-            raise InputError(
-                f"The new subject has {len(own)} neighborhoods, the others "
-                f"{len(self.neighborhoods_)}; they must correspond one by one."
-            )
-        return own
+        return found
+    arrays = places_per_subject(
+        "coordinates", coordinates, n_voxels, "a row", ndim=2, owner=owner, dtype=float
+    )
+    for i, array in enumerate(arrays):
+        if not np.isfinite(array).all():
+            raise InputError(f"coordinates of X[{i}] have NaN or infinite values.")
+    return arrays

@@ -32,7 +32,6 @@ from brainweave._core.workers import subject_threads
 from brainweave.aligners.maps import WeightMap, common_settings, refuse_non_finite
 from brainweave.aligners.timelocked import (
     FromRandomStart,
-    Iterations,
     align_to,
     principal_axes,
 )
@@ -120,61 +119,6 @@ def individual_term(
     return scipy.sparse.csc_array(scipy.sparse.hstack(parts, format="csc"))
 
 
-def fit_shared(
-    subjects: list[VoxelReader],
-    maps: list[Floats],
-    start: Matrix,
-    bound: float,
-    *,
-    over_subjects: Callable[..., list[Any]],
-    iterations: Iterations,
-) -> Matrix:
-    """Return the shared response: descend over it, maps and individual terms, by turns.
-
-    ``maps`` are at first the ``X_i.T @ start``, and are overwritten by the maps.
-    """
-    n, previous, R = len(subjects), start, start
-    over_subjects(orthonormalize, maps)
-    while iterations.go_on():
-        if iterations.n_iter:
-            turn = partial(update_map, R=previous, target=R, bound=bound)
-            over_subjects(turn, subjects, maps)
-        results = over_subjects(
-            partial(update_response, R=R, bound=bound), subjects, maps
-        )
-        previous, R = R, np.asarray(sum(response for response, _ in results) / n)
-        # the mean of the responses lowers the objective by their distance from it
-        gain = n / 2 * float(((R - previous) ** 2).sum())
-        iterations.add(sum(value for _, value in results) - gain)
-    return R
-
-
-def robust_responses(
-    voxels: VoxelReader, W: Floats, n_samples: int, bound: float, *, max_iter: int
-) -> Matrix:
-    """Return the robust responses of samples: the best ones for the map W alone.
-
-    Each pass adds ``C W``. A sample is done once that is below ``SETTLED`` of its
-    response, so that no sample depends on which others it came with.
-    """
-    R = np.zeros((n_samples, W.shape[1]))
-    for columns, z in voxels.read():
-        R += to_numpy(z @ voxels.ops.array(W[columns]))
-    if not np.isfinite(R).all() or np.isinf(bound):
-        return R
-    moving = np.full(n_samples, True)
-    for _ in range(max_iter):
-        moved = np.where(
-            moving[:, None], update_response(voxels, W, R, bound)[0] - R, 0
-        )
-        R += moved
-        length = np.linalg.norm(moved, axis=1)
-        moving &= length > SETTLED * np.linalg.norm(R, axis=1)
-        if not moving.any():
-            break
-    return R
-
-
 class RobustMap(WeightMap):
     r"""A map that sets aside what is individual before it gives shared features.
 
@@ -196,33 +140,47 @@ class RobustMap(WeightMap):
 
     def transform(self, Z: Any, *, name: str = "Z") -> Any:
         """Map samples of this subject into the shared space, (n_samples, K)."""
-        Z = check_samples(Z, self.n_voxels, name)
-        voxels = self._voxels(Z)
-        return voxels.ops.array(self._robust_responses(voxels, Z.shape[0], name))
+        voxels, R = self._respond(Z, name)
+        return voxels.ops.array(R)
 
     def individual(self, Z: Any, *, name: str = "Z") -> scipy.sparse.csc_array:
         """Return what of the samples is individual, standardised, samples x voxels."""
-        Z = check_samples(Z, self.n_voxels, name)
-        voxels = self._voxels(Z)
-        R = self._robust_responses(voxels, Z.shape[0], name)
+        voxels, R = self._respond(Z, name)
         return individual_term(voxels, self.weights, R, self.lam)
+
+    def _respond(self, Z: Any, name: str) -> tuple[VoxelReader, Matrix]:
+        Z = check_samples(Z, self.n_voxels, name)
+        voxels = VoxelReader(lambda: self._standardized(Z), ops_for(Z))
+        R = self.responses(voxels, Z.shape[0])
+        refuse_non_finite(R, name)
+        return voxels, R
+
+    def responses(self, voxels: VoxelReader, n_samples: int) -> Matrix:
+        """Return the robust responses of samples: the best ones for this map alone.
+
+        Each pass adds ``C W``. A sample is done once that is below ``SETTLED`` of its
+        response, so that no sample depends on which others it came with.
+        """
+        W, R = self.weights, np.zeros((n_samples, self.n_components))
+        for columns, z in voxels.read():
+            R += to_numpy(z @ voxels.ops.array(W[columns]))
+        if not np.isfinite(R).all() or np.isinf(self.lam):
+            return R
+        moving = np.full(n_samples, True)
+        for _ in range(self.max_iter):
+            moved = update_response(voxels, W, R, self.lam)[0] - R
+            moved = np.where(moving[:, None], moved, 0)
+            R += moved
+            length = np.linalg.norm(moved, axis=1)
+            moving &= length > SETTLED * np.linalg.norm(R, axis=1)
+            if not moving.any():
+                break
+        return R
 
     def _misfits(self) -> Iterator[str]:
         yield from super()._misfits()
         if not self.lam > 0 or self.max_iter < 0:
             yield "has a wrong lam or max_iter"
-
-    def _voxels(self, Z: Any) -> VoxelReader:
-        return VoxelReader(lambda: self._standardized(Z), ops_for(Z))
-
-    def _robust_responses(
-        self, voxels: VoxelReader, n_samples: int, name: str
-    ) -> Matrix:
-        R = robust_responses(
-            voxels, self.weights, n_samples, self.lam, max_iter=self.max_iter
-        )
-        refuse_non_finite(R, name)
-        return R
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -289,7 +247,7 @@ class RobustSRM(FromRandomStart):
 
     Examples
     --------
-    An artefact of one subject is told from the shared response:
+    An artefact of one subject is separated from the shared response:
 
     >>> rng = np.random.default_rng(0)
     >>> R = rng.normal(size=(40, 2))
@@ -324,16 +282,24 @@ class RobustSRM(FromRandomStart):
         start = self._start(bases[0].n_samples, k)
         with subject_threads(n, self.n_jobs) as over_subjects:
             aligned = over_subjects(lambda b: align_to(b, start), bases)
-            R = np.asarray(sum(a.features for a in aligned) / n)
+            R = previous = np.asarray(sum(a.features for a in aligned) / n)
             power = sum(b.power for b in bases)
             iterations = self._new_iterations((power - n * float((R * R).sum())) / 2)
-            subjects = [_voxel_reader(b) for b in bases]
+            subjects = [_aligning_voxels(b) for b in bases]
             maps = over_subjects(lambda b: b.combine(b.restrict(R)), bases)
-            R = fit_shared(
-                *(subjects, maps, R, bound),
-                over_subjects=over_subjects,
-                iterations=iterations,
-            )
+            over_subjects(orthonormalize, maps)
+            while iterations.go_on():
+                if iterations.n_iter:
+                    turn_map = partial(update_map, R=previous, target=R, bound=bound)
+                    over_subjects(turn_map, subjects, maps)
+                respond = partial(update_response, R=R, bound=bound)
+                responses, values = zip(
+                    *over_subjects(respond, subjects, maps), strict=True
+                )
+                previous, R = R, np.asarray(sum(responses) / n)
+                # the mean of the responses lowers the objective by their distance
+                gain = n / 2 * float(((R - previous) ** 2).sum())
+                iterations.add(sum(values) - gain)
             turn = principal_axes(R)
             self.shared_response_ = R = R @ turn
             maps = [W @ turn.astype(W.dtype) for W in maps]
@@ -355,15 +321,12 @@ class RobustSRM(FromRandomStart):
 
     def _features(self, i: int) -> NDArray[Any]:
         basis, m = self.bases_[i], cast(RobustMap, self.maps_[i])
-        voxels = VoxelReader(basis.chunks, basis.ops)
-        R = robust_responses(
-            voxels, m.weights, basis.n_samples, m.lam, max_iter=m.max_iter
-        )
+        R = m.responses(VoxelReader(basis.chunks, basis.ops), basis.n_samples)
         return R.astype(basis.dtype, copy=False)
 
     def _solve_new(self, basis: SubjectBasis, y: Any) -> Floats:
         target, bound = self.shared_response_[y], self._bound()
-        W, voxels = basis.combine(basis.restrict(target)), _voxel_reader(basis)
+        W, voxels = basis.combine(basis.restrict(target)), _aligning_voxels(basis)
         orthonormalize(W)
         step = partial(update_map, voxels, W, target, target, bound=bound, measure=True)
         iterations = self._new_iterations(step())
@@ -372,7 +335,7 @@ class RobustSRM(FromRandomStart):
         return W
 
 
-def _voxel_reader(basis: SubjectBasis) -> VoxelReader:
+def _aligning_voxels(basis: SubjectBasis) -> VoxelReader:
     """Read the aligning samples of a subject, without what the energy cuts off."""
     # the first maps have read, and verified, the samples just before
     if basis.energy == 1:

@@ -1,31 +1,29 @@
-"""The Semi-Supervised Shared Response Model of Turek et al. (2017)."""
+r"""The Semi-Supervised Shared Response Model of Turek et al. (2017).
+
+The maps are sought in the coordinates of each subject, as orthonormal :math:`Q_i`. On
+this manifold the distance from the shared response is linear in :math:`Q_i`, and the
+loss of the classifier is smooth, so with :math:`\tau` large enough the objective is
+majorised at :math:`Q` by a linear function whose minimum is the polar factor of
+:math:`\tau Q - \nabla`: no step can rise, and :math:`\tau` is found by trial.
+"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
+import scipy.optimize
 from numpy.typing import NDArray
+from scipy.special import log_softmax
 from sklearn.utils.validation import check_is_fitted
 
 from brainweave._core.arrays import Codes, Matrix, to_numpy
 from brainweave._core.exceptions import InputError
 from brainweave._core.labels import encode_labels, encode_new_labels
-from brainweave._core.validation import (
-    check_indices,
-    check_list_of_subjects,
-    check_number,
-    check_samples,
-    check_shape,
-)
+from brainweave._core.validation import check_indices, check_number
 from brainweave._core.workers import subject_threads
 from brainweave.aligners.maps import SubjectMap
-from brainweave.aligners.srm.semisupervised_solver import (
-    Classifier,
-    SubjectTerms,
-    fit_model,
-    step_map,
-)
 from brainweave.aligners.timelocked import (
     WAYS_OUT,
     FromRandomStart,
@@ -36,6 +34,129 @@ from brainweave.aligners.timelocked import (
 from brainweave.basis.basis import SubjectBasis
 from brainweave.basis.linalg import polar
 from brainweave.graphs.builders import NO_GROUP
+
+INNER_STEPS = 10  # of each map, in each round
+MOST_TRIALS = 60  # doublings of tau; far more than any data need
+
+
+@dataclass
+class SubjectTerms:
+    """The terms of one subject: rows locked in time, labelled rows, and its map Q."""
+
+    locked: Matrix
+    labelled: Matrix
+    codes: Codes
+    alpha: float
+    gamma: float
+    Q: Matrix = field(default_factory=lambda: np.empty((0, 0)))
+    tau: float = 0.0  # curvature that the last step needed
+
+    def __post_init__(self) -> None:
+        # of half the squared distance from the response, and of a sample's loss
+        self.row_weight = (1 - self.alpha) / max(len(self.locked), 1)
+        self.label_weight = self.alpha / self.gamma / max(len(self.codes), 1)
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """Multinomial logistic classifier: ``features @ theta + bias`` are its logits."""
+
+    theta: Matrix
+    bias: Matrix
+
+    def log_probabilities(self, features: Matrix) -> Matrix:
+        """Return the log-probability of each class, (n_samples, n_classes)."""
+        return np.asarray(log_softmax(features @ self.theta + self.bias, axis=1))
+
+    def losses(self, features: Matrix, codes: Codes) -> tuple[Matrix, Matrix]:
+        """Return the loss of each sample, and its slope along the logits."""
+        log_p, rows = self.log_probabilities(features), np.arange(len(codes))
+        slope = np.exp(log_p)
+        slope[rows, codes] -= 1
+        return -log_p[rows, codes], slope
+
+
+def step_map(
+    subject: SubjectTerms,
+    R: Matrix,
+    classifier: Classifier,
+    *,
+    n_steps: int = INNER_STEPS,
+    tol: float = 1e-10,
+) -> list[float]:
+    """Descend over one subject's map, in place; return its values but for constants."""
+    pull = subject.row_weight * (subject.locked.T @ R)
+    weight = subject.label_weight
+
+    def evaluate(Q: Matrix) -> tuple[float, Matrix]:
+        losses, slope = classifier.losses(subject.labelled @ Q, subject.codes)
+        value = weight * float(losses.sum()) - float((pull * Q).sum())
+        gradient = weight * (subject.labelled.T @ (slope @ classifier.theta.T)) - pull
+        return value, gradient
+
+    value, gradient = evaluate(subject.Q)
+    history = [value]
+    for _ in range(n_steps):
+        subject.tau /= 2  # the smaller, the longer the step
+        scale = float(np.linalg.norm(gradient, 2)) or 1.0
+        for _ in range(MOST_TRIALS):
+            Q = polar(subject.tau * subject.Q - gradient)
+            new_value, new_gradient = evaluate(Q)
+            change = Q - subject.Q
+            bound = value + float((gradient * change).sum())
+            bound += subject.tau / 2 * float((change * change).sum())
+            if new_value <= min(bound + 1e-14 * abs(value), value):
+                break
+            subject.tau = max(2 * subject.tau, 1e-3 * scale)
+        else:
+            return history  # no step gains anything
+        subject.Q, value, gradient = Q, new_value, new_gradient
+        history.append(value)
+        if history[-2] - value <= tol * max(abs(value), 1e-300):
+            break
+    return history
+
+
+def fit_classifier(subjects: list[SubjectTerms], before: Classifier) -> Classifier:
+    """Return the best classifier of the labelled features: a convex problem."""
+    features = np.concatenate([s.labelled @ s.Q for s in subjects])
+    codes = np.concatenate([s.codes for s in subjects])
+    counts = [len(s.codes) for s in subjects]
+    weights = np.repeat([s.label_weight for s in subjects], counts)
+    k, n_classes = before.theta.shape
+
+    def unpack(flat: Matrix) -> Classifier:
+        theta, bias = np.split(flat, [k * n_classes])
+        return Classifier(theta.reshape(k, n_classes), bias)
+
+    def evaluate(flat: Matrix) -> tuple[float, Matrix]:
+        now = unpack(flat)
+        losses, slope = now.losses(features, codes)
+        value = weights @ losses + (now.theta**2).sum() / 2
+        slope *= weights[:, None]
+        by_theta = features.T @ slope + now.theta
+        return float(value), np.concatenate([by_theta.ravel(), slope.sum(axis=0)])
+
+    start = np.concatenate([before.theta.ravel(), before.bias])
+    result = scipy.optimize.minimize(
+        evaluate,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": 500, "ftol": 1e-13, "gtol": 1e-8, "maxcor": 20},
+    )
+    return unpack(result.x) if result.fun <= evaluate(start)[0] else before
+
+
+def objective(subjects: list[SubjectTerms], R: Matrix, classifier: Classifier) -> float:
+    """Return the value of the whole objective."""
+    total = float((classifier.theta**2).sum()) / 2
+    for s in subjects:
+        distance = s.locked - R @ s.Q.T
+        total += s.row_weight / 2 * float((distance * distance).sum())
+        losses, _ = classifier.losses(s.labelled @ s.Q, s.codes)
+        total += s.label_weight * float(losses.sum())
+    return total
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -53,7 +174,9 @@ class SemiSupervisedSRM(FromRandomStart):
               + \frac12 \lVert \theta \rVert_F^2
 
     subject to :math:`W_i^\top W_i = I_K`, by turns over maps, response and classifier.
-    No turn can rise.
+    No turn can rise. :meth:`fit` takes both kinds of samples together. Those whose
+    label is None or NaN are locked in time: equally many, in the same order, for all
+    subjects. If all samples of all subjects have a label, all must correspond by row.
 
     Parameters
     ----------
@@ -140,32 +263,6 @@ class SemiSupervisedSRM(FromRandomStart):
         "labels_locked_": bool,
     }
 
-    # -- fitting -----------------------------------------------------------------------
-
-    def fit(self, X: Any, y: Any = None, *, labelled: Any = None) -> Self:
-        """Learn one map per subject, and the classifier.
-
-        Parameters
-        ----------
-        X : list of arrays of shape (n_samples_i, n_voxels_i), or a Study
-            One entry per subject, time-locked and labelled samples together.
-        y : list of array-like
-            Labels, None or NaN for the time-locked samples. These must be equally many
-            for all subjects, in the same order; the labelled ones may differ. If all
-            samples of all subjects are labelled, all must correspond row by row.
-        labelled : list of arrays of shape (n_labelled_i, n_voxels_i), optional
-            The labelled samples, if they come apart: then y are their labels, and all
-            of X are time-locked.
-
-        Returns
-        -------
-        self
-        """
-        if labelled is not None:
-            X, y = _join_samples(X, y, labelled, owner=self._owner)
-        super().fit(X, y)
-        return self
-
     def _check_subjects(self, subjects: list[Any], y: list[Any] | None) -> None:
         self._alpha_and_gamma()
         if y is None:
@@ -189,11 +286,8 @@ class SemiSupervisedSRM(FromRandomStart):
                     f"X[0] has {counts[0]} of them and X[{i}] has {n}. {WAYS_OUT}"
                 )
 
-    def _joins_by_label(self) -> bool:
-        return True
-
-    def _needs_common_labels(self) -> bool:
-        return False  # samples that are locked in time tie the subjects, too
+    def _joined_by(self, y: Any = None) -> set[str]:
+        return {"labels", "rows"}
 
     def _alpha_and_gamma(self) -> tuple[float, float]:
         hint = "For the shared response alone use DetSRM."
@@ -219,14 +313,23 @@ class SemiSupervisedSRM(FromRandomStart):
             check_rank(b, k)
         subjects = [self._terms(b, c) for b, c in zip(bases, codes, strict=True)]
         start = self._start(len(subjects[0].locked), k)
+
+        def mean_response() -> Matrix:
+            return np.asarray(sum(s.locked @ s.Q for s in subjects) / len(subjects))
+
         with subject_threads(len(bases), self.n_jobs) as over_subjects:
-            R, classifier, iterations = fit_model(
-                subjects,
-                start,
-                len(names),
-                over_subjects=over_subjects,
-                new_iterations=self._new_iterations,
-            )
+            for s in subjects:
+                s.Q = polar(s.locked.T @ start)
+            R = mean_response()
+            classifier = Classifier(np.zeros((k, len(names))), np.zeros(len(names)))
+            classifier = fit_classifier(subjects, classifier)
+            iterations = self._new_iterations(objective(subjects, R, classifier))
+            while iterations.go_on():
+                step = partial(step_map, R=R, classifier=classifier)
+                over_subjects(step, subjects)
+                R = mean_response()
+                classifier = fit_classifier(subjects, classifier)
+                iterations.add(objective(subjects, R, classifier))
         turn = principal_axes(R)
         self.shared_response_ = R @ turn
         kinds = {type(name) for name in names}
@@ -347,33 +450,7 @@ class SemiSupervisedSRM(FromRandomStart):
         if len(rows) != wanted:
             raise InputError(
                 f"The new subject has {wanted} samples without a label for "
-                f"{len(rows)} rows of the shared response. Say which rows they are: "
+                f"{len(rows)} rows of the shared response. Name these rows: "
                 "fit_new_subject(X, y, samples=[...])."
             )
         return rows
-
-
-def _join_samples(
-    X: Any, y: Any, labelled: Any, *, owner: str
-) -> tuple[list[Any], list[Any]]:
-    """Stack time-locked and labelled samples of each subject, and their labels."""
-    locked = check_list_of_subjects(X, owner=owner)
-    others = check_list_of_subjects(labelled, owner=f"labelled of {owner}", minimum=1)
-    if y is None:
-        raise InputError(f"{owner} needs y, the labels of the samples in labelled.")
-    known = check_list_of_subjects(y, owner=f"y of {owner}", minimum=1)
-    if not len(locked) == len(others) == len(known):
-        raise InputError(
-            f"X has {len(locked)} subjects, labelled {len(others)} and y {len(known)}."
-        )
-    stacked, labels = [], []
-    for i, (x, z, names) in enumerate(zip(locked, others, known, strict=True)):
-        n, v = check_shape(x, f"X[{i}]")
-        z = check_samples(z, v, f"labelled[{i}]")
-        if len(names) != z.shape[0]:
-            raise InputError(
-                f"y[{i}] has {len(names)} labels for {z.shape[0]} labelled samples."
-            )
-        stacked.append(np.concatenate([to_numpy(x), to_numpy(z)]))
-        labels.append([None] * n + list(names))
-    return stacked, labels

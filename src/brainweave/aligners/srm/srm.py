@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -13,9 +13,7 @@ from brainweave.aligners.timelocked import (
     ROUNDING,
     Alignment,
     FromRandomStart,
-    GramOnly,
     Iterations,
-    align_subjects,
     align_to,
     principal_axes,
 )
@@ -23,12 +21,14 @@ from brainweave.basis.basis import SubjectBasis
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class _SharedResponseModel(FromRandomStart, GramOnly):
+class _SharedResponseModel(FromRandomStart):
     """What both models share: Gram-only maps, the start, the order of components."""
 
     device: Any = None
 
     _isometric = True
+    _needs_eigenbasis = False
+    _solution_name = "mixing_"
 
     def _solve(self, bases: list[SubjectBasis], y: list[Any] | None) -> list[Matrix]:
         k = self._wanted_components(bases)
@@ -39,7 +39,7 @@ class _SharedResponseModel(FromRandomStart, GramOnly):
         pairs = zip(bases, aligned, strict=True)
         mixings = [b.restrict(a.mixing @ turn) for b, a in pairs]
         for basis in bases:
-            basis.leave_device()
+            basis.free_device_memory()
         return mixings
 
     @abstractmethod
@@ -86,7 +86,7 @@ class DetSRM(_SharedResponseModel):
         Subjects worked on at the same time; default one per core. The result does not
         depend on it.
     device : str, optional
-        Where torch is to read the voxels and multiply Gram matrices: "cuda", say. See
+        Where torch reads the voxels and multiplies Gram matrices, such as "cuda". See
         :class:`SubjectBasis`.
 
     Attributes
@@ -135,7 +135,7 @@ class DetSRM(_SharedResponseModel):
         power = sum(b.power for b in bases)
 
         def step(S: Matrix) -> tuple[list[Alignment], Matrix, float]:
-            aligned = align_subjects(bases, S, over_subjects)
+            aligned = over_subjects(lambda b: align_to(b, S), bases)
             mean = sum(a.features for a in aligned) / len(bases)
             return aligned, mean, power - len(bases) * float((mean * mean).sum())
 
@@ -149,18 +149,15 @@ class DetSRM(_SharedResponseModel):
         return aligned, turn, iterations
 
 
-@dataclass(frozen=True)
-class Model:
-    """Parameters of the probabilistic model, and the features under its maps."""
+class Model(NamedTuple):
+    """Parameters of the probabilistic model; the maps come with their features."""
 
     maps: list[Alignment]
-    features: list[Matrix]
     sigma: Matrix
     rho2: Matrix
 
 
-@dataclass(frozen=True)
-class Posterior:
+class Posterior(NamedTuple):
     """Mean (n_samples, K) and covariance of the shared response; the likelihood."""
 
     mean: Matrix
@@ -271,14 +268,17 @@ class EMSteps:
 
     def first_model(self, start: Matrix) -> Model:
         """Align all to the start, and take their mean for the shared response."""
-        aligned = align_subjects(self.bases, start, self.over_subjects)
-        mean = sum(a.features for a in aligned) / len(self.bases)
+        aligned = self._align(start)
+        mean = np.asarray(sum(a.features for a in aligned) / len(self.bases))
         return self._model(aligned, mean, mean.T @ mean / self.n_samples)
+
+    def _align(self, S: Matrix) -> list[Alignment]:
+        return list(self.over_subjects(lambda b: align_to(b, S), self.bases))
 
     def expect(self, model: Model) -> Posterior:
         """Return the posterior of the shared response, and the data's likelihood."""
         precision = 1 / model.rho2
-        summed = sum(w * F for w, F in zip(precision, model.features, strict=True))
+        summed = sum(w * a.features for w, a in zip(precision, model.maps, strict=True))
         # in the eigenbasis of sigma nothing has to be inverted, not even a rank below K
         variances, Q = np.linalg.eigh(model.sigma)
         variances = np.maximum(variances, 0)
@@ -294,12 +294,13 @@ class EMSteps:
     def maximise(self, posterior: Posterior) -> Model:
         """Return the parameters that make the posterior most likely."""
         S = posterior.mean
-        aligned = align_subjects(self.bases, S, self.over_subjects)
-        return self._model(aligned, S, posterior.covariance + S.T @ S / self.n_samples)
+        return self._model(
+            self._align(S), S, posterior.covariance + S.T @ S / self.n_samples
+        )
 
     def _model(self, aligned: list[Alignment], S: Matrix, sigma: Matrix) -> Model:
         agreement = np.array([(a.features * S).sum() for a in aligned])
         residual = self.power - 2 * agreement + self.n_samples * np.trace(sigma)
         floor = ROUNDING * self.power  # what noiseless data leave is rounding
         rho2 = np.maximum(residual, floor) / (self.n_samples * self.n_voxels)
-        return Model(aligned, [a.features for a in aligned], sigma, rho2)
+        return Model(aligned, sigma, rho2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -13,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from brainweave._core.exceptions import InputError, StudyError
+from brainweave._core.exceptions import InputError, StudyError, warn_user
 from brainweave.study.formats.bids_files import (
     BidsRun,
     Dataset,
@@ -254,10 +253,9 @@ def _with_events(
             kept.setdefault(id, []).append(run)
             continue
         without.setdefault(id, []).append(run.path.name)
-        warnings.warn(
+        warn_user(
             f"Subject {id!r}: {run.path.name} has no events file and is left out.",
             UserWarning,
-            stacklevel=3,
         )
     if not kept:
         raise StudyError(

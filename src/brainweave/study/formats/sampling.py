@@ -7,7 +7,6 @@ samples at once, and turns volumes into samples later.
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._core.exceptions import InputError, StudyError
+from brainweave._core.exceptions import InputError, StudyError, warn_user
 from brainweave._core.labels import object_array
 from brainweave.study.formats.events import (
     DRIFT_CUTOFF,
@@ -348,7 +347,7 @@ def warn_of_runs(runs: Mapping[str, Run], overlap: str) -> None:
             "ignore=..., or choose another rule with overlap=..."
         )
     for message in messages:
-        warnings.warn(message, UserWarning, stacklevel=4)
+        warn_user(message, UserWarning)
 
 
 def _warn_of_left_out(counts: Mapping[str, int], rules: EventRules) -> None:
@@ -361,11 +360,10 @@ def _warn_of_left_out(counts: Mapping[str, int], rules: EventRules) -> None:
     ]
     if names:
         listed = ", ".join(f"{name} ({counts[name]})" for name in names)
-        warnings.warn(
+        warn_user(
             f"Events that are no stimuli by their labels are left out: {listed}. Keep "
             "one as a category with keep=..., or name it in ignore=... to agree.",
             UserWarning,
-            stacklevel=4,
         )
 
 
