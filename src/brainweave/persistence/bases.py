@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from brainweave._core.arrays import LazyArray, Matrix, to_numpy
 from brainweave._core.exceptions import InputError, ModelFileError
-from brainweave.basis.basis import SubjectBasis, _Spectrum
+from brainweave.basis.basis import Spectrum, SubjectBasis
 from brainweave.basis.kernels import NAMES, Kernel, check_kernel
 from brainweave.basis.signatures import N_SIGNATURES
 from brainweave.basis.voxels import SampleProducts
@@ -53,15 +53,12 @@ class StoredBasis(SubjectBasis):
         self.constant_voxels = np.flatnonzero(np.isinf(self.scale))
         self.signatures = arrays["signatures"]
         self._stored_vectors = arrays["vectors"]
-        self._spectrum = _Spectrum(
+        self._spectrum = Spectrum(
             arrays["spectrum"], arrays["vectors"], values["lost_share"]
         )
         self._loadings: Any = arrays.get("loadings")
         self._data = arrays.get("samples")
-        if "products" in arrays:
-            self._products = arrays["products"]
-        if "narrow" in arrays:
-            self._narrow = arrays["narrow"]
+        self._products, self._narrow = arrays.get("products"), arrays.get("narrow")
         self._shift = arrays.get("shift", np.zeros(self.n_samples))
         self._offset = values["offset"]
         self.id = ""
@@ -96,7 +93,7 @@ class StoredBasis(SubjectBasis):
         """Mix standardised samples into voxel patterns: ``X.T @ mixing``."""
         if self._data is not None or self.kernel.name != "linear":
             return super().combine(mixing)
-        if "_narrow" in self.__dict__:
+        if self._narrow is not None:
             return np.asarray(self._narrow.T @ mixing, dtype=self.dtype)
         loadings = self._voxel_loadings()
         small = (self._stored_vectors.T @ mixing).astype(loadings.dtype)
@@ -107,7 +104,7 @@ class StoredBasis(SubjectBasis):
         if self._data is not None or self.kernel.name != "linear":
             return super().products_with(Z, name)
         Z = self.check_samples(Z, name)
-        narrow = self.__dict__.get("_narrow")
+        narrow = self._narrow
         loadings = self._voxel_loadings() if narrow is None else narrow.T
         squares, shift = np.zeros(Z.shape[0]), np.zeros(Z.shape[0])
         total: Any = 0.0
@@ -126,7 +123,7 @@ class StoredBasis(SubjectBasis):
         """Yield the standardised aligning samples, if they were stored."""
         if self._data is not None or self.kernel.name == "precomputed":
             return super().chunks(verify=verify)
-        if "_narrow" in self.__dict__:
+        if self._narrow is not None:
             whole = np.asarray(self._narrow, dtype=self.dtype)
             return iter([(slice(0, self.n_voxels), whole)])
         raise InputError(
@@ -198,8 +195,9 @@ def _stored_array(basis: SubjectBasis, name: str) -> Any:
     if name == "loadings":
         shape = (basis.n_voxels, basis.n_kept)
         return LazyArray(shape, basis.dtype, lambda: basis.combine(basis.vectors))
-    private = {"samples": "_data", "narrow": "_narrow"}
-    private |= {"products": "_products", "shift": "_shift"}
+    if name == "products":
+        return np.ascontiguousarray(basis.products())
+    private = {"samples": "_data", "narrow": "_narrow", "shift": "_shift"}
     return np.ascontiguousarray(to_numpy(getattr(basis, private.get(name, name))))
 
 

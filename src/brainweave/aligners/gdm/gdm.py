@@ -267,7 +267,7 @@ class GDM(GraphAligner):
             for (_, m, f), target in zip(parts, targets, strict=True)
         ]
         for basis in bases:
-            basis.leave_device()
+            basis.free_device_memory()
         return maps, found.template * signs
 
     def _join(self, basis: SubjectBasis, laplacian: Any, target: Matrix) -> Joined:

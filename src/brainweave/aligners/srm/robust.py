@@ -23,7 +23,7 @@ from brainweave._core.arrays import (
     Floats,
     Matrix,
     NumpyOps,
-    TorchOps,
+    as_kind_of,
     ops_for,
     to_numpy,
 )
@@ -51,7 +51,7 @@ class VoxelReader:
     """A way to read one subject's standardised voxels again and again."""
 
     read: Callable[[], Chunks]  # begins a pass; its chunks may be overwritten
-    ops: NumpyOps | TorchOps  # the operations of the kind of array that chunks are
+    ops: NumpyOps  # the operations in the precision of the chunks
 
     def residuals(self, W: Floats, R: Matrix) -> Iterable[tuple[slice, Any, Any]]:
         """Return, per chunk, its columns, weights, and what the maps leave of it."""
@@ -198,7 +198,7 @@ class RobustMap(WeightMap):
         """Map samples of this subject into the shared space, (n_samples, K)."""
         Z = check_samples(Z, self.n_voxels, name)
         voxels = self._voxels(Z)
-        return voxels.ops.array(self._robust_responses(voxels, Z.shape[0], name))
+        return as_kind_of(Z, self._robust_responses(voxels, Z.shape[0], name))
 
     def individual(self, Z: Any, *, name: str = "Z") -> scipy.sparse.csc_array:
         """Return what of the samples is individual, standardised, samples x voxels."""

@@ -39,7 +39,7 @@ class _SharedResponseModel(FromRandomStart, GramOnly):
         pairs = zip(bases, aligned, strict=True)
         mixings = [b.restrict(a.mixing @ turn) for b, a in pairs]
         for basis in bases:
-            basis.leave_device()
+            basis.free_device_memory()
         return mixings
 
     @abstractmethod
