@@ -12,7 +12,6 @@ from safetensors import SafetensorError
 from sklearn.base import clone
 
 import brainweave as bw
-from brainweave._core.arrays import LazyArray
 from brainweave._core.exceptions import InputError, ModelFileError
 from brainweave.aligners.maps import CoordinateMap, SubjectMap
 from brainweave.aligners.piecewise.parcelwise import Parcelwise
@@ -555,24 +554,6 @@ def test_a_file_can_be_read_by_whom_the_folder_lets(tmp_path):
     plain.write_text("")
     path = bw.save(bw.GDM(3).fit(X, y), tmp_path / "m.safetensors")
     assert path.stat().st_mode == plain.stat().st_mode
-
-
-def test_what_is_computed_for_the_file_waits_on_disk(tmp_path):
-    large = 3 * container.LARGE // 8
-    seen = []
-
-    def make():
-        (folder,) = tmp_path.glob(".partial*.parts")
-        seen.append(sum(f.stat().st_size for f in folder.iterdir()))
-        return np.full(large, len(seen), float)
-
-    arrays = {name: LazyArray((large,), np.dtype(float), make) for name in "abc"}
-    target = tmp_path / "m.safetensors"
-    write_container(target, {}, arrays, kind="brainweave-model")
-    assert seen == [0, 8 * large, 16 * large]
-    assert list(tmp_path.iterdir()) == [target]
-    read = read_container(target, kind="brainweave-model").arrays
-    assert {k: v[0] for k, v in read.items()} == {"a": 1, "b": 2, "c": 3}
 
 
 def test_a_model_keeps_whose_it_is_and_what_it_was_fitted_on(tmp_path):

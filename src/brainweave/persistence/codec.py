@@ -184,9 +184,13 @@ class Writer:
             return [self.encode(v, f"{path}.{i}") for i, v in enumerate(value)]
         for tag, kind in KINDS.items():
             if kind.matches(value):
-                if kind.once:
-                    return {"shared": self._number_of(value, tag, path)}
-                return {tag: kind.write(self, value, path)}
+                if not kind.once:
+                    return {tag: kind.write(self, value, path)}
+                if value not in self._sharers:
+                    body = kind.write(self, value, path)
+                    self._sharers.append(value)
+                    self.shared.append({tag: body})
+                return {"shared": self._sharers.index(value)}
         if callable(value):
             raise ModelFileError(
                 f"{path} is a function ({getattr(value, '__name__', value)!r}), which "
@@ -202,13 +206,6 @@ class Writer:
         """Return named values as JSON."""
         dot = f"{path}." if path else ""
         return {name: self.encode(v, f"{dot}{name}") for name, v in values.items()}
-
-    def _number_of(self, value: Any, tag: str, path: str) -> int:
-        if value not in self._sharers:
-            body = KINDS[tag].write(self, value, path)
-            self._sharers.append(value)
-            self.shared.append({tag: body})
-        return self._sharers.index(value)
 
     def add(self, name: str, array: Any) -> str:
         """Store an array, unless it is stored already; return its name."""
@@ -277,17 +274,14 @@ class Node:
         ((tag, body),) = self.value.items()
         node = Node(self.file, body, self.path)
         if tag == "shared":
-            return node._decode_shared()
+            number, made = node.count(), self.file.shared
+            if number not in made:
+                content = self.file.document["shared"][number]
+                made[number] = Node(self.file, content, f"shared.{number}").decode()
+            return made[number]
         if tag not in KINDS:
             self.refuse(f"is of the unknown kind {str(tag)[:40]!r}")
         return KINDS[tag].read(node)
-
-    def _decode_shared(self) -> Any:
-        number, made = self.count(), self.file.shared
-        if number not in made:
-            content = self.file.document["shared"][number]
-            made[number] = Node(self.file, content, f"shared.{number}").decode()
-        return made[number]
 
     def decode_table(self) -> dict[str, Any]:
         """Return the entries of a table, decoded."""
@@ -333,19 +327,6 @@ class Node:
 # -- kinds of values -------------------------------------------------------------------
 
 
-def _write_dict(writer: Writer, table: Mapping[Any, Any], path: str) -> list[Any]:
-    pairs = table.items()
-    return [[writer.encode(k, path), writer.encode(v, f"{path}.{k}")] for k, v in pairs]
-
-
-def _read_dict(node: Node) -> dict[Any, Any]:
-    return {pair[0].decode(): pair[1].decode() for pair in node.children()}
-
-
-def _is_array(value: Any) -> bool:
-    return isinstance(value, LazyArray | np.ndarray) and value.dtype.kind in "fiub"
-
-
 def _write_objects(writer: Writer, array: NDArray[Any], path: str) -> dict[str, Any]:
     return {
         "shape": list(array.shape),
@@ -388,18 +369,10 @@ def _read_sparse(node: Node) -> scipy.sparse.csr_array:
     return scipy.sparse.csr_array((data, indices, ends), shape=(rows, columns))
 
 
-def _is_image(value: Any) -> bool:
-    return type(value).__module__.startswith("nibabel.") and hasattr(value, "to_bytes")
-
-
 def _read_image(node: Node) -> Any:
     import nibabel as nib
 
     return nib.Nifti1Image.from_bytes(node.content())
-
-
-def _is_space(value: Any) -> bool:
-    return hasattr(value, "to_image") and not isinstance(value, Stored)
 
 
 def _write_space(writer: Writer, space: Any, path: str) -> dict[str, Any]:
@@ -444,9 +417,18 @@ KINDS: dict[str, Kind] = {
         lambda writer, value, path: writer.encode(list(value), path),
         lambda node: tuple(child.decode() for child in node.children()),
     ),
-    "dict": Kind(lambda value: isinstance(value, Mapping), _write_dict, _read_dict),
+    "dict": Kind(
+        lambda value: isinstance(value, Mapping),
+        lambda writer, table, path: [
+            [writer.encode(k, path), writer.encode(v, f"{path}.{k}")]
+            for k, v in table.items()
+        ],
+        lambda node: {p[0].decode(): p[1].decode() for p in node.children()},
+    ),
     "array": Kind(
-        _is_array,
+        lambda value: (
+            isinstance(value, LazyArray | np.ndarray) and value.dtype.kind in "fiub"
+        ),
         lambda writer, array, path: writer.add(path, array),
         lambda node: node.file.arrays[node.value],
     ),
@@ -457,9 +439,16 @@ KINDS: dict[str, Kind] = {
     ),
     "sparse": Kind(scipy.sparse.issparse, _write_sparse, _read_sparse),
     "image": Kind(
-        _is_image,
+        lambda value: (
+            type(value).__module__.startswith("nibabel.") and hasattr(value, "to_bytes")
+        ),
         lambda writer, image, path: writer.add_bytes(f"{path}.image", image.to_bytes()),
         _read_image,
     ),
-    "space": Kind(_is_space, _write_space, _read_space, once=True),
+    "space": Kind(
+        lambda value: hasattr(value, "to_image") and not isinstance(value, Stored),
+        _write_space,
+        _read_space,
+        once=True,
+    ),
 }

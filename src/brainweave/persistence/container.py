@@ -9,7 +9,6 @@ import errno
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from math import prod
@@ -39,7 +38,6 @@ DTYPES: dict[str, np.dtype[Any]] = {
 CODES = {dtype: code for code, dtype in DTYPES.items()}
 MAX_HEADER = 100_000_000  # the limit of the safetensors format
 MAX_DEPTH = 100  # of lists and tables within each other: readers call themselves
-LARGE = 2**20  # bytes from which on a computed array waits on disk
 
 # -- writing ---------------------------------------------------------------------------
 
@@ -92,14 +90,12 @@ def write_container(
             raise ModelFileError(
                 f"{name} holds {array.dtype}, which model files cannot store."
             )
-    with (
-        _explain_write_errors(path),
-        atomic_path(path) as partial,
-        # beside the partial file, whose name it has: swept as that is after a kill
-        tempfile.TemporaryDirectory(".parts", partial.name, partial.parent) as scratch,
-    ):
-        work = Path(scratch)
-        made = {name: _materialised(array, work) for name, array in arrays.items()}
+    with _explain_write_errors(path), atomic_path(path) as partial:
+        made = {}
+        for name, array in arrays.items():
+            values = array.make() if isinstance(array, LazyArray) else array
+            values = np.ascontiguousarray(values, array.dtype.newbyteorder("<"))
+            made[name] = values.reshape(array.shape)
         listed = {
             name: [CODES[values.dtype], list(values.shape), _digest(values)]
             for name, values in made.items()
@@ -111,24 +107,12 @@ def write_container(
                 f"{str(path)!r} would hold {len(arrays)} arrays, too many for one "
                 "file. Fit a Searchlight with keep_local=False, or use fewer pieces."
             )
+        partial.touch()
+        mode = partial.stat().st_mode
         # one entry: the library writes several in an order that varies
         metadata = {"brainweave": f"{_digest_of_text(text)}\n{text}"}
-        save_file(made, work / path.name, metadata)
-        partial.touch()
-        (work / path.name).chmod(partial.stat().st_mode)  # the library's is private
-        (work / path.name).replace(partial)
-
-
-def _materialised(array: Any, folder: Path) -> NDArray[Any]:
-    """Return an array; a large one that is computed for the file waits on disk."""
-    dtype, is_lazy = array.dtype.newbyteorder("<"), isinstance(array, LazyArray)
-    made = array.make() if is_lazy else array
-    values = np.ascontiguousarray(made, dtype=dtype).reshape(array.shape)
-    if not is_lazy or values.nbytes < LARGE:
-        return values
-    with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
-        file.write(values.data)
-    return np.memmap(file.name, dtype, "r", shape=values.shape)
+        save_file(made, partial, metadata)
+        partial.chmod(mode)  # the library's file is private
 
 
 def _digest(values: NDArray[Any]) -> str:
@@ -183,13 +167,22 @@ def read_container(
     name = repr(str(path))
     try:
         with path.open("rb") as file:
-            start = _data_start(file)
+            head, size = file.read(9), os.fstat(file.fileno()).st_size
+            if len(head) < 9:
+                raise _Refusal(
+                    f"is empty or cut off: it has {size} bytes, fewer than any model."
+                )
+            if head[8:] != b"{":
+                raise _Refusal(
+                    "is not a model file: it is not in the safetensors format."
+                )
             metadata, entries = _read_header(path)
             document = _read_document(metadata, kind)
             listed = document.get("arrays")
             if not isinstance(listed, dict) or set(listed) != set(entries):
                 raise _damaged("its arrays are not those it describes")
-            arrays = dict(_map_arrays(file, start, entries, listed))
+            start = 8 + int.from_bytes(head[:8], "little")
+            arrays = dict(_map_arrays(file, start, size, entries, listed))
         for key, array in arrays.items() if verify else ():
             if _digest(array) != listed[key][-1]:
                 raise _damaged(f"the checksum of array {key!r} does not match")
@@ -200,22 +193,6 @@ def read_container(
     except OSError as error:
         raise ModelFileError(f"{name} cannot be read ({error.strerror}).") from error
     return OpenFile(path, document, arrays)
-
-
-def _size_of(file: Any) -> int:
-    return os.fstat(file.fileno()).st_size
-
-
-def _data_start(file: Any) -> int:
-    """Return where the arrays start, after a look at what kind of file it is."""
-    start = file.read(9)
-    if len(start) < 9:
-        raise _Refusal(
-            f"is empty or cut off: it has {_size_of(file)} bytes, fewer than any model."
-        )
-    if start[8:] != b"{":
-        raise _Refusal("is not a model file: it is not in the safetensors format.")
-    return 8 + int.from_bytes(start[:8], "little")
 
 
 def _read_header(path: Path) -> tuple[dict[str, str], dict[str, _Entry]]:
@@ -278,13 +255,12 @@ def _is_nested_too_deeply(document: Any) -> bool:
 
 
 def _map_arrays(
-    file: Any, start: int, entries: dict[str, _Entry], listed: dict[str, Any]
+    file: Any, start: int, size: int, entries: dict[str, _Entry], listed: dict[str, Any]
 ) -> Iterator[tuple[str, NDArray[Any]]]:
     """Yield the arrays behind the header, mapped copy on write."""
     flat: Any = np.empty(0, np.uint8)
-    n_bytes = _size_of(file) - start
-    if n_bytes > 0:
-        flat = np.memmap(file, np.uint8, "c", offset=start, shape=(n_bytes,))
+    if size > start:
+        flat = np.memmap(file, np.uint8, "c", offset=start, shape=(size - start,))
         flat = np.asarray(flat)
     begin = 0
     for key, (code, shape) in entries.items():
