@@ -185,7 +185,7 @@ def test_provenance_and_description(tmp_path):
     assert info.n_bytes == path.stat().st_size
     assert next(iter(info.parts)) == "samples"
     assert "10 to 50 voxels, 3 shared features, gaussian kernel" in info.what
-    assert "not linear compares new ones" in str(info)
+    assert "to compare new samples with" in str(info)
 
 
 LOCKED = {

@@ -461,18 +461,17 @@ class SubjectBasis(VoxelPass):
             half.dtype = self.dtype  # precision is that of the data
             return half, held
         # labels scale the voxels: those of the held-out samples must not
-        data = self._narrow if self._data is None else self._data
         groups, labels = self._groups, getattr(self, "labels", None)
         if groups is None and labels is not None:  # a basis from a file
             groups = encode_labels([labels])[0][0]
-        if data is None or groups is None:
+        if groups is None:
             raise InputError(
                 "voxels were scaled by their reliability over all samples, held-out "
-                "ones too, and the samples to scale them anew are not here; pass X."
+                "ones too, and the labels to scale them anew are not here; pass X and y."
             )
         how |= {"standardize": self.standardize, "groups": groups[rows]}
-        half = SubjectBasis(Rows(data, rows), kernel=self.kernel, **how)
-        return half, Rows(data, held_out)
+        half = SubjectBasis(Rows(self._data, rows), kernel=self.kernel, **how)
+        return half, Rows(self._data, held_out)
 
     # -- other samples of the subject --------------------------------------------------
 

@@ -1,11 +1,6 @@
-r"""Subjects' bases in files, and basis files.
+"""Subjects' bases in files: the samples, and what alignment computes of them."""
 
-A linear basis is stored without the samples: :math:`X^\top V`, the voxel patterns of
-the kept directions, serves for all voxel weights, and is read only when those are
-wanted. Other kernels compare new samples with the aligning ones, so these are stored.
-"""
-
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -13,12 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from brainweave._core.arrays import LazyArray, Matrix, to_numpy
-from brainweave._core.exceptions import InputError, ModelFileError
+from brainweave._core.arrays import to_numpy
+from brainweave._core.exceptions import ModelFileError
 from brainweave.basis.basis import Spectrum, SubjectBasis
 from brainweave.basis.kernels import NAMES, Kernel, check_kernel
 from brainweave.basis.signatures import N_SIGNATURES
-from brainweave.basis.voxels import SampleProducts
 from brainweave.persistence.codec import KINDS, Kind, Node, OpenFile, Writer
 from brainweave.persistence.container import (
     BASIS,
@@ -42,6 +36,10 @@ class StoredBasis(SubjectBasis):
         How voxels lie in the brain.
     """
 
+    labels: NDArray[Any] | None = None
+    stimuli: NDArray[Any] | None = None
+    space: Any = None
+
     def __init__(
         self, values: Mapping[str, Any], kernel: Kernel, arrays: Mapping[str, Any]
     ) -> None:
@@ -52,83 +50,14 @@ class StoredBasis(SubjectBasis):
         self.mean, self.scale = arrays["mean"], arrays["scale"]
         self.constant_voxels = np.flatnonzero(np.isinf(self.scale))
         self.signatures = arrays["signatures"]
-        self._stored_vectors = arrays["vectors"]
         self._spectrum = Spectrum(
             arrays["spectrum"], arrays["vectors"], values["lost_share"]
         )
-        self._loadings: Any = arrays.get("loadings")
         self._data = arrays.get("samples")
         self._products, self._narrow = arrays.get("products"), arrays.get("narrow")
         self._shift = arrays.get("shift", np.zeros(self.n_samples))
         self._offset = values["offset"]
-        self.id = ""
-        self.labels: NDArray[Any] | None = None
-        self.runs = None
-        self.stimuli: NDArray[Any] | None = None
-        self.space: Any = None
-
-    def with_kernel(self, kernel: Any, kernel_params: Any = None) -> SubjectBasis:
-        """Return the basis of another kernel, if the samples were stored."""
-        other = super().with_kernel(kernel, kernel_params)
-        if other is not self and self._data is None:
-            raise InputError(
-                f"{self.name} was stored for the {self.kernel.name} kernel, without "
-                f"its samples; the {other.kernel.name} kernel needs them. Make its "
-                "basis again with that kernel."
-            )
-        return other
-
-    # -- voxel weights and new samples without the aligning samples -------------------
-
-    def _voxel_loadings(self) -> NDArray[Any]:
-        if self._loadings.shape[1] < self.n_kept:
-            raise InputError(
-                f"{self.name} was stored with {self._loadings.shape[1]} directions, "
-                f"fewer than the {self.n_kept} of energy {self.energy}. Make its basis "
-                "again with that energy."
-            )
-        return self._loadings
-
-    def combine(self, mixing: Matrix) -> NDArray[Any]:
-        """Mix standardised samples into voxel patterns: ``X.T @ mixing``."""
-        if self._data is not None or self.kernel.name != "linear":
-            return super().combine(mixing)
-        if self._narrow is not None:
-            return np.asarray(self._narrow.T @ mixing, dtype=self.dtype)
-        loadings = self._voxel_loadings()
-        small = (self._stored_vectors.T @ mixing).astype(loadings.dtype)
-        return np.asarray(loadings @ small, dtype=self.dtype)
-
-    def products_with(self, Z: Any, name: str = "Z") -> SampleProducts:
-        """Return the inner products of other samples with the aligning ones."""
-        if self._data is not None or self.kernel.name != "linear":
-            return super().products_with(Z, name)
-        Z = self.check_samples(Z, name)
-        narrow = self._narrow
-        loadings = self._voxel_loadings() if narrow is None else narrow.T
-        squares, shift = np.zeros(Z.shape[0]), np.zeros(Z.shape[0])
-        total: Any = 0.0
-        for columns, z in self._standardized(Z):
-            values = to_numpy(z).astype(np.float64)
-            total = total + values @ loadings[columns]
-            squares += (values * values).sum(axis=1)
-            if not self.standardize:
-                shift += values @ self.mean[columns]
-        if not np.isfinite(squares).all():
-            raise InputError(f"{name} has NaN or infinite values.")
-        cross = total if narrow is not None else total @ self._stored_vectors.T
-        return SampleProducts(np.asarray(cross), squares, shift)
-
-    def chunks(self, *, verify: bool = True) -> Iterator[tuple[slice, Any]]:
-        """Yield the standardised aligning samples, if they were stored."""
-        if self._data is not None or self.kernel.name == "precomputed":
-            return super().chunks(verify=verify)
-        if self._narrow is not None:
-            whole = np.asarray(self._narrow, dtype=self.dtype)
-            return iter([(slice(0, self.n_voxels), whole)])
-        raise InputError(
-            f"{self.name} was stored without its samples. Use the study itself."
-        )
+        self.id, self.runs = "", None
 
 
 # -- bases as values -------------------------------------------------------------------
@@ -156,14 +85,13 @@ def _array_kinds(kernel: str, n: int, v: int) -> dict[str, str]:
     """Return the arrays of a basis: k of s directions, u standardised voxels."""
     kinds = {"vectors": "n k", "spectrum": "s", "mean": "u", "scale": "u"}
     kinds["signatures"] = f"n {N_SIGNATURES}"
-    if kernel == "linear" and v < n:
-        return kinds | {"narrow": "n v"}  # the standardised samples are the smaller
-    kinds["products"] = "n n"
-    if kernel == "linear":
-        kinds["loadings"] = "v k"
-    elif kernel != "precomputed":
-        kinds |= {"samples": "n v of real", "shift": "n"}
-    return kinds
+    if kernel == "precomputed":
+        return kinds | {"products": "n n"}
+    kinds |= {"samples": "n v of real", "shift": "n"}
+    # the standardised samples, where voxels are fewer
+    return kinds | (
+        {"narrow": "n v"} if kernel == "linear" and v < n else {"products": "n n"}
+    )
 
 
 def _write_basis(writer: Writer, basis: SubjectBasis, path: str) -> dict[str, Any]:
@@ -192,9 +120,6 @@ def _write_basis(writer: Writer, basis: SubjectBasis, path: str) -> dict[str, An
 
 
 def _stored_array(basis: SubjectBasis, name: str) -> Any:
-    if name == "loadings":
-        shape = (basis.n_voxels, basis.n_kept)
-        return LazyArray(shape, basis.dtype, lambda: basis.combine(basis.vectors))
     if name == "products":
         return np.ascontiguousarray(basis.products())
     private = {"samples": "_data", "narrow": "_narrow", "shift": "_shift"}
@@ -241,16 +166,15 @@ def save_basis(
     subject: Any = None,
     provenance: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write what alignment needs of one subject, so that voxels are not read again.
+    """Write one subject's samples and what alignment computes of them.
 
-    A linear basis holds the eigenpairs at its energy, the inner products of the
-    samples, and the voxel patterns of the kept directions (n_voxels x n_kept), which
-    are read only for voxel weights. Other kernels hold their samples.
+    The file holds the samples, their inner products, and the eigenpairs at the energy
+    of the basis, so that alignment reads voxels only for voxel weights.
 
     Parameters
     ----------
     basis : SubjectBasis
-        Its energy decides how much is stored: alignment can use this or less.
+        What was computed of the subject's samples.
     path : path
         Where to; the suffix must be ``.safetensors``.
     subject : Subject, optional

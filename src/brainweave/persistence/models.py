@@ -163,22 +163,16 @@ def _write_aligner(writer: Writer, model: BaseAligner, path: str) -> dict[str, A
                 f"again. Correct it, or its line in {name}._stored."
             )
     kept = {k: v for k, v in learned.items() if known[k] is not None}
-    return {
-        "class": name,
-        "params": writer.encode_table(_params(model), path),
-        "state": writer.encode_table(kept, path),
-    }
-
-
-def _params(model: BaseAligner) -> dict[str, Any]:
-    """Return the parameters to save: a graph in place of the function that made it."""
     params = dict(model.get_params(deep=False))
     if callable(params.get("progress")):
         params["progress"] = False  # it belongs to the session that fitted
-    graph = params.get("graph")
-    if callable(graph) and isinstance(getattr(model, "graph_", None), Graph):
-        params["graph"] = vars(model)["graph_"]
-    return params
+    if callable(params.get("graph")) and isinstance(learned.get("graph_"), Graph):
+        params["graph"] = learned["graph_"]  # in place of the function that made it
+    return {
+        "class": name,
+        "params": writer.encode_table(params, path),
+        "state": writer.encode_table(kept, path),
+    }
 
 
 def _read_aligner(node: Node) -> BaseAligner:
@@ -271,21 +265,20 @@ def save(
     known = getattr(model, "study_fingerprint", None)
     if known is None and isinstance(provenance, Mapping):
         known = provenance.get("study_fingerprint")
+    # what each component means needs the bases, which stay behind
+    summary = vars(model).get("_component_table")
+    if (
+        summary is None
+        and hasattr(model, "component_summary")
+        and hasattr(model, "bases_")
+    ):
+        frame = model.component_summary()
+        summary = {str(name): frame[name].tolist() for name in frame.columns}
     more = {
-        "summary": _component_table(model),
+        "summary": summary,
         "study_fingerprint": None if known is None else str(known),
     }
     return write_document(Path(path), MODEL, model, more, provenance)
-
-
-def _component_table(model: Any) -> dict[str, list[Any]] | None:
-    """Keep what needs the bases, which stay behind: what each component means."""
-    table = vars(model).get("_component_table")
-    can_tell = hasattr(model, "component_summary") and hasattr(model, "bases_")
-    if table is None and can_tell:
-        frame = model.component_summary()
-        table = {str(name): frame[name].tolist() for name in frame.columns}
-    return table
 
 
 def load(path: str | PathLike[str], *, verify: bool = True) -> Any:
@@ -322,9 +315,9 @@ def _model_from(file: OpenFile) -> Any:
         summary = document["summary"].decode()
         fingerprint = document["study_fingerprint"].value
     if isinstance(summary, dict) and isinstance(model, BaseAligner):
-        model.__dict__["_component_table"] = summary
+        model._component_table = summary
     if fingerprint is not None:
-        model.__dict__["study_fingerprint"] = str(fingerprint)
+        model.study_fingerprint = str(fingerprint)
     return model
 
 
@@ -334,9 +327,7 @@ def _model_from(file: OpenFile) -> Any:
 _WHY = {
     "weights": "from voxels to shared features",
     "patterns": "from shared features back to voxels",
-    "samples": "aligning samples: a kernel that is not linear compares new ones with "
-    "them",
-    "loadings": "voxel patterns of the kept directions, for voxel weights",
+    "samples": "aligning samples, for voxel weights and to compare new samples with",
     "products": "inner products of the aligning samples",
     "narrow": "standardised samples (fewer voxels than samples)",
     "vectors": "kept eigenvectors of the Gram matrices",
@@ -414,9 +405,23 @@ def describe(path: str | PathLike[str], *, verify: bool = False) -> Description:
     path = Path(path)
     file = read_container(path, verify=verify)
     is_basis = file.document["format"] == BASIS
-    what, facts = (_basis_facts if is_basis else _model_facts)(file)
+    if is_basis:
+        basis = basis_from(file)
+        names = ("n_samples", "n_voxels", "n_kept", "energy")
+        facts = {name: getattr(basis, name) for name in names}
+        facts["kernel"] = basis.kernel.name
+        what = f"basis of subject {basis.id or basis.name}"
+    else:
+        what, facts = _model_facts(file)
     with file.reading() as document:
         made = document["provenance"].decode()
+    sizes: dict[str, int] = {}
+    for name, array in file.arrays.items():
+        words = [word for word in name.split(".") if not word.isdigit()]
+        part = "graph" if words[0] in ("graph", "graph_") else words[-1]
+        part = "brain masks" if part == "space" else part
+        sizes[part] = sizes.get(part, 0) + array.nbytes
+    ordered = sorted(sizes.items(), key=lambda item: -item[1])
     return Description(
         path=path,
         kind="basis" if is_basis else "model",
@@ -426,19 +431,8 @@ def describe(path: str | PathLike[str], *, verify: bool = False) -> Description:
         facts=facts,
         provenance=made if isinstance(made, dict) else {},
         n_bytes=path.stat().st_size,
-        parts=_parts(file.arrays),
+        parts={part: (size, _WHY.get(part, "")) for part, size in ordered},
     )
-
-
-def _parts(arrays: Mapping[str, Any]) -> dict[str, tuple[int, str]]:
-    sizes: dict[str, int] = {}
-    for name, array in arrays.items():
-        words = [word for word in name.split(".") if not word.isdigit()]
-        part = "graph" if words[0] in ("graph", "graph_") else words[-1]
-        part = "brain masks" if part == "space" else part
-        sizes[part] = sizes.get(part, 0) + array.nbytes
-    ordered = sorted(sizes.items(), key=lambda item: -item[1])
-    return {part: (size, _WHY.get(part, "")) for part, size in ordered}
 
 
 def _model_facts(file: OpenFile) -> tuple[str, dict[str, Any]]:
@@ -472,11 +466,3 @@ def _model_facts(file: OpenFile) -> tuple[str, dict[str, Any]]:
         f"{model.n_components_} shared features, {' and '.join(kernels)} kernel"
     )
     return what, facts
-
-
-def _basis_facts(file: OpenFile) -> tuple[str, dict[str, Any]]:
-    basis = basis_from(file)
-    names = ("n_samples", "n_voxels", "n_kept", "energy")
-    facts = {name: getattr(basis, name) for name in names}
-    facts["kernel"] = basis.kernel.name
-    return f"basis of subject {basis.id or basis.name}", facts
