@@ -467,7 +467,7 @@ class SubjectBasis(VoxelPass):
         if groups is None:
             raise InputError(
                 "voxels were scaled by their reliability over all samples, held-out "
-                "ones too, and the labels to scale them anew are not here; pass X and y."
+                "ones too, and the labels to scale them anew are not here; pass X, y."
             )
         how |= {"standardize": self.standardize, "groups": groups[rows]}
         half = SubjectBasis(Rows(self._data, rows), kernel=self.kernel, **how)
