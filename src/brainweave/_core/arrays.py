@@ -8,9 +8,8 @@ chunk by chunk; torch itself works in :mod:`brainweave.basis.device` alone.
 import mmap
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -26,15 +25,6 @@ Codes = NDArray[np.intp]  # the group of each sample, or numbers of rows
 CHUNK_BYTES = 16 * 2**20  # a chunk of columns: wide enough for a fast product
 WIDEST = 4  # times as wide where samples are many
 _LIMIT: int | None = None  # bytes that passes over voxels may take
-
-
-@dataclass(frozen=True)
-class LazyArray:
-    """An array that is computed when it is written: one is in memory at a time."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    make: Callable[[], Floats]
 
 
 @contextmanager

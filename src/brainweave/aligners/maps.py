@@ -14,7 +14,6 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from brainweave._core.arrays import (
-    LazyArray,
     Matrix,
     as_kind_of,
     column_chunks,
@@ -388,16 +387,8 @@ class BasisMap(SubjectMap):
         return self._by_weights(self.weights, lambda: self.patterns)
 
     def _stored_form(self) -> SubjectMap:
-        """Return the map to write: by voxels if it is linear, made when written."""
-        if self.kernel != "linear":
-            return self
-        known, shape = vars(self), (self.n_voxels, self.n_components)
-        dtype = self.basis.dtype
-        weights = LazyArray(shape, dtype, self.make_weights)
-        patterns = LazyArray(shape[::-1], dtype, self.make_patterns)
-        return self._by_weights(
-            known.get("weights", weights), lambda: known.get("patterns", patterns)
-        )
+        """Return the map to write: by voxels if it is linear."""
+        return self.detach()
 
     def _by_weights(self, weights: Any, patterns: Callable[[], Any]) -> WeightMap:
         return WeightMap(

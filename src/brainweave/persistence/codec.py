@@ -21,7 +21,6 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from brainweave._core.arrays import LazyArray
 from brainweave._core.exceptions import ModelFileError
 from brainweave._core.labels import object_array
 from brainweave._core.stored import Stored
@@ -426,9 +425,7 @@ KINDS: dict[str, Kind] = {
         lambda node: {p[0].decode(): p[1].decode() for p in node.children()},
     ),
     "array": Kind(
-        lambda value: (
-            isinstance(value, LazyArray | np.ndarray) and value.dtype.kind in "fiub"
-        ),
+        lambda value: isinstance(value, np.ndarray) and value.dtype.kind in "fiub",
         lambda writer, array, path: writer.add(path, array),
         lambda node: node.file.arrays[node.value],
     ),

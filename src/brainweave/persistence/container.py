@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from brainweave._core.arrays import LazyArray
 from brainweave._core.exceptions import ModelFileError
 from brainweave._core.io import atomic_path
 from brainweave._core.version import __version__
@@ -80,7 +79,7 @@ def write_document(
 def write_container(
     path: Path,
     document: Mapping[str, Any],
-    arrays: Mapping[str, NDArray[Any] | LazyArray],
+    arrays: Mapping[str, NDArray[Any]],
     *,
     kind: str,
 ) -> None:
@@ -91,11 +90,10 @@ def write_container(
                 f"{name} holds {array.dtype}, which model files cannot store."
             )
     with _explain_write_errors(path), atomic_path(path) as partial:
-        made = {}
-        for name, array in arrays.items():
-            values = array.make() if isinstance(array, LazyArray) else array
-            values = np.ascontiguousarray(values, array.dtype.newbyteorder("<"))
-            made[name] = values.reshape(array.shape)
+        made = {
+            name: np.require(array, array.dtype.newbyteorder("<"), "C")
+            for name, array in arrays.items()
+        }
         listed = {
             name: [CODES[values.dtype], list(values.shape), _digest(values)]
             for name, values in made.items()

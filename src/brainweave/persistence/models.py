@@ -5,7 +5,7 @@ registered, and the package's classes that declare what files keep of them
 (:class:`brainweave._core.stored.Stored`). Loading never makes anything else.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from os import PathLike
@@ -84,28 +84,13 @@ def _find_aligner(name: Any) -> type[BaseAligner] | None:
     return _REGISTERED.get(str(name))
 
 
-def _find_stored(name: Any) -> type[Stored] | None:
-    """Return our class of that name that declares what files keep; None without one."""
-    for found in _subclasses(Stored):
-        ours = found.__module__.startswith("brainweave.")
-        if ours and found.__name__ == name and "_stored" in vars(found):
-            return None if issubclass(found, BaseAligner) else found
-    return None
-
-
-def _subclasses(base: type[Stored]) -> Iterator[type[Stored]]:
-    for found in base.__subclasses__():
-        yield found
-        yield from _subclasses(found)
-
-
 # -- objects that declare what is kept of them -----------------------------------------
 
 
 def _write_object(writer: Writer, value: Stored, path: str) -> dict[str, Any]:
     form = value._stored_form()
     name = type(form).__name__
-    if _find_stored(name) is not type(form):
+    if Stored._known.get(name) is not type(form):
         raise ModelFileError(f"{path} is a {name}, which model files do not know.")
     kinds = form._stored_kinds().items()
     kept = [key.rstrip("?") for key, kind in kinds if kind is not None]
@@ -116,12 +101,11 @@ def _write_object(writer: Writer, value: Stored, path: str) -> dict[str, Any]:
 def _read_object(node: Node) -> Stored:
     node.check_keys("class", "values")
     name = node.value["class"]
-    cls = _find_stored(name)
-    if cls is None:
+    if name not in Stored._known:  # its module may not be imported yet
         for module in walk_packages(aligners.__path__, f"{aligners.__name__}."):
             import_module(module.name)
-        cls = _find_stored(name)
-    if cls is None:
+    cls = Stored._known.get(name)
+    if cls is None or issubclass(cls, BaseAligner):
         node.refuse(f"is of the unknown class {str(name)[:60]!r}")
     kinds = {k: kind for k, kind in cls._stored_kinds().items() if kind is not None}
     node["values"].check_keys(*(key.rstrip("?") for key in kinds))
