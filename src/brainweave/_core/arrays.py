@@ -83,7 +83,7 @@ def chunk_width(n_samples: int) -> int:
 
 
 def process_bytes() -> int:
-    """Return the memory of this process now; 0 where the system does not tell."""
+    """Return the memory of this process now; 0 where it is not known."""
     with suppress(OSError), open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGESIZE")
     return 0

@@ -180,7 +180,7 @@ def full_disk_is_an_error(target: Path, way_out: str) -> Iterator[None]:
 
 
 def _temporary_path(path: Path) -> Path:
-    # a name may have 255 bytes; its end tells libraries the format
+    # a name may have 255 bytes; libraries know the format by its end
     return path.with_name(f".partial-{uuid.uuid4().hex[:12]}-{path.name[-100:]}")
 
 

@@ -79,7 +79,7 @@ def map_subjects(
 
     ``None`` takes one thread per core, since the linear algebra of one subject hardly
     gains from a second core while two subjects gain fully. Inside
-    ``joblib.parallel_config`` the configured backend (Dask, say) is used instead,
+    ``joblib.parallel_config`` the configured backend (such as Dask) is used instead,
     unless `threads_only`: work that reads no voxels costs more to send than to do.
     """
     items = list(zip(*arguments, strict=True))
@@ -242,7 +242,7 @@ def _n_cores(client: Any) -> int:
 
 @contextmanager
 def explain_lost_cluster(client: Any) -> Iterator[None]:
-    """Turn the loss of Dask's scheduler or workers into an error that says so."""
+    """Turn the loss of Dask's scheduler or workers into a ClusterError."""
     try:
         yield
     except BrainweaveError:

@@ -62,7 +62,7 @@ class Rows:
 def _n_for_energy(energy: float, values: Matrix, dtype: Any) -> int:
     """Return how many leading eigenvalues have this share of the sum of all roots.
 
-    Those that equal the last of them count too: no cut can tell their directions apart.
+    Eigenvalues equal to the last of them count too: their directions are arbitrary.
     """
     share = np.cumsum(np.sqrt(values))
     last = values[int(np.searchsorted(share, share[-1] * (energy - 1e-12)))]
@@ -98,7 +98,7 @@ class SubjectBasis(VoxelPass):
     name : str, default="X"
         How error messages call this subject.
     device : str or torch.device, optional
-        Where torch is to read the voxels and decompose the Gram matrix: "cuda", say.
+        Where torch reads the voxels and decomposes the Gram matrix, such as "cuda".
         Samples in memory, in mapped files or on disk are brought there chunk by chunk,
         the next while one is worked on. By default tensors stay where they are and all
         else is done by NumPy.

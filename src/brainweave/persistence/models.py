@@ -29,17 +29,15 @@ from brainweave.basis.kernels import NAMES, Kernel, check_kernel
 from brainweave.basis.signatures import N_SIGNATURES
 from brainweave.graphs.builders import Graph
 from brainweave.persistence.codec import (
+    BASIS,
     KINDS,
+    MODEL,
+    VERSION,
     Kind,
     Node,
     OpenFile,
     Writer,
     problems_with,
-)
-from brainweave.persistence.container import (
-    BASIS,
-    MODEL,
-    VERSION,
     read_container,
     write_document,
 )
