@@ -110,15 +110,18 @@ class Device:
             strides = block.stride() if is_torch(block) else block.strides
             by_voxels, slot = strides[0] < strides[1], number % 2
             block = block.T if by_voxels else block
-            size = block.shape[0] * block.shape[1]
-            copied[slot].synchronize()  # the buffer may still be on its way
-            if buffers[slot] is None:
-                buffers[slot] = self.torch.empty(size, dtype=dtype, pin_memory=True)
-            pinned = buffers[slot][:size].view(block.shape)
-            if is_torch(block):
-                pinned.copy_(block)
+            if is_torch(block) and block.is_contiguous() and block.is_pinned():
+                pinned = block
             else:
-                np.copyto(pinned.numpy(), block, casting="unsafe")
+                size = block.shape[0] * block.shape[1]
+                copied[slot].synchronize()  # the buffer may still be on its way
+                if buffers[slot] is None:
+                    buffers[slot] = self.torch.empty(size, dtype=dtype, pin_memory=True)
+                pinned = buffers[slot][:size].view(block.shape)
+                if is_torch(block):
+                    pinned.copy_(block)
+                else:
+                    np.copyto(pinned.numpy(), block, casting="unsafe")
             with cuda.stream(copying):
                 sent = pinned.to(self.device, non_blocking=True)
                 copied[slot].record(copying)
