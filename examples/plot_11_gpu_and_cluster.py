@@ -46,10 +46,9 @@ print(f"second fit from bases: {perf_counter() - start:.3f} s")
 # %%
 # One job per subject
 # -------------------
-# Bases are files, too. A file holds the kept directions of one subject, its labels and
-# the inner products of its samples; voxel patterns are in it and are read only when
-# weights are wanted. This is what the BIDS App does (``brainweave run BIDS OUT
-# participant``, then ``group``).
+# A basis can be saved. The file holds the samples of one subject, their inner products,
+# eigenvectors and labels; voxels are read only when weights are wanted. The BIDS App
+# does the same (``brainweave run BIDS OUT participant``, then ``group``).
 for subject in study:  # each on any node of the cluster
     basis = SubjectBasis(subject.data(), energy=0.82, name=subject.id)
     save_basis(basis, folder / f"{subject.id}.safetensors", subject=subject)

@@ -192,7 +192,7 @@ class Model:
     """Files of models and of bases: bytes, and documents with right checksums."""
 
     def __init__(self, folder):
-        from brainweave.persistence.container import read_container
+        from brainweave.persistence.codec import read_container
 
         self.path = folder / "m.safetensors"
         study = small_study()
@@ -209,7 +209,7 @@ class Model:
         self.basis = basis.read_bytes()
 
     def try_one(self, rng):
-        from brainweave.persistence.container import write_container
+        from brainweave.persistence.codec import write_container
 
         if rng.random() < 0.2:
             self.path.write_bytes(change_bytes(self.basis, rng))

@@ -55,12 +55,12 @@ from .graphs.builders import label_graph as label_graph
 from .graphs.builders import matrix_graph as matrix_graph
 from .graphs.builders import neighbor_graph as neighbor_graph
 from .graphs.builders import time_graph as time_graph
-from .persistence.bases import load_basis as load_basis
-from .persistence.bases import save_basis as save_basis
 from .persistence.models import describe as describe
 from .persistence.models import load as load
+from .persistence.models import load_basis as load_basis
 from .persistence.models import register_aligner as register_aligner
 from .persistence.models import save as save
+from .persistence.models import save_basis as save_basis
 from .study.formats.bids import load_bids as load_bids
 from .study.formats.images import load_cifti as load_cifti
 from .study.formats.images import load_gifti as load_gifti

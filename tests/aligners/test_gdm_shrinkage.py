@@ -102,7 +102,7 @@ def test_the_fit_is_the_dense_problem(study, rng, kind, kernel):
     ).fit(X, y)
     if kernel == "sigmoid":  # what is negative of it is set to zero
         for b in gdm.bases_:
-            b._centred[0][:] = b.cut(1.0).coordinates @ b.cut(1.0).coordinates.T
+            b.gram[:] = b.cut(1.0).coordinates @ b.cut(1.0).coordinates.T
     mu, features = dense(gdm.bases_, gdm.graph_, rhos, 3)
     assert_allclose(gdm.eigenvalues_, mu, rtol=1e-8)
     # all subjects as large as their targets, and every feature of spread 1 over them

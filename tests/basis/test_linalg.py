@@ -101,7 +101,7 @@ def test_polar_equals_scipy(rng):
 @pytest.mark.parametrize("condition", [1.0, 1.2, 30.0, 3e3, 1e5, 1e12])
 @pytest.mark.parametrize("shape", [(130, 130), (300, 130), (130, 300)])
 def test_polar_is_that_of_the_singular_vectors(rng, condition, shape):
-    """By products, from an eigenbasis with and without correction, or by an SVD."""
+    """By products, from an eigenbasis, or by a singular value decomposition."""
     rank = min(shape)
     left = np.linalg.qr(rng.normal(size=(shape[0], rank)))[0]
     right = np.linalg.qr(rng.normal(size=(shape[1], rank)))[0]

@@ -11,7 +11,7 @@ import pytest
 
 import brainweave as bw
 from brainweave._core.exceptions import ModelFileError
-from brainweave.persistence.container import read_container, write_container
+from brainweave.persistence.codec import read_container, write_container
 
 resource = pytest.importorskip("resource")  # Windows has no such measure of memory
 

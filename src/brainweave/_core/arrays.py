@@ -1,16 +1,15 @@
 """Arrays from anywhere, in column chunks, on the processor or on a GPU.
 
 A subject's samples may be a NumPy array, a memory map, anything two-dimensional that
-can be sliced by columns (HDF5, zarr), or a torch tensor. Here and in ``_device``, only,
-torch is imported, when it is needed.
+can be sliced by columns (HDF5, zarr), or a torch tensor. A tensor is read as an array,
+chunk by chunk; torch itself works in :mod:`brainweave.basis.device` alone.
 """
 
 import mmap
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -25,21 +24,12 @@ Codes = NDArray[np.intp]  # the group of each sample, or numbers of rows
 
 CHUNK_BYTES = 16 * 2**20  # a chunk of columns: wide enough for a fast product
 WIDEST = 4  # times as wide where samples are many
-_LIMIT: int | None = None  # bytes that this process may take
-
-
-@dataclass(frozen=True)
-class LazyArray:
-    """An array that is computed when it is written: one is in memory at a time."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    make: Callable[[], Floats]
+_LIMIT: int | None = None  # bytes that passes over voxels may take
 
 
 @contextmanager
 def memory_limit(most: int | str) -> Iterator[None]:
-    """Limit the memory that this process takes for passes over voxels, as a context.
+    """Limit the memory that passes over voxels take, as a context.
 
     Parameters
     ----------
@@ -61,26 +51,22 @@ def memory_limit(most: int | str) -> Iterator[None]:
     (20, 20)
     """
     global _LIMIT
-    before, _LIMIT = _LIMIT, _bytes_of(most)
-    try:
-        yield
-    finally:
-        _LIMIT = before
-
-
-def _bytes_of(most: int | str) -> int:
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kMGT]?)B?\s*", str(most))
     if found is None or float(found[1]) <= 0:
         raise InputError(
             f"memory_limit must be a number of bytes, or a text such as '2GB'; got "
             f"{most!r}."
         )
-    number, unit = found.groups()
-    return int(float(number) * 1000 ** " kMGT".index(unit or " "))
+    n_bytes = int(float(found[1]) * 1000 ** " kMGT".index(found[2] or " "))
+    before, _LIMIT = _LIMIT, n_bytes
+    try:
+        yield
+    finally:
+        _LIMIT = before
 
 
 def memory_allowed() -> int | None:
-    """Return the bytes that this process may take; None if there is no limit."""
+    """Return the bytes that passes over voxels may take; None if there is no limit."""
     return _LIMIT
 
 
@@ -97,7 +83,7 @@ def chunk_width(n_samples: int) -> int:
 
 
 def process_bytes() -> int:
-    """Return the memory of this process now; 0 where the system does not tell."""
+    """Return the memory of this process now; 0 where it is not known."""
     with suppress(OSError), open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGESIZE")
     return 0
@@ -165,48 +151,14 @@ def backing_map(X: Any) -> Any:
 
 
 def as_sendable(X: Any) -> Any:
-    """Return X, or a copy of it where another process would see something else.
+    """Return X, or a copy of it if it is a memory map that can be written to.
 
-    joblib sends a memory map by the name of its file: not what a copy-on-write map
-    holds in memory, and perhaps another file by now.
+    A read-only map goes to another process as the name of its file, which would lack
+    what was changed in the memory of this process. Do not replace the files of a study
+    that is in use.
     """
     mapped = backing_map(X)
-    if mapped is None or _is_current_file(mapped) or _equals_its_file(mapped):
-        return X
-    return np.array(X)
-
-
-def _is_current_file(mapped: Any) -> bool:
-    """Whether a map shows the file that now has its name, by device and inode.
-
-    No voxel is read. False for copy-on-write maps, and where the system does not tell.
-    """
-    if mapped.mode == "c":
-        return False
-    address = np.frombuffer(mapped._mmap, np.uint8).ctypes.data
-    with suppress(OSError, TypeError, ValueError):
-        found = os.stat(mapped.filename)
-        with open("/proc/self/maps") as maps:
-            for line in maps:
-                place, _, _, device, inode, *_ = line.split(maxsplit=5)
-                if int(place.partition("-")[0], 16) == address:
-                    major, minor = (int(part, 16) for part in device.split(":"))
-                    shown = (os.makedev(major, minor), int(inode))
-                    return shown == (found.st_dev, found.st_ino)
-    return False
-
-
-def _equals_its_file(mapped: Any) -> bool:
-    """Whether the file that now has a map's name holds the same bytes."""
-    held = mapped._mmap
-    with suppress(OSError, TypeError), open(mapped.filename, "rb") as file:
-        file.seek(mapped.offset - mapped.offset % mmap.ALLOCATIONGRANULARITY)
-        for start in range(0, len(held), CHUNK_BYTES):
-            part = held[start : start + CHUNK_BYTES]
-            if file.read(len(part)) != part:
-                return False
-        return True
-    return False  # the file is gone, or never had a name
+    return X if mapped is None or mapped.mode == "r" else np.array(X)
 
 
 def to_numpy(x: Any) -> Floats:
@@ -215,6 +167,14 @@ def to_numpy(x: Any) -> Floats:
         x = x.detach().cpu()
         x = (x.float() if "bfloat16" in str(x.dtype) else x).numpy()
     return np.asarray(x)
+
+
+def as_kind_of(X: Any, values: Floats) -> Any:
+    """Return values as an array, or as a tensor where X is one, in its precision."""
+    values = np.asarray(values, working_dtype(X))
+    if not is_torch(X):
+        return values
+    return import_module("torch").from_numpy(values).to(X.device)
 
 
 class NumpyOps:
@@ -261,29 +221,6 @@ class NumpyOps:
         return np.matmul(z, z.T, out=self._product)
 
 
-class TorchOps:
-    """What a pass over voxels needs, on the device of a torch tensor."""
-
-    def __init__(self, like: Any) -> None:
-        self.torch = import_module("torch")
-        self.device = like.device
-        self.dtype = getattr(self.torch, working_dtype(like).name)
-
-    def array(self, x: Any) -> Any:
-        """Return x as a tensor in the working dtype, on the device."""
-        if isinstance(x, np.ndarray):
-            x = self.torch.from_numpy(np.ascontiguousarray(x))
-        return x.to(device=self.device, dtype=self.dtype)
-
-    def subtract(self, chunk: Any, mean: Any, *, transient: bool = False) -> Any:
-        """Return chunk - mean."""
-        return chunk - mean
-
-    def inner(self, a: Any, b: Any) -> float:
-        """Sum the products of the entries, accumulated in float64 over the rows."""
-        return float((a * b).sum(1).to(self.torch.float64).sum())
-
-
-def ops_for(X: Any) -> NumpyOps | TorchOps:
-    """Return the operations for the kind of array that X is."""
-    return TorchOps(X) if is_torch(X) else NumpyOps(working_dtype(X))
+def ops_for(X: Any) -> NumpyOps:
+    """Return the operations in the working precision of X."""
+    return NumpyOps(working_dtype(X))

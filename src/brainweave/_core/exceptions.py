@@ -38,7 +38,7 @@ class UniquenessWarning(UserWarning):
 
 
 class LabelWarning(UserWarning):
-    """Labels of the subjects do not meet, or may not mean what they say."""
+    """Subjects share few labels, or a label may be a missing value as text."""
 
 
 class LayoutWarning(UserWarning):

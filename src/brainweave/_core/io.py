@@ -1,20 +1,16 @@
-"""Write files and folders atomically, and tell whether files changed.
+"""Write files and folders atomically, and find out whether files changed.
 
 A file is written under a temporary name in its folder, forced to disk, then renamed, so
-whatever has its final name is complete. What a killed process left behind is removed by
-the next one that writes there.
+whatever has its final name is complete. After an error nothing is left behind; a killed
+process leaves a file or folder whose name starts with ``.partial-``.
 """
 
 import contextlib
 import errno
 import hashlib
 import os
-import re
 import shutil
-import socket
-import sys
 import tempfile
-import time
 import uuid
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -22,13 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from brainweave._core.exceptions import InputError, StudyError
-
-# leftovers of other machines, whose processes cannot be seen, are removed after a week
-_ABANDONED_AFTER = 7 * 24 * 3600.0
-_TEMPORARY_NAME = re.compile(r"\.partial-([0-9a-f]{8})-(\d+)-[0-9a-f]{8}-")
-_REPLACED_NAME = re.compile(r"\.replaced-([0-9a-f]{8})-(\d+)-([0-9a-f]+)-(.*)", re.S)
-_KEPT_LENGTH = 100  # of a name, which may have 255 bytes: its end, the format
-_checked_folders: set[Path] = set()
 
 Move = Callable[[Path, Path], Any]
 
@@ -43,7 +32,6 @@ def atomic_path(path: Path, *, move: Move = os.replace) -> Iterator[Path]:
     The temporary name ends like that of `path`, so that any library can write there.
     The folder must exist.
     """
-    remove_leftovers(path.parent)
     work = _temporary_path(path)
     try:
         yield work
@@ -64,20 +52,20 @@ def write_text(path: Path, text: str, *, move: Move = os.replace) -> None:
 
 def write_new_text(path: Path, text: str) -> bool:
     """Write a text file unless it exists; return whether it was written."""
+
+    def move(work: Path, path: Path) -> None:
+        try:
+            os.link(work, path)
+        except OSError:
+            if path.exists():
+                raise FileExistsError(path) from None
+            os.replace(work, path)  # a file system without hard links
+
     try:
-        write_text(path, text, move=_move_unless_there)
+        write_text(path, text, move=move)
     except FileExistsError:
         return False
     return True
-
-
-def _move_unless_there(work: Path, path: Path) -> None:
-    try:
-        os.link(work, path)
-    except OSError:
-        if path.exists():
-            raise FileExistsError(path) from None
-        os.replace(work, path)  # a file system without hard links
 
 
 # -- folders ---------------------------------------------------------------------------
@@ -96,8 +84,6 @@ def atomic_folder(
     """
     path = path.absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
-    restore(path)
-    remove_leftovers(path.parent)
     work = _temporary_path(path)
     work.mkdir()
     try:
@@ -121,11 +107,19 @@ def _replace_folder(work: Path, path: Path, ours: set[str]) -> None:
             "replaced. Move it, or choose another folder."
         )
     for name in sorted(others):  # in both folders, until the old one goes
-        (work / name).parent.mkdir(parents=True, exist_ok=True)
-        _link(path / name, work / name)
-    # its name tells which folder takes its place: see restore
-    which = f"{machine_name()}-{os.getpid()}-{work.stat().st_ino:x}"
-    old = path.with_name(f".replaced-{which}-{path.name[-_KEPT_LENGTH:]}")
+        source, target = path / name, work / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_symlink():
+            target.symlink_to(os.readlink(source))
+        elif source.is_dir():
+            target.mkdir()
+        else:
+            try:
+                os.link(source, target)
+            except OSError:  # a file system without hard links
+                shutil.copy2(source, target)
+    # a process that is killed between the two renames leaves the old one beside
+    old = path.with_name(f"{path.name[-100:]}.replaced-{uuid.uuid4().hex[:12]}")
     path.rename(old)
     try:
         work.rename(path)
@@ -133,39 +127,6 @@ def _replace_folder(work: Path, path: Path, ours: set[str]) -> None:
         old.rename(path)
         raise
     shutil.rmtree(old, ignore_errors=True)
-
-
-def _link(source: Path, target: Path) -> None:
-    if source.is_symlink():
-        target.symlink_to(os.readlink(source))
-        return
-    if source.is_dir():
-        target.mkdir()
-        return
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)  # a file system without hard links
-
-
-def restore(path: Path) -> None:
-    """Bring back a folder that a process was killed while replacing.
-
-    If the new one had taken its place already, the old one is removed.
-    """
-    path = path.absolute()
-    for entry in sorted(path.parent.glob(".replaced-*")):
-        found = _REPLACED_NAME.fullmatch(entry.name)
-        if (
-            found is None
-            or found[4] != path.name[-_KEPT_LENGTH:]
-            or not _is_abandoned(entry, found[1], int(found[2]))
-        ):
-            continue
-        if not os.path.lexists(path):
-            entry.rename(path)
-        elif path.stat().st_ino == int(found[3], 16):
-            _remove(entry)
 
 
 def _files(folder: Path) -> set[str]:
@@ -218,56 +179,9 @@ def full_disk_is_an_error(target: Path, way_out: str) -> Iterator[None]:
         ) from error
 
 
-# -- what killed processes left --------------------------------------------------------
-
-
-def remove_leftovers(folder: Path) -> None:
-    """Remove what dead processes left in a folder; each folder is checked once."""
-    folder = folder.absolute()
-    if folder in _checked_folders:
-        return
-    _checked_folders.add(folder)
-    with contextlib.suppress(OSError):
-        for entry in os.scandir(folder):
-            found = _TEMPORARY_NAME.match(entry.name)
-            if found and _is_abandoned(Path(entry.path), found[1], int(found[2])):
-                _remove(Path(entry.path))
-
-
 def _temporary_path(path: Path) -> Path:
-    ending = path.name[-_KEPT_LENGTH:]
-    unique = f"{machine_name()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    return path.with_name(f".partial-{unique}-{ending}")
-
-
-def machine_name() -> str:
-    """Return a short name of this machine, for the names of temporary files."""
-    return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
-
-
-def _is_abandoned(path: Path, machine: str, process: int) -> bool:
-    if machine == machine_name() and sys.platform != "win32":
-        return not is_alive(process)
-    newest = max((p.lstat().st_mtime for p in (path, *path.rglob("*"))), default=0)
-    return time.time() - newest > _ABANDONED_AFTER
-
-
-def is_alive(process: int) -> bool:
-    """Tell whether a process of this machine runs; not for Windows."""
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True  # somebody else's
-    return True
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
+    # a name may have 255 bytes; libraries know the format by its end
+    return path.with_name(f".partial-{uuid.uuid4().hex[:12]}-{path.name[-100:]}")
 
 
 def _sync_folder(folder: Path) -> None:

@@ -25,6 +25,13 @@ class Stored:
     """
 
     _stored: ClassVar[dict[str, Any]] = {}
+    #: the package's own classes, by name: files hold no others
+    _known: ClassVar[dict[str, type["Stored"]]] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "_stored" in vars(cls) and cls.__module__.startswith("brainweave."):
+            Stored._known[cls.__name__] = cls
 
     @classmethod
     def _stored_kinds(cls) -> dict[str, Any]:

@@ -152,7 +152,7 @@ def refuse_files(X: Any, name: str) -> None:
         )
     if hasattr(X, "dataobj") and hasattr(X, "affine"):
         raise TypeError(
-            f"{name} is an image ({what}); which of its voxels to use is not said. "
+            f"{name} is an image ({what}), whose voxels have to be chosen by a mask. "
             "Pass masker.transform(image) of a nilearn masker, or make a study: "
             "brainweave.load_nifti({'01': image, ...}, mask=...)."
         )

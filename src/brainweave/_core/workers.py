@@ -1,6 +1,7 @@
 """Several subjects at a time: in threads, or on the workers of a cluster.
 
-A worker of another process gets mapped files by name, not their voxels.
+A worker of another process gets the names of mapped files, not their voxels: save a
+large study first.
 """
 
 import mmap
@@ -28,7 +29,6 @@ from brainweave._core.arrays import (
     backing_map,
     chunk_width,
     memory_allowed,
-    process_bytes,
 )
 from brainweave._core.exceptions import (
     BrainweaveError,
@@ -79,7 +79,7 @@ def map_subjects(
 
     ``None`` takes one thread per core, since the linear algebra of one subject hardly
     gains from a second core while two subjects gain fully. Inside
-    ``joblib.parallel_config`` the configured backend (Dask, say) is used instead,
+    ``joblib.parallel_config`` the configured backend (such as Dask) is used instead,
     unless `threads_only`: work that reads no voxels costs more to send than to do.
     """
     items = list(zip(*arguments, strict=True))
@@ -94,13 +94,9 @@ def map_subjects(
     if cluster is None:  # plain threads start faster
         with subject_threads(workers, workers, share_cores=True) as over_subjects:
             return over_subjects(function, *zip(*items, strict=True))
-    calls = ((function, *map(_packed, item)) for item in items)
     with blas_threads(max(1, cpu_count() // workers)):
-        answers = list(on_workers(_call_on_worker, calls, max(workers, cluster)))
-    for _, error in answers:  # the first subject's error, whichever came first
-        if error is not None:
-            raise error
-    return [_unpacked(result) for result, _ in answers]
+        answers = list(_answers(function, items, max(workers, cluster)))
+    return [_result_of(answer) for answer in answers]  # or the first subject's error
 
 
 def n_workers(n_items: int, n_jobs: Any) -> int:
@@ -130,7 +126,7 @@ def _n_that_fit(subjects: list[Any], limit: int) -> int:
         + 16 * n * v * bool(getattr(s, "is_lazy", False))
         for s, (n, v) in zip(subjects, shapes, strict=True)
     ]
-    room = limit - process_bytes() - sum(16 * min(n, v) ** 2 for n, v in shapes)
+    room = limit - sum(16 * min(n, v) ** 2 for n, v in shapes)
     if room < max(needs):
         raise InputError(
             f"memory_limit={limit / 1e6:.0f}MB is too little: {len(shapes)} subjects "
@@ -171,13 +167,22 @@ def on_workers(
     function: Callable[..., Result], calls: Iterable[tuple[Any, ...]], n_jobs: Any
 ) -> Generator[Result]:
     """Call a function by the configured joblib backend; yield results in order."""
+    for answer in _answers(function, calls, n_jobs):
+        yield _result_of(answer)
+
+
+def _answers(
+    function: Callable[..., Any], calls: Iterable[tuple[Any, ...]], n_jobs: Any
+) -> Generator[Any]:
+    """Yield the result and the error of each call."""
+    sent = (_Call(function, call) for call in calls)
     client = getattr(get_active_backend(prefer="threads")[0], "client", None)
     if client is not None:
-        yield from _on_dask(client, function, calls)
+        yield from _on_dask(client, sent)
         return
     try:
         yield from Parallel(n_jobs=n_jobs, prefer="threads", return_as="generator")(
-            delayed(function)(*call) for call in calls
+            delayed(call)() for call in sent
         )
     except BrokenExecutor:
         raise StudyError(
@@ -186,10 +191,15 @@ def on_workers(
         ) from None
 
 
-def _on_dask(
-    client: Any, function: Callable[..., Result], calls: Iterable[tuple[Any, ...]]
-) -> Generator[Result]:
-    """Submit calls to Dask; a call whose worker dies is done again by another.
+def _result_of(answer: Any) -> Any:
+    result, error = answer
+    if error is not None:
+        raise error
+    return result.open()
+
+
+def _on_dask(client: Any, calls: Iterable[Any]) -> Generator[Any]:
+    """Submit whole calls to Dask; one whose worker dies is done again by another.
 
     joblib scatters large arguments over the workers instead, which are lost with them.
     """
@@ -198,42 +208,23 @@ def _on_dask(
     try:
         for call in calls:
             with explain_lost_cluster(client):
-                waiting.append(client.submit(_Call(function, call), pure=False))
+                waiting.append(client.submit(call, pure=False))
             if len(waiting) >= most:
-                yield _result(client, waiting.popleft())
+                yield _wait_for(client, waiting.popleft())
         while waiting:
-            yield _result(client, waiting.popleft())
+            yield _wait_for(client, waiting.popleft())
     finally:
         if waiting:  # one failed, or nobody wants the rest
             with suppress(Exception):
                 client.cancel(list(waiting))
 
 
-class _Call:
-    """A call into which Dask does not look; it returns a result and an error."""
-
-    def __init__(self, function: Callable[..., Any], arguments: Any) -> None:
-        self._function, self._arguments = function, arguments
-
-    def __call__(self) -> tuple[Any, Exception | None]:
-        try:
-            return self._function(*self._arguments), None
-        except Exception as error:  # raised there, it would look like one of Dask's
-            return None, error
-
-
-def _result(client: Any, future: Any) -> Any:
-    """Return the result of a call; wait for it as long as there are workers."""
-    answer = None
-    while answer is None:
+def _wait_for(client: Any, future: Any) -> Any:
+    """Return what a call returned; wait for it as long as there are workers."""
+    while True:
         with explain_lost_cluster(client), suppress(TimeoutError):
-            answer = future.result(timeout=_LOOK)
-        if answer is None:
-            _n_cores(client)
-    result, error = answer
-    if error is not None:
-        raise error
-    return result
+            return future.result(timeout=_LOOK)
+        _n_cores(client)
 
 
 def _n_cores(client: Any) -> int:
@@ -251,7 +242,7 @@ def _n_cores(client: Any) -> int:
 
 @contextmanager
 def explain_lost_cluster(client: Any) -> Iterator[None]:
-    """Turn the loss of Dask's scheduler or workers into an error that says so."""
+    """Turn the loss of Dask's scheduler or workers into a ClusterError."""
     try:
         yield
     except BrainweaveError:
@@ -358,33 +349,32 @@ class Payload:
         return loads(self._closed) if self._closed else self._value
 
     def __getstate__(self) -> dict[str, Any]:
-        if self._closed:
-            return self.__dict__
+        in_memory = type(self._value) is np.ndarray and backing_map(self._value) is None
+        if self._closed or in_memory:  # joblib shares large arrays between processes
+            return vars(self)
         closed = BytesIO()
         try:
             _MapPickler(closed).dump(as_sendable(self._value))
         except (PicklingError, AttributeError, TypeError):
-            # a function defined on the spot, which only the caller's pickler can send
-            return self.__dict__
+            return vars(self)  # a local function, which joblib and Dask can send
         return {"_value": None, "_closed": closed.getvalue()}
 
 
-def _call_on_worker(function: Callable[..., Any], *packed: Any) -> tuple[Any, Any]:
-    """Return the packed result and None, or None and the error."""
-    try:
-        return _packed(function(*map(_unpacked, packed))), None
-    except Exception as error:
-        return None, error
+class _Call:
+    """A call that another process may make; it returns a result and an error.
 
+    An error that is raised there would look like one of the cluster's.
+    """
 
-def _packed(value: Any) -> Any:
-    """Wrap what may hold a memory map; joblib knows how to send arrays."""
-    plain = isinstance(value, np.ndarray) and backing_map(value) is None
-    return value if plain else Payload(value)
+    def __init__(self, function: Callable[..., Any], arguments: Iterable[Any]) -> None:
+        self._function = function
+        self._arguments = [Payload(value) for value in arguments]
 
-
-def _unpacked(value: Any) -> Any:
-    return value.open() if isinstance(value, Payload) else value
+    def __call__(self) -> tuple[Payload | None, Exception | None]:
+        try:
+            return Payload(self._function(*(a.open() for a in self._arguments))), None
+        except Exception as error:
+            return None, error
 
 
 class _MapPickler(Pickler):
@@ -398,22 +388,15 @@ class _MapPickler(Pickler):
         start = mapped.offset - mapped.offset % mmap.ALLOCATIONGRANULARITY
         address = np.frombuffer(mapped._mmap, np.uint8).ctypes.data
         layout = (X.shape, X.dtype, X.strides, start + X.ctypes.data - address)
-        path = os.path.realpath(mapped.filename)
-        found = os.stat(path)
-        return _map_again, (path, found.st_size, found.st_mtime_ns, layout)
+        return _map_again, (os.path.realpath(mapped.filename), layout)
 
 
-def _map_again(path: str, size: int, changed: int, layout: Any) -> NDArray[Any]:
+def _map_again(path: str, layout: Any) -> NDArray[Any]:
+    shape, dtype, strides, offset = layout
     try:
-        found = os.stat(path)
-        data = np.memmap(path, np.uint8, "r")
-    except (OSError, ValueError) as error:
-        problem = f"A worker cannot open {path!r} ({error})"
-    else:
-        if (found.st_size, found.st_mtime_ns) == (size, changed):
-            shape, dtype, strides, offset = layout
-            return np.ndarray(shape, dtype, data, offset, strides)
-        problem = f"A worker sees another file as {path!r} than was sent to it"
-    raise InputError(
-        f"{problem}. Put the study where all workers see it under the same name."
-    )
+        return np.ndarray(shape, dtype, np.memmap(path, mode="r"), offset, strides)
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(
+            f"A worker cannot open {path!r} ({error}). Put the study where all workers "
+            "see it under the same name."
+        ) from error

@@ -15,10 +15,9 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from brainweave._core.arrays import (
-    LazyArray,
     Matrix,
+    as_kind_of,
     column_chunks,
-    is_torch,
     ops_for,
     to_numpy,
     working_dtype,
@@ -27,6 +26,7 @@ from brainweave._core.exceptions import InputError
 from brainweave._core.stored import Stored
 from brainweave._core.validation import check_samples
 from brainweave.basis.basis import SubjectBasis
+from brainweave.basis.device import device_for
 from brainweave.basis.signatures import N_SIGNATURES, same_samples, sample_signatures
 
 
@@ -152,12 +152,12 @@ class SubjectMap(Stored):
     @np.errstate(over="ignore", invalid="ignore")  # what is not finite is refused
     def _apply_weights(self, Z: Any, name: str) -> Any:
         """Multiply standardised samples with the weights, by chunks of columns."""
-        device = None if is_torch(Z) else getattr(self.basis, "_device", None)
+        device = device_for(Z) or getattr(self.basis, "_device", None)
         if device is not None:
             weights = self.weights.astype(np.float64) / self.scale[:, None]
             features: Any = device.weighted(Z, self.mean, weights)
             refuse_non_finite(features, name)
-            return features.astype(working_dtype(Z))
+            return as_kind_of(Z, features)
         ops = ops_for(Z)
         features = 0
         single = working_dtype(Z) == np.float32
@@ -171,7 +171,7 @@ class SubjectMap(Stored):
                 features = features + (ops.array(weights).T @ chunk.T).T
                 features -= ops.array(mean @ weights)
         refuse_non_finite(features, name)
-        return features
+        return as_kind_of(Z, features)
 
     def _standardized(self, Z: Any) -> Iterator[tuple[slice, Any]]:
         """Yield samples in chunks of columns, each voxel standardised."""
@@ -422,7 +422,7 @@ class BasisMap(SubjectMap):
         Z = self.basis.check_samples(Z, name)
         if self.kernel != "linear":
             through = self.basis.kernel_to(Z, name) @ self._weight_mixing()
-            return ops_for(Z).array(through)
+            return as_kind_of(Z, through)
         return self._apply_weights(Z, name)
 
     def detach(self) -> SubjectMap:
@@ -432,17 +432,8 @@ class BasisMap(SubjectMap):
         return self._by_weights(self.weights, None if self.isometric else self.patterns)
 
     def _stored_form(self) -> SubjectMap:
-        """Return the map to write: by voxels if it is linear, made when written."""
-        if self.kernel != "linear":
-            return self
-        known, shape = vars(self), (self.n_voxels, self.n_components)
-        dtype = self.basis.dtype
-        weights = LazyArray(shape, dtype, self.make_weights)
-        patterns = LazyArray(shape[::-1], dtype, self.make_patterns)
-        return self._by_weights(
-            known.get("weights", weights),
-            None if self.isometric else known.get("patterns", patterns),
-        )
+        """Return the map to write: by voxels if it is linear."""
+        return self.detach()
 
     def _by_weights(self, weights: Any, patterns: Any) -> WeightMap:
         return WeightMap(

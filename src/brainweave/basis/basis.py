@@ -6,14 +6,20 @@ V D V^\top` cut at an energy, and the coordinates :math:`V D^{1/2}` of the sampl
 """
 
 from copy import copy
-from functools import cached_property
 from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from brainweave._core.arrays import Matrix, is_torch, to_numpy, working_dtype
+from brainweave._core.arrays import (
+    Codes,
+    Matrix,
+    as_sendable,
+    is_torch,
+    to_numpy,
+    working_dtype,
+)
 from brainweave._core.exceptions import InputError
 from brainweave._core.labels import object_array
 from brainweave._core.validation import check_fraction, check_samples, check_shape
@@ -32,16 +38,31 @@ from brainweave.basis.voxels import SampleProducts, VoxelPass
 TIED = 1e-9  # eigenvalues that differ by less, relative to the largest, are equal
 
 
-class _Spectrum(NamedTuple):
+class Spectrum(NamedTuple):
+    """Eigenvalues and eigenvectors of a Gram matrix."""
+
     values: Matrix  # all positive ones, descending
     vectors: Matrix
     lost_share: float
 
 
+class Rows:
+    """Some rows of an array that is read by columns."""
+
+    ndim = 2
+
+    def __init__(self, data: Any, rows: Codes) -> None:
+        self.data, self.rows = data, rows
+        self.shape, self.dtype = (len(rows), data.shape[1]), data.dtype
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.data[:, key[1]][self.rows]
+
+
 def _n_for_energy(energy: float, values: Matrix, dtype: Any) -> int:
     """Return how many leading eigenvalues have this share of the sum of all roots.
 
-    Those that equal the last of them count too: no cut can tell their directions apart.
+    Eigenvalues equal to the last of them count too: their directions are arbitrary.
     """
     share = np.cumsum(np.sqrt(values))
     last = values[int(np.searchsorted(share, share[-1] * (energy - 1e-12)))]
@@ -77,7 +98,7 @@ class SubjectBasis(VoxelPass):
     name : str, default="X"
         How error messages call this subject.
     device : str or torch.device, optional
-        Where torch is to read the voxels and decompose the Gram matrix: "cuda", say.
+        Where torch reads the voxels and decomposes the Gram matrix, such as "cuda".
         Samples in memory, in mapped files or on disk are brought there chunk by chunk,
         the next while one is worked on. By default tensors stay where they are and all
         else is done by NumPy.
@@ -119,6 +140,17 @@ class SubjectBasis(VoxelPass):
 
     _gram_is_linear = False  # of a precomputed one: known to who made it
 
+    # what the pass over voxels left: the samples' inner products here, or on a device,
+    # or the standardised samples, where voxels are fewer
+    _products: Matrix | None = None
+    _on_device: Any = None
+    _narrow: Any = None
+    # what follows from these, when it is first needed
+    _centred: tuple[Matrix, Centring] | None = None
+    _centring: Centring | None = None
+    _spectrum: Spectrum | None = None
+    _groups: NDArray[Any] | None = None  # by which voxels were scaled
+
     def __init__(
         self,
         X: Any,
@@ -144,10 +176,13 @@ class SubjectBasis(VoxelPass):
             )
         self.standardize, self.reliable = standardize, False
         self.dtype, self._data = working_dtype(X), X
-        elsewhere = device is not None or is_torch(X)
-        self._device = device_for(X, device) if elsewhere else None
+        self._device = device_for(X, device)
         if self.kernel.name == "precomputed":
-            self._use_gram(X)
+            gram = check_precomputed(to_numpy(X).astype(np.float64), name)
+            self.mean = self.scale = np.empty(0)
+            self.constant_voxels = np.empty(0, dtype=int)
+            self.signatures = sample_signatures(gram)
+            self._products, self._data = gram, None
             return
         narrow = self.uses_covariance
         read, self._shift, self._offset = self._read_voxels(narrow=narrow)
@@ -161,7 +196,7 @@ class SubjectBasis(VoxelPass):
             repeated = repeated_groups(groups)
             if repeated is not None:
                 self._weigh_voxels(repeated)
-                self._groups: Any = np.asarray(groups)
+                self._groups = np.asarray(groups)
 
     def _weigh_voxels(self, groups: Groups) -> None:
         """Scale the standardised voxels anew, by how reliable they are."""
@@ -169,21 +204,35 @@ class SubjectBasis(VoxelPass):
         factor = np.where(np.isinf(self.scale), 0.0, 1 / again)
         self.scale = np.where(factor > 0, self.scale * again, np.inf)
         self.constant_voxels = np.flatnonzero(np.isinf(self.scale))
-        if self.uses_covariance:
+        if self._narrow is not None:
             self._narrow = self._narrow * factor
         else:
             self._products = np.zeros((self.n_samples, self.n_samples))
             for _, z in self.chunks(verify=False):
-                self._products += to_numpy(z @ z.T)
-            self.__dict__.pop("_on_device", None)  # of voxels scaled otherwise
+                self._products += z @ z.T
+            self.free_device_memory()  # there are products of voxels scaled otherwise
         self.reliable = True
 
-    def _use_gram(self, gram: Any) -> None:
-        gram = check_precomputed(to_numpy(gram).astype(np.float64), self.name)
-        self.mean = self.scale = np.empty(0)
-        self.constant_voxels = np.empty(0, dtype=int)
-        self.signatures = sample_signatures(gram)
-        self._products, self._data = gram, None
+    def __copy__(self) -> Self:
+        other = type(self).__new__(type(self))
+        vars(other).update(vars(self))
+        return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        # another process may have no such device
+        state = vars(self) | {"_data": as_sendable(self._data), "_device": None}
+        if self._on_device is not None:
+            state |= {"_products": to_numpy(self._on_device), "_on_device": None}
+        return state
+
+    def without_matrices(self) -> Self:
+        """Return a basis that reads and maps samples, and is light to send."""
+        if not self.kernel.from_products:
+            return self
+        other = copy(self)
+        other._products = other._narrow = other._on_device = None
+        other._centred = other._spectrum = None
+        return other
 
     @property
     def is_linear(self) -> bool:
@@ -197,39 +246,38 @@ class SubjectBasis(VoxelPass):
 
     # -- inner products, Gram matrix, eigenbasis --------------------------------------
 
-    @cached_property
-    def _products(self) -> Matrix:
-        if "_on_device" in self.__dict__:
-            return to_numpy(self.__dict__.pop("_on_device"))
-        if "_narrow" in self.__dict__:
-            return np.asarray(self._narrow @ self._narrow.T)
-        # given up by free_device_memory, and needed after all
-        known = self.signatures
-        read = to_numpy(self._read_voxels(narrow=False)[0])
-        found, self.signatures = self.signatures, known
-        self._refuse_changed(found)
-        return read
+    def products(self) -> Matrix:
+        """Return the inner products of the standardised samples."""
+        if self._products is None:
+            if self._on_device is not None:
+                self._products, self._on_device = to_numpy(self._on_device), None
+            elif self._narrow is not None:
+                self._products = np.asarray(self._narrow @ self._narrow.T)
+            else:  # given up to free memory, and needed after all
+                known = self.signatures
+                self._products = to_numpy(self._read_voxels(narrow=False)[0])
+                found, self.signatures = self.signatures, known
+                self._refuse_changed(found)
+        return self._products
 
-    @cached_property
-    def _centred(self) -> tuple[Matrix, Centring]:
-        if self.kernel.function is not None:
-            dense = self._dense(self._data)
-            gram = self.kernel.call(dense, dense, self.name)
-        elif self.kernel.from_products:
-            products = self._with_means(self._products, self._shift, self._shift)
-            squares = self._products.diagonal()  # for distances, which have no mean
-            with np.errstate(over="ignore", invalid="ignore"):
-                gram = self.kernel.up_to_constant(products, squares, squares)
-        else:
-            gram = self._products
-        self.kernel.check_gram(gram, self.name)
-        # centred voxels give a centred linear kernel but for rounding: keep one matrix
-        own = self.kernel.name == "linear" and gram.flags.writeable
-        return center_gram(gram, overwrite=own)
-
-    @cached_property
-    def _centring(self) -> Centring:
-        return self._centred[1]
+    def _center(self) -> tuple[Matrix, Centring]:
+        if self._centred is None:
+            if self.kernel.function is not None:
+                dense = self._dense(self._data)
+                gram = self.kernel.call(dense, dense, self.name)
+            elif self.kernel.from_products:
+                products = self._with_means(self.products(), self._shift, self._shift)
+                squares = self.products().diagonal()  # for distances, without means
+                with np.errstate(over="ignore", invalid="ignore"):
+                    gram = self.kernel.up_to_constant(products, squares, squares)
+            else:
+                gram = self.products()
+            self.kernel.check_gram(gram, self.name)
+            # centred voxels give a centred linear kernel but for rounding: keep one
+            own = self.kernel.name == "linear" and gram.flags.writeable
+            self._centred = center_gram(gram, overwrite=own)
+            self._centring = self._centred[1]
+        return self._centred
 
     def _with_means(self, products: Matrix, shift_a: Matrix, shift_b: Matrix) -> Matrix:
         """Undo the centring of voxels for kernels that see samples as they are."""
@@ -240,29 +288,39 @@ class SubjectBasis(VoxelPass):
     @property
     def gram(self) -> Matrix:
         """The centred Gram matrix of the samples."""
-        return self._centred[0]
+        return self._center()[0]
 
     @property
     def gram_on_device(self) -> Any:
         """The centred Gram matrix of a linear kernel, if it lies on a device."""
-        gram = self.__dict__.get("_on_device")
-        if gram is None or self.kernel.name != "linear":
+        if self._on_device is None or self.kernel.name != "linear":
             return None
-        if "_centring" not in self.__dict__:
-            means = cast(Any, self._device).center(gram)
+        if self._centring is None:
+            means = cast(Any, self._device).center(self._on_device)
             self._centring = Centring(means, float(means.mean()))
-        return gram
+        return self._on_device
 
     def free_device_memory(self) -> None:
         """Free the device's memory; the Gram matrix is read again if it is needed."""
-        self.__dict__.pop("_on_device", None)
+        self._on_device = None
 
-    @cached_property
-    def _spectrum(self) -> _Spectrum:
-        """Eigenvalues that are not zero to rounding, and the vectors that are kept."""
+    @property
+    def is_decomposed(self) -> bool:
+        """Whether the eigenvectors are known already."""
+        return self._spectrum is not None
+
+    def eigenbasis(self) -> Spectrum:
+        """Return the eigenvalues that are not zero to rounding, and kept vectors."""
+        if self._spectrum is None:
+            self._spectrum = self._decompose()
+        return self._spectrum
+
+    def _decompose(self) -> Spectrum:
         covariance = self.uses_covariance
         values, vectors = self._eigenpairs(covariance)
-        positive = int((values > (floor := self._rounding_of(values))).sum())
+        eps = np.finfo(self.dtype).eps
+        floor = float(10 * np.sqrt(self.n_samples) * eps * max(values[0], 0))
+        positive = int((values > floor).sum())  # others are zero to rounding
         if positive == 0:
             raise InputError(
                 f"{self.name}: the kernel {self.kernel.name!r} gives the same value "
@@ -273,13 +331,13 @@ class SubjectBasis(VoxelPass):
         values = values[:positive]
         vectors = vectors[:, : _n_for_energy(self.energy, values, self.dtype)]
         if is_torch(vectors):
-            return _Spectrum(values, to_numpy(vectors.contiguous()), lost)
+            return Spectrum(values, to_numpy(vectors.contiguous()), lost)
         if covariance:
             own = values[: vectors.shape[1]]
             vectors = self._narrow @ (vectors / np.sqrt(own))
             if own[-1] < 1e-8 * own[0]:  # squaring cost the last their angles
                 vectors = scipy.linalg.qr(vectors, mode="economic")[0]
-        return _Spectrum(values, np.ascontiguousarray(vectors), lost)
+        return Spectrum(values, np.ascontiguousarray(vectors), lost)
 
     def _eigenpairs(self, covariance: bool) -> tuple[Matrix, Any]:
         """Return all eigenpairs, with descending eigenvalues."""
@@ -295,22 +353,17 @@ class SubjectBasis(VoxelPass):
         values, vectors = np.linalg.eigh(small)
         return values[::-1], vectors[:, ::-1]
 
-    def _rounding_of(self, values: Matrix) -> float:
-        """Return the size up to which eigenvalues are zero to rounding."""
-        eps = np.finfo(self.dtype).eps
-        return float(10 * np.sqrt(self.n_samples) * eps * max(values[0], 0))
-
     @property
     def spectrum(self) -> Matrix:
         """All positive eigenvalues of the Gram matrix, descending, before the cut."""
-        return self._spectrum.values
+        return self.eigenbasis().values
 
     @property
     def lost_share(self) -> float:
         """Share of the eigenvalues that a kernel with negative ones loses."""
-        return self._spectrum.lost_share
+        return self.eigenbasis().lost_share
 
-    @cached_property
+    @property
     def n_kept(self) -> int:
         """How many components the energy keeps."""
         return _n_for_energy(self.energy, self.spectrum, self.dtype)
@@ -323,7 +376,7 @@ class SubjectBasis(VoxelPass):
     @property
     def vectors(self) -> Matrix:
         """The kept eigenvectors, (n_samples, n_kept), orthonormal columns."""
-        return self._spectrum.vectors[:, : self.n_kept]
+        return self.eigenbasis().vectors[:, : self.n_kept]
 
     @property
     def coordinates(self) -> Matrix:
@@ -367,12 +420,11 @@ class SubjectBasis(VoxelPass):
         energy = check_fraction("energy", energy, owner=self.name)
         if energy == self.energy:
             return self
-        _ = self._spectrum  # once, for all energies
+        known = self.eigenbasis()  # once, for all energies
         other = copy(self)
         other.energy = energy
-        other.__dict__.pop("n_kept", None)
-        if other.n_kept > self._spectrum.vectors.shape[1]:  # not computed
-            del other.__dict__["_spectrum"]
+        if other.n_kept > known.vectors.shape[1]:  # not computed
+            other._spectrum = None
         return other
 
     def with_kernel(self, kernel: Any, kernel_params: Any = None) -> "SubjectBasis":
@@ -385,12 +437,11 @@ class SubjectBasis(VoxelPass):
                 f"{self.name}: a precomputed Gram matrix cannot change its kernel."
             )
         if self.uses_covariance:
-            _ = self._products  # once, for all kernels
+            self.products()  # once, for all kernels
         other = copy(self)
-        for derived in ("_centred", "_centring", "_spectrum", "n_kept"):
-            other.__dict__.pop(derived, None)
+        other._centred = other._centring = other._spectrum = None
         other.kernel = new
-        if other.uses_covariance and "_narrow" not in self.__dict__:
+        if other.uses_covariance and self._narrow is None:
             other._narrow = self._dense(self._data).astype(np.float64)
         return other
 
@@ -407,7 +458,7 @@ class SubjectBasis(VoxelPass):
         if self.kernel.from_products and not isinstance(Z, SampleProducts):
             Z = self.products_with(Z, name)
         if isinstance(Z, SampleProducts):
-            return self._centring.center_new(self._kernel_of_products(Z))
+            return self._means_of_gram().center_new(self._kernel_of_products(Z))
         Z = self.check_samples(Z, name)
         given = self.kernel.function is None
         samples = to_numpy(Z).astype(np.float64) if given else self._dense(Z)
@@ -415,7 +466,10 @@ class SubjectBasis(VoxelPass):
             raise InputError(f"{name} has NaN or infinite values.")
         if not given:
             samples = self.kernel.call(samples, self._dense(self._data), name)
-        return self._centring.center_new(samples)
+        return self._means_of_gram().center_new(samples)
+
+    def _means_of_gram(self) -> Centring:
+        return self._center()[1] if self._centring is None else self._centring
 
     def products_with(self, Z: Any, name: str = "Z") -> SampleProducts:
         """Return the inner products of other samples with the aligning ones."""
@@ -431,7 +485,7 @@ class SubjectBasis(VoxelPass):
             )
         squares = np.zeros(self.n_samples)  # only one kernel has a use for them
         if self.kernel.name == "gaussian":
-            squares = self._products.diagonal()
+            squares = self.products().diagonal()
         cross = self._with_means(products.cross, products.shift, self._shift)
         return self.kernel.up_to_constant(cross, products.squares, squares)
 

@@ -1,7 +1,6 @@
-"""A pass over voxels on a GPU: chunks brought there while others are worked on."""
+"""Torch, the one way to a GPU: voxels are brought there chunk by chunk."""
 
 from collections.abc import Iterator
-from functools import lru_cache
 from importlib import import_module
 from threading import Lock
 from typing import Any
@@ -20,13 +19,15 @@ from brainweave._core.arrays import (
 from brainweave._core.exceptions import InputError
 
 DEVICE_CHUNK_BYTES = 2**28  # wide enough to hide the start of a copy
+# compute capabilities of GPUs on which double precision takes up to twice as long as
+# single precision; on others it takes 32 to 64 times as long
+FAST_DOUBLES = {(6, 0), (7, 0), (8, 0), (9, 0), (10, 0)}
 # torch loads its linear algebra on first use, which two threads must not do at once
 _LINALG = Lock()
-_MEASURING = Lock()  # one thread measures, alone: all subjects are worked on alike
 
 
 class Device:
-    """Where a pass over voxels is done, if not by NumPy: "cuda", "cuda:1", "cpu"."""
+    """Where torch works: "cuda", "cuda:1", "cpu"."""
 
     def __init__(self, name: Any) -> None:
         self.torch = import_module("torch")
@@ -38,9 +39,20 @@ class Device:
     @property
     def dtype(self) -> Any:
         """The type of products: double, unless that is far slower on this device."""
-        with _MEASURING:
-            double = not self.on_gpu or _doubles_are_fast(str(self.device))
-        return self.torch.float64 if double else self.torch.float32
+        if not self.on_gpu:
+            return self.torch.float64
+        fast = self.torch.cuda.get_device_capability(self.device) in FAST_DOUBLES
+        return self.torch.float64 if fast else self.torch.float32
+
+    @property
+    def is_roomy(self) -> bool:
+        """Whether at least half of the device's memory is free."""
+        if not self.on_gpu:
+            return True
+        free, total = self.torch.cuda.mem_get_info(self.device)
+        return bool(2 * free > total)
+
+    # -- arrays ------------------------------------------------------------------------
 
     def zeros(self, *shape: int) -> Any:
         """Return zeros in double precision."""
@@ -61,70 +73,57 @@ class Device:
         """Concatenate arrays on the device."""
         return self.torch.cat(parts)
 
-    @property
-    def is_roomy(self) -> bool:
-        """Whether at least half of the device's memory is free."""
-        if not self.on_gpu:
-            return True
-        free, total = self.torch.cuda.mem_get_info(self.device)
-        return bool(2 * free > total)
-
-    def width(self, n_samples: int, n_voxels: int) -> int:
-        """Return how many columns make a chunk that suits the device's memory."""
-        room = DEVICE_CHUNK_BYTES
-        if self.on_gpu:  # a chunk exists about ten times, for several subjects
-            room = min(room, self.torch.cuda.mem_get_info(self.device)[0] // 64)
-        return int(min(n_voxels, max(256, room // (4 * n_samples))))
-
     def chunks(self, X: Any) -> Iterator[tuple[slice, Any]]:
         """Yield blocks of whole columns of X on the device.
 
-        The next block is on its way, by a stream of its own and through one of two
+        The next block is copied there, by a stream of its own and through one of two
         buffers of pinned memory, while the caller works on this one.
         """
         n, v = X.shape
-        width = self.width(n, v)
+        room = DEVICE_CHUNK_BYTES
+        if self.on_gpu:  # a chunk exists about ten times, for several subjects
+            room = min(room, self.torch.cuda.mem_get_info(self.device)[0] // 64)
+        width = int(min(v, max(256, room // (4 * n))))
         cuts = [slice(i, min(i + width, v)) for i in range(0, v, width)]
         try:
-            if not self.on_gpu or (is_torch(X) and X.device.type != "cpu"):
-                for columns in cuts:
-                    yield columns, self._host_block(X, columns).to(self.device)
-            else:
+            if self.on_gpu and not on_gpu(X):
                 yield from self._streamed(X, cuts)
+                return
+            for columns in cuts:
+                block = X[:, columns]
+                if not is_torch(block):  # torch may write to it: a copy
+                    block = self.torch.from_numpy(np.array(block, working_dtype(block)))
+                yield columns, block.to(self.device)
         finally:
             release_pages(X)
-
-    def _host_block(self, X: Any, columns: slice) -> Any:
-        block = X[:, columns]
-        if is_torch(block):
-            return block
-        block = np.asarray(block)
-        if block.dtype.kind not in "f" or not block.dtype.isnative:
-            block = block.astype(working_dtype(block))
-        if not block.flags.writeable:  # torch warns of what it must not write to
-            block = np.asarray(_Readable(block))
-        return self.torch.from_numpy(block)
 
     def _streamed(self, X: Any, cuts: list[slice]) -> Iterator[tuple[slice, Any]]:
         cuda = self.torch.cuda
         copying, working = cuda.Stream(self.device), cuda.current_stream(self.device)
         buffers: list[Any] = [None, None]
         copied = [cuda.Event(), cuda.Event()]
+        dtype = getattr(self.torch, working_dtype(X).name)
 
         def send(number: int) -> Any:
-            block, slot = self._host_block(X, cuts[number]), number % 2
-            by_voxels = block.stride(0) < block.stride(1)
+            block: Any = X[:, cuts[number]]
+            block = block if is_torch(block) else np.asarray(block)
+            strides = block.stride() if is_torch(block) else block.strides
+            by_voxels, slot = strides[0] < strides[1], number % 2
             block = block.T if by_voxels else block
-            if not (block.is_contiguous() and block.is_pinned()):
+            if is_torch(block) and block.is_contiguous() and block.is_pinned():
+                pinned = block
+            else:
+                size = block.shape[0] * block.shape[1]
                 copied[slot].synchronize()  # the buffer may still be on its way
                 if buffers[slot] is None:
-                    buffers[slot] = self.torch.empty(
-                        block.numel(), dtype=block.dtype, pin_memory=True
-                    )
-                buffer = buffers[slot][: block.numel()].view(block.shape)
-                block = buffer.copy_(block)
+                    buffers[slot] = self.torch.empty(size, dtype=dtype, pin_memory=True)
+                pinned = buffers[slot][:size].view(block.shape)
+                if is_torch(block):
+                    pinned.copy_(block)
+                else:
+                    np.copyto(pinned.numpy(), block, casting="unsafe")
             with cuda.stream(copying):
-                sent = block.to(self.device, non_blocking=True)
+                sent = pinned.to(self.device, non_blocking=True)
                 copied[slot].record(copying)
             return sent.T if by_voxels else sent
 
@@ -135,6 +134,8 @@ class Device:
             here.record_stream(working)
             sent = send(number + 1) if number + 1 < len(cuts) else None
             yield columns, here
+
+    # -- linear algebra ----------------------------------------------------------------
 
     def weighted(self, X: Any, mean: Floats, weights: Floats) -> Floats:
         """Return ``(X - mean) @ weights`` as a NumPy array, in double precision."""
@@ -149,11 +150,7 @@ class Device:
         step = -(-len(z) // 4)
         for start in range(0, len(z), step):
             end = min(start + step, len(z))
-            part, rows = gram[start:end, :end], z[start:end]
-            if gram.dtype == z.dtype:
-                part.addmm_(rows, z[:end].T)
-            else:
-                part += rows @ z[:end].T
+            gram[start:end, :end] += z[start:end] @ z[:end].T
 
     def mirror(self, gram: Any) -> None:
         """Copy what is below the diagonal to above it."""
@@ -201,40 +198,7 @@ class Device:
             return self.torch.linalg.solve(A, B)
 
 
-class _Readable:
-    """Memory that torch takes for writable; nobody writes to it."""
-
-    def __init__(self, array: NDArray[Any]) -> None:
-        address, _ = array.__array_interface__["data"]
-        writable = {"data": (address, False)}
-        self.__array_interface__ = array.__array_interface__ | writable
-        self._owner = array  # alive as long as this is
-
-
-@lru_cache
-def _doubles_are_fast(device: str) -> bool:
-    """Whether products in double precision take less than eight times as long.
-
-    They take 1 to 2 times as long on devices for computing centres, 32 to 64 elsewhere:
-    other threads' work cannot blur that.
-    """
-    torch = import_module("torch")
-    seconds = []
-    for dtype in (torch.float32, torch.float64):
-        x = torch.ones((2048, 2048), dtype=dtype, device=device)
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        taken = []
-        for _ in range(5):  # the first one loads the library
-            start.record()
-            x @ x
-            end.record()
-            torch.cuda.synchronize(device)
-            taken.append(start.elapsed_time(end))
-        seconds.append(min(taken))
-    return bool(seconds[1] < 8 * seconds[0])
-
-
-def device_for(X: Any, device: Any) -> Device | None:
+def device_for(X: Any, device: Any = None) -> Device | None:
     """Return where to pass over X: as asked for, or where a tensor lies on a GPU."""
     if device is None:
         if not on_gpu(X):

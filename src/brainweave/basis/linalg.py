@@ -23,11 +23,9 @@ Operator = Callable[[Matrix], Matrix]
 TIE = 1e-12  # entries of mu closer than this, relative to the scale, are equal
 CONVERGED = 1e-12  # residuals below this, relative to the scale, are rounding
 CLUSTER = 1e-10  # eigenvalues closer than this, relative to the scale, are one
-RESOLVED = 1e-13  # least squared singular value, relative to the largest, to correct
-WELL_CONDITIONED = 1e-7  # the same, above which no correction is needed
+WELL_CONDITIONED = 1e-7  # least squared singular value that may be inverted, relative
 ALL_BUT_ORTHONORMAL = 0.3  # largest deviation of the Gram matrix's eigenvalues from 1
 MANY_COLUMNS = 100  # from here on, products are faster than an eigendecomposition
-ALL_BUT_DIAGONAL = 0.1  # largest norm of the cosines between columns
 WIDE_RANK = 800  # from here on, U.T @ U is faster than reflections
 DENSE_LIMIT = 400  # up to this size, LAPACK is faster than an iteration
 DENSE_PRODUCT = 1500  # the same for U.T @ U, where an iteration may be slow to converge
@@ -352,17 +350,15 @@ def polar(A: Matrix) -> Matrix:
     r"""Return the matrix with orthonormal columns (or rows, if fewer) nearest to A.
 
     It is :math:`A (A^\top A)^{-1/2}`. If A is almost orthonormal, matrix products
-    converge to it. If A is well conditioned, it follows from the eigenbasis Q of
-    :math:`A^\top A`, with an error below 1e-10. Otherwise the columns of
-    :math:`B = A Q`, of lengths h, are orthogonal except for rounding, and the inverse
-    root X of :math:`B^\top B` starts at 1 / h and is corrected by
-    :math:`(I - X B^\top B X)_{ij} / (h_i + h_j)`, mostly once. If A is too close to
-    singular, a singular value decomposition is used, which takes half as long again.
+    converge to it. If A is well conditioned, it follows from the eigenbasis of
+    :math:`A^\top A`, with an error below 1e-10, otherwise from a singular value
+    decomposition.
     """
     if A.shape[0] < A.shape[1]:
         return polar(A.T).T
     gram = A.T @ A
-    if _is_resolved(gram.diagonal()):  # the eigenvalues spread at least as wide
+    squares = gram.diagonal()  # the eigenvalues spread at least as wide
+    if squares.min() > WELL_CONDITIONED * squares.max():
         found = _polar_by_products(A, gram) if len(gram) >= MANY_COLUMNS else None
         if found is not None:
             return found
@@ -370,10 +366,6 @@ def polar(A: Matrix) -> Matrix:
         if values[0] > WELL_CONDITIONED * values[-1]:
             half = Q / np.sqrt(np.sqrt(values))
             return np.asarray(A @ (half @ half.T))
-        B = A @ Q
-        root = _inverse_root(B.T @ B) if _is_resolved(values) else None
-        if root is not None:
-            return np.asarray((B @ root) @ Q.T)
     left, _, right = np.linalg.svd(A, full_matrices=False)
     return np.asarray(left @ right)
 
@@ -396,28 +388,6 @@ def _polar_by_products(A: Matrix, gram: Matrix) -> Matrix | None:
         A = A + A @ (rest / 2 + 0.375 * (rest @ rest.T))
         rest = np.eye(n) - A.T @ A
     return None
-
-
-def _is_resolved(squares: Matrix) -> bool:
-    return bool(squares.min() > RESOLVED * squares.max())
-
-
-def _inverse_root(gram: Matrix) -> Matrix | None:
-    """Return the inverse square root of an almost diagonal Gram matrix."""
-    lengths = np.sqrt(gram.diagonal())
-    sums = lengths[:, None] + lengths
-    rest = gram / np.outer(lengths, -lengths)
-    np.fill_diagonal(rest, 0)
-    distance = error = np.linalg.norm(rest)
-    if not distance < ALL_BUT_DIAGONAL:
-        return None
-    root = rest / sums
-    np.fill_diagonal(root, 1 / lengths)
-    while error * distance > CONVERGED:  # what the last step left
-        rest = np.eye(len(lengths)) - root @ gram @ root
-        root += rest / sums
-        error = np.linalg.norm(rest)
-    return np.asarray(root)
 
 
 def flip_signs(features: Matrix) -> Matrix:

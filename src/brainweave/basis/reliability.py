@@ -82,7 +82,7 @@ def analysis_of_variance(chunk: Any, groups: Groups) -> tuple[Matrix, Matrix]:
     explained = groups.sizes @ means**2
     total = np.einsum("ij,ij->j", x, x)
     left = np.maximum(total - explained, 0.0)
-    # what is left after rounding of a voxel that the groups explain fully is nothing
+    # a voxel that the groups explain fully leaves rounding errors only
     left[left <= 1e-12 * total] = 0.0
     return explained / groups.between, left / groups.within
 
@@ -114,7 +114,7 @@ def reliability_scale(between: Matrix, within: Matrix, groups: Groups) -> Matrix
     varies = within > 0
     if not varies.any():
         raise InputError(
-            "No voxel varies within groups, so reliability cannot be told. Use "
+            "No voxel varies within groups, so reliability cannot be estimated. Use "
             "standardize=True."
         )
     F = between[varies] / within[varies]

@@ -7,14 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial import KDTree
 
-from brainweave._core.arrays import (
-    Matrix,
-    NumpyOps,
-    TorchOps,
-    column_chunks,
-    ops_for,
-    to_numpy,
-)
+from brainweave._core.arrays import Matrix, NumpyOps, column_chunks, ops_for
 
 N_SIGNATURES = 4
 
@@ -34,14 +27,13 @@ def sample_signatures(X: Any) -> Matrix:
     return total
 
 
-def signed_sums(ops: NumpyOps | TorchOps, chunk: Any, columns: slice) -> Matrix:
+def signed_sums(ops: NumpyOps, chunk: Any, columns: slice) -> Matrix:
     """Return the contribution of a chunk of columns to the signatures."""
     signs = voxel_signs(columns.start, columns.stop).astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
-        sums = to_numpy(chunk @ ops.array(signs)).astype(np.float64)
+        sums = (chunk @ ops.array(signs)).astype(np.float64)
     if not np.isfinite(sums).all():
-        values = to_numpy(chunk)
-        sums = np.where(np.isfinite(values), values, 0).astype(np.float64) @ signs
+        sums = np.where(np.isfinite(chunk), chunk, 0).astype(np.float64) @ signs
     return np.asarray(sums)
 
 

@@ -2,17 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from brainweave._core.arrays import (
     NumpyOps,
-    TorchOps,
-    as_sendable,
     column_chunks,
-    is_torch,
     ops_for,
     to_numpy,
 )
@@ -62,7 +59,7 @@ class VoxelPass:
     """Reads one subject's voxels: the base of :class:`~brainweave.SubjectBasis`.
 
     Samples are read and standardised in chunks of columns, and read again when voxel
-    weights are wanted; signatures of the first pass tell whether they were changed.
+    weights are wanted; signatures of the first pass show whether they were changed.
     """
 
     name: str
@@ -92,19 +89,23 @@ class VoxelPass:
 
     @np.errstate(over="ignore", invalid="ignore")  # what overflows is refused
     def _read_by_numpy(self, *, narrow: bool) -> tuple[Matrix, Matrix, float]:
-        """Do so by NumPy, chunk by chunk."""
         ops, n = NumpyOps(self.dtype), self.n_samples
         self.mean, self.scale = np.empty(self.n_voxels), np.empty(self.n_voxels)
         signatures = np.zeros((n, N_SIGNATURES))
         kept: list[Matrix] = []
-        gram: Any = None
+        gram: Any = 0 if narrow else np.zeros((n, n))
         shift, offset = np.zeros(n), 0.0
         with_means = not narrow
         for columns, raw in column_chunks(self._data):
             chunk = ops.array(raw)
             mean = _means(chunk).astype(np.float64)
             if not np.isfinite(mean).all():
-                self._refuse_non_finite(columns, chunk)
+                sample, voxel = np.argwhere(~np.isfinite(chunk))[0]
+                raise InputError(
+                    f"{self.name} has NaN or infinite values, first at sample "
+                    f"{sample}, voxel {columns.start + voxel}. Mask such voxels or "
+                    "drop such samples."
+                )
             room = ops.memory_for(chunk, 0 if narrow else N_SIGNATURES)
             z = room[:n]
             scale, constant, centred = self._standardize_into(
@@ -124,15 +125,14 @@ class VoxelPass:
             if centred is ALL:
                 room[n:] = 0
                 signatures += signed_sums(ops, chunk, columns)
-            else:  # rows of signs, scaled back, let the product tell the signatures
+            else:  # rows of signs, scaled back: their products are the signatures
                 signs = voxel_signs(columns.start, columns.stop)
                 room[n:] = (signs * scale[:, None]).T
                 room[n:, centred] = 0  # their means would swamp a small sample
                 signatures += chunk[:, centred].astype(np.float64) @ signs[centred]
             product = ops.gram(room)
             signatures += product[:n, n:]
-            own = product[:n, :n]
-            gram = own.astype(np.float64) if gram is None else np.add(gram, own, gram)
+            gram += product[:n, :n]
         self.constant_voxels = np.flatnonzero(np.isinf(self.scale))
         if self.constant_voxels.size == self.n_voxels:
             raise InputError(
@@ -144,9 +144,14 @@ class VoxelPass:
             means = read.mean(axis=0)
             read -= means
             read -= means[:, None] - means.mean()
-        squares = _square_sums(read.T) if narrow else read.diagonal()
-        self._refuse_overflow(squares, shift, offset, signatures)
         self.signatures = signatures
+        squares = _square_sums(read.T) if narrow else read.diagonal()
+        if not all(np.isfinite(x).all() for x in (squares, shift, offset, signatures)):
+            remedy = "" if self.standardize else ", or keep standardize=True"
+            raise InputError(
+                f"{self.name}: its values are too large for sums of products in "
+                f"{self.dtype}. Divide the samples by a constant{remedy}."
+            )
         return read, shift, offset
 
     def _standardize_into(
@@ -168,19 +173,19 @@ class VoxelPass:
             z[:, constant] = 0
         return scale, constant, centred
 
-    def _refuse_overflow(self, *sums: Any) -> None:
-        if not all(np.isfinite(values).all() for values in sums):
-            remedy = "" if self.standardize else ", or keep standardize=True"
-            raise InputError(
-                f"{self.name}: its values are too large for sums of products in "
-                f"{self.dtype}. Divide the samples by a constant{remedy}."
-            )
+    def _smallest_deviation(self, mean: Matrix) -> Matrix:
+        """Return the deviation up to which voxels of these means are constant.
+
+        What rounding leaves of a constant voxel, or what has no inverse in this dtype.
+        """
+        limits = np.finfo(self.dtype)
+        return np.maximum(4 * limits.eps * np.abs(mean), float(limits.tiny))
 
     def _read_on_device(self, device: Device) -> tuple[Any, Matrix, float] | None:
-        """Do so on a device, where the inner products stay.
+        """Read voxels on a device, where the inner products stay.
 
-        None if a voxel or value needs the care of :meth:`_read_by_numpy`, which also
-        says what is wrong.
+        Return None if a voxel or value needs the care of :meth:`_read_by_numpy`, which
+        also reports what is wrong.
         """
         n, v, eps = self.n_samples, self.n_voxels, float(np.finfo(self.dtype).eps)
         gram, signatures = device.zeros(n, n), device.zeros(n, N_SIGNATURES)
@@ -210,10 +215,10 @@ class VoxelPass:
         mean, scale = to_numpy(means), to_numpy(deviations)
         low, high = _safe_range(self.dtype)
         plain = (scale == 0) | ((scale > low) & (scale < high))
-        if not (plain.all() and np.isfinite(to_numpy(signatures)).all()):
-            return None
         constant = scale <= self._smallest_deviation(mean)
-        if constant.all() or not np.isfinite(float(gram.diagonal().sum())):
+        sums = to_numpy(signatures), float(gram.diagonal().sum())
+        finite = all(np.isfinite(values).all() for values in sums)
+        if constant.all() or not plain.all() or not finite:
             return None
         self.mean, self.signatures = mean, to_numpy(signatures)
         if not self.standardize:
@@ -222,25 +227,28 @@ class VoxelPass:
         self.constant_voxels = np.flatnonzero(constant)
         return gram, to_numpy(shift), float(offset)
 
-    def _smallest_deviation(self, mean: Matrix) -> Matrix:
-        """Return the deviation up to which voxels of these means are constant.
+    # -- samples read again ------------------------------------------------------------
 
-        What rounding leaves of a constant voxel, or what has no inverse in this dtype.
+    @property
+    def ops(self) -> NumpyOps:
+        """The operations in the working precision of the samples."""
+        return ops_for(self._data)
+
+    def chunks(self, *, verify: bool = True) -> Iterator[tuple[slice, Any]]:
+        """Read the aligning samples again, standardised, by chunks of columns.
+
+        For the methods that work on voxels. Each chunk is new and may be overwritten.
+        Changed data are refused, unless the caller has just verified them.
         """
-        limits = np.finfo(self.dtype)
-        return np.maximum(4 * limits.eps * np.abs(mean), float(limits.tiny))
-
-    def _refuse_non_finite(self, columns: slice, chunk: Any) -> None:
-        bad = ~np.isfinite(chunk)
-        sample, voxel = np.argwhere(bad)[0]
-        raise InputError(
-            f"{self.name} has NaN or infinite values, first at sample {sample}, voxel "
-            f"{columns.start + voxel}. Mask such voxels or drop such samples."
-        )
+        if self._data is None:
+            raise InputError(
+                f"{self.name} is a precomputed Gram matrix, which has no voxels."
+            )
+        return self._standardized(self._data, verify=verify)
 
     def _standardized(
         self, Z: Any, *, verify: bool = False
-    ) -> Iterator[tuple[Any, Any]]:
+    ) -> Iterator[tuple[slice, Any]]:
         """Yield column chunks of Z standardised with this subject's mean and scale.
 
         With `verify`, changed samples raise an error after the last chunk.
@@ -255,7 +263,9 @@ class VoxelPass:
         if verify:
             self._refuse_changed(found)
 
-    def _standardize(self, ops: Any, chunk: Any, columns: slice, **how: bool) -> Any:
+    def _standardize(
+        self, ops: NumpyOps, chunk: Any, columns: slice, **how: bool
+    ) -> Any:
         z = ops.subtract(ops.array(chunk), ops.array(self.mean[columns]), **how)
         z *= ops.array(1 / self.scale[columns])
         return z
@@ -271,51 +281,20 @@ class VoxelPass:
                 "again."
             )
 
-    def __copy__(self) -> Self:
-        other = type(self).__new__(type(self))
-        other.__dict__.update(self.__dict__)
-        return other
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = {**self.__dict__, "_data": as_sendable(self._data)}
-        state.pop("_device", None)  # another process may have none
-        if "_on_device" in state:
-            state["_products"] = to_numpy(state.pop("_on_device"))
-        return state
-
-    @property
-    def ops(self) -> NumpyOps | TorchOps:
-        """The operations for the kind of array that the samples are."""
-        return ops_for(self._data)
-
-    def chunks(self, *, verify: bool = True) -> Iterator[tuple[slice, Any]]:
-        """Read the aligning samples again, standardised, by chunks of columns.
-
-        For the methods that work on voxels. Each chunk is new and may be overwritten.
-        Changed data are refused, unless the caller has just verified them.
-        """
-        if self._data is None:
-            raise InputError(
-                f"{self.name} is a precomputed Gram matrix, which has no voxels."
-            )
-        return self._standardized(self._data, verify=verify)
-
     def _dense(self, Z: Any) -> Matrix:
-        out = np.hstack([to_numpy(z) for _, z in self._standardized(Z)])
+        out = np.hstack([z for _, z in self._standardized(Z)])
         return out if self.standardize else out + self.mean
 
     def _products_with(self, Z: Any, name: str) -> SampleProducts:
         """Read the aligning samples again beside other samples, chunk by chunk."""
-        n = Z.shape[0]
+        n, ops = Z.shape[0], ops_for(Z)
         cross, squares, shift = np.zeros((n, self.n_samples)), np.zeros(n), np.zeros(n)
-        # tensors meet arrays, or tensors elsewhere, where the aligning samples are
-        ops = ops_for(self._data if is_torch(self._data) or is_torch(Z) else Z)
         for columns, x in self._standardized(self._data, verify=True):
             z = self._standardize(ops, Z[:, columns], columns, transient=True)
-            cross += to_numpy(z @ x.T)
-            squares += to_numpy((z * z).sum(1))
+            cross += z @ x.T
+            squares += (z * z).sum(1)
             if not self.standardize:
-                shift += to_numpy(z).astype(np.float64) @ self.mean[columns]
+                shift += z.astype(np.float64) @ self.mean[columns]
         if not np.isfinite(squares).all():  # a kernel may hide it: exp(-inf) is 0
             raise InputError(f"{name} has NaN or infinite values.")
         return SampleProducts(cross, squares, shift)
@@ -334,26 +313,24 @@ class VoxelPass:
             if single:
                 found += signed_sums(ops, chunk, columns)
                 z = ops.subtract(chunk, ops.array(mean), transient=True)
-                mixed = to_numpy(z.T @ columns_of).astype(np.float64)
+                mixed = (z.T @ columns_of).astype(np.float64)
             else:
                 # the mean comes off the product, which spares a copy; this way round
                 # BLAS needs half the time that it needs for z.T @ columns_of
-                raw_mixed = to_numpy(columns_of.T @ chunk)
+                raw_mixed = columns_of.T @ chunk
                 of_mixed += raw_mixed @ voxel_signs(columns.start, columns.stop)
                 mixed = raw_mixed.T - mean[:, None] * sums
             out[columns] = mixed / self.scale[columns, None]
-        if single or not self._mixture_is_unchanged(of_mixed, mixing):
-            self._refuse_changed(found if single else sample_signatures(self._data))
+        if not single:  # the signatures of the mixtures follow from the first pass
+            allowed = np.abs(mixing).T @ rounding(self.signatures, self.dtype)
+            moved = np.abs(of_mixed - mixing.T @ self.signatures).max(axis=1)
+            if (moved <= allowed).all():
+                return out
+        self._refuse_changed(found if single else sample_signatures(self._data))
         return out
 
-    def _mixture_is_unchanged(self, of_mixed: Matrix, mixing: Matrix) -> bool:
-        """Whether a mixture has the signatures that follow from the first pass."""
-        allowed = np.abs(mixing).T @ rounding(self.signatures, self.dtype)
-        off = np.abs(of_mixed - mixing.T @ self.signatures).max(axis=1)
-        return bool((off <= allowed).all())
-
     def _combine_on_device(self, device: Device, mixing: Matrix) -> NDArray[Any]:
-        """Do so on a device, in double precision."""
+        """Mix samples on a device, in double precision."""
         out = device.zeros(self.n_voxels, mixing.shape[1])
         found = device.zeros(self.n_samples, N_SIGNATURES)
         signs = device.put(voxel_signs(0, self.n_voxels)).double()

@@ -8,7 +8,6 @@ components, graph and method that is evaluated on the same part reuses them.
 
 import logging
 from collections.abc import Callable
-from copy import copy
 from functools import partial
 from typing import Any
 
@@ -117,7 +116,7 @@ class Part:
         bases = self.bases_for(aligner, everyone, n_jobs=n_jobs)
         self._read_scored(everyone, bases, n_jobs=n_jobs)
         for i, basis in enumerate(bases):
-            if "_spectrum" in basis.__dict__:
+            if basis.is_decomposed:
                 self._coordinates_of(i, basis)
 
     def bases_for(
@@ -138,7 +137,7 @@ class Part:
             i
             for i in who
             if (basis := self._bases.get(keys[i])) is None
-            or (full[i] and "_spectrum" not in basis.__dict__)
+            or (full[i] and not basis.is_decomposed)
         ]
         logger.debug(
             "%s: %d bases are made, %d used again",
@@ -245,7 +244,7 @@ class Part:
         ]
         found = map_subjects(
             _products_or_kernel,
-            [_without_matrices(basis) for _, basis in new],
+            [basis.without_matrices() for _, basis in new],
             [self.scored.subjects[i].samples for i, _ in new],
             [self._name_of(i) for i, _ in new],
             n_jobs=n_jobs,
@@ -293,16 +292,6 @@ def _products_or_kernel(basis: SubjectBasis, samples: Any, name: str) -> Any:
     if basis.kernel.from_products:
         return basis.products_with(samples, name)
     return basis.kernel_to(samples, name)
-
-
-def _without_matrices(basis: SubjectBasis) -> SubjectBasis:
-    """Leave the matrices out that a worker would be sent for nothing."""
-    if not basis.kernel.from_products:
-        return basis
-    bare = copy(basis)
-    for name in ("_products", "_narrow", "_centred", "_spectrum", "_on_device"):
-        bare.__dict__.pop(name, None)
-    return bare
 
 
 def _transformed(fitted: Any, samples: Any, name: str) -> Matrix:

@@ -1,11 +1,11 @@
-"""Model files: save and load fitted aligners and maps, and describe what a file holds.
+"""Model and basis files: save and load aligners, maps and bases; describe a file.
 
 A file names classes of a closed list: the package's aligners, those that were
 registered, and the package's classes that declare what files keep of them
 (:class:`brainweave._core.stored.Stored`). Loading never makes anything else.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from os import PathLike
@@ -14,28 +14,30 @@ from pkgutil import walk_packages
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import brainweave
 from brainweave import aligners
+from brainweave._core.arrays import to_numpy
 from brainweave._core.exceptions import ModelFileError
 from brainweave._core.stored import Stored
 from brainweave.aligners.base import BaseAligner
 from brainweave.aligners.check.alignment_check import AlignmentCheck, graph_fit
 from brainweave.aligners.maps import SubjectMap
+from brainweave.basis.basis import Spectrum, SubjectBasis
+from brainweave.basis.kernels import NAMES, Kernel, check_kernel
+from brainweave.basis.signatures import N_SIGNATURES
 from brainweave.graphs.builders import Graph
-from brainweave.persistence.bases import basis_from
 from brainweave.persistence.codec import (
+    BASIS,
     KINDS,
+    MODEL,
+    VERSION,
     Kind,
     Node,
     OpenFile,
     Writer,
     problems_with,
-)
-from brainweave.persistence.container import (
-    BASIS,
-    MODEL,
-    VERSION,
     read_container,
     write_document,
 )
@@ -86,28 +88,13 @@ def _find_aligner(name: Any) -> type[BaseAligner] | None:
     return _REGISTERED.get(str(name))
 
 
-def _find_stored(name: Any) -> type[Stored] | None:
-    """Return our class of that name that declares what files keep; None without one."""
-    for found in _subclasses(Stored):
-        ours = found.__module__.startswith("brainweave.")
-        if ours and found.__name__ == name and "_stored" in vars(found):
-            return None if issubclass(found, BaseAligner) else found
-    return None
-
-
-def _subclasses(base: type[Stored]) -> Iterator[type[Stored]]:
-    for found in base.__subclasses__():
-        yield found
-        yield from _subclasses(found)
-
-
 # -- objects that declare what is kept of them -----------------------------------------
 
 
 def _write_object(writer: Writer, value: Stored, path: str) -> dict[str, Any]:
     form = value._stored_form()
     name = type(form).__name__
-    if _find_stored(name) is not type(form):
+    if Stored._known.get(name) is not type(form):
         raise ModelFileError(f"{path} is a {name}, which model files do not know.")
     kinds = form._stored_kinds().items()
     kept = [key.rstrip("?") for key, kind in kinds if kind is not None]
@@ -118,12 +105,11 @@ def _write_object(writer: Writer, value: Stored, path: str) -> dict[str, Any]:
 def _read_object(node: Node) -> Stored:
     node.check_keys("class", "values")
     name = node.value["class"]
-    cls = _find_stored(name)
-    if cls is None:
+    if name not in Stored._known:  # its module may not be imported yet
         for module in walk_packages(aligners.__path__, f"{aligners.__name__}."):
             import_module(module.name)
-        cls = _find_stored(name)
-    if cls is None:
+    cls = Stored._known.get(name)
+    if cls is None or issubclass(cls, BaseAligner):
         node.refuse(f"is of the unknown class {str(name)[:60]!r}")
     kinds = {k: kind for k, kind in cls._stored_kinds().items() if kind is not None}
     node["values"].check_keys(*(key.rstrip("?") for key in kinds))
@@ -165,22 +151,16 @@ def _write_aligner(writer: Writer, model: BaseAligner, path: str) -> dict[str, A
                 f"again. Correct it, or its line in {name}._stored."
             )
     kept = {k: v for k, v in learned.items() if known[k] is not None}
-    return {
-        "class": name,
-        "params": writer.encode_table(_params(model), path),
-        "state": writer.encode_table(kept, path),
-    }
-
-
-def _params(model: BaseAligner) -> dict[str, Any]:
-    """Return the parameters to save: a graph in place of the function that made it."""
     params = dict(model.get_params(deep=False))
     if callable(params.get("progress")):
         params["progress"] = False  # it belongs to the session that fitted
-    graph = params.get("graph")
-    if callable(graph) and isinstance(getattr(model, "graph_", None), Graph):
-        params["graph"] = vars(model)["graph_"]
-    return params
+    if callable(params.get("graph")) and isinstance(learned.get("graph_"), Graph):
+        params["graph"] = learned["graph_"]  # in place of the function that made it
+    return {
+        "class": name,
+        "params": writer.encode_table(params, path),
+        "state": writer.encode_table(kept, path),
+    }
 
 
 def _read_aligner(node: Node) -> BaseAligner:
@@ -229,6 +209,140 @@ KINDS["aligner"] = Kind(
 KINDS["object"] = Kind(lambda v: isinstance(v, Stored), _write_object, _read_object)
 
 
+# -- bases ---------------------------------------------------------------------------
+
+_PER_SAMPLE = ("labels", "runs", "stimuli")
+_PRIVATE = {name: f"_{name}" for name in ("products", "narrow", "shift")}
+_PRIVATE["samples"] = "_data"
+
+
+class StoredBasis(SubjectBasis):
+    """A basis made from stored arrays; use it wherever a :class:`SubjectBasis` goes.
+
+    Attributes
+    ----------
+    id : str
+        The subject's id, if it was stored.
+    labels, runs, stimuli : ndarray or None
+        What is known of the samples, so that ``GDM().fit(bases)`` needs nothing else.
+    space : object or None
+        How voxels lie in the brain.
+    """
+
+    labels: NDArray[Any] | None = None
+    stimuli: NDArray[Any] | None = None
+    space: Any = None
+
+    def __init__(
+        self, values: Mapping[str, Any], kernel: Kernel, arrays: Mapping[str, Any]
+    ) -> None:
+        self.name, self.kernel, self.energy = values["name"], kernel, values["energy"]
+        self.standardize, self.dtype = values["standardize"], np.dtype(values["dtype"])
+        self.reliable = self.standardize == "reliability"
+        self.n_samples, self.n_voxels = values["shape"]
+        self.mean, self.scale = arrays["mean"], arrays["scale"]
+        self.constant_voxels = np.flatnonzero(np.isinf(self.scale))
+        self.signatures = arrays["signatures"]
+        self._spectrum = Spectrum(
+            arrays["spectrum"], arrays["vectors"], values["lost_share"]
+        )
+        self._data = arrays.get("samples")
+        self._products, self._narrow = arrays.get("products"), arrays.get("narrow")
+        self._shift = arrays.get("shift", np.zeros(self.n_samples))
+        self._offset = values["offset"]
+        self.id, self.runs = "", None
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is float and abs(value) < 1e300
+
+
+# what is stored of every basis, and what it must be
+_VALUES: dict[str, Any] = {
+    "name": str,
+    "kernel": lambda name: name in NAMES,
+    "hp?": object,
+    "energy": _is_number,
+    "standardize": lambda how: how in (True, False, "reliability"),
+    "dtype": lambda name: name in ("float32", "float64"),
+    "shape": [int],
+    "lost_share": _is_number,
+    "offset": _is_number,
+}
+
+
+def _array_kinds(kernel: str, n: int, v: int) -> dict[str, str]:
+    """Return the arrays of a basis: k of s directions, u standardised voxels."""
+    kinds = {"vectors": "n k", "spectrum": "s", "mean": "u", "scale": "u"}
+    kinds["signatures"] = f"n {N_SIGNATURES}"
+    if kernel == "precomputed":
+        return kinds | {"products": "n n"}
+    kinds |= {"samples": "n v of real", "shift": "n"}
+    if kernel == "linear" and v < n:  # standardised samples are the smaller
+        return kinds | {"narrow": "n v"}
+    return kinds | {"products": "n n"}
+
+
+def _write_basis(writer: Writer, basis: SubjectBasis, path: str) -> dict[str, Any]:
+    kernel = basis.kernel
+    if kernel.function is not None:
+        raise ModelFileError(
+            f"{basis.name} has a function as its kernel, which a file cannot hold: "
+            "loading must never run code. Use a kernel by name, or "
+            "kernel='precomputed' with your Gram matrices."
+        )
+    names = _array_kinds(kernel.name, basis.n_samples, basis.n_voxels)
+    values = {
+        "name": basis.name,
+        "kernel": kernel.name,
+        "hp": kernel.hp,
+        "energy": float(basis.energy),
+        "standardize": basis.standardize,
+        "dtype": basis.dtype.name,
+        "shape": [basis.n_samples, basis.n_voxels],
+        "lost_share": float(basis.lost_share),
+        "offset": float(getattr(basis, "_offset", 0.0)),
+    }
+    if "products" in names:
+        basis.products()
+    arrays = {}
+    for name in names:  # some are private
+        found = getattr(basis, _PRIVATE.get(name, name))
+        arrays[name] = np.ascontiguousarray(to_numpy(found))
+    encoded = writer.encode_table(values, path)
+    return {**encoded, "arrays": writer.encode_table(arrays, path)}
+
+
+def _read_basis(node: Node) -> StoredBasis:
+    """Make a basis after checking every part of it."""
+    node.check_keys("arrays", *(key.rstrip("?") for key in _VALUES))
+    values = {key: node[key].decode() for key in node.value if key != "arrays"}
+    node.check_values(values, _VALUES, {})
+    n, v = values["shape"]
+    if n < 2 or v < 1 or not 0 < values["energy"] <= 1:
+        node.refuse("has too few samples or voxels, or a wrong energy")
+    hp = {} if values["hp"] is None else {"hp": values["hp"]}
+    kernel = check_kernel(values["kernel"], hp, owner=node.path)
+    kinds = _array_kinds(kernel.name, n, v)
+    node["arrays"].check_keys(*kinds)
+    arrays = node["arrays"].decode_table()
+    sizes = {"n": n, "v": v, "u": 0 if kernel.name == "precomputed" else v}
+    node["arrays"].check_values(arrays, kinds, sizes)
+    spectrum = arrays["spectrum"]
+    positive = spectrum.size and np.isfinite(spectrum).all() and spectrum[-1] > 0
+    if not positive or (np.diff(spectrum) > 0).any():
+        node.refuse("has a spectrum that is not one")
+    basis = StoredBasis(values, kernel, arrays)
+    if not 1 <= basis.n_kept <= sizes["k"] <= sizes["s"]:
+        node.refuse(f"keeps {basis.n_kept} of {sizes['k']} directions of {sizes['s']}")
+    return basis
+
+
+KINDS["basis"] = Kind(
+    lambda value: isinstance(value, SubjectBasis), _write_basis, _read_basis, once=True
+)
+
+
 # -- files -----------------------------------------------------------------------------
 
 
@@ -273,22 +387,21 @@ def save(
     known = getattr(model, "study_fingerprint", None)
     if known is None and isinstance(provenance, Mapping):
         known = provenance.get("study_fingerprint")
+    # what each component means needs the bases, which stay behind
+    summary = vars(model).get("_component_table")
+    if (
+        summary is None
+        and hasattr(model, "component_summary")
+        and hasattr(model, "bases_")
+    ):
+        frame = model.component_summary()
+        summary = {str(name): frame[name].tolist() for name in frame.columns}
     more = {
-        "summary": _component_table(model),
+        "summary": summary,
         "check": _write_check(vars(model).get("_check")),
         "study_fingerprint": None if known is None else str(known),
     }
     return write_document(Path(path), MODEL, model, more, provenance)
-
-
-def _component_table(model: Any) -> dict[str, list[Any]] | None:
-    """Keep what needs the bases, which stay behind: what each component means."""
-    table = vars(model).get("_component_table")
-    can_tell = hasattr(model, "component_summary") and hasattr(model, "bases_")
-    if table is None and can_tell:
-        frame = model.component_summary()
-        table = {str(name): frame[name].tolist() for name in frame.columns}
-    return table
 
 
 _OF_CHECK = ("agreement_cv", "p", "n_together", "n_permutations")
@@ -371,8 +484,85 @@ def _model_from(file: OpenFile) -> Any:
     if check is not None and isinstance(model, BaseAligner):
         model.__dict__["_check"] = check
     if fingerprint is not None:
-        model.__dict__["study_fingerprint"] = str(fingerprint)
+        model.study_fingerprint = str(fingerprint)
     return model
+
+
+def save_basis(
+    basis: SubjectBasis,
+    path: str | PathLike[str],
+    *,
+    subject: Any = None,
+    provenance: Mapping[str, Any] | None = None,
+) -> Path:
+    """Write one subject's samples and what alignment computes of them.
+
+    The file holds the samples, their inner products, and the eigenpairs at the energy
+    of the basis, so that alignment reads voxels only for voxel weights.
+
+    Parameters
+    ----------
+    basis : SubjectBasis
+        What was computed of the subject's samples.
+    path : path
+        Where to; the suffix must be ``.safetensors``.
+    subject : Subject, optional
+        Whose basis it is: its id, labels, runs, stimuli and space are stored.
+    provenance : mapping, optional
+        How it was made.
+
+    Returns
+    -------
+    Path
+        The file.
+    """
+    if not isinstance(basis, SubjectBasis):
+        raise TypeError(f"save_basis takes a SubjectBasis, got {type(basis).__name__}.")
+    subject = basis if subject is None else subject
+    more = {key: getattr(subject, key, None) for key in (*_PER_SAMPLE, "space")}
+    more["id"] = str(getattr(subject, "id", ""))
+    return write_document(Path(path), BASIS, basis, more, provenance)
+
+
+def load_basis(path: str | PathLike[str], *, verify: bool = True) -> StoredBasis:
+    """Read a basis file; it goes wherever a subject's samples go in ``fit``.
+
+    Parameters
+    ----------
+    path : path
+        What :func:`save_basis` wrote.
+    verify : bool, default=True
+        Compare the checksums of all arrays.
+
+    Returns
+    -------
+    StoredBasis
+        A :class:`SubjectBasis` that also knows its ``id``, ``labels``, ``runs``,
+        ``stimuli`` and ``space``.
+    """
+    return basis_from(read_container(Path(path), kind=BASIS, verify=verify))
+
+
+def basis_from(file: OpenFile) -> StoredBasis:
+    """Make the basis of an open file."""
+    with file.reading() as document:
+        basis = document["basis"].decode()
+        if not isinstance(basis, StoredBasis):
+            document["basis"].refuse("is not a basis")
+        basis.id = str(document["id"].value)
+        for key in _PER_SAMPLE:
+            values = document[key].decode()
+            if values is not None:
+                if np.shape(values) != (basis.n_samples,):
+                    document[key].refuse(
+                        f"are not one for each of {basis.n_samples} samples"
+                    )
+                values = np.array(values)  # used one by one: out of the mapped file
+            setattr(basis, key, values)
+        basis.space = document["space"].decode()
+        if basis.space is not None and basis.space.n_voxels != basis.n_voxels:
+            document["space"].refuse(f"has other than {basis.n_voxels} voxels")
+    return basis
 
 
 # -- what a file holds -----------------------------------------------------------------
@@ -381,9 +571,7 @@ def _model_from(file: OpenFile) -> Any:
 _WHY = {
     "weights": "from voxels to shared features",
     "patterns": "from shared features back to voxels",
-    "samples": "aligning samples: a kernel that is not linear compares new ones with "
-    "them",
-    "loadings": "voxel patterns of the kept directions, for voxel weights",
+    "samples": "aligning samples, for voxel weights and to compare new samples with",
     "products": "inner products of the aligning samples",
     "narrow": "standardised samples (fewer voxels than samples)",
     "vectors": "kept eigenvectors of the Gram matrices",
@@ -461,9 +649,23 @@ def describe(path: str | PathLike[str], *, verify: bool = False) -> Description:
     path = Path(path)
     file = read_container(path, verify=verify)
     is_basis = file.document["format"] == BASIS
-    what, facts = (_basis_facts if is_basis else _model_facts)(file)
+    if is_basis:
+        basis = basis_from(file)
+        names = ("n_samples", "n_voxels", "n_kept", "energy")
+        facts = {name: getattr(basis, name) for name in names}
+        facts["kernel"] = basis.kernel.name
+        what = f"basis of subject {basis.id or basis.name}"
+    else:
+        what, facts = _model_facts(file)
     with file.reading() as document:
         made = document["provenance"].decode()
+    sizes: dict[str, int] = {}
+    for name, array in file.arrays.items():
+        words = [word for word in name.split(".") if not word.isdigit()]
+        part = "graph" if words[0] in ("graph", "graph_") else words[-1]
+        part = "brain masks" if part == "space" else part
+        sizes[part] = sizes.get(part, 0) + array.nbytes
+    ordered = sorted(sizes.items(), key=lambda item: -item[1])
     return Description(
         path=path,
         kind="basis" if is_basis else "model",
@@ -473,19 +675,8 @@ def describe(path: str | PathLike[str], *, verify: bool = False) -> Description:
         facts=facts,
         provenance=made if isinstance(made, dict) else {},
         n_bytes=path.stat().st_size,
-        parts=_parts(file.arrays),
+        parts={part: (size, _WHY.get(part, "")) for part, size in ordered},
     )
-
-
-def _parts(arrays: Mapping[str, Any]) -> dict[str, tuple[int, str]]:
-    sizes: dict[str, int] = {}
-    for name, array in arrays.items():
-        words = [word for word in name.split(".") if not word.isdigit()]
-        part = "graph" if words[0] in ("graph", "graph_") else words[-1]
-        part = "brain masks" if part == "space" else part
-        sizes[part] = sizes.get(part, 0) + array.nbytes
-    ordered = sorted(sizes.items(), key=lambda item: -item[1])
-    return {part: (size, _WHY.get(part, "")) for part, size in ordered}
 
 
 def _model_facts(file: OpenFile) -> tuple[str, dict[str, Any]]:
@@ -521,11 +712,3 @@ def _model_facts(file: OpenFile) -> tuple[str, dict[str, Any]]:
         f"{model.n_components_} shared features, {' and '.join(kernels)} kernel"
     )
     return what, facts
-
-
-def _basis_facts(file: OpenFile) -> tuple[str, dict[str, Any]]:
-    basis = basis_from(file)
-    names = ("n_samples", "n_voxels", "n_kept", "energy")
-    facts = {name: getattr(basis, name) for name in names}
-    facts["kernel"] = basis.kernel.name
-    return f"basis of subject {basis.id or basis.name}", facts

@@ -415,8 +415,8 @@ def _half_basis(
         half._gram_is_linear, half.dtype = basis.is_linear, basis.dtype
         return half, without_trends(gram[np.ix_(rows, held_out)]).T
     # labels scale the voxels: those of the held-out samples must not
-    data = basis._data if basis._data is not None else basis.__dict__.get("_narrow")
-    groups = getattr(basis, "_groups", None)
+    data = basis._data if basis._data is not None else basis._narrow
+    groups = basis._groups
     labels = getattr(basis, "labels", None)  # of a basis from a file
     if groups is None and labels is not None:
         groups = encode_labels([labels])[0][0]

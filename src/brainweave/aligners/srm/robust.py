@@ -23,7 +23,7 @@ from brainweave._core.arrays import (
     Floats,
     Matrix,
     NumpyOps,
-    TorchOps,
+    as_kind_of,
     ops_for,
     to_numpy,
 )
@@ -50,7 +50,7 @@ class VoxelReader:
     """A way to read one subject's standardised voxels again and again."""
 
     read: Callable[[], Chunks]  # begins a pass; its chunks may be overwritten
-    ops: NumpyOps | TorchOps  # the operations of the kind of array that chunks are
+    ops: NumpyOps  # the operations in the precision of the chunks
 
     def residuals(self, W: Floats, R: Matrix) -> Iterable[tuple[slice, Any, Any]]:
         """Return, per chunk, its columns, weights, and what the maps leave of it."""
@@ -140,8 +140,8 @@ class RobustMap(WeightMap):
 
     def transform(self, Z: Any, *, name: str = "Z") -> Any:
         """Map samples of this subject into the shared space, (n_samples, K)."""
-        voxels, R = self._respond(Z, name)
-        return voxels.ops.array(R)
+        _, R = self._respond(Z, name)
+        return as_kind_of(Z, R)
 
     def individual(self, Z: Any, *, name: str = "Z") -> scipy.sparse.csc_array:
         """Return what of the samples is individual, standardised, samples x voxels."""

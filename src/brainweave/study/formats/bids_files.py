@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave._core.exceptions import StudyError
-from brainweave._core.io import restore
 from brainweave._core.validation import check_list_option, check_option
 from brainweave.study.spaces import read_table
 
@@ -115,8 +114,6 @@ def open_dataset(folder: str | PathLike[str], derivatives: Any = "auto") -> Data
     if isinstance(folder, Dataset):
         return folder
     root = Path(folder)
-    if not root.exists():
-        restore(root)
     if not root.is_dir():
         raise StudyError(f"There is no folder {str(root)!r}. Check the path.")
     if derivatives is None:

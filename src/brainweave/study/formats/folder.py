@@ -26,7 +26,6 @@ from brainweave._core.io import (
     check_disk_space,
     file_stamp,
     full_disk_is_an_error,
-    restore,
     unreadable,
     write_text,
 )
@@ -99,7 +98,6 @@ def save_study(
         The study as saved, its samples mapped from the folder.
     """
     target = Path(os.path.abspath(folder))
-    restore(target)
     _check_target(target, overwrite)
     _check_study(study)
     if target.is_symlink():
@@ -156,7 +154,6 @@ def open_study(folder: str | PathLike[str], *, verify: bool | None = None) -> St
     Study
     """
     root = Path(folder)
-    restore(root)
     index = _read_index(root)
     try:
         if verify is None:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from brainweave._core.exceptions import InputError, StudyError
-from brainweave._core.io import atomic_folder, full_disk_is_an_error, restore
+from brainweave._core.io import atomic_folder, full_disk_is_an_error
 from brainweave._core.validation import check_option
 from brainweave._core.version import __version__
 from brainweave.study.formats.events import Events
@@ -115,7 +115,6 @@ def files_to_replace(target: Path, overwrite: bool) -> list[str]:
 
     Raise a StudyError if the folder holds something else.
     """
-    restore(target)
     if target.exists() and not target.is_dir():
         raise StudyError(f"{str(target)!r} is a file; choose a folder.")
     if not target.exists() or not any(target.iterdir()):
