@@ -16,6 +16,7 @@ import tempfile
 import time
 import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -26,8 +27,15 @@ from brainweave.evaluation.grid import Grid, GridStudy
 from brainweave.evaluation.measures import Classification
 from brainweave.evaluation.runner import run_grid
 from brainweave.evaluation.splits import split_study, subject_folds
-from brainweave.paper.settings import METHODS, competing_methods, dataset, gdm
 from brainweave.study.simulation.simulate import simulate_like
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from reproduction.settings import (
+    METHODS,
+    competing_methods,
+    dataset,
+    gdm,
+)
 
 TARGET = 5.0
 
