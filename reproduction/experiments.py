@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from brainweave._core.exceptions import InputError
 from brainweave._core.progress import Progress
-from brainweave.evaluation.grid import Grid
-from brainweave.evaluation.runner import run_grid
+from brainweave.evaluation.grid import Grid, run_grid
 from reproduction import settings
 from reproduction.output import (
     add_published,

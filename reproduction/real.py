@@ -16,9 +16,8 @@ from brainweave.aligners.hyperalignment import Hyperalignment, RegularizedHypera
 from brainweave.aligners.srm.semisupervised import SemiSupervisedSRM
 from brainweave.aligners.srm.srm import SRM
 from brainweave.evaluation.align_folds import PROTOCOLS
-from brainweave.evaluation.grid import Grid, GridStudy
+from brainweave.evaluation.grid import Grid, GridStudy, run_grid
 from brainweave.evaluation.measures import Matching
-from brainweave.evaluation.runner import run_grid
 from brainweave.evaluation.tuning import GDMCV
 from brainweave.study.formats.matlab import load_matlab
 from brainweave.study.study import Study

@@ -10,9 +10,8 @@ from sklearn.neighbors import NearestCentroid
 
 import brainweave as bw
 from brainweave.aligners.base import BaseAligner
-from brainweave.evaluation.grid import Grid, GridStudy
+from brainweave.evaluation.grid import Grid, GridStudy, run_grid
 from brainweave.evaluation.measures import Classification, Matching, Reconstruction
-from brainweave.evaluation.runner import run_grid
 from evaluation_studies import CountedArray, study_lists
 
 PARCELS = np.repeat([1, 2], 10)
