@@ -21,10 +21,9 @@ from pathlib import Path
 import numpy as np
 
 from brainweave._core.workers import blas_threads
-from brainweave.evaluation.align_folds import copy_with_seed
 from brainweave.evaluation.classifiers import make_classifier, with_feasible_nu
 from brainweave.evaluation.grid import Grid, GridStudy, run_grid
-from brainweave.evaluation.measures import Classification
+from brainweave.evaluation.measures import Classification, copy_with_seed
 from brainweave.evaluation.splits import split_study, subject_folds
 from brainweave.study.simulation.simulate import simulate_like
 

@@ -9,7 +9,7 @@ from typing import Any
 import reproduction
 from brainweave import Study
 from brainweave._core.exceptions import BrainweaveError, InputError
-from brainweave.evaluation.align_folds import PROTOCOLS
+from brainweave.evaluation.evaluate import PROTOCOLS
 
 TABLES = ("table2", "unaligned")
 FIGURES = ("figure1", "figure2", *(f"figureS{i}" for i in range(3, 9)))

@@ -15,7 +15,7 @@ from brainweave.aligners.gdm.gdm import GDM
 from brainweave.aligners.hyperalignment import Hyperalignment, RegularizedHyperalignment
 from brainweave.aligners.srm.semisupervised import SemiSupervisedSRM
 from brainweave.aligners.srm.srm import SRM
-from brainweave.evaluation.align_folds import PROTOCOLS
+from brainweave.evaluation.evaluate import PROTOCOLS
 from brainweave.evaluation.grid import Grid, GridStudy, run_grid
 from brainweave.evaluation.measures import Matching
 from brainweave.evaluation.tuning import GDMCV

@@ -172,7 +172,7 @@ def test_intersect_goes_by_stimulus_where_there_are_stimuli(rng):
         for i, (known, shown) in enumerate(zip(labels, stimuli, strict=True))
     )
     masks = [np.isin(s, list("abcd")) for s in stimuli]
-    part = bw.split_study(study, halves=masks, match="intersect").parts[0]
+    part = bw.split_study(study, halves=masks, match="intersect").splits[0]
     first, second = (s.stimuli.tolist() for s in part.aligning)
     assert first == second
     assert sorted(first) == list("abcd")

@@ -428,7 +428,10 @@ def as_study(n_subjects=4):
 
 def test_samples_that_are_missing_keep_their_ids():
     split = split_study(as_study())
-    (part, _), (whole, _) = drop_aligning_samples(split, 0.5, seed=0).parts, split.parts
+    (part, _), (whole, _) = (
+        drop_aligning_samples(split, 0.5, seed=0).splits,
+        split.splits,
+    )
     for some, all_of_them in zip(part.aligning, whole.aligning, strict=True):
         assert some.n_samples == 6
         assert set(some.stimuli) < set(all_of_them.stimuli)

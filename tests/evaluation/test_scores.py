@@ -108,7 +108,7 @@ def test_a_story_is_matched_between_real_subjects(real_data):
 
 def test_without_a_protocol_test_subjects_are_held_out(rng):
     """What is not asked for does not leak: all three, and grids."""
-    X, y = study_lists(rng, noise=6.0)
+    X, y = study_lists(rng, noise=12.0)
     locked = locked_lists(rng, noise=4.0)
     by_time = GDM(4, graph="time")
     for measure, model, data in (

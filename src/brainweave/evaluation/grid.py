@@ -34,12 +34,16 @@ from brainweave._core.progress import Progress
 from brainweave._core.validation import check_fraction, check_int, check_option
 from brainweave._core.version import __version__, versions
 from brainweave._core.workers import WarningCollector, blas_threads, cluster_workers
-from brainweave.evaluation.align_folds import PROTOCOLS, Clock, takes_bases
-from brainweave.evaluation.evaluate import evaluation_metadata, score_folds
-from brainweave.evaluation.measures import Classification, Measure
+from brainweave.evaluation.evaluate import (
+    PROTOCOLS,
+    evaluation_metadata,
+    score_folds,
+    takes_bases,
+)
+from brainweave.evaluation.measures import Classification, Clock, Measure
 from brainweave.evaluation.results import INCIDENTAL, GridResult, is_complete
-from brainweave.evaluation.shared_bases import Part
 from brainweave.evaluation.splits import (
+    Split,
     SplitStudy,
     as_study,
     select_samples,
@@ -237,7 +241,7 @@ def drop_aligning_samples(split: SplitStudy, share: float, seed: int) -> SplitSt
     if share == 0:
         return split
     parts = []
-    for number, part in enumerate(split.parts):
+    for number, part in enumerate(split.splits):
         with_ids = part.aligning.map(
             lambda s: (
                 s._replace(stimuli=np.arange(s.n_samples)) if s.stimuli is None else s
@@ -246,8 +250,8 @@ def drop_aligning_samples(split: SplitStudy, share: float, seed: int) -> SplitSt
         rows = [np.arange(s.n_samples)[:, None] for s in with_ids]
         drawn = np.random.SeedSequence([seed, number]).generate_state(1)[0]
         kept = drop_samples(rows, fraction=share, random_state=int(drawn)).kept
-        parts.append(Part(select_samples(with_ids, kept), part.scored, name=part.name))
-    return split.with_parts(parts)
+        parts.append(Split(select_samples(with_ids, kept), part.scored, name=part.name))
+    return split.with_splits(parts)
 
 
 def _hash(value: Any) -> str:
@@ -264,7 +268,7 @@ def _hash(value: Any) -> str:
 def _content(study: Any) -> Any:
     """Return what a study holds, as arrays."""
     if isinstance(study, SplitStudy):
-        return [[_content(p.aligning), _content(p.scored)] for p in study.parts]
+        return [[_content(p.aligning), _content(p.scored)] for p in study.splits]
     return [
         # where voxels lie matters to methods that go by neighbourhood or atlas
         _hash([s.id, to_numpy(s.data()), s.labels, s.runs, s.stimuli, s.space])
@@ -473,7 +477,7 @@ class _Run:
 
     def _compute_group(self, split: SplitStudy, half: int, jobs: list[Job]) -> None:
         """Compute jobs that share bases, which are made before threads read them."""
-        part, start = split.parts[half], time.perf_counter()
+        part, start = split.splits[half], time.perf_counter()
         for job in jobs:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")

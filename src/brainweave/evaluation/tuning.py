@@ -33,10 +33,9 @@ from brainweave.aligners.gdm.paper import PaperGDM
 from brainweave.aligners.maps import SubjectMap
 from brainweave.basis.basis import SubjectBasis
 from brainweave.basis.kernels import Kernel, check_kernel
-from brainweave.evaluation.align_folds import PROTOCOLS
-from brainweave.evaluation.evaluate import between_subject_classification
-from brainweave.evaluation.shared_bases import Part
+from brainweave.evaluation.evaluate import PROTOCOLS, between_subject_classification
 from brainweave.evaluation.splits import (
+    Split,
     SplitStudy,
     as_study,
     half_masks,
@@ -237,7 +236,7 @@ class GDMCV(BaseAligner):
 
     def _score(self, split: SplitStudy, params: dict[str, Any]) -> NDArray[Any] | str:
         """Return the scores of one setting, or why it cannot be scored."""
-        if split.parts[0].of_grams:
+        if split.splits[0].of_grams:
             params = {**params, "kernel": "precomputed", "kernel_params": None}
         model = self._gdm(params)
         with warnings.catch_warnings():
@@ -337,7 +336,7 @@ def _inner_split(
     first = half_masks(study, "category")
     second = [~mask for mask in first]
     parts = [
-        Part(half(own, own), half(other, own), name=f"inner half {n}", of_grams=True)
+        Split(half(own, own), half(other, own), name=f"inner half {n}", of_grams=True)
         for n, own, other in ((1, first, second), (2, second, first))
     ]
     return SplitStudy(parts)
@@ -364,8 +363,8 @@ def _halves_of_voxels(
     )
     return SplitStudy(
         [
-            Part(first, second, name="inner half 1"),
-            Part(second, first, name="inner half 2"),
+            Split(first, second, name="inner half 1"),
+            Split(second, first, name="inner half 2"),
         ]
     )
 
