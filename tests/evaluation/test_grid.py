@@ -231,7 +231,7 @@ def test_progress_counts_up_to_all_cells(tmp_path):
 
 
 def names_in(store):
-    return {path.stem for path in store.cells.glob("*.json")}
+    return {path.stem for path in store.cells.glob("[!.]*.json")}
 
 
 # -- finished cells --------------------------------------------------------------------
