@@ -108,7 +108,7 @@ class GridStudy:
         )
         if split.shape != self.counts:
             raise InputError(
-                f"Study {self.name!r} has {split.shape[0]} parts and {split.shape[1]} "
+                f"Study {self.name!r} has {split.shape[0]} splits and {split.shape[1]} "
                 f"subjects, but shape={self.counts} was given."
             )
         return split
@@ -240,9 +240,9 @@ def drop_aligning_samples(split: SplitStudy, share: float, seed: int) -> SplitSt
     """
     if share == 0:
         return split
-    parts = []
-    for number, part in enumerate(split.splits):
-        with_ids = part.aligning.map(
+    splits = []
+    for number, half in enumerate(split.splits):
+        with_ids = half.aligning.map(
             lambda s: (
                 s._replace(stimuli=np.arange(s.n_samples)) if s.stimuli is None else s
             )
@@ -250,8 +250,9 @@ def drop_aligning_samples(split: SplitStudy, share: float, seed: int) -> SplitSt
         rows = [np.arange(s.n_samples)[:, None] for s in with_ids]
         drawn = np.random.SeedSequence([seed, number]).generate_state(1)[0]
         kept = drop_samples(rows, fraction=share, random_state=int(drawn)).kept
-        parts.append(Split(select_samples(with_ids, kept), part.scored, name=part.name))
-    return split.with_splits(parts)
+        some = select_samples(with_ids, kept)
+        splits.append(Split(some, half.scored, name=half.name))
+    return split.with_splits(splits)
 
 
 def _hash(value: Any) -> str:

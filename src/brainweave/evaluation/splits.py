@@ -87,8 +87,6 @@ class Split:
         self._bases: dict[Key, SubjectBasis] = {}
         self._products: dict[tuple[int, bool | str], SampleProducts] = {}
         self._kernels: dict[Key, Matrix] = {}
-        # with the spectrum that they belong to
-        self._coordinates: dict[Key, tuple[Matrix, Matrix]] = {}
 
     def y_for(self, aligner: Any) -> list[Any] | None:
         """Return the y to align with: categories, or stimulus ids for time graphs."""
@@ -133,8 +131,7 @@ class Split:
         bases = self.bases_for(aligner, everyone, n_jobs=n_jobs)
         self._read_scored(everyone, bases, n_jobs=n_jobs)
         for i, basis in enumerate(bases):
-            if "_spectrum" in basis.__dict__:
-                self._coordinates_of(i, basis)
+            self._kernel_of(i, basis)
 
     def bases_for(
         self, aligner: BaseAligner, who: list[int], *, n_jobs: int | None = None
@@ -224,11 +221,8 @@ class Split:
         )
         features = dict(zip(rest, read, strict=True))
         for i, m in shared.items():
-            if m.mixing is not None:
-                features[i] = np.asarray(self._kernel_of(i, m.basis) @ m.mixing)
-            else:
-                coordinates = self._coordinates_of(i, m.basis)[:, : m.basis.n_kept]
-                features[i] = np.asarray(coordinates @ m.coef)
+            mixing = m._weight_mixing() if m.mixing is None else m.mixing
+            features[i] = np.asarray(self._kernel_of(i, m.basis) @ mixing)
         return [features[i] for i in range(len(maps))]
 
     def _has_read(self, i: int, basis: SubjectBasis) -> bool:
@@ -277,18 +271,6 @@ class Split:
             other = self.scored.subjects[i].samples if with_samples else known
             self._kernels[key] = basis.kernel_to(other, self._name_of(i))
         return self._kernels[key]
-
-    def _coordinates_of(self, i: int, basis: SubjectBasis) -> Matrix:
-        """Return coordinates at full energy; a lower one takes the leading columns."""
-        key = (i, basis.kernel, basis.standardize)
-        spectrum, coordinates = self._coordinates.get(key, (None, None))
-        if coordinates is None or spectrum is not basis.spectrum:
-            full = basis.cut(1.0)
-            coordinates = self._kernel_of(i, basis) @ (
-                full.vectors / np.sqrt(full.values)
-            )
-            self._coordinates[key] = basis.spectrum, coordinates
-        return coordinates
 
 
 # at the top of the module, so that workers in other processes find them
