@@ -447,7 +447,7 @@ def align_folds(
 ) -> Iterator[list[AlignedFold]]:
     """Fit an aligner for every fold and map all scored samples.
 
-    With `only`, pairs of part and fold, nothing is done for the others.
+    With `only`, pairs of half and fold, nothing is done for the others.
 
     Yields
     ------
