@@ -355,9 +355,7 @@ def test_grids_that_cannot_be_are_refused():
 
 def test_a_wrong_shape_is_refused(tmp_path):
     study = GridStudy("s", *small_data(), shape=(2, 5))
-    with pytest.raises(
-        InputError, match=r"4 subjects, but shape=\(2, 5\)"
-    ):
+    with pytest.raises(InputError, match=r"4 subjects, but shape=\(2, 5\)"):
         run_grid(Grid(study, {"m": GDM(2)}), tmp_path)
 
 
