@@ -13,7 +13,7 @@ SPHINX := $(DOCS)/$(SCRIPTS)/python -m sphinx -W --keep-going -n -T
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-thorough test-wheel coverage mutants fuzz test-torch test-lowest lint types contracts check bench bench-quick bench-peers error-rates peers docs docs-quick results results-page wheel audit clean
+.PHONY: help demo test test-thorough test-wheel coverage mutants fuzz test-torch test-lowest lint types contracts check bench bench-quick bench-peers error-rates peers docs docs-quick reproduce results results-page wheel audit clean
 
 help:  ## say what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | sort | expand -t 14
@@ -90,6 +90,10 @@ docs-quick: $(DOCS)/.ready  ## does the site build? all pages, the examples show
 	DOCS_QUICK=1 OMP_NUM_THREADS=2 $(SPHINX) -d docs/_build/doctrees-quick -b dirhtml docs docs/_build/quick; \
 		status=$$?; rm -rf docs/tutorials; exit $$status # so that make docs runs every example
 
+EXPERIMENT ?= table2 --quick -o out/reproduction
+reproduce: $(VENV)/.base  ## an experiment of the paper: make reproduce EXPERIMENT="figure1 -o OUT"
+	$(BIN)/python -m reproduction $(EXPERIMENT)
+
 results: $(VENV)/.dev  ## run the results that are missing or stale; write docs/results.md
 	$(BIN)/python tools/results.py
 
@@ -114,7 +118,7 @@ audit: $(VENV)/.base  ## known holes in what is installed, by the database of Py
 lint: $(VENV)/.dev  ## style and spelling
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/codespell src tests docs examples benchmarks README.md CHANGELOG.md CONTRIBUTING.md
+	$(BIN)/codespell src reproduction tests docs examples benchmarks README.md CHANGELOG.md CONTRIBUTING.md
 
 types: $(VENV)/.dev  ## mypy, strict
 	$(BIN)/mypy

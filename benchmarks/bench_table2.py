@@ -16,18 +16,24 @@ import tempfile
 import time
 import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
 from brainweave._core.workers import blas_threads
-from brainweave.evaluation.align_folds import copy_with_seed
 from brainweave.evaluation.classifiers import make_classifier, with_feasible_nu
-from brainweave.evaluation.grid import Grid, GridStudy
-from brainweave.evaluation.measures import Classification
-from brainweave.evaluation.runner import run_grid
+from brainweave.evaluation.grid import Grid, GridStudy, run_grid
+from brainweave.evaluation.measures import Classification, copy_with_seed
 from brainweave.evaluation.splits import split_study, subject_folds
-from brainweave.paper.settings import METHODS, competing_methods, dataset, gdm
 from brainweave.study.simulation.simulate import simulate_like
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from reproduction.settings import (
+    METHODS,
+    competing_methods,
+    dataset,
+    gdm,
+)
 
 TARGET = 5.0
 

@@ -13,6 +13,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,8 +45,10 @@ from brainweave.evaluation.classifiers import Task, make_classifier, run_task
 from brainweave.evaluation.evaluate import between_subject_classification
 from brainweave.evaluation.splits import split_study, subject_folds
 from brainweave.graphs.builders import Graph, GroupTerm, weigh_groups
-from brainweave.paper.real import load_raider_images
 from brainweave.study.study import Study
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from reproduction.real import load_raider_images
 
 LEAVE_OUT = 2
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from brainweave import __version__
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE / "_ext"))
+sys.path[:0] = [str(HERE / "_ext"), str(HERE.parent)]
 os.environ.setdefault("MPLBACKEND", "agg")
 
 project = "brainweave"
@@ -57,7 +57,7 @@ nitpick_ignore = [
     ("py:func", "brainweave.basis.signatures.sample_signatures"),
     ("py:func", "epi_mask"),
     ("py:class", "brainweave.study.source.Source"),
-    ("py:data", "brainweave.paper.METHODS"),
+    ("py:data", "reproduction.METHODS"),
 ]
 suppress_warnings = ["config.cache"]  # the gallery's scraper is a function
 

@@ -243,19 +243,19 @@ def test_commands_take_the_address_of_a_scheduler(study, client, tmp_path, capsy
 
 
 @pytest.mark.filterwarnings("ignore::Warning:distributed")
-def test_the_paper_is_reproduced_by_workers(client, tmp_path, capsys):
+def test_the_paper_is_reproduced_by_workers(client, tmp_path):
+    from reproduction import table2
+
     def done(dask_scheduler):
         return dask_scheduler.transition_counter
 
     before = client.run_on_scheduler(done)
-    words = ["reproduce", "table2", "--quick", "--dataset", "DS105ROI", "-q"]
-    words += ["--method", "GDM", "--method", "SRM"]
-    for name in ("here", "there"):
-        more = ["--dask", client.scheduler.address] if name == "there" else []
-        assert run_command([*words, "-o", str(tmp_path / name), *more]) == 0
-        here = client.run_on_scheduler(done) == before
-        assert here == (name == "here")
-    tables = [pd.read_csv(tmp_path / name / "table2.csv") for name in ("here", "there")]
+    options = {"quick": True, "datasets": ["DS105ROI"], "methods": ["GDM", "SRM"]}
+    tables = [table2(tmp_path / "here", **options)]
+    assert client.run_on_scheduler(done) == before
+    with joblib.parallel_config(backend="dask", client=client):
+        tables.append(table2(tmp_path / "there", **options))
+    assert client.run_on_scheduler(done) > before
     pd.testing.assert_frame_equal(
         *(t.drop(columns="seconds", errors="ignore") for t in tables)
     )

@@ -67,12 +67,13 @@ def test_the_reference_lists_nothing_else():
     assert listed == set(brainweave.__all__) - {"__version__"}
 
 
-@pytest.mark.parametrize(
-    "room", ["evaluation", "paper", "plotting", "report", "study", "testing"]
-)
-def test_what_lives_one_level_down_is_listed_once(room):
-    module = importlib.import_module(f"brainweave.{room}")
-    part = MORE.split(f"currentmodule:: brainweave.{room}\n")[1]
+ROOMS = ("evaluation", "plotting", "report", "study", "testing")
+
+
+@pytest.mark.parametrize("name", [*(f"brainweave.{r}" for r in ROOMS), "reproduction"])
+def test_what_lives_one_level_down_is_listed_once(name):
+    module = importlib.import_module(name)
+    part = MORE.split(f"currentmodule:: {name}\n")[1]
     listed = re.findall(r"^   (\w+)$", part.split(".. currentmodule::")[0], re.M)
     assert len(listed) == len(set(listed))
     # figure1 is figure("figure1"); constants have a line of their own

@@ -20,7 +20,7 @@ import pytest
 
 import brainweave as bw
 from brainweave._core.exceptions import BrainweaveError
-from brainweave.evaluation.store import ResultStore
+from brainweave.evaluation.grid import ResultStore
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals, fork")
 

@@ -496,6 +496,18 @@ def test_noise_that_aligned_is_not_scored_with_itself(rng):
     assert honest.mean < 0.4
 
 
+class Slotted:
+    __slots__ = ("weight",)
+
+    def __init__(self, weight):
+        self.weight = weight
+
+    def graph(self, y):
+        from brainweave.graphs.builders import label_graph
+
+        return label_graph(y, different=self.weight)
+
+
 def test_a_result_of_another_graph_is_not_taken_from_the_store(rng, tmp_path):
     from functools import partial
 
@@ -505,15 +517,6 @@ def test_a_result_of_another_graph_is_not_taken_from_the_store(rng, tmp_path):
     from brainweave.evaluation.grid import Grid, GridStudy
     from brainweave.evaluation.tuning import LabelGraph
     from brainweave.graphs.builders import label_graph
-
-    class Slotted:
-        __slots__ = ("weight",)
-
-        def __init__(self, weight):
-            self.weight = weight
-
-        def graph(self, y):
-            return label_graph(y, different=self.weight)
 
     study = noise_study(rng)
     n = 4 * 14
@@ -532,23 +535,22 @@ def test_a_result_of_another_graph_is_not_taken_from_the_store(rng, tmp_path):
         0.5,
         "0.5",
     ]
-    Slotted.graph.__qualname__ = "Slotted.graph"
     grids = [Grid(GridStudy("s", study), {"GDM": GDM(2, graph=g)}) for g in graphs]
     grids += [
         Grid(GridStudy("s", study, match=how), {"GDM": GDM(2)})
         for how in ("truncate", "average")
     ]
-    names = [next(grid.jobs(2, 4)).cells[0].name for grid in grids]
+    names = [next(grid.jobs()).cells[0].name for grid in grids]
     assert len(set(names)) == len(names)
     again = Grid(
         GridStudy("s", study),
         {"GDM": GDM(2, graph=partial(label_graph, same=0, different=1))},
     )
-    assert next(again.jobs(2, 4)).cells[0].name == names[2]
+    assert next(again.jobs()).cells[0].name == names[2]
     for untold in ((g for g in "ab"), lambda y: label_graph(y)):
         grid = Grid(GridStudy("s", study), {"GDM": GDM(2)}, vary={"graph": [untold]})
         with pytest.raises(ValueError, match="cannot be kept"):
-            next(grid.jobs(2, 4))
+            next(grid.jobs())
 
 
 def test_a_damaged_store_gives_the_same_table_or_says_why(rng, tmp_path):
@@ -557,11 +559,10 @@ def test_a_damaged_store_gives_the_same_table_or_says_why(rng, tmp_path):
     import pandas as pd
 
     from brainweave import GDM
-    from brainweave.evaluation.grid import Grid, GridStudy
-    from brainweave.evaluation.runner import run_grid
+    from brainweave.evaluation.grid import Grid, GridStudy, run_grid
 
     def run():
-        source = GridStudy("s", lambda: study, version="1")
+        source = GridStudy("s", lambda: study, version="1", shape=(2, len(study)))
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The record", RuntimeWarning)
             return run_grid(Grid(source, {"GDM": GDM(2)}), tmp_path).summary()
@@ -577,10 +578,6 @@ def test_a_damaged_store_gives_the_same_table_or_says_why(rng, tmp_path):
     cells[3].write_text(cells[4].read_text())  # whole, and of another fold
     cells[5].write_bytes(b"\xff\xfe")
     pd.testing.assert_frame_equal(run()[shown], whole)
-    (record,) = (tmp_path / "studies" / "cells").glob("*.json")
-    for content in ("{}", record.read_text().replace("4", "3"), "[]"):
-        record.write_text(content)
-        pd.testing.assert_frame_equal(run()[shown], whole)
 
 
 @pytest.mark.parametrize("protocol", ["joint", "held-out"])

@@ -15,8 +15,7 @@ from numpy.testing import assert_allclose
 import brainweave as bw
 from brainweave._core.exceptions import ModelFileError
 from brainweave.aligners.base import BaseAligner
-from brainweave.evaluation.grid import Grid, GridStudy
-from brainweave.evaluation.runner import run_grid
+from brainweave.evaluation.grid import Grid, GridStudy, run_grid
 from brainweave.report import write_report
 from brainweave.testing import CHECKS, Case, check_aligner
 

@@ -71,9 +71,8 @@ def noise():
 def bids():
     """Images as fMRIPrep leaves them, with the defects that studies have."""
     sys.path.insert(0, str(ROOT))
-    from tests.bids_trees import messy_fmriprep
-
     from brainweave import GDM, load_bids
+    from tests.bids_trees import messy_fmriprep
 
     folder = OUT / "bids"
     shutil.rmtree(folder, ignore_errors=True)
@@ -95,8 +94,9 @@ def categories():
 
 def raider():
     """Seven categories of images in ten people (Haxby et al., 2011)."""
+    sys.path.insert(0, str(ROOT))
     from brainweave import GDM, DetSRM, NoAlignment
-    from brainweave.paper.real import load_raider_images
+    from reproduction.real import load_raider_images
 
     study = load_raider_images(RAIDER)
     methods = {"GDM": GDM(6), "SRM": DetSRM(10), "none": NoAlignment()}

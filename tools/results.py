@@ -23,16 +23,19 @@ import pandas as pd
 from scipy.stats import binomtest
 
 from brainweave import __version__
-from brainweave.paper.output import (
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from reproduction.output import (  # noqa: E402
     markdown,
     pieman_text,
     raider_text,
     splits_text,
     table_text,
 )
-from brainweave.paper.overlap import overlap_text
+from reproduction.overlap import overlap_text  # noqa: E402
 
-ROOT = Path(__file__).parents[1]
 STORED = ROOT / "docs/results"
 PAGES = [
     ROOT / name
@@ -42,7 +45,7 @@ PAGES = [
     )
 ]
 SHAPES = ("DS105ROI", "DS011", "DS001", "DS232")
-#: What is run for a result, after "brainweave reproduce".
+#: What is run for a result, after "python -m reproduction".
 COMMANDS = {
     "raider": "raider --data DIR -o OUT --n-permutations 200",
     "pieman": "pieman --data DIR -o OUT",
@@ -197,7 +200,7 @@ def keep(name: str, folder: Path, seed: int = 0) -> None:
         copyfile(folder / figure, ROOT / "docs" / figure)
     written = datetime.fromtimestamp((folder / f"{name}.csv").stat().st_mtime, UTC)
     lines = [
-        f'command = "brainweave reproduce {COMMANDS[name]}"',
+        f'command = "python -m reproduction {COMMANDS[name]}"',
         f"date = {written.date()}",
         f'version = "{__version__}"',
         f"seed = {seed}",
@@ -212,7 +215,7 @@ def is_stale(name: str) -> bool:
         tables(name, STORED)
     except FileNotFoundError:
         return True
-    now = f"brainweave reproduce {COMMANDS[name]}", __version__
+    now = f"python -m reproduction {COMMANDS[name]}", __version__
     return "outdated" in made or (made["command"], made["version"]) != now
 
 
@@ -224,9 +227,7 @@ def run(name: str, data: Path | None, out: Path) -> None:
         return
     real = {"DIR": str(data), "OUT": str(out)}
     words = [real.get(word, word) for word in words]
-    subprocess.run(
-        [sys.executable, "-m", "brainweave", "reproduce", *words], check=True
-    )
+    subprocess.run([sys.executable, "-m", "reproduction", *words], cwd=ROOT, check=True)
     keep(name, out)
 
 

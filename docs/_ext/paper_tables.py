@@ -1,7 +1,7 @@
-"""``paper-table``: the settings and published numbers of the paper, from the package.
+"""``paper-table``: show the settings and published numbers of the paper.
 
 ``settings`` is the paper's Table 1, ``published`` its Table 2, ``figures`` what its
-figures show; all from ``brainweave.paper``, which runs the experiments with them.
+figures show; all from ``reproduction/settings.toml``.
 """
 
 from typing import Any
@@ -10,9 +10,9 @@ from docutils import nodes
 from docutils.parsers.rst import Directive
 from docutils.statemachine import StringList
 
-from brainweave.paper import dataset, datasets
-from brainweave.paper.settings import figure, figures
 from markdown_tables import table_lines
+from reproduction import dataset, datasets
+from reproduction.settings import figure, figures
 
 
 def settings_table() -> list[list[str]]:
@@ -41,7 +41,7 @@ def figures_table() -> list[list[str]]:
     rows = [["figure", "GDM against", "kernel", "datasets", "command"]]
     for known in map(figure, figures()):
         panels = ", ".join(panel.name for panel in known.panels)
-        command = f"`brainweave reproduce {known.name} -o OUT`"
+        command = f"`python -m reproduction {known.name} -o OUT`"
         rows.append([known.name, known.what, known.kernel, panels, command])
     return rows
 
@@ -62,7 +62,7 @@ class PaperTable(Directive):
         """Build it as Markdown."""
         rows = TABLES[self.arguments[0]]()
         node = nodes.container(classes=["paper-table"])
-        source = StringList(table_lines(rows), "brainweave.paper")
+        source = StringList(table_lines(rows), "reproduction")
         self.state.nested_parse(source, self.content_offset, node)
         return [node]
 

@@ -25,7 +25,7 @@ from brainweave.aligners.gdm.strength import (
     leave_out_blocks,
     search_grid,
 )
-from brainweave.evaluation.align_folds import align_folds
+from brainweave.evaluation.evaluate import align_folds
 from brainweave.evaluation.splits import split_study
 from brainweave.graphs.builders import NO_GROUP
 from planted import planted_study
@@ -301,7 +301,7 @@ def test_evaluations_leave_out_runs_of_the_aligning_samples(rng, protocol, desig
     parcels = [np.arange(s.n_voxels) % 2 + 1 for s in study]
     for batch in align_folds(GDM(2), split, protocol=protocol):
         for fold in batch:
-            aligning = split.parts[fold.part].aligning
+            aligning = split.splits[fold.half].aligning
             who = fold.train if protocol == "held-out" else range(len(study))
             own = Study(aligning.subjects[i] for i in who)
             assert fold.aligner.shrinkage_by_ == "runs"

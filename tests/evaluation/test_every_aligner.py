@@ -10,9 +10,8 @@ from sklearn.neighbors import NearestCentroid
 
 import brainweave as bw
 from brainweave.aligners.base import BaseAligner
-from brainweave.evaluation.grid import Grid, GridStudy
+from brainweave.evaluation.grid import Grid, GridStudy, run_grid
 from brainweave.evaluation.measures import Classification, Matching, Reconstruction
-from brainweave.evaluation.runner import run_grid
 from evaluation_studies import CountedArray, study_lists
 
 PARCELS = np.repeat([1, 2], 10)
@@ -173,7 +172,7 @@ def test_intersect_goes_by_stimulus_where_there_are_stimuli(rng):
         for i, (known, shown) in enumerate(zip(labels, stimuli, strict=True))
     )
     masks = [np.isin(s, list("abcd")) for s in stimuli]
-    part = bw.split_study(study, halves=masks, match="intersect").parts[0]
+    part = bw.split_study(study, halves=masks, match="intersect").splits[0]
     first, second = (s.stimuli.tolist() for s in part.aligning)
     assert first == second
     assert sorted(first) == list("abcd")

@@ -8,7 +8,7 @@ from numpy.testing import assert_array_equal
 from sklearn.svm import NuSVC
 
 from brainweave import GDM, GDMCV, between_subject_classification, split_study
-from brainweave.evaluation.align_folds import align_folds
+from brainweave.evaluation.evaluate import align_folds
 from evaluation_studies import study_lists
 
 HALF = np.arange(24) < 12  # aligns first
@@ -21,7 +21,7 @@ def learned(model, X, y, protocol):
         fold
         for batch in align_folds(model, split, protocol=protocol, n_jobs=1)
         for fold in batch
-        if fold.part == 0
+        if fold.half == 0
     ]
 
 

@@ -9,13 +9,13 @@ from sklearn.svm import NuSVC
 
 from brainweave import NoAlignment, between_subject_classification, split_study
 from brainweave._core.exceptions import InputError
-from brainweave.evaluation.align_folds import AlignedFold
 from brainweave.evaluation.classifiers import (
     SeparatingNuSVC,
     make_classifier,
     prepare_tasks,
     run_task,
 )
+from brainweave.evaluation.measures import AlignedFold
 
 
 def clouds(rng, distance, *, n=60, width=3, n_classes=4):
@@ -141,7 +141,7 @@ def test_a_nu_svm_that_is_given_is_used_as_it_is(rng, wrap):
     model = NoAlignment()
     for fold, accuracy in zip(result.folds, result.scores, strict=True):
         assert (fold["nu"], fold["n_by_means"]) == (None, None)
-        part = split.parts[fold["half"]]
+        part = split.splits[fold["half"]]
         maps = model.fit([s.data() for s in part.aligning]).maps_
         Z = [m.transform(s.data()) for m, s in zip(maps, part.scored, strict=True)]
         labels, test = [s.labels for s in part.scored], fold["fold"]

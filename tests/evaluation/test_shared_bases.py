@@ -19,7 +19,7 @@ from brainweave import (
     between_subject_classification,
     split_study,
 )
-from brainweave.evaluation.align_folds import align_folds
+from brainweave.evaluation.evaluate import align_folds
 from evaluation_studies import CountedArray, study_lists
 
 ENERGIES = np.linspace(0.1, 0.82, 10)  # at 1 so little data fit perfectly
@@ -105,7 +105,7 @@ def test_shared_coordinates_give_what_transform_gives(rng, model):
     between_subject_classification(
         PaperGDM(1, energy=0.9), split
     )  # fills the cache first
-    part = split.parts[0]
+    part = split.splits[0]
     (batch, _) = list(align_folds(model, split, protocol="joint"))
     fitted = model.fit(
         [np.asarray(s.samples) for s in part.aligning],
@@ -130,7 +130,7 @@ def test_clearing_frees_the_bases(rng):
     split = split_study(X, y)
     before = between_subject_classification(GDM(2), split).scores
     split.clear()
-    assert not split.parts[0]._bases
+    assert not split.splits[0]._bases
     assert_array_equal(between_subject_classification(GDM(2), split).scores, before)
 
 

@@ -59,19 +59,19 @@ def test_no_sample_aligns_and_is_scored(rng, halves):
     )
     given = [rng.random(21) < 0.5 for _ in range(3)] if halves == "masks" else halves
     split = split_study(study, halves=given)
-    assert len(split.parts) == 2
-    for part in split.parts:
+    assert len(split.splits) == 2
+    for part in split.splits:
         for a, s in zip(rows(part.aligning), rows(part.scored), strict=True):
             assert not a & s
             assert a | s == set(range(21))
-    first, second = split.parts
+    first, second = split.splits
     assert rows(first.aligning) == rows(second.scored)
 
 
 def test_categories_are_split_equally(rng):
     labels = rng.permutation(np.repeat(["a", "b", "c"], [8, 6, 4]))
     X = [rng.normal(size=(18, 5)) for _ in range(2)]
-    for part in split_study(X, [labels, labels]).parts:
+    for part in split_study(X, [labels, labels]).splits:
         found = dict(
             zip(*np.unique(part.scored[0].labels, return_counts=True), strict=True)
         )
@@ -84,7 +84,7 @@ def test_runs_are_kept_whole(rng):
         [list("abc") * 4] * 2,
         [np.repeat([1, 2, 3, 4], 3)] * 2,
     )
-    first = split_study(study, halves="run").parts[0]
+    first = split_study(study, halves="run").splits[0]
     assert_array_equal(np.unique(first.aligning[0].runs), [1, 2])
     assert_array_equal(np.unique(first.scored[0].runs), [3, 4])
 
@@ -92,11 +92,11 @@ def test_runs_are_kept_whole(rng):
 def test_matching_makes_rows_correspond(rng):
     X, y = study_lists(rng, n_subjects=3, n_samples=25)
     split = split_study(X, y, match="truncate")
-    for part in split.parts:
+    for part in split.splits:
         first, *others = [s.labels for s in part.aligning]
         for labels in others:
             assert_array_equal(labels, first)
-    averaged = split_study(X, y, match="average").parts[0].aligning
+    averaged = split_study(X, y, match="average").splits[0].aligning
     assert [s.n_samples for s in averaged] == [3, 3, 3]
 
 
@@ -104,11 +104,11 @@ def test_matched_samples_tell_how_and_what_was_done_before(rng):
     X, y = study_lists(rng, n_subjects=2)
     movie = as_named_study([x[:9] ** 3 for x in X], [list("aab") * 3, list("abb") * 3])
     aligned = split_study(as_named_study(X, y), align=[movie.zscore("all")])
-    before = aligned.parts[0].aligning.record
+    before = aligned.splits[0].aligning.record
     split = split_study(
         as_named_study(X, y), align=[movie.zscore("all")], match="truncate"
     )
-    record = dict(split.parts[0].aligning.record)
+    record = dict(split.splits[0].aligning.record)
     told = {"had": 18, "used": 12, "dropped": {"s0": 3, "s1": 3}}
     assert record.pop("match") == {"how": "truncate", **told}
     assert record == before
@@ -136,7 +136,7 @@ def test_intersecting_goes_by_the_stimuli_if_all_subjects_have_them(rng):
             for i, (x, s) in enumerate(zip(X, known, strict=True))
         )
         halves = [np.arange(8) < 5, np.arange(8) > 2]
-        return split_study(study, halves=halves, match="intersect").parts[0].aligning
+        return split_study(study, halves=halves, match="intersect").splits[0].aligning
 
     by_stimulus = aligning(stimuli)
     assert [s.stimuli.tolist() for s in by_stimulus] == [list("pqrst")] * 2
@@ -149,7 +149,7 @@ def test_a_study_with_other_parts_stays_the_same_study(rng):
     X, y = study_lists(rng, n_subjects=3)
     split = split_study(as_named_study(X, y), match="truncate")
     assert split.design == {"match": "truncate", "halves": "category"}
-    other = split.with_parts(split.parts[:1])
+    other = split.with_splits(split.splits[:1])
     assert other.shape == (1, 3)
     assert (other.design, other.fingerprint) == (split.design, split.fingerprint)
     told = split.about()
@@ -205,7 +205,7 @@ def test_samples_that_are_scored_may_not_align(rng):
     for part in (X[1], movie[1]):
         part[:2] = 0  # empty samples are alike and tell nothing
     split = split_study(X, y, align=[movie])
-    assert split.parts[0].name == "part 1"
+    assert split.splits[0].name == "part 1"
     assert split.design["halves"] == "align"
     movie[1][7] = X[1][5]
     with pytest.raises(ValueError, match=r"1 of the 24 .* '1' are in align\[0\] too"):
@@ -220,7 +220,7 @@ def test_aligning_samples_are_of_the_same_subjects(rng):
     with pytest.raises(ValueError, match=r"align\[0\] has subject 's1' .* has 's0'"):
         split_study(study, align=[Study(movie)])
     named = split_study(study, align=[Study(movie[::-1], "movie")])
-    assert named.parts[0].name == "movie"
+    assert named.splits[0].name == "movie"
     with pytest.raises(TypeError, match="align takes a list"):
         split_study(study, align=[])
 

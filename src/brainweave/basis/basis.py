@@ -13,7 +13,6 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from brainweave._core.arrays import (
-    Codes,
     Matrix,
     as_sendable,
     is_torch,
@@ -44,19 +43,6 @@ class Spectrum(NamedTuple):
     values: Matrix  # all positive ones, descending
     vectors: Matrix
     lost_share: float
-
-
-class Rows:
-    """Some rows of an array that is read by columns."""
-
-    ndim = 2
-
-    def __init__(self, data: Any, rows: Codes) -> None:
-        self.data, self.rows = data, rows
-        self.shape, self.dtype = (len(rows), data.shape[1]), data.dtype
-
-    def __getitem__(self, key: Any) -> Any:
-        return self.data[:, key[1]][self.rows]
 
 
 def _n_for_energy(energy: float, values: Matrix, dtype: Any) -> int:

@@ -10,7 +10,6 @@ from brainweave.cli import (
     data,
     modelling,
     reporting,
-    reproducing,
     scoring,
 )
 
@@ -65,7 +64,7 @@ START, DATA, ALIGN, SCORE, READ, CLUSTER = (
     "2. Data",
     "3. Align",
     "4. How good is it?",
-    "5. Read and reproduce",
+    "5. Read",
     "6. Clusters",
 )
 
@@ -82,7 +81,6 @@ for command, name, panel in (
     (scoring.compare, "compare", SCORE),
     (modelling.tune, "tune", SCORE),
     (reporting.report, "report", READ),
-    (reproducing.reproduce, "reproduce", READ),
     (bids_app.run, "run", CLUSTER),
 ):
     app.command(name, rich_help_panel=panel)(command)

@@ -165,7 +165,7 @@ def compare(
 
     A method that cannot be scored is a row with the reason; the others go on.
     """
-    from brainweave.evaluation.runner import run_grid
+    from brainweave.evaluation.grid import run_grid
 
     protocols = scoring.protocols()
     given = [n.strip() for text in method or ["gdm,none"] for n in text.split(",")]

@@ -12,7 +12,7 @@ get centred features of unit size. A classifier that is given gets them as they 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,9 @@ from brainweave._core.arrays import Codes, Matrix
 from brainweave._core.exceptions import InputError
 from brainweave._core.labels import NO_LABEL
 from brainweave._core.validation import check_option
-from brainweave.evaluation.align_folds import AlignedFold
+
+if TYPE_CHECKING:
+    from brainweave.evaluation.measures import AlignedFold
 
 __all__ = [
     "DEFAULT",
@@ -107,7 +109,9 @@ class Task:
     test_codes: list[Codes]  # one array per test subject
 
     @classmethod
-    def from_fold(cls, fold: AlignedFold, codes: list[Codes], ids: list[str]) -> "Task":
+    def from_fold(
+        cls, fold: "AlignedFold", codes: list[Codes], ids: list[str]
+    ) -> "Task":
         """Take the labelled samples of a fold."""
         rows = [np.flatnonzero(c != NO_LABEL) for c in codes]
         for i in fold.test:
@@ -327,7 +331,7 @@ def _trained(model: Any, task: Task, codes: Codes) -> Any:
 
 
 def permuted_hits(
-    task: Task, classifier: Any, fold: AlignedFold, orders: Any, numbers: range
+    task: Task, classifier: Any, fold: "AlignedFold", orders: Any, numbers: range
 ) -> list[int]:
     """Return how many are right after permuting the labels of every subject.
 
@@ -351,7 +355,7 @@ def permuted_hits(
 
 def prepare_tasks(
     features: list[NDArray[Any]], codes: list[Codes], ids: list[str], classifier: Any
-) -> tuple[Callable[[AlignedFold], Task], Any]:
+) -> tuple[Callable[["AlignedFold"], Task], Any]:
     """Return what makes the tasks of folds with these features, and what to train.
 
     The classifier itself, or for a linear SVM on many features one that takes inner
@@ -364,7 +368,7 @@ def prepare_tasks(
     resizes = linear and isinstance(classifier, FeasibleNuSVC)
     if not linear or len(widths) > 1 or min(widths) < WIDE:
 
-        def plain(fold: AlignedFold) -> Task:
+        def plain(fold: "AlignedFold") -> Task:
             task = Task.from_fold(fold, codes, ids)
             return task.of_unit_size() if resizes else task
 
@@ -376,7 +380,7 @@ def prepare_tasks(
     counted = np.cumsum(np.concatenate(kept))[:, None] - 1
     numbers = np.split(counted, np.cumsum([len(k) for k in kept])[:-1])
 
-    def make(fold: AlignedFold) -> Task:
+    def make(fold: "AlignedFold") -> Task:
         # row numbers take the place of features until the task knows who is tested
         rows = Task.from_fold(replace(fold, features=numbers), codes, ids)
         train, test = rows.train[:, 0], rows.test[:, 0]

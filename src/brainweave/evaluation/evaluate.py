@@ -1,50 +1,83 @@
-"""The one way from a split study to scores: align, fold by fold, and measure.
+"""The way from a split study to scores: align, fold by fold, and measure.
 
 Whatever scores an alignment comes through :func:`score_folds`: the functions for users
-below, the search for settings, and the runner of grids. They differ in who asks, and in
-where records go.
+below, the search for settings, and grids. Test subjects are aligned by one of two
+protocols. "held-out": the template is learned without the test subjects, who then join
+it with their own aligning samples (``fit_new_subject``). "joint", the paper's: all take
+part in the fit with their aligning samples, so that one fit serves all folds of a half.
+Labels of scored samples are never used; what is known of aligning samples is.
 """
 
+import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from functools import partial
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
+from sklearn.base import clone
 
-from brainweave._core.exceptions import ClassifierWarning, warn_user
-from brainweave._core.progress import shown_progress
-from brainweave.evaluation.align_folds import (
-    Clock,
-    align_folds,
-    as_seed,
-    copy_with_seed,
+from brainweave._core.arrays import Floats
+from brainweave._core.exceptions import (
+    BrainweaveError,
+    ClassifierWarning,
+    InputError,
+    warn_user,
 )
+from brainweave._core.progress import shown_progress
+from brainweave._core.validation import check_option
+from brainweave.aligners.base import BaseAligner
+from brainweave.aligners.piecewise.piecewise import PER_SUBJECT
 from brainweave.evaluation.classifiers import classifier_name, nu_parameter
 from brainweave.evaluation.comparison import SIGNIFICANT
 from brainweave.evaluation.measures import (
+    AlignedFold,
     Classification,
+    Clock,
     Matching,
     Measure,
     Reconstruction,
     ScoringContext,
+    copy_with_seed,
 )
 from brainweave.evaluation.results import (
     INCIDENTAL,
     ClassificationResult,
     SubjectScores,
 )
-from brainweave.evaluation.splits import SplitStudy, split_study, subject_folds
+from brainweave.evaluation.splits import Split, SplitStudy, split_study, subject_folds
 from brainweave.persistence.codec import plain
-from brainweave.study.study import Study
+from brainweave.study.study import Study, Subject
 
 __all__ = [
+    "PROTOCOLS",
+    "Design",
+    "align_folds",
     "between_subject_classification",
     "between_subject_matching",
     "between_subject_reconstruction",
     "evaluation_metadata",
     "score_folds",
+    "takes_bases",
 ]
+
+PROTOCOLS = ("joint", "held-out")
+
+
+class Design(TypedDict, total=False):
+    """Options of all evaluations; see :func:`between_subject_classification`."""
+
+    halves: Any
+    align: Any
+    match: str | None
+    leave_out: int
+    protocol: str
+    random_state: Any
+    n_jobs: int | None
+    progress: Any
+
+
+# -- for users -------------------------------------------------------------------------
 
 
 def between_subject_classification(
@@ -141,16 +174,43 @@ def between_subject_classification(
     category); nu-SVM, overlapping pairs by their means
     """
     measure = Classification(classifier, n_permutations)
-    divide = partial(split_study, study, y, halves=halves, align=align, match=match)
-    options = {"leave_out": leave_out, "protocol": protocol, "n_jobs": n_jobs}
-    split, records, metadata = _evaluate(
-        aligner, divide, measure, options, random_state=random_state, progress=progress
+    split, records, fields = _evaluate(
+        aligner,
+        study,
+        y,
+        measure,
+        halves=halves,
+        align=align,
+        match=match,
+        leave_out=leave_out,
+        protocol=protocol,
+        random_state=random_state,
+        n_jobs=n_jobs,
+        progress=progress,
     )
-    _warn_of_nu(measure.classifier, records)
     result = ClassificationResult.from_records(
-        records, categories=split.categories, **metadata
+        records, categories=split.categories, **fields
     )
-    _warn_of_few_orders(result)
+    name = nu_parameter(measure.classifier)
+    if name is not None:
+        asked = measure.classifier.get_params(deep=True)[name]
+        used = [record["nu"] for record in records]
+        if min(used) < asked:
+            warn_user(
+                f"nu={asked:g} is infeasible for the training labels, whose categories "
+                f"are of different sizes: it was lowered to {min(used):.3g} in "
+                f"{sum(nu < asked for nu in used)} of {len(used)} folds. Give a "
+                "smaller nu to the classifier to choose it yourself.",
+                ClassifierWarning,
+            )
+    least = result.smallest_p
+    if least is not None and least > max(SIGNIFICANT, 1 / (1 + n_permutations)):
+        warn_user(
+            f"The labels come in so few blocks that no p can be below {least:.2g}: "
+            "neighbouring samples of one label move together. Score more blocks, or "
+            "more subjects; if each sample is an estimate of its own, say so by runs.",
+            ClassifierWarning,
+        )
     return result
 
 
@@ -161,30 +221,27 @@ def between_subject_matching(
     *,
     window: int = 9,
     step: int = 1,
-    halves: Any = "category",
-    align: Any = None,
-    match: str | None = None,
-    leave_out: int = 1,
-    protocol: str = "held-out",
-    random_state: Any = None,
-    n_jobs: int | None = None,
-    progress: Any = None,
+    **design: Unpack[Design],
 ) -> SubjectScores:
     """Score an alignment by matching time segments of samples it has not seen.
 
     Parameters
     ----------
-    aligner, study, y, halves, align, match, leave_out, protocol, random_state
-    n_jobs, progress
-        As in :func:`between_subject_classification`. Without categories
-        ``halves="category"`` is the first half of the samples against the second.
+    aligner, study, y
+        As in :func:`between_subject_classification`.
     window, step : int
         As in :func:`brainweave.time_segment_matching`. A subject that is left out is
         matched with the average of those that are not.
+    **design
+        The options `halves`, `align`, `match`, `leave_out`, `protocol`,
+        `random_state`, `n_jobs` and `progress` of
+        :func:`between_subject_classification`. Without categories
+        ``halves="category"`` is the first half of the samples against the second.
 
     Returns
     -------
     SubjectScores
+        The share of segments matched, for each split and subject.
 
     Examples
     --------
@@ -195,14 +252,11 @@ def between_subject_matching(
     >>> print(between_subject_matching(GDM(5, graph="time"), X))
     GDM (held-out): matching 1.000 ± 0.000, chance 0.027
     """
-    measure = Matching(window, step)
-    divide = partial(split_study, study, y, halves=halves, align=align, match=match)
-    options = {"leave_out": leave_out, "protocol": protocol, "n_jobs": n_jobs}
-    split, records, metadata = _evaluate(
-        aligner, divide, measure, options, random_state=random_state, progress=progress
+    split, records, fields = _evaluate(
+        aligner, study, y, Matching(window, step), **design
     )
     return SubjectScores.from_records(
-        records, subjects=split.ids, score="matching", **metadata
+        records, subjects=split.ids, score="matching", **fields
     )
 
 
@@ -212,14 +266,7 @@ def between_subject_reconstruction(
     y: Any = None,
     *,
     score: str = "correlation",
-    halves: Any = "category",
-    align: Any = None,
-    match: str | None = None,
-    leave_out: int = 1,
-    protocol: str = "held-out",
-    random_state: Any = None,
-    n_jobs: int | None = None,
-    progress: Any = None,
+    **design: Unpack[Design],
 ) -> SubjectScores:
     """Score an alignment by predicting the voxels of a subject from other subjects.
 
@@ -228,12 +275,13 @@ def between_subject_reconstruction(
 
     Parameters
     ----------
-    aligner, study, y, halves, align, match, leave_out, protocol, random_state
-    n_jobs, progress
+    aligner, study, y
         As in :func:`between_subject_classification`.
     score : {"correlation", "r2"}, default="correlation"
         As in :func:`brainweave.reconstruction_score`; a subject's score is the mean
         over its voxels that vary.
+    **design
+        As in :func:`between_subject_matching`.
 
     Returns
     -------
@@ -249,15 +297,73 @@ def between_subject_reconstruction(
     >>> print(between_subject_reconstruction(GDM(3, graph="time"), X))
     GDM (held-out): correlation 1.000 ± 0.000, chance 0.000
     """
-    measure = Reconstruction(score)
-    divide = partial(split_study, study, y, halves=halves, align=align, match=match)
-    options = {"leave_out": leave_out, "protocol": protocol, "n_jobs": n_jobs}
-    split, records, metadata = _evaluate(
-        aligner, divide, measure, options, random_state=random_state, progress=progress
+    split, records, fields = _evaluate(
+        aligner, study, y, Reconstruction(score), **design
     )
     return SubjectScores.from_records(
-        records, subjects=split.ids, score=score, **metadata
+        records, subjects=split.ids, score=score, **fields
     )
+
+
+def _evaluate(
+    aligner: Any,
+    study: Any,
+    y: Any,
+    measure: Measure,
+    *,
+    halves: Any = "category",
+    align: Any = None,
+    match: str | None = None,
+    leave_out: int = 1,
+    protocol: str = "held-out",
+    random_state: Any = None,
+    n_jobs: int | None = None,
+    progress: Any = None,
+) -> tuple[SplitStudy, list[dict[str, Any]], dict[str, Any]]:
+    """Split a study and score every fold.
+
+    Return the split, the records of the folds, and the other fields of a result.
+    """
+    start, clock, seed = time.perf_counter(), Clock(), _as_seed(random_state)
+    with clock("bases"):
+        split = split_study(study, y, halves=halves, align=align, match=match)
+    n_folds = len(split.splits) * len(subject_folds(split.n_subjects, leave_out))
+    title = f"{type(aligner).__name__}, {protocol}"
+    with shown_progress(progress, n_folds * measure.n_steps(), title) as tick:
+        records = list(
+            score_folds(
+                aligner,
+                split,
+                measure,
+                leave_out=leave_out,
+                protocol=protocol,
+                seed=seed,
+                n_jobs=n_jobs,
+                clock=clock,
+                tick=tick,
+            )
+        )
+    clock.seconds["total"] = time.perf_counter() - start
+    fields = evaluation_metadata(
+        aligner, split, measure, leave_out=leave_out, random_state=seed
+    )
+    return split, records, {**fields, "protocol": protocol, "seconds": clock.seconds}
+
+
+def _as_seed(random_state: Any) -> int | None:
+    """Return a whole number from None, an int, a Generator or a RandomState."""
+    if random_state is None or isinstance(random_state, (int, np.integer)):
+        return None if random_state is None else int(random_state)
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**31 - 1))
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**31 - 1))
+    raise TypeError(
+        f"random_state must be None, an integer or a generator; got {random_state!r}."
+    )
+
+
+# -- scoring ---------------------------------------------------------------------------
 
 
 def score_folds(
@@ -300,7 +406,7 @@ def score_folds(
         for fold, found in measure.folds(batch, split, context):
             n_components = getattr(fold.aligner, "n_components_", None)
             yield {
-                "half": fold.part,
+                "half": fold.half,
                 "fold": fold.fold,
                 "test_subjects": [split.ids[i] for i in fold.test],
                 "n_components": None if n_components is None else int(n_components),
@@ -309,81 +415,192 @@ def score_folds(
             }
 
 
-def _evaluate(
-    aligner: Any,
-    divide: Callable[[], SplitStudy],
-    measure: Measure,
-    options: dict[str, Any],
-    *,
-    random_state: Any,
-    progress: Any,
-) -> tuple[SplitStudy, list[dict[str, Any]], dict[str, Any]]:
-    """Split a study and score every fold.
-
-    Return the split, the records of the folds, and the other fields of a result.
-    """
-    start, clock, seed = time.perf_counter(), Clock(), as_seed(random_state)
-    with clock("bases"):
-        split = divide()
-    leave_out, protocol = options["leave_out"], options["protocol"]
-    n_folds = len(split.parts) * len(subject_folds(split.n_subjects, leave_out))
-    title = f"{type(aligner).__name__}, {protocol}"
-    with shown_progress(progress, n_folds * measure.n_steps(), title) as tick:
-        scored = score_folds(
-            aligner, split, measure, seed=seed, clock=clock, tick=tick, **options
-        )
-        records = list(scored)
-    clock.seconds["total"] = time.perf_counter() - start
-    metadata = evaluation_metadata(
-        aligner, split, measure, leave_out=leave_out, random_state=seed
-    )
-    return split, records, {**metadata, "protocol": protocol, "seconds": clock.seconds}
-
-
 def evaluation_metadata(
     aligner: Any, split: SplitStudy, measure: Measure, **design: Any
 ) -> dict[str, Any]:
     """Return the fields of a result on its aligner, its study and its design."""
     params = aligner.get_params(deep=False) if hasattr(aligner, "get_params") else {}
-    public = {k: v for k, v in vars(measure).items() if not k.startswith("_")}
     return {
         "method": type(aligner).__name__,
         "settings": _plain_settings(params),
         "study": split.about(),
-        "design": {**split.design, **design, **_plain_settings(public)},
+        "design": {**split.design, **design, **_plain_settings(vars(measure))},
     }
-
-
-def _warn_of_nu(classifier: Any, records: list[dict[str, Any]]) -> None:
-    """Warn if the nu of a nu-SVM had to be lowered."""
-    name = nu_parameter(classifier)
-    if name is None:
-        return
-    asked = classifier.get_params(deep=True)[name]
-    used = [record["nu"] for record in records]
-    if min(used) < asked:
-        warn_user(
-            f"nu={asked:g} is infeasible for the training labels, whose categories are "
-            f"of different sizes: it was lowered to {min(used):.3g} in "
-            f"{sum(nu < asked for nu in used)} of {len(used)} folds. Give a "
-            "smaller nu to the classifier to choose it yourself.",
-            ClassifierWarning,
-        )
-
-
-def _warn_of_few_orders(result: ClassificationResult) -> None:
-    """Warn if no p can be small, however many permutations are made."""
-    least, n = result.smallest_p, len(result.permutation_scores)
-    if least is not None and least > max(SIGNIFICANT, 1 / (1 + n)):
-        warn_user(
-            f"The labels come in so few blocks that no p can be below {least:.2g}: "
-            "neighbouring samples of one label move together. Score more blocks, or "
-            "more subjects; if each sample is an estimate of its own, say so by runs.",
-            ClassifierWarning,
-        )
 
 
 def _plain_settings(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings for people: JSON values, or their repr."""
     kept = {k: v for k, v in given.items() if k not in INCIDENTAL}
     return dict(plain(kept, other=classifier_name, arrays=False))
+
+
+# -- aligning --------------------------------------------------------------------------
+
+
+def align_folds(
+    aligner: Any,
+    split: SplitStudy,
+    *,
+    leave_out: int = 1,
+    protocol: str = "held-out",
+    only: Collection[tuple[int, int]] | None = None,
+    n_jobs: int | None = None,
+    clock: Clock | None = None,
+) -> Iterator[list[AlignedFold]]:
+    """Fit an aligner for every fold and map all scored samples.
+
+    With `only`, pairs of half and fold, nothing is done for the others.
+
+    Yields
+    ------
+    list of AlignedFold
+        The folds that share one fit: all of a half under "joint", one under "held-out".
+    """
+    check_option("protocol", protocol, PROTOCOLS, owner="the evaluation")
+    clock = Clock() if clock is None else clock
+    n = split.n_subjects
+    folds = list(enumerate(subject_folds(n, leave_out)))
+    if protocol == "held-out" and n - leave_out < 2:
+        raise InputError(
+            f"protocol='held-out' with leave_out={leave_out} leaves {n - leave_out} of "
+            f"{n} subjects to make a template; at least 2 are needed. Leave fewer out, "
+            "or pass protocol='joint', which lets test subjects take part in the "
+            "alignment and favours them."
+        )
+    if protocol == "held-out" and not hasattr(aligner, "fit_new_subject"):
+        raise InputError(
+            f"{type(aligner).__name__} has no fit_new_subject, by which a subject that "
+            "is held out joins the others. Add it, or pass protocol='joint', which "
+            "lets test subjects take part in the alignment and favours them."
+        )
+    for number, half in enumerate(split.splits):
+        chosen = [fold for fold in folds if only is None or (number, fold[0]) in only]
+        if not chosen:
+            continue
+        half.check_locked(aligner)
+        for batch in [chosen] if protocol == "joint" else [[fold] for fold in chosen]:
+            joining = [] if protocol == "joint" else batch[0][1]
+            found = _align(aligner, half, joining, n_jobs=n_jobs, clock=clock)
+            yield [
+                AlignedFold(
+                    number, fold, test, [i for i in range(n) if i not in test], *found
+                )
+                for fold, test in batch
+            ]
+
+
+def _align(
+    aligner: Any, half: Split, joining: list[int], *, n_jobs: int | None, clock: Clock
+) -> tuple[list[Floats], list[Any], Any]:
+    """Align the subjects of a half, of whom some join when the template is finished.
+
+    Return the features of everyone's scored samples, the maps, and the fitted aligner.
+    """
+    n = half.n_subjects
+    who = [i for i in range(n) if i not in joining]
+    fitted, y = _for_subjects(aligner, who, n), half.y_for(aligner)
+    X = _inputs(aligner, half, who, n_jobs=n_jobs, clock=clock)
+    with clock("align"), _errors_by_subject_id(half, who):
+        fitted.fit(X, None if y is None else [y[i] for i in who])
+    found = dict(zip(who, fitted.maps_, strict=True))
+    if joining:
+        new = _inputs(aligner, half, joining, n_jobs=n_jobs, clock=clock)
+        with clock("join"):
+            for i, x in zip(joining, new, strict=True):
+                own_y = None if y is None else _known_to(y, who, y[i])
+                places = _voxel_places(aligner, i, n)
+                with _errors_by_subject_id(half, [i], new=True):
+                    found[i] = fitted.fit_new_subject(x, own_y, **places)
+    maps = [found[i] for i in range(n)]
+    with clock("map"):
+        return half.map_scored(maps, n_jobs=n_jobs), maps, fitted
+
+
+def _known_to(y: list[Any], who: list[int], own: Any) -> Any:
+    """Forget the labels, or ids, of a newcomer that no other has: they join nothing."""
+    table = np.array(own, dtype=object)
+    columns = table.reshape(len(table), -1)  # one, or labels and ids
+    for number, column in enumerate(columns.T):
+        others = (np.asarray(y[i], dtype=object).reshape(len(y[i]), -1) for i in who)
+        known = {value for other in others for value in other[:, number].tolist()}
+        column[[value not in known for value in column.tolist()]] = None
+    return table
+
+
+def _inputs(
+    aligner: Any, half: Split, who: list[int], *, n_jobs: int | None, clock: Clock
+) -> list[Any]:
+    """Return what an aligner is fitted on: bases, subjects, or plain arrays."""
+    if takes_bases(aligner):
+        with clock("bases"):
+            return half.bases_for(aligner, who, n_jobs=n_jobs)
+    subjects = [half.aligning.subjects[i] for i in who]
+    if not isinstance(aligner, BaseAligner):
+        return [s.data() for s in subjects]
+    # with the space, which says where voxels lie; other knowledge is passed as y
+    return [Subject(s.id, s.samples, runs=s.runs, space=s.space) for s in subjects]
+
+
+@contextmanager
+def _errors_by_subject_id(
+    half: Split, who: list[int], *, new: bool = False
+) -> Iterator[None]:
+    """Replace X[0], X[1], ... in errors by the ids of subjects."""
+    ids = half.aligning.ids
+    if ids == [str(i) for i in range(len(ids))]:  # arrays, counted
+        names = [f"X[{i}]" for i in range(len(ids))]
+    else:
+        names = [f"sub-{id.removeprefix('sub-')}" for id in ids]
+    try:
+        yield
+    except BrainweaveError as error:
+        said = str(error)
+        text = re.sub(r"\bX\[(\d+)\]", lambda k: names[who[int(k[1])]], said)
+        if new and names[who[0]] not in text:
+            text = f"{names[who[0]]}, which joins the others: {said}"
+        if text == said:
+            raise
+        raise type(error)(text) from error
+
+
+def takes_bases(aligner: Any) -> bool:
+    """Whether an aligner works on bases; some cut the brain into pieces themselves."""
+    return isinstance(aligner, BaseAligner) and aligner._takes_bases
+
+
+def _for_subjects(aligner: Any, who: list[int], n_subjects: int) -> Any:
+    """Copy an aligner; settings given per subject are cut to these subjects."""
+    copy = clone(aligner)
+    if not isinstance(copy, BaseAligner):
+        return copy
+    copy._warns_of_input = False  # said once, of the whole study
+    lists = {
+        name: [value[i] for i in who]
+        for name, value in copy.get_params(deep=True).items()
+        if _is_per_subject(name.split("__")[-1], value, n_subjects)
+    }
+    return copy if len(who) == n_subjects else copy.set_params(**lists)
+
+
+def _is_per_subject(name: str, value: Any, n_subjects: int) -> bool:
+    """Whether a setting has one entry per subject, rather than one for all."""
+    if not isinstance(value, list | tuple) or len(value) != n_subjects:
+        return False
+    if name in PER_SUBJECT:
+        return PER_SUBJECT[name](value)
+    return name in ("kernel", "kernel_params", "energy")
+
+
+def _voxel_places(aligner: Any, i: int, n_subjects: int) -> dict[str, Any]:
+    """Return where one subject's voxels lie, as settings of a piecewise aligner.
+
+    Only settings that have an entry per subject; others hold for all subjects.
+    """
+    if not isinstance(aligner, BaseAligner) or takes_bases(aligner):
+        return {}
+    params = aligner.get_params(deep=False)
+    return {
+        name: params[name][i]
+        for name in PER_SUBJECT
+        if _is_per_subject(name, params.get(name), n_subjects)
+    }

@@ -1,69 +1,86 @@
-"""What is to be evaluated: studies, methods and protocols, cut into cells.
+"""Run grids of evaluations: many methods and settings, in parallel and resumable.
 
-A cell is found again by a digest of all that its result depends on. Two things that
-could give different results must never share one; so whatever has no content that can
-be told (a lambda, a generator) is refused.
+Every finished fold is kept in a folder under a hash of all that its result depends on:
+the data, the settings, the protocol, the fold, the seed and the version of brainweave.
+A run that was stopped continues after the folds that are there.
 """
 
-import hashlib
 import json
+import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, partial
+import sys
+import time
+import uuid
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
 from itertools import product
+from os import PathLike
 from pathlib import Path
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
+from threading import Lock
 from typing import Any
 
 import joblib
 import numpy as np
-import scipy.sparse
+from joblib import Parallel, cpu_count, delayed
 from sklearn.base import BaseEstimator, clone
 
-from brainweave._core.arrays import is_torch, to_numpy
-from brainweave._core.exceptions import InputError
+from brainweave._core.arrays import to_numpy
+from brainweave._core.exceptions import ClusterError, InputError, warn_user
+from brainweave._core.io import write_text
+from brainweave._core.progress import Progress
 from brainweave._core.validation import check_fraction, check_int, check_option
-from brainweave._core.version import __version__
-from brainweave.evaluation.align_folds import PROTOCOLS
-from brainweave.evaluation.measures import Classification, Measure
-from brainweave.evaluation.results import INCIDENTAL
-from brainweave.evaluation.shared_bases import Part
+from brainweave._core.version import __version__, versions
+from brainweave._core.workers import WarningCollector, blas_threads, cluster_workers
+from brainweave.evaluation.evaluate import (
+    PROTOCOLS,
+    evaluation_metadata,
+    score_folds,
+    takes_bases,
+)
+from brainweave.evaluation.measures import Classification, Clock, Measure
+from brainweave.evaluation.results import INCIDENTAL, GridResult, is_complete
 from brainweave.evaluation.splits import (
+    Split,
     SplitStudy,
+    as_study,
     select_samples,
     split_study,
     subject_folds,
 )
+from brainweave.persistence.codec import json_checksum, plain
 from brainweave.study.samples import drop_samples
-from brainweave.study.study import Study, Subject
+from brainweave.study.study import Study
 
-__all__ = ["Cell", "Grid", "GridStudy", "Job", "digest", "drop_aligning_samples"]
+logger = logging.getLogger(__name__)
 
-#: Folders of the package whose code results depend on, beside its modules.
-CODE = ("aligners", "evaluation", "study")
+__all__ = ["Grid", "GridResult", "GridStudy", "ResultStore", "run_grid"]
+
+
+# -- what to compute -------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class GridStudy:
-    """A study in a grid, read when one of its cells has to be computed.
+    """A study in a grid, read when one of its folds has to be computed.
 
     Parameters
     ----------
     name : str
-        How tables call it.
-    study : Study, list of arrays, SplitStudy, or callable that gives one
-        The data. With a callable nothing is read before it is needed, nor kept in
-        memory longer, and `version` must say what it gives.
+        Name of the study in tables.
+    study : Study, list of arrays, SplitStudy, or callable that returns one
+        The data. A callable is called only if a fold is missing; it needs `version` and
+        `shape`.
     y, halves, align, match
         As in :func:`brainweave.split_study`.
     leave_out : int, default=1
-        Subjects that are tested at a time.
+        Number of subjects tested at a time.
     version : str, default=""
-        Stands for the data of a callable: another version, other cells.
+        Stands for the data of a callable: change it when the data change.
     shape : tuple of two ints, optional
-        Number of parts and of subjects, if known: then the study need not be read
-        to count its cells.
+        Numbers of splits and of subjects of what a callable returns.
     """
 
     name: str
@@ -77,10 +94,10 @@ class GridStudy:
     shape: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
-        if callable(self.study) and not self.version:
+        if callable(self.study) and not (self.version and self.shape):
             raise InputError(
                 f"Study {self.name!r} is read by a function: give version=..., a text "
-                "that changes when its data do, so that finished cells are found again."
+                "that changes when its data do, and shape=(n_splits, n_subjects)."
             )
 
     def open(self) -> SplitStudy:
@@ -89,16 +106,17 @@ class GridStudy:
         split = split_study(
             study, self.y, halves=self.halves, align=self.align, match=self.match
         )
-        if self.shape not in (None, split.shape):
+        if split.shape != self.counts:
             raise InputError(
-                f"Study {self.name!r} has {split.shape[0]} parts and {split.shape[1]} "
-                f"subjects, but shape={self.shape} was given."
+                f"Study {self.name!r} has {split.shape[0]} splits and {split.shape[1]} "
+                f"subjects, but shape={self.counts} was given."
             )
         return split
 
-    def known_shape(self) -> tuple[int, int] | None:
-        """Return the numbers of parts and subjects, if no data have to be read."""
-        if self.shape is not None or callable(self.study):
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Numbers of splits and of subjects."""
+        if self.shape is not None:
             return self.shape
         if isinstance(self.study, SplitStudy):
             return self.study.shape
@@ -106,26 +124,35 @@ class GridStudy:
 
     @cached_property
     def identity(self) -> str:
-        """A short text that stands for the data and how they are split."""
-        data = self.version if callable(self.study) else self.study
-        how = (data, self.y, self.halves, self.align)
-        return digest([*map(describe, how), self.match])
+        """Hash of the data and of how they are split."""
+        data = self.version if callable(self.study) else _content(self.study)
+        align = None if self.align is None else [_content(a) for a in self.align]
+        return _hash([data, self.y, self.halves, align, self.match])
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One number to compute: one fold of one method on one study."""
+    """One fold of one method on one study."""
 
-    study: str  # its name in the grid, as that of the method
+    study: str
     method: str
     params: dict[str, Any]  # the settings that the grid varies
     protocol: str
     missing: float  # share of the aligning samples that was removed
-    repeat: int  # from 0, as half (which part aligned) and fold (who was left out)
+    repeat: int
     half: int
     fold: int
-    seed: int  # what everything random in the cell is drawn from
-    name: str = ""  # of its record, with a digest of all that the result depends on
+    seed: int
+    name: str = ""  # of its record, with a hash of all that the result depends on
+
+
+@dataclass(frozen=True)
+class Job:
+    """The cells that share one fit: all folds of a half, or a held-out one."""
+
+    grid: "Grid"
+    aligner: Any
+    cells: list[Cell]
 
 
 @dataclass(frozen=True)
@@ -137,7 +164,7 @@ class Grid:
     study : GridStudy
         The data.
     methods : mapping of str to aligner
-        By the names that tables use. They are computed in this order: with the slowest
+        Aligners by the names that tables use, computed in this order: with the slowest
         first, no core waits for the last.
     protocols : sequence of str, default=("held-out",)
         "held-out", "joint", or both.
@@ -147,10 +174,9 @@ class Grid:
     missing : sequence of float, default=(0.0,)
         Shares of every subject's aligning samples to remove at random.
     repeats : int, default=1
-        How often to repeat with another seed; for what is random in the methods and
-        in what is missing.
+        Number of repetitions, each with another seed.
     measure : Measure, optional
-        What a fold is scored by; default :class:`Classification`.
+        How folds are scored; default :class:`Classification`.
     random_state : int, default=0
         Repetition r has the seed ``random_state + r``.
     """
@@ -174,69 +200,36 @@ class Grid:
         for share in self.missing:
             check_fraction("1 - missing", 1 - share, owner="Grid")
 
-    def jobs(self, n_parts: int, n_subjects: int) -> Iterator["Job"]:
-        """Cut the grid into jobs: cells that share one fit."""
+    def jobs(self) -> Iterator[Job]:
+        """Yield the jobs of the grid, each the cells that share one fit."""
+        n_splits, n_subjects = self.study.counts
         folds = range(len(subject_folds(n_subjects, self.study.leave_out)))
         settings = [
             dict(zip(self.vary, values, strict=True))
             for values in product(*self.vary.values())
         ]
-        for missing, repeat, part, method, params, protocol in product(
+        where = [self.study.name, self.study.identity, self.study.leave_out]
+        measure = _hash([type(self.measure), vars(self.measure)])
+        for missing, repeat, half, method, params, protocol in product(
             self.missing,
             range(self.repeats),
-            range(n_parts),
+            range(n_splits),
             self.methods,
             settings,
             self.protocols,
         ):
             aligner = clone(self.methods[method]).set_params(**params)
+            seed = self.random_state + repeat
+            missing = float(missing)
+            about = [method, _settings_of(aligner), protocol, missing, half, seed]
+            known = _hash([__version__, *where, measure, *about])
+            words = re.sub(r"[^\w.+-]+", "-", f"{self.study.name}_{method}_{protocol}")
+            name = f"{words[:80].lstrip('.')}_half{half}-fold{{}}_{known}"
+            place = (self.study.name, method, params, protocol, missing, repeat, half)
+            cells = [Cell(*place, f, seed, name.format(f)) for f in folds]
             # one fit serves all folds, or each fold has its own
-            groups = [list(folds)] if protocol == "joint" else [[f] for f in folds]
-            for group in groups:
-                cells = [
-                    Cell(
-                        study=self.study.name,
-                        method=method,
-                        params=params,
-                        protocol=protocol,
-                        missing=float(missing),
-                        repeat=repeat,
-                        half=part,
-                        fold=fold,
-                        seed=self.random_state + repeat,
-                    )
-                    for fold in group
-                ]
-                yield Job(self, aligner, [self._named(c, aligner) for c in cells])
-
-    def _named(self, cell: Cell, aligner: Any) -> Cell:
-        """Name a cell, with a digest of all that its result depends on."""
-        everything = {
-            "version": [__version__, code_digest()],
-            "study": [cell.study, self.study.identity, self.study.leave_out],
-            "method": [cell.method, describe(aligner)],
-            "measure": describe(self.measure),
-            "where": [cell.protocol, cell.missing, cell.half, cell.fold],
-            "seed": cell.seed,
-        }
-        where = f"half{cell.half}-fold{cell.fold}"
-        words = [cell.study, cell.method, cell.protocol, where, digest(everything)]
-        return replace(cell, name="_".join(_slug(w) for w in words))
-
-
-@dataclass(frozen=True)
-class Job:
-    """Cells that one fit serves: all folds of a half, or one that is held out."""
-
-    grid: Grid
-    aligner: Any
-    cells: list[Cell]
-
-    @property
-    def variant(self) -> tuple[float, int]:
-        """Return the share that is missing, and the seed that chooses it."""
-        first = self.cells[0]
-        return first.missing, first.seed if first.missing else 0
+            for group in [cells] if protocol == "joint" else [[c] for c in cells]:
+                yield Job(self, aligner, group)
 
 
 def drop_aligning_samples(split: SplitStudy, share: float, seed: int) -> SplitStudy:
@@ -247,9 +240,9 @@ def drop_aligning_samples(split: SplitStudy, share: float, seed: int) -> SplitSt
     """
     if share == 0:
         return split
-    parts = []
-    for number, part in enumerate(split.parts):
-        with_ids = part.aligning.map(
+    splits = []
+    for number, half in enumerate(split.splits):
+        with_ids = half.aligning.map(
             lambda s: (
                 s._replace(stimuli=np.arange(s.n_samples)) if s.stimuli is None else s
             )
@@ -257,152 +250,334 @@ def drop_aligning_samples(split: SplitStudy, share: float, seed: int) -> SplitSt
         rows = [np.arange(s.n_samples)[:, None] for s in with_ids]
         drawn = np.random.SeedSequence([seed, number]).generate_state(1)[0]
         kept = drop_samples(rows, fraction=share, random_state=int(drawn)).kept
-        parts.append(Part(select_samples(with_ids, kept), part.scored, name=part.name))
-    return split.with_parts(parts)
+        some = select_samples(with_ids, kept)
+        splits.append(Split(some, half.scored, name=half.name))
+    return split.with_splits(splits)
 
 
-def _slug(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9.+-]+", "-", text).strip("-.")[:40] or "x"
-
-
-# -- digests ---------------------------------------------------------------------------
-
-
-def digest(value: Any) -> str:
-    """Return a short digest of what JSON can write."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:20]
-
-
-@cache
-def code_digest(folder: Path = Path(__file__).parents[1]) -> str:
-    """Return a digest of the package's code, which may change under one version."""
-    files = [
-        *folder.glob("*.py"),
-        *(f for n in CODE for f in folder.glob(f"{n}/**/*.py")),
-    ]
-    return digest(
-        [hashlib.sha256(file.read_bytes()).hexdigest() for file in sorted(files)]
-    )
-
-
-def describe(value: Any) -> Any:
-    """Put anything that a result may depend on into terms of JSON."""
+def _hash(value: Any) -> str:
     try:
-        return _describe(value)
-    except RecursionError:
+        return str(joblib.hash(value))
+    except Exception as error:  # whatever pickling raises
         raise InputError(
-            f"A {type(value).__name__} that contains itself cannot be told apart from "
-            "others, so results with it cannot be kept."
-        ) from None
-
-
-def _describe(value: Any) -> Any:
-    if isinstance(value, np.generic):
-        value = value.item()
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    for kinds, tell in _DESCRIBERS:
-        if isinstance(value, kinds):
-            return tell(value)
-    return _describe_object(value)
-
-
-def _describe_all(values: Any) -> list[Any]:
-    return [_describe(v) for v in values]
-
-
-def _sorted(told: Iterable[Any]) -> list[Any]:
-    return sorted(told, key=json.dumps)
-
-
-def _describe_subject(value: Subject) -> Any:
-    content = value.samples if is_torch(value.samples) else value.data()
-    # where voxels lie matters to methods that go by neighbourhood or atlas
-    told = (content, value.labels, value.runs, value.stimuli, value.space)
-    return ["subject", value.id, *_describe_all(told)]
-
-
-def _describe_estimator(value: BaseEstimator) -> Any:
-    params = value.get_params(deep=False)
-    kept = {k: v for k, v in params.items() if k not in INCIDENTAL}
-    return [_path(type(value)), _describe(kept)]
-
-
-def _describe_array(value: Any) -> Any:
-    if value.dtype == object:
-        return ["array", list(value.shape), _describe_all(value.ravel().tolist())]
-    flat = np.ascontiguousarray(value).reshape(-1)
-    content = hashlib.sha256(flat.view(np.uint8).data).hexdigest()
-    return ["array", str(value.dtype), list(value.shape), content]
-
-
-def _describe_sparse(value: Any) -> Any:
-    rows = scipy.sparse.csr_array(value)
-    rows.sum_duplicates()
-    arrays = (rows.data, rows.indices.astype(np.int64), rows.indptr.astype(np.int64))
-    return ["sparse", list(value.shape), *map(_describe_array, arrays)]
-
-
-def _describe_function(value: Any) -> Any:
-    if "<" in value.__qualname__:
-        raise InputError(
-            f"{value!r} has no name that could be found again, so results with it "
-            "cannot be kept. Define it with def at the top of a module."
-        )
-    defaults = _describe_all((value.__defaults__, value.__kwdefaults__))
-    return ["function", _path(value), _describe_code(value.__code__), *defaults]
-
-
-def _describe_code(code: CodeType) -> Any:
-    """Tell the code of a function itself, which may change under its name."""
-    constants = [
-        _describe_code(c) if isinstance(c, CodeType) else repr(c)
-        for c in code.co_consts
-    ]
-    content = hashlib.sha256(code.co_code).hexdigest()
-    return [content, list(code.co_names), constants]
-
-
-def _describe_object(value: Any) -> Any:
-    if is_torch(value):
-        return _describe_array(to_numpy(value))
-    if hasattr(value, "shape") and hasattr(value, "dtype"):
-        return _describe_array(np.asarray(value))
-    state = dict(getattr(value, "__dict__", {}))
-    for kind in type(value).__mro__:
-        slots = kind.__dict__.get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            if name not in ("__dict__", "__weakref__") and hasattr(value, name):
-                state[name] = getattr(value, name)
-    if state and not isinstance(value, np.random.RandomState | np.random.Generator):
-        return [_path(type(value)), _describe(state)]
-    try:
-        return [_path(type(value)), joblib.hash(value)]
-    except Exception as error:
-        raise InputError(
-            f"A {type(value).__name__} has no content that could be recognised again, "
-            "so results with it cannot be kept. Give a list or an array."
+            "A setting has no content that could be recognised again, so results with "
+            f"it cannot be kept ({error}). Define functions and classes at the top of "
+            "a module, and give lists or arrays."
         ) from error
 
 
-def _path(thing: Any) -> str:
-    name = getattr(thing, "__qualname__", None) or thing.__name__
-    return f"{getattr(thing, '__module__', None)}.{name}"
+def _content(study: Any) -> Any:
+    """Return what a study holds, as arrays."""
+    if isinstance(study, SplitStudy):
+        return [[_content(p.aligning), _content(p.scored)] for p in study.splits]
+    return [
+        # where voxels lie matters to methods that go by neighbourhood or atlas
+        _hash([s.id, to_numpy(s.data()), s.labels, s.runs, s.stimuli, s.space])
+        for s in (study if isinstance(study, Study) else as_study(study))
+    ]
 
 
-_DESCRIBERS: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
-    (float | complex, lambda v: [type(v).__name__, repr(v)]),  # 0.5 is not "0.5"
-    (Mapping, lambda v: ["dict", *_sorted(map(_describe_all, v.items()))]),
-    (BaseEstimator, _describe_estimator),
-    (Subject, _describe_subject),
-    (SplitStudy, lambda v: _describe_all([p.aligning, p.scored] for p in v.parts)),
-    ((Study, list, tuple, range), _describe_all),
-    ((set, frozenset), lambda v: ["set", *_sorted(_describe_all(v))]),
-    (np.ndarray, _describe_array),
-    ((scipy.sparse.sparray, scipy.sparse.spmatrix), _describe_sparse),
-    (partial, lambda v: ["partial", *_describe_all((v.func, v.args, v.keywords))]),
-    (MethodType, lambda v: ["method", *_describe_all((v.__self__, v.__func__))]),
-    (FunctionType, _describe_function),
-    ((type, BuiltinFunctionType, np.ufunc), _path),
-)
+def _settings_of(value: Any) -> Any:
+    """Return class and parameters of an estimator, without those of no consequence."""
+    if not isinstance(value, BaseEstimator):
+        return value
+    params = value.get_params(deep=False).items()
+    return type(value), {k: _settings_of(v) for k, v in params if k not in INCIDENTAL}
+
+
+# -- where results are kept ------------------------------------------------------------
+
+
+class ResultStore:
+    """Records in a folder, one file each, written as a whole or not at all.
+
+    Parameters
+    ----------
+    folder : path
+        Made if it does not exist. Several processes may use it at the same time; they
+        may then repeat each other's work.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> store = ResultStore(tempfile.mkdtemp())
+    >>> store.put("first", {"accuracy": 0.5})
+    >>> store.get("first")
+    {'accuracy': 0.5}
+    """
+
+    def __init__(self, folder: str | PathLike[str]) -> None:
+        self.folder = Path(folder)
+        self.cells = self.folder / "cells"
+        try:
+            self.cells.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise InputError(
+                f"{str(self.cells)!r} cannot be made: there is a file where a folder "
+                "should be. Move it away, or use another folder."
+            ) from None
+
+    def get(self, name: str) -> dict[str, Any] | None:
+        """Return a record; None if there is none.
+
+        A damaged record is renamed with a warning and counts as missing.
+        """
+        path = self._path(name)
+        try:
+            content = json.loads(path.read_text("utf-8"))
+            if content["checksum"] == json_checksum(content["record"]):
+                return dict(content["record"])
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError, OSError, RecursionError):
+            pass
+        aside = path.rename(path.with_suffix(f".{uuid.uuid4().hex[:8]}.damaged"))
+        warn_user(
+            f"The record {str(path)!r} is damaged; it was renamed to {aside.name!r} "
+            "and will be computed again.",
+            RuntimeWarning,
+        )
+        return None
+
+    def put(self, name: str, record: dict[str, Any]) -> None:
+        """Keep a record; one of the same name is replaced."""
+        whole = {"checksum": json_checksum(record), "record": record}
+        # NaN is no JSON, and no score
+        text = json.dumps(whole, allow_nan=False, indent=1)
+        write_text(self._path(name), text + "\n")
+
+    def _path(self, name: str) -> Path:
+        if not re.fullmatch(r"[\w+=-][\w.+=-]{0,199}", name):
+            raise InputError(
+                f"{name!r} cannot name a record: use letters, digits and '._+=-'."
+            )
+        return self.cells / f"{name}.json"
+
+
+# -- running ---------------------------------------------------------------------------
+
+
+def run_grid(
+    grids: Grid | Sequence[Grid],
+    store: str | PathLike[str] | ResultStore,
+    *,
+    n_jobs: int | None = None,
+    retry_failed: bool = False,
+    progress: Progress | None = None,
+) -> GridResult:
+    """Compute the folds of grids that the store does not have yet.
+
+    Parameters
+    ----------
+    grids : Grid or sequence of Grid
+        What to compute. Grids with the same ``GridStudy`` share its bases.
+    store : path or ResultStore
+        Folder of the results, which grids may share.
+    n_jobs : int, optional
+        Number of fits at the same time, in threads; default one per core. The result
+        does not depend on it. Inside ``joblib.parallel_config(backend="dask")`` fits
+        come one after another, and the workers read voxels and score folds.
+    retry_failed : bool, default=False
+        Whether to compute folds again that failed before.
+    progress : callable, optional
+        Called with the number of finished folds, of all folds, and what was done.
+
+    Returns
+    -------
+    GridResult
+        All folds of these grids; ``results.csv`` in the store has them too.
+
+    Notes
+    -----
+    The folds of one study and half are run together: what costs a pass over voxels is
+    computed once for all methods, settings, protocols and folds. A study is read only
+    if one of its folds is missing, one study at a time. A method that fails gets a
+    record with its error; the others still run.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from brainweave import NoAlignment, PaperGDM, simulate_study
+    >>> study = simulate_study(n_subjects=3, n_voxels=100, n_runs=2, categories=3)
+    >>> grid = Grid(
+    ...     GridStudy("simulated", study),
+    ...     {"none": NoAlignment(), "GDM": PaperGDM(2, energy=0.5)},
+    ... )
+    >>> result = run_grid(grid, tempfile.mkdtemp())
+    >>> result.summary()[["method", "n_folds", "n_failed"]]
+      method  n_folds  n_failed
+    0    GDM        6         0
+    1   none        6         0
+    """
+    listed = [grids] if isinstance(grids, Grid) else list(grids)
+    jobs = [job for grid in listed for job in grid.jobs()]
+    # grids may ask for the same cell, as one of several settings or by itself
+    cells = {repr(cell): cell for job in jobs for cell in job.cells}
+    run = _Run(
+        store if isinstance(store, ResultStore) else ResultStore(store),
+        # as everywhere: None, and numbers below 1, mean one per core
+        cluster_workers() or cpu_count() if n_jobs is None or n_jobs < 1 else n_jobs,
+        progress,
+        {cell.name for cell in cells.values()},
+        retry_failed,
+    )
+    run.compute(jobs)
+    # which settings are varied is up to the grid that asks, not to the record
+    result = GridResult({**run.records[c.name], **vars(c)} for c in cells.values())
+    result.write_csv(run.store.folder / "results.csv")
+    return result
+
+
+class _Run:
+    """One call of :func:`run_grid`."""
+
+    def __init__(
+        self,
+        store: ResultStore,
+        workers: int,
+        progress: Progress | None,
+        names: set[str],
+        retry_failed: bool,
+    ) -> None:
+        self.store, self.workers, self.progress = store, workers, progress
+        self.total, self.counting = len(names), Lock()
+        self.warnings = WarningCollector()
+        found = {name: store.get(name) for name in names}
+        self.records = {
+            name: record
+            for name, record in found.items()
+            if record is not None
+            and is_complete(record, name)
+            and not (retry_failed and record["error"])
+        }
+        logger.info(
+            "%d of %d folds are in the store %s",
+            len(self.records),
+            self.total,
+            store.folder,
+        )
+
+    def compute(self, jobs: list[Job]) -> None:
+        """Compute what is missing, study by study, in groups that share bases."""
+        self._report("")
+        groups: dict[str, dict[Any, dict[Any, Job]]] = {}
+        for job in jobs:
+            names, first = tuple(cell.name for cell in job.cells), job.cells[0]
+            if not all(name in self.records for name in names):
+                of_study = groups.setdefault(job.grid.study.identity, {})
+                key = first.missing, first.seed if first.missing else 0, first.half
+                of_study.setdefault(key, {})[names] = job
+        with self.warnings.installed(), blas_threads(1):
+            for of_study in groups.values():
+                anyone = next(iter(next(iter(of_study.values())).values()))
+                opened = anyone.grid.study.open()
+                for (share, seed, half), members in of_study.items():
+                    some = drop_aligning_samples(opened, share, seed)
+                    self._compute_group(some, half, list(members.values()))
+
+    def _compute_group(self, split: SplitStudy, half: int, jobs: list[Job]) -> None:
+        """Compute jobs that share bases, which are made before threads read them."""
+        part, start = split.splits[half], time.perf_counter()
+        for job in jobs:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                try:
+                    if takes_bases(job.aligner):
+                        part.prepare(job.aligner, n_jobs=self.workers)
+                except ClusterError:
+                    raise
+                except Exception:  # it fails again, and is recorded, in its job
+                    continue
+        prepared = round(time.perf_counter() - start, 4)
+        # several jobs run side by side, or one after another with all workers
+        if len(jobs) == 1 or cluster_workers() is not None:
+            for job in jobs:
+                self._compute(job, split, prepared, self.workers)
+        else:
+            Parallel(n_jobs=min(self.workers, len(jobs)), backend="threading")(
+                delayed(self._compute)(job, split, prepared, 1) for job in jobs
+            )
+        part.clear()
+
+    def _compute(
+        self, job: Job, split: SplitStudy, prepared: float, n_jobs: int
+    ) -> None:
+        """Compute the missing cells of a job; an error becomes their record."""
+        missing = {c.fold: c for c in job.cells if c.name not in self.records}
+        first, measure, n_sharing = job.cells[0], job.grid.measure, len(missing)
+        leave_out = job.grid.study.leave_out
+        model = clone(job.aligner)
+        if "n_jobs" in model.get_params(deep=False):
+            model.set_params(n_jobs=n_jobs)
+        design = {"leave_out": leave_out, "random_state": first.seed}
+        common = {
+            "about": evaluation_metadata(job.aligner, split, measure, **design),
+            "prepared_seconds": prepared,
+            "categories": split.categories,
+            "versions": versions(),
+        }
+        tested = subject_folds(split.n_subjects, leave_out)
+        of_fits, of_fold = Clock(), Clock()
+        with self.warnings.collect() as warned:
+
+            def keep(cell: Cell, found: dict[str, Any]) -> None:
+                texts = (f"{kind.__name__}: {text}" for kind, text in warned)
+                facts = {
+                    "test_subjects": [split.ids[i] for i in tested[cell.fold]],
+                    "warnings": list(dict.fromkeys(texts)),
+                    "peak_mb": _peak_memory(),
+                    "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+                }
+                found.pop("voxel_scores", None)  # a number per voxel in every fold
+                self._keep(cell, {**common, **found, **facts, **vars(cell)})
+
+            try:
+                for found in score_folds(
+                    model,
+                    split,
+                    measure,
+                    leave_out=leave_out,
+                    protocol=first.protocol,
+                    seed=first.seed,
+                    only={(first.half, fold) for fold in missing},
+                    n_jobs=n_jobs,
+                    clock=of_fold,
+                    shared=of_fits,
+                ):
+                    # the time of a fit is shared out among the folds that it serves
+                    seconds = {k: v / n_sharing for k, v in of_fits.seconds.items()}
+                    seconds |= of_fold.seconds
+                    of_fold.seconds.clear()
+                    cell = missing[found["fold"]]
+                    keep(cell, {**found, "error": "", "seconds": seconds})
+                    del missing[cell.fold]
+            except ClusterError:  # no fault of the method: all would fail
+                raise
+            except Exception as error:
+                for cell in missing.values():
+                    text = f"{type(error).__name__}: {error}"
+                    keep(cell, {"error": text, "seconds": {}})
+
+    def _keep(self, cell: Cell, found: dict[str, Any]) -> None:
+        record = plain(found)
+        self.store.put(cell.name, record)
+        with self.counting:
+            self.records[cell.name] = record
+            self._report(
+                f"{cell.study}, {cell.method}, {cell.protocol}, half {cell.half + 1}, "
+                f"fold {cell.fold + 1}"
+            )
+
+    def _report(self, text: str) -> None:
+        if self.progress is not None:
+            self.progress(len(self.records), self.total, text)
+
+
+def _peak_memory() -> float:
+    """Return the most memory in MB that this process has held; 0 if not known."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0.0
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(most / 1e6 if sys.platform == "darwin" else most / 1e3, 1)

@@ -3,24 +3,26 @@
 To add a measure, write a class with a method ``folds`` as in :class:`Measure`.
 """
 
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from sklearn.metrics import confusion_matrix
 
-from brainweave._core.arrays import Codes, Matrix, to_numpy
+from brainweave._core.arrays import Codes, Floats, Matrix, to_numpy
 from brainweave._core.exceptions import InputError
 from brainweave._core.labels import NO_LABEL
 from brainweave._core.validation import check_int, check_option
 from brainweave._core.workers import map_subjects
+from brainweave.aligners.base import seeded_copy
 from brainweave.aligners.gdm.gdm import GDM
 from brainweave.aligners.gdm.graph_parsing import is_named
 from brainweave.aligners.no_alignment import NoAlignment
 from brainweave.aligners.srm.semisupervised import SemiSupervisedSRM
 from brainweave.aligners.timelocked import TimeLocked
-from brainweave.evaluation.align_folds import AlignedFold, Clock, copy_with_seed
 from brainweave.evaluation.classifiers import (
     Task,
     balanced_accuracy,
@@ -41,9 +43,37 @@ from brainweave.study.study import Study
 
 __all__ = ["Classification", "Matching", "Measure", "Reconstruction", "ScoringContext"]
 
-Found = Iterator[tuple[AlignedFold, dict[str, Any]]]
-
 PERMUTATION_BLOCK = 20  # permutations that one thread runs in a row
+
+
+class Clock:
+    """Seconds spent in each stage."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, stage: str) -> Iterator[None]:
+        """Add the time that passes inside to a stage."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            spent = time.perf_counter() - start
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + spent
+
+
+@dataclass(frozen=True)
+class AlignedFold:
+    """What one fold is scored on."""
+
+    half: int
+    fold: int
+    test: list[int]
+    train: list[int]
+    features: list[Floats]  # shared features of every subject's scored samples
+    maps: list[Any]  # one per subject
+    aligner: Any  # fitted
 
 
 @dataclass(frozen=True)
@@ -61,6 +91,9 @@ class ScoringContext:
         for _ in range(steps):
             if self.tick is not None:
                 self.tick()
+
+
+Found = Iterator[tuple[AlignedFold, dict[str, Any]]]
 
 
 class Measure(Protocol):
@@ -82,6 +115,16 @@ class Measure(Protocol):
 
         A record is a dict with at least a ``score``.
         """
+
+
+def copy_with_seed(estimator: Any, random_state: int | None) -> Any:
+    """Copy an estimator; what has no random_state of its own gets this one."""
+    if isinstance(estimator, type) or not hasattr(estimator, "fit"):
+        raise TypeError(
+            "The evaluation takes an aligner, and a classifier, as objects such as "
+            f"GDM(n_components=10); got {estimator!r}."
+        )
+    return seeded_copy(estimator, random_state)
 
 
 class Classification:
@@ -124,7 +167,7 @@ class Classification:
         self, batch: list[AlignedFold], split: SplitStudy, context: ScoringContext
     ) -> Found:
         """Train and test; permute the training labels as often as asked."""
-        codes, orders = _codes(split, batch[0].part), None
+        codes, orders = _codes(split, batch[0].half), None
         if self.n_permutations:
             orders = _label_orders(split, batch[0], codes, context.draw)
         with context.clock("classify"):
@@ -218,15 +261,15 @@ def _label_orders(
 ) -> LabelOrders:
     # seeded by the samples: those of another half have orders of their own, the same
     # samples that several parts score have the same
-    scored = [part.scored for part in split.parts]
-    first = next(i for i, s in enumerate(scored) if s is scored[fold.part])
-    runs = [subject.runs for subject in scored[fold.part]]
+    scored = [part.scored for part in split.splits]
+    first = next(i for i, s in enumerate(scored) if s is scored[fold.half])
+    runs = [subject.runs for subject in scored[fold.half]]
     return LabelOrders(codes, runs, [draw, first])
 
 
 def _how_halves_are(split: SplitStudy, fold: AlignedFold) -> str:
     """Say how the scores of the parts of a study depend on each other."""
-    if all(part.scored is split.parts[0].scored for part in split.parts):
+    if all(part.scored is split.splits[0].scored for part in split.splits):
         return "same"  # samples, so that permuted scores depend alike
     return "tied" if _labels_align(split, fold.aligner) else "apart"
 
@@ -252,7 +295,7 @@ class _SubjectBySubject:
 
     def check(self, split: SplitStudy) -> None:
         """Refuse scored samples that do not correspond row by row."""
-        for part in split.parts:
+        for part in split.splits:
             _check_locked(part.scored)
 
     def n_steps(self) -> int:
@@ -267,7 +310,7 @@ class _SubjectBySubject:
             with context.clock("score"):
                 trained = [self._prepared(fold.features[i]) for i in fold.train]
                 others = np.asarray(np.mean(trained, axis=0))
-                scored = split.parts[fold.part].scored
+                scored = split.splits[fold.half].scored
                 found = map_subjects(
                     self._score,
                     [fold.features[i] for i in fold.test],
@@ -350,7 +393,7 @@ def _codes(split: SplitStudy, part: int) -> list[Codes]:
         np.full(s.n_samples, NO_LABEL, np.intp)
         if s.labels is None
         else np.array([code_of.get(v, NO_LABEL) for v in s.labels.tolist()])
-        for s in split.parts[part].scored
+        for s in split.splits[part].scored
     ]
 
 

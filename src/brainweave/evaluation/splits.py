@@ -1,13 +1,22 @@
-"""How a study is divided: halves that align and are scored, and subjects left out."""
+"""Divide a study into samples that align and samples that are scored.
 
-from collections.abc import Iterable, Sequence
+A :class:`Split` holds one such division and keeps what costs a pass over voxels: the
+bases of the subjects, per kernel, and the products of the scored samples with them.
+Every fold, energy, number of components, graph and method that is evaluated on the same
+split uses them again.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from brainweave._core.arrays import Matrix, to_numpy
 from brainweave._core.exceptions import InputError
-from brainweave._core.labels import check_labels_overlap, sort_labels
+from brainweave._core.labels import check_labels_overlap, encode_labels, sort_labels
 from brainweave._core.validation import (
     NamedSamples,
     check_int,
@@ -15,13 +24,21 @@ from brainweave._core.validation import (
     check_option,
     labels_per_subject,
 )
+from brainweave._core.workers import map_subjects
+from brainweave.aligners.base import BaseAligner
+from brainweave.aligners.maps import BasisMap, SubjectMap
+from brainweave.basis.basis import SubjectBasis
+from brainweave.basis.kernels import Kernel
 from brainweave.basis.signatures import same_samples, sample_signatures
-from brainweave.evaluation.shared_bases import Part
+from brainweave.basis.voxels import SampleProducts
 from brainweave.study.provenance import scaled_within
 from brainweave.study.samples import HOW, match_samples
 from brainweave.study.study import Study, Subject
 
+logger = logging.getLogger(__name__)
+
 __all__ = [
+    "Split",
     "SplitStudy",
     "as_study",
     "half_masks",
@@ -32,6 +49,253 @@ __all__ = [
     "subject_folds",
 ]
 
+Key = tuple[int, Kernel, bool | str]  # subject, kernel, how voxels are scaled
+
+
+class Split:
+    """One division of a study, and the bases and products computed for it so far.
+
+    Parameters
+    ----------
+    aligning : Study
+        The samples that align.
+    scored : Study
+        Other samples of the same subjects, in the same order.
+    name : str
+        Name of the split in tables.
+    of_grams : bool, default=False
+        Whether samples are rows of Gram matrices: of the aligning samples with
+        themselves, and of the scored with the aligning ones. No voxel is read then, and
+        aligners must have ``kernel="precomputed"``.
+    """
+
+    def __init__(
+        self, aligning: Study, scored: Study, *, name: str, of_grams: bool = False
+    ) -> None:
+        self.aligning, self.scored, self.name = aligning, scored, name
+        self.of_grams = of_grams
+        self.clear()
+
+    @property
+    def n_subjects(self) -> int:
+        """Number of subjects."""
+        return len(self.aligning)
+
+    def clear(self) -> None:
+        """Forget all bases and products, to free their memory."""
+        self._bases: dict[Key, SubjectBasis] = {}
+        self._products: dict[tuple[int, bool | str], SampleProducts] = {}
+        self._kernels: dict[Key, Matrix] = {}
+
+    def y_for(self, aligner: Any) -> list[Any] | None:
+        """Return the y to align with: categories, or stimulus ids for time graphs."""
+        ours = isinstance(aligner, BaseAligner)
+        values = [aligner._y_of(s) if ours else s.labels for s in self.aligning]
+        if all(v is None for v in values):
+            return None
+        return [
+            np.full(s.n_samples, None, object) if v is None else v
+            for s, v in zip(self.aligning, values, strict=True)
+        ]
+
+    def check_locked(self, aligner: Any) -> None:
+        """Refuse samples in different orders for a method that joins them by row."""
+        ours = isinstance(aligner, BaseAligner)
+        if not (ours and "rows" in aligner._joined_by(self.y_for(aligner))):
+            return
+        first = self.aligning.subjects[0]
+        for subject in self.aligning:
+            what, expected, found = "categories", first.labels, subject.labels
+            if expected is None or found is None:
+                what, expected, found = "stimuli", first.stimuli, subject.stimuli
+            if expected is None or found is None or len(expected) != len(found):
+                continue  # the aligner itself refuses other numbers of samples
+            if not np.array_equal(found, expected):
+                raise InputError(
+                    f"{type(aligner).__name__} joins samples by their row, but the "
+                    f"aligning samples of subject {subject.id!r} show other {what} "
+                    f"than those of {first.id!r} in the same rows. Pass "
+                    "match='truncate' to reorder them by category, or use GDM with "
+                    "graph='labels'."
+                )
+
+    # -- bases -------------------------------------------------------------------------
+
+    def prepare(self, aligner: BaseAligner, *, n_jobs: int | None = None) -> None:
+        """Compute now what an aligner needs of all subjects.
+
+        Several threads may then evaluate such aligners on this split at the same time.
+        """
+        everyone = list(range(self.n_subjects))
+        bases = self.bases_for(aligner, everyone, n_jobs=n_jobs)
+        self._read_scored(everyone, bases, n_jobs=n_jobs)
+        for i, basis in enumerate(bases):
+            self._kernel_of(i, basis)
+
+    def bases_for(
+        self, aligner: BaseAligner, who: list[int], *, n_jobs: int | None = None
+    ) -> list[SubjectBasis]:
+        """Return the bases of some subjects with the kernel and energy of an aligner.
+
+        New ones are made by functions that return them: a worker may be another
+        process, whose memory is not ours.
+        """
+        standardize = aligner.get_params(deep=False).get("standardize", True)
+        settings = aligner.basis_settings(self.n_subjects)
+        keys = {i: (i, settings[i][0], standardize) for i in who}
+        energy = {i: settings[i][1] for i in who}
+        full = {i: aligner._needs_eigenbasis or energy[i] < 1 for i in who}
+        new = [
+            i
+            for i in who
+            if (basis := self._bases.get(keys[i])) is None
+            or (full[i] and not basis.is_decomposed)
+        ]
+        logger.debug(
+            "%s: %d bases are made, %d used again",
+            type(aligner).__name__,
+            len(new),
+            len(who) - len(new),
+        )
+        made = map_subjects(
+            _make_basis,
+            [self._recipe(*keys[i]) for i in new],
+            [full[i] for i in new],
+            n_jobs=n_jobs,
+        )
+        self._bases.update(zip([keys[i] for i in new], made, strict=True))
+        bases = {i: self._bases[keys[i]] for i in who}
+        return [
+            basis if energy[i] == basis.energy else basis.cut(energy[i])
+            for i, basis in bases.items()
+        ]
+
+    def _recipe(
+        self, i: int, kernel: Kernel, standardize: bool | str
+    ) -> Callable[[], SubjectBasis]:
+        """Return what makes a basis, from the voxels or from a basis that is there."""
+        if kernel.name == "precomputed" and not self.of_grams:
+            raise InputError(
+                "kernel='precomputed' cannot be evaluated: a Gram matrix cannot be "
+                "split into halves. Pass the samples and a kernel."
+            )
+        known = {
+            k: b for (j, k, s), b in self._bases.items() if (j, s) == (i, standardize)
+        }
+        if known and not self.of_grams:
+            nearest = known.get(kernel, next(iter(known.values())))
+            return partial(nearest.with_kernel, kernel)
+        subject = self.aligning.subjects[i]
+        labels = subject.labels
+        return partial(
+            SubjectBasis,
+            subject.samples,
+            kernel=kernel,
+            standardize=standardize,
+            groups=None if labels is None else encode_labels([labels])[0][0],
+            runs=subject.runs,
+            name=f"subject {subject.id!r} (aligning samples)",
+        )
+
+    # -- scored samples ----------------------------------------------------------------
+
+    def map_scored(
+        self, maps: list[SubjectMap], *, n_jobs: int | None = None
+    ) -> list[Matrix]:
+        """Map the scored samples of all, without their voxels where possible."""
+        shared = {
+            i: m
+            for i, m in enumerate(maps)
+            if isinstance(m, BasisMap) and self._has_read(i, m.basis)
+        }
+        bases = [m.basis for m in shared.values()]
+        self._read_scored(list(shared), bases, n_jobs=n_jobs)
+        rest = [i for i in range(len(maps)) if i not in shared]
+        read = map_subjects(
+            _transformed,
+            [maps[i] for i in rest],
+            [self.scored.subjects[i].samples for i in rest],
+            [self._name_of(i) for i in rest],
+            n_jobs=n_jobs,
+        )
+        features = dict(zip(rest, read, strict=True))
+        for i, m in shared.items():
+            mixing = m._weight_mixing() if m.mixing is None else m.mixing
+            features[i] = np.asarray(self._kernel_of(i, m.basis) @ mixing)
+        return [features[i] for i in range(len(maps))]
+
+    def _has_read(self, i: int, basis: SubjectBasis) -> bool:
+        """Whether a basis comes from this split's pass over the voxels of subject i.
+
+        By value, too: a basis that another process worked on is a copy.
+        """
+        return any(
+            j == i
+            and s == basis.standardize
+            and (known.mean is basis.mean or np.array_equal(known.mean, basis.mean))
+            for (j, _, s), known in self._bases.items()
+        )
+
+    def _name_of(self, i: int) -> str:
+        return f"subject {self.scored.subjects[i].id!r} (scored samples)"
+
+    def _read_scored(
+        self, who: list[int], bases: list[SubjectBasis], *, n_jobs: int | None
+    ) -> None:
+        """Make the pass over the scored samples of subjects who had none yet."""
+        new = [
+            (i, basis)
+            for i, basis in zip(who, bases, strict=True)
+            if (i, basis.kernel, basis.standardize) not in self._kernels
+            and (i, basis.standardize) not in self._products
+        ]
+        found = map_subjects(
+            _products_or_kernel,
+            [basis.without_matrices() for _, basis in new],
+            [self.scored.subjects[i].samples for i, _ in new],
+            [self._name_of(i) for i, _ in new],
+            n_jobs=n_jobs,
+        )
+        for (i, basis), products in zip(new, found, strict=True):
+            if isinstance(products, SampleProducts):
+                self._products[i, basis.standardize] = products
+            else:
+                self._kernels[i, basis.kernel, basis.standardize] = products
+
+    def _kernel_of(self, i: int, basis: SubjectBasis) -> Matrix:
+        key = (i, basis.kernel, basis.standardize)
+        if key not in self._kernels:
+            known = self._products.get((i, basis.standardize))
+            with_samples = known is None or not basis.kernel.from_products
+            other = self.scored.subjects[i].samples if with_samples else known
+            self._kernels[key] = basis.kernel_to(other, self._name_of(i))
+        return self._kernels[key]
+
+
+# at the top of the module, so that workers in other processes find them
+
+
+def _make_basis(recipe: Callable[[], SubjectBasis], full: bool) -> SubjectBasis:
+    """Make a basis, and compute now what all its cuts share."""
+    basis = recipe()
+    if not basis.uses_covariance:
+        _ = basis.gram
+    if full:
+        _ = basis.spectrum
+    return basis
+
+
+def _products_or_kernel(basis: SubjectBasis, samples: Any, name: str) -> Any:
+    """Return products that serve every kernel, or the kernel that needs the samples."""
+    if basis.kernel.from_products:
+        return basis.products_with(samples, name)
+    return basis.kernel_to(samples, name)
+
+
+def _transformed(fitted: Any, samples: Any, name: str) -> Matrix:
+    called = {"name": name} if isinstance(fitted, SubjectMap) else {}
+    return to_numpy(fitted.transform(samples, **called))
+
 
 class SplitStudy:
     """A study divided for evaluation, with the work that evaluations share.
@@ -40,35 +304,38 @@ class SplitStudy:
     this instead, so that several methods, energies or protocols share one pass over the
     voxels.
 
+    Parameters
+    ----------
+    splits : sequence of Split
+        Each aligns with some samples and scores others.
+    name : str, default=""
+        Name of the study.
+    fingerprint : str, optional
+        Of the study before it was divided; None if it is not known.
+    design : dict of str to Any, optional
+        How it was divided: ``halves`` and ``match``.
+
     Attributes
     ----------
-    parts : list of Part
-        Each aligns with some samples and scores others.
     ids : list of str
         The subjects.
     categories : list
         Categories of the scored samples, sorted.
-    name : str
-        Name of the study.
-    fingerprint : str or None
-        Of the study before it was divided; None if it is not known.
-    design : dict of str to Any
-        How it was divided: ``halves`` and ``match``.
     """
 
     def __init__(
         self,
-        parts: Sequence[Part],
+        splits: Sequence[Split],
         *,
         name: str = "",
         fingerprint: str | None = None,
         design: dict[str, Any] | None = None,
     ) -> None:
-        self.parts = list(parts)
+        self.splits = list(splits)
         self.name, self.fingerprint = name, fingerprint
         self.design = dict(design or {})
-        self.ids = self.parts[0].scored.ids
-        found = {c for part in self.parts for c in part.scored.categories}
+        self.ids = self.splits[0].scored.ids
+        found = {c for split in self.splits for c in split.scored.categories}
         self.categories = sort_labels(found)
 
     @property
@@ -78,33 +345,33 @@ class SplitStudy:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Numbers of parts and of subjects."""
-        return len(self.parts), len(self.ids)
+        """Numbers of splits and of subjects."""
+        return len(self.splits), len(self.ids)
 
     def about(self) -> dict[str, Any]:
-        """Return what results say of the study."""
+        """Return what results record of the study."""
         return {
             "name": self.name,
             "fingerprint": self.fingerprint,
             "subjects": list(self.ids),
-            "n_aligning": [[s.n_samples for s in p.aligning] for p in self.parts],
-            "n_scored": [[s.n_samples for s in p.scored] for p in self.parts],
+            "n_aligning": [[s.n_samples for s in p.aligning] for p in self.splits],
+            "n_scored": [[s.n_samples for s in p.scored] for p in self.splits],
         }
 
-    def with_parts(self, parts: Sequence[Part]) -> "SplitStudy":
-        """Return the same study with other parts."""
+    def with_splits(self, splits: Sequence[Split]) -> "SplitStudy":
+        """Return the same study with other splits."""
         return SplitStudy(
-            parts, name=self.name, fingerprint=self.fingerprint, design=self.design
+            splits, name=self.name, fingerprint=self.fingerprint, design=self.design
         )
 
     def clear(self) -> None:
-        """Forget all bases and coordinates, to free their memory."""
-        for part in self.parts:
-            part.clear()
+        """Forget all bases and products, to free their memory."""
+        for split in self.splits:
+            split.clear()
 
     def __repr__(self) -> str:
         return (
-            f"SplitStudy({self.n_subjects} subjects, {len(self.parts)} parts, "
+            f"SplitStudy({self.n_subjects} subjects, {len(self.splits)} splits, "
             f"{len(self.categories)} categories)"
         )
 
@@ -148,8 +415,8 @@ def split_study(
     >>> X = [np.random.default_rng(i).normal(size=(8, 30)) for i in range(3)]
     >>> split = split_study(X, [list("aabbaabb")] * 3)
     >>> split
-    SplitStudy(3 subjects, 2 parts, 2 categories)
-    >>> split.parts[0].aligning[0].labels.tolist()
+    SplitStudy(3 subjects, 2 splits, 2 categories)
+    >>> split.splits[0].aligning[0].labels.tolist()
     ['a', 'a', 'b', 'b']
     """
     if isinstance(study, SplitStudy):
@@ -170,18 +437,12 @@ def split_study(
     else:
         design["halves"] = halves if isinstance(halves, str) else "masks"
         masks = half_masks(whole, halves)
-        first, second = (
-            select_samples(whole, masks),
-            select_samples(whole, [~m for m in masks]),
-        )
+        both = (masks, [~mask for mask in masks])
+        first, second = (select_samples(whole, rows) for rows in both)
         pairs = [("first half", first, second), ("second half", second, first)]
-    parts = [
-        Part(
-            aligning if match is None else match_study(aligning, match),
-            scored,
-            name=name,
-        )
-        for name, aligning, scored in pairs
+    splits = [
+        Split(match_study(used, match) if match else used, scored, name=name)
+        for name, used, scored in pairs
     ]
     if align is None and (shared := _scaled_together(whole, masks)):
         design["standardised_together"] = shared
@@ -189,7 +450,7 @@ def split_study(
         names = [repr(id) for id in each.ids]
         check_labels_overlap([s.labels for s in each], names)
     return SplitStudy(
-        parts, name=whole.name, fingerprint=whole.fingerprint(), design=design
+        splits, name=whole.name, fingerprint=whole.fingerprint(), design=design
     )
 
 
@@ -300,48 +561,43 @@ def select_samples(study: Study, rows: Iterable[Any]) -> Study:
 
 
 def half_masks(study: Study, halves: Any) -> list[NDArray[np.bool_]]:
-    """Return which samples of every subject are of the first half."""
-    if not isinstance(halves, str):
-        return _given_masks(study, halves)
-    if halves not in ("category", "run"):
-        raise InputError(
-            "halves must be 'category', 'run' or one boolean mask per subject; got "
-            f"{halves!r}."
+    """Return which samples of every subject are in the first half."""
+    if isinstance(halves, str):
+        if halves not in ("category", "run"):
+            raise InputError(
+                "halves must be 'category', 'run' or one boolean mask per subject; "
+                f"got {halves!r}."
+            )
+        # the study splits row numbers in place of samples, which may be large
+        rows = study.map(
+            lambda s: s._replace(samples=np.arange(s.n_samples)[:, None], space=None)
         )
-    # the study splits row numbers in place of samples, which may be large or on a GPU
-    rows = study.map(
-        lambda s: s._replace(samples=np.arange(s.n_samples)[:, None], space=None)
-    )
-    by: Any = halves
-    first, _ = rows.split_halves(by)
-    return [
-        np.isin(np.arange(s.n_samples), np.ravel(kept.data()))
-        for s, kept in zip(study, first, strict=True)
+        by: Any = halves
+        first, _ = rows.split_halves(by)
+        return [
+            np.isin(np.arange(s.n_samples), np.ravel(kept.data()))
+            for s, kept in zip(study, first, strict=True)
+        ]
+    masks = [
+        np.asarray(m) for m in check_list_of_subjects(halves, owner="halves", minimum=1)
     ]
-
-
-def _given_masks(study: Study, masks: Any) -> list[NDArray[np.bool_]]:
-    given = check_list_of_subjects(masks, owner="halves", minimum=1)
-    if len(given) != len(study):
+    if len(masks) != len(study):
         raise InputError(
-            f"halves has {len(given)} masks for {len(study)} subjects. Give one "
+            f"halves has {len(masks)} masks for {len(study)} subjects. Give one "
             "boolean mask per subject, True for the first half."
         )
-    checked = []
-    for subject, mask in zip(study, given, strict=True):
-        array = np.asarray(mask)
-        if array.dtype != bool or array.shape != (subject.n_samples,):
+    for subject, mask in zip(study, masks, strict=True):
+        if mask.dtype != bool or mask.shape != (subject.n_samples,):
             raise InputError(
                 f"The mask of subject {subject.id!r} must hold {subject.n_samples} "
-                f"booleans; got {array.dtype} of shape {array.shape}."
+                f"booleans; got {mask.dtype} of shape {mask.shape}."
             )
-        if array.all() or not array.any():
+        if mask.all() or not mask.any():
             raise InputError(
-                f"The mask of subject {subject.id!r} puts all its {len(array)} samples "
+                f"The mask of subject {subject.id!r} puts all its {len(mask)} samples "
                 "into one half."
             )
-        checked.append(array)
-    return checked
+    return masks
 
 
 def _pairs_with_separate_samples(

@@ -33,10 +33,9 @@ from brainweave.aligners.gdm.paper import PaperGDM
 from brainweave.aligners.maps import SubjectMap
 from brainweave.basis.basis import SubjectBasis
 from brainweave.basis.kernels import Kernel, check_kernel
-from brainweave.evaluation.align_folds import PROTOCOLS
-from brainweave.evaluation.evaluate import between_subject_classification
-from brainweave.evaluation.shared_bases import Part
+from brainweave.evaluation.evaluate import PROTOCOLS, between_subject_classification
 from brainweave.evaluation.splits import (
+    Split,
     SplitStudy,
     as_study,
     half_masks,
@@ -66,7 +65,7 @@ class LabelGraph:
         return label_graph(y, different=self.different)
 
 
-_SAID_LATER = (
+_WARNED_LATER = (  # by the final fit, of the setting that is chosen
     AlignmentWarning,
     ClassifierWarning,
     KernelWarning,
@@ -171,8 +170,6 @@ class GDMCV(BaseAligner):
         self.standardize = standardize
         self.n_jobs = n_jobs
 
-    # -- fitting -----------------------------------------------------------------------
-
     def fit(self, X: Any, y: Any = None, *, progress: Any = None) -> Self:
         """Choose the settings, then learn one map per subject.
 
@@ -205,23 +202,32 @@ class GDMCV(BaseAligner):
         self._aligning_y = labels
         bases = self._read_bases(subjects, labels)
         total = len(kernels) * int(np.prod([len(values) for values in others]))
-        halves = _halves_of_voxels(bases, labels)
+        of_voxels = _halves_of_voxels(bases, labels)
         # too few subjects or samples may be left for anyone to join
         for protocol in dict.fromkeys((self.protocol, "joint")):
             settings: list[dict[str, Any]] = []
             scores: list[NDArray[Any] | str] = []
             with shown_progress(progress, total, "settings") as tick:
                 for kernel in kernels:
-                    split = halves or _inner_split(bases, labels, kernel)
+                    split = of_voxels or _halves_of_grams(bases, labels, kernel)
                     for energy, k, graph in product(*others):
-                        settings.append(_params(kernel, energy, k, graph))
+                        hp = None if kernel.hp is None else {"hp": kernel.hp}
+                        settings.append(
+                            {
+                                "n_components": k,
+                                "energy": energy,
+                                "kernel": kernel.function or kernel.name,
+                                "kernel_params": hp,
+                                "graph": graph,
+                            }
+                        )
                         scores.append(self._score(split, settings[-1], protocol))
                         tick()
             if not all(isinstance(score, str) for score in scores):
                 break
         self._choose(settings, scores)
-        best = self._gdm(self.best_params_)
-        best._warns_of_input = False  # said above
+        best = self._model(self.best_params_)
+        best._warns_of_input = False  # warned above
         self.best_estimator_ = best.fit(bases, labels)
         for fitted, subject in zip(best.maps_, subjects, strict=True):
             fitted.space = getattr(subject, "space", None)
@@ -241,20 +247,31 @@ class GDMCV(BaseAligner):
     def _solve_new(self, basis: SubjectBasis, y: Any) -> NDArray[Any]:
         return self.best_estimator_._solve_new(basis, y)
 
+    def fit_new_subject(self, X: Any, y: Any = None) -> SubjectMap:
+        """Learn the map of a new subject, as :class:`brainweave.GDM` does."""
+        check_is_fitted(self, "best_estimator_")
+        return self.best_estimator_.fit_new_subject(X, y)
+
+    def _model(self, params: dict[str, Any]) -> GDM | PaperGDM:
+        """Return the paper's model, or, without an energy, ours."""
+        rest = {k: v for k, v in params.items() if k != "energy"}
+        common: Any = {"standardize": self.standardize, "n_jobs": self.n_jobs}
+        if params["energy"] is None:
+            return GDM(**rest, **common)
+        return PaperGDM(energy=params["energy"], **rest, **common)
+
     def _score(
-        self, split: SplitStudy, params: dict[str, Any], protocol: str
+        self, split: Any, params: dict[str, Any], protocol: str
     ) -> NDArray[Any] | str:
         """Return the scores of one setting, or why it cannot be scored."""
-        if split.parts[0].of_grams:
+        if split.splits[0].of_grams:
             params = {**params, "kernel": "precomputed", "kernel_params": None}
-        model = self._gdm(params)
         with warnings.catch_warnings():
-            # the final fit says these of the setting that is chosen
-            for category in _SAID_LATER:
+            for category in _WARNED_LATER:
                 warnings.simplefilter("ignore", category)
             try:
                 return between_subject_classification(
-                    model,
+                    self._model(params),
                     split,
                     leave_out=self.leave_out,
                     protocol=protocol,
@@ -263,14 +280,6 @@ class GDMCV(BaseAligner):
                 ).scores
             except BrainweaveError as error:
                 return str(error)
-
-    def _gdm(self, params: dict[str, Any]) -> GDM | PaperGDM:
-        """Return the paper's model, or, without an energy, ours."""
-        rest = {k: v for k, v in params.items() if k != "energy"}
-        common: Any = {"standardize": self.standardize, "n_jobs": self.n_jobs}
-        if params["energy"] is None:
-            return GDM(**rest, **common)
-        return PaperGDM(energy=params["energy"], **rest, **common)
 
     def _choose(
         self, settings: list[dict[str, Any]], scores: list[NDArray[Any] | str]
@@ -294,37 +303,49 @@ class GDMCV(BaseAligner):
             "error": failed,
         }
         best = int(np.nanargmax(means))
-        self.best_params_ = settings[best]
-        self.best_score_ = float(means[best])
-
-    def fit_new_subject(self, X: Any, y: Any = None) -> SubjectMap:
-        """Learn the map of a new subject, as :class:`brainweave.GDM` does."""
-        check_is_fitted(self, "best_estimator_")
-        return self.best_estimator_.fit_new_subject(X, y)
+        self.best_params_, self.best_score_ = settings[best], float(means[best])
 
     def _candidates(self) -> tuple[list[Any], ...]:
         """Return the kernels, energies, numbers of components and graphs to try."""
         owner, counts = self._owner, self.n_components
+        listed = {
+            "kernels": self.kernels,
+            "energies": self.energies,
+            "n_components": [counts] if isinstance(counts, int | str) else counts,
+            "graphs": self.graphs,
+        }
+        for name, values in listed.items():
+            if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray):
+                raise TypeError(
+                    f"{name} of GDMCV is a list of candidates; got {values!r}."
+                )
+            if len(values) == 0:
+                raise InputError(
+                    f"{name} of GDMCV is empty; give at least one candidate."
+                )
         kernels = [
             check_kernel(k[0], {"hp": k[1]}, owner=owner)
             if isinstance(k, tuple)
             else check_kernel(k, owner=owner)
-            for k in _listed("kernels", self.kernels)
+            for k in self.kernels
         ]
         hint = "None does not cut, but shrinks, by a strength found in closed form."
-        energies = [
-            None
-            if energy is None
-            else check_fraction("energies", energy, owner=owner, hint=hint)
-            for energy in _listed("energies", self.energies)
-        ]
-        if isinstance(counts, (int, np.integer, str)):
-            counts = [counts]
-        graphs = [_checked_graph(graph) for graph in _listed("graphs", self.graphs)]
-        return kernels, energies, _listed("n_components", counts), graphs
+        for energy in self.energies:
+            if energy is not None:
+                check_fraction("energies", energy, owner=owner, hint=hint)
+        graphs = []
+        for graph in self.graphs:
+            weight = isinstance(graph, int | float) and not isinstance(graph, bool)
+            if not (weight or callable(graph) or graph == "labels"):
+                raise InputError(
+                    "graphs of GDMCV are 'labels', numbers (the weight between "
+                    f"different categories) or callables; got {graph!r}."
+                )
+            graphs.append(LabelGraph(float(graph)) if weight else graph)
+        return kernels, list(self.energies), list(listed["n_components"]), graphs
 
 
-def _inner_split(
+def _halves_of_grams(
     bases: list[SubjectBasis], labels: list[Any], kernel: Kernel
 ) -> SplitStudy:
     """Halve the aligning samples by category, with the Gram matrices of a kernel.
@@ -333,7 +354,7 @@ def _inner_split(
     centring a submatrix of a centred matrix is the same as centring it alone. Voxels
     keep the scale of all the samples.
     """
-    study = _named(bases, [np.arange(b.n_samples)[:, None] for b in bases], labels)
+    study = _with_runs(bases, [np.arange(b.n_samples)[:, None] for b in bases], labels)
     grams = [b.with_kernel(kernel).gram.astype(b.dtype, copy=False) for b in bases]
 
     def half(rows: list[NDArray[Any]], columns: list[NDArray[Any]]) -> Study:
@@ -344,11 +365,12 @@ def _inner_split(
 
     first = half_masks(study, "category")
     second = [~mask for mask in first]
-    parts = [
-        Part(half(own, own), half(other, own), name=f"inner half {n}", of_grams=True)
-        for n, own, other in ((1, first, second), (2, second, first))
-    ]
-    return SplitStudy(parts)
+    return SplitStudy(
+        [
+            Split(half(own, own), half(other, own), name=name, of_grams=True)
+            for name, own, other in (("1", first, second), ("2", second, first))
+        ]
+    )
 
 
 def _halves_of_voxels(
@@ -364,51 +386,12 @@ def _halves_of_voxels(
                 "samples, and is without the samples that could tell it for a half of "
                 "them. Pass X to GDMCV."
             )
-    study = _named(bases, [basis._data for basis in bases], labels)
+    study = _with_runs(bases, [basis._data for basis in bases], labels)
     masks = half_masks(study, "category")
-    first, second = (
-        select_samples(study, masks),
-        select_samples(study, [~m for m in masks]),
-    )
-    return SplitStudy(
-        [
-            Part(first, second, name="inner half 1"),
-            Part(second, first, name="inner half 2"),
-        ]
-    )
+    halves = [select_samples(study, m) for m in (masks, [~mask for mask in masks])]
+    return SplitStudy([Split(*halves, name="1"), Split(*halves[::-1], name="2")])
 
 
-def _named(bases: list[SubjectBasis], samples: list[Any], labels: list[Any]) -> Study:
-    runs = [basis.runs for basis in bases]
-    return Study(
-        s._replace(runs=r) for s, r in zip(as_study(samples, labels), runs, strict=True)
-    )
-
-
-def _params(kernel: Kernel, energy: float | None, k: Any, graph: Any) -> dict[str, Any]:
-    return {
-        "n_components": k,
-        "energy": energy,
-        "kernel": kernel.name if kernel.function is None else kernel.function,
-        "kernel_params": None if kernel.hp is None else {"hp": kernel.hp},
-        "graph": graph,
-    }
-
-
-def _checked_graph(graph: Any) -> Any:
-    if isinstance(graph, (int, float)) and not isinstance(graph, bool):
-        return LabelGraph(float(graph))
-    if callable(graph) or graph == "labels":
-        return graph
-    raise InputError(
-        "graphs of GDMCV are 'labels', numbers (the weight between different "
-        f"categories) or callables; got {graph!r}."
-    )
-
-
-def _listed(name: str, values: Any) -> list[Any]:
-    if isinstance(values, str) or not isinstance(values, Sequence | np.ndarray):
-        raise TypeError(f"{name} of GDMCV is a list of candidates; got {values!r}.")
-    if len(values) == 0:
-        raise InputError(f"{name} of GDMCV is empty; give at least one candidate.")
-    return list(values)
+def _with_runs(bases: list[SubjectBasis], samples: list[Any], y: list[Any]) -> Study:
+    pairs = zip(as_study(samples, y), bases, strict=True)
+    return Study(subject._replace(runs=basis.runs) for subject, basis in pairs)

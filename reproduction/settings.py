@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -142,7 +142,7 @@ class Figure:
 
 @lru_cache(maxsize=1)
 def _content() -> dict[str, Any]:
-    text = files("brainweave.paper").joinpath("settings.toml").read_text("utf-8")
+    text = Path(__file__).with_name("settings.toml").read_text("utf-8")
     return tomllib.loads(text)
 
 

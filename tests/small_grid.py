@@ -1,6 +1,6 @@
 """A small grid whose fits are slow and leave a trace; also run by itself, to be killed.
 
-``python runner_grid.py STORE`` computes it; ``FIT_LOG`` names a file that gets a line
+``python small_grid.py STORE`` computes it; ``FIT_LOG`` names a file that gets a line
 for every fit, ``FIT_SECONDS`` says how long a fit takes.
 """
 
@@ -11,7 +11,7 @@ import time
 import numpy as np
 
 from brainweave import NoAlignment, PaperGDM
-from brainweave.evaluation.runner import Grid, GridStudy, run_grid
+from brainweave.evaluation.grid import Grid, GridStudy, run_grid
 
 
 class TracedGDM(PaperGDM):
@@ -45,6 +45,6 @@ def small_grid(**options):
 
 if __name__ == "__main__":
     # under its own name, so that cells have the same names as in the tests
-    import runner_grid
+    import small_grid
 
-    run_grid(runner_grid.small_grid(), sys.argv[1], n_jobs=1)
+    run_grid(small_grid.small_grid(), sys.argv[1], n_jobs=1)

@@ -18,10 +18,10 @@ from brainweave import (
     between_subject_matching,
 )
 from brainweave.evaluation.metrics import match_segments
-from brainweave.paper.overlap import _simulated_parts
-from brainweave.paper.real import load_pieman
-from brainweave.paper.settings import _simulate, dataset
 from brainweave.study.simulation.simulate import simulate_like
+from reproduction.overlap import _simulated_parts
+from reproduction.real import load_pieman
+from reproduction.settings import _simulate, dataset
 
 BEDS = [
     ("DS105ROI", "complete"),

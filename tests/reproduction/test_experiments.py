@@ -10,7 +10,9 @@ from numpy.testing import assert_allclose
 from brainweave import GDM, PaperGDM, Study, Subject, between_subject_classification
 from brainweave._core.exceptions import InputError, StudyError, UniquenessWarning
 from brainweave.evaluation.splits import match_study
-from brainweave.paper import (
+from brainweave.study.simulation.designs import SimulationSettings
+from brainweave.study.simulation.simulate import simulate_like, simulate_study
+from reproduction import (
     METHODS,
     figure,
     figures,
@@ -20,11 +22,9 @@ from brainweave.paper import (
     table2,
     unaligned,
 )
-from brainweave.paper.output import pieman_text
-from brainweave.paper.overlap import _score_design, _share
-from brainweave.paper.settings import OURS, dataset, grid_study
-from brainweave.study.simulation.designs import SimulationSettings
-from brainweave.study.simulation.simulate import simulate_like, simulate_study
+from reproduction.output import pieman_text
+from reproduction.overlap import _score_design, _share
+from reproduction.settings import OURS, dataset, grid_study
 
 BRIEF = SimulationSettings(duration=2.5)
 
@@ -80,7 +80,7 @@ def test_a_table_is_the_same_to_the_last_digit_whatever_runs_in_parallel(
 ):
     """One process and thread, two of both, and other methods beside it."""
     script = (
-        "import sys; from brainweave.paper import table2; "
+        "import sys; from reproduction import table2; "
         "table2(sys.argv[1], datasets=['DS001'], quick=True, n_jobs=int(sys.argv[2]))"
     )
     texts = []
@@ -150,8 +150,8 @@ def test_a_real_film_aligns_in_thirds():
     film = simulate_like(4, 130, 50, None)
     images = simulate_like(4, 84, 50, 7, settings=BRIEF, n_runs=12, aligned=True)
     split = grid_study(setting, (film, images)).open()
-    assert [part.name for part in split.parts] == ["third 1", "third 2", "third 3"]
-    rows = [part.aligning[0].data() for part in split.parts]
+    assert [part.name for part in split.splits] == ["third 1", "third 2", "third 3"]
+    rows = [part.aligning[0].data() for part in split.splits]
     assert_allclose(np.concatenate(rows), film[0].data()[:120], atol=0)
     with pytest.raises(InputError, match="has 100 samples of the film; 3 parts of 40"):
         grid_study(setting, (simulate_like(4, 100, 50, None), images))
@@ -222,7 +222,7 @@ def test_raider_and_pieman_write_tables_and_curves(tmp_path):
 
 
 def test_the_real_raider_images_are_read(real_data):
-    from brainweave.paper import load_pieman, load_raider_images
+    from reproduction import load_pieman, load_raider_images
 
     images = load_raider_images(real_data)
     assert len(images) == 10
@@ -350,7 +350,7 @@ def test_nobody_aligns_with_the_part_that_is_matched():
 
 def test_all_ways_of_halving(tmp_path):
     from brainweave import simulate_study
-    from brainweave.paper import raider_all_splits
+    from reproduction import raider_all_splits
 
     study = simulate_study(n_subjects=4, n_voxels=60, categories=3, n_runs=4)
     rows = ["paper's GDM, K = 6", "+ reliable voxels", "RHA, K = 10"]
@@ -364,8 +364,8 @@ def test_all_ways_of_halving(tmp_path):
 
 def test_ways_of_halving_are_compared_with_the_papers_form(tmp_path):
     from brainweave import simulate_study
-    from brainweave.paper import raider_all_splits
-    from brainweave.paper.real import PAPER
+    from reproduction import raider_all_splits
+    from reproduction.real import PAPER
 
     study = simulate_study(n_subjects=4, n_voxels=60, categories=3, n_runs=4)
     rows = [PAPER, "HA, K = 10"]

@@ -10,9 +10,9 @@ import numpy as np
 
 from brainweave._core.exceptions import InputError
 from brainweave._core.io import write_text
-from brainweave.evaluation.align_folds import PROTOCOLS
+from brainweave.evaluation.evaluate import PROTOCOLS
 from brainweave.evaluation.results import GridResult
-from brainweave.paper.settings import COMPETING, METHODS, OURS, WITHOUT, Dataset, Figure
+from reproduction.settings import COMPETING, METHODS, OURS, WITHOUT, Dataset, Figure
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -3,8 +3,8 @@
 import pytest
 
 from brainweave._core.exceptions import InputError
-from brainweave.paper import METHODS, dataset, datasets, figures
-from brainweave.paper.settings import OURS, figure
+from reproduction import METHODS, dataset, datasets, figures
+from reproduction.settings import OURS, figure
 
 # as printed: subjects, samples, voxels, categories, K, energy, nu, left out
 TABLE_1 = {

@@ -3,10 +3,10 @@
 ``table2``, ``figure1``, ``figure2`` and ``figureS3`` to ``figureS8`` run on the paper's
 datasets where they are given, and on simulated studies of the same shape where not;
 ``raider`` and ``pieman`` evaluate all methods on two small real studies. From a shell:
-``brainweave reproduce table2 -o results``.
+``python -m reproduction table2 -o results``.
 """
 
-from brainweave.paper.experiments import (
+from reproduction.experiments import (
     figure,
     figure1,
     figure2,
@@ -19,15 +19,15 @@ from brainweave.paper.experiments import (
     table2,
     unaligned,
 )
-from brainweave.paper.overlap import overlap
-from brainweave.paper.real import (
+from reproduction.overlap import overlap
+from reproduction.real import (
     load_pieman,
     load_raider_images,
     pieman,
     raider,
     raider_all_splits,
 )
-from brainweave.paper.settings import (
+from reproduction.settings import (
     METHODS,
     Dataset,
     Figure,

@@ -15,12 +15,13 @@ from brainweave.aligners.gdm.gdm import GDM
 from brainweave.aligners.hyperalignment import Hyperalignment, RegularizedHyperalignment
 from brainweave.aligners.srm.semisupervised import SemiSupervisedSRM
 from brainweave.aligners.srm.srm import SRM
-from brainweave.evaluation.align_folds import PROTOCOLS
-from brainweave.evaluation.grid import Grid, GridStudy
+from brainweave.evaluation.evaluate import PROTOCOLS
+from brainweave.evaluation.grid import Grid, GridStudy, run_grid
 from brainweave.evaluation.measures import Matching
-from brainweave.evaluation.runner import run_grid
 from brainweave.evaluation.tuning import GDMCV
-from brainweave.paper.output import (
+from brainweave.study.formats.matlab import load_matlab
+from brainweave.study.study import Study
+from reproduction.output import (
     count_choices,
     draw_curves,
     pieman_text,
@@ -31,15 +32,13 @@ from brainweave.paper.output import (
     splits_text,
     write_table,
 )
-from brainweave.paper.settings import (
+from reproduction.settings import (
     WITHOUT,
     competing_methods,
     dataset,
     nu_svms,
     our_gdm,
 )
-from brainweave.study.formats.matlab import load_matlab
-from brainweave.study.study import Study
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -25,16 +25,16 @@ from brainweave import PaperGDM
 from brainweave._core.progress import Progress
 from brainweave.aligners.gdm.gdm import GDM
 from brainweave.evaluation.metrics import match_segments
-from brainweave.paper.output import (
+from brainweave.study.simulation.designs import SimulationSettings
+from brainweave.study.simulation.simulate import simulate_study
+from reproduction.output import (
     markdown,
     percent,
     result_folder,
     select_methods,
     write_table,
 )
-from brainweave.paper.real import load_pieman
-from brainweave.study.simulation.designs import SimulationSettings
-from brainweave.study.simulation.simulate import simulate_study
+from reproduction.real import load_pieman
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from brainweave._core.exceptions import InputError
 from brainweave._core.progress import Progress
-from brainweave.evaluation.grid import Grid
-from brainweave.evaluation.runner import run_grid
-from brainweave.paper import settings
-from brainweave.paper.output import (
+from brainweave.evaluation.grid import Grid, run_grid
+from reproduction import settings
+from reproduction.output import (
     add_published,
     draw_figure,
     result_folder,
@@ -23,7 +22,7 @@ from brainweave.paper.output import (
     table_text,
     write_table,
 )
-from brainweave.paper.settings import (
+from reproduction.settings import (
     COMPETING,
     METHODS,
     SLOWEST_FIRST,
@@ -74,7 +73,7 @@ def table2(
     datasets : sequence of str, optional
         Which to run; default all six.
     methods : sequence of str, optional
-        Names from :data:`brainweave.paper.METHODS`; default all.
+        Names from :data:`reproduction.METHODS`; default all.
     protocols : sequence of str, default=("joint",)
         The paper's, or "held-out", or both; see
         :func:`brainweave.between_subject_classification`.
