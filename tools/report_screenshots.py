@@ -74,13 +74,14 @@ def bids():
     from tests.bids_trees import messy_fmriprep
 
     from brainweave import GDM, load_bids
+    from brainweave.study import EventRules
 
     folder = OUT / "bids"
     shutil.rmtree(folder, ignore_errors=True)
     messy_fmriprep(folder)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        study = load_bids(folder, task="objects", ignore=["button"])
+        study = load_bids(folder, task="objects", events=EventRules(ignore="button"))
     return report_of("bids", study, methods={"GDM": GDM(2)}, n_components=2)
 
 

@@ -291,7 +291,7 @@ def test_labels_of_rest_and_confounds_can_be_kept(tmp_path, call):
 
 
 def test_openneuro_is_fetched_as_bids(tmp_path, call, monkeypatch):
-    from brainweave.study.public import openneuro
+    from brainweave.study import public
 
     asked = {}
 
@@ -299,7 +299,7 @@ def test_openneuro_is_fetched_as_bids(tmp_path, call, monkeypatch):
         asked.update(options)
         return tmp_path / "ds000105"
 
-    monkeypatch.setattr(openneuro, "fetch_openneuro", download)
+    monkeypatch.setattr(public, "fetch_openneuro", download)
     chosen = ("--participant-label", "1", "--task", "objectviewing", "-q")
     shown, _ = call("fetch", "DS000105", *chosen)
     assert shown == f"{tmp_path / 'ds000105'}\n"
@@ -311,9 +311,9 @@ def test_openneuro_is_fetched_as_bids(tmp_path, call, monkeypatch):
     ("labels", "want"), [((), None), (("sub-2", "4"), [2, 4])], ids=["all", "some"]
 )
 def test_subjects_of_haxby_are_numbers(tmp_path, call, monkeypatch, labels, want):
-    from brainweave.study.public import datasets
+    from brainweave.study import public
 
-    monkeypatch.setattr(datasets, "haxby_plan", lambda **options: options["subjects"])
+    monkeypatch.setattr(public, "haxby_plan", lambda **options: options["subjects"])
     chosen = [word for label in labels for word in ("--participant-label", label)]
     shown, _ = call("fetch", "haxby", "--dry-run", *chosen)
     assert shown == f"{want}\n"

@@ -23,7 +23,7 @@ from brainweave.paper import (
 from brainweave.paper.output import pieman_text
 from brainweave.paper.overlap import _score_design, _share
 from brainweave.paper.settings import OURS, dataset, grid_study
-from brainweave.study.simulation.designs import SimulationSettings
+from brainweave.study.simulation.engine import SimulationSettings
 from brainweave.study.simulation.simulate import simulate_like, simulate_study
 
 BRIEF = SimulationSettings(duration=2.5)

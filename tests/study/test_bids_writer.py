@@ -12,10 +12,17 @@ import pytest
 from numpy.testing import assert_allclose
 
 from brainweave._core.exceptions import InputError, StudyError
-from brainweave.study import SimulationSettings, load_bids, simulate_study
+from brainweave.study import (
+    Cleaning,
+    EventRules,
+    Sampling,
+    SimulationSettings,
+    load_bids,
+    simulate_study,
+)
 from brainweave.study.simulation.bids_writer import confounds_of_run, write_bids
 
-UNCLEANED = {"confounds": None, "high_pass": None}
+UNCLEANED = {"confounds": None, "cleaning": Cleaning(high_pass=None)}
 QUICK = SimulationSettings(n_nuisance=15, duration=10.0)
 SMALL = {
     "n_subjects": 2,
@@ -56,13 +63,16 @@ def test_written_study_reads_back_the_same(tmp_path, image_dtype, tolerance):
             {"missing_samples": 0.2, "missing_runs": 1, "missing_categories": 1},
             {"scrub": 0.5},
         ),
-        ({"settings": replace(QUICK, keep_rest=True)}, {"keep_rest": True}),
-        ({"design": "movie"}, {"moments": True}),
+        (
+            {"settings": replace(QUICK, keep_rest=True)},
+            {"sampling": Sampling(keep_rest=True)},
+        ),
+        ({"design": "movie"}, {"events": EventRules(moments=True)}),
         (BLOCKS, {"samples": "blocks"}),
         ({**BLOCKS, "missing_samples": 0.3}, {"samples": "blocks"}),
         (
             {"design": "events", "settings": replace(QUICK, hrf_delay=4.0, tr=1.5)},
-            {"hrf_delay": 4.0},
+            {"sampling": Sampling(hrf_delay=4.0)},
         ),
         ({"n_voxels": 150}, {"space": "MNI152NLin2009cAsym"}),
     ],
@@ -120,7 +130,7 @@ def test_confounds_remove_real_noise(tmp_path):
     made = {**SMALL, "settings": replace(QUICK, keep_rest=True)}
     study = simulate_study(**made)
     folder = study.to_bids(tmp_path / "out", raw=False)
-    cleaned = load_bids(folder, confounds="simple", keep_rest=True)
+    cleaned = load_bids(folder, confounds="simple", sampling=Sampling(keep_rest=True))
     for one, two in zip(study, cleaned, strict=True):
         before, after = (x.data()[x.runs == 1].var(axis=0).mean() for x in (one, two))
         assert after < 0.5 * before

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from brainweave._core.exceptions import StudyError
-from brainweave.study.public import download as module
-from brainweave.study.public.download import (
+from brainweave.study import public as module
+from brainweave.study.public import (
     DownloadPlan,
     RemoteFile,
     cache_folder,

@@ -14,8 +14,8 @@ from scipy.io import savemat
 
 from brainweave._core.exceptions import InputError, StudyError
 from brainweave.study import Cleaning
-from brainweave.study.public import datasets
-from brainweave.study.public.datasets import (
+from brainweave.study import public as datasets
+from brainweave.study.public import (
     fetch_haxby,
     fetch_raider,
     haxby_plan,

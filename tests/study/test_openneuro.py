@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from brainweave._core.exceptions import InputError, StudyError
-from brainweave.study.public import openneuro as module
-from brainweave.study.public.openneuro import fetch_openneuro, openneuro_plan
+from brainweave.study import public as module
+from brainweave.study.public import fetch_openneuro, openneuro_plan
 
 pytestmark = pytest.mark.network
 RNG = np.random.default_rng(0)
@@ -190,11 +190,10 @@ def test_the_plan_says_what_and_how_much(openneuro, stand_in, tmp_path, capsys):
     assert "OpenNeuro ds000105: 3 files" in capsys.readouterr().err
 
 
-def test_include_exclude_and_tag_choose(stand_in, tmp_path):
+def test_a_task_and_a_tag_choose(stand_in, tmp_path):
     folder = fetch_openneuro(
         "ds000105",
-        include=["*/func/*"],
-        exclude=["*rest*"],
+        task="view",
         tag="1.0.0",
         cache_dir=tmp_path,
         progress=False,
@@ -203,6 +202,7 @@ def test_include_exclude_and_tag_choose(stand_in, tmp_path):
     assert {name.split("/")[-1] for name in names_in(folder)} == {
         "dataset_description.json",
         "participants.tsv",
+        "sub-1_T1w.nii.gz",
         "sub-1_task-view_run-01_bold.nii.gz",
         "sub-2_task-view_run-01_bold.nii.gz",
     }
@@ -213,12 +213,12 @@ def test_what_does_not_exist_is_said(openneuro, stand_in, tmp_path):
         fetch_openneuro("105", cache_dir=tmp_path)
     with pytest.raises(StudyError, match="OpenNeuro has no ds999999: Not found"):
         fetch_openneuro("ds999999", cache_dir=tmp_path)
-    with pytest.raises(StudyError, match=r"6 files, but none .* \['9'\]"):
+    with pytest.raises(StudyError, match=r"6 files, but none .*subjects=\['9'\]"):
         fetch_openneuro("ds000105", subjects=["9"], cache_dir=tmp_path)
-    with pytest.raises(StudyError, match=r"6 files, but none .* \['19'\]"):
+    with pytest.raises(StudyError, match=r"6 files, but none .*subjects=\['19'\]"):
         fetch_openneuro("ds000105", subjects="19", cache_dir=tmp_path)
-    with pytest.raises(TypeError, match="include of fetch_openneuro must be a list"):
-        fetch_openneuro("ds000105", include=1.5, cache_dir=tmp_path)
+    with pytest.raises(TypeError, match="subjects of fetch_openneuro must be a list"):
+        fetch_openneuro("ds000105", subjects=1.5, cache_dir=tmp_path)
 
 
 def test_without_the_client_the_extra_is_named(openneuro, tmp_path, monkeypatch):

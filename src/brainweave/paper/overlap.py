@@ -33,7 +33,7 @@ from brainweave.paper.output import (
     write_table,
 )
 from brainweave.paper.real import load_pieman
-from brainweave.study.simulation.designs import SimulationSettings
+from brainweave.study.simulation.engine import SimulationSettings
 from brainweave.study.simulation.simulate import simulate_study
 
 if TYPE_CHECKING:

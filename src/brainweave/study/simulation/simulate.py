@@ -14,12 +14,12 @@ from brainweave._core.exceptions import InputError
 from brainweave._core.validation import check_list_option, check_option
 from brainweave.study.formats.events import Events
 from brainweave.study.simulation.bids_writer import write_bids
-from brainweave.study.simulation.designs import (
+from brainweave.study.simulation.engine import (
     DESIGNS,
     Design,
+    Simulation,
     SimulationSettings,
 )
-from brainweave.study.simulation.engine import Simulation
 from brainweave.study.spaces import VolumeSpace
 from brainweave.study.study import Study
 from brainweave.study.subject import Subject
