@@ -49,16 +49,15 @@ def simulate(
     console: Console,
 ) -> None:
     """Make a study whose shared space is known, to try things on."""
-    from brainweave.study.simulation.bids_writer import files_to_replace
+    from brainweave.study.simulation.bids_writer import check_empty
     from brainweave.study.simulation.simulate import simulate_study
 
     if bids:
         files.check_writable(out)
         try:
-            files_to_replace(out, overwrite)
+            check_empty(out)
         except StudyError as error:
-            message = str(error).replace("overwrite=True", "--overwrite")
-            raise UsageError(message) from error
+            raise UsageError(str(error)) from error
     else:
         files.check_new_folder(out, overwrite)
     params = parse_params(param)
@@ -81,7 +80,7 @@ def simulate(
     if bids:
         image_dtype = dtype if dtype in ("float32", "float64") else "float32"
         with console.stage("Writing BIDS files"):
-            study.to_bids(out, image_dtype=image_dtype, overwrite=overwrite)
+            study.to_bids(out, image_dtype=image_dtype)
     else:
         files.save_study(study, out, console, overwrite=overwrite)
     _print_summary(console, out, study)

@@ -68,14 +68,13 @@ _LISTED = ".brainweave.json"
 class RemoteFile:
     """A file to download: its address, and its name in the target folder.
 
-    The checksum is ``"sha256:<hex>"``, ``"md5:<hex>"``, or ``"git:<hex>"`` for the id
-    that git gives to the content of a file.
+    `git_id` is the id that git gives to the content of the file.
     """
 
     url: str
     name: str
     size: int | None = None
-    checksum: str | None = None
+    git_id: str | None = None
 
 
 @dataclass(frozen=True)
@@ -152,10 +151,37 @@ def download(plan: DownloadPlan, progress: bool = True) -> list[Path]:
     list of Path
         Paths of all files, in the order of the plan.
     """
+    from rich.console import Console
+    from rich.progress import wrap_file
+
     if progress and plan.missing:
         announce(plan)
     for file in plan.missing:
-        _download_file(file, plan.folder / file.name, progress)
+        target = plan.folder / file.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        request = urllib.request.Request(file.url, headers={"User-Agent": "brainweave"})
+        bar: dict[str, Any] = {"console": Console(stderr=True), "transient": True}
+        bar |= {"description": file.name, "disable": not progress}
+        try:
+            with (
+                full_disk_is_an_error(target, "fetch again"),
+                atomic_path(target) as part,
+            ):
+                with (
+                    urllib.request.urlopen(request, timeout=_TIMEOUT) as response,
+                    wrap_file(response, file.size or 0, **bar) as content,
+                    part.open("wb") as out,
+                ):
+                    shutil.copyfileobj(content, out)
+                _verify(file, part.read_bytes())
+        except (OSError, http.client.HTTPException) as error:
+            if isinstance(error, urllib.error.HTTPError):
+                error.close()
+            raise StudyError(
+                f"{file.url} cannot be downloaded ({error}), and {str(target)!r} is "
+                "not there yet. Try again when online; a file that you put there is "
+                "used as it is."
+            ) from error
     return [plan.folder / file.name for file in plan.files]
 
 
@@ -166,65 +192,15 @@ def announce(plan: DownloadPlan) -> None:
     Console(stderr=True).print(str(plan), highlight=False, markup=False, soft_wrap=True)
 
 
-def _download_file(file: RemoteFile, target: Path, progress: bool) -> None:
-    from rich.console import Console
-    from rich.progress import wrap_file
-
-    target.parent.mkdir(parents=True, exist_ok=True)
-    request = urllib.request.Request(file.url, headers={"User-Agent": "brainweave"})
-    try:
-        with (
-            full_disk_is_an_error(target, "fetch again"),
-            atomic_path(target) as part,
-        ):
-            with (
-                urllib.request.urlopen(request, timeout=_TIMEOUT) as response,
-                wrap_file(
-                    response,
-                    file.size or 0,
-                    description=file.name,
-                    console=Console(stderr=True),
-                    transient=True,
-                    disable=not progress,
-                ) as content,
-                part.open("wb") as out,
-            ):
-                shutil.copyfileobj(content, out)
-            _verify(file, part)
-    except urllib.error.HTTPError as error:
-        error.close()
-        raise StudyError(
-            f"{file.url} cannot be downloaded: HTTP {error.code} ({error.reason}). The "
-            "source may have moved; a file that you put at "
-            f"{str(target)!r} is used as it is."
-        ) from error
-    except (
-        urllib.error.URLError,
-        http.client.HTTPException,
-        ConnectionError,
-        TimeoutError,
-    ) as error:
-        raise StudyError(
-            f"{file.url} cannot be reached ({error}), and {str(target)!r} is not there "
-            "yet. Try again when online."
-        ) from error
-
-
-def _verify(file: RemoteFile, path: Path) -> None:
-    size, wrong = path.stat().st_size, ""
+def _verify(file: RemoteFile, content: bytes) -> None:
+    """Refuse content of another size, or with another id, than the file has."""
+    size, wrong = len(content), ""
     if file.size not in (None, size):
         wrong = f"sent {size} bytes instead of {file.size}"
-    elif file.checksum is not None:
-        kind, _, expected = file.checksum.partition(":")
-        digest = hashlib.sha1() if kind == "git" else hashlib.new(kind)
-        if kind == "git":
-            digest.update(f"blob {size}\0".encode())
-        digest.update(path.read_bytes())
-        if digest.hexdigest() != expected:
-            wrong = (
-                f"does not have the expected checksum: {kind} is "
-                f"{digest.hexdigest()}, not {expected}"
-            )
+    elif file.git_id is not None:
+        found = hashlib.sha1(f"blob {size}\0".encode() + content).hexdigest()
+        if found != file.git_id:
+            wrong = f"does not have the expected checksum: {found}, not {file.git_id}"
     if wrong:
         raise StudyError(
             f"{file.url} {wrong}. Try again; if that does not help, the source has "
@@ -240,7 +216,7 @@ def raider_plan(
     check_option("part", part, ("images", "movie"), owner="fetch_raider")
     listed = _RAIDER_IMAGES if part == "images" else _RAIDER_MOVIE
     files = tuple(
-        RemoteFile(RAIDER_URL + name, name, size, f"git:{id}")
+        RemoteFile(RAIDER_URL + name, name, size, id)
         for name, (size, id) in listed.items()
     )
     return DownloadPlan(f"Raider, {part}", files, cache_folder("raider", cache_dir))
@@ -299,26 +275,20 @@ def fetch_raider(
 def haxby_plan(
     subjects: Iterable[int] | None = None,
     cache_dir: str | PathLike[str] | None = None,
-    url: str | None = None,
 ) -> DownloadPlan:
-    """Return what :func:`fetch_haxby` would download; ask the server for sizes."""
+    """Return what :func:`fetch_haxby` would download."""
+    # nilearn deletes an archive once it is unpacked: look for its BOLD file
+    files = tuple(
+        RemoteFile(f"{HAXBY_URL}subj{n}-2010.01.14.tar.gz", f"subj{n}/bold.nii.gz")
+        for n in _haxby_numbers(subjects)
+    )
     folder = cache_folder("nilearn", cache_dir) / "haxby2001"
-    url = HAXBY_URL if url is None else url
-    files = []
-    for number in _haxby_numbers(subjects):
-        # nilearn deletes an archive once it is unpacked: look for its BOLD file
-        archive = f"subj{number}-2010.01.14.tar.gz"
-        name = f"subj{number}/bold.nii.gz"
-        there = (folder / name).is_file()
-        size = None if there else _remote_size(url + archive)
-        files.append(RemoteFile(url + archive, name, size))
-    return DownloadPlan("Haxby 2001 (by nilearn)", tuple(files), folder)
+    return DownloadPlan("Haxby 2001 (by nilearn, some 300 MB a subject)", files, folder)
 
 
 def _haxby_numbers(subjects: Iterable[int] | None) -> list[int]:
-    if subjects is None:
-        return list(range(1, 7))
-    listed = check_list_option("subjects", subjects, "fetch_haxby")
+    listed = range(1, 7) if subjects is None else subjects
+    listed = check_list_option("subjects", listed, "fetch_haxby")
     unknown = [number for number in listed if str(number) not in set("123456")]
     if unknown:
         raise InputError(f"Haxby's subjects have numbers from 1 to 6, got {unknown}.")
@@ -372,15 +342,34 @@ def fetch_haxby(
     .. [1] Haxby, J. V. et al. (2001). Distributed and overlapping representations of
        faces and objects in ventral temporal cortex. Science 293.
     """
+    from nilearn import datasets
+
     check_option("mask", mask, ("vt", "face", "house"), owner="fetch_haxby")
     how = cleaning or Cleaning(high_pass=None)
     numbers = _haxby_numbers(subjects)
-    plan = haxby_plan(numbers, cache_dir, url)
-    bunch = _nilearn_haxby(plan, numbers, progress, url)
+    plan = haxby_plan(numbers, cache_dir)
+    plan.folder.parent.mkdir(parents=True, exist_ok=True)
+    report = progress and bool(plan.missing)
+    if report:
+        announce(plan)
+    where = {"data_dir": plan.folder.parent, "url": url}
+    try:
+        with full_disk_is_an_error(plan.folder, "fetch again"):
+            bunch: Any = datasets.fetch_haxby(
+                subjects=numbers, verbose=int(report), **where
+            )
+    except StudyError:
+        raise
+    except (OSError, ValueError) as error:  # requests' errors are OSErrors
+        raise StudyError(
+            f"The Haxby data could not be downloaded ({shorten(str(error), 120)}), and "
+            f"they are not complete in {str(plan.folder)!r}. Try again when online; "
+            "nilearn resumes."
+        ) from error
     listed = []
     for position, number in enumerate(numbers):
-        labels, runs = _haxby_labels(Path(bunch.session_target[position]))
-        labels = _shift_labels(labels, runs, round(hrf_delay / _HAXBY_T_R))
+        n_late = round(hrf_delay / _HAXBY_T_R)
+        labels, runs = _haxby_labels(Path(bunch.session_target[position]), n_late)
         keep = None if keep_rest else np.flatnonzero(labels != "rest")
         rows = np.arange(len(labels)) if keep is None else keep
         space = VolumeSpace(bunch[f"mask_{mask}"][position])
@@ -406,40 +395,8 @@ def fetch_haxby(
     return Study(listed, "haxby2001")
 
 
-def _remote_size(url: str) -> int | None:
-    request = urllib.request.Request(url, method="HEAD")
-    try:
-        with urllib.request.urlopen(request, timeout=10) as response:
-            length = response.headers.get("Content-Length")
-    except (urllib.error.URLError, OSError):
-        return None
-    return None if length is None else int(length)
-
-
-def _nilearn_haxby(
-    plan: DownloadPlan, numbers: list[int], progress: bool, url: str | None
-) -> Any:
-    from nilearn.datasets import fetch_haxby as fetch
-
-    root = plan.folder.parent
-    root.mkdir(parents=True, exist_ok=True)
-    report = progress and bool(plan.missing)
-    if report:
-        announce(plan)
-    try:
-        with full_disk_is_an_error(plan.folder, "fetch again"):
-            return fetch(data_dir=root, subjects=numbers, url=url, verbose=int(report))
-    except (OSError, ValueError) as error:  # requests' errors are OSErrors
-        if isinstance(error, StudyError):
-            raise
-        reason = shorten(str(error), 120)
-        raise StudyError(
-            f"The Haxby data could not be downloaded ({reason}), and they are not "
-            f"complete in {str(plan.folder)!r}. Try again when online; nilearn resumes."
-        ) from error
-
-
-def _haxby_labels(path: Path) -> tuple[NDArray[np.str_], NDArray[np.intp]]:
+def _haxby_labels(path: Path, n_late: int) -> tuple[NDArray[np.str_], NDArray[np.intp]]:
+    """Read the label and the run of each volume; labels move later within runs."""
     with reading(path):
         rows = [line.split() for line in path.read_text().split("\n") if line.strip()]
     if rows and rows[0] == ["labels", "chunks"]:
@@ -450,19 +407,11 @@ def _haxby_labels(path: Path) -> tuple[NDArray[np.str_], NDArray[np.intp]]:
         raise StudyError(
             f"{str(path)!r} is not a table of labels and chunks ({error})."
         ) from error
-    return np.array(labels), np.array(runs)
-
-
-def _shift_labels(
-    labels: NDArray[np.str_], runs: NDArray[np.intp], n_volumes: int
-) -> NDArray[np.str_]:
-    """Move labels later by some volumes within each run."""
-    shifted = np.full(len(labels), "rest", dtype=labels.dtype)
-    for run in np.unique(runs):
-        rows = np.flatnonzero(runs == run)
-        n_kept = max(len(rows) - n_volumes, 0)
-        shifted[rows[len(rows) - n_kept :]] = labels[rows[:n_kept]]
-    return shifted
+    late = np.full(len(labels), "rest", dtype=np.array(labels).dtype)
+    for run in set(runs):
+        here = np.flatnonzero(np.array(runs) == run)
+        late[here[n_late:]] = np.array(labels)[here[: max(len(here) - n_late, 0)]]
+    return late, np.array(runs)
 
 
 def fetch_openneuro(
