@@ -435,15 +435,13 @@ def test_events_after_the_scan_are_an_error(dataset):
 def test_mask_of_another_shape_or_affine_is_refused(untouched, study):
     mask = study.truth.masks[0].astype(np.uint8)
     cut = nib.Nifti1Image(mask[1:], study.truth.affine)
-    with pytest.raises(StudyError, match=r"'01'.*its mask.*resample_mask=True"):
+    with pytest.raises(StudyError, match=r"'01'.*its mask.*resample_to_img"):
         load_bids(untouched, mask=cut)
     moved = study.truth.affine.copy()
     moved[0, 3] += 5
     shifted = nib.Nifti1Image(mask, moved)
     with pytest.raises(StudyError, match="same shape but other affines"):
         load_bids(untouched, mask=shifted)
-    resampled = load_bids(untouched, mask=shifted, resample_mask=True)
-    assert resampled[0].n_voxels > 0.5 * mask.sum()
 
 
 def test_voxels_that_are_not_numbers_are_refused_or_zeroed(dataset, study):

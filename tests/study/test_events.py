@@ -90,7 +90,6 @@ PRESSED = Events.from_rows([(0, 10, "face"), (4, 0, "press"), (12, 0, "press")])
     ("overlap", "shown"),
     [
         ("longest", [0, 0, 0, 0, 0, -1, 2]),
-        ("last", [0, 0, 1, 0, 0, -1, 2]),
         ("drop", [0, 0, -1, 0, 0, -1, 2]),
     ],
 )
@@ -99,9 +98,7 @@ def test_volumes_under_two_events_follow_the_rule(overlap, shown):
     assert found.tolist() == shown
 
 
-def test_volumes_under_two_events_can_be_an_error():
-    with pytest.raises(StudyError, match=r"1 volumes .* volume 2 \(face, press\)"):
-        match_volumes(PRESSED, 7, 2.0, hrf_delay=0.0, overlap="error")
+def test_other_rules_are_refused():
     with pytest.raises(InputError, match="overlap of EventRules must be one of"):
         EventRules(overlap="first")
 

@@ -188,7 +188,6 @@ def test_the_repetition_time_is_that_of_the_scan_key(copy):
             r"no 'bold.nii.gz' in .*which has bold_1slice.nii.gz",
         ),
         ({"task": 2}, "names no condition of task 2"),
-        ({"model": 3}, "no 'condition_key.txt' in .*model003"),
         ({"subjects": ["sub009"]}, "no subject 'sub009'"),
         ({"runs": [9]}, r"no run of task 1 among \[9\]"),
         ({"mask": "masks/none.nii.gz"}, r"no file 'masks/none.nii.gz'"),

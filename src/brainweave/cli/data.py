@@ -208,7 +208,9 @@ def fetch(
         raise UsageError(f"Name the folder to make: brainweave fetch {dataset} STUDY.")
     if out is not None:
         files.check_new_folder(out, overwrite)
-    found = download(**options, cache_dir=cache_dir, progress=not console.quiet)
+    if not is_openneuro:  # whose client shows its own progress
+        options["progress"] = not console.quiet
+    found = download(**options, cache_dir=cache_dir)
     if out is None:
         console.result(str(found))
         return

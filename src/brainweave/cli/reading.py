@@ -67,7 +67,7 @@ class Reading:
     )
     overlap: str | None = option(
         "Which event a volume shows that lies under several: longest (default), "
-        "last, drop or error."
+        "or drop for none."
     )
     hrf_delay: float | None = option(
         "Seconds from stimulus to response, for volumes and blocks; 5."

@@ -256,7 +256,7 @@ def _describe_confounds(settings: Record, names: Any, runs: list[Record]) -> str
 
 
 def was_scrubbed(settings: Record) -> bool:
-    """Say whether volumes were left out for motion.
+    """Return whether volumes were left out for motion.
 
     Others are left out too: those before the steady state, or by a mask of samples.
     """
@@ -278,8 +278,6 @@ def _describe_filters(settings: Record, confounds: Any, runs: list[Record]) -> s
         parts.append(text)
     elif any(str(name).startswith("cosine") for name in confounds or ()):
         parts.append("high-pass by the cosines among the confounds")
-    if settings.get("low_pass"):
-        parts.append(f"low-pass {settings['low_pass']:.4g} Hz")
     return ", ".join(parts) or "none"
 
 

@@ -57,11 +57,9 @@ _RAIDER_MOVIE = {
 HAXBY_URL = "http://data.pymvpa.org/datasets/haxby2001/"
 _HAXBY_T_R = 2.5
 
-OPENNEURO_API = "https://openneuro.org/crn/graphql"
-_LISTING = "{ id files(recursive: true) { filename size } }"
-# Kept beside the files: the names and sizes of all files of the dataset, so that files
-# that are complete need no network.
-_LISTED = ".brainweave.json"
+# Kept beside the files of OpenNeuro: the sizes of the files that arrived, by what was
+# asked for, so that what is complete needs no network.
+_FETCHED = ".brainweave.json"
 
 
 @dataclass(frozen=True)
@@ -421,7 +419,6 @@ def fetch_openneuro(
     task: str | None = None,
     tag: str | None = None,
     cache_dir: str | PathLike[str] | None = None,
-    progress: bool = True,
 ) -> Path:
     """Fetch a dataset of OpenNeuro, or a part of it, as a BIDS folder.
 
@@ -436,14 +433,12 @@ def fetch_openneuro(
         Subjects to fetch, with or without ``sub-``; all by default. Files at the top
         of the dataset are always fetched.
     task : str, optional
-        Task to fetch; all by default.
+        Task whose files to fetch; by default all files of the subjects.
     tag : str, optional
         Version of the dataset; the latest by default.
     cache_dir : path, optional
         Folder to keep files in. By default ``$BRAINWEAVE_CACHE``, else the cache folder
         of the platform.
-    progress : bool, default=True
-        Announce the download. The client always shows its progress.
 
     Returns
     -------
@@ -451,38 +446,55 @@ def fetch_openneuro(
         Folder of the dataset, for :func:`brainweave.load_bids`.
     """
     folder = _openneuro_folder(accession, tag, cache_dir)
-    # a newer version may have what this one lacks
-    with suppress(StudyError, OSError, ValueError, AttributeError):
-        listing = json.loads((folder / _LISTED).read_text(encoding="utf-8"))
-        if not _incomplete_files(_plan(accession, folder, listing, subjects, task)):
-            return folder
-    listing = _list_files(accession, tag)
-    plan = _plan(accession, folder, listing, subjects, task)
-    if progress:
-        announce(plan)
-    everything = len(plan.files) == len(listing)
-    include = None if everything else [file.name for file in plan.files]
-    _run_client(accession, tag, folder, include)
-    incomplete = _incomplete_files(plan)
-    if incomplete:
+    people = ["/sub-*"]
+    if subjects is not None:
+        listed = check_list_option("subjects", subjects, "fetch_openneuro")
+        people = [f"/sub-{str(id).removeprefix('sub-')}" for id in listed]
+    include = None
+    if subjects is not None or task is not None:
+        chosen = people if task is None else [f"{p}/**/*_task-{task}_*" for p in people]
+        include = [*sorted(chosen), "/*.*"]  # and the files at the top
+    asked, fetched = json.dumps(include), {}
+    with suppress(OSError, ValueError):
+        fetched = json.loads((folder / _FETCHED).read_text(encoding="utf-8"))
+    if asked in fetched and all(
+        (folder / name).is_file() and (folder / name).stat().st_size == size
+        for name, size in fetched[asked].items()
+    ):
+        return folder
+    try:
+        from openneuro import download
+    except ImportError as error:
+        raise ImportError(
+            "fetch_openneuro needs the openneuro-py client: "
+            'pip install "brainweave[fetch]"'
+        ) from error
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with full_disk_is_an_error(folder, "fetch again"):
+            download(dataset=accession, tag=tag, target_dir=folder, include=include)
+    except StudyError:
+        raise
+    except (RuntimeError, OSError, ValueError) as error:
+        said = " ".join(str(error).split())
         raise StudyError(
-            f"{len(incomplete)} files of {accession} are incomplete, among them "
-            f"{str(folder / incomplete[0])!r}. Try again to resume."
-        )
-    write_text(folder / _LISTED, json.dumps(listing, indent=1) + "\n")
+            f"The client could not download {accession} ({said}). What has arrived "
+            f"is kept in {str(folder)!r}; try again to resume."
+        ) from error
+    fetched[asked] = {
+        path.relative_to(folder).as_posix(): path.stat().st_size
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != _FETCHED
+    }
+    write_text(folder / _FETCHED, json.dumps(fetched, indent=1) + "\n")
     return folder
 
 
-def openneuro_plan(
-    accession: str,
-    *,
-    subjects: Iterable[str] | None = None,
-    task: str | None = None,
-    cache_dir: str | PathLike[str] | None = None,
-) -> DownloadPlan:
-    """Ask OpenNeuro what :func:`fetch_openneuro` would download."""
+def openneuro_plan(accession: str, cache_dir: Any = None, **choice: Any) -> str:
+    """Return what :func:`fetch_openneuro` would do; only its client knows the sizes."""
     folder = _openneuro_folder(accession, None, cache_dir)
-    return _plan(accession, folder, _list_files(accession, None), subjects, task)
+    chosen = ", ".join(f"{name} {v}" for name, v in choice.items() if v is not None)
+    return f"OpenNeuro {accession} ({chosen or 'all files'}), into {folder}"
 
 
 def _openneuro_folder(
@@ -497,91 +509,3 @@ def _openneuro_folder(
         raise InputError(f"tag must be a version such as '1.0.0', got {tag!r}.")
     name = accession if tag is None else f"{accession}-{tag}"
     return cache_folder("openneuro", cache_dir) / name
-
-
-def _plan(
-    accession: str,
-    folder: Path,
-    listing: dict[str, int | None],
-    subjects: Iterable[str] | None,
-    task: str | None,
-) -> DownloadPlan:
-    """Choose files of some subjects and a task, and all that belong to no subject."""
-    if subjects is not None:
-        listed = check_list_option("subjects", subjects, "fetch_openneuro")
-        subjects = [str(id).removeprefix("sub-") for id in listed]
-    files = []
-    for file, size in listing.items():
-        owner = re.search(r"(?:^|/)sub-([^/]+)/", file)
-        shown = re.search(r"/[^/]*_task-([A-Za-z0-9]+)[^/]*$", file)
-        mine = subjects is None or owner is None or owner[1] in subjects
-        if mine and (task is None or shown is None or shown[1] == task):
-            url = f"https://openneuro.org/datasets/{accession}/{file}"
-            files.append(RemoteFile(url, file, size))
-    if not any("/" in file.name for file in files):
-        raise StudyError(
-            f"{accession} has {len(listing)} files, but none in a folder that matches "
-            f"subjects={subjects}, task={task!r}."
-        )
-    return DownloadPlan(f"OpenNeuro {accession}", tuple(files), folder)
-
-
-def _list_files(accession: str, tag: str | None) -> dict[str, int | None]:
-    """Ask OpenNeuro for the names and sizes of the files of a snapshot."""
-    which = f'dataset(id: "{accession}") {{ latestSnapshot {_LISTING} }}'
-    if tag is not None:
-        which = f'snapshot(datasetId: "{accession}", tag: "{tag}") {_LISTING}'
-    request = urllib.request.Request(
-        OPENNEURO_API,
-        data=json.dumps({"query": f"query {{ {which} }}"}).encode(),
-        headers={"Content-Type": "application/json", "User-Agent": "brainweave"},
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=60) as response:
-            answer = json.load(response)
-    except (urllib.error.URLError, OSError, ValueError) as error:
-        raise StudyError(
-            f"OpenNeuro cannot be reached ({error}), and this part of {accession} has "
-            "not been fetched before. Try again when online."
-        ) from error
-    try:
-        data = answer["data"]
-        snapshot = data["snapshot"] if tag else data["dataset"]["latestSnapshot"]
-        return {file["filename"]: file["size"] for file in snapshot["files"]}
-    except (KeyError, TypeError):
-        errors = answer.get("errors") if isinstance(answer, dict) else None
-        reason = errors[0].get("message") if errors else "no such dataset or version"
-        version = "" if tag is None else f" version {tag}"
-        raise StudyError(f"OpenNeuro has no {accession}{version}: {reason}.") from None
-
-
-def _run_client(
-    accession: str, tag: str | None, folder: Path, include: list[str] | None
-) -> None:
-    try:
-        from openneuro import download
-    except ImportError as error:
-        raise ImportError(
-            "fetch_openneuro needs the openneuro-py client: "
-            'pip install "brainweave[fetch]"'
-        ) from error
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with full_disk_is_an_error(folder, "fetch again"):
-            download(dataset=accession, tag=tag, target_dir=folder, include=include)
-    except (RuntimeError, OSError, ValueError) as error:
-        if isinstance(error, StudyError):
-            raise
-        raise StudyError(
-            f"The client could not download {accession} ({error}). What has arrived "
-            f"is kept in {str(folder)!r}; try again to resume."
-        ) from error
-
-
-def _incomplete_files(plan: DownloadPlan) -> list[str]:
-    """List the files that are missing, or of another size than listed."""
-
-    def is_complete(path: Path, size: int | None) -> bool:
-        return path.is_file() and size in (None, path.stat().st_size)
-
-    return [f.name for f in plan.files if not is_complete(plan.folder / f.name, f.size)]

@@ -44,7 +44,7 @@ Samples: TypeAlias = Any
 
 
 def is_source(samples: Samples) -> bool:
-    """Tell whether the samples must be read whole (they cannot be sliced cheaply)."""
+    """Return whether the samples must be read whole (they cannot be sliced cheaply)."""
     if isinstance(samples, _View):
         return is_source(samples.parent)
     return isinstance(samples, Source) and not hasattr(samples, "__getitem__")
@@ -87,7 +87,7 @@ def zscore_groups(values: NDArray[Any], groups: NDArray[np.intp]) -> NDArray[Any
 
 
 def zscored_dtype(dtype: Any) -> np.dtype[Any]:
-    """Type of standardised samples: float32 stays, all else becomes float64."""
+    """Return the type of standardised samples: float32, or else float64."""
     return np.dtype(np.float32 if np.dtype(dtype) == np.float32 else np.float64)
 
 
@@ -128,10 +128,6 @@ class _View:
         if copy is False:
             raise ValueError("These samples are computed when read: a copy is needed.")
         return np.asarray(self.read(), dtype=dtype)
-
-    def __repr__(self) -> str:
-        n_samples, n_voxels = self.shape
-        return f"{type(self).__name__}({n_samples} x {n_voxels} of {self.parent!r})"
 
 
 class RowView(_View):

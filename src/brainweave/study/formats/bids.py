@@ -48,9 +48,7 @@ _ENTITY = re.compile(r"([a-zA-Z]+)-([a-zA-Z0-9+]+)")
 _OPTIONS = {"subjects": "sub", "sessions": "ses", "runs": "run"}
 _DEFAULTS = {"run": "1", "space": "native"}
 _STRATEGIES = ("simple", "scrubbing", "compcor", "ica_aroma")
-_OTHER_GRID = (
-    "Read one session or space at a time, or give a mask with resample_mask=True."
-)
+_OTHER_GRID = "Read one session or space at a time, or give a mask."
 
 
 def load_bids(
@@ -64,7 +62,6 @@ def load_bids(
     entities: Mapping[str, str] | None = None,
     derivatives: Any = "auto",
     mask: Any = None,
-    resample_mask: bool = False,
     samples: str = "volumes",
     label: str | None = "trial_type",
     stimulus: str | None = None,
@@ -100,9 +97,6 @@ def load_bids(
         By default fMRIPrep's brain mask of each subject (voxels in the masks of all
         its runs), or ``"epi"`` for raw images: computed from the images.
         ``"common"``: voxels in the brain masks of all subjects.
-    resample_mask : bool, default=False
-        Put a given mask of another shape or affine on the grid of the images, instead
-        of raising.
     samples : {"volumes", "blocks", "trials", "trials-lsa", "trials-lss"}
         Every volume that shows an event; the mean of each block's volumes; or one
         estimate of a general linear model per trial, with all trials of a run in one
@@ -182,7 +176,7 @@ def load_bids(
     without: dict[str, list[str]] = {}
     if label is not None:
         files, without = _with_events(dataset, files)
-    spaces, mask_used = _find_spaces(dataset, files, mask, resample_mask)
+    spaces, mask_used = _find_spaces(dataset, files, mask)
     event_runs: dict[str, dict[Any, EventRun]] = {id: {} for id in files}
     confound_names: dict[str, None] = {}  # in order, each once
     for id, file in ((id, file) for id, listed in files.items() for file in listed):
@@ -269,7 +263,7 @@ def _with_events(
 
 
 def _find_spaces(
-    dataset: Dataset, runs: Mapping[str, list[BidsRun]], mask: Any, resample: bool
+    dataset: Dataset, runs: Mapping[str, list[BidsRun]], mask: Any
 ) -> tuple[dict[str, Any], Any]:
     """Return the voxels of each subject, and the mask for the record."""
     kinds = {run.kind for listed in runs.values() for run in listed}
@@ -297,7 +291,7 @@ def _find_spaces(
     by_id = mask
     if isinstance(mask, Mapping):
         by_id = {str(key).removeprefix("sub-"): value for key, value in mask.items()}
-    spaces = {id: volume_space(id, by_id, o, resample) for id, o in images.items()}
+    spaces = {id: volume_space(id, by_id, o) for id, o in images.items()}
     return spaces, mask
 
 
@@ -326,7 +320,7 @@ class Dataset:
 
     @cached_property
     def pipeline(self) -> str:
-        """What preprocessed the images, with its version, as far as it says so."""
+        """Name and version of the pipeline that made the images, if it is stated."""
         content: dict[str, Any] = {}
         if self.preprocessed:
             with suppress(StudyError):  # no reason not to read the images
@@ -416,9 +410,9 @@ def open_dataset(folder: str | PathLike[str], derivatives: Any = "auto") -> Data
         return Dataset(root, root, False)
     if not (isinstance(derivatives, str) and derivatives == "auto"):
         # relative to the dataset, if it is there
-        inside = root / derivatives
-        chosen = inside if inside.is_dir() else Path(derivatives)
-        if not chosen.is_dir():
+        places = root / derivatives, Path(derivatives)
+        chosen = next(filter(Path.is_dir, places), None)
+        if chosen is None:
             raise StudyError(
                 f"There is no folder {str(derivatives)!r}, neither in {str(root)!r} "
                 "nor by itself. Check derivatives=..."
@@ -428,9 +422,7 @@ def open_dataset(folder: str | PathLike[str], derivatives: Any = "auto") -> Data
     if about.exists() and _read_json(about).get("DatasetType") == "derivative":
         above = root.resolve().parent.parent
         return Dataset(root, above if any(above.glob("sub-*")) else root, True)
-    found = [
-        path for path in sorted(root.glob("derivatives/*")) if any(_bold_files(path))
-    ]
+    found = [p for p in sorted(root.glob("derivatives/*")) if any(_bold_files(p))]
     named = [path for path in found if "fmriprep" in path.name.lower()]
     if len(found) > 1 and len(named) != 1:
         raise StudyError(
@@ -438,9 +430,7 @@ def open_dataset(folder: str | PathLike[str], derivatives: Any = "auto") -> Data
             f"{_quoted(f'derivatives/{path.name}' for path in found)}. Choose one with "
             "derivatives=..., or None for the raw images."
         )
-    if not found:
-        return Dataset(root, root, False)
-    return Dataset((named or found)[0], root, True)
+    return Dataset((named or found or [root])[0], root, bool(found))
 
 
 def _bold_files(root: Path) -> Iterator[tuple[Path, str]]:
@@ -474,12 +464,12 @@ def find_runs(
             f"{where} has no BOLD images (sub-*/[ses-*/]func/*_bold.nii.gz). "
             "Is it the root of a BIDS dataset?"
         )
-    found = _pick_one(found, "task", task, where)
+    found = _pick(found, "task", task, where, single=True)
     found = _pick(found, "subjects", subjects, where)
     found = _pick(found, "sessions", sessions, where)
-    found = _pick_one(found, "space", space, where)
+    found = _pick(found, "space", space, where, single=True)
     for key, value in (entities or {}).items():
-        found = _pick_one(found, key, value, where)
+        found = _pick(found, key, [value], where)
     for key in _ALTERNATIVES:
         values = sorted({run.value(key) for run in found})
         if len(values) == 1:
@@ -490,7 +480,7 @@ def find_runs(
                 f"{where} has images that differ in {key!r}: {_quoted(values)}. Choose "
                 f"one with entities={{{key!r}: ...}}."
             )
-        found = _pick_one(found, "desc", "preproc", where)
+        found = _pick(found, "desc", ["preproc"], where)
     found = _pick(found, "runs", runs, where)
     by_subject: dict[str, list[BidsRun]] = {}
     for run in sorted(found, key=lambda run: run.order):
@@ -506,27 +496,22 @@ def find_runs(
     return dict(sorted(by_subject.items()))
 
 
-def _pick_one(
-    runs: list[BidsRun], key: str, wanted: str | None, where: str
+def _pick(
+    runs: list[BidsRun], option: str, wanted: Any, where: str, *, single: bool = False
 ) -> list[BidsRun]:
-    known = sorted({run.value(key) for run in runs})
-    if wanted is None and len(known) > 1:
-        raise StudyError(
-            f"{where} has more than one {key}: {_quoted(known)}. Choose one with "
-            f"{key}=..."
-        )
-    return _pick(runs, key, None if wanted is None else [wanted], where)
-
-
-def _pick(runs: list[BidsRun], option: str, wanted: Any, where: str) -> list[BidsRun]:
-    """Keep the runs that an option asks for; all, if it is None."""
-    if wanted is None:
-        return runs
+    """Keep the runs that an option asks for; if it is None, all, or the only kind."""
     key = _OPTIONS.get(option, option)
-    listed = check_list_option(option, wanted, "load_bids")
     value_of = _unpadded if key == "run" else str
-    chosen = [value_of(str(value).removeprefix(f"{key}-")) for value in listed]
     known = sorted({value_of(run.value(key)) for run in runs})
+    if wanted is None:
+        if single and len(known) > 1:
+            raise StudyError(
+                f"{where} has more than one {key}: {_quoted(known)}. Choose one with "
+                f"{key}=..."
+            )
+        return runs
+    listed = check_list_option(option, wanted, "load_bids")
+    chosen = [value_of(str(value).removeprefix(f"{key}-")) for value in listed]
     unknown = [value for value in chosen if value not in known]
     if unknown:
         raise StudyError(

@@ -25,9 +25,7 @@ SAMPLES = ("volumes", "blocks", "trials", "trials-lsa", "trials-lss")
 #: Rules for volumes under several events, and what they mean.
 OVERLAPS = {
     "longest": "each has the label of the event that covers most of it",
-    "last": "each has the label of the event that began last",
     "drop": "none of them has a label",
-    "error": "they are an error",
 }
 
 #: What an empty cell of an ``events.tsv`` may hold.
@@ -77,11 +75,11 @@ class EventRules:
         in any case, plural or numbered. What was left out is in the record.
     keep : str or sequence of str, default=()
         Of these, labels that are categories all the same.
-    overlap : {"longest", "last", "drop", "error"}, default="longest"
+    overlap : {"longest", "drop"}, default="longest"
         Which event a volume shows that lies under events of several categories: the
-        one that covers most of it, the one that began last, none, or an error. How
-        many volumes that concerns is in a warning and in the record. Trial models
-        tell overlapping trials apart, and need no rule.
+        one that covers most of it, or none. How many volumes that concerns is in a
+        warning and in the record. Trial models tell overlapping trials apart, and need
+        no rule.
     moments : bool, default=False
         Add the seconds since the stimulus began to the ids of volumes, so that the
         same moment of a film has the same id in every subject.
@@ -104,7 +102,7 @@ class EventRules:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How volumes become samples.
+    """Settings for turning volumes into samples.
 
     Parameters
     ----------
@@ -204,7 +202,7 @@ class Events:
 
 
 def names_no_stimulus(label: str, known: Sequence[str] = NOT_STIMULI) -> bool:
-    """Whether a label is one of :data:`NOT_STIMULI`, however it is written."""
+    """Return whether a label is one of :data:`NOT_STIMULI`, however it is written."""
     bare = _letters(label)
     return any(bare in (n, f"{n}s", f"{n}es") for n in map(_letters, known))
 
@@ -277,7 +275,7 @@ def _numbers(column: Any, path: str | Path) -> NDArray[np.float64]:
 def event_volumes(
     events: Events, n_volumes: int, tr: float, *, hrf_delay: float = 5.0
 ) -> NDArray[np.bool_]:
-    """Say which volumes show each event, as an array (n_events, n_volumes).
+    """Return which volumes show each event, of shape (n_events, n_volumes).
 
     Volume v starts at ``v * tr`` and shows event e when ``v * tr - hrf_delay`` lies in
     ``[onset, onset + max(duration, tr))``: the response lags the stimulus by
@@ -305,12 +303,12 @@ def match_volumes(
     hrf_delay: float = 5.0,
     overlap: str = "longest",
 ) -> NDArray[np.int64]:
-    """Say which event each volume shows, -1 for none.
+    """Return the event that each volume shows, -1 for none.
 
-    Where it shows several (see :func:`event_volumes`), `overlap` decides: the one that
-    covers most of it counts (of equals the one that began last), so that a button press
-    takes nothing from the block it falls into; the one that began last; none, where
-    their categories differ; or that is an error.
+    Where it shows several (see :func:`event_volumes`), the one that covers most of it
+    counts (of equals the one that began last), so that a button press takes nothing
+    from the block it falls into; or, for ``overlap="drop"``, none, where their
+    categories differ.
 
     Examples
     --------
@@ -326,21 +324,10 @@ def match_volumes(
     for e in range(len(events)):
         covered = np.minimum(begin + tr, stop[e]) - np.maximum(begin, events.onset[e])
         covered = np.maximum(covered, 0.0)
-        here = visible[e]
-        if overlap != "last":
-            here = here & (covered >= most_covered - _TIME_SLACK)
+        here = visible[e] & (covered >= most_covered - _TIME_SLACK)
         volume_event[here], most_covered[here] = e, covered[here]
-    if overlap in ("drop", "error"):
-        shared = shared_volumes(events, visible)
-        if overlap == "error" and shared.any():
-            first = int(np.flatnonzero(shared)[0])
-            both = sorted(set(events.label[visible[:, first]].tolist()))
-            raise StudyError(
-                f"{np.count_nonzero(shared)} volumes lie under events of more than one "
-                f"category, the first is volume {first} ({', '.join(both)}). Leave "
-                "events out with ignore=..., or choose a rule with overlap=..."
-            )
-        volume_event[shared] = -1
+    if overlap == "drop":
+        volume_event[shared_volumes(events, visible)] = -1
     return volume_event
 
 
@@ -553,7 +540,7 @@ def standardized(columns: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class EventCounts:
-    """What became of the events of a run, and how many volumes it has."""
+    """Counts of what became of the events and volumes of a run."""
 
     events: int = 0  # those that have a category
     outside: int = 0  # of these, before or after the scan

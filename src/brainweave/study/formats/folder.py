@@ -12,12 +12,12 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
 from brainweave._core.exceptions import StudyError
@@ -105,7 +105,10 @@ def save_study(
     if target.is_symlink():
         target = target.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
-    n_bytes = sum(_n_bytes(subject, dtype) for subject in study)
+    n_bytes = 0
+    for subject in study:
+        stored = np.dtype(dtype or getattr(subject.samples, "dtype", None))
+        n_bytes += subject.n_samples * subject.n_voxels * stored.itemsize
     check_disk_space(target.parent, n_bytes, "The study", 'pass dtype="float32"')
 
     def replaced() -> list[str]:
@@ -201,23 +204,13 @@ def _write_subjects(
 ) -> Iterator[dict[str, Any]]:
     """Write the subjects, and yield their entries in the index."""
     stems = [work / _free_stem(_subject_stem(id), taken) for id in study.ids]
-    workers = n_workers(len(study), n_jobs)
-    if workers == 1:
-        for subject, stem in zip(study, stems, strict=True):
-            yield _write_subject(subject, stem, dtype)
-        return
     # threads: most of the time goes to reading, decompressing and NumPy, which let
     # others run meanwhile, and nothing is left behind when the process is killed
-    with ThreadPoolExecutor(workers) as pool:
-        jobs = [
-            pool.submit(_write_subject, subject, stem, dtype)
-            for subject, stem in zip(study, stems, strict=True)
-        ]
-        try:
-            for job in jobs:
-                yield job.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
+    workers = Parallel(n_workers(len(study), n_jobs), "threading", "generator")
+    yield from workers(
+        delayed(_write_subject)(subject, stem, dtype)
+        for subject, stem in zip(study, stems, strict=True)
+    )
 
 
 def _write_subject(subject: Subject, stem: Path, dtype: Any) -> dict[str, Any]:
@@ -363,11 +356,6 @@ def _check_target(target: Path, overwrite: bool) -> None:
             f"{str(target)!r} holds no study (no {INDEX}), so it is not replaced. "
             "Choose another folder."
         )
-
-
-def _n_bytes(subject: Subject, dtype: Any) -> int:
-    stored = np.dtype(dtype) if dtype else getattr(subject.samples, "dtype", None)
-    return subject.n_samples * subject.n_voxels * getattr(stored, "itemsize", 8)
 
 
 def _files_of_study(index: Path) -> list[str]:

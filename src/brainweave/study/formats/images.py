@@ -35,7 +35,6 @@ def load_nifti(
     files: Mapping[str, Any],
     *,
     mask: Any = "epi",
-    resample_mask: bool = False,
     labels: Any = None,
     stimuli: Any = None,
     confounds: Mapping[str, Any] | None = None,
@@ -55,9 +54,6 @@ def load_nifti(
         One mask for all subjects, one per subject id, or a brain mask computed from
         each subject's own runs in their native space (:func:`epi_mask`; this reads the
         runs once). Subjects need not be on the same grid.
-    resample_mask : bool, default=False
-        Put a mask of another shape or affine on the grid of the subject's first run
-        (nearest neighbour) instead of raising.
     labels : array-like or mapping of str to array-like, optional
         Label of each sample, for all subjects or per subject id.
     stimuli : array-like or mapping of str to array-like, optional
@@ -83,7 +79,7 @@ def load_nifti(
     return _make_study(
         {"source": "nifti", "mask": mask},
         files,
-        lambda id, images: volume_space(id, mask, images, resample_mask),
+        lambda id, images: volume_space(id, mask, images),
         given={"labels": labels, "stimuli": stimuli, "confounds": confounds},
         t_r=t_r,
         cleaning=cleaning,
@@ -181,14 +177,12 @@ def load_gifti(
     )
 
 
-def volume_space(
-    id: str, mask: Any, images: Sequence[ImageLike], resample: bool
-) -> VolumeSpace:
+def volume_space(id: str, mask: Any, images: Sequence[ImageLike]) -> VolumeSpace:
     """Return the voxels inside the mask of a subject (see `mask` of `load_nifti`)."""
     mask = subject_entry("mask", mask, id)
     if isinstance(mask, str) and mask == "epi":
         return VolumeSpace(epi_mask(images))
-    return VolumeSpace(mask_on_grid(mask, images[0]) if resample else mask)
+    return VolumeSpace(mask)
 
 
 def epi_mask(images: Sequence[ImageLike]) -> Any:
@@ -217,21 +211,6 @@ def epi_mask(images: Sequence[ImageLike]) -> Any:
                 f"No brain mask could be computed from {image_name(images[0])!r} "
                 f"({error}). Give a mask."
             ) from error
-
-
-def mask_on_grid(mask: ImageLike, image: ImageLike) -> Any:
-    """Resample a mask to the grid of an image, by nearest neighbour."""
-    from nilearn.image import resample_img
-
-    target = load_image(image, nib.spatialimages.SpatialImage)
-    return resample_img(
-        VolumeSpace(mask).mask_image(),
-        target_affine=target.affine,
-        target_shape=target.shape[:3],
-        interpolation="nearest",
-        force_resample=True,
-        copy_header=True,
-    )
 
 
 def _make_study(

@@ -20,7 +20,6 @@ def load_openfmri(
     directory: str | PathLike[str],
     *,
     task: int = 1,
-    model: int = 1,
     subjects: Sequence[str] | str | None = None,
     runs: Sequence[int] | int | None = None,
     bold: str = "bold.nii.gz",
@@ -38,8 +37,8 @@ def load_openfmri(
     ----------
     directory : path
         The dataset, with ``sub001``, ``sub002``, … in it.
-    task, model : int, default=1
-        Numbers of the task and of the model whose onsets to use.
+    task : int, default=1
+        Number of the task to read; onsets are those of model 1.
     subjects : sequence of str, optional
         Folders to read, such as ``"sub001"``; by default all that have this task.
     runs : sequence of int, optional
@@ -70,7 +69,7 @@ def load_openfmri(
     if not root.is_dir():
         raise StudyError(f"There is no folder {str(root)!r}. Check the path.")
     stated_tr = _scan_key_t_r(root)
-    conditions = _condition_key(root, task, model)
+    conditions = _condition_key(root, task)
     event_runs: dict[str, dict[int, EventRun]] = {}
     spaces = {}
     for folder, run_folders in _run_folders(root, task, subjects, runs).items():
@@ -78,10 +77,10 @@ def load_openfmri(
         own_mask, id = mask, folder.name
         if isinstance(mask, str | PathLike) and (folder / mask).is_file():
             own_mask = folder / mask
-        spaces[id] = volume_space(id, own_mask, images, resample=False)
+        spaces[id] = volume_space(id, own_mask, images)
         event_runs[id] = {}
         for (number, path), image in zip(run_folders.items(), images, strict=True):
-            rows = _read_onsets(folder, path.name, model, conditions)
+            rows = _read_onsets(folder, path.name, conditions)
             columns = None if confounds is None else _existing(path / confounds)
             event_runs[id][number] = EventRun(
                 f"{id}/{path.name}",
@@ -96,7 +95,6 @@ def load_openfmri(
         {
             "source": "openfmri",
             "task": task,
-            "model": model,
             "confounds": confounds,
             "mask": mask,
             "labels": "condition_key.txt",
@@ -166,9 +164,9 @@ def _scan_key_t_r(root: Path) -> float | None:
     return None
 
 
-def _condition_key(root: Path, task: int, model: int) -> dict[str, str]:
+def _condition_key(root: Path, task: int) -> dict[str, str]:
     """Read the names of the conditions; early datasets leave out the task."""
-    path = _existing(root / "models" / f"model{model:03d}" / "condition_key.txt")
+    path = _existing(root / "models" / "model001" / "condition_key.txt")
     names = {}
     for line in _lines(path):
         early = line.lstrip().startswith("cond")
@@ -181,9 +179,9 @@ def _condition_key(root: Path, task: int, model: int) -> dict[str, str]:
 
 
 def _read_onsets(
-    folder: Path, run: str, model: int, conditions: Mapping[str, str]
+    folder: Path, run: str, conditions: Mapping[str, str]
 ) -> list[tuple[float, float, str]]:
-    where = folder / "model" / f"model{model:03d}" / "onsets" / run
+    where = folder / "model" / "model001" / "onsets" / run
     files = sorted(where.glob("cond*.txt"))
     if not files:
         raise StudyError(

@@ -46,7 +46,7 @@ _CLEANED_BYTES = 2**18  # of voxels that are cleaned at a time
 
 @dataclass(frozen=True)
 class Cleaning:
-    """What to do with the time course of each voxel, run by run.
+    """Settings for cleaning the time course of each voxel, run by run.
 
     Parameters
     ----------
@@ -58,8 +58,6 @@ class Cleaning:
         Cut-off in Hz of the drifts to remove: cosines, as in SPM and fMRIPrep, fitted
         together with the confounds. ``"auto"`` is 1/128 Hz where the repetition time
         is known and the confounds hold no cosines of fMRIPrep; None leaves them in.
-    low_pass : float, optional
-        Cut-off in Hz, Butterworth (the repetition time must be known).
     smoothing_fwhm : float, optional
         Spatial smoothing in mm, for volumes only.
     nan : {"error", "zero"}, default="error"
@@ -68,8 +66,8 @@ class Cleaning:
 
     Notes
     -----
-    In the order of :func:`nilearn.signal.clean`, which does all but the third: detrend,
-    filter, confounds and drifts, standardise. Where events are known (or the labels of
+    In the order of :func:`nilearn.signal.clean`: detrend, confounds and drifts,
+    standardise. Where events are known (or the labels of
     all volumes: neighbours with one label), confounds and drifts are fitted together
     with a level for each event, so that what responses and drifts have in common stays;
     but only if both take at most two fifths of a run's degrees of freedom.
@@ -78,7 +76,6 @@ class Cleaning:
     detrend: bool = False
     standardize: Literal["zscore", "psc"] | None = None
     high_pass: float | Literal["auto"] | None = "auto"
-    low_pass: float | None = None
     smoothing_fwhm: float | None = None
     nan: Literal["error", "zero"] = "error"
 
@@ -87,7 +84,7 @@ class Cleaning:
             known = ("zscore", "psc")
             check_option("standardize", self.standardize, known, owner="Cleaning")
         check_option("nan", self.nan, ("error", "zero"), owner="Cleaning")
-        for name in ("high_pass", "low_pass", "smoothing_fwhm"):
+        for name in ("high_pass", "smoothing_fwhm"):
             value = getattr(self, name)
             if name == "high_pass" and isinstance(value, str):
                 check_option(name, value, ("auto",), owner="Cleaning")
@@ -101,7 +98,6 @@ class Cleaning:
         name: str,
         confounds: NDArray[Any] | None = None,
         sample_mask: NDArray[np.intp] | None = None,
-        t_r: float | None = None,
         levels: NDArray[np.intp] | None = None,
     ) -> NDArray[Any]:
         """Return the volumes of `sample_mask`, cleaned; others are not looked at."""
@@ -114,12 +110,10 @@ class Cleaning:
                     "set them to zero."
                 )
             values = np.where(finite, values, values.dtype.type(0))
-        if self.low_pass is not None:
-            _check_cutoff("low_pass", self.low_pass, t_r, name)
 
         def filtered(part: NDArray[Any], standardize: str | None = None) -> Any:
-            """Take out trends and fast changes, pick volumes, and scale them."""
-            if self.detrend or self.low_pass is not None or standardize:
+            """Take out trends, pick volumes, and scale them."""
+            if self.detrend or standardize:
                 from nilearn.signal import clean  # slow to import, and seldom needed
 
                 scale = {"zscore": "zscore_sample"}
@@ -128,9 +122,7 @@ class Cleaning:
                     detrend=self.detrend,
                     standardize=scale.get(str(standardize), standardize),
                     sample_mask=sample_mask,
-                    filter=False if self.low_pass is None else "butterworth",
-                    low_pass=self.low_pass,
-                    t_r=None if self.low_pass is None else t_r,
+                    filter=False,
                 )
             return part if sample_mask is None else part[sample_mask]
 
@@ -138,19 +130,6 @@ class Cleaning:
             levels = np.zeros(len(values), np.intp) if levels is None else levels
             values = _remove_confounds(values, confounds, levels, filtered)
         return np.asarray(filtered(values, standardize=self.standardize))
-
-
-def _check_cutoff(option: str, value: Any, t_r: float | None, name: str) -> float:
-    if t_r is None:
-        raise InputError(
-            f"{name!r} states no repetition time, which filtering needs. Give t_r."
-        )
-    if value >= 0.5 / t_r:
-        raise InputError(
-            f"{option}={value} Hz is not below half the sampling rate of "
-            f"{name!r}, {0.5 / t_r:.3g} Hz (repetition time {t_r:g} s)."
-        )
-    return float(value)
 
 
 def _remove_confounds(
@@ -253,7 +232,17 @@ class Run:
         if is_auto:
             known = t_r is not None and 0.5 / t_r > DRIFT_CUTOFF
             return DRIFT_CUTOFF if known else None
-        return _check_cutoff("high_pass", high_pass, t_r, self.name)
+        if t_r is None:
+            raise InputError(
+                f"{self.name!r} states no repetition time, which filtering needs. Give "
+                "t_r."
+            )
+        if high_pass >= 0.5 / t_r:
+            raise InputError(
+                f"high_pass={high_pass} Hz is not below half the sampling rate of "
+                f"{self.name!r}, {0.5 / t_r:.3g} Hz (repetition time {t_r:g} s)."
+            )
+        return float(high_pass)
 
     def onsets(self) -> NDArray[Any] | None:
         """Return the time of each sample in seconds, if the TR is known."""
@@ -355,7 +344,6 @@ def _clean_run(run: Run, values: NDArray[Any], cleaning: Cleaning) -> NDArray[An
             name=run.name,
             confounds=columns,
             sample_mask=None if len(kept) == len(rows) else kept,
-            t_r=run.repetition_time,
             levels=levels,
         )
         if len(part) == n_volumes:
@@ -465,7 +453,7 @@ class ImageSource:
         return samples
 
     def onsets(self) -> NDArray[np.float64] | None:
-        """Time of each sample in its run in seconds, if all runs tell their TR."""
+        """Return the time of each sample in its run, if all are known."""
         known = [times for run in self.runs if (times := run.onsets()) is not None]
         return np.concatenate(known) if len(known) == len(self.runs) else None
 

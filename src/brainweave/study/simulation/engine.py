@@ -109,12 +109,9 @@ class SimulationSettings:
         _check_positive(self, "duration", "tr", "n_shared")
         if self.gap is not None and not 0 <= self.gap[0] <= self.gap[1]:
             raise InputError(f"gap={self.gap} must be (least, most) in seconds.")
-        for name in (
-            *("hrf_delay", "within", "trial_variability", "structured_noise"),
-            *("n_nuisance", "local_noise", "spontaneous"),
-        ):
-            if not getattr(self, name) >= 0:
-                raise InputError(f"{name}={getattr(self, name)} must not be negative.")
+        for name, value in vars(self).items():
+            if isinstance(value, int | float) and not value >= 0:
+                raise InputError(f"{name}={value} must not be negative.")
 
 
 def _check_positive(settings: object, *names: str) -> None:
