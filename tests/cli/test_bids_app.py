@@ -129,7 +129,7 @@ def test_the_only_task_and_space_are_named_without_being_asked_for(
     tmp_path, call, preprocessed
 ):
     options = {"n_subjects": 2, "n_voxels": (30, 40), "categories": 3, "n_runs": 1}
-    study = bw.simulate_study(**options, n_nuisance=5)
+    study = bw.simulate_study(**options, settings=SimulationSettings(n_nuisance=5))
     data = tmp_path / "data"
     study.to_bids(data, raw=not preprocessed, derivatives=preprocessed)
     out = {}

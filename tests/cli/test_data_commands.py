@@ -256,12 +256,12 @@ def test_fetch_uses_what_is_there_and_makes_a_study(tmp_path, execute):
 # -- what is asked for in other ways ---------------------------------------------------
 
 
-def test_a_dataset_that_is_there_is_replaced_on_demand_only(tmp_path, call):
+def test_a_dataset_that_is_there_is_never_replaced(tmp_path, call):
     small = ("--bids", "--n-subjects", 2, "--n-voxels", 30, "--n-runs", 2, "-q")
     call("simulate", tmp_path / "b", *small)
-    _, said = call("simulate", tmp_path / "b", *small, code=2)
-    assert "--overwrite" in said
-    call("simulate", tmp_path / "b", *small, "--overwrite")
+    for more in ((), ("--overwrite",)):
+        _, said = call("simulate", tmp_path / "b", *small, *more, code=2)
+        assert "is not empty" in said
 
 
 def test_labels_of_rest_and_confounds_can_be_kept(tmp_path, call):

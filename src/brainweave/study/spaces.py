@@ -252,7 +252,7 @@ def to_image(space: Any, values: ArrayLike) -> Any:
 
     Parameters
     ----------
-    space : Space or None
+    space : VolumeSpace, CiftiSpace, SurfaceSpace or None
         :attr:`Subject.space <brainweave.study.Subject>` of the subject.
     values : array-like of shape (n_voxels,) or (n_maps, n_voxels)
         One map, or several; weights (n_voxels x n_components) are given transposed.

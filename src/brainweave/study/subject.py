@@ -183,7 +183,7 @@ class Subject:
         True where a sample took part, through its labels or ids, in the alignment that
         made these features. Scoring such samples would be circular: on pure noise they
         are classified almost perfectly. Evaluations refuse them.
-    space : Space, optional
+    space : VolumeSpace, CiftiSpace or SurfaceSpace, optional
         How to go back to the brain.
 
     Examples
